@@ -98,6 +98,7 @@ class Deployment(Struct, frozen=True):
     the target of the workers' adaptive limit, None if they refuse no requests because of the load.
     ``workers_at_first`` is how many workers there are before any request, if others start once requests
     need them; else None.
+    ``model_dir`` is the folder of the archive, in which a script looks for its own files.
     """
 
     default_model: str
@@ -130,6 +131,7 @@ class Deployment(Struct, frozen=True):
     csv_columns: Mapping[str, str] = field(default_factory=dict)
     adaptive_limit_seconds: float | None = None
     workers_at_first: int | None = None
+    model_dir: str = ""
 
     def served_name(self, name: str) -> str:
         """What the model server calls the model that a request for this deployment calls ``name``."""

@@ -145,6 +145,7 @@ class _Contents:
     script: str | None
     import_paths: tuple[str, ...]
     script_model: str | None
+    model_dir: str
     graph_folders: Mapping[str, str] = field(default_factory=dict)
     csv_columns: Mapping[str, str] = field(default_factory=dict)
 
@@ -158,6 +159,7 @@ def _archive(model: str | Path, folder: Path, settings: Settings) -> _Contents:
         served.script,
         served.import_paths,
         served.script_model,
+        str(served.layout.root),
         served.graph_folders,
         served.csv_columns(settings),
     )
@@ -173,8 +175,8 @@ def _script_alone(script: Path, signatures: Mapping[str, Signature] | Signature 
         and ast_names.defined(SCRIPT_MODEL_FUNCTIONS)
         and not ast_names.defined(HANDLERS)
     ):
-        return _Contents({}, "", str(script), paths, str(root))
-    return _Contents({"model": {1: _by_name(signatures)}}, "model", str(script), paths, None)
+        return _Contents({}, "", str(script), paths, str(root), str(root))
+    return _Contents({"model": {1: _by_name(signatures)}}, "model", str(script), paths, None, str(root))
 
 
 def signature(inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec]) -> Signature:
@@ -229,6 +231,7 @@ def _app(model_server: FakeModelServer, contents: _Contents, settings: Settings)
         console=settings.console,
         graph_folders=contents.graph_folders,
         csv_columns=contents.csv_columns,
+        model_dir=contents.model_dir,
     )
     if contents.script_model and contents.script:
         return create_script_model_app(

@@ -61,8 +61,8 @@ def prepare(
 ) -> Prepared:
     """Open ``model`` and find out what it serves.
 
-    Raises ArchiveError, DiscoveryError, SettingsError, or ScriptLoadError for a script that should be
-    the model and is not valid Python; CancelledError once another thread has set ``cancelled``.
+    Raises ArchiveError, DiscoveryError, SettingsError, or ScriptLoadError for a script that is
+    not valid Python; CancelledError once another thread has set ``cancelled``.
     """
     refuse_multi_model(settings)
     check_worker_class(settings)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from tfs_proxy.errors import ScriptLoadError
 from tfs_proxy.layout import ModelLayout
 from tfs_proxy.script.contract import HANDLERS, SCRIPT_MODEL_FUNCTIONS
 from tfs_proxy.script.syntax.ast_names import AstNames, read_ast_names
@@ -24,13 +25,22 @@ class ScriptFindings(Struct, frozen=True):
     fault: str | None = None
     one_thread: tuple[str, ...] = ()
 
+    def warnings_for(self, worker_class: str) -> tuple[str, ...]:
+        """The warnings, and what fails with workers of this class."""
+        return (*self.warnings, *(self.one_thread if worker_class == "gthread" else ()))
+
 
 def report_on_script(layout: ModelLayout, *, script_model: bool) -> ScriptFindings:
-    """Read the script of ``layout``, which is the model itself in a ``script_model``."""
+    """Read the script of ``layout``, which is the model itself in a ``script_model``.
+
+    Raises ScriptLoadError if it is not valid Python: then nothing else can be said.
+    """
     path = layout.shown_script
     ast_names = read_ast_names(layout.script)
     if ast_names is None:
         return ScriptFindings(f"none: there is no {path}")
+    if ast_names.fault:
+        raise ScriptLoadError(f"{path} {ast_names.fault}.")
     if script_model:
         sentence = f"{path} is the model itself{_functions(ast_names)}; no model server"
     else:

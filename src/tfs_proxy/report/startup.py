@@ -99,7 +99,7 @@ class Report(Struct, frozen=True):
 def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> Report:
     """Look at everything that decides how requests to ``served`` are answered.
 
-    Raises DiscoveryError if a saved_model.pb is damaged.
+    Raises DiscoveryError if a saved_model.pb is damaged, and ScriptLoadError if the script is no Python.
     """
     layout, models = served.layout, served.models
     read = {
@@ -110,7 +110,6 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
     faults = tuple(_model_faults(models, read))
     processes = capacity(settings, models=bool(models), on_demand=starts_on_demand(settings))
     script = report_on_script(layout, script_model=served.script_model is not None)
-    one_thread = script.one_thread if settings.gunicorn_worker_class == "gthread" else ()
     return Report(
         root=layout.root,
         models=tuple(_model_report(model, read) for model in models),
@@ -133,7 +132,7 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
             *(_leftovers(layout, models) if models else ()),
             *_variable_notes(environ),
         ),
-        warnings=(*faults, *script.warnings, *one_thread),
+        warnings=(*faults, *script.warnings_for(settings.gunicorn_worker_class)),
         model_faults=faults,
         script_fault=script.fault,
     )

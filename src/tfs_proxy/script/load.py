@@ -7,6 +7,7 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -139,7 +140,14 @@ def _put_in_front(import_paths: Sequence[str]) -> None:
 
 
 def module_name(path: str) -> str:
-    """The name that the script at ``path`` is imported under: its own, so that several can be loaded."""
+    """The name that the script at ``path`` is imported under: its own, so that several can be loaded.
+
+    That of its file if an import would find it by that, as processes do that ``multiprocessing`` spawns.
+    """
+    name = Path(path).stem
+    spec = None if name in sys.modules else PathFinder.find_spec(name)
+    if spec is not None and spec.origin == path:
+        return name
     return f"inference_{hashlib.sha256(path.encode()).hexdigest()[:12]}"
 
 

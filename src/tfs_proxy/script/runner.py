@@ -112,7 +112,7 @@ class ScriptRunner:
         return refusal.then(str(error), str(error))
 
     def _failure(self, name: str, error: BaseException) -> RequestError:
-        line, text, refusal = own_line(error, self.path, name), client_text(error), self._refusal()
+        line, text, refusal = own_line(error, self.path, name), client_text(error, self.path), self._refusal()
         if refusal is None:
             log.error("%s\n%s", line, own_report(error, self.path))
             return ScriptFailure(text)

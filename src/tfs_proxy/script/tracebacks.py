@@ -3,8 +3,10 @@
 import os
 import re
 import traceback
+from pathlib import Path
 from types import TracebackType
 
+from tfs_proxy.layout import SAGEMAKER_MODEL_DIR
 from tfs_proxy.script.syntax.one_thread import CURE
 from tfs_proxy.wire.error_body import error_text
 
@@ -17,26 +19,46 @@ _OF_ONE_THREAD = re.compile(
 )
 
 
-def described(error: BaseException) -> str:
+def described(error: BaseException, script: str) -> str:
     """An exception's class and what it says, ``KeyError: 'customer_id'``, and a remedy if one is known."""
     name, text = type(error).__name__, _text(error)
-    return (f"{name}: {text}" if text else name) + _remedy(text)
+    return (f"{name}: {text}" if text else name) + _remedy(error, text, script)
 
 
-def _remedy(text: str) -> str:
+def _remedy(error: BaseException, text: str, script: str) -> str:
+    """What helps against an error that scripts moved from AWS's container often meet; empty for others."""
     if _OF_ONE_THREAD.search(text):
         return f" (requests come in several threads; {CURE} gives them one)"
+    if isinstance(error, ModuleNotFoundError):
+        return " (add its package to code/requirements.txt, or put the module into code/)"
+    if not isinstance(error, FileNotFoundError) and "No such file" not in text:
+        return ""
+    root = Path(script).parent.parent
+    if f"{SAGEMAKER_MODEL_DIR}/" in text and root != SAGEMAKER_MODEL_DIR:
+        folder = (
+            "" if root == SAGEMAKER_MODEL_DIR.parent else f"{root}, which is Path(__file__).parents[1] and "
+        )
+        return f" (the model's folder here is {folder}context.model_dir in a handler)"
+    if _is_relative(error):
+        return f" (relative paths begin at {Path.cwd()}, and the script's folder is Path(__file__).parent)"
     return ""
 
 
-def client_text(error: BaseException) -> str:
+def _is_relative(error: BaseException) -> bool:
+    """Whether a file was asked for by a relative path, and not a program."""
+    name, frames = getattr(error, "filename", None), traceback.extract_tb(error.__traceback__)
+    is_program = bool(frames) and frames[-1].filename.endswith("/subprocess.py")
+    return isinstance(name, (str, os.PathLike)) and not os.path.isabs(name) and not is_program  # noqa: PTH117
+
+
+def client_text(error: BaseException, script: str) -> str:
     """What a client reads of a script's exception: `described`, absolute paths without their folders.
 
     Clients do not learn the paths of files. A script may raise the body of the model server's error,
     ``{"error": words}``: then it is the words alone.
     """
     words = error_text(_text(error).encode("utf-8", "replace"))
-    return _FOLDERS.sub("", described(error) if words is None else words)
+    return _FOLDERS.sub("", described(error, script) if words is None else words)
 
 
 def _text(error: BaseException) -> str:
@@ -66,7 +88,7 @@ def own_line(error: BaseException, path: str, function: str) -> str:
     for frame in traceback.extract_tb(error.__traceback__):
         if frame.filename == path:
             location = f"{os.path.basename(path)}:{frame.lineno} in {frame.name}"  # noqa: PTH119
-    return _printable(f"{location}: {described(error)}")
+    return _printable(f"{location}: {described(error, path)}")
 
 
 def _printable(text: str) -> str:

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tfs_proxy.archive.sagemaker_folder import appear_at_sagemaker_folder
 from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.tracing.choice import trace_choice
 from tfs_proxy.report.prepare import Prepared, prepare
@@ -59,6 +60,11 @@ async def open_archive(request: ServeRequest, settings: Settings, workspace: Wor
     for line in prepared.warnings:
         log.warning("%s", line)
     prepared.refuse_unusable_script()
+    follows = settings.reload or settings.watch  # two versions of the archive serve at the same time
+    if prepared.served.script and not follows and settings.loaded_as is None:
+        root = prepared.served.layout.root
+        if root.is_relative_to(workspace.root):
+            appear_at_sagemaker_folder(root)
     return prepared
 
 

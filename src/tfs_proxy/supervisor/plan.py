@@ -130,6 +130,7 @@ def deployment_of(served: Served, settings: Settings, instances: tuple[Instance,
         graph_folders=served.graph_folders,
         csv_columns=served.csv_columns(settings),
         adaptive_limit_seconds=settings.adaptive_limit_seconds,
+        model_dir=str(served.layout.root),
     )
 
 

@@ -171,7 +171,11 @@ def _add_script(
     from tfs_proxy.script.handlers.model_client import WorkerModels
 
     models = WorkerModels(
-        plane, deployment.models, deployment.default_model, deployment.request_timeout_seconds
+        plane,
+        deployment.models,
+        deployment.default_model,
+        deployment.request_timeout_seconds,
+        deployment.model_dir,
     )
     caller = ScriptCaller(script, models, OWN_ERRORS, app.watch)
     app.held.callback(caller.close)

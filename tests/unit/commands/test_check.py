@@ -41,7 +41,6 @@ def test_the_report_and_the_import(tmp_path: Path, capfd: pytest.CaptureFixture[
 
 
 BROKEN = {
-    "a syntax error": ("def handler(d, c:", "is not valid Python (line 1: '(' was never closed)"),
     "an import that is not there": (
         f"import nothing_of_this_name\n{MIRROR}",
         "No module named 'nothing_of_this_name'",
@@ -82,6 +81,15 @@ def test_a_script_that_cannot_be_used(
     last = said.err.splitlines()[-1]
     assert words in last
     assert last.startswith("tfs-proxy: code/inference.py")
+
+
+def test_a_syntax_error_is_the_first_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Nothing else is said of such a script, not even that it defines no handler."""
+    assert main(["check", archive(tmp_path, "def handler(d, c:")]) == 3
+
+    said = capfd.readouterr()
+    assert said.out == ""
+    assert said.err == "tfs-proxy: code/inference.py is not valid Python (line 1: '(' was never closed).\n"
 
 
 def test_a_child_of_the_script_does_not_outlive_check(tmp_path: Path) -> None:

@@ -76,6 +76,18 @@ def test_rest_uri(target: Target, path: str, version: str | None) -> None:
     assert seen.model_version == version
 
 
+def test_replace_as_of_a_named_tuple() -> None:
+    """A copy has the new values, the channel's too; other names are refused, and the old one stays."""
+    seen, channels = context()
+
+    other = seen._replace(accept_header="text/csv", channel="mine")
+
+    assert (other.accept_header, other[5], other.model_name) == ("text/csv", "mine", "half")
+    assert (seen.accept_header, channels.asked) == ("application/json", [])
+    with pytest.raises(ValueError, match=r"unexpected field names: \['accepts'\]"):
+        seen._replace(accepts="text/csv")
+
+
 def test_channel_is_lazy() -> None:
     """No channel is opened before one is asked for, and it leads to the same instance."""
     seen, channels = context()

@@ -1,8 +1,9 @@
 """What a script's functions see of one request: the fields of AWS's Context, by the same names, and more."""
 
+import copy
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +56,7 @@ class Context(ModelClient):
     """
 
     __slots__ = (
+        "_channel",
         "_instance",
         "_is_bare",
         "_records",
@@ -92,6 +94,7 @@ class Context(ModelClient):
         super().__init__(worker, target)
         self._request = request
         self._instance = instance
+        self._channel: Any = None
         self._records: int | None = None
         self._is_bare = False
         self._reply_attributes: str | None = None
@@ -110,7 +113,7 @@ class Context(ModelClient):
     @property
     def channel(self) -> Any:
         """The ``grpc.Channel`` to the instance that ``rest_uri`` leads to."""
-        return self._worker.channels.get(self._instance)
+        return self._channel or self._worker.channels.get(self._instance)
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -170,6 +173,17 @@ class Context(ModelClient):
 
     def _asdict(self) -> Mapping[str, Any]:
         return {name: getattr(self, name) for name in self._fields}
+
+    def _replace(self, **fields: Any) -> Self:
+        """A context with other values in some fields; raises ValueError for a name that is none of them."""
+        unexpected = [name for name in fields if name not in self._fields]
+        if unexpected:
+            raise ValueError(f"Got unexpected field names: {unexpected!r}")
+        context = copy.copy(self)
+        context._channel = fields.pop("channel", self._channel)  # noqa: SLF001 - a copy of its own
+        for name, value in fields.items():
+            setattr(context, name, value)
+        return context
 
     def __iter__(self) -> Iterator[Any]:
         return (getattr(self, name) for name in self._fields)

@@ -34,6 +34,7 @@ class WorkerModels(Struct, frozen=True):
     models: Mapping[str, tuple[int, ...]]
     default_model: str
     timeout_seconds: float
+    model_dir: str = ""
     channels: Channels = field(default_factory=Channels)
 
 
@@ -50,6 +51,11 @@ class ModelClient:
     def models(self) -> Mapping[str, tuple[int, ...]]:
         """Version numbers, ascending, by model name."""
         return self._worker.models
+
+    @property
+    def model_dir(self) -> str:
+        """The folder that is served: the unpacked archive, with ``code/`` in it."""
+        return self._worker.model_dir
 
     @property
     def signature(self) -> Signature:

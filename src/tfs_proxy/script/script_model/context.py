@@ -45,6 +45,11 @@ class ScriptModelContext:
         self.system_properties: Mapping[str, str | None] = {"model_dir": model_dir, "gpu_id": None}
 
     @property
+    def model_dir(self) -> str:
+        """The folder that is served, which ``model_fn`` gets."""
+        return self.system_properties["model_dir"] or ""
+
+    @property
     def headers(self) -> Mapping[str, str]:
         """The request's headers; upper and lower case in a name are the same."""
         return HeaderMap(self._request.headers())

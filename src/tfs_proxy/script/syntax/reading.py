@@ -20,8 +20,6 @@ def fault_of(ast_names: AstNames, path: object, *, script_model: bool) -> str | 
 
     ``script_model`` says that the script is the model itself.
     """
-    if ast_names.fault:
-        return f"{path} {ast_names.fault}."
     return _what_is_missing(ast_names, path, script_model=script_model) or next(
         _misfits(ast_names, path, script_model=script_model), None
     )
