@@ -170,7 +170,10 @@ def test_only_output_handler_sees_errors(make_front: Callable[..., Any], error_o
         front.post("1", Content_Type="image/png"),
     )
 
-    assert (refused.status_code, error_of(refused)) == (400, "ValueError: 400!")
+    assert (refused.status_code, error_of(refused)) == (
+        400,
+        "no (then output_handler failed: ValueError: 400!)",
+    )
     assert unsupported.status_code == 415
 
 
