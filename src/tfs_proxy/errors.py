@@ -40,6 +40,17 @@ TfsProxyError
         └── UpstreamRefused      it answered with an error of its own (``status``, ``body``)
 """
 
+import re
+
+_BEGIN, _END = "\ue000", "\ue001"
+_FROM_CLIENT = re.compile(f"{_BEGIN}[^{_END}]*{_END}?")
+_MARKS = str.maketrans("", "", _BEGIN + _END)
+
+
+def from_client(text: object) -> str:
+    """A client's text for the sentence of a RequestError, which leaves it out of its ``reason``."""
+    return f"{_BEGIN}{str(text).translate(_MARKS)}{_END}"
+
 
 class TfsProxyError(Exception):
     """The root of every error that this package raises on purpose."""
@@ -167,7 +178,14 @@ class ServerLost(StopServing):
 
 
 class RequestError(TfsProxyError):
-    """One request can't be answered; the text is what the client reads."""
+    """One request can't be answered; the text is what the client reads.
+
+    ``reason`` is the same for the log, with ``…`` for each text of the client's: see `from_client`.
+    """
+
+    def __init__(self, text: object = "") -> None:
+        super().__init__(str(text).translate(_MARKS))
+        self.reason = _FROM_CLIENT.sub("…", str(text))
 
 
 class BadInput(RequestError):

@@ -172,6 +172,26 @@ def one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+LOG_LEVEL, SDK_LOG_LEVEL = "SAGEMAKER_GUNICORN_LOGLEVEL", "SAGEMAKER_CONTAINER_LOG_LEVEL"
+_LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
+
+
+def with_log_level(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """``environ`` with the log level that SageMaker's SDK sets, if it has none of this container's."""
+    level = "" if environ.get(LOG_LEVEL, "").strip() else environ.get(SDK_LOG_LEVEL, "").strip()
+    return {**environ, LOG_LEVEL: level} if level else environ
+
+
+def log_level(value: str) -> str:
+    """A level by its name, or by its number in Python's logging, which SageMaker's SDK sends."""
+    if value.strip().isdecimal():
+        return _LOG_LEVELS[min(max(int(value) // 10 - 1, 0), len(_LOG_LEVELS) - 1)]
+    try:
+        return one_of(*_LOG_LEVELS)(value)
+    except ValueError as error:
+        raise ValueError(f"{error}, or a number such as 20, as {SDK_LOG_LEVEL} has it") from None
+
+
 def access_log(value: str) -> AccessLog:
     """``off``, ``errors``, ``slow:MS``, ``sample:FRACTION`` or ``all``."""
     mode, colon, amount = value.strip().lower().partition(":")

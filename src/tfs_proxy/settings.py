@@ -289,8 +289,8 @@ class Settings:
         "folder below the target, where SageMaker has the endpoint's name", shown="the default model's name")
 
     gunicorn_loglevel: str = FILES_AND_LOGS.setting(
-        "SAGEMAKER_GUNICORN_LOGLEVEL", parse.one_of("debug", "info", "warning", "error", "critical"), "info",
-        "log level of the workers and the supervisor; debug shows how gunicorn and TensorFlow start")
+        parse.LOG_LEVEL, parse.log_level, "info", "log level of the workers and the supervisor; debug shows "
+        "how gunicorn and TensorFlow start; SAGEMAKER_CONTAINER_LOG_LEVEL counts if it is unset")
     nginx_loglevel: str = FILES_AND_LOGS.setting(
         "SAGEMAKER_TFS_NGINX_LOGLEVEL",
         parse.one_of("debug", "info", "notice", "warn", "error", "crit", "alert", "emerg"), "error",
@@ -324,7 +324,7 @@ class Settings:
         Defaults come from ``resources`` (default: those of this process). An empty value counts as unset.
         Raises SettingsError that names variable and value.
         """
-        environ = os.environ if environ is None else environ
+        environ = parse.with_log_level(os.environ if environ is None else environ)
         set_rows = [row for row in TABLE if environ.get(row.variable, "").strip()]
         set_values = {row.field: row.parsed(environ[row.variable]) for row in set_rows}
         concurrent = set_values.get("max_concurrent_transforms") or None

@@ -124,6 +124,21 @@ def test_an_unusable_value_is_named_with_its_variable(variable: str, value: str)
     assert "must be" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("environ", "level"),
+    [
+        ({"SAGEMAKER_CONTAINER_LOG_LEVEL": "40"}, "error"),
+        ({"SAGEMAKER_CONTAINER_LOG_LEVEL": "DEBUG", "SAGEMAKER_GUNICORN_LOGLEVEL": ""}, "debug"),
+        ({"SAGEMAKER_CONTAINER_LOG_LEVEL": "10", "SAGEMAKER_GUNICORN_LOGLEVEL": "warning"}, "warning"),
+    ],
+)
+def test_the_log_level_that_sagemaker_s_sdk_sets_counts_if_ours_is_unset(
+    environ: dict[str, str], level: str
+) -> None:
+    """As a number of Python's logging, or as a name."""
+    assert Settings.from_env(environ).gunicorn_loglevel == level
+
+
 def test_eventlet_says_what_to_take_instead() -> None:
     """Gunicorn dropped its eventlet worker; the error names gevent."""
     with pytest.raises(SettingsError, match="gevent"):

@@ -41,7 +41,7 @@ class RequestRecord:
     ``decoded`` has dtype and shape by input name of what the body became, if it became arrays.
     ``inner`` is the time in stages that lie within the present one, which is ``under_way``. ``failed_stage``
     is the stage of the first error; there may be one although the request went well. ``over_limit`` says that
-    the adaptive limit has refused it.
+    the adaptive limit has refused it, ``reason`` why it is refused: see `observe.logs.reasons`.
     """
 
     __slots__ = (
@@ -55,6 +55,7 @@ class RequestRecord:
         "method",
         "model",
         "over_limit",
+        "reason",
         "records",
         "request_id",
         "seconds",
@@ -77,6 +78,7 @@ class RequestRecord:
         self.under_way: int | None = None
         self.failed_stage: int | None = None
         self.over_limit = False
+        self.reason = ""
         self.began = time.perf_counter()
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from msgspec import Struct
 
 from tfs_proxy.batch import BYTES
-from tfs_proxy.errors import BadInput
+from tfs_proxy.errors import BadInput, from_client
 from tfs_proxy.signature import TensorSpec
 from tfs_proxy.wire.dtypes import ARRAY_TYPES
 
@@ -82,4 +82,4 @@ def datatype_of_array(dtype: np.dtype[Any]) -> Datatype | None:
 
 
 def _shown(name: object) -> str:
-    return f'"{name[:40]}"' if isinstance(name, str) else "that is not a string"
+    return f'"{from_client(name[:40])}"' if isinstance(name, str) else "that is not a string"

@@ -7,7 +7,7 @@ import numpy.typing as npt
 from msgspec import Struct, field
 
 from tfs_proxy.batch import Batch
-from tfs_proxy.errors import BadInput
+from tfs_proxy.errors import BadInput, from_client
 from tfs_proxy.open_inference.datatypes import Datatype, datatype_of
 from tfs_proxy.open_inference.raw import from_raw
 from tfs_proxy.payload.shapes import fits, is_possible, shape_text
@@ -98,7 +98,7 @@ class InferRequest(Struct, frozen=True):
 
 def named(kind: str, name: str) -> str:
     """An input or output as the subject of a sentence."""
-    return f'The {kind} "{name[:_SHOWN_CHARACTERS]}"'
+    return f'The {kind} "{from_client(name[:_SHOWN_CHARACTERS])}"'
 
 
 def checked_shape(shape: object, subject: str) -> tuple[int, ...]:

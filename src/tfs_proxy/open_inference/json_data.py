@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tfs_proxy.batch import BYTES
-from tfs_proxy.errors import BadInput
+from tfs_proxy.errors import BadInput, from_client
 from tfs_proxy.open_inference.datatypes import Datatype
 from tfs_proxy.serving_json.nesting import Irregular, flattened
 from tfs_proxy.serving_json.simd import JSONArray, JSONObject, numbers_of
@@ -103,4 +103,4 @@ def _shown(value: Any) -> str:
     if isinstance(value, (JSONArray, JSONObject, list, dict)):
         return "a list or an object"
     text = {True: "true", False: "false", None: "null"}.get(value) if isinstance(value, bool | None) else None
-    return (text or repr(value))[:_SHOWN_CHARACTERS]
+    return from_client((text or repr(value))[:_SHOWN_CHARACTERS])

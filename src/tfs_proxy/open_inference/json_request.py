@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from tfs_proxy.errors import BadInput
+from tfs_proxy.errors import BadInput, from_client
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.open_inference.datatypes import datatype_named
 from tfs_proxy.open_inference.infer_request import (
@@ -199,7 +199,7 @@ def _parameters(element: Any, subject: str) -> Parameters:
     parameters: Mapping[str, Any] = dict(given.items())
     for name, value in parameters.items():
         if not isinstance(value, (bool, int, float, str)):
-            shown = name[:_SHOWN_CHARACTERS]
+            shown = from_client(name[:_SHOWN_CHARACTERS])
             raise BadInput(f'{subject}: the parameter "{shown}" must be a string, a number, true or false.')
     return parameters
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tfs_proxy.batch import Batch
-from tfs_proxy.errors import BadInput
+from tfs_proxy.errors import BadInput, from_client
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.payload.shapes import fits, fitted
 from tfs_proxy.signature import Signature, TensorSpec
@@ -63,7 +63,7 @@ def check_names(arrays: Mapping[str, Any], signature: Signature) -> None:
     """Raise BadInput if names are missing or are not inputs of the model."""
     takes = f"the model takes {', '.join(sorted(signature.inputs)) or 'none'}"
     for name in sorted(arrays.keys() - signature.inputs.keys()):
-        raise BadInput(f'The body has an array "{name[:100]}"; {takes}.')
+        raise BadInput(f'The body has an array "{from_client(name[:100])}"; {takes}.')
     for name in sorted(signature.inputs.keys() - arrays.keys()):
         raise BadInput(f'The body has no array "{name}"; {takes}.')
 
@@ -80,7 +80,7 @@ def typed(array: npt.NDArray[Any], spec: TensorSpec, subject: str) -> npt.NDArra
         low, high = int(array.min()), int(array.max())
         if low < limits.min or high > limits.max:
             odd = low if low < limits.min else high
-            raise BadInput(f"{subject} has {odd}, which is out of the range of {spec.dtype}.")
+            raise BadInput(f"{subject} has {from_client(odd)}, which is out of the range of {spec.dtype}.")
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(array, dtype).reshape(array.shape)
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from tfs_proxy.batch import BYTES, Batch, Examples
-from tfs_proxy.errors import BadInput
+from tfs_proxy.errors import BadInput, from_client
 from tfs_proxy.memory import ELEMENT_BYTES, STRING_BYTES, MemoryBudget
 from tfs_proxy.payload.arrays import typed
 from tfs_proxy.payload.shapes import Declared, fits, fitted, has_records, is_possible, shape_text
@@ -86,8 +86,8 @@ def _column(records: Sequence[Record], spec: TensorSpec) -> npt.NDArray[Any]:
         subject = f'Record {number}, feature "{spec.name}",'
         feature = record.get(spec.name)
         if feature is None:
-            names = ", ".join(sorted(record))[:200]
-            raise BadInput(f'Record {number} has no feature "{spec.name}"; it has {names or "none"}.')
+            names = from_client(", ".join(sorted(record))[:200] or "none")
+            raise BadInput(f'Record {number} has no feature "{spec.name}"; it has {names}.')
         wanted = _wanted(feature, spec, len(records))
         rows.append(typed(feature.values, spec, subject).reshape(_shape(feature, wanted, subject)))
         if rows[-1].shape != rows[0].shape:

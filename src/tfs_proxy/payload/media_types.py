@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from tfs_proxy.errors import UnsupportedMediaType
+from tfs_proxy.errors import UnsupportedMediaType, from_client
 
 JSON = "application/json"
 JSON_LINES = "application/jsonlines"
@@ -106,7 +106,7 @@ def listed(names: Iterable[str]) -> str:
 
 def shown(text: str) -> str:
     """A client's text, shortened for an error text."""
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+    return from_client(text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}...")
 
 
 class _Range(Struct, frozen=True):

@@ -10,6 +10,7 @@ from typing import Any, Self
 from msgspec import Struct
 
 from tfs_proxy.errors import RequestError, ScriptFailure
+from tfs_proxy.observe.logs.reasons import model_server_reason
 from tfs_proxy.observe.request_record import INPUT_HANDLER, MODEL_SERVER, OUTPUT_HANDLER, stage
 from tfs_proxy.script.deadline import DeadlineWatch
 from tfs_proxy.script.event_loop import WorkerLoop
@@ -36,7 +37,10 @@ class ServerRefusal(Struct, frozen=True):
         """The client's error if the script then fails, with ``text`` of its own: the words come once."""
         quoted = (json.dumps(self.words, ensure_ascii=False), json.dumps(self.words), repr(self.words))
         has_words = any(form in text for form in (self.words, *(form[1:-1] for form in quoted)))
-        return HTTPError(self.status, text if has_words else f"{self.words} (then {failure})")
+        error = HTTPError(self.status, text if has_words else f"{self.words} (then {failure})")
+        said = model_server_reason(text if has_words else self.words)
+        error.reason = said if has_words else f"{said} (then {failure})"
+        return error
 
 
 class ScriptRunner:

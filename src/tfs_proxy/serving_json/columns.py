@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tfs_proxy.batch import BYTES, Batch
-from tfs_proxy.errors import BadInput, WrongType
+from tfs_proxy.errors import BadInput, WrongType, from_client
 from tfs_proxy.serving_json.nesting import Irregular, Irregularity, flattened
 from tfs_proxy.serving_json.text import base64_bytes, is_base64
 from tfs_proxy.signature import Signature, TensorSpec
@@ -199,4 +199,4 @@ def _bytes(value: Any) -> bytes:
 
 def _shown(value: Any) -> str:
     text = json.dumps(value, default=repr)
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+    return from_client(text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}...")

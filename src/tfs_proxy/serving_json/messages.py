@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfs_proxy.batch import Batch, Examples, Outputs
-from tfs_proxy.errors import BadInput, UpstreamError
+from tfs_proxy.errors import BadInput, UpstreamError, from_client
 from tfs_proxy.serving_json.columns import column
 from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK, documents
 from tfs_proxy.serving_json.text import dumps, rows, whole
@@ -71,8 +71,8 @@ def with_signature(body: bytes, signature_name: str | None) -> bytes:
         return body
     if own:
         raise BadInput(
-            f'The body asks for signature "{own}" and tfs-signature-name for "{signature_name}": '
-            "name one signature."
+            f'The body asks for signature "{from_client(own)}" and tfs-signature-name for '
+            f'"{from_client(signature_name)}": name one signature.'
         )
     head, _, rest = body.removeprefix(BYTE_ORDER_MARK).partition(b"{")
     # NOTE: of equal names TF Serving takes the first, so an empty name further on does no harm.

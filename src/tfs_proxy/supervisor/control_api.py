@@ -18,17 +18,19 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tfs_proxy.deployment import Deployment
+from tfs_proxy.observe.logs.access import reason_text
+from tfs_proxy.observe.logs.reasons import own_reason
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.request_counts import FinishedRequest
 from tfs_proxy.observe.request_record import chosen_id
-from tfs_proxy.observe.routes import SERVED_MODELS
+from tfs_proxy.observe.routes import PROBES, SERVED_MODELS
 from tfs_proxy.supervisor.health.readiness import Readiness
 from tfs_proxy.supervisor.logs.run_log import PATH as LOG_LEVEL
 from tfs_proxy.supervisor.open_inference.api import OpenInferenceApi
 from tfs_proxy.supervisor.requests_in_flight import NGINX_COUNT
 from tfs_proxy.supervisor.scraping.outside import OutsideMetrics
-from tfs_proxy.wire.error_body import not_allowed
-from tfs_proxy.wire.header_names import INFERENCE_ID, REQUEST_ID
+from tfs_proxy.wire.error_body import error_text, not_allowed
+from tfs_proxy.wire.header_names import INFERENCE_ID, REQUEST_ID, STAGE_TIMES
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.http_server import HttpServer
 from tfs_proxy.wire.server.connection import RequestLimits
@@ -49,7 +51,7 @@ HOLD_SECONDS = 0.25
 
 MAX_BODY_BYTES = 64 * 1024
 ALLOWED = "GET, HEAD"
-OK, NOT_FOUND, NOT_ALLOWED, UNAVAILABLE = 200, 404, 405, 503
+OK, BAD_REQUEST, NOT_FOUND, NOT_ALLOWED, UNAVAILABLE = 200, 400, 404, 405, 503
 
 
 class ControlApi:
@@ -72,7 +74,7 @@ class ControlApi:
         self._released = asyncio.Event()
         self.serves: Callable[[str], bool] = lambda _group: True
         self.log_level: Callable[[HttpRequest], HttpResponse] = _refused
-        self.count_early: Callable[[FinishedRequest, str], None] = lambda _request, _request_id: None
+        self.count_early: Callable[[FinishedRequest, str, str], None] = lambda _request, _id, _reason: None
         self.models: Respond | None = None
         self.open_inference: OpenInferenceApi | None = None
         self.served_models: Callable[[], Collection[str] | None] = lambda: None
@@ -99,7 +101,14 @@ class ControlApi:
         self._server.close()
 
     async def respond(self, request: HttpRequest) -> HttpResponse:
-        """Requests on the unix socket."""
+        """Requests on the unix socket; nginx logs why one is refused."""
+        answer = await self._respond(request)
+        if answer.status < BAD_REQUEST or request.path in PROBES:
+            return answer
+        reason = reason_text(own_reason(error_text(answer.body) or ""))
+        return replace(answer, headers={**answer.headers, STAGE_TIMES: reason})
+
+    async def _respond(self, request: HttpRequest) -> HttpResponse:
         if request.path.startswith(LOG_LEVEL):
             return self.log_level(request)
         answer = await self._answer_of_models(request)
@@ -158,7 +167,8 @@ class ControlApi:
         answer = await self._early_answer(request)
         inference_id, own_id = (request.headers.get(name.lower()) for name in (INFERENCE_ID, REQUEST_ID))
         request_id = chosen_id(inference_id, own_id)
-        self.count_early(FinishedRequest(request.method, answer.status, 0.0, request.path), request_id)
+        finished = FinishedRequest(request.method, answer.status, 0.0, request.path)
+        self.count_early(finished, request_id, own_reason(error_text(answer.body) or ""))
         headers = {**answer.headers, REQUEST_ID: request_id}
         return replace(answer, headers=headers, keeps_connection=False)
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tfs_proxy.batch import Batch, Examples
 from tfs_proxy.errors import BadInput, UpstreamError, WrongType
+from tfs_proxy.observe.logs.reasons import note_refusal
 from tfs_proxy.payload.formats.json_records import PREDICT, decode_serving_form, serving_form
 from tfs_proxy.payload.shapes import misfits
 from tfs_proxy.serving_json.documents import documents
@@ -35,32 +36,37 @@ class Explaining(Around):
             explanation = self._what_does_not_fit(target, sent)
         else:
             explanation = self._unknown_model(answer.status, target)
-        if not explanation:
+        words = error_text(answer.body)
+        if explanation is None or words is None:
             return answer
-        body = _begun_with(explanation, answer.body)
+        note_refusal(explanation.reason)
+        if words.startswith(str(explanation)):
+            return answer
+        body = error_body(f"{explanation} The model server says: {words}")
         return ModelAnswer(answer.status, body, JSON_HEADERS, answer.url)
 
-    def _unknown_model(self, status: int, target: Target) -> str:
+    def _unknown_model(self, status: int, target: Target) -> BadInput | None:
         """The names that there are, if the model server has no such model."""
         if status != NOT_FOUND or target.model in self._models:
-            return ""
-        return (
+            return None
+        return BadInput(
             f'There is no model "{target.model}". Models here: {", ".join(sorted(self._models)) or "none"}.'
         )
 
-    def _what_does_not_fit(self, target: Target, sent: Records) -> str:
-        """The values or shapes that the signature does not take; empty if that is not known."""
+    def _what_does_not_fit(self, target: Target, sent: Records) -> BadInput | None:
+        """The values or shapes that the signature does not take; None if that is not known."""
         if target.method != PREDICT or isinstance(sent, Examples):
-            return ""
+            return None
         try:
             signature = self._upstream.signature(
                 targeted(target, sent) if isinstance(sent, bytes) else target
             )
-            return " ".join(misfits(_inputs(sent, signature), signature).values())
+            odd = misfits(_inputs(sent, signature), signature)
+            return BadInput(" ".join(odd.values())) if odd else None
         except WrongType as error:
-            return str(error)
+            return error
         except (BadInput, UpstreamError):
-            return ""
+            return None
 
 
 def _inputs(sent: Batch | bytes, signature: Signature) -> Mapping[str, npt.NDArray[Any]]:
@@ -69,11 +75,3 @@ def _inputs(sent: Batch | bytes, signature: Signature) -> Mapping[str, npt.NDArr
         return sent.inputs
     form = serving_form(documents(sent), PREDICT)
     return {} if form is None else decode_serving_form(form, signature).inputs
-
-
-def _begun_with(explanation: str, body: bytes) -> bytes:
-    """A model server's error, ``explanation`` before its words, unless they begin so themselves."""
-    words = error_text(body)
-    if not explanation or words is None or words.startswith(explanation):
-        return body
-    return error_body(f"{explanation} The model server says: {words}")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import UpstreamUnavailable
+from tfs_proxy.observe.logs.reasons import note_answer_of_model_server
 from tfs_proxy.observe.tracing.outgoing import OUTGOING
 from tfs_proxy.serving_json import answer_text as serving_text
 from tfs_proxy.upstream.interface import JSON_HEADERS, ModelAnswer
@@ -73,7 +74,9 @@ def _refusal(answer: CallAnswer, instance: Instance, url: str) -> ModelAnswer:
     # NOTE: a server that ends says the same as one whose queue is full: the socket tells them apart.
     if answer.code is GrpcCode.UNAVAILABLE and not _listens(instance):
         raise UpstreamUnavailable(connection_closed(MODEL_SERVER))
-    return ModelAnswer(HTTP_STATUS[answer.code], serving_text.error(answer.text), JSON_HEADERS, url)
+    body = serving_text.error(answer.text)
+    note_answer_of_model_server(body)
+    return ModelAnswer(HTTP_STATUS[answer.code], body, JSON_HEADERS, url)
 
 
 def _listens(instance: Instance) -> bool:

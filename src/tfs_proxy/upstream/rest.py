@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.observe.logs.reasons import note_answer_of_model_server
 from tfs_proxy.observe.tracing.outgoing import with_trace
 from tfs_proxy.serving_json.messages import Metadata, read_metadata, request_body, with_signature
 from tfs_proxy.signature import Signature, Target
@@ -137,6 +138,7 @@ class RestUpstream:
 
         def ask(chosen: Instance) -> ModelAnswer:
             reply = self._connections[chosen].request(method, path, body, headers, timeout_seconds)
+            note_answer_of_model_server(reply.body, refused=reply.status != OK)
             return ModelAnswer(
                 reply.status, reply.body, reply.headers, f"http://{chosen.host}:{chosen.rest_port}{path}"
             )

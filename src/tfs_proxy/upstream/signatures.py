@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from tfs_proxy.errors import BadInput
+from tfs_proxy.errors import BadInput, from_client
 from tfs_proxy.serving_json.messages import Metadata
 from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, Target
 
@@ -42,7 +42,7 @@ class Signatures:
         name = target.signature or DEFAULT_SIGNATURE
         if name not in known:
             raise BadInput(
-                f'The model {target.model} has no signature "{name}"; '
+                f'The model {target.model} has no signature "{from_client(name)}"; '
                 f"its signatures are {', '.join(sorted(known)) or 'none'}."
             )
         return known[name]

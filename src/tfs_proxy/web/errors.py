@@ -14,6 +14,7 @@ from tfs_proxy.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
+from tfs_proxy.observe.logs.reasons import note_refusal
 from tfs_proxy.script.deadline import Abandoned
 from tfs_proxy.script.values import HTTPError
 from tfs_proxy.upstream.shortages import INSUFFICIENT_STORAGE, raised_by_shortage
@@ -44,7 +45,8 @@ def status_of(error: RequestError) -> int:
     return error.status if isinstance(error, HTTPError) else status_of_error(error)
 
 
-def _write(resp: falcon.Response, status: int, body: bytes) -> None:
+def _write(resp: falcon.Response, status: int, body: bytes, reason: str) -> None:
+    note_refusal(reason)
     resp.status = status
     resp.data = body
     resp.text = None
@@ -52,8 +54,10 @@ def _write(resp: falcon.Response, status: int, body: bytes) -> None:
 
 
 def _request_error(req: falcon.Request, resp: falcon.Response, error: RequestError, _params: Any) -> None:
-    body = error.body if isinstance(error, UpstreamRefused) else error_body(str(error))
-    _write(resp, status_of(error), body)
+    if isinstance(error, UpstreamRefused):
+        _write(resp, error.status, error.body, "")  # what it said is noted
+    else:
+        _write(resp, status_of(error), error_body(str(error)), error.reason)
     if isinstance(error, (UpstreamUnavailable, UpstreamTimeout)):
         log.warning("answered %s: %s", resp.status, error)
     if isinstance(error, Overloaded):
@@ -61,6 +65,7 @@ def _request_error(req: falcon.Request, resp: falcon.Response, error: RequestErr
     if isinstance(error, (PayloadTooLarge, BrokenBody, Overloaded)):
         resp.set_header("Connection", "close")
     if isinstance(error, (PayloadTooLarge, Overloaded)):
+        body = error_body(str(error))
         resp.data, resp.content_length = None, len(body)
         resp.stream = AnswerBeforeTheEnd(body, req)
 
@@ -75,7 +80,7 @@ def _script_failure_of_one_of_many(
 
 def _unforeseen(req: falcon.Request, resp: falcon.Response, error: Exception, _params: Any) -> None:
     log.error("%s %s failed", req.method, req.path, exc_info=error)
-    _write(resp, 500, error_body(INTERNAL_ERROR))
+    _write(resp, 500, error_body(INTERNAL_ERROR), INTERNAL_ERROR)
 
 
 def _answered_already(_req: falcon.Request, _resp: falcon.Response, error: Abandoned, _params: Any) -> None:
@@ -86,7 +91,7 @@ def _answered_already(_req: falcon.Request, _resp: falcon.Response, error: Aband
 def _no_route(
     _req: falcon.Request, resp: falcon.Response, _error: falcon.HTTPRouteNotFound, _params: Any
 ) -> None:
-    _write(resp, 404, error_body(NOTHING_HERE))
+    _write(resp, 404, error_body(NOTHING_HERE), NOTHING_HERE)
 
 
 def _wrong_method(
@@ -94,10 +99,13 @@ def _wrong_method(
 ) -> None:
     resp.set_headers(error.headers or {})
     allowed = resp.get_header("Allow") or "none"
-    _write(resp, 405, error_body(not_allowed(req.method, allowed)))
+    body = error_body(not_allowed(req.method, allowed))
+    _write(resp, 405, body, not_allowed("this method", allowed))
 
 
 def _falcon_error(_req: falcon.Request, resp: falcon.Response, error: falcon.HTTPError) -> None:
     """Falcon's own errors, those that a script raises among them; status and headers are set already."""
-    resp.data = error_body(str(error.description or error.title))
+    sentence = str(error.description or error.title)
+    note_refusal(sentence)
+    resp.data = error_body(sentence)
     resp.content_type = falcon.MEDIA_JSON

@@ -16,6 +16,7 @@ from typing import Any
 from tfs_proxy.capture.writer import Blocking, CaptureWriter
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
+from tfs_proxy.observe.logs.reasons import note_refusal
 from tfs_proxy.observe.request_record import RequestRecord
 from tfs_proxy.script.deadline import DeadlineWatch
 from tfs_proxy.web.app import ContainerApp
@@ -173,6 +174,7 @@ class ManyModelsApp:
 
 def _going(name: str, start_response: Callable[..., Any]) -> WsgiAnswer:
     """A request that came as its model went."""
+    note_refusal(being_unloaded(name))
     body = error_body(being_unloaded(name))
     headers: Sequence[tuple[str, str]] = (
         ("Content-Type", "application/json"),

@@ -5,7 +5,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 
-from tfs_proxy.errors import BadInput, PayloadTooLarge, UnsupportedMediaType
+from tfs_proxy.errors import BadInput, PayloadTooLarge, UnsupportedMediaType, from_client
 
 GZIP, DEFLATE = "gzip", "deflate"
 LEAST_PACKED_BYTES = 1024
@@ -43,7 +43,7 @@ def decoded_body(
     if len(names) > 1 or names[0] not in _GZIP_NAMES:
         shown = ", ".join(names)[:100]
         raise UnsupportedMediaType(
-            f"Content-Encoding {shown} is not read here, only gzip or deflate, once, or none."
+            f"Content-Encoding {from_client(shown)} is not read here, only gzip or deflate, once, or none."
         )
     return gunzip(body, limit_bytes, reserve=reserve)
 

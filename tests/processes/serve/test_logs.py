@@ -19,6 +19,7 @@ from support import gates
 from support.archives import has_nginx, pack, stand_in_archive, stand_in_program, without_nginx
 from support.stack import Stack, serving
 from tfs_proxy.report.first_request import TRY
+from tfs_proxy.wire.error_body import NOTHING_HERE
 
 NEEDS_NGINX = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
 FRONTS = [pytest.param({}, id="nginx", marks=NEEDS_NGINX), pytest.param(without_nginx(), id="gunicorn")]
@@ -31,6 +32,7 @@ ENTRY = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (DEBUG|INFO|WARNING|ERROR|CRITICAL) +[a-z -]+\d?(\[\d+\])?: .*|  .*"
 )
 SECRET = "s3cr3t-w0rd"
+SECRET_NUMBER = 314159265358979
 SCRIPT = """
 import logging, os, sys
 
@@ -168,6 +170,48 @@ def test_only_requests_that_fail_have_lines_by_default(tmp_path: Path, front: Ma
         stack.wait_until(lambda: len(lines(stack)) >= len(failed), "each has its line")
 
     assert sorted((entry["request_id"], entry["status"]) for entry in lines(stack)) == sorted(failed.items())
+    reasons = {entry["request_id"]: entry["reason"] for entry in lines(stack)}
+    assert reasons["type"].startswith("Content-Type … can't be read")
+    assert "the body is larger than 1 MB" in reasons["large"].replace("The", "the")
+    assert reasons["path"] == NOTHING_HERE
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_a_refusal_of_the_model_server_has_its_reason(saved_models: Path, front: Mapping[str, str]) -> None:
+    """In its own words up to a client's value, or in ours."""
+    bodies = {
+        "type": f'{{"instances": ["{SECRET}"]}}',
+        "ours": f'[[{SECRET_NUMBER}, "{SECRET}"], [1]]',
+        "name": f'{{"instances": [{{"{SECRET}": 1}}]}}',
+    }
+    with serving(
+        str(saved_models / "half_plus_two"), "--model-server", "embedded", env={**JSON, **front}
+    ) as stack:
+        for name, body in bodies.items():
+            assert stack.ask("POST", "/invocations", body, {"X-Request-Id": name}).status == 400
+        stack.wait_until(lambda: len(lines(stack)) == len(bodies), "each has its line")
+
+    assert {entry["request_id"]: entry["reason"] for entry in lines(stack)} == {
+        "type": "Record 1, input …: … is a string, but DT_FLOAT takes numbers.",
+        "ours": "Record 2, input …: a list of 1 values where the first has 2.",
+        "name": "Failed to process element: 0 key: …",
+    }
+    assert SECRET not in stack.log
+
+
+def test_a_script_that_fails_over_a_refusal_has_both_reasons(saved_models: Path, tmp_path: Path) -> None:
+    """The model server's up to a client's value."""
+    script = "import json\ndef output_handler(r, context): return json.loads(r.content)['predictions'], 'a/b'"
+    archive = pack(
+        tmp_path / "m.tar.gz", {"code/inference.py": script}, {"m": saved_models / "half_plus_two"}
+    )
+    with serving(str(archive), "--model-server", "embedded", env=JSON) as stack:
+        assert stack.invoke(f'{{"instances": [{{"{SECRET}": 1}}]}}').status == 400
+        stack.wait_until(lambda: lines(stack), "it has its line")
+
+    (line,) = lines(stack)
+    assert line["reason"] == "Failed to process element: 0 key: … (then output_handler failed: KeyError: …)"
+    assert SECRET not in stack.log
 
 
 def lines(stack: Stack) -> list[dict[str, Any]]:
@@ -244,10 +288,21 @@ def test_no_secret_is_logged(tmp_path: Path, front: Mapping[str, str], script: s
                     f'{{"instances": ["{SECRET}"]}}',
                     f"{{{SECRET}",
                     f'"{SECRET}", raise',
+                    f'[{{"x": "{SECRET}"}}]',
+                    f'[{{"{SECRET}": 1}}]',
+                    f'{{"inputs": {{"{SECRET}": [{SECRET_NUMBER}], "x": "a\\"{SECRET}"}}}}',
+                    f"[[{SECRET_NUMBER}, [{SECRET_NUMBER}]]]",
+                    f'x\n"{SECRET}"" {SECRET} ""{SECRET}"\n',
+                    f"{SECRET_NUMBER},{SECRET}",
                     SECRET * 120_000,
                 ):
-                    for content_type in ("application/json", "text/csv", f"x/{SECRET}"):
-                        with_type = {**SECRETS, "Content-Type": content_type}
+                    for content_type, accept in (
+                        ("application/json", "*/*"),
+                        ("application/json", f"{SECRET}/x"),
+                        ("text/csv", "*/*"),
+                        (f"x/{SECRET}", "*/*"),
+                    ):
+                        with_type = {**SECRETS, "Content-Type": content_type, "Accept": accept}
                         send(stack, method, f"{path}?token={SECRET}", body, with_type)
         for broken in (
             f"{SECRET}\r\n\r\n",
@@ -262,8 +317,9 @@ def test_no_secret_is_logged(tmp_path: Path, front: Mapping[str, str], script: s
         ):
             stack.raw(broken.encode(), seconds=3)
 
-    assert SECRET not in stack.log
+    assert [line for line in stack.log.splitlines() if SECRET in line or str(SECRET_NUMBER) in line] == []
     assert "request" in stack.log
+    assert "reason=" in stack.log
 
 
 def send(stack: Stack, method: str, path: str, body: str, headers: Mapping[str, str]) -> None:

@@ -186,6 +186,7 @@ def test_grpc_predicts_as_rest_does(stack: Stack, channel: grpc.Channel) -> None
     assert predict(channel, ones(1), "versions", label="stable")["y"].tolist() == [2.5]
     code, text = refusal(lambda: predict(channel, ones(1), "nope"))
     assert (code, text) == ("NOT_FOUND", stack.ask("GET", "/v1/models/nope/metadata").json["error"])
+    stack.wait_for_log(f"reason={text}")
 
 
 @BEHIND_NGINX
@@ -240,7 +241,7 @@ def test_what_is_not_for_clients_stays_inside(stack: Stack, channel: grpc.Channe
 
 
 @BEHIND_NGINX
-def test_grpc_takes_large_messages_up_to_the_limit(channel: grpc.Channel) -> None:
+def test_grpc_takes_large_messages_up_to_the_limit(stack: Stack, channel: grpc.Channel) -> None:
     """Past 4 MB only the client's own limit counts; above ours RESOURCE_EXHAUSTED names the setting."""
     most = (LIMIT_MB << 18) - 100
     assert predict(channel, ones(most))["y"].shape == (most,)
@@ -249,6 +250,7 @@ def test_grpc_takes_large_messages_up_to_the_limit(channel: grpc.Channel) -> Non
 
     assert code == "RESOURCE_EXHAUSTED"
     assert "SAGEMAKER_MAX_PAYLOAD_IN_MB" in text
+    stack.wait_for_log(f"reason={text}")
     assert predict(channel, ones(1))["y"].tolist() == [2.5]
 
 

@@ -59,7 +59,7 @@ def test_a_request_that_comes_too_slowly_has_one_id(
     """On its 408, and where it is logged."""
     connection, client = pair
     noted: list[tuple[int, str]] = []
-    connection.unserved = lambda _head, status, request_id: noted.append((status, request_id))
+    connection.unserved = lambda _head, status, request_id, _reason: noted.append((status, request_id))
     connection.arrival = Arrival(Room(1000, tmp_path, Budget(1000)))
     connection.arrival.add(head)
 

@@ -187,7 +187,7 @@ def test_a_request_that_is_answered_for_has_ended(bound: Callable[..., RequestBo
     noting, connection = Noting(), object()
 
     def late(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        boundary.give_up(connection)
+        boundary.give_up(connection, "too late")
         return echo(environ, start_response)
 
     boundary = bound(late, noting)

@@ -6,20 +6,26 @@ stages to its answer, in a header that nginx keeps for itself. Without nginx the
 
 import re
 from collections.abc import Mapping, Sequence
+from urllib.parse import quote, unquote
 from zlib import crc32
 
 from msgspec import Struct, field
 
 from tfs_proxy.names import is_model_name
 from tfs_proxy.observe.logs.entry import LogEntry
+from tfs_proxy.observe.logs.reasons import model_server_reason
 from tfs_proxy.observe.request_counts import FinishedRequest, read_line
 from tfs_proxy.observe.request_record import PLAIN_ID, STAGES, RequestRecord
 from tfs_proxy.observe.routes import PROBES, method_of, path_of
 from tfs_proxy.setting_values import AccessLog
 from tfs_proxy.wire.header_names import STAGE_TIMES, nginx_variable
 
-NGINX_PREFIX = f"$connection $chosen_id {nginx_variable(STAGE_TIMES, 'upstream_http')} "
-"""What stands before a line of `request_counts`."""
+_NGINX_START = f"$connection $chosen_id {nginx_variable(STAGE_TIMES, 'upstream_http')}"
+NGINX_PREFIX = f'{_NGINX_START} "$refusal" '
+"""What stands before a line of `request_counts`; ``$refusal`` is `quoted_reason` of nginx's own refusals."""
+
+GRPC_PREFIX = f'{_NGINX_START} "$sent_trailer_grpc_message$sent_http_grpc_message" '
+"""The same for a call, whose message is in one of two places; nginx writes ``-`` for the other."""
 
 OVER_LIMIT = "!over-limit"
 """In place of the stages: the adaptive limit has refused this request, and a line of its own counts those."""
@@ -27,14 +33,14 @@ OVER_LIMIT = "!over-limit"
 LONGEST_PATH = 300
 _HASHES = 2**32
 CLIENT_ERROR, SERVER_ERROR = 400, 500
-_LINE = re.compile(rb"([0-9]+) (" + PLAIN_ID.encode() + rb") ([!-~]*) (.*)", re.DOTALL)
+_LINE = re.compile(rb"([0-9]+) (" + PLAIN_ID.encode() + rb') ([!-~]*) "([^"]*)" (.*)', re.DOTALL)
 
 
 class RequestLine(Struct, frozen=True):
     """A request that has ended, as the access log shows it; ``connection`` is nginx's number.
 
     Those that the adaptive limit refuses, ``over_limit``, are as many as the load wants: they don't count as
-    failed, which would fill the log.
+    failed, which would fill the log. ``reason`` is why it failed, if that is known.
     """
 
     request: FinishedRequest
@@ -43,6 +49,7 @@ class RequestLine(Struct, frozen=True):
     seconds: Mapping[str, float] = field(default_factory=dict)
     connection: int | None = None
     over_limit: bool = False
+    reason: str = ""
 
     @property
     def failed(self) -> bool:
@@ -62,6 +69,7 @@ class RequestLine(Struct, frozen=True):
             "grpc_status": request.grpc_status,
             "duration_ms": _milliseconds(request.seconds),
             **stages,
+            **({"reason": self.reason} if self.failed and self.reason else {}),
         }
         level = "warning" if self.over_limit else "info"
         if self.failed:
@@ -95,31 +103,49 @@ def needs_stages(record: RequestRecord, wanted: AccessLog) -> bool:
 
 
 def stages_text(record: RequestRecord) -> str:
-    """The value of `header_names.STAGE_TIMES`: the model, and milliseconds of each stage so far.
+    """The value of `header_names.STAGE_TIMES`: the model, milliseconds of each stage so far, and the reason.
 
     `OVER_LIMIT` for what the adaptive limit has refused.
     """
     if record.over_limit:
         return OVER_LIMIT
     model = record.model if is_model_name(record.model) else ""
-    return ";".join([model, *(f"{_milliseconds(seconds):g}" for seconds in record.seconds)])
+    stages = [f"{_milliseconds(seconds):g}" for seconds in record.seconds]
+    return ";".join([model, *stages, quoted_reason(record.reason)])
+
+
+def reason_text(reason: str) -> str:
+    """The same of an answer that no worker gives."""
+    return ";" * (len(STAGES) + 1) + quoted_reason(reason)
+
+
+def quoted_reason(reason: str) -> str:
+    """A reason for a header, or for nginx.conf."""
+    return quote(reason, safe=",.:=()[]/")
 
 
 def line_of(record: RequestRecord, request: FinishedRequest) -> RequestLine:
     """The line of a request that a worker has answered."""
     return RequestLine(
-        request, record.request_id, record.model, _taken(record.seconds), over_limit=record.over_limit
+        request,
+        record.request_id,
+        record.model,
+        _taken(record.seconds),
+        over_limit=record.over_limit,
+        reason=record.reason,
     )
 
 
 def read_access_line(raw: bytes) -> RequestLine | None:
     """A line of nginx's; None if it can't be read."""
     parts = _LINE.fullmatch(raw)
-    request = read_line(parts[4]) if parts else None
+    request = read_line(parts[5]) if parts else None
     if parts is None or request is None:
         return None
     model, *stages = parts[3].decode("ascii").split(";")
-    seconds = [_seconds(text) for text in stages] if len(stages) == len(STAGES) else []
+    seconds, reason = [], _said(parts[4].decode("ascii", "replace"), request)
+    if len(stages) == len(STAGES) + 1:
+        seconds, reason = [_seconds(text) for text in stages[:-1]], reason or unquote(stages[-1])
     return RequestLine(
         request,
         parts[2].decode("ascii"),
@@ -127,7 +153,15 @@ def read_access_line(raw: bytes) -> RequestLine | None:
         _taken(seconds),
         int(parts[1]),
         over_limit=model == OVER_LIMIT,
+        reason=reason,
     )
+
+
+def _said(text: str, request: FinishedRequest) -> str:
+    """What nginx, or the server of a gRPC call, says of a refusal."""
+    if not request.grpc_status:
+        return unquote(text)
+    return model_server_reason(unquote(text[1:] if text.startswith("-") else text.removesuffix("-")))
 
 
 def _taken(seconds: Sequence[float]) -> dict[str, float]:

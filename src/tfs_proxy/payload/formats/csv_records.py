@@ -21,7 +21,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from tfs_proxy.batch import Batch
-from tfs_proxy.errors import BadInput, UnsupportedMediaType
+from tfs_proxy.errors import BadInput, UnsupportedMediaType, from_client
 from tfs_proxy.memory import STRING_BYTES, TEXT_NUMBER_BYTES, MemoryBudget
 from tfs_proxy.payload.media_types import MediaType, shown
 from tfs_proxy.payload.shapes import fitted
@@ -271,8 +271,9 @@ def _typed(
         low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
         odd = next(i for i, value in enumerate(values) if not low <= value <= high)
         row, position = odd // shape[1] + origin[0] + 1, origin[1][odd % shape[1]]
+        value = from_client(values[odd])
         raise BadInput(
-            f"Row {row}, column {position + 1}: {values[odd]} is out of the range of {spec.dtype}."
+            f"Row {row}, column {position + 1}: {value} is out of the range of {spec.dtype}."
         ) from None
 
 
@@ -317,4 +318,4 @@ def _quoted(names: Iterable[str]) -> str:
 
 
 def _shown(text: str) -> str:
-    return f'"{text}"' if len(text) <= _SHOWN_CHARACTERS else f'"{text[:_SHOWN_CHARACTERS]}..."'
+    return from_client(f'"{text}"' if len(text) <= _SHOWN_CHARACTERS else f'"{text[:_SHOWN_CHARACTERS]}..."')

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfs_proxy.batch import Batch, Examples
-from tfs_proxy.errors import BadInput
+from tfs_proxy.errors import BadInput, from_client
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.payload.shapes import fitted
 from tfs_proxy.serving_json.columns import batch_of, column
@@ -135,7 +135,9 @@ def _column_batch(value: Any, signature: Signature) -> Batch:
             raise BadInput(f"{COLUMN} must be an object: the model takes {', '.join(signature.inputs)}.")
         by_name = dict.fromkeys(signature.inputs, value)
     if by_name.keys() != signature.inputs.keys():
-        raise BadInput(f"{COLUMN} has {', '.join(by_name)}; the model takes {', '.join(signature.inputs)}.")
+        raise BadInput(
+            f"{COLUMN} has {from_client(', '.join(by_name))}; the model takes {', '.join(signature.inputs)}."
+        )
     boxed = {name: column([by_name[name]], spec) for name, spec in signature.inputs.items()}
     arrays = {name: array.reshape(array.shape[1:]) for name, array in boxed.items()}
     return Batch(arrays, max((len(array) for array in arrays.values() if array.ndim), default=1))

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tfs_proxy.batch import BYTES, Batch, Outputs
-from tfs_proxy.errors import BadInput, NotAcceptable
+from tfs_proxy.errors import BadInput, NotAcceptable, from_client
 from tfs_proxy.memory import STRING_BYTES, MemoryBudget
 from tfs_proxy.payload import media_types as media
 from tfs_proxy.payload.arrays import batch_of_arrays
@@ -147,7 +147,7 @@ def _dtype(descr: str, name: str) -> np.dtype[Any]:
     except (TypeError, ValueError):
         dtype = None
     if dtype is None:
-        raise BadInput(f"{name} has the type '{descr[:40]}', which no input takes.")
+        raise BadInput(f"{name} has the type '{from_client(descr[:40])}', which no input takes.")
     return dtype
 
 

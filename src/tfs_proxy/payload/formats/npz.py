@@ -8,7 +8,7 @@ from typing import Any
 import numpy.typing as npt
 
 from tfs_proxy.batch import Batch, Outputs
-from tfs_proxy.errors import BadInput
+from tfs_proxy.errors import BadInput, from_client
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.payload.arrays import batch_of_arrays
 from tfs_proxy.payload.formats.npy import read_npy, write_npy
@@ -95,4 +95,4 @@ def _name(member: zipfile.ZipInfo) -> str:
 
 
 def _place(member: zipfile.ZipInfo) -> str:
-    return f'The member "{_name(member)[:100]}" of the npz archive'
+    return f'The member "{from_client(_name(member)[:100])}" of the npz archive'

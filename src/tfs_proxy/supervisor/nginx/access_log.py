@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tfs_proxy.observe.logs.access import NGINX_PREFIX, OVER_LIMIT
+from tfs_proxy.observe.logs.access import GRPC_PREFIX, NGINX_PREFIX, OVER_LIMIT
 from tfs_proxy.observe.request_counts import NGINX_FORMAT, NGINX_GRPC_FORMAT
 from tfs_proxy.setting_values import AccessLog
 from tfs_proxy.settings import Settings
@@ -35,7 +35,8 @@ def directives(settings: Settings, path: Path) -> str:
     }}
     {_grpc_model()}
     log_format access '{NGINX_PREFIX}{NGINX_FORMAT}';
-    log_format grpc_access '{NGINX_PREFIX}{NGINX_GRPC_FORMAT}';
+    log_format grpc_access '{GRPC_PREFIX}{NGINX_GRPC_FORMAT}';
+    uninitialized_variable_warn off;  # $refusal is what nginx itself refuses
     access_log {path} access if=$is_logged;"""
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
+from tfs_proxy.observe.logs.access import quoted_reason
+from tfs_proxy.observe.logs.reasons import own_reason
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.nginx import uploads
 from tfs_proxy.wire.error_body import (
@@ -61,10 +63,12 @@ def directives(settings: Settings, bad_gateway: str) -> Iterator[str]:
 
 
 def location(name: str, status: int, text: str, header: str = "") -> str:
-    """The internal location ``/.refused/NAME``, which answers with ``text``."""
+    """The internal location ``/.refused/NAME``, which answers with ``text``, and has it as the reason."""
     body = error_body(text).decode().replace("'", "\\'")
+    reason = f"set $refusal '{quoted_reason(own_reason(text))}';"
     return (
-        f"location = /.refused/{name} {{ internal; lingering_close on; {header}return {status} '{body}'; }}"
+        f"location = /.refused/{name} {{ internal; lingering_close on; {header}{reason} "
+        f"return {status} '{body}'; }}"
     )
 
 

@@ -2,7 +2,7 @@
 
 import falcon
 
-from tfs_proxy.errors import BadInput, RequestError
+from tfs_proxy.errors import BadInput, RequestError, from_client
 from tfs_proxy.open_inference.triton_type import JSON_SIZE, TRITON_TYPE
 from tfs_proxy.payload.media_types import parse
 from tfs_proxy.wire.header_names import INFERENCE_HEADER_LENGTH
@@ -33,7 +33,7 @@ def json_size_in(content_type: str) -> int | None:
     try:
         size = parse(content_type).parameters.get(JSON_SIZE)
     except RequestError as error:
-        raise BadInput(str(error)) from None
+        raise BadInput(from_client(error)) from None
     return None if size is None else _size(size, JSON_SIZE)
 
 
@@ -51,5 +51,5 @@ def write(
 
 def _size(text: str, subject: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
-        raise BadInput(f"{subject} must be a whole number of bytes, not {text[:40]}.")
+        raise BadInput(f"{subject} must be a whole number of bytes, not {from_client(text[:40])}.")
     return int(text)

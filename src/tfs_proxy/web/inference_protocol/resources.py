@@ -9,6 +9,7 @@ import orjson
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import UnknownModel
 from tfs_proxy.names import printable
+from tfs_proxy.observe.logs.reasons import note_refusal
 from tfs_proxy.open_inference.metadata import ModelMetadata, model_metadata
 from tfs_proxy.signature import Signature, Target
 from tfs_proxy.web.inference_protocol.targets import ONLY_VERSION, target_of
@@ -84,7 +85,8 @@ class ReadyResource:
         document: dict[str, object] = {"name": model, "ready": ready}
         if not ready:
             resp.status = falcon.HTTP_503
-            document["error"] = f"model {model} is not ready"
+            document["error"] = reason = f"model {model} is not ready"
+            note_refusal(reason)
         resp.data = orjson.dumps(document)
 
 

@@ -231,7 +231,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         """Answer for a call that is over its deadline and can't be ended; from the watch's thread."""
         record = self.boundary.record_on(call.connection)
         late_calls.answer_for(call, self.watch, record.request_id if record else None)
-        self.boundary.give_up(call.connection)
+        self.boundary.give_up(call.connection, str(self.watch.timeout()))
 
     def handle_request(self, *arguments: Any) -> Any:
         """Answer a request that gunicorn has parsed, unless its headers can be read in two ways."""
@@ -258,20 +258,23 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         """Count a request that never came to the application."""
         if self.counting is not None and is_refused_by_gunicorn(error) and current_request() is None:
             method, target = (getattr(req, name, None) or "-" for name in ("method", "uri"))
-            self._note_refused(FinishedRequest(method, refusal(error).status, 0.0, target), _id_of(req))
+            refused = refusal(error)
+            self._note_refused(
+                FinishedRequest(method, refused.status, 0.0, target), _id_of(req), refused.text
+            )
 
-    def count_unserved(self, head: bytes, status: int, request_id: str) -> None:
+    def count_unserved(self, head: bytes, status: int, request_id: str, reason: str) -> None:
         """Count a request that ended before it was whole: its client left, or was refused."""
         if self.counting is not None:
             method, _, target = head.partition(b"\r")[0].decode("latin-1").partition(" ")
             request = FinishedRequest(method, status, 0.0, target.partition(" ")[0])
-            self._note_refused(request, request_id)
+            self._note_refused(request, request_id, reason)
 
-    def _note_refused(self, request: FinishedRequest, request_id: str) -> None:
+    def _note_refused(self, request: FinishedRequest, request_id: str, reason: str) -> None:
         """Count and log a request that never came to the application."""
         if self.counting is not None:
             self.counting.write(request)
-            AccessObserver(self.access_log).log_refused(request, request_id)
+            AccessObserver(self.access_log).log_refused(request, request_id, reason)
 
     def handle_abort(self, sig: int, frame: FrameType | None) -> None:
         """End because gunicorn's timeout is over."""

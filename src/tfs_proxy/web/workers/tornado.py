@@ -84,4 +84,4 @@ class TornadoWorker(ContainerWorker, GunicornTornadoWorker):  # type: ignore[mis
         record = self.boundary.record_on(call.connection)
         request_id = record.request_id if record else chosen_id(None, None)
         call.connection.give_up(Refusal(504, str(self.watch.timeout())), request_id)
-        self.boundary.give_up(call.connection)
+        self.boundary.give_up(call.connection, str(self.watch.timeout()))

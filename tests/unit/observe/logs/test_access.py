@@ -73,11 +73,37 @@ def test_nginx_s_line_is_read_with_the_stages_of_the_worker() -> None:
     """What a worker wrote in its header comes back."""
     record = RequestRecord("id-1")
     record.model, record.seconds[CONVERT] = "m", 0.25
-    finished = FinishedRequest("POST", 200, 0.5, "/invocations")
+    record.reason = 'Row 1; … "is" 100% é'
+    finished = FinishedRequest("POST", 400, 0.5, "/invocations")
 
-    read = read_access_line(f"17 id-1 {stages_text(record)} ".encode() + request_line(finished).rstrip())
+    read = read_access_line(f'17 id-1 {stages_text(record)} "" '.encode() + request_line(finished).rstrip())
 
-    assert read == RequestLine(finished, "id-1", "m", {"convert": 0.25}, 17)
+    assert read == RequestLine(finished, "id-1", "m", {"convert": 0.25}, 17, reason=record.reason)
+
+
+def test_a_refusal_of_nginx_stands_before_what_a_worker_said() -> None:
+    """It is what the client got."""
+    record = RequestRecord("id-1")
+    record.reason = "by the worker"
+    finished = FinishedRequest("POST", 504, 0.5, "/invocations")
+
+    read = read_access_line(
+        f'17 id-1 {stages_text(record)} "no%20answer" '.encode() + request_line(finished).rstrip()
+    )
+
+    assert read is not None
+    assert read.reason == "no answer"
+
+
+@pytest.mark.parametrize("said", ["-no%20{secret}", "no%20{secret}-"])
+def test_the_message_of_a_grpc_call_is_its_reason(said: str) -> None:
+    """In the trailers, or in the only head."""
+    finished = FinishedRequest("POST", 200, 0.5, "/x", grpc_status="3")
+
+    read = read_access_line(f'17 id-1 - "{said}" '.encode() + request_line(finished).rstrip())
+
+    assert read is not None
+    assert read.entry("nginx").fields["reason"] == "no …"
 
 
 @pytest.mark.parametrize(("wanted", "shown"), [("errors", False), ("off", False), ("all", True)])
@@ -88,7 +114,7 @@ def test_what_the_adaptive_limit_refuses_fills_no_log_of_errors(wanted: str, sho
     finished = FinishedRequest("POST", 503, 0.5, "/invocations")
     own = line_of(record, finished)
 
-    read = read_access_line(f"17 id-1 {stages_text(record)} ".encode() + request_line(finished).rstrip())
+    read = read_access_line(f'17 id-1 {stages_text(record)} "" '.encode() + request_line(finished).rstrip())
 
     assert read is not None
     assert (read.over_limit, read.model) == (True, "")
@@ -101,7 +127,7 @@ def test_a_header_that_no_worker_wrote_is_left_out(stages: str) -> None:
     """The request has its line all the same."""
     finished = FinishedRequest("POST", 200, 0.5, "/invocations")
 
-    read = read_access_line(f"17 id-1 {stages} ".encode() + request_line(finished).rstrip())
+    read = read_access_line(f'17 id-1 {stages} "" '.encode() + request_line(finished).rstrip())
 
     assert read is not None
     assert (read.request, read.seconds) == (finished, {})
@@ -117,7 +143,7 @@ def test_a_request_that_no_worker_saw_has_the_model_that_it_asks_for(
     """So the log of one model has the requests that came while it was not there."""
     finished = FinishedRequest("POST", 503, 0.5, "/models/a/invoke", model=asked)
 
-    read = read_access_line(f"17 id-1 {stages} ".encode() + request_line(finished).rstrip())
+    read = read_access_line(f'17 id-1 {stages} "" '.encode() + request_line(finished).rstrip())
 
     assert read is not None
     assert read.model == model

@@ -30,7 +30,7 @@ def lines(tmp_path: Path, log: Path, caplog: pytest.LogCaptureFixture) -> Reques
     """A reader of very many lines, which shows each of them."""
     caplog.set_level(logging.INFO)
     line = request_line(FinishedRequest("POST", 200, 0.001, "/invocations"))
-    (tmp_path / "access").write_bytes(b"".join(b"%d id-%d - " % (n, n) + line for n in range(COUNT)))
+    (tmp_path / "access").write_bytes(b"".join(b'%d id-%d - "" ' % (n, n) + line for n in range(COUNT)))
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     return RequestLines(tmp_path / "access", AccessLog(AccessLog.ALL), EntryHandler(as_json, descriptor))
 

@@ -34,9 +34,9 @@ class AccessObserver:
         request = FinishedRequest(record.method, record.status, seconds, record.target)
         self._log.show(line_of(record, request), PROCESS, os.getpid())
 
-    def log_refused(self, request: FinishedRequest, request_id: str) -> None:
+    def log_refused(self, request: FinishedRequest, request_id: str, reason: str) -> None:
         """Log a request that never came to the application."""
-        self._log.show(RequestLine(request, request_id), PROCESS, os.getpid())
+        self._log.show(RequestLine(request, request_id, reason=reason), PROCESS, os.getpid())
 
 
 class StagesForNginx:

@@ -113,11 +113,12 @@ class RequestBoundary:
         answer = self._under_way.get(id(connection))
         return None if answer is None else answer.record
 
-    def give_up(self, connection: object) -> None:
-        """End a request that has been answered without the call that still handles it."""
+    def give_up(self, connection: object, reason: str) -> None:
+        """End a request that has been answered, with this reason, without the call that still handles it."""
         answer = self._under_way.get(id(connection))
         if answer is not None:
             answer.record.status = answer.record.status or HTTPStatus.GATEWAY_TIMEOUT
+            answer.record.reason = reason
             answer.end()
 
     def forget(self, connection: int) -> None:
@@ -235,7 +236,8 @@ class Answer:
     def fail(self, error: BaseException) -> None:
         """End the request of which the application made no answer; gunicorn's own handler sends one."""
         gone = isinstance(error, OSError)
-        self.record.status = CLIENT_GONE if gone else refusal(error).status
+        refused = refusal(error)
+        self.record.status, self.record.reason = (CLIENT_GONE, "") if gone else (refused.status, refused.text)
         self._boundary.journal.end(self._journal_offset)
         self.end()
         if gone:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tfs_proxy.observe.journal_notes import BEGUN, ENDED, ID_BYTES, NOTE_BYTES
+from tfs_proxy.observe.logs.reasons import note_refusal
 from tfs_proxy.wire.error_body import WORKER_DIED, error_body
 from tfs_proxy.wire.header_names import HAD_MODEL_SERVER, NGINX_ID, SENT_AGAIN, wsgi_name
 
@@ -64,6 +65,7 @@ class RequestJournal:
 
 def worker_died(_environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
     """Answers a request that has killed a worker, instead of the application."""
+    note_refusal(WORKER_DIED)
     body = error_body(WORKER_DIED)
     headers: Mapping[str, str] = {"Content-Type": "application/json", "Content-Length": str(len(body))}
     start_response("502 Bad Gateway", list(headers.items()))

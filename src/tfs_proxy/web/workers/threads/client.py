@@ -31,9 +31,9 @@ class ClientConnection(TConn):  # type: ignore[misc]  # gunicorn has no types
     rest: bytes = b""
     ends = False
     status = CLIENT_GONE
-    request_id = ""
-    unserved: Callable[[bytes, int, str], None] = staticmethod(lambda _head, _status, _request_id: None)
-    """Gets the head of a request that ends before it is whole, the status of that end, and its id."""
+    request_id = reason = ""
+    unserved: Callable[[bytes, int, str, str], None] = staticmethod(lambda _head, _status, _id, _reason: None)
+    """Gets the head of a request that ends before it is whole, that end's status, its id and its reason."""
 
     def limit_sending(self, seconds: float = SEND_SECONDS) -> None:
         """Let an answer fail of which the client takes nothing for so long."""
@@ -57,7 +57,7 @@ class ClientConnection(TConn):  # type: ignore[misc]  # gunicorn has no types
 
     def refuse(self, refusal: Refusal) -> None:
         """Answer without waiting for the client to read it."""
-        self.status = refusal.status
+        self.status, self.reason = refusal.status, refusal.text
         self.request_id = id_of(self.arrival.head if self.arrival is not None else b"")
         with suppress(OSError):
             self.sock.send(refusal.response(self.request_id), socket.MSG_DONTWAIT)
@@ -76,7 +76,7 @@ class ClientConnection(TConn):  # type: ignore[misc]  # gunicorn has no types
     def _forget_arrival(self) -> None:
         if self.arrival is not None:
             head = self.arrival.head
-            self.unserved(head, self.status, self.request_id or id_of(head))
+            self.unserved(head, self.status, self.request_id or id_of(head), self.reason)
             self.arrival.close()
             self.arrival = None
 

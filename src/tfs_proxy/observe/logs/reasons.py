@@ -1,0 +1,50 @@
+"""The reason of a refusal as the log may have it: a sentence without what a client has sent.
+
+Sentences of this package have a client's values in quotation marks, or marked by `errors.from_client`; the
+model server quotes values as it likes, so that its sentences are cut before the first one.
+"""
+
+import re
+
+from tfs_proxy.observe.request_record import current_request
+from tfs_proxy.wire.error_body import error_text
+
+MOST_CHARACTERS = 300
+LEFT_OUT = "…"
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*(?:"|$)|(?<!\w)\'(?:[^\'\\]|\\.|\'(?=\w))*(?:\'|$)', re.DOTALL)
+_UNQUOTED = "|".join(f"(?<={words}: )" for words in (" key", "convert string", "found in signature"))
+"""Behind these words TensorFlow and its server repeat a client's text without quotation marks."""
+
+_FIRST_VALUE = re.compile(
+    rf"(?<=JSON Value)|[\"`{{\u2018-\u201f]|(?<!\w)'|'(?!\w)|{_UNQUOTED}|(?<![\[,])\?"  # and queries
+)
+
+
+def own_reason(sentence: str) -> str:
+    """A sentence of this package, with ``…`` for each quoted value."""
+    return _bounded(_QUOTED.sub(LEFT_OUT, sentence))
+
+
+def model_server_reason(sentence: str) -> str:
+    """A model server's sentence up to the first value that it may have from a client."""
+    before, *rest = _FIRST_VALUE.split(sentence, maxsplit=1)
+    return _bounded(f"{before.rstrip()} {LEFT_OUT}" if rest else before)
+
+
+def note_refusal(sentence: str) -> None:
+    """Note why the request that is handled here is refused, in this package's words; "" adds nothing."""
+    record = current_request()
+    if record is not None and sentence:
+        record.reason = own_reason(sentence)
+
+
+def note_answer_of_model_server(body: bytes, *, refused: bool = True) -> None:
+    """Note why the model server refuses what the request that is handled here asks for, if it does."""
+    record = current_request()
+    if record is not None and (refused or record.reason):  # PERF: of nearly all requests, neither
+        record.reason = model_server_reason(error_text(body) or "") if refused else ""
+
+
+def _bounded(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + LEFT_OUT
