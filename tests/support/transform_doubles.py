@@ -28,7 +28,9 @@ class FakeSender(Sender):
         self.respond = respond
         self.bodies: list[bytes] = []
 
-    def send(self, body: bytes | Pieces, _headers: Mapping[str, str] | None = None) -> bytes:
+    def send(
+        self, body: bytes | Pieces, _headers: Mapping[str, str] | None = None, *, in_parts: bool = False
+    ) -> bytes:
         text = body if isinstance(body, bytes) else b"".join(body())
         self.bodies.append(text)
         return self.respond(text)

@@ -14,6 +14,7 @@ from tfs_proxy.settings import inherited_environment
 from tfs_proxy.transform.description import make_job, read_description
 from tfs_proxy.transform.job import CHOICES, MANIFEST
 from tfs_proxy.transform.options import ENGINES, LOCAL, TransformOptions
+from tfs_proxy.transform.send.bad_records import BadLimit
 from tfs_proxy.transform.send.isolation import FAIL, ON_ERROR
 
 INTERRUPTED = 128 + signal.SIGINT
@@ -86,6 +87,12 @@ def _add_run_arguments(run: "argparse._ArgumentGroup") -> None:
         "NAME.err names it (default: fail)",
     )
     run.add_argument(
+        "--max-bad",
+        metavar="N|P%",
+        type=_bad_limit,
+        help="how many records of an object, or what share, may be bad (default: any number)",
+    )
+    run.add_argument(
         "--no-resume", dest="resume", action="store_false", help="repeat what an earlier run finished"
     )
     run.add_argument(
@@ -113,6 +120,15 @@ def _add_run_arguments(run: "argparse._ArgumentGroup") -> None:
     run.add_argument(
         "--ray-address", metavar="HOST:PORT", help="its address (default: RAY_ADDRESS, else one started here)"
     )
+
+
+def _bad_limit(text: str) -> BadLimit:
+    try:
+        return BadLimit.parse(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text} is neither a number of records nor a share such as 5%"
+        ) from None
 
 
 def run(arguments: argparse.Namespace) -> int:

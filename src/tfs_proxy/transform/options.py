@@ -14,6 +14,7 @@ from tfs_proxy.archive.s3_client import S3_SCHEME, S3_TIMEOUT_SECONDS, s3_client
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.inner_stack.stack import serving
 from tfs_proxy.transform.job import MANIFEST, Job
+from tfs_proxy.transform.send.bad_records import BadLimit
 from tfs_proxy.transform.send.connection import EndpointAddress
 from tfs_proxy.transform.send.isolation import FAIL
 from tfs_proxy.transform.send.stack import stack_environment
@@ -45,6 +46,7 @@ class TransformOptions(Struct, frozen=True, kw_only=True):
     model_server: str = "auto"
     environment: Mapping[str, str] = field(default_factory=dict)
     on_error: str = FAIL
+    max_bad: BadLimit | None = None
     resume: bool = True
     summary: Path | None = None
     instance_index: int = 0
@@ -63,6 +65,8 @@ class TransformOptions(Struct, frozen=True, kw_only=True):
                 f"--instance-index {self.instance_index} must be from 0 to {self.instance_count - 1}, "
                 "one less than --instance-count."
             )
+        if self.max_bad is not None and self.on_error == FAIL:
+            raise SettingsError("--max-bad has an effect only with --on-error placeholder or sidecar.")
         if self.ray_address is not None and self.engine != RAY:
             raise SettingsError(
                 "--ray-address has an effect only with --engine ray: add that, or leave it out."

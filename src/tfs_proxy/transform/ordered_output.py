@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from tfs_proxy.transform.failures import BadRecord, ObjectFailed, RunStopped, StorageError
 from tfs_proxy.transform.run_statistics import RunStatistics
+from tfs_proxy.transform.send.bad_records import BadLimit
 from tfs_proxy.transform.send.isolation import Outcome, error_line
 from tfs_proxy.transform.stores.interface import ERRORS, OUT, InputObject, OutputSink, OutputTarget
 
@@ -16,7 +17,7 @@ class OrderedOutput:
     """One object from its first batch to its output, which is written whole or not at all. Thread-safe.
 
     ``release`` is called once for each batch whose memory is free again, ``on_end`` once when the object
-    is written, failed or given up.
+    is written, failed or given up. More bad records than ``limit`` fail it.
     """
 
     def __init__(
@@ -27,12 +28,15 @@ class OrderedOutput:
         statistics: RunStatistics,
         release: Callable[[], None],
         on_end: Callable[["OrderedOutput"], None] = lambda _output: None,
+        limit: BadLimit | None = None,
     ) -> None:
         self.item = item
         self._target = target
         self._statistics = statistics
         self._release = release
         self._on_end = on_end
+        self._limit = limit or BadLimit()
+        self._records = self._bad = 0
         self._fingerprint = fingerprint
         self._sinks: dict[str, OutputSink] = {}
         self._early: dict[int, tuple[Outcome, int]] = {}
@@ -112,6 +116,8 @@ class OrderedOutput:
                 del self._early[self._next]
                 self._next += 1
                 self._counted_bytes += size
+                self._records += outcome.records
+                self._bad += len(outcome.bad)
                 self._statistics.add(records=outcome.records, bad_records=len(outcome.bad), bytes=size)
                 self._release()
         except StorageError as error:
@@ -134,8 +140,9 @@ class OrderedOutput:
             return
         if not self.is_over:
             try:
+                self._limit.check_share(self.item.name, self._bad, self._records)
                 self._commit()
-            except StorageError as error:
+            except (ObjectFailed, StorageError) as error:
                 self._record_failure(error)
         if self._failure is not None:
             self._fail(self._failure)

@@ -1,4 +1,4 @@
-"""Shows the progress of a run: one line that is redrawn on a terminal, else a log line a minute."""
+"""Shows the progress of a run: one line that is redrawn on a terminal, else a log line each ten seconds."""
 
 import contextlib
 import logging
@@ -10,7 +10,7 @@ from typing import TextIO
 from tfs_proxy.transform.run_statistics import RunStatistics
 
 TERMINAL_SECONDS = 0.25
-LOG_SECONDS = 60.0
+LOG_SECONDS = 10.0
 BAR_CHARACTERS = 20
 SHORTEST_BAR_CHARACTERS = 5
 
@@ -58,21 +58,28 @@ def line(statistics: RunStatistics) -> str:
 
     Objects that an earlier run finished count as done; rate and time to go are those of this run.
     """
-    counts, workload = statistics.counts, statistics.workload
+    counts = statistics.counts
     settled = counts["objects"] + counts["failed"] + counts["skipped"]
-    parts = [f"{settled}/{workload.objects} objects", f"{counts['failed']} failed"]
-    if counts["bad_records"]:
-        parts.append(f"{counts['bad_records']} bad records")
+    parts = [f"{settled}/{statistics.workload.objects} objects", f"{counts['failed']} failed"]
+    bad = max(_counted(statistics, "bad_records"), _counted(statistics, "refused"))
+    records = _counted(statistics, "answered") + _counted(statistics, "refused")
+    records = max(_counted(statistics, "records"), records)
+    parts += [f"{bad} bad records"] if bad else []
     parts += [
-        f"{counts['records'] + statistics.in_progress['records']} records",
+        f"{records} records",
+        f"{records / max(statistics.seconds, 1e-9):.1f} records/s",
         _rate(_transferred(statistics) / max(statistics.seconds, 1e-9)),
         f"{_to_go(statistics)} to go",
     ]
     return ", ".join(parts)
 
 
+def _counted(statistics: RunStatistics, name: str) -> int:
+    return statistics.counts[name] + statistics.in_progress[name]
+
+
 def _transferred(statistics: RunStatistics) -> int:
-    return statistics.counts["bytes"] + statistics.in_progress["bytes"]
+    return max(_counted(statistics, "bytes"), _counted(statistics, "settled_bytes"))
 
 
 def _share(statistics: RunStatistics) -> float:

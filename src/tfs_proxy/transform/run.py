@@ -89,7 +89,9 @@ def on_this_machine(
         log_plan(options, plan, leftovers.items)
 
         def start_output(item: InputObject, release: Callable[[], None]) -> OrderedOutput:
-            return OrderedOutput(item, target, leftovers.fingerprint, leftovers.statistics, release)
+            return OrderedOutput(
+                item, target, leftovers.fingerprint, leftovers.statistics, release, limit=options.max_bad
+            )
 
         sender = Sender(endpoint, options.job, plan.concurrent, leftovers.statistics)
         with shown_progress(leftovers.statistics, sys.stderr):
@@ -128,3 +130,9 @@ def _report(statistics: RunStatistics, path: Path | None) -> None:
             path.write_text(json.dumps(summary, indent=1) + "\n")
         except OSError as error:
             raise SettingsError(f"The summary {path} can't be written: {error.strerror}.") from error
+    if counts["bad_records"]:
+        log.warning(
+            "WARNING: %d of %d records are bad: the .err files name them",
+            counts["bad_records"],
+            counts["records"],
+        )

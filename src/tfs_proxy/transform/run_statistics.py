@@ -15,7 +15,8 @@ MAX_LISTED_FAILURES = 1000
 
 RunCounts = Counter[str]
 """How far a run is: ``objects`` done, ``skipped`` (done by an earlier run) and ``failed``, ``records``,
-``bad_records``, ``bytes`` as stored, ``requests`` and ``retries``."""
+``bad_records``, ``bytes`` as stored, ``requests`` and ``retries``; before they are written, ``answered`` and
+``refused`` records, and their ``settled_bytes``."""
 
 
 class Workload(Struct, frozen=True):

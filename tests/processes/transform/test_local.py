@@ -120,6 +120,52 @@ def test_bad_records(data: Path, tmp_path: Path, echo: str, on_error: str) -> No
     assert written["a.out"] == b"".join(lines)
 
 
+def test_a_run_of_which_nothing_succeeds_ends_soon(data: Path, tmp_path: Path, echo: str) -> None:
+    """After fifty failures alike it says which, unless any number may be bad; one that succeeds lets it go on."""
+    (data / "a").write_bytes(b"".join(b"BAD %d\n" % number for number in range(200)))
+    flags = run_flags(data, tmp_path / "out", echo, split_type="Line", on_error="placeholder")
+    before = posts(echo)
+    done = transform(*flags)
+    assert (done.status, outputs(tmp_path / "out"), posts(echo) - before < 120) == (1, {}, True), done.log
+    assert "first 50 records that were sent alone failed alike" in done.log.splitlines()[-1]
+    assert "a, record 1 at byte 0: status 400" in done.log.splitlines()[-1]
+    assert transform(*flags, "--max-bad", "100%").status == 0
+    (data / "a").write_bytes(b"good\n" + (data / "a").read_bytes())
+    done = transform(*flags, "--strategy", "SingleRecord")
+    assert (done.status, done.summary["bad_records"]) == (0, 200)
+    assert "WARNING" in done.log.splitlines()[-1]
+    assert "200 of 201 records are bad" in done.log.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("limit", "status"), [("1", 1), ("2", 0), ("3.9%", 1), ("4%", 0)])
+def test_an_object_of_too_many_bad_records_fails(
+    data: Path, tmp_path: Path, echo: str, limit: str, status: int
+) -> None:
+    """As a number or a share; others go on."""
+    (data / "a").write_bytes(b"good\n" * 25 + b"BAD\n" + b"good\n" * 23 + b"BAD\n")
+    (data / "b").write_bytes(b"good\n")
+    done = transform(
+        *run_flags(data, tmp_path / "out", echo, split_type="Line", on_error="sidecar", max_bad=limit)
+    )
+    written = outputs(tmp_path / "out")
+    assert (done.status, "a.out" in written, "b.out" in written) == (status, status == 0, True), done.log
+    assert (f"and --max-bad {limit} allows no more" in written["a.err"].decode()) == (status == 1)
+
+
+def test_a_mini_batch_that_takes_too_long_is_halved_at_once(data: Path, tmp_path: Path) -> None:
+    """It is not sent again whole: only a single record is, which can't be halved."""
+    (data / "a").write_bytes(b"HELD\ngood\n")
+    with stand_in() as address:
+        done = transform(
+            *run_flags(
+                data, tmp_path / "out", address,
+                split_type="Line", on_error="placeholder", timeout_seconds="1", max_retries="1",
+            )
+        )  # fmt: skip
+        assert (done.status, posts(address)) == (0, 4), done.log
+    assert outputs(tmp_path / "out")["a.out"] == b"ERROR\ngood\n"
+
+
 def test_only_server_errors_are_tried_again(data: Path, tmp_path: Path, echo: str) -> None:
     """503 is, 400 is not; without retries 503 fails the object."""
     (data / "a").write_bytes(f"BUSY {tmp_path}".encode())

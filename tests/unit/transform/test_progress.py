@@ -29,7 +29,7 @@ def test_a_resumed_run_counts_from_where_it_was() -> None:
     statistics = statistics_after(
         10, Workload(4, 4_000_000, 2_000_000), skipped=2, objects=1, records=50, bytes=1_000_000
     )
-    assert line(statistics) == "3/4 objects, 0 failed, 50 records, 100.0 kB/s, 0:00:10 to go"
+    assert line(statistics) == "3/4 objects, 0 failed, 50 records, 5.0 records/s, 100.0 kB/s, 0:00:10 to go"
     assert fitted(statistics, 200).startswith("[###############     ] 3/4 objects")
 
 
@@ -40,6 +40,14 @@ def test_a_resumed_run_counts_from_where_it_was() -> None:
 def test_the_rate_has_the_unit_that_fits(transferred: int, rate: str) -> None:
     """A slow run does not show 0.0 MB/s."""
     assert f", {rate}, " in line(statistics_after(10, Workload(9, 10**12), bytes=transferred))
+
+
+def test_what_is_not_written_yet_is_shown() -> None:
+    """Records of a mini-batch that is being halved count, bad ones as well, and time to go is told."""
+    statistics = statistics_after(10, Workload(1, 4000), answered=30, refused=10, settled_bytes=1000)
+    assert line(statistics) == (
+        "0/1 objects, 0 failed, 10 bad records, 40 records, 4.0 records/s, 100 B/s, 0:00:30 to go"
+    )
 
 
 @pytest.mark.parametrize("columns", [40, 60, 79, 80, 100, 160])

@@ -38,7 +38,7 @@ class LocalEngine:
         self._plan = plan
         self._open_object = options.open_object
         self._sender = sender
-        self._transform = Transformer(options.job, sender, options.on_error)
+        self._transform = Transformer(options.job, sender, options.on_error, options.max_bad)
         self._start_output = start_output
         # Threads beyond the requests at once let remote reads and writes go on while requests wait.
         self._pool = ThreadPoolExecutor(plan.concurrent * (2 if options.uses_remote_storage else 1), "send")

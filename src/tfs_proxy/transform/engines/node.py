@@ -142,6 +142,7 @@ class EngineThread:
         fingerprint: str,
     ) -> None:
         self._target = target
+        self._limit = options.max_bad
         self._fingerprint = fingerprint
         self._requests = RunStatistics()
         self._items: SimpleQueue[InputObject | None] = SimpleQueue()
@@ -165,9 +166,10 @@ class EngineThread:
         return report
 
     def in_progress(self) -> RunCounts:
-        """The sum over all unfinished objects."""
+        """The sum over all unfinished objects, and the requests since the last report."""
         with self._lock:
-            return sum((statistics.counts for statistics, _ in self._in_progress.values()), RunCounts())
+            unfinished = (statistics.counts for statistics, _ in self._in_progress.values())
+            return sum(unfinished, RunCounts(self._requests.counts))
 
     def close(self) -> None:
         """Give up unfinished objects and wait for the thread."""
@@ -177,7 +179,9 @@ class EngineThread:
 
     def _start_output(self, item: InputObject, release: Callable[[], None]) -> OrderedOutput:
         statistics, _ = self._in_progress[item.name]
-        return OrderedOutput(item, self._target, self._fingerprint, statistics, release, self._on_end)
+        return OrderedOutput(
+            item, self._target, self._fingerprint, statistics, release, self._on_end, self._limit
+        )
 
     def _on_end(self, output: OrderedOutput) -> None:
         if output.was_stopped:

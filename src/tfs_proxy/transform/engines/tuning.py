@@ -17,6 +17,7 @@ from tfs_proxy.transform.job import MAX_PRODUCT_MB, NONE, ExecutionPlan, Job
 from tfs_proxy.transform.records.batches import MiniBatch, batches_of, whole_object
 from tfs_proxy.transform.records.split import open_content
 from tfs_proxy.transform.run_statistics import RunStatistics
+from tfs_proxy.transform.send.bad_records import BadLimit
 from tfs_proxy.transform.send.connection import EndpointAddress
 from tfs_proxy.transform.send.isolation import PLACEHOLDER, Transformer
 from tfs_proxy.transform.send.sender import Sender
@@ -100,7 +101,7 @@ def measure(
     """
     statistics = RunStatistics()
     sender = Sender(endpoint, replace(job, max_retries=0), concurrent, statistics)
-    transform = Transformer(job, sender, PLACEHOLDER)
+    transform = Transformer(job, sender, PLACEHOLDER, BadLimit())
     batches, batches_lock, ended = itertools.cycle(sample), threading.Lock(), threading.Event()
 
     def send() -> None:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct, field
 
 from tfs_proxy.transform.failures import BadRecord, ObjectFailed
-from tfs_proxy.transform.job import Job
+from tfs_proxy.transform.job import GZIP, Job
 from tfs_proxy.transform.records.batches import MiniBatch, whole_object
 from tfs_proxy.transform.records.processing import DataProcessing, Unprocessable, placeholder
+from tfs_proxy.transform.send.bad_records import BadLimit, BadRecordCounts
 from tfs_proxy.transform.send.retries import Refused
 from tfs_proxy.transform.send.sender import Sender
 
@@ -37,8 +38,9 @@ class Outcome(Struct):
 class Transformer:
     """Turns batches into outcomes by means of the server. Thread-safe."""
 
-    def __init__(self, job: Job, sender: Sender, on_error: str) -> None:
+    def __init__(self, job: Job, sender: Sender, on_error: str, limit: BadLimit | None = None) -> None:
         self._job = job
+        self._counts = BadRecordCounts(limit)
         self._processing = DataProcessing(job)
         self._sender = sender
         self._on_error = on_error
@@ -46,8 +48,8 @@ class Transformer:
     def __call__(self, batch: MiniBatch, name: str) -> Outcome:
         """Send ``batch`` of the object ``name``.
 
-        Raises ObjectFailed naming the first bad record if bad records fail the object, and what
-        `Sender.send` raises except Refused.
+        Raises ObjectFailed if bad records fail the object, EveryRecordFails, and what `Sender.send` raises
+        except Refused.
         """
         try:
             return self._send(batch, name)
@@ -69,7 +71,9 @@ class Transformer:
         return Outcome(1, self._processing.output(whole_object(b""), answer))
 
     def _send(self, batch: MiniBatch, name: str) -> Outcome:
-        answer = self._sender.send(self._processing.request(batch), batch.headers)
+        answer = self._sender.send(self._processing.request(batch), batch.headers, in_parts=len(batch) > 1)
+        self._counts.note_success()
+        self._note_settled(batch, answered=len(batch))
         try:
             return Outcome(len(batch), self._processing.output(batch, answer))
         except Unprocessable as error:
@@ -77,7 +81,13 @@ class Transformer:
             message = f"the answer can't be used: {error}"
             raise ObjectFailed(BadRecord(name, batch.first, batch.offsets[0], None, message)) from error
 
+    def _note_settled(self, batch: MiniBatch, **counts: int) -> None:
+        size = 0 if self._job.compression == GZIP else len(batch.body)
+        self._sender.statistics.add(settled_bytes=size, **counts)
+
     def _settle_bad(self, batch: MiniBatch, bad_record: BadRecord) -> Outcome:
+        self._note_settled(batch, refused=1)
+        self._counts.add(bad_record)
         if self._on_error == FAIL:
             raise ObjectFailed(bad_record)
         if self._on_error == PLACEHOLDER:

@@ -12,10 +12,11 @@ _SERVER_ERROR = 500
 
 
 class Refused(Exception):
-    """A request failed; ``status`` is None if it got no answer at all."""
+    """A request failed; ``status`` is None if it got no answer at all, ``timed_out`` if not in time."""
 
-    def __init__(self, status: int | None, message: str) -> None:
+    def __init__(self, status: int | None, message: str, *, timed_out: bool = False) -> None:
         super().__init__(message)
+        self.timed_out = timed_out
         self.status = status
         self.message = message
 
@@ -30,18 +31,22 @@ def with_retries(
     max_retries: int,
     sleep: Callable[[float], object],
     count_retry: Callable[[], None],
+    *,
+    in_parts: bool = False,
 ) -> bytes:
     """Call ``attempt`` until it returns an answer, and return that.
 
     Repeats it after growing pauses if the connection fails, time runs out or the status is 5xx, as
-    SageMaker does (docs/reference/sagemaker.md). Raises the last error after ``max_retries`` repetitions.
+    SageMaker does (docs/reference/sagemaker.md), except that what took too long is not repeated if it can
+    be sent ``in_parts``. Raises the last error after ``max_retries`` repetitions.
     """
     retries = 0
     while True:
         result = attempt()
         if isinstance(result, bytes):
             return result
-        if retries >= max_retries or (isinstance(result, Refused) and result.is_final):
+        refused = isinstance(result, Refused) and (result.is_final or (in_parts and result.timed_out))
+        if retries >= max_retries or refused:
             raise result
         retries += 1
         count_retry()

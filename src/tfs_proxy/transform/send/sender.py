@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Mapping
 
-from tfs_proxy.errors import ServerLost, UpstreamError
+from tfs_proxy.errors import ServerLost, UpstreamError, UpstreamTimeout
 from tfs_proxy.transform.failures import RunStopped
 from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.run_statistics import RunStatistics
@@ -16,6 +16,7 @@ from tfs_proxy.wire.http_messages import HttpResponse
 
 CONNECT_SECONDS = 10.0
 _OK = range(200, 300)
+_TOO_LATE = 504
 
 
 class Sender:
@@ -28,7 +29,7 @@ class Sender:
         headers = {"Content-Type": job.content_type, "Accept": job.accept}
         self._headers = {name: value for name, value in headers.items() if value}
         self._max_retries = job.max_retries
-        self._statistics = statistics
+        self.statistics = statistics
         self._stop = threading.Event()
         self._connections = ConnectionPool(
             endpoint.host,
@@ -40,8 +41,12 @@ class Sender:
         )
         self._free = threading.Semaphore(concurrent)
 
-    def send(self, body: bytes | Pieces, headers: Mapping[str, str] | None = None) -> bytes:
+    def send(
+        self, body: bytes | Pieces, headers: Mapping[str, str] | None = None, *, in_parts: bool = False
+    ) -> bytes:
         """Send ``body``, with retries, and return the body of the answer; ``headers`` replace the job's.
+
+        A body that can be sent ``in_parts`` is not repeated if it takes too long.
 
         Raises Refused, ServerLost if nothing listens there, and RunStopped after `stop`.
         """
@@ -49,7 +54,8 @@ class Sender:
             lambda: self._attempt(body, headers or {}),
             self._max_retries,
             self._stop.wait,
-            lambda: self._statistics.add(retries=1),
+            lambda: self.statistics.add(retries=1),
+            in_parts=in_parts,
         )
 
     def stop(self) -> None:
@@ -67,7 +73,7 @@ class Sender:
         except EndpointNotReached as error:
             return ServerLost(f"{error}. Finished objects are kept: run the same command again to continue.")
         except UpstreamError as error:
-            return Refused(None, str(error))
+            return Refused(None, str(error), timed_out=isinstance(error, UpstreamTimeout))
         return response.body if response.status in _OK else _refusal(response)
 
     def _post(self, body: bytes | Pieces, headers: Mapping[str, str]) -> HttpResponse:
@@ -75,10 +81,12 @@ class Sender:
             raise RunStopped
         started = time.monotonic()
         response = self._connections.request("POST", self._path, body, {**self._headers, **headers})
-        self._statistics.add_request(time.monotonic() - started)
+        self.statistics.add_request(time.monotonic() - started)
         return response
 
 
 def _refusal(response: HttpResponse) -> Refused:
     message = " ".join(response.body[:2048].decode("utf-8", "replace").split())
-    return Refused(response.status, message or "the answer's body is empty")
+    return Refused(
+        response.status, message or "the answer's body is empty", timed_out=response.status == _TOO_LATE
+    )
