@@ -5,6 +5,7 @@ import math
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -15,7 +16,7 @@ from tfs_proxy.payload import media_types as media
 from tfs_proxy.report.sample import sample_inputs, sample_sizes, sample_value
 from tfs_proxy.report.served import Served
 from tfs_proxy.report.startup import ModelReport
-from tfs_proxy.script.media_types import media_types_in
+from tfs_proxy.script.media_types import media_types_in, reads_own_form
 from tfs_proxy.script.syntax.ast_names import AstNames, read_ast_names
 from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature
 
@@ -39,6 +40,9 @@ NPY_TYPES: Mapping[str, str] = {
     "DT_UINT64": "<u8",
     "DT_BOOL": "|b1",
 }
+EXAMPLE_ENDINGS = {media.JSON: "json", media.NPY: "npy", media.NPZ: "npz", media.IMAGE: "png"}
+"""Of the file `request.ENDING` that `init` writes, by media type."""
+
 # `payload.dtypes` has these too, but importing numpy takes 80 ms of start-up; a test compares them.
 AS_JSON_TEXT = """{"instances": ["'$(basenc --base64url -w0 FILE)'"]}"""
 
@@ -72,7 +76,7 @@ def first_request(served: Served, models: Sequence[ModelReport], *, rest_api: bo
     signature = _signature(served, models)
     ast_names = read_ast_names(served.layout.script)
     if ast_names is not None:
-        return _for_script(ast_names, signature)
+        return _written_example(served.layout.root) or _for_script(ast_names, signature)
     known = _for_model(served, signature) if signature is not None else None
     if known is not None:
         return known
@@ -89,13 +93,19 @@ def _signature(served: Served, models: Sequence[ModelReport]) -> Signature | Non
     return signatures.get(DEFAULT_SIGNATURE) or next(iter(signatures.values()))
 
 
+def _written_example(root: Path) -> FirstRequest | None:
+    """The request that `tfs-proxy init` has written beside the script."""
+    paths = ((content_type, root / f"request.{ending}") for content_type, ending in EXAMPLE_ENDINGS.items())
+    return next((_file(content_type, f"{path}") for content_type, path in paths if path.is_file()), None)
+
+
 def _for_script(ast_names: AstNames, signature: Signature | None) -> FirstRequest:
-    """A body of the first media type that the script's text names: what the script reads is not known."""
+    """A body of the first media type that the script's text names, or a file if it has a form of its own."""
     content_type = next(iter(media_types_in(ast_names.tree)), media.JSON)
-    if content_type == media.JSON:
-        return _typed(media.JSON, (_json(signature) if signature else None) or '{"instances": [1.0]}')
-    row = _csv_row(signature) if content_type == media.CSV and signature else None
-    return _typed(content_type, row) if row else _file(content_type)
+    if signature is None or reads_own_form(ast_names.tree):
+        return _file(content_type)
+    body = {media.JSON: _json, media.CSV: _csv_row}.get(content_type, lambda _: None)(signature)
+    return _typed(content_type, body) if body else _file(content_type)
 
 
 def _for_model(served: Served, signature: Signature) -> FirstRequest | None:
@@ -113,9 +123,9 @@ def _typed(content_type: str, body: str) -> FirstRequest:
     return FirstRequest(shlex.join(["-H", f"Content-Type: {content_type}", "-d", body]))
 
 
-def _file(content_type: str) -> FirstRequest:
-    """A request whose body is FILE, which the reader replaces by a file of their own."""
-    return FirstRequest(shlex.join(["-H", f"Content-Type: {content_type}"]) + " --data-binary @FILE")
+def _file(content_type: str, file: str = "FILE") -> FirstRequest:
+    """A request whose body is a file; the reader replaces FILE by one of their own."""
+    return FirstRequest(shlex.join(["-H", f"Content-Type: {content_type}", "--data-binary", f"@{file}"]))
 
 
 def _json(signature: Signature) -> str | None:

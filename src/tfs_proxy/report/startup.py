@@ -20,7 +20,7 @@ from tfs_proxy.report.script import report_on_script, words_joined
 from tfs_proxy.report.served import Served
 from tfs_proxy.setting_rows import unknown_variables
 from tfs_proxy.settings import SERVING_VARIABLES, TABLE, Settings
-from tfs_proxy.signature import Signature, TensorSpec
+from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, TensorSpec
 
 MODELS_SHOWN = 6
 SIGNATURES_SHOWN = 3
@@ -162,11 +162,15 @@ def _signature_lines(signatures: Mapping[str, Signature] | None) -> Iterator[str
     if signatures is None:
         yield "saved_model.pbtxt: its signatures are not read here"
         return
-    for signature in list(signatures.values())[:SIGNATURES_SHOWN]:
+    alike: dict[str, list[str]] = {}  # Keras exports the same function as `serve`, too
+    for name, signature in sorted(signatures.items(), key=lambda item: item[0] != DEFAULT_SIGNATURE):
         method = signature.method.rpartition("/")[2] or "no method"
-        yield f"{signature.name} ({method}): {_tensors(signature.inputs)} -> {_tensors(signature.outputs)}"
-    if len(signatures) > SIGNATURES_SHOWN:
-        yield f"and {len(signatures) - SIGNATURES_SHOWN} more signatures"
+        text = f"({method}): {_tensors(signature.inputs)} -> {_tensors(signature.outputs)}"
+        alike.setdefault(text, []).append(name)
+    for text, names in list(alike.items())[:SIGNATURES_SHOWN]:
+        yield f"{', '.join(names)} {text}"
+    if len(alike) > SIGNATURES_SHOWN:
+        yield f"and {sum(map(len, list(alike.values())[SIGNATURES_SHOWN:]))} more signatures"
 
 
 def _tensors(specs: Mapping[str, TensorSpec]) -> str:

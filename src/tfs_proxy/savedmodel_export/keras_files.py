@@ -13,6 +13,7 @@ from tfs_proxy.savedmodel_export.export_request import GIGABYTE, ExportReport, E
 from tfs_proxy.savedmodel_export.keras_archive import KerasDescription, read_keras_archive
 from tfs_proxy.savedmodel_export.keras_config import custom_classes, what_runs
 from tfs_proxy.savedmodel_export.keras_hdf5 import check_weights, read_hdf5_model
+from tfs_proxy.savedmodel_export.keras_names import export_named
 from tfs_proxy.savedmodel_export.reproducible import in_the_same_order, name_by_contents
 
 MEMORY_BYTES = 6 * GIGABYTE
@@ -27,6 +28,7 @@ OLD = 2
 ALLOW = "If you trust whoever made it, --allow-code lets it run that code."
 EXPORT_YOURSELF = "write model.export(FOLDER) in the program that defines them, and pack the folder"
 OUT_OF_MEMORY = "ResourceExhaustedError"
+SCOPE = "is not a valid scope name"
 UNKNOWN_NAMES = ("Could not locate", "Unknown layer", "Unknown object", "cannot be imported")
 
 
@@ -42,15 +44,9 @@ def export(request: ExportRequest) -> ExportReport:
         model = keras.models.load_model(str(path), compile=False, safe_mode=not request.allow_code)
         _refuse_unbuilt(path, model)
         with in_the_same_order():
-            model.export(str(request.target))
+            named = export_named(keras, model, request.target)
         name_by_contents(request.target)
-    return ExportReport(exporter=f"{name} {keras.__version__}", inputs=_listed_inputs(model))
-
-
-def _listed_inputs(model: Any) -> tuple[str, ...]:
-    """The names of inputs that have an order: those of a dictionary have none."""
-    structure = getattr(model, "_inputs_struct", getattr(model, "_nested_inputs", None))
-    return tuple(each.name for each in structure) if isinstance(structure, list | tuple) else ()
+    return ExportReport(exporter=f"{name} {keras.__version__}", warnings=named.warnings, inputs=named.inputs)
 
 
 def _limit_memory(path: Path) -> None:
@@ -121,6 +117,8 @@ def _advice(text: str, description: KerasDescription, version: str) -> str:
         return f"It was saved by Keras {description.version or 2}: pip install tf-keras."
     if description.version and description.version != version:
         return f"It was saved by Keras {description.version}: try it with that version."
+    if SCOPE in text:
+        return "That is the name of a layer: set its name to letters, digits and _, and save the model again."
     if any(words in text for words in UNKNOWN_NAMES):
         return (
             f"If it is an .h5 file of Keras 3, save it as .keras; if it has classes of its own, "

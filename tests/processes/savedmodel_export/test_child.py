@@ -54,6 +54,38 @@ def test_both_generations(model_files: Path, tmp_path: Path) -> None:
     assert [spec.dtype for spec in summary.signatures["serving_default"].inputs.values()] == ["DT_STRING"]
 
 
+@pytest.mark.parametrize(
+    ("file", "inputs", "outputs"),
+    [
+        ("dicts.keras", {"age", "income_USD"}, {"risk", "of-group"}),
+        ("lists.keras", {"x1", "x2"}, {"left", "right"}),
+        ("keras3.keras", {"x"}, {"dropout"}),
+        ("keras2_hdf5.h5", {"x"}, {"dropout"}),
+    ],
+)
+def test_names_are_the_authors(
+    model_files: Path, tmp_path: Path, file: str, inputs: set[str], outputs: set[str]
+) -> None:
+    """Keys of dicts, else those of inputs and layers, in one signature; what was renamed is said."""
+    report = export(ExportRequest(model_files / file, tmp_path / "model"))
+
+    summary = read_saved_model(tmp_path / "model")
+    assert summary is not None
+    ((name, signature),) = summary.signatures.items()
+    assert (name, set(signature.inputs), set(signature.outputs)) == ("serving_default", inputs, outputs)
+    assert [
+        text.startswith("Requests call the input 'income (USD)' income_USD") for text in report.warnings
+    ] == [True] * ("income_USD" in inputs)
+
+
+def test_a_layer_with_a_name_that_no_graph_has(model_files: Path, tmp_path: Path) -> None:
+    """TensorFlow's own sentence does not say that a layer is meant."""
+    assert "'out put' is not a valid scope name" in (
+        said := refusal(model_files / "spaced.keras", tmp_path / "m")
+    )
+    assert said.endswith("set its name to letters, digits and _, and save the model again.")
+
+
 @pytest.mark.parametrize("ending", [".keras", ".h5"])
 def test_code(model_files: Path, tmp_path: Path, ending: str) -> None:
     """A Lambda layer is refused, until the user allows it; .h5 is as safe as .keras."""

@@ -53,9 +53,22 @@ def write_all(root: Path) -> None:
     words = keras.Input((), dtype="string", name="word")
     lookup = keras.layers.StringLookup(vocabulary=["a", "b"], output_mode="one_hot")
     keras.Model(words, lookup(words)).save(root / "words.keras")
+    _named(keras, root)
     _picture(root / "picture" / "1")
     _refused(keras, root / "refused")
     (root / DONE).touch()
+
+
+def _named(keras: Any, root: Path) -> None:
+    """Models whose inputs and outputs have names of each kind; the last one's layer can't have its."""
+    age, income = keras.Input((1,), name="x1"), keras.Input((1,), name="x2")
+    both = keras.layers.Concatenate()([age, income])
+    risk, group = keras.layers.Dense(1, name="left")(both), keras.layers.Dense(3, name="right")(both)
+    keras.Model({"age": age, "income (USD)": income}, {"risk": risk, "of-group": group}).save(
+        root / "dicts.keras"
+    )
+    keras.Model([age, income], [risk, group]).save(root / "lists.keras")
+    keras.Model(age, keras.layers.Dense(1, name="out put")(age)).save(root / "spaced.keras")
 
 
 def _picture(folder: Path) -> None:

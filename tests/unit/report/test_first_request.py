@@ -164,6 +164,22 @@ SCRIPTS = {
         "def output_handler(response, context):\n    if context.accept_header == 'text/csv': ...\n",
         """-d '{"instances": [[1.0, 1.0, 1.0]]}'""",
     ),
+    "a form of its own": (
+        "def input_handler(data, context):\n    return json.dumps({'instances': [json.loads(data.read())['text']]})",
+        "-H 'Content-Type: application/json' --data-binary @FILE",
+    ),
+    "the model server's form, taken apart": (
+        "def input_handler(data, context):\n    rows = json.loads(data.read())['instances']\n",
+        """-d '{"instances": [[1.0, 1.0, 1.0]]}'""",
+    ),
+    "lines of a type that it does not name": (
+        "def input_handler(data, context):\n    for line in data.read().decode().splitlines(): ...\n",
+        "--data-binary @FILE",
+    ),
+    "the default conversion": (
+        "def input_handler(data, context):\n    x = context.default_input(data)\n    json.loads('')\n",
+        """-d '{"instances": [[1.0, 1.0, 1.0]]}'""",
+    ),
     "none": ("def handler(data, context): ...\n", """-d '{"instances": [[1.0, 1.0, 1.0]]}'"""),
 }
 
@@ -180,6 +196,16 @@ def test_a_stage_takes_its_own_type(tmp_path: Path) -> None:
     script = "def model_fn(d): ...\ndef input_fn(data, content_type):\n    if content_type != 'text/csv': raise ValueError\n"
     assert "-H 'Content-Type: text/csv' --data-binary @FILE" in command(
         tmp_path, None, script=script, script_model=True
+    )
+
+
+def test_the_example_that_init_wrote_is_sent(tmp_path: Path) -> None:
+    """It is known to be answered, whatever the script reads."""
+    (tmp_path / "request.json").write_text("{}")
+    file = tmp_path / "request.json"
+
+    assert f"-H 'Content-Type: application/json' --data-binary @{file} " in command(
+        tmp_path, ROW, script=SCRIPTS["a picture"][0]
     )
 
 

@@ -231,6 +231,24 @@ def test_the_report_stays_on_a_screen(tmp_path: Path) -> None:
     assert lines[-1] == "and 22 more notes"
 
 
+def test_the_default_signature_is_listed_first_and_equal_ones_together(tmp_path: Path) -> None:
+    """Keras exports its function as `serve`, too; of many signatures the one that is asked is not hidden."""
+    one, two = (
+        SignatureDef(inputs={"x": tensor(size)}, outputs={"y": tensor(size)}, method_name="a/predict")
+        for size in (1, 2)
+    )
+    others = {f"other_{index}": SignatureDef(outputs={"y": tensor(index)}) for index in range(4)}
+    signatures = {"a_first": two, "serve": one, **others, "serving_default": one}
+    graph = MetaGraphDef(meta_info_def=MetaGraphDef.MetaInfoDef(tags=["serve"]), signature_def=signatures)
+    (tmp_path / "m/1").mkdir(parents=True)
+    (tmp_path / "m/1/saved_model.pb").write_bytes(SavedModel(meta_graphs=[graph]).SerializeToString())
+
+    lines = text_on(tmp_path).splitlines()[2:6]
+
+    assert lines[0] == "  serving_default, serve (predict): x float[1] -> y float[1]"
+    assert lines[3] == "  and 3 more signatures"
+
+
 def test_names_from_the_archive_move_no_cursor(tmp_path: Path) -> None:
     """A member's name may hold escape sequences; the report shows them as text."""
     write_model(tmp_path / "m/1")

@@ -12,13 +12,13 @@ from tfs_proxy.errors import DiscoveryError
 from tfs_proxy.openapi.examples import example_bodies
 from tfs_proxy.openapi.sample_records import ANY_STRING, sample_string
 from tfs_proxy.payload import media_types as media
+from tfs_proxy.report.first_request import EXAMPLE_ENDINGS
 from tfs_proxy.settings import Settings
 from tfs_proxy.signature import Signature
 
 LONGEST_JSON = 20_000
 """Bytes of JSON that people still read; larger arrays go into a file of numpy's."""
 
-ENDINGS = {media.JSON: "json", media.NPY: "npy", media.NPZ: "npz", media.IMAGE: "png"}
 ANSWERS = (media.JSON, media.NPZ)
 
 
@@ -32,7 +32,7 @@ class ExampleRequest(Struct, frozen=True):
     @property
     def file_name(self) -> str:
         """The name of a file with this body."""
-        return f"request.{ENDINGS[self.content_type]}"
+        return f"request.{EXAMPLE_ENDINGS[self.content_type]}"
 
 
 def example_request(
