@@ -27,7 +27,7 @@ def description(
                 versions,
                 signatures_of(Target(name)),
                 deployment.version_labels,
-                _graph(deployment.graph_folders.get(name)),
+                graph_of(deployment.graph_folders.get(name)),
             )
             for name, versions in deployment.models.items()
         ),
@@ -43,7 +43,7 @@ def description(
 
 
 @lru_cache(maxsize=64)
-def _graph(folder: str | None) -> GraphInputs:
+def graph_of(folder: str | None) -> GraphInputs:
     """What is known of a model's graph, which is read once."""
     return GraphInputs() if folder is None else read_graph_inputs(Path(folder))
 

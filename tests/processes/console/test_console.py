@@ -131,6 +131,34 @@ def browser_body(browser: Browser) -> str:
     return found[1]
 
 
+def test_a_model_of_pictures_opens_on_file(model_files: Path, tmp_path: Path, browser: Browser) -> None:
+    """Each way of giving the input has its content type, and errors name no nodes of the graph."""
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"\x89PNG\r\n\x1a\n")
+
+    def content_type() -> str | None:
+        return browser.element("#content-type").get_attribute("value")
+
+    with serving(str(model_files / "picture"), "--model-server", "embedded") as stack:
+        browser.open(url_of(stack))
+        assert browser.element("#tab-file").get_attribute("aria-selected") == "true"
+        assert content_type() == "application/x-image"
+        browser.drop("#drop", broken)
+        browser.wait(lambda: content_type() == "image/png", "the file has been taken")
+        for tab, wanted in (
+            ("form", "application/json"),
+            ("file", "image/png"),
+            ("text", "application/json"),
+        ):
+            browser.click(f"#tab-{tab}")
+            assert content_type() == wanted
+        browser.click("#tab-file")
+        assert browser.send().startswith("400")
+        sentence = browser.wait(lambda: browser.text(".error"), "the sentence is there")
+        assert "node" not in sentence
+        assert "PNG" in sentence
+
+
 def test_markup_is_only_text(named: Stack, browser: Browser) -> None:
     """What a person or a server says is never read as HTML."""
     browser.open(url_of(named))

@@ -27,6 +27,9 @@ export function fieldOf(status, sentence, way) {
   return null;
 }
 
+// TensorFlow names nodes of its graph, which say nothing to a person: the answer's JSON has them still.
+export const withoutGraph = (sentence) => sentence.replace(/\[\[[A-Za-z{][^\]]*\]\]|\{\{(function_)?node [^}]*\}\}|\[Op:\w+\]/g, "").replace(/\s+/g, " ").trim();
+
 // Shows the sentence at the field, or above the button if no field is to blame.
 export function blame(field, sentence) {
   const shown = element("p", { class: "error", role: "alert", id: "blame" }, sentence);

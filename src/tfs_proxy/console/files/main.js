@@ -1,6 +1,6 @@
 // The page's one entrance: learns what is served, makes requests of what is filled in, shows answers.
 import { known, showAnswer } from "./answer.js";
-import { blame, clearBlame, fieldOf } from "./blame.js";
+import { blame, clearBlame, fieldOf, withoutGraph } from "./blame.js";
 import { byId, element, fillSelect, tabs } from "./dom.js";
 import { formBody, showForm } from "./form.js";
 import { refresh, watch } from "./metrics.js";
@@ -13,6 +13,7 @@ const TYPES = {
   jsonl: "application/jsonlines", jsonlines: "application/jsonlines", ndjson: "application/jsonlines", tfrecord: "application/x-tfrecord", txt: "text/plain",
 };
 const ACCEPTS = ["*/*", "application/json", "application/jsonlines", "text/csv", "application/x-npy", "application/x-npz"];
+const IS_TEXT = /json|csv|plain/;
 const MOST_EDITED_BYTES = 1024 * 1024;
 const METHODS = { "tensorflow/serving/classify": "classify", "tensorflow/serving/regress": "regress" };
 const LABEL = "label:"; // before the label, in the value of its option
@@ -156,14 +157,15 @@ function explain(status, buffer) {
   try {
     sentence = JSON.parse(text).error ?? text;
   } catch { /* it is no JSON: shown as it is */ }
-  blame(fieldOf(status, String(sentence), state.way), String(sentence) || `The answer is a ${status} without a word.`);
+  blame(fieldOf(status, String(sentence), state.way), withoutGraph(String(sentence)) || `The answer is a ${status} without a word.`);
 }
+
+const typeOf = (file) => TYPES[file.name.toLowerCase().split(".").at(-1)] ?? (file.type || "application/octet-stream");
 
 async function take(file) {
   clearBlame();
   state.file = file;
-  const ending = file.name.toLowerCase().split(".").at(-1);
-  const type = TYPES[ending] ?? (file.type || "application/octet-stream");
+  const type = typeOf(file);
   byId("content-type").value = type;
   byId("file-name").textContent = `${file.name}, ${file.size} bytes`;
   const preview = byId("preview");
@@ -174,7 +176,7 @@ async function take(file) {
     preview.src = URL.createObjectURL(file);
     preview.alt = file.name;
   }
-  if (/json|csv|plain/.test(type) && file.size <= MOST_EDITED_BYTES) byId("body").value = await file.text();
+  if (IS_TEXT.test(type) && file.size <= MOST_EDITED_BYTES) byId("body").value = await file.text();
   update();
 }
 
@@ -195,7 +197,9 @@ function checkBody() {
 function chooseWay(tab) {
   state.way = tab.id.replace("tab-", "");
   for (const way of ["form", "file", "text"]) byId(`panel-${way}`).hidden = way !== state.way;
-  if (state.way === "form") byId("content-type").value = "application/json";
+  const type = byId("content-type");
+  if (state.way === "file") type.value = state.file ? typeOf(state.file) : state.facts.takesPictures ? "application/x-image" : type.value;
+  else if (state.way === "form" || !IS_TEXT.test(type.value)) type.value = "application/json";
   checkBody();
   update();
 }
@@ -292,7 +296,7 @@ async function start() {
   const chooseTab = wire();
   await modelChanged();
   if (state.facts.manyModels) watchModels();
-  chooseTab(byId(state.facts.script ? "tab-file" : "tab-form"));
+  chooseTab(byId(state.facts.script || state.facts.takesPictures ? "tab-file" : "tab-form"));
   document.body.dataset.ready = "yes";
 }
 
