@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from attack import amplification, bombs, exhaustion, fuzzing, kills, soak
+from attack import amplification, answers, bombs, exhaustion, fuzzing, kills, soak
 from attack.findings import HEAD, Finding, fallen, table
 from attack.fronts import Front, all_fronts, front_of, kinds, stack_of
 from attack.raw_http import attack as raw_http
@@ -35,7 +35,7 @@ class Form:
 
 FORMS = {
     "long": Form(
-        ("http", "slow", "bombs", "descriptors", "disk", "kills", "fuzz"), 840, fuzzing.Effort(20_000, 10), 72
+        ("http", "slow", "bombs", "answers", "descriptors", "disk", "kills", "fuzz"), 840, fuzzing.Effort(20_000, 10), 72
     ),
     "soak": Form(("fuzz", "kills", "soak"), 3 * 3600, fuzzing.Effort(50_000, 300), 216, 3600),
 }
@@ -103,6 +103,7 @@ PARTS: Mapping[str, Callable[[Form, Path], Iterator[Finding]]] = {
     "http": partial(_on_all, lambda front: raw_http.attack([front])),
     "slow": partial(_on_all, _slow),
     "bombs": _bombs,
+    "answers": partial(_alone, partial(answers.attack, calls=1000)),
     "descriptors": partial(_alone, exhaustion.descriptors),
     "disk": partial(_alone, exhaustion.disk),
     "kills": _kills,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from attack import amplification, bombs, counts, exhaustion, fuzzing, kills, soak
+from attack import amplification, answers, bombs, counts, exhaustion, fuzzing, kills, soak
 from attack.findings import Finding, fallen, table
 from attack.fronts import Front, all_fronts, kinds
 from attack.raw_http.attack import CASES, attack
@@ -60,6 +60,11 @@ def test_many_bombs_at_once_leave_room_for_small_requests(fronts: dict[str, Fron
     """They wait or are refused; the whole stack takes no more than 3 GB."""
     front = fronts[FRONT]
     assert fallen([amplification.together(front.stack, front, CHOSEN, AT_ONCE)]) == ""
+
+
+def test_large_answers_leave_no_memory_behind(tmp_path: Path) -> None:
+    """Fifty of 1 or 4 MB through each door: gRPC, v2, invocations and v1."""
+    assert fallen(answers.attack(tmp_path, 50)) == ""
 
 
 def test_idle_connections_do_not_use_up_the_descriptors(tmp_path: Path) -> None:

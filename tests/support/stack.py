@@ -147,9 +147,11 @@ def _complete(received: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def serving(*words: str, env: Mapping[str, str] | None = None) -> Iterator[Stack]:
+def serving(
+    *words: str, env: Mapping[str, str] | None = None, launcher: Sequence[str] = ()
+) -> Iterator[Stack]:
     """A stack that is ready, stopped at the end."""
-    stack = Stack(*words, env=env)
+    stack = Stack(*words, env=env, launcher=launcher)
     try:
         stack.wait_ready()
         yield stack

@@ -48,7 +48,7 @@ class RunLoop:
             await drain(stop_requested)
 
     async def accept_pending(self, listeners: Sequence[socket.socket], deadline: float) -> None:
-        """Accept no new connections, and wait for pending ones to be accepted, at most until ``deadline``."""
+        """Wait for pending connections to be accepted, at most until ``deadline``."""
         await listener_drain.accept_pending(
             listeners, lambda: not self._signals.empty() or time.monotonic() > deadline
         )

@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +24,9 @@ def handler(data, context):
     time.sleep(0.15)  # all of them take longer, one after the other, than anyone lingers for idle clients
     return name, "text/plain"
 """
+MANY = 40
+STANDSTILL_SECONDS = 1.2
+WITHOUT_CAPABILITIES = ["setpriv", "--bounding-set=-net_admin"] if os.geteuid() == 0 else []
 ONE_AT_A_TIME = {"SAGEMAKER_GUNICORN_WORKERS": "1", "SAGEMAKER_GUNICORN_THREADS": "1"}
 NEEDS_NGINX = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
 
@@ -82,6 +86,30 @@ def test_every_request_that_was_sent_in_full_is_answered(
 
         with ThreadPoolExecutor(COUNT) as pool:
             answers = list(pool.map(last_answer, links, range(COUNT)))
+        lost = [answer for answer in answers if not answer.startswith(b"HTTP/1.1 200")]
+        assert (lost, stack.wait()) == ([], 0)
+
+
+@NEEDS_NGINX
+def test_what_nginx_had_no_time_to_accept_is_answered_without_capabilities(tmp_path: Path) -> None:
+    """A container has no right to filter packets: forty requests wait in the queue while nginx stands still."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz", script=SCRIPT)
+    program = stand_in_program(tmp_path)
+    env = {"SAGEMAKER_GUNICORN_WORKERS": "1", "SAGEMAKER_GUNICORN_THREADS": str(MANY)}
+    with serving(str(archive), "--model-server", program, env=env, launcher=WITHOUT_CAPABILITIES) as stack:
+        accepting = stack.children()["nginx"][1:]
+        for pid in accepting:
+            os.kill(pid, signal.SIGSTOP)
+        links = [socket.create_connection((stack.host, stack.port), timeout=SECONDS) for _ in range(MANY)]
+        for number, link in enumerate(links):
+            link.sendall(post(f"sent{number}"))
+        stack.process.send_signal(signal.SIGTERM)
+        time.sleep(STANDSTILL_SECONDS)
+        for pid in accepting:
+            os.kill(pid, signal.SIGCONT)
+
+        with ThreadPoolExecutor(MANY) as pool:
+            answers = list(pool.map(last_answer, links, range(MANY)))
         lost = [answer for answer in answers if not answer.startswith(b"HTTP/1.1 200")]
         assert (lost, stack.wait()) == ([], 0)
 
