@@ -47,14 +47,18 @@ MOST_CONNECTIONS = 8192
 CONNECTIONS_A_CORE = 2048
 """nginx takes 0.43 KB of memory for each connection that may be, whether it comes or not."""
 
+MOST_PROCESSES = 8
+KEPT_CONNECTIONS = 256
+"""Idle connections to workers, and to model servers, that all processes of nginx keep together."""
+
 
 class ProxyConfig(Struct, frozen=True):
     """Where nginx listens, and where it sends requests to.
 
     ``also_listen`` are addresses with all that ``listen`` has. ``grpc`` is None if gRPC is not published,
     ``serving`` until everything is ready. With ``multi_model`` there is no ``serving``, and no ``web``.
-    ``free_bytes`` are those of the disk on which bodies wait. nginx may have ``connections`` at once, and
-    those to workers and model servers count.
+    ``free_bytes`` are those of the disk on which bodies wait. nginx may have ``connections`` at once in
+    all its ``processes``, and those to workers and model servers count.
     ``counts_requests`` says whether this nginx knows how many requests it has.
     """
 
@@ -66,8 +70,14 @@ class ProxyConfig(Struct, frozen=True):
     multi_model: MultiModelRoutes | None = None
     free_bytes: int = 0
     connections: int = MOST_CONNECTIONS
+    processes: int = 1
     counts_requests: bool = True
     also_listen: tuple[str, ...] = ()
+
+    @property
+    def kept(self) -> int:
+        """How many idle connections to workers, and to model servers, each process of nginx keeps."""
+        return max(KEPT_CONNECTIONS // self.processes, 1)
 
     @property
     def fast(self) -> str | None:
@@ -150,7 +160,8 @@ def _limits(proxy: ProxyConfig, settings: Settings, limits: ProxyLimits) -> Mapp
         "stalled_seconds": uploads.STALLED_SECONDS,
         "large_bodies": uploads.limit(fast_path.MAX_BODY_MB),
         "most_large_bodies": uploads.maximum(proxy.free_bytes, settings.max_payload_bytes),
-        "connections": proxy.connections,
+        "connections": proxy.connections // proxy.processes,
+        "processes": proxy.processes,
         "stop_seconds": max(int(settings.stop_seconds), 1),
     }
 
@@ -170,11 +181,11 @@ def _one_archive(
     sampling = serving.traces if serving else None
     gates = [workspace.grpc_gate(index) for index in range(settings.instance_count)]
     upstreams_and_maps = (
-        workers.upstreams(proxy.web),
+        workers.upstreams(proxy.web, proxy.kept),
         _asked_model(),
-        serving_api.rest_upstream(serving.instances) if serving else "",
-        serving_api.grpc_upstream(gates) if proxy.grpc else "",
-        serving_api.router_upstream(workspace.grpc_router_socket) if proxy.grpc else "",
+        serving_api.rest_upstream(serving.instances, proxy.kept) if serving else "",
+        serving_api.grpc_upstream(gates, proxy.kept) if proxy.grpc else "",
+        serving_api.router_upstream(workspace.grpc_router_socket, proxy.kept) if proxy.grpc else "",
         fast_path.maps(fast, sampling, serving.capture) if serving and fast else "",
     )
     pages = refusals.error_pages({502: workers.AGAIN})
@@ -206,9 +217,9 @@ def _multi_model(
     if routes is None:
         return None
     upstreams_and_maps = (
-        multi_model.upstreams(proxy.control_socket, routes),
+        multi_model.upstreams(proxy.control_socket, routes, proxy.kept),
         multi_model.maps(routes),
-        serving_api.grpc_upstream([workspace.grpc_router_socket]) if proxy.grpc else "",
+        serving_api.grpc_upstream([workspace.grpc_router_socket], proxy.kept) if proxy.grpc else "",
     )
     return Routing(
         "\n\n    ".join(upstreams_and_maps),

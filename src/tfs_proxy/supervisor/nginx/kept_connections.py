@@ -35,10 +35,10 @@ GATE_FOLDER = "root ../$gate;"
 """For the server block, relative to nginx's prefix: it resolves links in nothing but this path."""
 
 
-def upstreams(common: Sequence[str]) -> str:
+def upstreams(common: Sequence[str], kept: int) -> str:
     """For the http block; ``common`` are the addresses of common workers."""
     stacks = map(_stack_upstream, NUMBERS)
-    return "\n    ".join((workers.upstreams(common) if common else "", *stacks))
+    return "\n    ".join((workers.upstreams(common, kept) if common else "", *stacks))
 
 
 def _stack_upstream(number: int) -> str:

@@ -86,11 +86,11 @@ class MultiModelRoutes(Struct, frozen=True):
     common: Sequence[str] = ()
 
 
-def upstreams(control_socket: Path, routes: MultiModelRoutes) -> str:
+def upstreams(control_socket: Path, routes: MultiModelRoutes, kept: int) -> str:
     """For the http block: the control API over new connections, since no load may be sent twice."""
     control_api = f"upstream control_api_anew {{ server unix:{control_socket} max_fails=0; }}"
-    model_servers = serving_api.rest_upstream(routes.instances)
-    return "\n\n    ".join((control_api, model_servers, kept_connections.upstreams(routes.common)))
+    model_servers = serving_api.rest_upstream(routes.instances, kept)
+    return "\n\n    ".join((control_api, model_servers, kept_connections.upstreams(routes.common, kept)))
 
 
 def maps(routes: MultiModelRoutes) -> str:

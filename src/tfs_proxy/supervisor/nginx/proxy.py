@@ -91,6 +91,7 @@ class NginxProxy:
     def configure(self, serving: Deployment | None) -> None:
         """Write nginx.conf, for what is served now; nginx reads it at its start and on SIGHUP."""
         listen = sockets.shown_address(self._listener)
+        cores = available_resources().cores
         web = tuple(sockets.shown_address(listener) for listener in self.web)
         proxy_config = nginx.ProxyConfig(
             listen,
@@ -100,7 +101,8 @@ class NginxProxy:
             serving,
             self._multi_model,
             free_bytes=shutil.disk_usage(self._workspace.nginx).free,
-            connections=nginx.most_connections(available_resources().cores, most_descriptors()),
+            connections=nginx.most_connections(cores, most_descriptors()),
+            processes=min(cores, nginx.MOST_PROCESSES),
             counts_requests=self._build.counts_connections,
             also_listen=tuple(map(sockets.shown_address, self._extra_listeners)),
         )

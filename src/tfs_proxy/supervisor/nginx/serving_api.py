@@ -14,6 +14,7 @@ from msgspec import Struct
 from tfs_proxy.deployment import Instance, TraceSampling
 from tfs_proxy.observe.request_counts import NGINX_GRPC_FORMAT
 from tfs_proxy.supervisor.nginx import traces, uploads
+from tfs_proxy.supervisor.nginx.workers import ZONE_SIZE
 from tfs_proxy.wire.error_body import NO_MODEL_SERVER
 from tfs_proxy.wire.grpc_codes import REFUSALS, GrpcCode
 from tfs_proxy.wire.header_names import ASKS_TIMING, GRPC_MODEL, nginx_variable
@@ -44,29 +45,32 @@ class ProxyLimits(Struct, frozen=True):
     read_seconds: int
 
 
-def rest_upstream(instances: Sequence[Instance]) -> str:
+def rest_upstream(instances: Sequence[Instance], kept: int) -> str:
     """The model servers' REST sides, for the http block; the least busy one gets the request."""
     servers = [f"{instance.host}:{instance.rest_port}" for instance in instances]
-    return _upstream("models", servers) if servers else ""
+    return _upstream("models", servers, kept) if servers else ""
 
 
-def grpc_upstream(gates: Sequence[Path]) -> str:
+def grpc_upstream(gates: Sequence[Path], kept: int) -> str:
     """What answers gRPC calls, and their log.
 
     The model servers' gRPC sides, by links that are there while it has all its models; or the gRPC router.
     """
     log_format = f"log_format grpc_requests '{NGINX_GRPC_FORMAT}';\n    "
-    return log_format + _upstream("predictions", [f"unix:{gate}" for gate in gates])
+    return log_format + _upstream("predictions", [f"unix:{gate}" for gate in gates], kept)
 
 
-def router_upstream(socket: Path) -> str:
+def router_upstream(socket: Path, kept: int) -> str:
     """The gRPC router of one archive, which answers the Open Inference Protocol."""
-    return _upstream("inferences", [f"unix:{socket}"])
+    return _upstream("inferences", [f"unix:{socket}"], kept)
 
 
-def _upstream(name: str, addresses: Sequence[str]) -> str:
+def _upstream(name: str, addresses: Sequence[str], kept: int) -> str:
     servers = " ".join(f"server {address} max_fails=0;" for address in addresses)
-    return f"upstream {name} {{ least_conn; {servers} keepalive 256; keepalive_requests 1000000; }}"
+    return (
+        f"upstream {name} {{ least_conn; {servers} zone {name} {ZONE_SIZE}; keepalive {kept}; "
+        "keepalive_requests 1000000; }"
+    )
 
 
 def rest_location(sampling: TraceSampling | None = None) -> str:

@@ -11,23 +11,29 @@ PROXY_HEADERS = (
     f"proxy_set_header {REQUEST_ID} $chosen_id;",
 )
 
+ZONE_SIZE = "256k"
 AGAIN = "= @again"
 """Where an ``error_page`` of 502 leads."""
 
 
-def upstreams(addresses: Sequence[str]) -> str:
-    """The workers' sockets, for the http block: with connections that are kept, and with new ones."""
+def upstreams(addresses: Sequence[str], kept: int) -> str:
+    """The workers' sockets, for the http block: with ``kept`` connections a process, and with new ones.
+
+    All processes of nginx share the zones, and with them the numbers of requests that a socket has.
+    """
     servers = "\n        ".join(f"server {address} max_fails=0;" for address in addresses)
     return f"""upstream web {{
+        zone web {ZONE_SIZE};
         least_conn;
         {servers}
-        keepalive 256;
+        keepalive {kept};
         keepalive_requests 1000000;
         keepalive_timeout 60s;
     }}
 
     # New connections, each to a socket that outlives its worker: a worker that accepts is alive.
     upstream web_anew {{
+        zone web_anew {ZONE_SIZE};
         least_conn;
         {servers}
     }}"""

@@ -100,7 +100,7 @@ class CallRunner:
 
     def _finish(self, call: Call, method: Method, done: Future[bytes | None]) -> None:
         self.abandoned -= call.is_abandoned
-        # The future holds the call by its callback and the answer: in a circle they would wait for a collection.
+        # The future holds the call and the answer: such a circle would wait for a collection.
         call.running = None
         if call.is_over or call.trailers is not None or done.cancelled():
             return
