@@ -76,6 +76,7 @@ class Workspace:
         self.packages = root / "packages"  # a virtual environment with what requirements.txt asks for
         self.deployment = root / "deployment.json"  # of a model that the common workers serve, who lock it
         self.control_socket = root / "control.sock"  # the supervisor's control API
+        self.client_socket = root / "client.sock"  # the same, for what nginx passes on
         self.heartbeat_socket = root / "beat.sock"  # workers send heartbeats to it
         self.worker_sockets = root / "worker-sockets"  # locked byte by byte: which worker accepts where
         self.memory_ledger = root / "memory"  # what large requests of all workers take

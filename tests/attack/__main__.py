@@ -35,7 +35,10 @@ class Form:
 
 FORMS = {
     "long": Form(
-        ("http", "slow", "bombs", "answers", "descriptors", "disk", "kills", "fuzz"), 840, fuzzing.Effort(20_000, 10), 72
+        ("http", "slow", "bombs", "answers", "descriptors", "disk", "kills", "fuzz"),
+        840,
+        fuzzing.Effort(20_000, 10),
+        72,
     ),
     "soak": Form(("fuzz", "kills", "soak"), 3 * 3600, fuzzing.Effort(50_000, 300), 216, 3600),
 }

@@ -45,7 +45,12 @@ def _growth(stack: Stack, door: str, call: Callable[[], None], calls: int) -> Fi
 def _doors(stack: Stack) -> Mapping[str, Callable[[], None]]:
     values = np.random.default_rng(1).random(FLOATS, np.float32)
     as_json = json.dumps({"instances": values[:TEXT_FLOATS].tolist()}).encode()
-    tensor = {"name": "x", "shape": [FLOATS], "datatype": "FP32", "parameters": {"binary_data_size": 4 * FLOATS}}
+    tensor = {
+        "name": "x",
+        "shape": [FLOATS],
+        "datatype": "FP32",
+        "parameters": {"binary_data_size": 4 * FLOATS},
+    }
     head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
     as_binary = head + values.tobytes()
     json_type = {"Content-Type": "application/json"}

@@ -177,7 +177,7 @@ class MultiModelSupervisor:
         self._stacks.make_folders()
         if self._shared is not None:
             self._shared.servers.take_ports()
-        await self._control_api.open(self._workspace.control_socket)
+        await self._control_api.open(self._workspace.control_socket, self._workspace.client_socket)
         self._proxy = self._open_proxy()
         spec = self._proxy.spec(self._request.environ)
         if self._proxy.grpc_listener is not None:

@@ -1,9 +1,10 @@
 """The control API: the supervisor's own HTTP, which answers however busy the workers are.
 
-On the unix socket it answers ``/ping`` and ``/metrics`` for nginx and workers, ``/deployment``,
+On its unix socket it answers ``/ping`` and ``/metrics`` for nginx and workers, ``/deployment``,
 ``/released``, ``/until-released`` and ``/settled`` for workers, ``/log-level`` for the command of that name,
 ``/`` and the list of models for KServe, the server's share of the Open Inference Protocol, and with several
-models whatever ``models`` answers. On the socket that workers will accept from, it answers ``/metrics`` and
+models whatever ``models`` answers. On a second one, to which nginx sends what clients ask, there is nothing
+at the paths of workers and commands. On the socket that workers will accept from, it answers ``/metrics`` and
 the protocol's probes, and 503 with the reason to all else, until they take over.
 """
 
@@ -46,6 +47,9 @@ Respond = Callable[[HttpRequest], Awaitable[HttpResponse | None]]
 RELEASED, UNTIL_RELEASED = "/released/", "/until-released/"
 """Behind them stands the process group of the worker that asks; the second is answered at the release."""
 
+INNER = (RELEASED, UNTIL_RELEASED, LOG_LEVEL, "/deployment", "/settled")
+"""What paths begin with that are for workers and commands alone."""
+
 HOLD_SECONDS = 0.25
 """How long a worker waits for its answer at most, until it must see to its signals and heartbeats."""
 
@@ -79,11 +83,14 @@ class ControlApi:
         self.open_inference: OpenInferenceApi | None = None
         self.served_models: Callable[[], Collection[str] | None] = lambda: None
         self._server = HttpServer(self.respond, RequestLimits(MAX_BODY_BYTES))
+        self._for_clients = HttpServer(self.respond_to_client, RequestLimits(MAX_BODY_BYTES))
         self._standing_in = HttpServer(self.respond_early)
 
-    async def open(self, path: Path) -> None:
-        """Listen on the unix socket."""
+    async def open(self, path: Path, for_clients: Path | None = None) -> None:
+        """Listen on unix sockets: for workers and commands, and for what nginx passes on."""
         await self._server.open_unix(path)
+        if for_clients is not None:
+            await self._for_clients.open_unix(for_clients)
 
     async def stand_in(self, listeners: Sequence[socket.socket]) -> None:
         """Answer 503 on ``listeners`` until `release`; the sockets themselves stay open."""
@@ -98,10 +105,17 @@ class ControlApi:
     def close(self) -> None:
         """Stop listening; idempotent."""
         self._standing_in.close()
+        self._for_clients.close()
         self._server.close()
 
+    async def respond_to_client(self, request: HttpRequest) -> HttpResponse:
+        """Requests that nginx passes on: nothing of the run's own is to be had."""
+        if request.path.startswith(INNER):
+            return _nothing_at(request.path)
+        return await self.respond(request)
+
     async def respond(self, request: HttpRequest) -> HttpResponse:
-        """Requests on the unix socket; nginx logs why one is refused."""
+        """Requests of workers, commands and nginx, which logs why one is refused."""
         answer = await self._respond(request)
         if answer.status < BAD_REQUEST or request.path in PROBES:
             return answer
@@ -151,7 +165,7 @@ class ControlApi:
         names = self.served_models() if path == SERVED_MODELS else None
         if names is not None:
             return HttpResponse(OK, json.dumps({"models": sorted(names)}).encode())
-        return HttpResponse.error(NOT_FOUND, f"there is nothing at {path}")
+        return _nothing_at(path)
 
     async def _answer_of_models(self, request: HttpRequest) -> HttpResponse | None:
         """The answer of whoever has models, or of the protocol; None for other paths."""
@@ -188,6 +202,10 @@ class ControlApi:
         measured = self._measure(request.headers)
         text = expose(measured, request.headers.get("accept"), self._outside.families())
         return HttpResponse(OK, text.body, {"Content-Type": text.content_type})
+
+
+def _nothing_at(path: str) -> HttpResponse:
+    return HttpResponse.error(NOT_FOUND, f"there is nothing at {path}")
 
 
 def _refused(request: HttpRequest) -> HttpResponse:

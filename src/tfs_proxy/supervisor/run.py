@@ -96,7 +96,7 @@ class Supervisor:
 
     async def _open_listeners(self) -> None:
         """From here on every request gets an answer."""
-        await self._control_api.open(self._workspace.control_socket)
+        await self._control_api.open(self._workspace.control_socket, self._workspace.client_socket)
         await self._stack.readiness.heartbeats.listen(self._workspace.heartbeat_socket)
         self._entrances.open(self._stack.children)
         if not self._entrances.behind_nginx:

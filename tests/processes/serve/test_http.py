@@ -166,6 +166,9 @@ def error_of(reply: bytes) -> tuple[int, str]:
         ),
         (CHUNKED + (b"100000\r\n" + b"a" * 0x100000 + b"\r\n") * 3 + b"0\r\n\r\n", {413}),
         (CHUNKED + b"xyz\r\n", {400}),
+        (b"PUT /log-level/debug/../../ping HTTP/1.1\r\nHost: a\r\n\r\n", {404, 405}),
+        (b"PUT /log-level/debug/../../v2 HTTP/1.1\r\nHost: a\r\n\r\n", {404, 405}),
+        (b"GET /released/1/../../v2/models/a%0d%0ab%20c%3f/stats HTTP/1.1\r\nHost: a\r\n\r\n", {404}),
     ],
     ids=lambda value: repr(value[:30]) if isinstance(value, bytes) else "",
 )
@@ -175,6 +178,14 @@ def test_what_the_servers_refuse_themselves_is_json(stack: Stack, sent: bytes, s
 
     assert status in statuses
     assert text
+
+
+def test_no_path_of_a_client_leads_to_what_workers_ask_the_supervisor(stack: Stack) -> None:
+    """A proxy matches the path without its dots; what is behind it must get that one, too."""
+    reply = stack.raw(b"GET /released/1/../../v2 HTTP/1.1\r\nHost: a\r\n\r\n")
+
+    head, _, body = reply.partition(b"\r\n\r\n")
+    assert b"extensions" in body if head.startswith(b"HTTP/1.1 200") else b" 404 " in head, reply
 
 
 @pytest.mark.parametrize(

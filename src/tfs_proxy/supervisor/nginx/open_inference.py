@@ -46,9 +46,13 @@ def of_one_archive() -> Iterator[str]:
 
 
 def control_api(pattern: str, seconds: int = _ANSWER_SECONDS) -> str:
-    """A location whose requests have no body, and are answered by the control API within this time."""
+    """A location whose requests have no body, and are answered by the control API within this time.
+
+    The rewrite has nginx pass on the path that it matched, encoded anew, instead of the client's own.
+    """
     return location(
         pattern,
+        "rewrite ^ $uri break;",
         "proxy_pass http://control_api;",
         "proxy_pass_request_body off;",
         'proxy_set_header Content-Length "";',

@@ -96,7 +96,7 @@ class NginxProxy:
         proxy_config = nginx.ProxyConfig(
             listen,
             web,
-            self._workspace.control_socket,
+            self._workspace.client_socket,
             self._grpc_endpoint,
             serving,
             self._multi_model,
