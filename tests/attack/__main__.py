@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from attack import amplification, answers, bombs, exhaustion, fuzzing, kills, soak
+from attack import amplification, answers, bombs, exhaustion, full_disk, fuzzing, kills, soak
 from attack.findings import HEAD, Finding, fallen, table
 from attack.fronts import Front, all_fronts, front_of, kinds, stack_of
 from attack.raw_http import attack as raw_http
@@ -35,7 +35,7 @@ class Form:
 
 FORMS = {
     "long": Form(
-        ("http", "slow", "bombs", "answers", "descriptors", "disk", "kills", "fuzz"),
+        ("http", "slow", "bombs", "answers", "descriptors", "disk", "full", "kills", "fuzz"),
         840,
         fuzzing.Effort(20_000, 10),
         72,
@@ -109,6 +109,7 @@ PARTS: Mapping[str, Callable[[Form, Path], Iterator[Finding]]] = {
     "answers": partial(_alone, partial(answers.attack, calls=1000)),
     "descriptors": partial(_alone, exhaustion.descriptors),
     "disk": partial(_alone, exhaustion.disk),
+    "full": partial(_alone, full_disk.attack),
     "kills": _kills,
     "fuzz": _fuzz,
     "soak": _soak,

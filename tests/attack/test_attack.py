@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from attack import amplification, answers, bombs, counts, exhaustion, fuzzing, kills, soak
+from attack import amplification, answers, bombs, counts, exhaustion, full_disk, fuzzing, kills, soak
 from attack.findings import Finding, fallen, table
 from attack.fronts import Front, all_fronts, kinds
 from attack.raw_http.attack import CASES, attack
@@ -76,6 +76,12 @@ def test_idle_connections_do_not_use_up_the_descriptors(tmp_path: Path) -> None:
 def test_stalled_uploads_do_not_fill_the_disk(tmp_path: Path) -> None:
     """Others are answered beside uploads as large as the disk."""
     assert fallen(exhaustion.disk(tmp_path, [FRONT])) == ""
+
+
+@pytest.mark.skipif(not can_mount(), reason="no file system can be mounted here")
+def test_a_full_disk_ends_no_worker(tmp_path: Path) -> None:
+    """Workers that start then serve without their files; nothing is left of it once there is room."""
+    assert fallen(full_disk.attack(tmp_path)) == ""
 
 
 @pytest.mark.parametrize(("name", "requests", "nginx_too"), counts.plan(3000))

@@ -5,7 +5,6 @@ stage, and one of records; first the buckets of all histograms, then the failed 
 then the sums of the histograms.
 """
 
-import mmap
 import os
 import threading
 import time
@@ -15,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tfs_proxy.observe import catalogue
+from tfs_proxy.observe.mapped_file import mapped
 from tfs_proxy.observe.metric import Distribution, MeasuredMetric
 from tfs_proxy.observe.model_counts import OTHER, KnownModels
 from tfs_proxy.observe.request_record import STAGES, RequestRecord
@@ -66,9 +66,7 @@ class StageTable:
         self._first_of, self._failures_of = layout.first_of, layout.failures_of
         self._lock = threading.Lock()
         # A pid may come again: the counts of a worker that had it before must stay.
-        with (folder / f"{os.getpid()}-{time.time_ns()}").open("xb+") as file:
-            file.truncate(layout.table_bytes)
-            table = memoryview(mmap.mmap(file.fileno(), layout.table_bytes))
+        table = memoryview(mapped(folder / f"{os.getpid()}-{time.time_ns()}", layout.table_bytes))
         self._counts = table[: layout.counts_bytes].cast("Q")
         self._sums = table[layout.counts_bytes :].cast("d")
 

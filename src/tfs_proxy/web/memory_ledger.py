@@ -6,7 +6,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tfs_proxy.errors import Overloaded
@@ -81,7 +81,8 @@ class _Table:
 
     def write_own(self, held: int) -> None:
         """Write what this process holds, into its slot or the first free one."""
-        os.pwrite(self._descriptor, _SLOT.pack(os.getpid(), held), self._own_slot() * _SLOT.size)
+        with suppress(OSError):  # a full disk: other processes don't see it, which refuses nobody
+            os.pwrite(self._descriptor, _SLOT.pack(os.getpid(), held), self._own_slot() * _SLOT.size)
 
     def _own_slot(self) -> int:
         pids = [pid for pid, _ in self._slots]

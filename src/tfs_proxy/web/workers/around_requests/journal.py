@@ -5,7 +5,6 @@ breaks. So nginx names each request in a header, and sends such a request once m
 a marked request only if no worker's journal has it.
 """
 
-import mmap
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -14,6 +13,7 @@ from typing import Any
 
 from tfs_proxy.observe.journal_notes import BEGUN, ENDED, ID_BYTES, NOTE_BYTES
 from tfs_proxy.observe.logs.reasons import note_refusal
+from tfs_proxy.observe.mapped_file import mapped
 from tfs_proxy.wire.error_body import WORKER_DIED, error_body
 from tfs_proxy.wire.header_names import HAD_MODEL_SERVER, NGINX_ID, SENT_AGAIN, wsgi_name
 
@@ -35,9 +35,7 @@ class RequestJournal:
     def __init__(self, folder: Path, most: int) -> None:
         folder.mkdir(exist_ok=True)
         self._folder = folder
-        with (folder / str(os.getpid())).open("wb+") as file:
-            file.truncate(most * NOTE_BYTES)
-            self._notes = mmap.mmap(file.fileno(), most * NOTE_BYTES)
+        self._notes = mapped(folder / str(os.getpid()), most * NOTE_BYTES)
         self._free = deque(range(0, most * NOTE_BYTES, NOTE_BYTES))
 
     def begin(self, request_id: str) -> int:
