@@ -61,6 +61,31 @@ def test_a_run_whose_watchdog_and_supervisor_are_killed_ends(stack: Stack) -> No
     wait_until_ended(pids)
 
 
+def test_the_next_run_removes_the_folder_that_such_a_run_leaves(tmp_path: Path, stack: Stack) -> None:
+    """It holds a copy of the model; folders of runs that live stay, and those without an owner."""
+    unknown = stack.home / "tfs-proxy-unknown"
+    unknown.mkdir()
+    (left,) = set(stack.home.iterdir()) - {unknown}
+    archive = stand_in_archive(tmp_path / "next.tar.gz")
+    words, env = (
+        (str(archive), "--model-server", stand_in_program(tmp_path)),
+        {"TFS_PROXY_HOME": str(stack.home)},
+    )
+    with serving(*words, env=env):
+        assert left.exists()
+        stack.process.send_signal(signal.SIGSTOP)
+        pids = everyone(stack)
+        os.kill(watchdog_of(stack), signal.SIGKILL)
+        stack.process.kill()
+        wait_until_ended(pids)
+    assert {left, unknown} <= set(stack.home.iterdir())
+
+    with serving(*words, env=env):
+        assert not left.exists()
+    assert list(stack.home.iterdir()) == [unknown]
+    unknown.rmdir()
+
+
 def test_a_watchdog_that_is_killed_is_replaced(stack: Stack) -> None:
     """The next one knows what to end, and removes the run's folder as well."""
     first = watchdog_of(stack)

@@ -1,4 +1,4 @@
-"""Files that other processes lock while they use a model: whether one does, for who wants to end it."""
+"""Files that other processes lock while they use a model or a folder, for who wants to end or remove it."""
 
 import fcntl
 import os

@@ -1,15 +1,18 @@
 """The folder of one run, made before anything else is written; if that fails, the error has the remedy."""
 
+import fcntl
+import os
 import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.layout import Workspace
 from tfs_proxy.names import printable
+from tfs_proxy.supervisor.host.file_locks import is_path_locked
 
 PREFIX = "tfs-proxy-"
 REMEDY = (
@@ -25,6 +28,9 @@ _UNUSABLE = re.compile(r"""[\s'"\\;{}$%]""")
 _SOCKET_PATH_BYTES = 107
 LONGEST_PATH = "gate127.sock"
 """The longest path of a socket in a workspace."""
+
+OWNER = "owner"
+"""The file in a workspace that its run keeps locked."""
 
 _RANDOM_CHARACTERS = 8
 
@@ -67,12 +73,39 @@ def refuse_unusable(home: str | None, prefix: str = PREFIX, longest_path: str = 
 
 @contextmanager
 def temporary_workspace(home: str | None, prefix: str) -> Iterator[Workspace]:
-    """A workspace that is removed at the end; raises as `make_workspace` does."""
+    """A workspace that is removed at the end; raises as `make_workspace` does.
+
+    Those of runs that were killed with all that would have removed them go first: each has a model's copy.
+    """
+    remove_abandoned(home)
     workspace = Workspace(make_workspace(home, prefix))
+    owner = _lock(workspace.root)
     try:
         yield workspace
     finally:
         shutil.rmtree(workspace.root, ignore_errors=True)
+        if owner is not None:
+            os.close(owner)
+
+
+def remove_abandoned(home: str | None) -> None:
+    """Remove our own workspaces below ``home`` whose file `OWNER` no process has locked any more."""
+    for owner in Path(home or tempfile.gettempdir()).glob(f"{PREFIX}*/{OWNER}"):
+        with suppress(OSError):
+            if owner.stat().st_uid == os.geteuid() and not is_path_locked(owner):
+                shutil.rmtree(owner.parent, ignore_errors=True)
+
+
+def _lock(folder: Path) -> int | None:
+    """Make `OWNER`, locked from its first moment on; the descriptor that holds the lock."""
+    unlocked = folder / f"{OWNER}.new"
+    try:
+        descriptor = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        unlocked.rename(folder / OWNER)
+    except OSError:  # a disk without room, or without locks: then nobody takes the folder for abandoned
+        return None
+    return descriptor
 
 
 def make_workspace_within(run: Workspace, root: Path, *more: Path) -> Workspace:
