@@ -1,4 +1,4 @@
-"""CPU, memory and open files that this process may use: defaults come from it.
+"""CPU, memory, tasks and open files that this process may use: defaults come from it.
 
 A container sees its own limits at the top of ``/sys/fs/cgroup``; a process on a host is in a group below,
 named in ``/proc/self/cgroup``, and every group above it limits it, too.
@@ -23,12 +23,22 @@ _NO_LIMIT_BYTES = 2**62
 WORKER_BYTES = 150 * MEGABYTE
 """What one worker takes with a usual script, NumPy and Pillow imported."""
 
+WORKER_TASKS = 8
+"""Processes and threads of one worker, with a few threads for requests."""
+
+RUN_TASKS, RUN_TASKS_PER_CORE = 32, 4
+"""Processes and threads of a run beside its workers and the threads that answer requests."""
+
+CONCURRENCY = 256
+"""Requests that all workers handle by default: those that wait for one model must not hold up the others."""
+
 MODEL_FACTOR = 2
 """Bytes of memory that each byte of a model on disk counts as, until a loaded model has been measured."""
 
 MOST_DESCRIPTORS = 65_536
 """More than any load here needs; some programs keep a table of as many as are allowed."""
 
+MOST_THREADS = 1 << 16
 FEW_DESCRIPTORS = 4096
 """Below, a thousand clients and the connections that their requests need may not fit."""
 
@@ -40,11 +50,15 @@ ReadGroupFile = Callable[[str], str | None]
 
 
 class Resources(Struct, frozen=True):
-    """What this process may use: schedulable cores, a CPU limit in cores, memory; None means no limit."""
+    """What this process may use; None means no limit.
+
+    Schedulable cores, a CPU limit in cores, memory, and tasks: processes and threads together.
+    """
 
     schedulable: int
     cpu_limit: float | None = None
     memory_bytes: int | None = None
+    tasks: int | None = None
 
     @property
     def cores(self) -> int:
@@ -57,6 +71,13 @@ class Resources(Struct, frozen=True):
     def limits_cores(self) -> bool:
         """Whether the CPU limit leaves fewer cores than may be scheduled, which TensorFlow does not see."""
         return self.cores < self.schedulable
+
+    @property
+    def tasks_for_requests(self) -> int | None:
+        """Tasks that workers and the threads for requests may be, at least 1; None for any number."""
+        if self.tasks is None:
+            return None
+        return max(1, self.tasks - RUN_TASKS - RUN_TASKS_PER_CORE * self.cores)
 
 
 class MemoryLeft(Struct, frozen=True):
@@ -74,13 +95,14 @@ class WorkerCount(Struct, frozen=True):
 
 
 def default_workers(resources: Resources, models_bytes: int) -> WorkerCount:
-    """One worker for each core, or as many as memory holds beside the models if that is fewer; at least 1.
+    """One worker for each core, or as many as memory and tasks allow if that is fewer; at least 1.
 
     ``models_bytes`` is the size of all models on disk: loaded, they count `MODEL_FACTOR` times.
     """
+    held_by_tasks = max(1, (resources.tasks_for_requests or MOST_THREADS) // WORKER_TASKS)
     if resources.memory_bytes is not None:
         held = max(1, (resources.memory_bytes - MODEL_FACTOR * models_bytes) // WORKER_BYTES)
-        if held < resources.cores:
+        if held < min(resources.cores, held_by_tasks + 1):
             memory, models = resources.memory_bytes // MEGABYTE, math.ceil(models_bytes / MEGABYTE)
             return WorkerCount(
                 held,
@@ -88,6 +110,8 @@ def default_workers(resources: Resources, models_bytes: int) -> WorkerCount:
                 f"(the models count as {MODEL_FACTOR} x {models} MB, "
                 f"a worker as {WORKER_BYTES // MEGABYTE} MB)",
             )
+    if held_by_tasks < resources.cores:
+        return WorkerCount(held_by_tasks, f"limited by {resources.tasks} processes and threads (pids.max)")
     if resources.limits_cores:
         return WorkerCount(resources.cores, f"limited by the CPU limit of {resources.cpu_limit:g}")
     return WorkerCount(resources.cores, "one for each core")
@@ -115,6 +139,18 @@ class Machine(Struct, frozen=True):
         return default_workers(self.resources, self.models_bytes)
 
     @property
+    def worker_threads(self) -> int:
+        """The default threads of each worker."""
+        count = self.workers.count
+        return min(max(8, CONCURRENCY // count), self.most_threads // count or 1)
+
+    @property
+    def most_threads(self) -> int:
+        """Threads that all workers may have together, and as many of a model server that they call."""
+        tasks = self.resources.tasks_for_requests
+        return MOST_THREADS if tasks is None else max(1, tasks // 2 - 2 * self.workers.count)
+
+    @property
     def tensorflow_threads(self) -> int:
         """Threads of TensorFlow's pools; 0 leaves them to it, but it does not see a CPU limit."""
         return self.cores if self.resources.limits_cores else 0
@@ -133,7 +169,8 @@ def available_resources() -> Resources:
     cpu_limit, memory_limit = group_limits(_text(MEMBERSHIPS) or "", lambda name: _text(GROUPS / name))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = [size for size in (memory_limit, _memory_of_the_machine()) if size is not None]
-    return Resources(cores, cpu_limit, min(memory, default=None))
+    tasks = group_tasks(_text(MEMBERSHIPS) or "", lambda name: _text(GROUPS / name))
+    return Resources(cores, cpu_limit, min(memory, default=None), tasks)
 
 
 def memory_left() -> MemoryLeft | None:
@@ -199,6 +236,15 @@ def group_limits(memberships: str, read: ReadGroupFile) -> tuple[float | None, i
         if "memory" in controllers:
             sizes.extend(_size(read(f"memory/{group}memory.limit_in_bytes")))
     return min(cpus, default=None), min(sizes, default=None)
+
+
+def group_tasks(memberships: str, read: ReadGroupFile) -> int | None:
+    """The smallest ``pids.max`` on the way up, None without one; arguments are those of `group_limits`."""
+    limits: list[int] = []
+    for controllers, group in _groups(memberships):
+        if not controllers or "pids" in controllers:
+            limits.extend(_size(read(f"{'pids/' if controllers else ''}{group}pids.max")))
+    return min(limits, default=None)
 
 
 def groups_memory_left(memberships: str, read: ReadGroupFile) -> Iterator[MemoryLeft]:

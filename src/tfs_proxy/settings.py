@@ -18,9 +18,6 @@ from tfs_proxy.resources import Machine, Resources, available_resources
 from tfs_proxy.setting_rows import Group, duration, patient, table_of
 from tfs_proxy.setting_values import HIGHEST_PORT, AccessLog, ExtraPorts, GrpcPort, PortRange
 
-CONCURRENCY = 256
-"""Requests in flight by default: those that wait for one model must not hold up the others."""
-
 SCRIPT_MARGIN_SECONDS = 5.0
 OTHERS_WAIT = ("request_timeout_seconds", "gunicorn_timeout_seconds", "nginx_proxy_read_timeout_seconds")
 """By default a script may take `SCRIPT_MARGIN_SECONDS` longer than the longest of these."""
@@ -231,12 +228,12 @@ class Settings:
         "SAGEMAKER_GUNICORN_WORKERS", parse.whole(1, 1024), lambda machine: machine.workers.count,
         "worker processes that run the script or convert requests; unless this is set, they start when "
         "requests need them, and at once only for a script that takes more than a second to load",
-        shown="cores, or as many as memory holds", aws="1")
+        shown="cores, or as many as memory and pids.max hold", aws="1")
     gunicorn_threads: int = WORKERS.setting(
         "SAGEMAKER_GUNICORN_THREADS", parse.whole(1, 4096),
-        lambda machine: max(8, CONCURRENCY // machine.workers.count),
+        lambda machine: machine.worker_threads,
         "threads of each gthread worker: a request that waits for a model costs only a thread",
-        shown="256 / default workers, at least 8", aws="1")
+        shown="256 / default workers, at least 8; fewer where pids.max is small", aws="1")
     gunicorn_worker_class: str = WORKERS.setting(
         "SAGEMAKER_GUNICORN_WORKER_CLASS", parse.worker_class, "gthread", "gthread, sync, gevent or tornado",
         aws="gevent")

@@ -15,12 +15,14 @@ LEAVE_SECONDS = 30.0
 
 
 @contextlib.contextmanager
-def limited(*, cpus: float | None = None, memory_bytes: int | None = None) -> Iterator[list[str]]:
+def limited(
+    *, cpus: float | None = None, memory_bytes: int | None = None, tasks: int | None = None
+) -> Iterator[list[str]]:
     """A group with these limits; gives the launcher whose command runs in it. Skips if none can be made."""
     name = f"tfs-proxy-test-{uuid.uuid4().hex[:8]}"
     with contextlib.ExitStack() as made:
         folders: set[Path] = set()
-        for controller, file, value in _files(cpus, memory_bytes):
+        for controller, file, value in _files(cpus, memory_bytes, tasks):
             folder = GROUPS / controller / name
             try:
                 if folder not in folders:
@@ -34,7 +36,7 @@ def limited(*, cpus: float | None = None, memory_bytes: int | None = None) -> It
         yield ["sh", "-c", f'{enter}exec "$@"', "sh"]
 
 
-def _files(cpus: float | None, memory_bytes: int | None) -> Iterator[tuple[str, str, str]]:
+def _files(cpus: float | None, memory_bytes: int | None, tasks: int | None) -> Iterator[tuple[str, str, str]]:
     """Controller, file and text of each limit, in the version of control groups that is mounted here."""
     version_2 = (GROUPS / "cgroup.controllers").exists()
     quota = str(int((cpus or 0) * PERIOD_MICROSECONDS))
@@ -47,6 +49,8 @@ def _files(cpus: float | None, memory_bytes: int | None) -> Iterator[tuple[str, 
         yield "", "memory.max", str(memory_bytes)
     elif memory_bytes is not None:
         yield "memory", "memory.limit_in_bytes", str(memory_bytes)
+    if tasks is not None:
+        yield "" if version_2 else "pids", "pids.max", str(tasks)
 
 
 def _remove(folder: Path) -> None:

@@ -1,13 +1,17 @@
 """CPU and memory that control groups leave us, from recorded trees, and the workers that come of it."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from tfs_proxy.resources import (
+    Machine,
     MemoryLeft,
     Resources,
     available_resources,
     default_workers,
     group_limits,
+    group_tasks,
     groups_memory_left,
     machine_memory_left,
     memory_left,
@@ -115,6 +119,9 @@ def test_limits_are_the_smallest_of_every_group_upwards(
             "limited by 1024 MB of memory (the models count as 2 x 1024 MB, a worker as 150 MB)",
         ),
         (Resources(1, None, GIGABYTE), GIGABYTE, 1, "one for each core"),
+        (Resources(8, tasks=80), 0, 2, "limited by 80 processes and threads (pids.max)"),
+        (Resources(8, tasks=10), 0, 1, "limited by 10 processes and threads (pids.max)"),
+        (Resources(8, tasks=4096), 0, 8, "one for each core"),
     ],
 )
 def test_workers_are_the_smaller_of_cores_and_what_memory_holds(
@@ -124,6 +131,32 @@ def test_workers_are_the_smaller_of_cores_and_what_memory_holds(
     workers = default_workers(resources, models_bytes)
 
     assert (workers.count, workers.reason) == (count, reason)
+
+
+@pytest.mark.parametrize(
+    ("memberships", "files", "tasks"),
+    [
+        ("0::/a/b\n", {"a/b/pids.max": "max\n", "a/pids.max": "64\n"}, 64),
+        (
+            "8:pids:/docker/2a5d\n0::/\n",
+            {"pids/docker/2a5d/pids.max": "100\n", "pids/pids.max": "max\n"},
+            100,
+        ),
+        ("0::/\n", {}, None),
+    ],
+    ids=["v2: on the way up", "v1", "no limit"],
+)
+def test_tasks_are_limited_by_the_smallest_group(
+    memberships: str, files: Mapping[str, str], tasks: int | None
+) -> None:
+    """Processes and threads together, in both versions of control groups."""
+    assert group_tasks(memberships, files.get) == tasks
+
+
+@pytest.mark.parametrize(("tasks", "threads"), [(None, 128), (64, 4), (10, 1), (10_000, 128)])
+def test_threads_fit_into_the_tasks(tasks: int | None, threads: int) -> None:
+    """At least one thread a worker, whatever is left."""
+    assert Machine(Resources(2, tasks=tasks), batch=False, concurrent=None).worker_threads == threads
 
 
 def test_this_machine_has_cores_and_memory() -> None:

@@ -27,7 +27,8 @@ from tfs_proxy.pipeline.stage_client import StageClient
 from tfs_proxy.pipeline.stage_log import message_of, show_of_stage
 from tfs_proxy.pipeline.traces import PipelineTraces, pipeline_traces
 from tfs_proxy.report.first_request import command_in, ready_line
-from tfs_proxy.settings import CONCURRENCY, Settings
+from tfs_proxy.resources import CONCURRENCY
+from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.exit_status import describe_exit
 from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace

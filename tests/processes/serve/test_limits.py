@@ -5,11 +5,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from support.archives import SAVED_MODEL, stand_in_archive, stand_in_program, without_nginx
+from support.archives import SAVED_MODEL, pack, stand_in_archive, stand_in_program, without_nginx
 from support.control_groups import limited
 from support.stack import Stack
 
@@ -114,3 +115,36 @@ print(before.limit_bytes, before.free_bytes, written.free_bytes, after.free_byte
     assert 300 < before < 400
     assert before - written < 20
     assert 95 < written - after < 110
+
+
+SLOW = """
+import time
+
+
+def input_handler(data, context):
+    time.sleep(0.3)
+    return data.read()
+
+
+def output_handler(response, context):
+    return response.content, "application/json"
+"""
+MANY = 100
+
+
+@pytest.mark.tensorflow
+def test_few_tasks_mean_few_threads_and_no_request_is_lost(tmp_path: Path, saved_models: Path) -> None:
+    """A hundred slow requests at once under pids.max of 64: workers that can't start a thread would die."""
+    archive = pack(
+        tmp_path / "model.tar.gz",
+        {"code/inference.py": SLOW},
+        {"half_plus_two": saved_models / "half_plus_two"},
+    )
+    env = {"TFS_PROXY_GRPC_PORT": "0"}
+    with limited(tasks=64) as launcher, started(archive, "embedded", launcher, **env) as stack:
+        with ThreadPoolExecutor(MANY) as pool:
+            statuses = list(pool.map(lambda _: stack.invoke('{"instances": [1.0]}').status, range(MANY)))
+
+        assert set(statuses) <= {200, 503}
+        assert statuses.count(200) > MANY // 2
+        assert "can't start new thread" not in stack.log

@@ -22,10 +22,14 @@ def rest_threads(settings: Settings, *, script: bool, models: int) -> int:
 
     Each caller gets one if there is a ``script``, which sends as many calls at a time, or if there are
     several models: requests that wait for one must not hold up the others. Else more than the cores keep
-    busy are of no use, unless requests wait to be batched.
+    busy are of no use, unless requests wait to be batched. Never more than the control group allows.
     """
     if settings.rest_threads is not None:
         return settings.rest_threads
+    return min(_wanted(settings, script=script, models=models), settings.machine.most_threads)
+
+
+def _wanted(settings: Settings, *, script: bool, models: int) -> int:
     enough = max(FEWEST, THREADS_PER_CORE * settings.machine.cores)
     if script or models != 1:
         return max(enough, settings.gunicorn_workers * settings.gunicorn_threads)
