@@ -1,6 +1,7 @@
 """Makes the control API of a run of many models: what answers for them, for the page and for the protocol."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 from tfs_proxy.multimodel.api import ModelsApi
 from tfs_proxy.multimodel.archives.on_demand import OnDemandModels
@@ -25,10 +26,11 @@ def make_control_api(
     registry: ModelRegistry,
     stacks: ModelStacks,
     on_demand: OnDemandModels | None,
+    grpc_router: Path,
 ) -> ControlApi:
     """The control API, not open yet; ``measure`` is what it answers to scrapes, ``times`` to statistics.
 
-    Without ``on_demand``, only requests to load a model load one.
+    Without ``on_demand``, only requests to load a model load one. The gRPC router listens on ``grpc_router``.
     """
     control_api = ControlApi(readiness, measure)
     control_api.models = first_answer(
@@ -41,7 +43,9 @@ def make_control_api(
     )
     control_api.served_models = repository.served
     if settings.publishes_open_inference:
-        control_api.open_inference = OpenInferenceApi(readiness, repository, times, settings.version_labels)
+        control_api.open_inference = OpenInferenceApi(
+            readiness, repository, times, settings.version_labels, grpc_router
+        )
     return control_api
 
 

@@ -162,6 +162,7 @@ class MultiModelSupervisor:
             self._registry,
             self._stacks,
             self._on_demand,
+            self._workspace.grpc_router_socket,
         )
         control_api.log_level = self._records.run_log.respond
         return control_api

@@ -173,7 +173,9 @@ class Children:
                     raise self._reason_to_stop(child)
             for beside in self.beside_workers:
                 beside.reap_orphans()
-            self._readiness.down = {child.name for child in children if child.state is ProcessState.BACKOFF}
+            backing_off = [child for child in children if child.state is ProcessState.BACKOFF]
+            # A 503 of /ping has SageMaker replace the container, which serves HTTP without the router.
+            self._readiness.down = {child.name for child in backing_off if child is not self.grpc_router}
             soon = self.each_tick() or self._is_changing()
             pause_seconds = self.tick_seconds if soon else min(pause_seconds * TICK_GROWTH, IDLE_TICK_SECONDS)
             with contextlib.suppress(TimeoutError):

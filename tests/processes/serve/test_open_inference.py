@@ -5,6 +5,7 @@ import json
 import math
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,9 @@ SIGNATURES = {
 """The signature of the model `echo` that gives back a tensor of a datatype."""
 
 WITH_JSON = [name for name, datatype in DATATYPES.items() if datatype.has_json]
+ROUTER_SECONDS = 10.0
+"""More than a router needs to start on a machine with much else to do; it takes half a second alone."""
+
 SHAPES = [(), (0,), (2, 0, 3), (4,), (2, 2, 1)]
 
 
@@ -183,6 +187,31 @@ def test_a_model_is_not_ready_while_the_model_server_is_away(saved_models: Path)
 
         stack.wait_until(lambda: ready() == 503, "the model is not ready")
         stack.wait_until(lambda: ready() == 200, "the model is ready again")
+
+
+def test_the_server_is_not_ready_without_its_grpc_router(saved_models: Path) -> None:
+    """KServe's probe follows gRPC, which all clients of the port need; SageMaker's never does."""
+    env = {"TFS_PROXY_GRPC_PORT": "0"}
+    with serving(str(saved_models / "echo"), "--model-server", "embedded", env=env) as stack:
+
+        def ready() -> int:
+            return stack.ask("GET", "/v2/health/ready").status
+
+        assert ready() == 200
+        (router,) = [pid for pid in descendants(stack.process.pid) if "grpc_router" in words_of(pid)]
+        for _ in range(3):
+            os.kill(router, signal.SIGKILL)
+            killed = time.monotonic()
+            stack.wait_until(lambda: ready() == 503, "the server is not ready")
+            assert stack.ask("GET", "/ping").status == 200
+            stack.wait_until(lambda: ready() == 200, "the server is ready again")
+            assert time.monotonic() - killed < ROUTER_SECONDS
+            (router,) = [pid for pid in descendants(stack.process.pid) if "grpc_router" in words_of(pid)]
+
+
+def words_of(pid: int) -> str:
+    """A process's command line."""
+    return Path(f"/proc/{pid}/cmdline").read_text()
 
 
 def test_a_connection_outlives_refusals(stack: Stack) -> None:

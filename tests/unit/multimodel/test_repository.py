@@ -37,7 +37,9 @@ class Client:
         self.models = LoadedModels(
             self.registry, lambda name: SERVED.get(name, {}), on_demand, LOAD_SECONDS, is_published=True
         )
-        self._api = OpenInferenceApi(Readiness(Heartbeats(1.0)), self.models, InferenceTimes, {})
+        self._api = OpenInferenceApi(
+            Readiness(Heartbeats(1.0)), self.models, InferenceTimes, {}, Path("no router")
+        )
 
     async def send(self, method: str, path: str, **fields: Any) -> tuple[int, Any]:
         """Status and parsed body of the answer."""

@@ -49,7 +49,11 @@ class RunStatus:
         self.control_api.served_models = self._archive.served
         if settings.publishes_open_inference:
             self.control_api.open_inference = OpenInferenceApi(
-                readiness, self._archive, records.times, settings.version_labels
+                readiness,
+                self._archive,
+                records.times,
+                settings.version_labels,
+                workspace.grpc_router_socket,
             )
         self._show(stack)
 

@@ -102,11 +102,12 @@ def hold_for_grpc(host: str, choice: GrpcPort | None) -> socket.socket | None:
 
 async def until_it_listens(path: Path) -> None:
     """Return once a process accepts connections on the unix socket at ``path``."""
-    while not _accepts(path):  # noqa: ASYNC110 - it is another process that listens
+    while not accepts(path):  # noqa: ASYNC110 - it is another process that listens
         await asyncio.sleep(LOOK_SECONDS)
 
 
-def _accepts(path: Path) -> bool:
+def accepts(path: Path) -> bool:
+    """Whether a process accepts connections on the unix socket at ``path``, now."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         return probe.connect_ex(str(path)) == 0

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from http import HTTPStatus
 from itertools import groupby
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -18,6 +19,7 @@ from tfs_proxy.errors import BadInput, TfsProxyError, UnknownModel
 from tfs_proxy.names import printable
 from tfs_proxy.observe.routes import SHARED_MEMORY
 from tfs_proxy.supervisor.health.readiness import Readiness
+from tfs_proxy.supervisor.host.sockets import accepts
 from tfs_proxy.supervisor.open_inference.repository import IndexedVersion, IndexState, Repository
 from tfs_proxy.supervisor.open_inference.statistics import InferenceTimes, model_statistics
 from tfs_proxy.wire.error_body import NO_SHARED_MEMORY, not_allowed
@@ -38,7 +40,7 @@ _MODEL = "(?P<model>[^/]+)"
 class OpenInferenceApi:
     """Answers from the run's ``readiness`` and its ``repository``; ``times`` measures inferences now.
 
-    ``labels`` are other names of versions.
+    ``labels`` are other names of versions; on ``grpc_router`` the gRPC router listens, if there is one.
     """
 
     def __init__(
@@ -47,11 +49,13 @@ class OpenInferenceApi:
         repository: Repository,
         times: Callable[[], InferenceTimes],
         labels: Mapping[str, int],
+        grpc_router: Path,
     ) -> None:
         self.readiness = readiness
         self._repository = repository
         self._times = times
         self._labels = labels
+        self._grpc_router = grpc_router
         self._routes: tuple[tuple[str, tuple[str, ...], Answer], ...] = (
             ("/v2", GETS, self._server),
             ("/v2/health/(?:live|ready)", GETS, self._probe),
@@ -85,7 +89,7 @@ class OpenInferenceApi:
 
     def health(self, path: str) -> HttpResponse | None:
         """The answer to a probe, which is there from the start; None for any other path."""
-        ready = self.readiness.reason() is None
+        ready = self.readiness.reason() is None and self._grpc_is_answered()
         match path:
             case "/v2/health/live":
                 return _json({"live": True})
@@ -93,6 +97,10 @@ class OpenInferenceApi:
                 status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
                 return _json({"live": True, "ready": ready}, status)
         return None
+
+    def _grpc_is_answered(self) -> bool:
+        """Ask the gRPC router itself; ``/ping`` does not, since its 503 would replace the container."""
+        return not self._grpc_router.exists() or accepts(self._grpc_router)
 
     async def _probe(self, request: HttpRequest) -> HttpResponse:
         return self.health(request.path) or HttpResponse(HTTPStatus.NOT_FOUND)

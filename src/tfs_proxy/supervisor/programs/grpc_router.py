@@ -8,10 +8,12 @@ from tfs_proxy.deployment import Deployment
 from tfs_proxy.grpc_router.options import BY_MODEL
 from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.process import ProcessSpec
+from tfs_proxy.supervisor.process import Backoff, ProcessSpec
 
 AUTO: Final = "auto"
 PROGRAM = "tfs_proxy.grpc_router"
+BACKOFF: Final = Backoff(longest_seconds=0.2, tries=60)
+"""All gRPC calls fail without it, and it is up again in half a second."""
 
 
 def argv(
@@ -65,4 +67,5 @@ def process(
         # Any client can have gRPC itself log an error.
         env={"GRPC_VERBOSITY": "NONE", **environ},
         drops_output=True,
+        backoff=BACKOFF,
     )

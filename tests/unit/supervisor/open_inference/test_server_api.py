@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,7 +49,7 @@ class Run:
         archive = ServedArchive(self.readiness, lambda: self.control_api.deployment)
         self.control_api.served_models = archive.served
         self.control_api.open_inference = OpenInferenceApi(
-            self.readiness, archive, lambda: self.times, {"stable": 2}
+            self.readiness, archive, lambda: self.times, {"stable": 2}, Path("no router")
         )
 
     def serve(self) -> None:
