@@ -37,6 +37,7 @@ from tfs_proxy.resources import available_resources, raise_descriptor_limit
 
 log = logging.getLogger(__name__)
 
+_LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 _MICROS = 1e6
 _CUT_OFF_SECONDS = 1.0
 """Nothing stops a computation of TensorFlow, nor a load: if one goes on for this long after the last request
@@ -180,7 +181,9 @@ class Server:
             as_content=flags.enable_serialization_as_tensor_content,
         )
         handlers, streams = self._methods(services)
-        if flags.ssl_config_file or flags.grpc_channel_arguments:
+        # What other machines reach is answered by grpcio: floods of frames stop the other server.
+        is_public = bool(flags.port) and flags.host not in _LOOPBACK
+        if flags.ssl_config_file or flags.grpc_channel_arguments or is_public:
             running = _grpcio_server(flags, handlers, streams, addresses, threads)
         else:
             plain = PlainServer(handlers, streams, services.at_once(), threads, self._ledger)
