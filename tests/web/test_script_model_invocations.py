@@ -295,3 +295,15 @@ def test_a_script_alone_is_loaded_as_a_stage(tmp_path: Path) -> None:
     with testing.load(model_folder(tmp_path, MODEL_FN) / "code" / "inference.py") as script:
         assert script.post("[3]").json == [6]
         assert script.calls == []
+
+
+def test_a_described_body_is_validated(tmp_path: Path) -> None:
+    """A script that is the model has its bodies checked as one with handlers has."""
+    described = (
+        "import tfs_proxy\ntfs_proxy.describe(accepts={'application/json': list[int]}, validate=True)\n"
+    )
+    with testing.load(model_folder(tmp_path, described + MODEL_FN)) as script:
+        refused, answered = script.post('["a"]'), script.post("[1]")
+
+    assert (refused.status, answered.status) == (400, 200)
+    assert "at `$[0]`" in refused.json["error"]

@@ -1,9 +1,9 @@
-"""Python types -> JSON schemas, for what a script declares about its bodies."""
+"""Python types -> JSON schemas and checks, for what a script declares about its bodies."""
 
 import dataclasses
 import enum
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import (
     Any,
     Literal,
@@ -15,6 +15,8 @@ from typing import (
     get_type_hints,
     is_typeddict,
 )
+
+import msgspec
 
 Schema = dict[str, Any]
 
@@ -57,9 +59,38 @@ def _schema(declared: Any) -> Schema:
     if hasattr(declared, "model_json_schema"):
         own: Schema = declared.model_json_schema()
         return own
+    if isinstance(declared, type) and issubclass(declared, msgspec.Struct):
+        return msgspec.json.schema(declared)
     if isinstance(declared, type):
         return _of_class(declared)
     raise TypeError(f"describe: no JSON schema is known for {declared!r}: give one instead")
+
+
+def json_check(declared: Any) -> Callable[[bytes], object]:
+    """A function that raises ValueError or RecursionError for JSON that is not of this type.
+
+    Classes with ``model_validate``, as pydantic has it, are checked by that. Raises TypeError for a type that
+    can't be checked.
+    """
+    try:
+        return msgspec.json.Decoder(declared, dec_hook=_by_own_validator).decode
+    except TypeError as error:
+        raise TypeError(f"describe: validate=True can't check {declared!r}: {error}") from None
+
+
+def _by_own_validator(declared: Any, value: Any) -> Any:
+    """``value`` as an instance of a class that msgspec does not know, such as a pydantic model."""
+    try:
+        return declared.model_validate(value)
+    except ValueError as error:
+        raise ValueError(_fields_of(error)) from None
+
+
+def _fields_of(error: ValueError) -> str:
+    """Each field that a pydantic model refuses, with the reason, and without the client's value."""
+    errors: list[dict[str, Any]] = getattr(error, "errors", list)()
+    found = [f"{'.'.join(map(str, each['loc'])) or 'the whole'}: {each['msg']}" for each in errors]
+    return "; ".join(found) or str(error)
 
 
 def _is_unhashable(declared: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 import pytest
 
 import tfs_proxy
-from tfs_proxy.errors import ScriptLoadError
+from tfs_proxy.errors import BadInput, ScriptLoadError
 from tfs_proxy.script.declared_types import json_schema
 from tfs_proxy.script.description import Description
 from tfs_proxy.script.load import load_script
@@ -63,6 +63,18 @@ def test_a_script_model(tmp_path: Path) -> None:
         ("tfs_proxy.describe(accepts={'text/csv': complex})", "no JSON schema is known for"),
         ("tfs_proxy.describe(examples={'image/png': 'cat.png'})", "No such file or directory"),
         (
+            "tfs_proxy.describe(accepts={'application/json': {'type': 'array'}}, validate=True)",
+            "can't check application/json by a JSON schema: give a Python type",
+        ),
+        (
+            "tfs_proxy.describe(accepts={'text/csv': list[float]}, validate=True)",
+            "text/csv, which is not JSON",
+        ),
+        (
+            "tfs_proxy.describe(accepts={'application/json': dict[str, int] | tfs_proxy.Request}, validate=True)",
+            "can't check .* Type unions may not contain more than one dict-like type",
+        ),
+        (
             "tfs_proxy.describe(accepts={'text/csv': str}, examples={'image/png': b''})",
             "an example of image/png, which accepts does not name",
         ),
@@ -72,6 +84,15 @@ def test_a_mistake_ends_the_import(tmp_path: Path, text: str, sentence: str) -> 
     """It is told at the start, with the script's own line, not when the document is asked for."""
     with pytest.raises(ScriptLoadError, match=sentence):
         described(tmp_path, text)
+
+
+def test_json_that_is_nested_too_deeply(tmp_path: Path) -> None:
+    """It is the client's mistake, as all that does not fit; a request without a type is JSON."""
+    says = described(tmp_path, "tfs_proxy.describe(accepts={'application/json': list}, validate=True)")
+
+    assert says is not None
+    with pytest.raises(BadInput, match="recursion"):
+        says.refuse_unfit(b"[" * 100_000, None)
 
 
 def test_elsewhere_nothing_happens() -> None:

@@ -75,6 +75,8 @@ class ScriptCaller:
             return self._answer(request)
 
     def _answer(self, request: ScriptRequest) -> ScriptReply:
+        if self._script.description is not None and request.codec is None:
+            self._script.description.refuse_unfit(request.body, request.content_type)
         instance = self._worker.plane.choose()
         context = Context(request, instance, self._worker)
         if self._script.handler is not None:

@@ -145,6 +145,8 @@ class ScriptModelCaller:
             return self._answer(request)
 
     def _answer(self, request: ScriptModelRequest) -> ScriptReply:
+        if self._script_model.description is not None and request.codec is None:
+            self._script_model.description.refuse_unfit(request.body, request.content_type)
         context = ScriptModelContext(self._model_dir, request)
         accept = self._accept(request)
         function, returned = self._transformed(request, accept, context)
