@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from support.fake_upstream import Call
+from tfs_proxy.protos import Example
+from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
 from tfs_proxy.upstream.interface import ModelAnswer
 
 ErrorOf = Callable[[Any], str]
@@ -60,7 +62,8 @@ def test_packed_bodies(front: Any) -> None:
         (b"x", {"Content_Type": "application/octet-stream"}, 415, "script"),
         (b"x", {"Content_Type": "image/png"}, 415, "script"),
         (b"x", {"Content_Type": "text/plain"}, 415, "script"),
-        (b"x", {"Content_Type": "image/gif"}, 415, "image/gif can't be read"),
+        (b"x", {"Content_Type": "image/gif"}, 415, "image/gif can't be converted for this model"),
+        (b"x", {"Content_Type": "image/tiff"}, 415, "image/tiff can't be read"),
         (
             b'{"instances": [1.0]}',
             {"Content_Type": "application/x-www-form-urlencoded"},
@@ -165,3 +168,43 @@ def test_documents_of_different_shapes(front: Any, error_of: ErrorOf) -> None:
         400,
         "Document 3 has a tensor of the shape [1, 1], unlike",
     )
+
+
+def _takes(front: Any, dtype: str, *shape: int | None, gives: str = "DT_FLOAT", rows: bool = True) -> None:
+    """Give the model an input ``x`` of this type, and an output ``y`` of rows or of no dimension."""
+    given = TensorSpec("y", gives, (None,) if rows else ())
+    taken = TensorSpec("x", dtype, shape or (None,))
+    front.upstream.signatures = {
+        "serving_default": Signature("serving_default", PREDICT_METHOD, {"x": taken}, {"y": given})
+    }
+
+
+@pytest.mark.parametrize("media_type", ["image/webp", "image/gif", "image/bmp", "binary/octet-stream"])
+def test_pictures_and_bytes_by_other_names(front: Any, media_type: str) -> None:
+    """A model that takes bytes gets them whole."""
+    _takes(front, "DT_STRING")
+    assert front.post(b"RIFF", Content_Type=media_type).status_code == 200
+    assert front.upstream.calls[0].json == {"instances": [{"b64": "UklGRg=="}]}
+
+
+def test_zero_and_one_as_booleans(front: Any, error_of: ErrorOf) -> None:
+    """A tf.Example has no booleans, so an input that takes them takes 0 and 1, and nothing else."""
+    _takes(front, "DT_BOOL")
+    for value, status in ((1, 200), (2, 400)):
+        example = Example()
+        example.features.feature["x"].int64_list.value.append(value)
+        result = front.post(example.SerializeToString(), Content_Type="application/x-tfexample")
+        assert result.status_code == status
+    assert [call.json for call in front.upstream.calls] == [{"instances": [True]}]
+    assert "DT_BOOL takes true or false" in error_of(result)
+
+
+@pytest.mark.parametrize("accept", ["application/x-npy", "application/x-npz"])
+def test_zero_bytes_at_the_end_of_a_string(front: Any, error_of: ErrorOf, accept: str) -> None:
+    """Arrays of a fixed width would drop them, so that the answer is a 406 that names another type."""
+    _takes(front, "DT_FLOAT", gives="DT_STRING")
+    front.says.body = b'{"predictions": ["a\\u0000"]}'
+    result = front.post(b"[1.0]", Accept=accept)
+    assert result.status_code == 406
+    assert "ask for application/jsonlines" in error_of(result)
+    assert front.post(b"[1.0]", Accept="application/jsonlines").content == b'"a\\u0000"\n'

@@ -89,7 +89,7 @@ def _column(records: Sequence[Record], spec: TensorSpec) -> npt.NDArray[Any]:
             names = from_client(", ".join(sorted(record))[:200] or "none")
             raise BadInput(f'Record {number} has no feature "{spec.name}"; it has {names}.')
         wanted = _wanted(feature, spec, len(records))
-        rows.append(typed(feature.values, spec, subject).reshape(_shape(feature, wanted, subject)))
+        rows.append(typed(_values(feature, spec), spec, subject).reshape(_shape(feature, wanted, subject)))
         if rows[-1].shape != rows[0].shape:
             raise BadInput(f"{subject} has shape {rows[-1].shape}, but record 1 has {rows[0].shape}.")
     if not is_possible((len(rows), *rows[0].shape)):
@@ -107,6 +107,13 @@ def _wanted(feature: Feature, spec: TensorSpec, records: int) -> Declared:
 
 def _size(shape: Sequence[int | None]) -> int:
     return prod(length for length in shape if length is not None)
+
+
+def _values(feature: Feature, spec: TensorSpec) -> npt.NDArray[Any]:
+    """Whole numbers 0 and 1 as booleans if the input takes those: such records have no type for them."""
+    values = feature.values
+    is_bool = spec.dtype == "DT_BOOL" and values.dtype.kind == "i" and bool(np.isin(values, (0, 1)).all())
+    return values.astype(np.bool_) if is_bool else values
 
 
 def _shape(feature: Feature, wanted: Declared, subject: str) -> Shape:

@@ -69,7 +69,12 @@ _JSON_LINES = {
     ),
     media.JSONS: (),
 }
-_ONE_STRING = {media.JPEG: ("image/jpg",), media.PNG: (), media.IMAGE: (), media.BYTES: ()}
+_ONE_STRING = {
+    media.JPEG: ("image/jpg",),
+    media.PNG: (),
+    media.IMAGE: ("image/webp", "image/gif", "image/bmp"),
+    media.BYTES: ("binary/octet-stream",),
+}
 
 _ROWS = (
     Format(
@@ -110,6 +115,7 @@ _ROWS = (
         decode=lambda body, _, signature, budget: npy_batch(body, signature, budget),
         decode_array=lambda body, _, budget: read_npy(body, budget),
         encode=npy_of_outputs,
+        by_record=False,
         has_complex=True,
         encode_array=untyped.npy_of_array,
     ),
@@ -118,6 +124,7 @@ _ROWS = (
         ("application/npz",),
         decode=lambda body, _, signature, budget: npz_batch(body, signature, budget),
         encode=write_npz,
+        by_record=False,
         has_complex=True,
     ),
     *(

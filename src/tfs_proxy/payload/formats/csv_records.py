@@ -6,7 +6,8 @@ list of their cells. If the media type doesn't say, a first row is a header if e
 the name of an input, all of them are there and none could be a value; ``header=absent`` says it
 is a record. ``columns`` names the columns of rows without a header. ``delimiter`` is the
 character between cells. Numbers may be written as people do (``+1``, ``.5``, ``5.``, ``007``,
-``NaN``, ``inf``, spaces around); blank lines are skipped.
+``NaN``, ``inf``, spaces around), and whole ones as ``1.0`` or ``1e3``, as pandas writes a column with
+a gap; blank lines are skipped.
 """
 
 import csv
@@ -33,7 +34,8 @@ from tfs_proxy.wire.dtypes import Kind, dtype_of
 CHUNK_ROWS = 4096
 _HEADER_HINT = " If row 1 is a header, send Content-Type: text/csv; header=present."
 _SHOWN_CHARACTERS = 40
-_WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_WHOLE = re.compile(r"([+-]?[0-9]+)(?:\.0*)?", re.ASCII)
+_MOST_EXACT = 2**53
 _NUMBER = re.compile(
     r"[+-]?(?:[0-9]+\.?[0-9]*(?:e[+-]?[0-9]+)?|\.[0-9]+(?:e[+-]?[0-9]+)?|nan|inf|infinity)",
     re.ASCII | re.IGNORECASE,
@@ -285,10 +287,13 @@ def _float(cell: str) -> float:
 
 
 def _whole(cell: str) -> int:
-    text = cell.strip()
-    if not _WHOLE.fullmatch(text):
-        raise ValueError(text)
-    return int(text)
+    plain = _WHOLE.fullmatch(cell.strip())
+    if plain:
+        return int(plain[1])
+    number = _float(cell)
+    if not number.is_integer() or abs(number) > _MOST_EXACT:
+        raise ValueError(cell)
+    return int(number)
 
 
 _PARSERS: Mapping[Kind, Callable[[str], Any]] = {

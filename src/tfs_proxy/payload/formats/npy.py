@@ -85,7 +85,8 @@ def read_npy(
 def write_npy(array: npt.NDArray[Any]) -> bytes:
     """An array as an npy file, in little-endian C order; strings are of fixed width.
 
-    Strings are ``U`` if all are UTF-8, else ``S``; either drops zero bytes at a string's end.
+    Strings are ``U`` if all are UTF-8, else ``S``. Either would drop zero bytes at a string's end: raises
+    NotAcceptable.
     """
     if array.dtype == BYTES:
         array = _fixed_width(array)
@@ -163,6 +164,11 @@ def _strings(values: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
 
 def _fixed_width(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     flat = array.ravel().tolist()
+    if any(value.endswith(b"\0") for value in flat):
+        raise NotAcceptable(
+            f"A string of the answer ends in a zero byte, which {media.NPY} and {media.NPZ} would drop: "
+            f"ask for {media.JSON_LINES}."
+        )
     try:
         return np.array([value.decode() for value in flat], np.str_).reshape(array.shape)
     except UnicodeDecodeError:
