@@ -36,14 +36,16 @@ async def _fault(stage: Stage) -> str | None:
 async def execution_parameters(stages: Sequence[Stage], hop_limit_bytes: int) -> dict[str, object]:
     """The least of what the stages answer, and no more MB than the limit between two stages.
 
-    BatchStrategy is left out, which means MultiRecord.
+    BatchStrategy is left out, which means MultiRecord, unless a stage takes one record a request.
     """
     answers = await asyncio.gather(*(_parameters(stage) for stage in stages))
+    is_single = any(answer.get("BatchStrategy") == "SINGLE_RECORD" for answer in answers)
     return {
         "MaxConcurrentTransforms": min(_whole(answer, "MaxConcurrentTransforms", 1) for answer in answers),
         "MaxPayloadInMB": min(
             max(1, hop_limit_bytes // MEGABYTE), *(_whole(answer, "MaxPayloadInMB", 6) for answer in answers)
         ),
+        **({"BatchStrategy": "SINGLE_RECORD"} if is_single else {}),
     }
 
 

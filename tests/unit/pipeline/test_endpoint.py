@@ -154,6 +154,12 @@ def test_a_batch_job_gets_the_least_of_all_stages(
     assert len(parameters) == 2
 
 
+def test_a_batch_job_sends_what_the_narrowest_stage_takes(answers: Answers) -> None:
+    """One record a request, if the model of a stage takes no more."""
+    answers[2, "/execution-parameters"] = HttpResponse(200, b'{"BatchStrategy": "SINGLE_RECORD"}')
+    assert json.loads(respond("GET", "/execution-parameters").body)["BatchStrategy"] == "SINGLE_RECORD"
+
+
 class BrokenChain(Chain):
     """Has a fault of its own."""
 
