@@ -40,7 +40,7 @@ def find_leftovers(
     options: TransformOptions, items: Sequence[InputObject], target: OutputTarget
 ) -> Leftovers:
     """Compare ``items`` with what ``target`` knows to be finished; the model need not be served for that."""
-    on_error = options.on_error if options.max_bad is None else f"{options.on_error} {options.max_bad}"
+    on_error = options.on_error if options.max_bad is None else f"{options.on_error} {options.max_bad.text}"
     fingerprint = job_fingerprint(options.job, on_error, served_content(options))
     finished = target.finished(fingerprint) if options.resume else {}
     leftovers = [item for item in items if finished.get(item.name) != item.version]

@@ -108,10 +108,7 @@ def measure(
         while not ended.is_set():
             with batches_lock:
                 batch = next(batches)
-            outcome = transform(batch, "sample")
-            # A refused record is not a measure of the model: a refusal is faster than an answer.
-            statistics.add(records=outcome.records - len(outcome.bad), bad_records=len(outcome.bad))
-            for bad_record in outcome.bad:
+            for bad_record in transform(batch, "sample").bad:
                 statistics.fail(bad_record)
 
     with contextlib.closing(sender), ThreadPoolExecutor(concurrent) as threads:
@@ -125,7 +122,8 @@ def measure(
     except ObjectFailed as error:
         # The answer to the sample does not fit the job's filters or its join.
         raise SettingsError(f"There is nothing to tune: {error}") from error
-    answered, refused = statistics.counts["records"], statistics.counts["bad_records"]
+    # A refused record is not a measure of the model: a refusal is faster than an answer.
+    answered, refused = statistics.counts["answered"], statistics.counts["refused"]
     if not answered:
         raise SettingsError(
             f"The server refuses every record, so there is nothing to tune: {statistics.failures[0]}"

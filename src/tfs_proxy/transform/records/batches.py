@@ -50,33 +50,24 @@ class MiniBatch(Struct):
         )
 
 
-def _single(frames: Iterable[Frame], max_bytes: int | None, name: str) -> Iterator[MiniBatch]:
-    """One record a batch, without its framing. Raises ObjectFailed if a record is too large."""
-    for number, frame in enumerate(frames, 1):
-        _check_fits(len(frame.payload), max_bytes, number, frame, name)
-        body = bytes(frame.payload)
-        yield MiniBatch(number, body, array("Q", [frame.offset]), array("Q", [len(body)]))
+def pack(frames: Iterable[Frame], strategy: str, max_bytes: int | None, name: str) -> Iterator[MiniBatch]:
+    """Pack by BatchStrategy (docs/reference/sagemaker.md): one record without its framing, or as many as fit.
 
-
-def _multi(frames: Iterable[Frame], max_bytes: int | None, name: str) -> Iterator[MiniBatch]:
-    """As many records as fit, framing and checksums included. Raises ObjectFailed if one is too large."""
+    Framing and checksums count. Raises ObjectFailed, with the object's ``name``, if a record is too large.
+    """
     body, offsets, ends, first = bytearray(), array("Q"), array("Q"), 1
     for number, frame in enumerate(frames, 1):
-        size = len(frame.framed)
-        _check_fits(size, max_bytes, number, frame, name)
-        if max_bytes is not None and len(body) + size > max_bytes:
+        text = frame.payload if strategy == SINGLE else frame.framed
+        _check_fits(len(text), max_bytes, number, frame, name)
+        is_full = max_bytes is not None and len(body) + len(text) > max_bytes
+        if ends and (is_full or strategy == SINGLE):
             yield MiniBatch(first, bytes(body), offsets, ends)
             body, offsets, ends, first = bytearray(), array("Q"), array("Q"), number
-        body += frame.framed
+        body += text
         offsets.append(frame.offset)
         ends.append(len(body))
     if ends:
         yield MiniBatch(first, bytes(body), offsets, ends)
-
-
-def pack(frames: Iterable[Frame], strategy: str, max_bytes: int | None, name: str) -> Iterator[MiniBatch]:
-    """Pack by BatchStrategy (docs/reference/sagemaker.md); ``name`` is the object's, for errors."""
-    return (_single if strategy == SINGLE else _multi)(frames, max_bytes, name)
 
 
 def batches_of(stream: "IO[bytes]", split_type: str, plan: ExecutionPlan, name: str) -> Iterator[MiniBatch]:

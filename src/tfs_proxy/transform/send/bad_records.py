@@ -17,8 +17,9 @@ _VALUE = re.compile(r"""\\?"[^"]*"|'[^']*'|[-+]?[0-9][0-9.]*""")
 
 
 class BadLimit(Struct, frozen=True):
-    """How many records of an object may be bad: ``most``, or a share of all in ``percent``."""
+    """How many records of an object may be bad: ``most``, or a share of all in ``percent``; as ``text``."""
 
+    text: str = "100%"
     most: int | None = None
     percent: float = 100.0
 
@@ -28,15 +29,17 @@ class BadLimit(Struct, frozen=True):
         match = _LIMIT.fullmatch(text)
         if match is None or float(match[2] or 0) > 100:  # noqa: PLR2004
             raise ValueError(text)
-        return cls(percent=float(match[2])) if match[2] else cls(int(match[1]))
+        return cls(text, percent=float(match[2])) if match[2] else cls(text, int(match[1]))
 
     def check_share(self, name: str, bad: int, records: int) -> None:
         """Raise ObjectFailed if ``bad`` of the ``records`` of a whole object are too large a share."""
         if bad * 100 > records * self.percent:
-            raise _too_many(name, f"{bad} of {records}", self)
+            raise self.exceeded(name, f"{bad} of {records}")
 
-    def __str__(self) -> str:
-        return f"{self.percent:g}%" if self.most is None else str(self.most)
+    def exceeded(self, name: str, bad: str) -> ObjectFailed:
+        """The error of an object with ``bad`` records."""
+        sentence = f"{bad} records are bad, and --max-bad {self.text} allows no more"
+        return ObjectFailed(BadRecord(name, None, None, None, sentence))
 
 
 class EveryRecordFails(StopServing):
@@ -74,13 +77,7 @@ class BadRecordCounts:
                     f"succeeded, so that no more are sent (--max-bad 100% would): {self._first[0]}"
                 )
         if self._limit.most is not None and bad > self._limit.most:
-            raise _too_many(bad_record.name, f"{bad}", self._limit)
-
-
-def _too_many(name: str, bad: str, limit: BadLimit) -> ObjectFailed:
-    return ObjectFailed(
-        BadRecord(name, None, None, None, f"{bad} records are bad, and --max-bad {limit} allows no more")
-    )
+            raise self._limit.exceeded(bad_record.name, str(bad))
 
 
 def _kind(bad_record: BadRecord) -> tuple[int | None, str]:
