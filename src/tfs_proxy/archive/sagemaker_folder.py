@@ -10,8 +10,8 @@ from tfs_proxy.layout import SAGEMAKER_MODEL_DIR
 def appear_at_sagemaker_folder(root: Path, folder: Path = SAGEMAKER_MODEL_DIR) -> None:
     """Put a link into ``folder`` to each file and folder of ``root``, if it is there and no mount.
 
-    Links rather than files: a container that starts again finds dangling ones, which are replaced. Nothing
-    is done for users other than root, whose containers alone SageMaker's are like.
+    Links rather than files: a container that starts again finds dangling ones, which are replaced. SageMaker
+    runs containers as root: nothing is done for other users.
     """
     if os.geteuid() != 0 or any(path.is_mount() for path in (folder, *folder.parents[:2])):
         return

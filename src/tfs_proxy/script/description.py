@@ -112,17 +112,14 @@ def _checks(accepts: Mapping[str, Any]) -> dict[str, Callable[[bytes], object]]:
     found = {}
     for name, declared in accepts.items():
         media_type = _media_type(name)
+        cannot = f"describe: validate=True can't check {media_type}"
         if isinstance(declared, Mapping):
-            raise TypeError(
-                f"describe: validate=True can't check {media_type} by a JSON schema: give a Python type"
-            )
+            raise TypeError(f"{cannot} by a JSON schema: give a Python type")
         if media_type == JSON or media_type.endswith("+json"):
             if declared not in {None, bytes}:
                 found[media_type] = json_check(declared)
         elif declared not in {None, bytes, str}:
-            raise TypeError(
-                f"describe: validate=True can't check {media_type}, which is not JSON: give str or None"
-            )
+            raise TypeError(f"{cannot}, which is not JSON: give str, bytes or None")
     return found
 
 

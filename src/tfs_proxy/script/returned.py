@@ -68,9 +68,7 @@ def _as_response(returned: object, function: str, accept: str | None) -> Respons
     if isinstance(returned, Response):
         return returned
     if isinstance(returned, list) and not _is_pair(returned, accept):
-        raise ScriptFailure(
-            f"{function} returned a list that is not [body, content_type] with a media type: {EXPECTED}"
-        )
+        raise ScriptFailure(f"{function} returned a list that is not [body, content_type]: {EXPECTED}")
     if not isinstance(returned, (tuple, list)):
         return Response(returned)
     if len(returned) != PAIR:
@@ -80,12 +78,9 @@ def _as_response(returned: object, function: str, accept: str | None) -> Respons
 
 def _is_pair(returned: list[object], accept: str | None) -> bool:
     """Whether a list is a body with its type, and not the values of an answer."""
-    if len(returned) != PAIR:
-        return False
-    kind = returned[1]
-    if not isinstance(kind, str):
-        return kind is None
-    return kind in {_ANY_TYPE, accept} or _TYPE.fullmatch(_name_of(kind)) is not None
+    kind = returned[1] if len(returned) == PAIR else ""
+    is_type = isinstance(kind, str) and _TYPE.fullmatch(_name_of(kind)) is not None
+    return is_type or kind is None or (bool(kind) and kind in (_ANY_TYPE, accept))
 
 
 def _reply_type(content_type: object, function: str, accept: str | None) -> str:

@@ -60,11 +60,12 @@ async def open_archive(request: ServeRequest, settings: Settings, workspace: Wor
     for line in prepared.warnings:
         log.warning("%s", line)
     prepared.refuse_unusable_script()
-    follows = settings.reload or settings.watch  # two versions of the archive serve at the same time
-    if prepared.served.script and not follows and settings.loaded_as is None:
-        root = prepared.served.layout.root
-        if root.is_relative_to(workspace.root):
-            appear_at_sagemaker_folder(root)
+    root, one_of_several = (
+        prepared.served.layout.root,
+        settings.reload or settings.watch or settings.loaded_as,
+    )
+    if prepared.served.script and root.is_relative_to(workspace.root) and not one_of_several:
+        appear_at_sagemaker_folder(root)
     return prepared
 
 

@@ -20,30 +20,25 @@ def bound_to_one_thread(ast_names: AstNames, path: object) -> Iterator[str]:
     names = dict(_imported(ast_names.tree))
     loading = LOADING | {_name(call, {}) for call, at_load in _calls(ast_names.tree, LOADING) if at_load}
     for call, at_load in _calls(ast_names.tree, loading):
-        name = _name(call, names)
-        if name == "sqlite3.connect" and at_load and "check_same_thread" not in _keywords(call):
-            yield (
-                f"{path}, line {call.lineno}: requests come in several threads, and this connection to "
-                f"SQLite works only in the one that opens it: pass check_same_thread=False, or set {CURE}."
-            )
+        name, keywords = _name(call, names), {keyword.arg for keyword in call.keywords}
+        several = f"{path}, line {call.lineno}: requests come in several threads, and"
+        if name == "sqlite3.connect" and at_load and "check_same_thread" not in keywords:
+            cures = f"pass check_same_thread=False, or set {CURE}"
+            yield f"{several} this connection to SQLite works only in the one that opens it: {cures}."
         if name == "signal.signal" and not at_load:
-            yield (
-                f"{path}, line {call.lineno}: requests come in several threads, and signal.signal works only "
-                f"in the main one: set {CURE}."
-            )
+            yield f"{several} signal.signal works only in the main one: set {CURE}."
 
 
-def _calls(
-    node: ast.AST, loading: frozenset[str], *, at_load: bool = True
-) -> Iterator[tuple[ast.Call, bool]]:
+def _calls(tree: ast.AST, loading: frozenset[str]) -> Iterator[tuple[ast.Call, bool]]:
     """Every call, and whether it is made as the script is loaded: ``loading`` are functions that run then."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.Call):
-            yield child, at_load
-        within = at_load and not isinstance(child, ast.Lambda)
-        if isinstance(child, FUNCTIONS):
-            within = child.name in loading
-        yield from _calls(child, loading, at_load=within)
+    waiting = [(tree, True)]
+    while waiting:
+        node, at_load = waiting.pop()
+        if isinstance(node, ast.Call):
+            yield node, at_load
+        if isinstance(node, (*FUNCTIONS, ast.Lambda)):
+            at_load = getattr(node, "name", "") in loading
+        waiting += [(child, at_load) for child in ast.iter_child_nodes(node)]
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
@@ -56,9 +51,7 @@ def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 def _name(call: ast.Call, names: Mapping[str, str]) -> str:
     """What is called, under its own name: ``sqlite3.connect``."""
-    head, dot, rest = ast.unparse(call.func).partition(".")
-    return names.get(head, head) + dot + rest
-
-
-def _keywords(call: ast.Call) -> set[str | None]:
-    return {keyword.arg for keyword in call.keywords}
+    node, path = call.func, ""
+    while isinstance(node, ast.Attribute):
+        path, node = f".{node.attr}{path}", node.value
+    return names.get(node.id, node.id) + path if isinstance(node, ast.Name) else ""
