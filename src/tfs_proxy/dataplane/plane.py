@@ -18,6 +18,7 @@ from tfs_proxy.observe.request_record import CONVERT, note_decoded, note_records
 from tfs_proxy.payload import media_types as media
 from tfs_proxy.payload.decode import as_utf8, decode, decode_examples, readable
 from tfs_proxy.payload.encode import encode, encode_values
+from tfs_proxy.payload.formats.json_outputs import columns_of_outputs
 from tfs_proxy.payload.formats.json_records import (
     COLUMN,
     PREDICT,
@@ -33,6 +34,7 @@ from tfs_proxy.payload.formats.serving_lines import Documents, batch_of_lines
 from tfs_proxy.payload.media_types import MediaType
 from tfs_proxy.payload.registry import ALIASES, OUTPUT_TYPES, negotiate, parse_media_type
 from tfs_proxy.payload.shapes import listed
+from tfs_proxy.serving_json.answer_text import NO_ROWS
 from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK, documents
 from tfs_proxy.serving_json.messages import SIGNATURE_NAME, column_body, read_answer, targeted
 from tfs_proxy.signature import Signature, Target
@@ -42,9 +44,9 @@ from tfs_proxy.upstream.tensor_answer import TensorAnswer
 from tfs_proxy.wire.dtypes import has_json
 from tfs_proxy.wire.error_body import error_body, error_text
 
-BAD_REQUEST = 400
+BAD_REQUEST, UNIMPLEMENTED = 400, 501
 LINES = frozenset({media.JSON_LINES, media.JSONS})
-NOT_TAKEN = {400, 501}
+NOT_TAKEN = {BAD_REQUEST, UNIMPLEMENTED}
 """How TF Serving answers JSON that it can't take: 501 for types that its JSON does not have."""
 
 
@@ -69,7 +71,8 @@ class CallOutcome(Struct, frozen=True):
     """What a model server answered, to how many records, and the target that was asked.
 
     ``serving_body`` is the JSON that was sent if it is not known yet which signature it names, ``documents``
-    what was sent of JSON lines if they are not all records.
+    what was sent of JSON lines if they are not all records. ``is_passed_on`` says that its JSON stays as the
+    model server wrote it, ``by_column`` that tensors are answered in TF Serving's column form.
     """
 
     answer: ModelAnswer
@@ -77,6 +80,8 @@ class CallOutcome(Struct, frozen=True):
     records: int | None
     serving_body: bytes | None = None
     documents: Documents | None = None
+    is_passed_on: bool = False
+    by_column: bool = False
 
     @property
     def signature_target(self) -> Target:
@@ -90,6 +95,7 @@ class _ServingForm(Struct, frozen=True):
     data: bytes
     signature: str | None
     records: int
+    by_column: bool
 
 
 class DataPlane:
@@ -213,8 +219,11 @@ class DataPlane:
             note_decoded({name: (array.dtype.name, array.shape) for name, array in records.inputs.items()})
         if isinstance(records, Documents):
             return self._ask_documents(target, records, instance)
-        answer = self._ask(target, records, instance, as_json=media_type == media.JSON)
-        return CallOutcome(answer, target, records.records)
+        as_json = media_type == media.JSON
+        answer = self._ask(target, records, instance, as_json=as_json)
+        if as_json and _has_no_rows(answer):
+            answer = self._ask(target, records, instance)
+        return CallOutcome(answer, target, records.records, is_passed_on=isinstance(records, Examples))
 
     def _ask_documents(self, target: Target, records: Documents, instance: Instance | None) -> CallOutcome:
         """Ask for all at once; if they are refused, the error names the first that is."""
@@ -271,7 +280,8 @@ class DataPlane:
         if form is not None:
             name = form.get(SIGNATURE_NAME)
             # The model server refuses anything but text, in words of its own.
-            return _ServingForm(text, name if isinstance(name, str) else None, records_in(form))
+            name = name if isinstance(name, str) else None
+            return _ServingForm(text, name, records_in(form), COLUMN in form)
         if target.method != PREDICT:
             return examples_of(records_of(values))
         return (batch_of_lines if by_line else decode_documents)(values, self.signature(target))
@@ -280,19 +290,22 @@ class DataPlane:
         """Send TF Serving's JSON; if it is refused, send once more what it says by the signature."""
         answer = self._upstream.predict(target, body.data, instance=instance)
         named = replace(target, signature=body.signature or target.signature)
-        again = self._by_signature(named, body.data) if answer.status in NOT_TAKEN else None
+        again = self._by_signature(named, body.data, answer) if answer.status in NOT_TAKEN else None
         if again is not None:
             second = self._ask(named, again, instance)
             if second.ok or second.status == INSUFFICIENT_STORAGE:
-                return CallOutcome(second, named, again.records if isinstance(again, Batch) else body.records)
-        return CallOutcome(answer, named, body.records)
+                if isinstance(again, bytes):
+                    return CallOutcome(second, named, body.records, is_passed_on=True)
+                by_column = body.by_column and COLUMN not in self.signature(named).inputs
+                return CallOutcome(second, named, again.records, by_column=by_column)
+        return CallOutcome(answer, named, body.records, is_passed_on=True)
 
-    def _by_signature(self, target: Target, data: bytes) -> Batch | bytes | None:
+    def _by_signature(self, target: Target, data: bytes, refusal: ModelAnswer) -> Batch | bytes | None:
         """A refused body as the signature has it; None if that is what was sent, or nothing that fits.
 
-        The whole body is one record if the model has an input called ``instances`` or ``inputs``; the rows
-        of a model with types that TF Serving's JSON lacks (half, bfloat16, uint16) can go as tensors; and
-        values become lists of one where the signature has those.
+        The whole body is one record if the model has an input called ``instances`` or ``inputs``; what a
+        model of types that TF Serving's JSON lacks (half, bfloat16, uint16) takes can go as tensors, as can
+        rows whose outputs are none; and values become lists of one where the signature has those.
         """
         if target.method != PREDICT:
             return None
@@ -303,30 +316,47 @@ class DataPlane:
                 return decode_documents([form], signature)
             given = decode_serving_form(form, signature)
             batch = listed(given, signature)
-            if batch is given and (has_json(signature) or COLUMN in form):
+            is_json = has_json(signature)
+            if batch is given and is_json and not _has_no_rows(refusal):
                 return None
-            return column_body(batch.inputs, target.signature) if COLUMN in form else batch
+            return column_body(batch.inputs, target.signature) if COLUMN in form and is_json else batch
         except (BadInput, UpstreamRefused):
             return None
 
     def _encoded(self, outcome: CallOutcome, media_type: str) -> EncodedAnswer:
         answer = outcome.answer
         if not answer.ok:
-            return _error(answer.status, answer.body)
+            # What the body can't say is the client's mistake here.
+            return _error(BAD_REQUEST if answer.status == UNIMPLEMENTED else answer.status, answer.body)
         lines, json_name = outcome.documents, ALIASES.get(media_type, media_type)
         if lines is not None and json_name in {media.JSON, *LINES}:
             media_type = media.JSON_LINES if json_name == media.JSON else media_type
             outputs = answer.outputs(self.signature(outcome.target))
             return EncodedAnswer(OK, encode(outputs, outcome.records, media_type, lines.write), media_type)
-        if media_type == media.JSON:
-            # An answer of tensors has its status only once it is JSON: it may have no such form.
-            body = answer.body
-            return EncodedAnswer(answer.status, body, media_type)
+        by_column = outcome.by_column and media_type == media.JSON
+        if media_type == media.JSON and not by_column and (outcome.is_passed_on or _is_valid(answer)):
+            return EncodedAnswer(answer.status, answer.body, media_type)
         if outcome.target.method == PREDICT:
             outputs = answer.outputs(self.signature(outcome.target))
-            return EncodedAnswer(OK, encode(outputs, outcome.records, media_type), media_type)
+            write = columns_of_outputs if by_column else None
+            return EncodedAnswer(OK, encode(outputs, outcome.records, media_type, write), media_type)
         results = read_answer(answer.body).get("results", [])
         return EncodedAnswer(OK, encode_values(results, outcome.records, media_type), media_type)
+
+
+def _has_no_rows(answer: ModelAnswer) -> bool:
+    """Whether the model answered, and TF Serving could not write its outputs as one row for each record."""
+    return answer.status == BAD_REQUEST and NO_ROWS in (error_text(answer.body) or "")
+
+
+def _is_valid(answer: ModelAnswer) -> bool:
+    """Whether outputs have rows, and their JSON is valid: TF Serving writes strings that are not UTF-8."""
+    if answer.status != OK:
+        return False
+    try:
+        return answer.body.isascii() or bool(answer.body.decode())
+    except UnicodeDecodeError:
+        return False
 
 
 def _error(status: int, body: bytes) -> EncodedAnswer:

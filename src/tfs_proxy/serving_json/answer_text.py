@@ -34,6 +34,10 @@ Array = npt.NDArray[Any]
 Texts = list[str]
 
 
+NO_ROWS = "Tensor name: "
+"""How TF Serving's sentences about outputs without rows begin."""
+
+
 class NoRows(ValueError):
     """Outputs have no row form: they do not share their first dimension; the text is TF Serving's."""
 
@@ -129,11 +133,11 @@ def row_count(outputs: Mapping[str, Array]) -> int:
     for name, array in outputs.items():
         shape = array.shape
         if not shape:
-            raise NoRows(f"Tensor name: {name} has no shape information ")
+            raise NoRows(f"{NO_ROWS}{name} has no shape information ")
         if shape[0] < 1:
-            raise NoRows(f"Tensor name: {name} has invalid batch size: {shape[0]}")
+            raise NoRows(f"{NO_ROWS}{name} has invalid batch size: {shape[0]}")
         if count and shape[0] != count:
-            raise NoRows(f"Tensor name: {name} has inconsistent batch size: {shape[0]} expecting: {count}")
+            raise NoRows(f"{NO_ROWS}{name} has inconsistent batch size: {shape[0]} expecting: {count}")
         count = shape[0]
     return count
 

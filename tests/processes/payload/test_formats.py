@@ -125,3 +125,47 @@ def test_packed(stack: Stack) -> None:
     bomb = gzip.compress(b"1\n" * (1 << 20))
     assert stack.invoke(bomb, "text/csv", Content_Encoding="gzip").status == 413
     assert stack.invoke(b"x", "text/csv", Content_Encoding="br").status == 415
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "uint16"])
+def test_types_that_the_serving_json_lacks(stack: Stack, name: str) -> None:
+    """TensorFlow Serving's JSON answers 501; rows and columns go as tensors, each answered in its form."""
+    target = f"tfs-model-name=echo,tfs-signature-name={name}"
+    for key, answered in (("instances", "predictions"), ("inputs", "outputs")):
+        body = json.dumps({key: [1, 2]}).encode()
+        assert _invoke(stack, body, "application/json", target) == {answered: [1, 2]}
+
+
+@pytest.mark.parametrize("key", ["instances", "inputs"])
+def test_a_type_that_json_can_not_carry(stack: Stack, key: str) -> None:
+    """Complex numbers are the client's mistake in a request, and a 406 that names a type in an answer."""
+    headers = {ATTRIBUTES: "tfs-model-name=echo,tfs-signature-name=complex64"}
+    body = json.dumps({key: [1, 2]}).encode()
+    assert stack.ask("POST", "/invocations", body, headers).status == 400
+    answer = stack.ask(
+        "POST", "/invocations", _saved(np.array([1j])), {**headers, "Content-Type": "application/x-npy"}
+    )
+    assert (answer.status, "ask for application/x-npy" in answer.json["error"]) == (406, True)
+
+
+@pytest.mark.parametrize("body", ['{"x": 3.0}', '{"instances": [3.0]}', '{"inputs": [3.0]}'])
+def test_outputs_that_are_not_one_per_record(stack: Stack, body: str) -> None:
+    """JSON has the column form for them, and npz has them; CSV, which needs records, is a 406."""
+    target, sent = "tfs-model-name=mixed_batch", body.encode()
+    whole = {"outputs": {"per_row": [6.0], "total": 3.0}}
+    assert _invoke(stack, sent, "application/json", target) == whole
+    if "inputs" not in body:
+        with np.load(
+            io.BytesIO(_invoke(stack, sent, "application/json", target, "application/x-npz"))
+        ) as arrays:
+            assert arrays["total"] == 3.0
+    headers = {"Content-Type": "application/json", "Accept": "text/csv", ATTRIBUTES: target}
+    assert stack.ask("POST", "/invocations", sent, headers).status == 406
+
+
+def test_json_of_strings_that_are_not_utf8(stack: Stack) -> None:
+    """What Python writes is valid: such a string is base64, as in JSON lines."""
+    body = _invoke(
+        stack, b'{"x": {"b64": "/w=="}}', "application/json", "tfs-model-name=echo,tfs-signature-name=string"
+    )
+    assert body == {"predictions": [{"b64": "/w=="}]}
