@@ -178,7 +178,7 @@ def test_words_of_the_model_server_come_first(
 
     assert result.status_code == 400
     assert error_of(result).startswith(text.format('"rows" é', "output_handler"))
-    assert "the model server had answered 400" in caplog.text
+    assert "(the model server had answered 400: no …)" in caplog.text
 
 
 def test_answer_to_a_model_server_error(make_front: Callable[..., Any]) -> None:

@@ -33,6 +33,12 @@ class ServerRefusal(Struct, frozen=True):
     status: int
     words: str
 
+    @property
+    def noted(self) -> str:
+        """It for the log, whose words are without what the client sent."""
+        reason = model_server_reason(self.words)
+        return f"the model server had answered {self.status}{': ' if reason else ''}{reason}"
+
     def then(self, failure: str, text: str) -> HTTPError:
         """The client's error if the script then fails, with ``text`` of its own: the words come once."""
         quoted = (json.dumps(self.words, ensure_ascii=False), json.dumps(self.words), repr(self.words))
@@ -112,7 +118,7 @@ class ScriptRunner:
         if refusal is None:
             log.error("%s: %s", self.path, error)
             return error
-        log.warning("%s: %s (the model server had answered %d)", self.path, error, refusal.status)
+        log.warning("%s: %s (%s)", self.path, error, refusal.noted)
         return refusal.then(str(error), str(error))
 
     def _failure(self, name: str, error: BaseException) -> RequestError:
@@ -120,5 +126,5 @@ class ScriptRunner:
         if refusal is None:
             log.error("%s\n%s", line, own_report(error, self.path))
             return ScriptFailure(text)
-        log.warning("%s (the model server had answered %d)", line, refusal.status)
+        log.warning("%s (%s)", line, refusal.noted)
         return refusal.then(f"{name} failed: {text}", text)

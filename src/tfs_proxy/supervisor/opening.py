@@ -60,11 +60,8 @@ async def open_archive(request: ServeRequest, settings: Settings, workspace: Wor
     for line in prepared.warnings:
         log.warning("%s", line)
     prepared.refuse_unusable_script()
-    root, one_of_several = (
-        prepared.served.layout.root,
-        settings.reload or settings.watch or settings.loaded_as,
-    )
-    if prepared.served.script and root.is_relative_to(workspace.root) and not one_of_several:
+    root, has_siblings = prepared.served.layout.root, settings.reload or settings.watch or settings.loaded_as
+    if prepared.served.script and root.is_relative_to(workspace.root) and not has_siblings:
         appear_at_sagemaker_folder(root)
     return prepared
 
