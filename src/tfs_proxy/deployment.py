@@ -99,6 +99,7 @@ class Deployment(Struct, frozen=True):
     ``workers_at_first`` is how many workers there are before any request, if others start once requests
     need them; else None.
     ``model_dir`` is the folder of the archive, in which a script looks for its own files.
+    ``is_batch`` is True in a batch transform job.
     """
 
     default_model: str
@@ -132,6 +133,7 @@ class Deployment(Struct, frozen=True):
     adaptive_limit_seconds: float | None = None
     workers_at_first: int | None = None
     model_dir: str = ""
+    is_batch: bool = False
 
     def served_name(self, name: str) -> str:
         """What the model server calls the model that a request for this deployment calls ``name``."""

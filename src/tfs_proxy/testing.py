@@ -232,6 +232,7 @@ def _app(model_server: FakeModelServer, contents: _Contents, settings: Settings)
         graph_folders=contents.graph_folders,
         csv_columns=contents.csv_columns,
         model_dir=contents.model_dir,
+        is_batch=settings.batch,
     )
     if contents.script_model and contents.script:
         return create_script_model_app(

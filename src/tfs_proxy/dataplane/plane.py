@@ -105,8 +105,16 @@ class DataPlane:
     UpstreamUnavailable and UpstreamTimeout if the model server can't be reached.
     """
 
-    def __init__(self, upstream: Upstream, csv_columns: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        upstream: Upstream,
+        csv_columns: Mapping[str, str] | None = None,
+        *,
+        one_line: bool = False,
+    ) -> None:
+        """With ``one_line``, all JSON that `answer` gives is one line, else that which Accept names."""
         self._upstream = upstream
+        self._one_line = one_line
         self._csv_columns = csv_columns or {}
 
     def choose(self) -> Instance:
@@ -183,9 +191,13 @@ class DataPlane:
         try:
             outcome = self._call(target, request, instance, media_type)
             with stage(CONVERT):
-                return self._encoded(outcome, media_type)
+                answer = self._encoded(outcome, media_type)
         except UpstreamRefused as refused:
-            return _error(refused.status, refused.body)
+            answer = _error(refused.status, refused.body)
+        if answer.content_type != media.JSON or not (self._one_line or media.is_named(media.JSON, accept)):
+            return answer
+        # Within a string of JSON there are no line ends.
+        return replace(answer, body=answer.body.replace(b"\n", b""))
 
     def call(
         self, target: Target, request: Body | bytes | Batch, instance: Instance | None = None

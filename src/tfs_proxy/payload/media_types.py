@@ -109,6 +109,11 @@ def shown(text: str) -> str:
     return from_client(text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}...")
 
 
+def is_named(media_type: str, accept: str | None) -> bool:
+    """Whether an Accept header has this type by its name, and not only a range that covers it."""
+    return any(media_range.type == media_type for media_range in _ranges(accept or ""))
+
+
 class _Range(Struct, frozen=True):
     """One element of Accept: ``*/*``, ``text/*`` or a type, its quality and its place."""
 

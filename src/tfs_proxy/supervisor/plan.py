@@ -131,6 +131,7 @@ def deployment_of(served: Served, settings: Settings, instances: tuple[Instance,
         csv_columns=served.csv_columns(settings),
         adaptive_limit_seconds=settings.adaptive_limit_seconds,
         model_dir=str(served.layout.root),
+        is_batch=settings.batch,
     )
 
 

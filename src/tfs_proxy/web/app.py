@@ -136,7 +136,9 @@ def create_app(
     app = _app(deployment, ping, metrics, capturing)
     if owns_upstream:
         app.held.callback(upstream.close)
-    plane = DataPlane(_for_deployment(upstream, deployment), deployment.csv_columns)
+    plane = DataPlane(
+        _for_deployment(upstream, deployment), deployment.csv_columns, one_line=deployment.is_batch
+    )
     converts = script is None or (script.handler is None and script.input_handler is None)
     asked = partial(plane.signature, Target(deployment.default_model)) if converts else None
     app.add_route(EXECUTION_PARAMETERS, ExecutionParameters(deployment.transforms, asked))

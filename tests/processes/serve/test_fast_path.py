@@ -90,6 +90,33 @@ def test_both_ways_answer_the_same_bytes(stack: Stack, name: str) -> None:
     assert one == other
 
 
+@pytest.mark.parametrize("accept", ["application/json", "*/*"])
+def test_only_answers_to_a_named_type_are_one_line(stack: Stack, accept: str) -> None:
+    """nginx removes the model server's line ends, for AssembleWith=Line of a batch job."""
+    answers = [
+        stack.invoke(json.dumps({form: [1.0, 2.0]}), "application/json", Accept=accept)
+        for form in ("instances", "inputs")
+    ]
+
+    assert [b"\n" in answer.body for answer in answers] == [accept == "*/*"] * 2
+    assert [answer.json for answer in answers] == [{"predictions": [2.5, 3.0]}, {"outputs": [2.5, 3.0]}]
+
+
+def test_all_json_of_a_batch_job_is_one_line(saved_models: Path) -> None:
+    """Past the workers, from them and in errors, whatever the Accept."""
+    env = {"SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "half_plus_two", "SAGEMAKER_BATCH": "true"}
+    bodies = ['{"instances": [1.0]}', "[1.0]", '{"instances": ["a"]}']
+    with serving(str(saved_models), "--model-server", "embedded", env=env) as batch:
+        answers = [
+            batch.invoke(body, "application/json", **accept)
+            for accept in ({}, {"Accept": "*/*"}, {"Accept": "application/json"})
+            for body in bodies
+        ]
+
+    assert [answer.status for answer in answers] == [200, 200, 400] * 3
+    assert not any(b"\n" in answer.body for answer in answers)
+
+
 @pytest.mark.parametrize("attributes", TARGETS)
 def test_both_ways_read_the_attributes_alike(stack: Stack, attributes: str) -> None:
     """Names, versions and methods choose the same model, malformed ones fail alike."""

@@ -132,6 +132,21 @@ def test_answers_read_back_to_the_same_floats(stack: Stack, accept: str) -> None
     assert np.array(list(numbers), np.float32).tolist() == want.tolist()
 
 
+@pytest.mark.parametrize(
+    "body", ['{"instances": [1.0]}', '{"instances": ["a"]}', "[1.0]", '{"inputs": {"x": "a"}}']
+)
+def test_json_that_is_asked_for_is_one_line(stack: Stack, body: str) -> None:
+    """Errors too; without an Accept it is as the model server has it."""
+    headers = {"Content-Type": "application/json"}
+    one = stack.ask("POST", "/invocations", body, {**headers, "Accept": "application/json"})
+    other = stack.ask("POST", "/invocations", body, headers)
+
+    assert b"\n" not in one.body
+    assert one.body == other.body.replace(b"\n", b"")
+    assert one.status == other.status
+    assert b"\n" in other.body or one.status != 200
+
+
 def error_of(reply: bytes) -> tuple[int, str]:
     """Status and text of a raw reply, which must be JSON."""
     head, _, body = reply.partition(b"\r\n\r\n")

@@ -117,6 +117,13 @@ def test_json_lines_joined() -> None:
     )
 
 
+def test_a_document_of_several_lines_is_one_answer() -> None:
+    """As the model server writes it, and as scripts pass it on."""
+    processing = DataProcessing(csv_job(content_type="application/json", join="Input"))
+    joined = processing.output(batch_of(b'{"instances": [1.0]}\n'), b'{\n    "predictions": [2.5\n    ]\n}')
+    assert joined == b'{"instances":[1.0],"SageMakerOutput":{"predictions":[2.5]}}\n'
+
+
 def test_a_json_document() -> None:
     """A whole object is one document."""
     job = Job(

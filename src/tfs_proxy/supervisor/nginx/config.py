@@ -59,7 +59,8 @@ class ProxyConfig(Struct, frozen=True):
     ``serving`` until everything is ready. With ``multi_model`` there is no ``serving``, and no ``web``.
     ``free_bytes`` are those of the disk on which bodies wait. nginx may have ``connections`` at once in
     all its ``processes``, and those to workers and model servers count.
-    ``counts_requests`` says whether this nginx knows how many requests it has.
+    ``counts_requests`` says whether this nginx knows how many requests it has, ``edits_answers`` whether it
+    can replace parts of answers.
     """
 
     listen: str
@@ -72,6 +73,7 @@ class ProxyConfig(Struct, frozen=True):
     connections: int = MOST_CONNECTIONS
     processes: int = 1
     counts_requests: bool = True
+    edits_answers: bool = True
     also_listen: tuple[str, ...] = ()
 
     @property
@@ -178,7 +180,7 @@ def _one_archive(
     proxy: ProxyConfig, settings: Settings, workspace: Workspace, marks: Sequence[str]
 ) -> Routing:
     serving, fast = proxy.serving, proxy.fast
-    sampling = serving.traces if serving else None
+    sampling, line_ends = serving.traces if serving else None, _line_ends(proxy, settings)
     gates = [workspace.grpc_gate(index) for index in range(settings.instance_count)]
     upstreams_and_maps = (
         workers.upstreams(proxy.web, proxy.kept),
@@ -186,12 +188,12 @@ def _one_archive(
         serving_api.rest_upstream(serving.instances, proxy.kept) if serving else "",
         serving_api.grpc_upstream(gates, proxy.kept) if proxy.grpc else "",
         serving_api.router_upstream(workspace.grpc_router_socket, proxy.kept) if proxy.grpc else "",
-        fast_path.maps(fast, sampling, serving.capture) if serving and fast else "",
+        fast_path.maps(fast, sampling, serving.capture, line_ends) if serving and fast else "",
     )
     pages = refusals.error_pages({502: workers.AGAIN})
     locations = (
         workers.locations("\n            ".join((fast_path.ENTRANCE, *pages)) if fast else "", marks),
-        fast_path.location() if fast else "",
+        fast_path.location(line_ends) if fast else "",
         *(open_inference.of_one_archive() if settings.publishes_open_inference else ()),
         *(
             _rest(sampling, marks, is_limited=serving.adaptive_limit_seconds is not None)
@@ -216,16 +218,21 @@ def _multi_model(
     routes = proxy.multi_model
     if routes is None:
         return None
+    line_ends = _line_ends(proxy, settings)
     upstreams_and_maps = (
         multi_model.upstreams(proxy.control_socket, routes, proxy.kept),
-        multi_model.maps(routes),
+        multi_model.maps(routes, line_ends),
         serving_api.grpc_upstream([workspace.grpc_router_socket], proxy.kept) if proxy.grpc else "",
     )
     return Routing(
         "\n\n    ".join(upstreams_and_maps),
-        multi_model.locations(routes, settings, marks),
+        multi_model.locations(routes, settings, marks, line_ends),
         multi_model.BAD_GATEWAY_PAGE,
     )
+
+
+def _line_ends(proxy: ProxyConfig, settings: Settings) -> fast_path.LineEnds:
+    return fast_path.LineEnds(settings.batch or settings.default_accept == JSON, proxy.edits_answers)
 
 
 def _grpc_server(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:

@@ -8,8 +8,13 @@ through patterns that name every character allowed: those of `tfs_proxy.attribut
 same header by.
 """
 
+from collections.abc import Iterable
+
+from msgspec import Struct
+
 from tfs_proxy.attributes import METHOD, MODEL_NAME, MODEL_VERSION, PREFIX, Attribute
 from tfs_proxy.deployment import CaptureOptions, TraceSampling
+from tfs_proxy.payload.media_types import JSON
 from tfs_proxy.supervisor.nginx import traces, uploads
 from tfs_proxy.wire.header_names import ASKS_TIMING, CUSTOM_ATTRIBUTES, IS_CAPTURED, nginx_variable
 
@@ -21,6 +26,33 @@ MAX_BODY_MB = 4
 
 SMALL = f"(?:[0-9]{{1,6}}|[1-{MAX_BODY_MB - 1}][0-9]{{6}})"
 """A Content-Length below ``MAX_BODY_MB``."""
+
+ACCEPTS = ("", "*/*", JSON)
+"""What an Accept may be."""
+
+
+class LineEnds(Struct, frozen=True):
+    """Which answers are one line: those to ``Accept: application/json``, or all.
+
+    ``removable`` says whether nginx can edit answers; if it can't, such requests are Python's.
+    """
+
+    all_removed: bool = False
+    removable: bool = True
+
+    @property
+    def removed_for(self) -> tuple[str, ...]:
+        """The Accepts whose answers have no line ends."""
+        return ACCEPTS if self.all_removed else (JSON,)
+
+    @property
+    def fast_for(self) -> tuple[str, ...]:
+        """The Accepts that may go to the model server."""
+        return ACCEPTS if self.removable else tuple(each for each in ACCEPTS if each not in self.removed_for)
+
+
+_OF_JSON = LineEnds()
+_LINE_END = r'"\n"'
 
 BETWEEN = r"[^{}\"\x80-\xff]*+"
 STRING = r"\"[^\"\\\\\x80-\xff]*+(?:\\\\.[^\"\\\\\x80-\xff]*+)*+\""
@@ -67,6 +99,7 @@ def maps(
     default_model: str,
     sampling: TraceSampling | None = None,
     capture: CaptureOptions | None = None,
+    line_ends: LineEnds = _OF_JSON,
     *,
     only_default: bool = False,
 ) -> str:
@@ -88,9 +121,12 @@ def maps(
     }}
     map "{nginx_variable(ASKS_TIMING)}$http_accept" $json_wanted {{
         default 0;
-        "" 1;
-        "*/*" 1;
-        "application/json" 1;
+        {_lines(line_ends.fast_for, "1")}
+    }}
+    # Only in answers that are not compressed. Within a string of JSON there are none.
+    map "$upstream_http_content_encoding$http_accept" $line_end {{
+        default "";
+        {_lines(line_ends.removed_for, _LINE_END)}
     }}
     {_model_path(f"/v1/models/{default_model}:predict", only_default=only_default)}
     map "{decided_by}" $fast {{
@@ -101,6 +137,10 @@ def maps(
         default PUT;
         "~{only_object()}" POST;
     }}"""
+
+
+def _lines(keys: Iterable[str], value: str) -> str:
+    return " ".join(f'"{key}" {value};' for key in keys)
 
 
 def _model_path(default_path: str, *, only_default: bool) -> str:
@@ -124,8 +164,14 @@ def captured(options: CaptureOptions) -> str:
     return f'split_clients "{traces.DRAWN_BY}" $captured {{ {options.percent:.2f}% 1; * ""; }}'
 
 
+_REMOVED = 'sub_filter $line_end ""; sub_filter_once off; sub_filter_types application/json;'
+
+
 def location(
-    python: str = "@python", python_after: str = "@python_after", refused: str = "400 404 501"
+    line_ends: LineEnds = _OF_JSON,
+    python: str = "@python",
+    python_after: str = "@python_after",
+    refused: str = "400 404 501",
 ) -> str:
     """Where the fast path runs, for the server block; ``@fast`` is entered from ``/invocations``.
 
@@ -138,6 +184,7 @@ def location(
     return f"""location @fast {{
             proxy_pass http://models$model_path;
             proxy_method $certain_method;
+            {_REMOVED if line_ends.removable else ""}
             proxy_intercept_errors on;
             error_page {refused} = {python};
             error_page 502 = {python_after};

@@ -93,9 +93,9 @@ def upstreams(control_socket: Path, routes: MultiModelRoutes, kept: int) -> str:
     return "\n\n    ".join((control_api, model_servers, kept_connections.upstreams(routes.common, kept)))
 
 
-def maps(routes: MultiModelRoutes) -> str:
+def maps(routes: MultiModelRoutes, line_ends: fast_path.LineEnds) -> str:
     """Which model a request is for, for the http block; ``-`` is none, ``?`` is not a name."""
-    fast = "$asked_model", routes.traces, routes.capture
+    fast = "$asked_model", routes.traces, routes.capture, line_ends
     return f"""{_target_model(routes)}
     map $request_uri $asked_model {{
         default {_NO_TARGET};
@@ -135,7 +135,9 @@ def target_patterns() -> Iterator[tuple[str, str]]:
         yield rf"^(?=.{{1,{most}}}\z){segments}{suffix}\z", f'"{name}"'
 
 
-def locations(routes: MultiModelRoutes, settings: Settings, marks: Sequence[str]) -> str:
+def locations(
+    routes: MultiModelRoutes, settings: Settings, marks: Sequence[str], line_ends: fast_path.LineEnds
+) -> str:
     """For the server block; all paths that are not here are 404.
 
     ``marks`` are headers that say what workers do besides answering.
@@ -154,7 +156,7 @@ def locations(routes: MultiModelRoutes, settings: Settings, marks: Sequence[str]
         location("@gate", *chosen, _to_gate(marks), *refusals.error_pages({502: workers.AGAIN})),
         _again(marks),
         _wait(settings),
-        *(_fast(marks) if routes.instances else ()),
+        *(_fast(marks, line_ends) if routes.instances else ()),
         "location / { return 404; }",
         *_refusals(routes),
     )
@@ -244,9 +246,9 @@ def _to_workers(marks: Sequence[str]) -> Iterator[str]:
     yield from refusals.error_pages({502: workers.AGAIN, 418: "= @wait"})
 
 
-def _fast(marks: Sequence[str]) -> Iterator[str]:
+def _fast(marks: Sequence[str], line_ends: fast_path.LineEnds) -> Iterator[str]:
     """Straight to a model server, and the way back to the workers."""
-    yield fast_path.location("@gate", "@gate_after", _REFUSED)
+    yield fast_path.location(line_ends, "@gate", "@gate_after", _REFUSED)
     yield location("@gate_after", _to_gate(marks, sent="1"), *refusals.error_pages({502: workers.AGAIN}))
 
 

@@ -104,6 +104,7 @@ class NginxProxy:
             connections=nginx.most_connections(cores, most_descriptors()),
             processes=min(cores, nginx.MOST_PROCESSES),
             counts_requests=self._build.counts_connections,
+            edits_answers=self._build.edits_answers,
             also_listen=tuple(map(sockets.shown_address, self._extra_listeners)),
         )
         text = nginx.config(proxy_config, self._settings, self._workspace)
@@ -158,10 +159,14 @@ def _end_gracefully(former: Collection[int]) -> None:
 
 
 class NginxBuild(Struct, frozen=True):
-    """What an nginx is: its version as 1, 26, 3, (0,) if unknown, and whether it counts its connections."""
+    """What an nginx is: its version as 1, 26, 3, (0,) if unknown, and which modules it has.
+
+    One counts its connections, the other replaces parts of answers.
+    """
 
     version: tuple[int, ...]
     counts_connections: bool
+    edits_answers: bool
 
 
 def read_build(program: str) -> NginxBuild:
@@ -171,4 +176,5 @@ def read_build(program: str) -> NginxBuild:
     return NginxBuild(
         tuple(int(number) for number in version.groups()) if version else (0,),
         b"--with-http_stub_status_module" in output,
+        b"--with-http_sub_module" in output,
     )

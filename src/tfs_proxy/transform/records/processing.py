@@ -1,5 +1,6 @@
 """Makes request bodies of batches, and outputs of answers: filters, joins and AssembleWith."""
 
+import contextlib
 import json
 import re
 from collections.abc import Callable
@@ -107,6 +108,9 @@ def _write_csv(rows: Values) -> bytes:
 
 
 def _read_lines(text: bytes) -> Values:
+    """The values of the lines; a document of several lines is one value."""
+    with contextlib.suppress(ValueError):
+        return [json.loads(text)]
     return [_loads(line) for line in text.split(b"\n") if line.strip()]
 
 

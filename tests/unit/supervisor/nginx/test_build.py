@@ -4,7 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from tfs_proxy.deployment import Deployment, Instance
 from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.nginx import config
@@ -17,14 +19,14 @@ WORKSPACE = Workspace(Path("/run/tfs"))
     ("says", "build"),
     [
         (
-            "nginx version: nginx/1.26.3\nconfigure arguments: --with-http_stub_status_module",
-            NginxBuild((1, 26, 3), counts_connections=True),
+            "nginx version: nginx/1.26.3\nconfigure arguments: --with-http_stub_status_module --with-http_sub_module",
+            NginxBuild((1, 26, 3), counts_connections=True, edits_answers=True),
         ),
         (
             "nginx version: nginx/1.18.0\nconfigure arguments:",
-            NginxBuild((1, 18, 0), counts_connections=False),
+            NginxBuild((1, 18, 0), counts_connections=False, edits_answers=False),
         ),
-        ("?", NginxBuild((0,), counts_connections=False)),
+        ("?", NginxBuild((0,), counts_connections=False, edits_answers=False)),
     ],
 )
 def test_the_build_is_read_from_the_programs_own_words(says: str, build: NginxBuild, tmp_path: Path) -> None:
@@ -44,6 +46,21 @@ def test_only_an_nginx_that_counts_is_asked_how_many_requests_it_has(counts: boo
 
     assert ("$connections_writing" in text) is counts
     assert ('proxy_set_header x-tfs-proxy-in-flight "";' in text) is not counts
+
+
+def test_answers_that_nginx_can_not_edit_are_those_of_workers() -> None:
+    """Requests whose answers are one line do not go past them."""
+    serving = Deployment("m", {"m": (1,)}, (Instance(0, 1, 2, "g"),), None, (), 1000, 60.0)
+    proxy = config.ProxyConfig("0.0.0.0:8080", ("unix:w",), WORKSPACE.control_socket, serving=serving)
+    settings = Settings.from_env({})
+    text = config.config(proxy, settings, WORKSPACE)
+    without = config.config(replace(proxy, edits_answers=False), settings, WORKSPACE)
+
+    assert "sub_filter" in text
+    assert '"application/json" 1;' in text
+    assert "sub_filter" not in without
+    assert '"application/json" 1;' not in without
+    assert '"*/*" 1;' in without
 
 
 def test_extra_ports_have_all_that_the_http_port_has() -> None:
