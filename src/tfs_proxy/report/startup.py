@@ -25,6 +25,9 @@ from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, TensorSpec
 MODELS_SHOWN = 6
 SIGNATURES_SHOWN = 3
 TENSORS_SHOWN = 6
+KERAS_SECOND = "serve"
+"""Keras exports the same function by this name, too."""
+
 NOTES_SHOWN = 8
 NAMES_SHOWN = 5
 BELOW_ROOT = ModelLayout(Path())
@@ -162,15 +165,16 @@ def _signature_lines(signatures: Mapping[str, Signature] | None) -> Iterator[str
     if signatures is None:
         yield "saved_model.pbtxt: its signatures are not read here"
         return
-    alike: dict[str, list[str]] = {}  # Keras exports the same function as `serve`, too
+    lines: dict[str, str] = {}
     for name, signature in sorted(signatures.items(), key=lambda item: item[0] != DEFAULT_SIGNATURE):
         method = signature.method.rpartition("/")[2] or "no method"
-        text = f"({method}): {_tensors(signature.inputs)} -> {_tensors(signature.outputs)}"
-        alike.setdefault(text, []).append(name)
-    for text, names in list(alike.items())[:SIGNATURES_SHOWN]:
-        yield f"{', '.join(names)} {text}"
-    if len(alike) > SIGNATURES_SHOWN:
-        yield f"and {sum(map(len, list(alike.values())[SIGNATURES_SHOWN:]))} more signatures"
+        lines[name] = f"({method}): {_tensors(signature.inputs)} -> {_tensors(signature.outputs)}"
+    if lines.get(KERAS_SECOND) == lines.get(DEFAULT_SIGNATURE, ""):
+        both = lines.pop(DEFAULT_SIGNATURE), lines.pop(KERAS_SECOND)
+        lines = {f"{DEFAULT_SIGNATURE}, {KERAS_SECOND}": both[0], **lines}
+    yield from (f"{name} {text}" for name, text in list(lines.items())[:SIGNATURES_SHOWN])
+    if len(lines) > SIGNATURES_SHOWN:
+        yield f"and {len(lines) - SIGNATURES_SHOWN} more signatures"
 
 
 def _tensors(specs: Mapping[str, TensorSpec]) -> str:

@@ -27,9 +27,9 @@ export function showServed(script, models, defaultModel, labels) {
   for (const [model, versions] of Object.entries(models)) {
     for (const [number, version] of Object.entries(versions)) {
       const title = `${model}${number ? `, version ${number}` : ""}${model === defaultModel && Object.keys(models).length > 1 ? " (default)" : ""}`;
-      const alike = new Map(); // Keras exports the same function as "serve", too
-      for (const [name, each] of Object.entries(version.signatures ?? {}).sort(defaultFirst)) if (Object.keys(each.outputs).length) alike.set(JSON.stringify(each), [...(alike.get(JSON.stringify(each)) ?? []), name]);
-      const tables = [...alike].map(([each, names]) => signatureTable(names.join(", "), JSON.parse(each)));
+      const { serving_default: first, ...others } = version.signatures ?? {};
+      if (JSON.stringify(others.serve) === JSON.stringify(first)) delete others.serve; // Keras exports the same function by this name, too
+      const tables = Object.entries(first ? { serving_default: first, ...others } : others).sort(defaultFirst).filter(([, each]) => Object.keys(each.outputs).length).map(([name, each]) => signatureTable(name, each));
       parts.push(element("div", {}, element("h3", {}, title), version.reason ? element("p", { class: "error" }, version.reason) : null, ...tables));
     }
     const names = labels(model);
