@@ -19,6 +19,7 @@ TfsProxyError
 │   └── ServerLost               nothing listens at the address of a transform job        (6)
 └── RequestError                 one request can't be answered
     ├── BadInput                 the client's body or header is malformed
+    │   ├── NotJson              it is not JSON
     │   └── WrongType            a value in it is not of a type that the input takes
     ├── UnsupportedMediaType     no decoder reads the request's Content-Type
     ├── NotAcceptable            the answer can't be given in any type of Accept
@@ -190,6 +191,10 @@ class RequestError(TfsProxyError):
 
 class BadInput(RequestError):
     """The client's body or header is malformed."""
+
+
+class NotJson(BadInput):
+    """The body is not JSON."""
 
 
 class WrongType(BadInput):

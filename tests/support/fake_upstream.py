@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from tfs_proxy.batch import Batch, Examples
 from tfs_proxy.deployment import Instance
-from tfs_proxy.errors import BadInput
 from tfs_proxy.serving_json.messages import request_body, with_signature
-from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, Target
+from tfs_proxy.signature import Signature, Target
 from tfs_proxy.upstream.interface import ModelAnswer, Records
+from tfs_proxy.upstream.signatures import named
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,7 @@ class FakeUpstream:
 
     def signature(self, target: Target) -> Signature:
         """The signature of the target's name; raises BadInput where there is none."""
-        name = target.signature or DEFAULT_SIGNATURE
-        if name not in self.signatures:
-            raise BadInput(f'The model {target.model} has no signature "{name}".')
-        return self.signatures[name]
+        return named(self.signatures, target)
 
     def signatures_of(self, target: Target) -> Mapping[str, Signature]:
         """All of them."""

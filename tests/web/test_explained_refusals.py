@@ -18,7 +18,8 @@ ErrorOf = Callable[[falcon.testing.Result], str]
 WORDS = "Matrix size-incompatible: In[0]: [1,2], In[1]: [3,4]\n\t [[{{node dense/Relu}}]]"
 REFUSAL = json.dumps({"error": WORDS}).encode()
 SENTENCE = 'The input "x" has shape [1, 2], expected [?, 3].'
-EXPLAINED = f"{SENTENCE} The model server says: {WORDS}"
+OWN = WORDS.partition("\n")[0]
+EXPLAINED = f"{SENTENCE} The model server says: {OWN}"
 ATTRIBUTES = "X_Amzn_SageMaker_Custom_Attributes"
 
 
@@ -59,7 +60,7 @@ def test_text_for_a_number(make_front: Any, error_of: ErrorOf) -> None:
 
     assert result.status_code == 400
     assert error_of(result) == (
-        f'Record 1, input "x": "a" is a string, but DT_FLOAT takes numbers. The model server says: {WORDS}'
+        f'Record 1, input "x": "a" is a string, but DT_FLOAT takes numbers. The model server says: {OWN}'
     )
 
 
@@ -190,3 +191,37 @@ def test_the_second_way_of_asking(make_front: Any) -> None:
 
     assert (result.status_code, result.json) == (200, {"predictions": [1.0]})
     assert [type(call) for call in front.upstream.calls] == [Call, Call]
+
+
+@pytest.mark.parametrize(
+    ("picture", "sentence"),
+    [
+        ("/9j/4AAQSkZJRg==", 'String 2 of the input "x" is base64 as text: send it as {"b64": "..."}.'),
+        ({"b64": "iVBORw0KGgoAAAAN"}, 'String 2 of the input "x" is a picture that is cut off.'),
+    ],
+)
+def test_strings_that_are_no_pictures(
+    make_front: Any, error_of: ErrorOf, picture: Any, sentence: str
+) -> None:
+    """Base64 as text and a file that is cut off are named, without the names of a graph."""
+    words = (
+        "{{function_node __inference_1}} Unknown image file format.\n\t [[{{node decode_image}}]] [Op:Call]"
+    )
+    front = make_front(status=400, body=json.dumps({"error": words}).encode())
+    one = front.upstream.signatures["serving_default"]
+    strings = replace(one, inputs={"x": TensorSpec("x", "DT_STRING", (None,))})
+    front.upstream.signatures = {"serving_default": strings}
+
+    result = front.post(json.dumps({"instances": ["no picture", picture]}))
+
+    assert error_of(result) == f"{sentence} The model server says: Unknown image file format."
+
+
+def test_a_body_for_a_signature_that_is_not_there(make_front: Any, error_of: ErrorOf) -> None:
+    """TF Serving's own JSON gets the names that there are, as other bodies do."""
+    front = make_front(status=400, body=b'{"error": "no such signature"}')
+    front.upstream.signatures = {"other": front.upstream.signatures["serving_default"]}
+
+    result = front.post('{"instances": [1]}')
+
+    assert 'has no signature "serving_default"; its signatures are other.' in error_of(result)

@@ -60,7 +60,12 @@ def test_packed_bodies(front: Any) -> None:
         (b"[1]", {"Content_Encoding": "gzip"}, 400, "not gzip"),
         (b"[1]", {"Content_Encoding": "br"}, 415, "only gzip"),
         (b"x", {"Content_Type": "application/octet-stream"}, 415, "script"),
-        (b"x", {"Content_Type": "image/png"}, 415, "script"),
+        (b"x", {"Content_Type": "image/png"}, 415, "tfs-proxy pack --decode-image HxW"),
+        (b"\xff\xd8\xff", {}, 400, "There is no Content-Type, which means JSON: send the body's"),
+        (b"1,2\n", {}, 400, "There is no Content-Type, which means JSON: send the body's"),
+        (b"x", {"Content_Type": "multipart/form-data"}, 400, "boundary"),
+        (b"--x--\r\n", {"Content_Type": "multipart/form-data; boundary=x"}, 400, "The form has 0 files"),
+        (b"no form", {"Content_Type": "multipart/form-data; boundary=x"}, 400, "form"),
         (b"x", {"Content_Type": "text/plain"}, 415, "script"),
         (b"x", {"Content_Type": "image/gif"}, 415, "image/gif can't be converted for this model"),
         (b"x", {"Content_Type": "image/tiff"}, 415, "image/tiff can't be read"),
@@ -95,6 +100,18 @@ def test_refusals(
     assert result.status_code == status
     assert says in error_of(result)
     assert not front.upstream.calls
+
+
+def test_the_file_of_a_form_is_the_body(front: Any) -> None:
+    """As ``curl -F`` sends it, with the type that it names; other fields count for nothing."""
+    fields = b'--x\r\nContent-Disposition: form-data; name="note"\r\n\r\nhello\r\n'
+    head = b'--x\r\nContent-Disposition: form-data; name="f"; filename="a.npy"\r\nContent-Type: application/x-npy\r\n'
+    form = fields + head + b"\r\n" + _npy(np.array([1.5])) + b"\r\n--x--\r\n"
+
+    result = front.post(form, Content_Type="multipart/form-data; boundary=x")
+
+    assert result.status_code == 200
+    assert front.upstream.calls[0].json == {"instances": [1.5]}
 
 
 def test_npz_bombs_are_too_large(front: Any) -> None:

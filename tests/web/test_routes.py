@@ -29,6 +29,7 @@ def test_every_request_error_has_a_status() -> None:
         errors.Draining,
         errors.NameTaken,
         errors.OverLimit,
+        errors.NotJson,
         errors.WrongType,
     }
     ours = {kind for kind in subclasses(errors.RequestError) if kind.__module__ == "tfs_proxy.errors"}

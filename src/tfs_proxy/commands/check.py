@@ -3,6 +3,7 @@
 import argparse
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from tfs_proxy.commands.parts.request_files import read_requests
 from tfs_proxy.errors import ScriptLoadError, SettingsError
 from tfs_proxy.layout import ModelLayout
 from tfs_proxy.packing.script_import import import_script, readable
+from tfs_proxy.packing.serve_file import laid_out
 from tfs_proxy.report.prepare import prepare
 from tfs_proxy.report.served import Served
 from tfs_proxy.settings import Settings, inherited_environment
@@ -52,7 +54,7 @@ archive fails.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of ``check``."""
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="model.tar.gz, folder or s3:// address")
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="model.tar.gz, or what else serve takes")
     parser.add_argument(
         "--multi-model",
         metavar="FOLDER",
@@ -104,15 +106,14 @@ def _check(arguments: argparse.Namespace, settings: Settings) -> int:
     requests = read_requests(arguments.request, arguments.content_type, arguments.custom_attributes)
     report = sys.stderr if arguments.openapi else sys.stdout
     with temporary_workspace(settings.home, "tfs-proxy-check-") as workspace:
-        prepared = prepare(arguments.model or settings.model, settings, workspace, inherited_environment())
+        model = laid_out(arguments.model or settings.model, workspace, settings, threading.Event())
+        prepared = prepare(model, settings, workspace, inherited_environment())
         print(*prepared.report, sep="\n", file=report)
         warnings = list(prepared.warnings)
         prepared.refuse_unusable_script()
         try:
             missing = import_script(prepared.served, settings)
-            if missing:
-                warnings.append(f"Warning: {missing}")
-            for line in warnings:
+            for line in [*warnings, *([f"Not checked: {missing}"] if missing else [])]:
                 print(line, file=report)
             status = _print_document(prepared.served, settings) if arguments.openapi else 0
             status = _try(arguments, requests, prepared.served, settings) if requests else status

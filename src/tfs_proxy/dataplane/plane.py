@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tfs_proxy.batch import Batch, Examples, Outputs
 from tfs_proxy.dataplane.tensors import as_batch
 from tfs_proxy.deployment import Instance
-from tfs_proxy.errors import BadInput, UpstreamRefused
+from tfs_proxy.errors import BadInput, NotJson, UpstreamRefused
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.observe.request_record import CONVERT, note_decoded, note_records, stage
 from tfs_proxy.payload import media_types as media
@@ -263,6 +263,15 @@ class DataPlane:
         return TensorAnswer.of_one_record(answer, self.signature(target))
 
     def _read(self, target: Target, body: Body) -> Batch | Examples | _ServingForm:
+        try:
+            return self._by_type(target, body)
+        except NotJson as error:
+            if body.content_type:
+                raise
+            hint = "There is no Content-Type, which means JSON: send the body's, such as image/jpeg."
+            raise NotJson(f"{error} {hint}") from None
+
+    def _by_type(self, target: Target, body: Body) -> Batch | Examples | _ServingForm:
         kind = self._media_type(target, body)
         readable(kind)
         if kind.type in {media.JSON, *LINES}:

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 def import_script(served: Served, settings: Settings) -> str | None:
-    """Import the script; a warning if it lacks a module that only ``serve`` would install.
+    """Import the script; a sentence if it lacks a module that only ``serve`` would install.
 
     Raises ScriptLoadError if it can't be imported for any other reason.
     """

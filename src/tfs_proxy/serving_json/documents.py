@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from tfs_proxy.errors import BadInput
+from tfs_proxy.errors import BadInput, NotJson
 from tfs_proxy.memory import MemoryBudget
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -37,7 +37,7 @@ def _text(body: bytes) -> str:
     try:
         return body.decode()
     except UnicodeDecodeError as error:
-        raise BadInput(f"The body is not UTF-8: byte {error.start} can't be read.") from None
+        raise NotJson(f"The body is not UTF-8: byte {error.start} can't be read.") from None
 
 
 def _finite(literal: str) -> float:
@@ -78,10 +78,10 @@ def _skip(text: str, start: int) -> int:
     return start
 
 
-def _no_json(text: str, number: int, position: int, reason: str) -> BadInput:
+def _no_json(text: str, number: int, position: int, reason: str) -> NotJson:
     offset = len(text[:position].encode())
     line = text.count("\n", 0, position) + 1
-    return BadInput(f"Document {number} of the body is not JSON: {reason}, at byte {offset} (line {line}).")
+    return NotJson(f"Document {number} of the body is not JSON: {reason}, at byte {offset} (line {line}).")
 
 
 def _check_surrogates(text: str, read: list[Any]) -> None:

@@ -4,12 +4,13 @@ The model server speaks of its graph's ops (``Matrix size-incompatible``), while
 name. Its own words follow. Nothing is done for a request that it answers.
 """
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy.typing as npt
 
-from tfs_proxy.batch import Batch, Examples
+from tfs_proxy.batch import BYTES, Batch, Examples
 from tfs_proxy.errors import BadInput, UpstreamError, WrongType
 from tfs_proxy.observe.logs.reasons import note_refusal
 from tfs_proxy.payload.formats.json_records import PREDICT, decode_serving_form, serving_form
@@ -22,6 +23,15 @@ from tfs_proxy.upstream.interface import JSON_HEADERS, ModelAnswer, Records, Ups
 from tfs_proxy.wire.error_body import error_body, error_text
 
 BAD_REQUEST, NOT_FOUND = 400, 404
+_BASE64 = (b"/9j/", b"iVBORw0KGgo", b"R0lGOD", b"UklGR")
+"""The beginnings of JPEG, PNG, GIF and WebP in base64."""
+
+_PICTURES = ((b"\xff\xd8\xff", b"\xff\xd9"), (b"\x89PNG", b"IEND"))
+"""The beginnings of JPEG and PNG, and what is near their ends."""
+
+_TAIL_BYTES = 1024
+_GRAPH = re.compile(r"\{\{\w+ [^}]*\}\}\s*|\s*\[\[\{\{.*", re.DOTALL)
+"""The functions and nodes of a graph in TensorFlow's errors."""
 
 
 class Explaining(Around):
@@ -42,7 +52,7 @@ class Explaining(Around):
         note_refusal(explanation.reason)
         if words.startswith(str(explanation)):
             return answer
-        body = error_body(f"{explanation} The model server says: {words}")
+        body = error_body(f"{explanation} The model server says: {_GRAPH.sub('', words)}")
         return ModelAnswer(answer.status, body, JSON_HEADERS, answer.url)
 
     def _unknown_model(self, status: int, target: Target) -> BadInput | None:
@@ -61,12 +71,31 @@ class Explaining(Around):
             signature = self._upstream.signature(
                 targeted(target, sent) if isinstance(sent, bytes) else target
             )
-            odd = misfits(_inputs(sent, signature), signature)
-            return BadInput(" ".join(odd.values())) if odd else None
+        except BadInput as error:
+            return error
+        except UpstreamError:
+            return None
+        try:
+            inputs = _inputs(sent, signature)
+            odd = list(misfits(inputs, signature).values()) or list(_odd_pictures(inputs))
+            return BadInput(" ".join(odd)) if odd else None
         except WrongType as error:
             return error
-        except (BadInput, UpstreamError):
+        except BadInput:
             return None
+
+
+def _odd_pictures(inputs: Mapping[str, npt.NDArray[Any]]) -> Iterator[str]:
+    """What a client may not see of the strings of its first pictures that are none."""
+    for name, array in inputs.items():
+        for number, value in enumerate(array.flat if array.dtype == BYTES else (), 1):
+            if value.startswith(_BASE64):
+                yield f'String {number} of the input "{name}" is base64 as text: send it as {{"b64": "..."}}.'
+                return
+            for begin, end in _PICTURES:
+                if value.startswith(begin) and end not in value[-_TAIL_BYTES:]:
+                    yield f'String {number} of the input "{name}" is a picture that is cut off.'
+                    return
 
 
 def _inputs(sent: Batch | bytes, signature: Signature) -> Mapping[str, npt.NDArray[Any]]:

@@ -17,8 +17,9 @@ from tfs_proxy.payload.shapes import misfits
 from tfs_proxy.serving_json.documents import documents
 from tfs_proxy.serving_json.messages import targeted
 from tfs_proxy.serving_json.text import dumps
-from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, Target, TensorSpec
+from tfs_proxy.signature import Signature, Target, TensorSpec
 from tfs_proxy.upstream.interface import JSON_HEADERS, OK, ModelAnswer, Records
+from tfs_proxy.upstream.signatures import named
 from tfs_proxy.wire.dtypes import dtype_of
 from tfs_proxy.wire.error_body import error_body
 
@@ -67,11 +68,7 @@ class FakeModelServer:
 
     def signature(self, target: Target) -> Signature:
         """The target's signature; raises UpstreamRefused for a model that isn't there, and BadInput."""
-        signatures = self.signatures_of(target)
-        name = target.signature or DEFAULT_SIGNATURE
-        if name not in signatures:
-            raise BadInput(f'The model {target.model} has no signature "{name}".')
-        return signatures[name]
+        return named(self.signatures_of(target), target)
 
     def signatures_of(self, target: Target) -> Mapping[str, Signature]:
         """All signatures of the target's version; raises UpstreamRefused for a model that isn't there."""

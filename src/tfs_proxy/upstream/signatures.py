@@ -27,6 +27,17 @@ class _Meaning(Struct, frozen=True):
     until: float
 
 
+def named(known: Mapping[str, Signature], target: Target) -> Signature:
+    """The signature of the target's name; raises BadInput that lists those that are ``known``."""
+    name = target.signature or DEFAULT_SIGNATURE
+    if name not in known:
+        raise BadInput(
+            f'The model {target.model} has no signature "{from_client(name)}"; '
+            f"its signatures are {', '.join(sorted(known)) or 'none'}."
+        )
+    return known[name]
+
+
 class Signatures:
     """What is known of all models; shared by the threads of a worker."""
 
@@ -38,14 +49,7 @@ class Signatures:
 
     def get(self, target: Target) -> Signature:
         """The signature of the target's name; raises what ``fetch`` raises, and BadInput for no such name."""
-        known = self.by_name(target)
-        name = target.signature or DEFAULT_SIGNATURE
-        if name not in known:
-            raise BadInput(
-                f'The model {target.model} has no signature "{from_client(name)}"; '
-                f"its signatures are {', '.join(sorted(known)) or 'none'}."
-            )
-        return known[name]
+        return named(self.by_name(target), target)
 
     def by_name(self, target: Target) -> Mapping[str, Signature]:
         """All signatures of the target's model version; raises what ``fetch`` raises."""

@@ -1,5 +1,6 @@
 """The request's body, whole and within the limit: between gunicorn's stream and `web.invocations`."""
 
+import io
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -53,6 +54,24 @@ class BodyReader:
             note_size(len(body))
             encoding = req.get_header("Content-Encoding")
             return decoded_body(body, encoding, self._limit_bytes, budget.reserve) if encoding else body
+
+
+def file_of_form(body: bytes, content_type: str | None) -> tuple[bytes, str | None]:
+    """The only file of a form, as ``curl -F`` sends it, and its type; anything but a form as it is.
+
+    Raises BadInput for any other number of files, and falcon's HTTPError for a form that can't be read.
+    """
+    if content_type is None or not content_type.lower().startswith(falcon.MEDIA_MULTIPART):
+        return body, content_type
+    from falcon.media import MultipartFormHandler  # PERF: forms are rare
+
+    handler = MultipartFormHandler()
+    handler.parse_options.max_body_part_buffer_size = len(body)
+    form = handler.deserialize(io.BytesIO(body), content_type, len(body))
+    files = [(part.get_data(), part.content_type) for part in form if part.filename is not None]
+    if len(files) != 1:
+        raise BadInput(f"The form has {len(files)} files: send one, as curl -F file=@NAME does.")
+    return files[0]
 
 
 def _is_connected(req: falcon.Request) -> bool:

@@ -17,7 +17,7 @@ from tfs_proxy.payload.registry import parse_media_type
 from tfs_proxy.script.handlers.context import ScriptRequest
 from tfs_proxy.script.script_model.context import ScriptModelRequest
 from tfs_proxy.signature import Target
-from tfs_proxy.web.body import BodyReader
+from tfs_proxy.web.body import BodyReader, file_of_form
 from tfs_proxy.web.inference_protocol.framing import is_triton_type
 from tfs_proxy.web.inference_protocol.model_answers import ModelInference
 from tfs_proxy.web.inference_protocol.script_answers import ScriptInference, ScriptModelInference
@@ -54,7 +54,7 @@ class ModelInvocations:
             if self._is_inference(req, target, data, budget):
                 self._inference.answer_body(req, resp, target, data, budget)
                 return
-            body = Body(data, req.content_type, budget)
+            body = Body(*file_of_form(data, req.content_type), budget)
             answer = self._plane.answer(target, body, accept_of(req, self._deployment), self._plane.choose())
         resp.status, resp.data, resp.content_type = answer.status, answer.body, answer.content_type
 

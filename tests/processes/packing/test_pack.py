@@ -16,6 +16,7 @@ from support.stack import Stack
 from support.waiting import wait_until
 from support.wheels import write_wheel
 from tfs_proxy.archive.lite_model import read_lite_model
+from tfs_proxy.cli import main
 from tfs_proxy.wire.protobuf_writer import field
 
 COMMAND = [sys.executable, "-m", "tfs_proxy.cli", "pack"]
@@ -289,6 +290,16 @@ def test_serving_a_file(model_files: Path) -> None:
 
 
 @pytest.mark.tensorflow
+@pytest.mark.tensorflow
+def test_check_of_a_model_file_checks_what_serve_would_serve(
+    model_files: Path, saved_models: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A Keras file and one of TensorFlow Lite have the report of the SavedModel that they become."""
+    for file in (model_files / "keras3.keras", saved_models / "lite" / "1" / "model.tflite"):
+        assert main(["check", str(file)]) == 0
+        assert f"Model {file.stem}, version 1" in capsys.readouterr().out
+
+
 def test_serving_a_file_that_is_refused(model_files: Path) -> None:
     """The sentence and the exit status are those of `pack`."""
     stack = Stack(str(model_files / "refused" / "lambda.keras"), "--model-server", "embedded")

@@ -108,16 +108,24 @@ WARNED = {
         {"code/inference.py": "def inputs_handler(d, c): ...\ndef output_handler(r, c): ..."},
         "defines inputs_handler, which is not called: did you mean input_handler?",
     ),
-    "packages that only serve installs": (
-        {"code/inference.py": f"import nothing_of_this_name\n{MIRROR}", "code/requirements.txt": "nothing"},
-        "because nothing_of_this_name can't be imported here: only serve installs code/requirements.txt",
-    ),
     "a connection of one thread": (
         {"code/inference.py": f"import sqlite3\nc = sqlite3.connect(':memory:')\n{MIRROR}"},
         "code/inference.py, line 2: requests come in several threads",
     ),
     "a model that no request reaches": ({}, "m version 1 has no signatures"),
 }
+
+
+def test_packages_that_only_serve_installs_are_no_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What could not be tried here is said, and does not fail a strict check."""
+    script = f"import nothing_of_this_name\n{MIRROR}"
+    files = {"code/inference.py": script, "code/requirements.txt": "nothing"}
+    path = str(pack(tmp_path / "model.tar.gz", {"m/1/saved_model.pb": signature_model(), **files}))
+
+    assert main(["check", path, "--strict"]) == 0
+    assert "Not checked: code/inference.py could not be tried, because nothing_of" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("case", WARNED)

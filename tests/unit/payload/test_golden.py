@@ -14,7 +14,7 @@ import pytest
 from support.fake_upstream import Call, FakeUpstream
 from support.plane import answer
 from tfs_proxy.dataplane.plane import EncodedAnswer
-from tfs_proxy.errors import BadInput, NotAcceptable, RequestError, UnsupportedMediaType
+from tfs_proxy.errors import BadInput, NotAcceptable, NotJson, RequestError, UnsupportedMediaType
 from tfs_proxy.signature import DEFAULT_SIGNATURE, PREDICT_METHOD, Signature, Target, TensorSpec
 from tfs_proxy.upstream.interface import ModelAnswer
 
@@ -29,7 +29,12 @@ OF_THE_EDGE = {
 }
 """Rows that the web room answers before a body is looked at."""
 
-STATUS: Mapping[type[RequestError], int] = {BadInput: 400, UnsupportedMediaType: 415, NotAcceptable: 406}
+STATUS: Mapping[type[RequestError], int] = {
+    BadInput: 400,
+    NotJson: 400,
+    UnsupportedMediaType: 415,
+    NotAcceptable: 406,
+}
 
 
 class Refused(Exception):

@@ -106,10 +106,10 @@ def _finding(url: str, settings: Settings, *, strict: bool) -> str:
             missing = import_script(prepared.served, prepared.settings)
         except ScriptLoadError as error:
             raise readable(error, workspace) from None
-    warnings = [*prepared.warnings, *([f"Warning: {missing}"] if missing else [])]
-    if strict and warnings:
-        raise ArchiveError(" ".join(warnings))
-    return _one_line("; ".join([prepared.one_line, *warnings]))
+    if strict and prepared.warnings:
+        raise ArchiveError(" ".join(prepared.warnings))
+    not_checked = [f"Not checked: {missing}"] if missing else []
+    return _one_line("; ".join([prepared.one_line, *prepared.warnings, *not_checked]))
 
 
 def _one_line(text: str) -> str:

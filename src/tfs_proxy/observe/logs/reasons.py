@@ -28,7 +28,7 @@ def own_reason(sentence: str) -> str:
 def model_server_reason(sentence: str) -> str:
     """A model server's sentence up to the first value that it may have from a client."""
     before, *rest = _FIRST_VALUE.split(sentence, maxsplit=1)
-    return _bounded(f"{before.rstrip()} {LEFT_OUT}" if rest else before)
+    return _bounded(f"{before.rstrip(' [(')} {LEFT_OUT}" if rest else before)
 
 
 def note_refusal(sentence: str) -> None:

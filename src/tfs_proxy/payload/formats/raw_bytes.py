@@ -7,7 +7,7 @@ import numpy as np
 
 from tfs_proxy.batch import BYTES, Batch
 from tfs_proxy.errors import BadInput, UnsupportedMediaType
-from tfs_proxy.payload.media_types import MediaType
+from tfs_proxy.payload.media_types import IMAGE, MediaType
 from tfs_proxy.payload.shapes import fitted
 from tfs_proxy.signature import Signature, TensorSpec
 
@@ -51,10 +51,13 @@ def decode_bytes(body: bytes, content_type: MediaType, signature: Signature) -> 
         inputs = ", ".join(
             f'"{name}" ({declared.dtype})' for name, declared in sorted(signature.inputs.items())
         )
+        is_picture = content_type.type.startswith("image/") or content_type.type == IMAGE
+        pack = "tfs-proxy pack --decode-image HxW puts the decoding of pictures into a model. "
         raise UnsupportedMediaType(
             f"{content_type.name} can't be converted for this model, which takes {inputs or 'nothing'}: only "
-            "a model with one input of strings takes such a body as it is. A script (code/inference.py with "
-            "an input_handler) can turn it into arrays; or send application/x-npy or JSON."
+            f"a model with one input of strings takes such a body as it is. {pack if is_picture else ''}"
+            "A script (code/inference.py with an input_handler) can turn it into arrays; or send "
+            "application/x-npy or JSON."
         )
     if not body:
         raise BadInput("The body is empty.")

@@ -59,7 +59,8 @@ def batch_of_lines(values: Sequence[Any], signature: Signature) -> Batch:
         try:
             parts.append(_decoded(value, key, signature))
         except BadInput as error:
-            raise BadInput(f"Document {number}: {error}") from None
+            error.args, error.reason = (f"Document {number}: {error}",), f"Document {number}: {error.reason}"
+            raise
     inputs = {name: _joined([part.inputs[name] for part in parts], parts) for name in signature.inputs}
     return Documents(inputs, sum(part.records for part in parts), parts=parts, keys=keys)
 

@@ -45,7 +45,7 @@ def test_a_client_s_text_without_quotation_marks_is_for_the_client_alone() -> No
         ),
         (
             "input size does not match signature: 1!=2 len({secret})",
-            "input size does not match signature: 1!=2 len( …",
+            "input size does not match signature: 1!=2 len …",
         ),
         ("Malformed request: POST /v1/models/m?secret", "Malformed request: POST /v1/models/m …"),
         ("Can't add shapes [?,3] and [2]", "Can't add shapes [?,3] and [2]"),
