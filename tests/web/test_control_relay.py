@@ -65,6 +65,7 @@ def client_of(control: Control | None, status: bytes = b"") -> falcon.testing.Te
     [
         ("GET", "/v1/models"),
         ("GET", "/v2"),
+        ("GET", "/v2/"),
         ("GET", "/v2/health/live"),
         ("GET", "/v2/health/ready"),
         ("GET", "/v2/models/stats"),
@@ -95,7 +96,7 @@ def test_a_head_is_asked_for_as_a_get() -> None:
     assert control.seen == [("GET", "/v2/health/ready", b"")]
 
 
-@pytest.mark.parametrize("path", ["/v2/nowhere", "/v2/health/dead", "/v2x", "/v2/"])
+@pytest.mark.parametrize("path", ["/v2/nowhere", "/v2/health/dead", "/v2x", "/v2//"])
 def test_nothing_else_is_asked(path: str) -> None:
     """Other paths are unknown here."""
     control = Control()

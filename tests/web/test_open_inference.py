@@ -10,11 +10,12 @@ from typing import Any
 import falcon.testing
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from support.fake_upstream import Call
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.script.script_model.call import load_script_model
-from tfs_proxy.signature import Target
+from tfs_proxy.signature import PREDICT_METHOD, Signature, Target, TensorSpec
 from tfs_proxy.web.app import create_script_model_app
 from tfs_proxy.wire.header_names import INFERENCE_HEADER_LENGTH
 
@@ -23,6 +24,8 @@ INFER = "/v2/models/half/infer"
 TENSOR = {"name": "x", "shape": [2], "datatype": "FP32", "data": [1, 3]}
 ANSWERED = b'{"predictions": [2.5, 3.5]}'
 OUTPUT = {"name": "y", "datatype": "FP32", "shape": [2], "data": [2.5, 3.5]}
+SPEC = TensorSpec("y", "DT_FLOAT", (None,))
+SIGNATURE = Signature("serving_default", PREDICT_METHOD, {}, {"y": SPEC})
 TRITON = "application/vnd.sagemaker-triton.binary+json"
 
 
@@ -449,3 +452,35 @@ def test_a_body_of_the_protocol_as_plain_json(make_front: Any) -> None:
     front = make_front("def input_handler(data, context):\n    return data.read()\n", body=ANSWERED)
     front.post(request(), Content_Type="application/json")
     assert front.upstream.calls[0].body == request()
+
+
+def test_a_body_without_json_is_answered_in_binary(front: Any) -> None:
+    """All outputs follow the JSON whose size the header says, as Triton has it."""
+    front.says.body = ANSWERED
+    result = post(front, np.array([1, 3], "<f4").tobytes(), Inference_Header_Content_Length="0")
+
+    assert (result.status_code, result.headers["content-type"]) == (200, "application/octet-stream")
+    size = int(result.headers[INFERENCE_HEADER_LENGTH.lower()])
+    assert json.loads(result.content[:size])["outputs"][0]["parameters"] == {"binary_data_size": 8}
+    assert np.frombuffer(result.content[size:], "<f4").tolist() == [2.5, 3.5]
+
+
+@pytest.mark.parametrize("shape", [(1,), (None,), (None, 1), ()])
+def test_a_string_without_json(front: Any, shape: tuple[int | None, ...]) -> None:
+    """The body is the string itself, with no length before it."""
+    front.says.body = ANSWERED
+    spec = TensorSpec("x", "DT_STRING", shape)
+    front.upstream.signatures = {"serving_default": replace(SIGNATURE, inputs={"x": spec})}
+
+    assert post(front, b"\x01\0\0\0", Inference_Header_Content_Length="0").status_code == 200
+    array = front.upstream.calls[0].batch.inputs["x"]
+    assert (array.shape, array.ravel().tolist()) == (tuple(size or 1 for size in shape), [b"\x01\0\0\0"])
+
+
+def test_several_strings_without_json(front: Any, error_of: ErrorOf) -> None:
+    """A body is one string, so that a model of two refuses it."""
+    spec = TensorSpec("x", "DT_STRING", (2,))
+    front.upstream.signatures = {"serving_default": replace(SIGNATURE, inputs={"x": spec})}
+    assert error_of(post(front, b"a", Inference_Header_Content_Length="0")) == (
+        'The input "x" takes 2 strings, but a body without JSON is one.'
+    )

@@ -135,7 +135,7 @@ def _signatures(model: _Record) -> Iterator[tuple[str, Signature]]:
         inputs, outputs = (
             {
                 each.text(ALIAS): _tensor(tensors[each.number(INDEX)], each.text(ALIAS))
-                for each in entry.tables(slot)
+                for each in sorted(entry.tables(slot), key=lambda each: each.text(ALIAS))
             }
             for slot in (SIGNATURE_INPUTS, SIGNATURE_OUTPUTS)
         )

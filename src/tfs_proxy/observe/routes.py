@@ -70,6 +70,7 @@ def path_of(target: str) -> str:
 
 def route_of(path: str) -> str:
     """The route that a path belongs to; models, versions and labels are not told apart."""
+    path = SERVER if path == f"{SERVER}/" else path
     if path in _EXACT:
         return path
     if _INVOKED.fullmatch(path):

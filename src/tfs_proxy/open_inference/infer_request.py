@@ -1,12 +1,14 @@
 """An inference request as values, checked against a signature: between the codecs and the data plane."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
-from tfs_proxy.batch import Batch
+from tfs_proxy.batch import BYTES, Batch
 from tfs_proxy.errors import BadInput, from_client
 from tfs_proxy.open_inference.datatypes import Datatype, datatype_of
 from tfs_proxy.open_inference.raw import from_raw
@@ -50,7 +52,7 @@ class RequestedOutput(Struct, frozen=True):
 class InferRequest(Struct, frozen=True):
     """One request; no ``outputs`` ask for all of them.
 
-    ``raw`` are the bytes of the only input if no more is told of it.
+    ``raw`` are the bytes of the only input if no more is told of it; then all outputs come as raw bytes.
     """
 
     inputs: Sequence[InferInput] = ()
@@ -154,21 +156,25 @@ def _raw_batch(raw: bytes | memoryview, signature: Signature) -> Batch:
     subject, datatype = named("input", name), datatype_of(spec)
     if datatype is None:
         raise BadInput(f"{subject} is {spec.dtype}, which this protocol does not carry.")
-    array = from_raw(raw, datatype, _inferred(raw, datatype, spec, subject), subject)
+    shape = _inferred(raw, datatype, spec, subject)
+    if datatype.item_bytes is not None:
+        array = from_raw(raw, datatype, shape, subject)
+    elif math.prod(shape) == 1:
+        array = np.array([bytes(raw)], BYTES).reshape(shape)
+    else:
+        raise BadInput(f"{subject} takes {math.prod(shape)} strings, but a body without JSON is one.")
     return Batch({name: array}, _records({name: array}))
 
 
 def _inferred(raw: bytes | memoryview, datatype: Datatype, spec: TensorSpec, subject: str) -> Sequence[int]:
-    """The shape of raw bytes; one element of BYTES, of which there is no telling how many follow."""
+    """The shape of raw bytes, which for BYTES are one element, without its length."""
     shape = (None,) if spec.shape is None else spec.shape
     free = [number for number, size in enumerate(shape) if size is None]
     if len(free) > 1:
         raise BadInput(f"{subject} has the shape {shape_text(shape)}: a body without JSON can't tell it.")
     items = 1 if datatype.item_bytes is None else len(raw) // datatype.item_bytes
     sizes = [1 if size is None else size for size in shape]
-    others = 1
-    for size in sizes:
-        others *= size
+    others = math.prod(sizes)
     if free and others:
         sizes[free[0]] = items // others
     return sizes

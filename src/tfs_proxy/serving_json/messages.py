@@ -116,9 +116,10 @@ def read_metadata(body: bytes) -> Metadata:
 
 
 def _specs(entries: Mapping[str, Any]) -> dict[str, TensorSpec]:
+    """By name, in the order of the names: the map of a SignatureDef has none."""
     return {
         name: TensorSpec(name, entry["dtype"], _shape(entry.get("tensor_shape")))
-        for name, entry in entries.items()
+        for name, entry in sorted(entries.items())
     }
 
 

@@ -14,7 +14,7 @@ AskControlApi = Callable[[str, str, bytes], HttpResponse]
 """Method, path and body of a request -> the control API's answer."""
 
 RELAYED = re.compile(
-    rf"(?:{SERVED_MODELS}|{SHARED_MEMORY}|{SERVER}(?:/health/(?:live|ready)|/repository/.+|/models/(?:[^/]+/)*stats)?)\Z"
+    rf"(?:{SERVED_MODELS}|{SHARED_MEMORY}|{SERVER}(?:/|/health/(?:live|ready)|/repository/.+|/models/(?:[^/]+/)*stats)?)\Z"
 )
 EXACT = (SERVED_MODELS, ALL_STATISTICS)
 """Paths that would otherwise be a model's, or the model server's."""

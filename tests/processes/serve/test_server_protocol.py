@@ -45,6 +45,7 @@ def test_the_server_says_what_it_is(stack: Stack) -> None:
     assert asked(stack, "GET", "/v2/health/live") == (200, {"live": True})
     assert asked(stack, "GET", "/v2/health/ready") == (200, {"live": True, "ready": True})
     assert asked(stack, "GET", "/v2")[1]["name"] == "tfs_proxy"
+    assert asked(stack, "GET", "/v2/") == asked(stack, "GET", "/v2")
     entry = {"name": "m", "version": "1", "state": "READY", "reason": ""}
     assert asked(stack, "POST", "/v2/repository/index", "{}") == (200, [entry])
     assert asked(stack, "POST", "/v2/repository/models/m/load")[0] == 400

@@ -189,6 +189,15 @@ def test_metadata_without_shapes() -> None:
     assert signature.outputs == {"y": TensorSpec("y", "DT_FLOAT", ())}
 
 
+def test_tensors_of_metadata_are_in_the_order_of_their_names() -> None:
+    """A map has none, so that a model server may tell them in any."""
+    tensors = {name: {"name": f"{name}:0", "dtype": "DT_FLOAT"} for name in "bca"}
+    entry = {"inputs": tensors, "outputs": tensors, "method_name": PREDICT_METHOD}
+    body = json.dumps({"metadata": {"signature_def": {"signature_def": {"serving_default": entry}}}})
+    signature = read_metadata(body.encode()).signatures["serving_default"]
+    assert (list(signature.inputs), list(signature.outputs)) == (["a", "b", "c"], ["a", "b", "c"])
+
+
 def test_metadata() -> None:
     """Metadata becomes signatures; TensorFlow's own init signature is left out."""
     metadata = read_metadata(json.dumps(METADATA).encode())

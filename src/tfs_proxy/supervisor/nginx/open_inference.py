@@ -23,7 +23,7 @@ def locations() -> Iterator[str]:
     """For the server block: the server's metadata, health and statistics, and no shared memory."""
     yield control_api(f'~ "^{SERVER}/health/(?:live|ready)\\z"', _PROBE_SECONDS)
     yield control_api(f'~ "^{SERVER}/models/(?:[^/]+/(?:versions/[^/]+/)?)?stats\\z"')
-    yield control_api(f"= {SERVER}")
+    yield control_api(f'~ "^{SERVER}/?\\z"')
     yield control_api(f'~ "^{SHARED_MEMORY}\\z"')
 
 

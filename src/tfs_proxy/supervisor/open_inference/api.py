@@ -57,7 +57,7 @@ class OpenInferenceApi:
         self._labels = labels
         self._grpc_router = grpc_router
         self._routes: tuple[tuple[str, tuple[str, ...], Answer], ...] = (
-            ("/v2", GETS, self._server),
+            ("/v2/?", GETS, self._server),
             ("/v2/health/(?:live|ready)", GETS, self._probe),
             ("/v2/repository/index", POSTS, self._index),
             (rf"/v2/repository/models/{_MODEL}/load", POSTS, self._load),

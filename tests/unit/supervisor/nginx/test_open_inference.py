@@ -64,6 +64,7 @@ def location_of(text: str, path: str) -> str:
     ("path", "target"),
     [
         ("/v2", CONTROL_API),
+        ("/v2/", CONTROL_API),
         ("/v2/health/live", CONTROL_API),
         ("/v2/health/ready", CONTROL_API),
         ("/v2/models/stats", CONTROL_API),
