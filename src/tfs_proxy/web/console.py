@@ -3,6 +3,7 @@
 import falcon
 from msgspec.structs import replace
 
+from tfs_proxy.archive.graphs.graph_inputs import known_inputs
 from tfs_proxy.console.pages import (
     FACTS,
     FOLDER,
@@ -18,7 +19,6 @@ from tfs_proxy.dataplane.plane import DataPlane
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import TfsProxyError
 from tfs_proxy.signature import Target
-from tfs_proxy.web.description import graph_of
 
 
 class Root:
@@ -63,7 +63,7 @@ class PageFacts:
     def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
         """Models, versions and signatures, asked anew: a version may have come."""
         deployment = self._deployment
-        graph = graph_of(deployment.graph_folders.get(deployment.default_model))
+        graph = known_inputs(deployment.graph_folders.get(deployment.default_model))
         resp.data = facts(
             script="the model" if deployment.script_model is not None else bool(deployment.script),
             takesPictures=graph.decodes_pictures and not graph.from_base64,

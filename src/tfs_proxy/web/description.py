@@ -1,9 +1,8 @@
 """The OpenAPI document of what a worker serves, made of its deployment and script for `web.openapi`."""
 
-from functools import lru_cache
 from pathlib import Path
 
-from tfs_proxy.archive.graphs.graph_inputs import GraphInputs, read_graph_inputs
+from tfs_proxy.archive.graphs.graph_inputs import known_inputs
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.openapi.document import document_of, document_text
 from tfs_proxy.openapi.service import Conversion, DescribedModel, ScriptBodies, Service
@@ -27,7 +26,7 @@ def description(
                 versions,
                 signatures_of(Target(name)),
                 deployment.version_labels,
-                graph_of(deployment.graph_folders.get(name)),
+                known_inputs(deployment.graph_folders.get(name)),
             )
             for name, versions in deployment.models.items()
         ),
@@ -40,12 +39,6 @@ def description(
         max_payload_bytes=deployment.max_payload_bytes,
     )
     return document_text(document_of(service))
-
-
-@lru_cache(maxsize=64)
-def graph_of(folder: str | None) -> GraphInputs:
-    """What is known of a model's graph, which is read once."""
-    return GraphInputs() if folder is None else read_graph_inputs(Path(folder))
 
 
 def _bodies(script: Script | ScriptModel | None) -> ScriptBodies | None:

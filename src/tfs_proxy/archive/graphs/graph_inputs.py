@@ -4,6 +4,7 @@ Signatures say DT_STRING alike for text, for pictures and for serialized tf.Exam
 those of tensorflow/core/framework/graph.proto, function.proto, node_def.proto and attr_value.proto.
 """
 
+from functools import lru_cache
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -42,6 +43,12 @@ class GraphInputs(Struct, frozen=True):
         if len(fed) != 1 or not candidates:
             return None
         return candidates[0] if all(each == candidates[0] for each in candidates) else None
+
+
+@lru_cache(maxsize=64)
+def known_inputs(folder: str | None) -> GraphInputs:
+    """The graph of a SavedModel that is served, read once; of an unknown folder nothing is known."""
+    return GraphInputs() if folder is None else read_graph_inputs(Path(folder))
 
 
 def read_graph_inputs(folder: Path) -> GraphInputs:
