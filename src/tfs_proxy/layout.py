@@ -3,8 +3,8 @@
 from pathlib import Path
 
 SAGEMAKER_MODEL_DIR = Path("/opt/ml/model")
-UNIVERSAL_CODE_DIR = Path("/opt/ml/code")
-"""Where the script for archives without one lies in multi-model mode."""
+UNIVERSAL_CODE_DIRS = (Path("/opt/ml/code"), Path("/opt/ml/models/code"))
+"""Where the script for archives without one lies in multi-model mode: AWS's container, and an older one."""
 
 SERVING_BASE_PATH = "/models"
 """The models' folder in the image tensorflow/serving: a folder for each model, in it one for each version."""

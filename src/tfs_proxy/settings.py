@@ -140,7 +140,8 @@ class Settings:
         "share of the memory limit that a load must leave free; a load that would not is a 507")
     universal_bucket: str | None = MULTI_MODEL.setting(
         "SAGEMAKER_MULTI_MODEL_UNIVERSAL_BUCKET", str, None,
-        "S3 bucket of the script for models that bring none; without it that is /opt/ml/code, if it has one")
+        "S3 bucket of the script for models that bring none; without it that of /opt/ml/code "
+        "or /opt/ml/models/code, if one has it")
     universal_prefix: str = MULTI_MODEL.setting(
         "SAGEMAKER_MULTI_MODEL_UNIVERSAL_PREFIX", str, "",
         "prefix of the script's files in that bucket; they are put into one folder", shown="the whole bucket")

@@ -9,7 +9,7 @@ import pytest
 from support.archives import SAVED_MODEL
 from support.transform_command import s3_server
 from tfs_proxy.errors import ArchiveError
-from tfs_proxy.layout import Workspace
+from tfs_proxy.layout import UNIVERSAL_CODE_DIRS, Workspace
 from tfs_proxy.multimodel.archives.universal_script import universal_code
 from tfs_proxy.report.served import look_into
 from tfs_proxy.report.startup import describe
@@ -103,3 +103,15 @@ def test_a_bucket_without_the_script_is_refused(workspace: Workspace) -> None:
 def test_without_a_bucket_and_a_script_in_the_image_there_is_none(workspace: Workspace) -> None:
     """Models without a script are served without one."""
     assert universal_code(Settings.from_env({}), workspace) is None
+
+
+def test_without_a_bucket_the_first_folder_that_has_the_script_is_taken(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    """An older image of AWS had it in another folder than the newer one."""
+    assert [str(folder) for folder in UNIVERSAL_CODE_DIRS] == ["/opt/ml/code", "/opt/ml/models/code"]
+    newer, older = (tmp_path / name for name in ("newer", "older"))
+    for folder in (older, newer):
+        folder.mkdir()
+        (folder / "inference.py").touch()
+        assert universal_code(Settings.from_env({}), workspace, (newer, older)) == str(folder)
