@@ -21,13 +21,24 @@ def test_image_that_docker_has_is_started_asked_and_removed(plain: Path, tmp_pat
     assert "tfs-proxy-endpoint-" not in containers.docker("ps", "-a", "--format", "{{.Names}}")
 
 
-def test_many_models_are_unpacked_where_the_container_sees_them(plain: Path, tmp_path: Path) -> None:
-    """The platform's part: /opt/ml/models/ID/model, loaded by the first request."""
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models" / "a.tar.gz").write_bytes(plain.read_bytes())
-    model = of_image(EMBEDDED, ModelDataUrl="models", Mode="MultiModel")
-    with running_endpoint(tmp_path, described({"m": model}, [variant("v", "m")])) as endpoint:
-        answer = endpoint.invoke_endpoint(
-            '{"instances": [1.0]}', ContentType="application/json", TargetModel="a.tar.gz"
-        )
-        assert b"2.5" in answer["Body"].read()
+def test_many_models_are_unpacked_where_their_own_container_sees_them(
+    plain: Path, scripted: Path, tmp_path: Path
+) -> None:
+    """The platform's part: /opt/ml/models/ID/model, loaded by the first request; others have other folders."""
+    for prefix, archive in (("a", plain), ("b", scripted)):
+        (tmp_path / prefix).mkdir()
+        (tmp_path / prefix / "m.tar.gz").write_bytes(archive.read_bytes())
+    models = {name: of_image(EMBEDDED, ModelDataUrl=name, Mode="MultiModel") for name in ("a", "b")}
+    content = described(models, [variant(name, name) for name in models])
+    asked = {"ContentType": "application/json", "TargetModel": "/m.tar.gz"}
+    listed = {}
+    with running_endpoint(tmp_path, content) as endpoint:
+        for name in models:
+            answer = endpoint.invoke_endpoint('{"instances": [1.0]}', TargetVariant=name, **asked)
+            assert b"2.5" in answer["Body"].read()
+        for container in containers.docker("ps", "--format", "{{.Names}}").split():
+            if container.startswith("tfs-proxy-endpoint-"):
+                find = ("find", "/opt/ml/models", "-name", "inference.py")
+                listed[container] = containers.docker("exec", container, *find)
+
+    assert sorted(map(bool, listed.values())) == [False, True]

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import hashlib
 import json
 import logging
 from collections import OrderedDict
@@ -22,8 +21,8 @@ OK, NOT_FOUND, LOADED_ALREADY, NO_MEMORY = 200, 404, 409, 507
 LOAD_SECONDS = 360.0
 """How long a load may take (docs/reference/sagemaker.md)."""
 
-Unpack = Callable[[str, str], Awaitable[str]]
-"""Has the archive at an address unpacked under a model's id, and tells the path that the container knows."""
+Unpack = Callable[[str], Awaitable[tuple[str, str]]]
+"""Has the archive at an address unpacked, and tells the model's id and the path that the container knows."""
 
 
 class ManyModels:
@@ -35,7 +34,7 @@ class ManyModels:
 
     def __init__(self, container: HostedContainer, prefix: str, unpack: Unpack, *, keeps: bool) -> None:
         self._container, self._prefix, self._unpack, self._keeps = container, prefix, unpack, keeps
-        self._loaded: OrderedDict[str, None] = OrderedDict()
+        self._loaded: OrderedDict[str, str] = OrderedDict()  # the id of each, by its archive
         self._loading: dict[str, asyncio.Task[None]] = {}
 
     async def path_for(self, target: str, log_stream: str, seconds: float) -> str:
@@ -44,28 +43,25 @@ class ManyModels:
         Raises AwsError: ValidationError for an archive that is not there, ModelError if the container does
         not load it, ModelNotReadyException if it has not within ``seconds``, while the load goes on.
         """
-        model_id = identifier(target)
-        if model_id not in self._loaded:
-            task = self._loading.get(model_id)
+        while target not in self._loaded:  # once more if another load has taken its room at once
+            task = self._loading.get(target)
             if task is None:
-                task = asyncio.create_task(self._load(model_id, target, log_stream))
-                self._loading[model_id] = task
-                task.add_done_callback(lambda _: self._loading.pop(model_id, None))
+                task = self._loading[target] = asyncio.create_task(self._load(target, log_stream))
+                task.add_done_callback(lambda _: self._loading.pop(target, None))
             await _within(task, seconds, target)
-        self._loaded[model_id] = None
-        self._loaded.move_to_end(model_id)
-        return f"/models/{model_id}/invoke"
+        self._loaded.move_to_end(target)
+        return f"/models/{self._loaded[target]}/invoke"
 
     async def answered(self, target: str, status: int) -> None:
         """Note what a request for ``target`` was answered with: 404 says that the model is gone."""
         if status == NOT_FOUND:
-            self._loaded.pop(identifier(target), None)
+            self._loaded.pop(target, None)
         elif not self._keeps:
-            await self._unload(identifier(target))
+            await self._unload(target)
 
-    async def _load(self, model_id: str, target: str, log_stream: str) -> None:
+    async def _load(self, target: str, log_stream: str) -> None:
         try:
-            url = await self._unpack(joined(self._prefix, target), model_id)
+            model_id, url = await self._unpack(joined(self._prefix, target))
         except ArchiveError as error:
             raise refused(f"Failed to download the model data of {target}: {error}") from error
         response = await self._asked_to_load(model_id, url)
@@ -76,15 +72,17 @@ class ManyModels:
             text = error_text(response.body) or response.body.decode(errors="replace")
             raise model_error(self._container.name, response.status, text, log_stream)
         log.info("%s has loaded %s", self._container.name, target)
-        self._loaded[model_id] = None
+        self._loaded[target] = model_id
 
     async def _asked_to_load(self, model_id: str, url: str) -> HttpResponse:
         body = json.dumps({"model_name": model_id, "url": url}).encode()
         headers = {"Content-Type": "application/json"}
         return await self._container.ask("POST", "/models", body, headers, LOAD_SECONDS)
 
-    async def _unload(self, model_id: str) -> None:
-        self._loaded.pop(model_id, None)
+    async def _unload(self, target: str) -> None:
+        model_id = self._loaded.pop(target, None)
+        if model_id is None:  # a request at the same time has done it
+            return
         with contextlib.suppress(UpstreamTimeout):
             await self._container.ask("DELETE", f"/models/{model_id}", None, {}, LOAD_SECONDS)
 
@@ -97,11 +95,6 @@ async def _within(task: asyncio.Task[None], seconds: float, target: str) -> None
         if task.done():
             raise
         raise AwsError(NOT_READY, f"Model {target} is still being loaded; try again.") from None
-
-
-def identifier(target: str) -> str:
-    """The name that a container has for an archive: it says nothing of it, as on SageMaker."""
-    return hashlib.sha256(target.encode()).hexdigest()[:32]
 
 
 def joined(prefix: str, target: str) -> str:

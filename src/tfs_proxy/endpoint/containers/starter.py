@@ -18,6 +18,7 @@ from tfs_proxy.archive.fetch import fetch
 from tfs_proxy.endpoint.containers.choice import Choice, DockerImage, Ours, Running, choice_for
 from tfs_proxy.endpoint.containers.hosted import HostedContainer
 from tfs_proxy.endpoint.containers.many_models import ManyModels
+from tfs_proxy.endpoint.containers.unpacked_models import UnpackedModels
 from tfs_proxy.endpoint.description.values import ContainerDefinition
 from tfs_proxy.layout import SAGEMAKER_MODEL_DIR, Workspace
 from tfs_proxy.observe.logs.handler import entry_handler
@@ -60,8 +61,10 @@ class ContainerStarter:
         self._numbers = itertools.count(1)
         self._running: set[asyncio.Task[None]] = set()
 
-    async def start(self, of: str, model_name: str, definition: ContainerDefinition) -> HostedContainer:
-        """Start what ``definition`` means; ``of`` is what its lines in the log begin with.
+    async def start(
+        self, endpoint: str, of: str, model_name: str, definition: ContainerDefinition
+    ) -> HostedContainer:
+        """Start what ``definition`` means for ``endpoint``; ``of`` is what its lines in the log begin with.
 
         Raises ArchiveError if its model can't be had, SettingsError if no port is free.
         """
@@ -70,7 +73,7 @@ class ContainerStarter:
             case Running():
                 return HostedContainer(definition.name, choice.host, choice.port, self._threads)
             case DockerImage():
-                return await self._start_image(of, choice.reference, definition)
+                return await self._start_image(endpoint, of, choice.reference, definition)
             case Ours():
                 if choice.because:
                     log.info("%s: %s, so it is served by tfs_proxy itself", of, choice.because)
@@ -95,10 +98,12 @@ class ContainerStarter:
         child = self._run(spec)
         return HostedContainer(definition.name, LOOPBACK, ports[0], self._threads, child, held=held)
 
-    async def _start_image(self, of: str, reference: str, definition: ContainerDefinition) -> HostedContainer:
+    async def _start_image(
+        self, endpoint: str, of: str, reference: str, definition: ContainerDefinition
+    ) -> HostedContainer:
         with ExitStack() as held:
             (ports,) = free_blocks([1], held)
-        mounts = [] if definition.archive is None else await self._mounts(definition)
+        mounts = [] if definition.archive is None else await self._mounts(endpoint, definition)
         name = f"tfs-proxy-endpoint-{os.getpid()}-{next(self._numbers)}"
         variables = {**definition.environment}
         if definition.many_models:
@@ -113,34 +118,22 @@ class ContainerStarter:
         child = self._run(spec)
         return HostedContainer(definition.name, LOOPBACK, ports[0], self._threads, child, mounts_models=True)
 
-    async def _mounts(self, definition: ContainerDefinition) -> list[str]:
+    async def _mounts(self, endpoint: str, definition: ContainerDefinition) -> list[str]:
         if definition.many_models:
-            folder = self.models_folder
-            return ["-v", f"{folder}:{MODELS_MOUNT}:ro"]
+            return ["-v", f"{self._models(endpoint, definition).folder}:{MODELS_MOUNT}:ro"]
         folder = await self.unpacked(definition.archive or "")
         return ["-v", f"{folder}:{SAGEMAKER_MODEL_DIR}:ro"]
 
-    @property
-    def models_folder(self) -> Path:
-        """Where archives of many models are unpacked."""
-        folder = self._workspace.root / "models"
-        folder.mkdir(exist_ok=True)
-        return folder
-
-    def many_models(self, container: HostedContainer, definition: ContainerDefinition) -> ManyModels:
-        """SageMaker's part in a container with many models."""
-        unpack = self._unpack_for_image if container.mounts_models else self._unpack_for_process
+    def many_models(
+        self, endpoint: str, container: HostedContainer, definition: ContainerDefinition
+    ) -> ManyModels:
+        """SageMaker's part in a container with many models of ``endpoint``."""
+        mount = MODELS_MOUNT if container.mounts_models else None
+        unpack = partial(self._models(endpoint, definition).unpack, mount=mount)
         return ManyModels(container, definition.archive or "", unpack, keeps=definition.caches_models)
 
-    async def _unpack_for_image(self, archive: str, model_id: str) -> str:
-        unpacked = await self.unpacked(archive)
-        target = self.models_folder / model_id / "model"
-        if not target.exists():
-            await asyncio.to_thread(shutil.copytree, unpacked, target)
-        return f"{MODELS_MOUNT}/{model_id}/model"
-
-    async def _unpack_for_process(self, archive: str, _model_id: str) -> str:
-        return str(await self.unpacked(archive))
+    def _models(self, endpoint: str, definition: ContainerDefinition) -> UnpackedModels:
+        return UnpackedModels(self._workspace.root, endpoint, definition.archive or "", self.unpacked)
 
     async def unpacked(self, archive: str) -> Path:
         """The folder of a model, as it is or unpacked into the workspace; raises ArchiveError."""

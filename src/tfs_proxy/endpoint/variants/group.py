@@ -116,7 +116,8 @@ class InstanceGroup(Struct):
 
     def _new(self) -> VariantInstance:
         of = f"{self.plan.name}/{next(self._numbers)}"
-        return VariantInstance(of, self.plan.model, self.plan.startup_seconds, self.starter)
+        plan = self.plan
+        return VariantInstance(plan.endpoint, of, plan.model, plan.startup_seconds, self.starter)
 
     def _end_later(self, surplus: VariantInstance) -> None:
         self.instances.remove(surplus)

@@ -35,17 +35,17 @@ class InstanceFailed(StopServing):
 
 
 class VariantInstance:
-    """The containers of ``model`` as ``of``, which is the variant's name and the instance's number."""
+    """An ``endpoint``'s containers of ``model``; ``of`` is the variant's name and the instance's number."""
 
     def __init__(
-        self, of: str, model: HostedModel, startup_seconds: float, starter: ContainerStarter
+        self, endpoint: str, of: str, model: HostedModel, startup_seconds: float, starter: ContainerStarter
     ) -> None:
         self.name, self.model = of, model
         self.containers: tuple[HostedContainer, ...] = ()
         self.many_models: dict[str, ManyModels] = {}
         self.state = InstanceState.STARTING
         self.outstanding = 0
-        self._startup_seconds, self._starter = startup_seconds, starter
+        self._endpoint, self._startup_seconds, self._starter = endpoint, startup_seconds, starter
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -54,10 +54,11 @@ class VariantInstance:
         began = time.monotonic()
         for definition in self.model.containers:
             of = self.name if len(self.model.containers) == 1 else f"{self.name}/{definition.name}"
-            started = await self._starter.start(of, self.model.name, definition)
+            started = await self._starter.start(self._endpoint, of, self.model.name, definition)
             self.containers = (*self.containers, started)
             if definition.many_models:
-                self.many_models[started.name] = self._starter.many_models(started, definition)
+                models = self._starter.many_models(self._endpoint, started, definition)
+                self.many_models[started.name] = models
         await self._until_healthy(began + self._startup_seconds)
         self.state = InstanceState.IN_SERVICE
         log.info("%s is in service after %.1f s", self.name, time.monotonic() - began)
