@@ -1,4 +1,7 @@
-"""Local modes of SageMaker's SDKs, unchanged, with our image; moto stands in for what they ask of AWS."""
+"""SageMaker's SDKs, unchanged, with our image, in their local modes and at `tfs-proxy endpoint`.
+
+moto stands in for what else they ask of AWS.
+"""
 
 import json
 import shutil
@@ -8,9 +11,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 
 from support.containers import EMBEDDED
+from support.endpoints import RunningEndpoint
 from support.judges import CLIENTS, judge
 from support.transform_command import s3_server
 
@@ -27,9 +32,9 @@ def aws() -> Iterator[Mapping[str, str]]:
         }
 
 
-def saw(name: str, aws: Mapping[str, str], *words: str | Path) -> dict[str, Any]:
+def saw(name: str, aws: Mapping[str, str], *words: str | Path, client: str = "local") -> dict[str, Any]:
     """What a client saw, in the environment of an SDK: it prints JSON between the lines of containers."""
-    printed = judge(name).run("python", CLIENTS / f"{name}_local.py", *words, env=aws)
+    printed = judge(name).run("python", CLIENTS / f"{name}_{client}.py", *words, env=aws)
     (line,) = [line for line in printed.splitlines() if line.startswith('{"answer"')]
     seen: dict[str, Any] = json.loads(line)
     return seen
@@ -62,3 +67,22 @@ def test_sdk_2_has_an_endpoint_and_a_transform_job(
 
     assert seen["answer"] == {"predictions": [2.5]}
     assert list(seen["transformed"]) == ["rows.csv.out"]
+
+
+@pytest.mark.parametrize("sdk", ["sagemaker2", "sagemaker3"])
+def test_sdks_create_all_of_an_endpoint_by_calls(sdk: str, aws: Mapping[str, str], plain: Path) -> None:
+    """Model, config and endpoint, where `tfs-proxy endpoint` has started empty."""
+    client = boto3.client("s3", endpoint_url=aws["AWS_ENDPOINT_URL"], region_name="us-east-1")
+    client.create_bucket(Bucket="local")
+    client.upload_file(str(plain), "local", f"{sdk}/model.tar.gz")
+    endpoint = RunningEndpoint(env=aws)
+    try:
+        endpoint.wait_ready()
+        address = f"http://{endpoint.host}:{endpoint.port}"
+        calls = {f"AWS_ENDPOINT_URL_SAGEMAKER{service}": address for service in ("", "_RUNTIME")}
+        words = (EMBEDDED, f"s3://local/{sdk}/model.tar.gz")
+        seen = saw(sdk, {**aws, **calls}, *words, client="endpoint")
+    finally:
+        endpoint.close()
+
+    assert seen == {"answer": {"predictions": [2.5]}, "left": []}

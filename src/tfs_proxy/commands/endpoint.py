@@ -4,7 +4,6 @@ import argparse
 from pathlib import Path
 
 from tfs_proxy.commands.parts.listening import exit_on_stop_signals, listen, log_to_stderr
-from tfs_proxy.errors import SettingsError
 from tfs_proxy.settings import inherited_environment
 
 PORT = 8090
@@ -15,7 +14,8 @@ sagemaker-runtime and sagemaker: boto3.client("sagemaker-runtime", endpoint_url=
 
 CONFIG.json has the requests, by operation: {"CreateModel": {...}, "CreateEndpointConfig": {...},
 "CreateEndpoint": {...}}, each one or a list; or is one request, as `aws sagemaker create-model
---cli-input-json` takes it. ModelDataUrl may also be file:// or a path relative to the file. A container is
+--cli-input-json` takes it. Without CreateEndpoint, or without a file, it waits for calls that create what
+is served. ModelDataUrl may also be file:// or a path relative to the file. A container is
 the one that --container names, else its Image if that is http://HOST:PORT or an image that Docker has, else
 this package's own, without Docker.
 """
@@ -73,8 +73,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until a stop signal, or update what runs elsewhere."""
     if arguments.update:
         return _update(arguments)
-    if not arguments.files:
-        raise SettingsError("no CONFIG.json: name at least one file with requests, or --update.")
     exit_on_stop_signals()
     from tfs_proxy.endpoint.containers.choice import parse_choices
     from tfs_proxy.endpoint.run import EndpointRequest, catalogue_of

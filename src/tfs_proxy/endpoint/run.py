@@ -19,7 +19,6 @@ from tfs_proxy.endpoint.description.operations_file import read_operations
 from tfs_proxy.endpoint.hosting import Hosting
 from tfs_proxy.endpoint.metrics import VariantMetrics
 from tfs_proxy.endpoint.server import EndpointServer
-from tfs_proxy.errors import SettingsError
 from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.host import sockets
@@ -56,10 +55,6 @@ def catalogue_of(files: Sequence[Path]) -> Catalogue:
         for request in requests:
             if request.operation == operation:
                 catalogue.create(request)
-    if not catalogue.endpoints:
-        raise SettingsError(
-            "no file has a CreateEndpoint request, so there is no endpoint to serve: add one."
-        )
     return catalogue
 
 

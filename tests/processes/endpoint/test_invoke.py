@@ -146,6 +146,7 @@ def test_container_s_error_is_a_model_error_with_its_members(
         ({"TargetVariant": "many"}, "TargetModel is missing"),
         ({"TargetVariant": "many", "TargetModel": "none"}, "none"),
         ({"TargetVariant": "many", "TargetModel": "../config.json"}, "must be a path below"),
+        ({"TargetVariant": "many", "TargetModel": "//config.json"}, "must be a path below"),
         ({"TargetVariant": "direct"}, "TargetContainerHostname is missing"),
         ({"TargetVariant": "direct", "TargetContainerHostname": "third"}, "third"),
         ({"InferenceComponentName": "none"}, "Inference component none"),
@@ -242,8 +243,11 @@ def test_container_is_chosen_by_its_hostname(
 def test_models_are_loaded_by_the_platform_and_others_make_room(
     endpoint: RunningEndpoint, containers: dict[str, RemoteContainer]
 ) -> None:
-    """The first request loads an archive, later ones only ask; what the container calls it says nothing."""
-    for target in ("a", "a", "nested/b"):
+    """The first request loads an archive, later ones only ask; what the container calls it says nothing.
+
+    One leading slash of a TargetModel changes nothing.
+    """
+    for target in ("a", "/a", "nested/b"):
         endpoint.invoke_endpoint(TargetVariant="many", TargetModel=target)
 
     paths = [request.path for request in containers["many"].requests]

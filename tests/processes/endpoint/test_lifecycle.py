@@ -53,6 +53,28 @@ def test_endpoint_waits_for_pings(tmp_path: Path) -> None:
             endpoint.close()
 
 
+@pytest.mark.parametrize(
+    "content", [None, {"ModelName": "unused", "PrimaryContainer": {"ModelDataUrl": "m"}}]
+)
+def test_endpoint_without_endpoints_waits_for_calls_that_create_them(tmp_path: Path, content: object) -> None:
+    """Without a file, or with one that creates no endpoint."""
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    endpoint = RunningEndpoint(*([] if content is None else [str(tmp_path / "config.json")]))
+    with remote_container() as container:
+        try:
+            endpoint.wait_ready()
+            client = endpoint.control_plane
+            client.create_model(ModelName="m", PrimaryContainer={"Image": container.address})
+            client.create_endpoint_config(EndpointConfigName="c", ProductionVariants=[variant("v", "m")])
+            client.create_endpoint(EndpointName="shop", EndpointConfigName="c")
+            client.get_waiter("endpoint_in_service").wait(EndpointName="shop", WaiterConfig={"Delay": 1})
+            assert endpoint.invoke_endpoint()["Body"].read() == b"cba"
+            client.delete_endpoint(EndpointName="shop")
+            assert client.list_endpoints()["Endpoints"] == []
+        finally:
+            endpoint.close()
+
+
 def test_container_that_ends_at_its_start_ends_the_run(tmp_path: Path) -> None:
     """With the variant, and the end of the container's log."""
     content = described({"m": {"PrimaryContainer": {"ModelDataUrl": "none.tar.gz"}}}, [variant("v", "m")])

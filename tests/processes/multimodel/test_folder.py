@@ -35,9 +35,10 @@ def test_an_archive_is_loaded_when_a_request_names_it(stack: MultiModelStack, fo
 
     first = stack.target("team/b.tar.gz", "x")
     second = stack.invoke_model("team--b", "x")
+    with_slash = stack.target("/team/b.tar.gz", "x")
 
     assert (first.status, first.body.split()[0]) == (200, b"b")
-    assert second.body == first.body
+    assert second.body == with_slash.body == first.body
     assert stack.urls()["team--b"] == str(folder / "team" / "b.tar.gz")
 
 
@@ -68,7 +69,9 @@ def test_an_archive_that_is_not_there_is_a_404(stack: MultiModelStack, path: str
     assert path.removesuffix(".tar.gz").replace("/", "--") in answer.json["error"]
 
 
-@pytest.mark.parametrize("path", ["a", "../a.tar.gz", "/etc/passwd", "team//b.tar.gz", "?"])
+@pytest.mark.parametrize(
+    "path", ["a", "../a.tar.gz", "/etc/passwd", "team//b.tar.gz", "//team/b.tar.gz", "?"]
+)
 def test_what_cannot_be_the_path_of_an_archive_is_a_400(stack: MultiModelStack, path: str) -> None:
     """The sentence says what a path looks like."""
     answer = stack.target(path, "x")

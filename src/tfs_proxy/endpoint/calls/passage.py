@@ -172,4 +172,4 @@ def target_of(models: ManyModels | None, members: Mapping[str, str]) -> str:
     target = members.get("TargetModel")
     if models is not None and target is None:
         raise refused("TargetModel is missing: this container has many models.")
-    return target or ""
+    return (target or "").removeprefix("/")

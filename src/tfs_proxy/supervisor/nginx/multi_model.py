@@ -132,7 +132,7 @@ def target_patterns() -> Iterator[tuple[str, str]]:
         segments = "/".join(f"(?<segment{number}>{_SEGMENT})" for number in numbers)
         suffix = names.ARCHIVE_ENDING.replace(".", r"\.")
         name = names.SLASH_IN_NAME.join(f"${{segment{number}}}" for number in numbers)
-        yield rf"^(?=.{{1,{most}}}\z){segments}{suffix}\z", f'"{name}"'
+        yield rf"^/?(?=.{{1,{most}}}\z){segments}{suffix}\z", f'"{name}"'
 
 
 def locations(

@@ -147,10 +147,9 @@ def test_what_aws_refuses_is_refused(operation: str, parameters: dict[str, Any],
         ({"CreateModel": [1]}, r"CreateModel\[0\] must be an object"),
         ({"CreateModel": MODEL, "DeleteModel": {}}, "DeleteModel"),
         ({"Name": "x"}, "neither an operation"),
-        (MODEL, "CreateEndpoint"),
     ],
 )
-def test_file_that_describes_no_endpoint_is_refused(content: object, says: str, tmp_path: Path) -> None:
+def test_file_without_requests_is_refused(content: object, says: str, tmp_path: Path) -> None:
     """By a sentence that says what it needs."""
     with pytest.raises(SettingsError, match=says):
         catalogue_of([written(tmp_path, content)])
