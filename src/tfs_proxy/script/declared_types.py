@@ -79,18 +79,13 @@ def json_check(declared: Any) -> Callable[[bytes], object]:
 
 
 def _by_own_validator(declared: Any, value: Any) -> Any:
-    """``value`` as an instance of a class that msgspec does not know, such as a pydantic model."""
+    """``value`` as a pydantic model, which msgspec does not know; an error has no value of the client's."""
     try:
         return declared.model_validate(value)
     except ValueError as error:
-        raise ValueError(_fields_of(error)) from None
-
-
-def _fields_of(error: ValueError) -> str:
-    """Each field that a pydantic model refuses, with the reason, and without the client's value."""
-    errors: list[dict[str, Any]] = getattr(error, "errors", list)()
-    found = [f"{'.'.join(map(str, each['loc'])) or 'the whole'}: {each['msg']}" for each in errors]
-    return "; ".join(found) or str(error)
+        errors: list[dict[str, Any]] = getattr(error, "errors", list)()
+        found = [f"{'.'.join(map(str, each['loc'])) or 'the whole'}: {each['msg']}" for each in errors]
+        raise ValueError("; ".join(found) or str(error)) from None
 
 
 def _is_unhashable(declared: Any) -> bool:
