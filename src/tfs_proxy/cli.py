@@ -6,6 +6,9 @@ start-up: cli -> settings -> archive -> supervisor.plan -> supervisor.process ->
 import argparse
 import importlib
 import logging
+import os
+import select
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -14,7 +17,6 @@ from msgspec import Struct
 from tfs_proxy import __version__
 from tfs_proxy.commands.editors.json_schemas import SCHEMAS, schema_text
 from tfs_proxy.commands.editors.shell_completion import SHELLS, completion_script
-from tfs_proxy.commands.parts.printing import print_for_a_pipe
 from tfs_proxy.errors import StopServing
 from tfs_proxy.names import one_entry, printable, similar
 
@@ -67,28 +69,42 @@ NO_FLAGS = "\0"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one sub-command and return its exit status."""
-    words, root = sys.argv[1:] if argv is None else argv, root_parser()
+    """Run one sub-command and return its exit status; silent if the reader of its output has gone."""
+    try:
+        status = _run(sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()
+    except StopServing as error:
+        _report(str(error))
+        return error.exit_status
+    except BrokenPipeError:
+        output = select.poll()
+        output.register(1, 0)
+        if not output.poll(0):  # it was not standard output, as in `| head -1`
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what Python writes at its end
+        return 128 + signal.SIGPIPE
+    return status
+
+
+def _run(words: Sequence[str]) -> int:
+    root = root_parser()
     if words and words[0] not in COMMANDS and not words[0].startswith("-"):
         close = similar(words[0], COMMANDS)
         hint = f"did you mean {close}?" if close else "tfs-proxy --help lists them."
         root.error(f"{printable(words[0])} is not a command: {hint}")
     arguments = root.parse_args(words)
     if arguments.completion:
-        return _print_completion(arguments.completion)
+        print(completion_script(root_parser(whole=True), arguments.completion))
+        return 0
     if arguments.json_schema:
-        print_for_a_pipe(schema_text(arguments.json_schema).rstrip("\n"))
+        print(schema_text(arguments.json_schema), end="")
         return 0
     if arguments.command is None:
         root.print_help(sys.stderr)
         return 2
     # Only the module of this command is imported: `serve` must listen at once.
     module = importlib.import_module(f"tfs_proxy.commands.{COMMANDS[arguments.command].module}")
-    try:
-        return int(module.run(command_parser(arguments.command).parse_args(arguments.words)))
-    except StopServing as error:
-        _report(str(error))
-        return error.exit_status
+    return int(module.run(command_parser(arguments.command).parse_args(arguments.words)))
 
 
 def _report(error: str) -> None:
@@ -102,8 +118,11 @@ def _report(error: str) -> None:
         print(f"tfs-proxy: {one_entry(error)}", file=sys.stderr)
 
 
-def root_parser() -> argparse.ArgumentParser:
-    """The parser that tells the sub-commands apart, without importing them."""
+def root_parser(*, whole: bool = False) -> argparse.ArgumentParser:
+    """The parser that tells the sub-commands apart, without importing them.
+
+    The ``whole`` one has their own flags, too, but not those of other programs.
+    """
     root = argparse.ArgumentParser(prog="tfs-proxy", description="Serve TensorFlow models as SageMaker does.")
     root.add_argument("--version", action="version", version=f"tfs-proxy {__version__}")
     root.add_argument(
@@ -114,31 +133,12 @@ def root_parser() -> argparse.ArgumentParser:
     )
     names = root.add_subparsers(metavar="COMMAND", dest="command")
     for name, command in COMMANDS.items():
-        words = names.add_parser(name, help=command.help, prefix_chars=NO_FLAGS, add_help=False)
-        words.add_argument("words", nargs=argparse.REMAINDER)
-    return root
-
-
-def _print_completion(shell: str) -> int:
-    try:
-        print_for_a_pipe(completion_script(_whole_parser(), shell))
-    except StopServing as error:
-        _report(str(error))
-        return error.exit_status
-    return 0
-
-
-def _whole_parser() -> argparse.ArgumentParser:
-    """The parser of all that can be typed: with the sub-commands' own flags, but those of other programs."""
-    root = argparse.ArgumentParser(prog="tfs-proxy")
-    root.add_argument("--version", action="version", version="")
-    root.add_argument("--completion", choices=SHELLS)
-    root.add_argument("--json-schema", choices=SCHEMAS)
-    names = root.add_subparsers(metavar="COMMAND")
-    for name, command in COMMANDS.items():
-        parser = names.add_parser(name, help=command.help)
-        if not command.foreign_flags:
+        if whole and not command.foreign_flags:
+            parser = names.add_parser(name, help=command.help)
             importlib.import_module(f"tfs_proxy.commands.{command.module}").add_arguments(parser)
+        else:
+            words = names.add_parser(name, help=command.help, prefix_chars=NO_FLAGS, add_help=False)
+            words.add_argument("words", nargs=argparse.REMAINDER)
     return root
 
 

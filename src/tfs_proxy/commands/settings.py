@@ -1,11 +1,9 @@
 """``tfs-proxy settings``: the variables that configure a run, with their defaults."""
 
 import argparse
-import shutil
 import textwrap
 from itertools import groupby
 
-from tfs_proxy.commands.parts.printing import print_for_a_pipe
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.names import printable, similar
 from tfs_proxy.setting_rows import Setting
@@ -25,15 +23,14 @@ def run(arguments: argparse.Namespace) -> int:
     rows = [row for row in TABLE if row.variable == name] or [row for row in TABLE if name in row.variable]
     if not rows:
         close = similar(name, [row.variable for row in TABLE])
-        raise SettingsError(
-            f"{printable(name)} is no setting" + (f": did you mean {close}?" if close else ".")
-        )
+        hint = f": did you mean {close}?" if close else "."
+        raise SettingsError(f"{printable(arguments.name)} is no setting{hint}")
     groups = groupby(rows, key=lambda row: row.group)
-    print_for_a_pipe("\n\n".join("\n".join([group, *map(_lines, members)]) for group, members in groups))
+    print("\n\n".join("\n".join([group, *map(_lines, members)]) for group, members in groups))
     return 0
 
 
 def _lines(row: Setting) -> str:
     aws = f"; AWS's: {row.aws}" if row.aws else ""
-    text = textwrap.fill(row.help, shutil.get_terminal_size().columns - 6, break_on_hyphens=False)
-    return f"  {row.variable} (default: {row.default_text or 'none'}{aws})\n{textwrap.indent(text, ' ' * 6)}"
+    text = textwrap.indent(textwrap.fill(row.help, 94, break_on_hyphens=False), " " * 6)
+    return f"  {row.variable} (default: {row.default_text or 'none'}{aws})\n{text}"

@@ -25,9 +25,6 @@ from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, TensorSpec
 MODELS_SHOWN = 6
 SIGNATURES_SHOWN = 3
 TENSORS_SHOWN = 6
-KERAS_SECOND = "serve"
-"""Keras exports the same function by this name, too."""
-
 NOTES_SHOWN = 8
 NAMES_SHOWN = 5
 BELOW_ROOT = ModelLayout(Path())
@@ -169,9 +166,9 @@ def _signature_lines(signatures: Mapping[str, Signature] | None) -> Iterator[str
     for name, signature in sorted(signatures.items(), key=lambda item: item[0] != DEFAULT_SIGNATURE):
         method = signature.method.rpartition("/")[2] or "no method"
         lines[name] = f"({method}): {_tensors(signature.inputs)} -> {_tensors(signature.outputs)}"
-    if lines.get(KERAS_SECOND) == lines.get(DEFAULT_SIGNATURE, ""):
-        both = lines.pop(DEFAULT_SIGNATURE), lines.pop(KERAS_SECOND)
-        lines = {f"{DEFAULT_SIGNATURE}, {KERAS_SECOND}": both[0], **lines}
+    if lines.get("serve") == lines.get(DEFAULT_SIGNATURE, ""):  # Keras exports one function by two names
+        lines = {f"{DEFAULT_SIGNATURE}, serve": lines.pop("serve"), **lines}
+        del lines[DEFAULT_SIGNATURE]
     yield from (f"{name} {text}" for name, text in list(lines.items())[:SIGNATURES_SHOWN])
     if len(lines) > SIGNATURES_SHOWN:
         yield f"and {len(lines) - SIGNATURES_SHOWN} more signatures"

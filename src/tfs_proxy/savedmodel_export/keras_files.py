@@ -8,6 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from tfs_proxy.errors import ExportError
 from tfs_proxy.savedmodel_export.export_request import GIGABYTE, ExportReport, ExportRequest
 from tfs_proxy.savedmodel_export.keras_archive import KerasDescription, read_keras_archive
@@ -28,7 +30,6 @@ OLD = 2
 ALLOW = "If you trust whoever made it, --allow-code lets it run that code."
 EXPORT_YOURSELF = "write model.export(FOLDER) in the program that defines them, and pack the folder"
 OUT_OF_MEMORY = "ResourceExhaustedError"
-SCOPE = "is not a valid scope name"
 UNKNOWN_NAMES = ("Could not locate", "Unknown layer", "Unknown object", "cannot be imported")
 
 
@@ -44,9 +45,9 @@ def export(request: ExportRequest) -> ExportReport:
         model = keras.models.load_model(str(path), compile=False, safe_mode=not request.allow_code)
         _refuse_unbuilt(path, model)
         with in_the_same_order():
-            named = export_named(keras, model, request.target)
+            report = export_named(keras, model, request.target)
         name_by_contents(request.target)
-    return ExportReport(exporter=f"{name} {keras.__version__}", warnings=named.warnings, inputs=named.inputs)
+    return replace(report, exporter=f"{name} {keras.__version__}")
 
 
 def _limit_memory(path: Path) -> None:
@@ -117,7 +118,7 @@ def _advice(text: str, description: KerasDescription, version: str) -> str:
         return f"It was saved by Keras {description.version or 2}: pip install tf-keras."
     if description.version and description.version != version:
         return f"It was saved by Keras {description.version}: try it with that version."
-    if SCOPE in text:
+    if "is not a valid scope name" in text:
         return "That is the name of a layer: set its name to letters, digits and _, and save the model again."
     if any(words in text for words in UNKNOWN_NAMES):
         return (

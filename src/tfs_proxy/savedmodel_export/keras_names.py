@@ -6,20 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-
+from tfs_proxy.savedmodel_export.export_request import ExportReport
 from tfs_proxy.signature import DEFAULT_SIGNATURE
 
 
-class ExportedNames(Struct, frozen=True):
-    """The inputs in their order, if they are a list, and sentences about those that were renamed."""
-
-    inputs: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-
-def export_named(keras: Any, model: Any, target: Path) -> ExportedNames:
-    """Write the SavedModel with one signature."""
+def export_named(keras: Any, model: Any, target: Path) -> ExportReport:
+    """Write the SavedModel with one signature; the report names its inputs, if they have an order."""
     import tensorflow as tf
 
     # A Sequential model that was loaded has no `input`, and one whose tensors are nested has no such names.
@@ -29,13 +21,17 @@ def export_named(keras: Any, model: Any, target: Path) -> ExportedNames:
         _by_name(given, _answering(model)),
     )
     sent = {name: _identifier(name) for name in inputs}
+    ordered = isinstance(taken, list | tuple) and len(taken) > 1
     if not inputs or not outputs or len(set(sent.values())) < len(sent):
         model.export(str(target))
-        return ExportedNames()
+        return ExportReport()
 
     def serve(named: Mapping[str, Any]) -> Mapping[str, Any]:
-        tensors = {name: named[key] for name, key in sent.items()}
-        answer = model(tensors if isinstance(taken, dict) else _as_given(taken, list(tensors.values())))
+        tensors = [named[key] for key in sent.values()]
+        by_key = isinstance(taken, dict)
+        answer = model(
+            dict(zip(sent, tensors, strict=True)) if by_key else tensors if ordered else tensors[0]
+        )
         return _by_name(answer, list(outputs))
 
     specs = {
@@ -51,7 +47,7 @@ def export_named(keras: Any, model: Any, target: Path) -> ExportedNames:
         for name, key in sent.items()
         if name != key
     )
-    return ExportedNames(tuple(sent.values()) if isinstance(taken, list | tuple) else (), renamed)
+    return ExportReport(warnings=renamed, inputs=tuple(sent.values()) if ordered else ())
 
 
 def _answering(model: Any) -> list[str]:
@@ -65,11 +61,6 @@ def _by_name(structure: Any, names: list[str]) -> dict[str, Any]:
     flat = isinstance(structure, list | tuple)
     named = structure if isinstance(structure, dict) else dict(zip(names, structure if flat else [structure]))  # noqa: B905
     return {} if any(isinstance(each, dict | list | tuple) for each in named.values()) else dict(named)
-
-
-def _as_given(structure: Any, tensors: list[Any]) -> Any:
-    """Tensors as a model takes them whose inputs are a list, or one tensor."""
-    return tensors if isinstance(structure, list | tuple) and len(tensors) > 1 else tensors[0]
 
 
 def _identifier(name: str) -> str:

@@ -1,7 +1,8 @@
 """What a script may define: the names of its functions, and the arguments that each is called with."""
 
-import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from tfs_proxy.names import similar
 
 HANDLERS = ("handler", "input_handler", "output_handler")
 SCRIPT_MODEL_FUNCTIONS = ("model_fn", "input_fn", "predict_fn", "output_fn", "transform_fn")
@@ -40,8 +41,8 @@ def misspelt(missing: Iterable[str], functions: Iterable[str]) -> dict[str, str]
     """Functions of a script that probably were to be one of ``missing``: that name by the function's."""
     known = {*HANDLERS, *SCRIPT_MODEL_FUNCTIONS}
     candidates = [name for name in functions if name not in known]
-    meant = ((difflib.get_close_matches(name, candidates, n=1, cutoff=SIMILAR), name) for name in missing)
-    return {close[0]: name for close, name in meant if close}
+    meant = ((similar(name, candidates, SIMILAR), name) for name in missing)
+    return {close: name for close, name in meant if close}
 
 
 def no_handler(path: object, defined: Collection[str], functions: Iterable[str] = ()) -> str:
