@@ -37,6 +37,7 @@ from tfs_proxy.supervisor.run_loop import together
 log = logging.getLogger(__name__)
 
 BUSY_BEAT_SECONDS = 10.0
+INSTALLING = "starting: installing packages"
 ONE_OF_MANY_TICK_SECONDS = 0.25
 """How often a stack that serves looks at its processes if there are several: each look takes 0.1 ms."""
 
@@ -108,6 +109,7 @@ class ServingStack:
         self.request = request
         self._added: tuple[ServedModel, ...] = ()
         self._started_at = time.monotonic()
+        self._installs = False
 
     async def open_archive(self) -> Prepared:
         """Find out what is served, and size for it; raises as `supervisor.opening.open_archive` does."""
@@ -237,6 +239,8 @@ class ServingStack:
         failure = self.readiness.failure()
         if failure:
             raise ModelLoadError(f"{failure}.")
+        if self._installs:
+            self.readiness.step = INSTALLING
         if self.children.model_servers:
             log.info("all models are available after %.2f s", time.monotonic() - self._started_at)
 
@@ -245,7 +249,9 @@ class ServingStack:
         install = packages.plan_install(prepared.served.layout, self._workspace, prepared.settings, environ)
         if install is not None:
             log.info("installing %s", prepared.served.layout.requirements.name)
+            self._installs = True  # and what takes longer, models or packages, is the step
             await packages.run(install, self.children.lower_priority)
+            self._installs = False
         paths = [install.site_packages] if install is not None else []
         unusable = packages.noexec_warning([*paths, prepared.served.layout.code])
         if unusable:

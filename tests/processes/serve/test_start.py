@@ -371,6 +371,19 @@ def test_a_model_that_takes_too_long_ends_start_up(tmp_path: Path, failing: Fail
     assert "model m version 1 is LOADING" in log or "the model server does not answer yet" in log
 
 
+def test_packages_that_take_too_long_are_named(tmp_path: Path, failing: Failing) -> None:
+    """The models have been loaded by then; the index does not answer."""
+    more = {"code/requirements.txt": "nothing_of_this_name\n"}
+    archive = stand_in_archive(tmp_path / "model.tar.gz", script=HANDLER, **more)
+    with socket.create_server(("127.0.0.1", 0)) as index:
+        silent = f"http://127.0.0.1:{index.getsockname()[1]}/simple"
+        env = {"PIP_INDEX_URL": silent, "UV_DEFAULT_INDEX": silent, "SAGEMAKER_TFS_WAIT_TIME_SECONDS": "8"}
+        status, log = failing(archive, env)
+
+    assert status == 5
+    assert "WAIT_TIME_SECONDS=8: starting: installing packages" in log
+
+
 def test_requirements_that_cannot_be_installed_stop_start_up(tmp_path: Path, failing: Failing) -> None:
     """With the installer's words and exit status 3."""
     archive = stand_in_archive(

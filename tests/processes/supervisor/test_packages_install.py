@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from importlib.metadata import version
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
 import pytest
@@ -70,6 +70,35 @@ def test_wheels_beside_the_script_are_enough(layout: ModelLayout, tmp_path: Path
     installed = install(layout, tmp_path, "tinyone==1.2")
     assert seen_by_a_worker(installed, "import tinyone, tinytwo; print(tinytwo.VERSION)") == "3.4"
     assert running_packages() == before
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("pip", [True, False])
+def test_tensorflow_of_another_name_is_tensorflow(layout: ModelLayout, tmp_path: Path, pip: bool) -> None:
+    """What asks for it, a package of the script too, gets what is there, as tensorflow-cpu for example."""
+    write_wheel(layout.wheels, "tinyone", "1.2", needs="tensorflow>=2.16")
+    installed = install(layout, tmp_path, "tinyone", "tensorflow", pip=pip)
+    assert not (installed.site_packages / "tensorflow").exists()
+    code = "import importlib.metadata as m, tinyone; print(m.version('tensorflow'))"
+    assert seen_by_a_worker(installed, code) == provided()[1]
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("pip", [True, False])
+def test_another_version_of_tensorflow_is_for_the_workers(
+    layout: ModelLayout, tmp_path: Path, caplog: pytest.LogCaptureFixture, pip: bool
+) -> None:
+    """A pin is kept, and a warning names both versions."""
+    write_wheel(layout.wheels, "tensorflow", "1.15.5")
+    installed = install(layout, tmp_path, "tensorflow==1.15.5", pip=pip)
+    assert seen_by_a_worker(installed, "import tensorflow as tf; print(tf.VERSION)") == "1.15.5"
+    assert f"tensorflow 1.15.5 in the workers, beside {' '.join(provided())}" in caplog.text
+
+
+def provided() -> tuple[str, str]:
+    """The installed distribution that has TensorFlow, and its version."""
+    (name,) = packages_distributions()["tensorflow"]
+    return name.replace("_", "-"), version(name)
 
 
 def test_what_runs_already_is_not_installed_again(layout: ModelLayout, tmp_path: Path) -> None:

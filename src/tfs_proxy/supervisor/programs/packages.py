@@ -30,6 +30,7 @@ from tfs_proxy.supervisor.host.parent_death import signal_on_parent_death
 
 TAIL_LINES = 15
 MAX_LINE_BYTES = 256 * 1024
+TENSORFLOW = "tensorflow"
 BASE_PTH = "running-environment.pth"
 _SECRETS = re.compile(r"AWS_.*|.*_TOKEN|.*_SECRET.*|.*_PASSWORD", re.IGNORECASE | re.DOTALL)
 _INSTALLERS = re.compile(r"PIP_|UV_")
@@ -127,12 +128,12 @@ async def run(install: Install, started: Callable[[int], None] = lambda _pid: No
     Raises RequirementsError with the end of the installer's output if no attempt succeeds. If
     cancelled, it kills the installer first.
     """
-    await asyncio.to_thread(prepare, install)
+    provided = await asyncio.to_thread(prepare, install)
     output: Sequence[str] = ()
     for number, argv in enumerate(install.attempts, start=1):
         status, output = await _attempt(argv, install.folder, install.env, started)
         if status == 0:
-            _warn_of_replaced(install.site_packages)
+            _warn_of_replaced(install.site_packages, provided)
             return
         if number < len(install.attempts):
             _log.warning(
@@ -145,16 +146,33 @@ async def run(install: Install, started: Callable[[int], None] = lambda _pid: No
     )
 
 
-def prepare(install: Install, base: Iterable[str] | None = None) -> None:
+def prepare(install: Install, base: Iterable[str] | None = None) -> str:
     """Make the overlay: an environment without pip, with ``base`` behind its own packages.
 
-    ``base`` are the folders of installed packages to see through to, by default the running ones.
+    ``base`` are the folders of installed packages to see through to, by default the running ones. Returns
+    what has TensorFlow here, if it has another name, such as ``tensorflow-cpu 2.20.0``; else "".
     """
     import venv  # PERF: only with requirements
 
     venv.EnvBuilder(symlinks=True, with_pip=False).create(install.overlay)
     folders = _running_packages() if base is None else base
     (install.site_packages / BASE_PTH).write_text("".join(f"{folder}\n" for folder in folders))
+    return _pass_for_tensorflow(install.site_packages)
+
+
+def _pass_for_tensorflow(site_packages: Path) -> str:
+    """Give the distribution that has TensorFlow its name, too, so that nothing installs a second one."""
+    from importlib import metadata  # PERF: as below
+
+    name = next(iter(metadata.packages_distributions().get(TENSORFLOW, ())), TENSORFLOW)
+    if _project_name(name) == TENSORFLOW:
+        return ""
+    version = metadata.version(name)
+    info = site_packages / f"{TENSORFLOW}-{version}.dist-info"
+    info.mkdir(exist_ok=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {TENSORFLOW}\nVersion: {version}\n")
+    (info / "RECORD").write_text(f"{info.name}/METADATA,,\n{info.name}/RECORD,,\n")
+    return f"{_project_name(name)} {version}"
 
 
 def _installer(
@@ -184,8 +202,8 @@ def _running_packages() -> list[str]:
     return [folder for folder in folders if Path(folder).is_dir()]
 
 
-def _warn_of_replaced(site_packages: Path) -> None:
-    """Say which of this program's own dependencies the script's pins replace in the workers."""
+def _warn_of_replaced(site_packages: Path, provided: str) -> None:
+    """Say which of TensorFlow and this program's dependencies the script's pins replace in the workers."""
     # PERF: imported here, since few scripts have requirements: it takes every supervisor 2.7 MB, and 12 ms.
     from importlib import metadata
 
@@ -195,6 +213,13 @@ def _warn_of_replaced(site_packages: Path) -> None:
         return  # run from a bare source tree
     own = {_project_name(line) for line in required if "extra ==" not in line}
     for package in metadata.distributions(path=[str(site_packages)]):
+        if package.name == TENSORFLOW and provided and package.version not in provided.split():
+            _log.warning(
+                "code/requirements.txt puts tensorflow %s in the workers, beside %s, which is here: without "
+                "the pin, nothing is installed for it",
+                package.version,
+                provided,
+            )
         if _project_name(package.name) in own:
             _log.warning(
                 "code/requirements.txt replaces %s, which this program uses too, by %s in the workers",
