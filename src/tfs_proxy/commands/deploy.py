@@ -41,11 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", type=Path, help="the trained model, or a model.tar.gz")
     target = parser.add_argument_group("on SageMaker")
     endpoint = target.add_argument(
-        "--endpoint-name",
-        dest="endpoint",
-        required=True,
-        metavar="NAME",
-        help="name of the endpoint; the others begin with it",
+        "--endpoint-name", dest="endpoint", required=True, metavar="NAME", help="other names begin with it"
     )
     also_as("--name", endpoint, parser)
     target.add_argument("--role", required=True, metavar="ARN", help="role that the model runs under")

@@ -49,10 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_layout_arguments(parser: argparse.ArgumentParser) -> argparse.Action:
     """Add the flags that say what is in the archive; the first of them, the model's name, is returned."""
     name = parser.add_argument(
-        "--model-name",
-        dest="name",
-        metavar="NAME",
-        help="name of the model in the archive (default: that of the file or folder)",
+        "--model-name", dest="name", metavar="NAME", help="in the archive (default: the file's or folder's)"
     )
     parser.add_argument(
         "--version", type=int, metavar="N", help="its version number (default: that of the folder, else 1)"

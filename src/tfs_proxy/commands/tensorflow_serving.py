@@ -6,10 +6,8 @@ from tfs_proxy.commands.parts.listening import exit_on_stop_signals, listen
 from tfs_proxy.settings import inherited_environment
 
 DESCRIPTION = """\
-Serve as the image tensorflow/serving does, with its variables and ports: MODEL_NAME below MODEL_BASE_PATH
-(/models), gRPC on 8500, REST on 8501, and /invocations on SAGEMAKER_BIND_TO_PORT (8080).
-
-Each FLAG is one of the model server, which says which there are:
+Serve as the image tensorflow/serving does: MODEL_NAME below MODEL_BASE_PATH (/models), gRPC on 8500, REST on
+8501, and /invocations on SAGEMAKER_BIND_TO_PORT (8080). Each FLAG is one of the model server's:
 """
 
 
