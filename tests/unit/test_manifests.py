@@ -18,6 +18,7 @@ from tfs_proxy.observe import catalogue
 ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 IN_FLIGHT = "autoscaler-in-flight.yaml"
+RUNTIMES = {"servingruntime.yaml": ["v1", "v2"], "servingruntime-grpc.yaml": ["grpc-v2"]}
 NATIVE = ("deployment.yaml", "service.yaml", "autoscaler.yaml", "disruptionbudget.yaml")
 COMPOSE = ROOT / "docker-compose.yml"
 
@@ -39,6 +40,16 @@ def container(name: str) -> Any:
     return only
 
 
+def patched(manifest: Any, patch: Any) -> Any:
+    """A manifest after a strategic merge patch: of lists only containers are merged, by their names."""
+    if isinstance(manifest, dict) and isinstance(patch, dict):
+        return {key: patched(manifest.get(key), patch.get(key)) for key in {**manifest, **patch}}
+    if isinstance(manifest, list) and isinstance(patch, list) and "name" in patch[0]:
+        changes = {each["name"]: each for each in patch}
+        return [patched(each, changes.get(each["name"])) for each in manifest]
+    return manifest if patch is None else patch
+
+
 def compose_complaints(path: Path) -> str:
     """What the Compose specification's schema, which check-jsonschema carries, has against a file."""
     program = shutil.which("check-jsonschema", path=sysconfig.get_path("scripts"))
@@ -48,15 +59,16 @@ def compose_complaints(path: Path) -> str:
     return "" if done.returncode == 0 else done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", [*NATIVE, IN_FLIGHT])
+@pytest.mark.parametrize("name", [*NATIVE, IN_FLIGHT, "serviceaccount.yaml"])
 def test_manifests_fit_the_schemas_of_kubernetes(name: str) -> None:
     """Strictly: a field that Kubernetes does not know is an error."""
     kubernetes_validate.validate(read(KUBERNETES / name), "1.30", strict=True)
 
 
-def test_the_serving_runtime_fits_kserves_schema_and_its_pod_that_of_kubernetes() -> None:
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_serving_runtimes_fit_kserves_schema_and_their_pods_that_of_kubernetes(name: str) -> None:
     """KServe's own fields as its SDK has them, containers and volumes as those of a pod."""
-    runtime = read(KUBERNETES / "servingruntime.yaml")
+    runtime = read(KUBERNETES / name)
     jsonschema.validate(runtime, kserve_schema.schema("V1alpha1ServingRuntime"))
     pod = {
         "apiVersion": "v1",
@@ -69,8 +81,59 @@ def test_the_serving_runtime_fits_kserves_schema_and_its_pod_that_of_kubernetes(
     assert (runtime["apiVersion"], runtime["kind"]) == ("serving.kserve.io/v1alpha1", "ServingRuntime")
     assert runtime["spec"]["containers"][0]["name"] == "kserve-container"
     assert runtime["spec"]["containers"][0]["args"] == ["serve", "/mnt/models"]
-    assert runtime["spec"]["protocolVersions"] == ["v1"]
+    assert runtime["spec"]["protocolVersions"] == RUNTIMES[name]
     assert {"name": "TFS_PROXY_MODEL_NAME", "value": "{{.Name}}"} in runtime["spec"]["containers"][0]["env"]
+
+
+def test_serving_runtimes_differ_in_protocol_port_and_probes_alone() -> None:
+    """Each has one port, as Knative asks, and probes that end within Knative's ten minutes."""
+    http, grpc = (read(KUBERNETES / name) for name in RUNTIMES)
+    (port,), (h2c,) = (each["spec"]["containers"][0].pop("ports") for each in (http, grpc))
+    assert [(each["name"], each["containerPort"]) for each in (port, h2c)] == [("http1", 8080), ("h2c", 8500)]
+    for each in (http, grpc):
+        served = each["spec"]["containers"][0]
+        start, _ = (served.pop(f"{kind}Probe") for kind in ("startup", "readiness"))
+        assert start["periodSeconds"] * start["failureThreshold"] == 480
+    grpc["spec"]["containers"][0]["env"].remove({"name": "TFS_PROXY_GRPC_PORT", "value": "8500"})
+    assert grpc["metadata"].pop("name") == http["metadata"].pop("name") + "-grpc"
+    assert grpc["spec"].pop("protocolVersions") != http["spec"].pop("protocolVersions")
+    assert grpc == http
+
+
+def test_pods_on_gpus_are_the_same_but_for_image_resources_and_toleration() -> None:
+    """The patch makes a Deployment that Kubernetes knows, too."""
+    deployment, patch = (read(KUBERNETES / name) for name in ("deployment.yaml", "gpu-patch.yaml"))
+    result = patched(deployment, patch)
+    kubernetes_validate.validate(result, "1.30", strict=True)
+
+    pod = result["spec"]["template"]["spec"]
+    assert pod.pop("tolerations")[0]["key"] == "nvidia.com/gpu"
+    assert pod["containers"][0].pop("resources")["limits"] == {
+        "cpu": "4",
+        "memory": "8Gi",
+        "ephemeral-storage": "6Gi",
+        "nvidia.com/gpu": "1",
+    }
+    assert pod["containers"][0].pop("image") == "tfs-proxy:gpu"
+    before = deployment["spec"]["template"]["spec"]
+    assert before == {
+        **pod,
+        "containers": [
+            {**pod["containers"][0], **{key: before["containers"][0][key] for key in ("image", "resources")}}
+        ],
+    }
+
+
+def test_pods_may_read_models_by_a_role_or_a_secret_that_the_guide_makes() -> None:
+    """The service account is one of the files that the guide applies."""
+    account, guide = read(KUBERNETES / "serviceaccount.yaml"), ROOT / "docs" / "how-to" / "kubernetes.md"
+    (secret,) = container("deployment.yaml")["envFrom"]
+
+    assert pod("deployment.yaml")["serviceAccountName"] == account["metadata"]["name"]
+    assert f"create secret generic {secret['secretRef']['name']}" in guide.read_text()
+    assert secret["secretRef"]["optional"] is True
+    for name in ("serviceaccount.yaml", *NATIVE, *RUNTIMES):
+        assert f"-f deploy/kubernetes/{name}" in guide.read_text()
 
 
 @pytest.mark.parametrize(
@@ -122,7 +185,7 @@ def test_what_compose_would_refuse_is_found(tmp_path: Path) -> None:
     assert "'readonly' was unexpected" in compose_complaints(misspelt)
 
 
-@pytest.mark.parametrize("name", ["deployment.yaml", "servingruntime.yaml"])
+@pytest.mark.parametrize("name", ["deployment.yaml", *RUNTIMES])
 def test_containers_run_without_rights_on_a_read_only_root(name: str) -> None:
     """As the container tests do it."""
     rights = container(name)["securityContext"]
@@ -135,7 +198,7 @@ def test_containers_run_without_rights_on_a_read_only_root(name: str) -> None:
     assert {"name": "work", "mountPath": "/tmp"} in container(name)["volumeMounts"]
 
 
-@pytest.mark.parametrize("name", ["deployment.yaml", "servingruntime.yaml"])
+@pytest.mark.parametrize("name", ["deployment.yaml", *RUNTIMES])
 def test_containers_have_limits_that_workers_are_counted_by(name: str) -> None:
     """CPU, memory, and ephemeral storage with room for all of /tmp."""
     resources = container(name)["resources"]
