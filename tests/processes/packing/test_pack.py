@@ -227,7 +227,7 @@ def test_the_signatures_of_lite_models(model_files: Path, saved_models: Path, tm
                 key: [
                     {
                         alias: (
-                            spec.name,
+                            spec.tensor,
                             spec.dtype,
                             [-1 if size is None else size for size in spec.shape or ()],
                         )
