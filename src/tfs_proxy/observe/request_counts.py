@@ -52,7 +52,8 @@ _MOST_GRPC_STATUS = 16
 class FinishedRequest(Struct, frozen=True):
     """One request that has been answered, or whose client has gone.
 
-    ``model`` and ``version`` are what it asks for, "" if it names none; sizes are in bytes.
+    ``model`` and ``version`` are what it asks for, "" if it names none; sizes are in bytes. ``reason`` is why
+    it failed, if that is known.
     """
 
     method: str
@@ -64,6 +65,7 @@ class FinishedRequest(Struct, frozen=True):
     version: str = ""
     bytes_in: int = 0
     bytes_out: int = 0
+    reason: str = ""
 
 
 def request_line(request: FinishedRequest) -> bytes:

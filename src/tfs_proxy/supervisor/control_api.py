@@ -78,7 +78,7 @@ class ControlApi:
         self._released = asyncio.Event()
         self.serves: Callable[[str], bool] = lambda _group: True
         self.log_level: Callable[[HttpRequest], HttpResponse] = _refused
-        self.count_early: Callable[[FinishedRequest, str, str], None] = lambda _request, _id, _reason: None
+        self.count_early: Callable[[FinishedRequest, str], None] = lambda _request, _request_id: None
         self.models: Respond | None = None
         self.open_inference: OpenInferenceApi | None = None
         self.served_models: Callable[[], Collection[str] | None] = lambda: None
@@ -181,8 +181,9 @@ class ControlApi:
         answer = await self._early_answer(request)
         inference_id, own_id = (request.headers.get(name.lower()) for name in (INFERENCE_ID, REQUEST_ID))
         request_id = chosen_id(inference_id, own_id)
-        finished = FinishedRequest(request.method, answer.status, 0.0, request.path)
-        self.count_early(finished, request_id, own_reason(error_text(answer.body) or ""))
+        reason = own_reason(error_text(answer.body) or "")
+        finished = FinishedRequest(request.method, answer.status, 0.0, request.path, reason=reason)
+        self.count_early(finished, request_id)
         headers = {**answer.headers, REQUEST_ID: request_id}
         return replace(answer, headers=headers, keeps_connection=False)
 

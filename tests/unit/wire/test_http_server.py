@@ -252,7 +252,7 @@ def test_the_door_answers_ping_from_health(door: ControlApi) -> None:
 def test_who_comes_before_the_workers_gets_an_id(door: ControlApi) -> None:
     """The one by which the request is logged."""
     noted: list[tuple[int, str]] = []
-    door.count_early = lambda request, request_id, _reason: noted.append((request.status, request_id))
+    door.count_early = lambda request, request_id: noted.append((request.status, request_id))
     for headers in ({"x-request-id": "mine"}, {"x-request-id": "a b"}):
         answer = asyncio.run(door.respond_early(HttpRequest("POST", "/invocations", headers)))
         assert (answer.status, answer.header("X-Request-Id")) == noted[-1]

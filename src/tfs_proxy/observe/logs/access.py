@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote
 from zlib import crc32
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tfs_proxy.names import is_model_name
 from tfs_proxy.observe.logs.entry import LogEntry
@@ -40,7 +41,7 @@ class RequestLine(Struct, frozen=True):
     """A request that has ended, as the access log shows it; ``connection`` is nginx's number.
 
     Those that the adaptive limit refuses, ``over_limit``, are as many as the load wants: they don't count as
-    failed, which would fill the log. ``reason`` is why it failed, if that is known.
+    failed, which would fill the log.
     """
 
     request: FinishedRequest
@@ -49,7 +50,6 @@ class RequestLine(Struct, frozen=True):
     seconds: Mapping[str, float] = field(default_factory=dict)
     connection: int | None = None
     over_limit: bool = False
-    reason: str = ""
 
     @property
     def failed(self) -> bool:
@@ -69,7 +69,7 @@ class RequestLine(Struct, frozen=True):
             "grpc_status": request.grpc_status,
             "duration_ms": _milliseconds(request.seconds),
             **stages,
-            **({"reason": self.reason} if self.failed and self.reason else {}),
+            **({"reason": request.reason} if self.failed and request.reason else {}),
         }
         level = "warning" if self.over_limit else "info"
         if self.failed:
@@ -127,12 +127,7 @@ def quoted_reason(reason: str) -> str:
 def line_of(record: RequestRecord, request: FinishedRequest) -> RequestLine:
     """The line of a request that a worker has answered."""
     return RequestLine(
-        request,
-        record.request_id,
-        record.model,
-        _taken(record.seconds),
-        over_limit=record.over_limit,
-        reason=record.reason,
+        request, record.request_id, record.model, _taken(record.seconds), over_limit=record.over_limit
     )
 
 
@@ -147,13 +142,12 @@ def read_access_line(raw: bytes) -> RequestLine | None:
     if len(stages) == len(STAGES) + 1:
         seconds, reason = [_seconds(text) for text in stages[:-1]], reason or unquote(stages[-1])
     return RequestLine(
-        request,
+        replace(request, reason=reason),
         parts[2].decode("ascii"),
         next(filter(is_model_name, (model, request.model)), ""),  # by the worker, or as the client asks
         _taken(seconds),
         int(parts[1]),
         over_limit=model == OVER_LIMIT,
-        reason=reason,
     )
 
 

@@ -43,10 +43,10 @@ class RunRecords:
         children.log.of_request = self.request_lines.hold
         self.request_lines.catch_up = children.read_errors_of_nginx
 
-    def note_early(self, request: FinishedRequest, request_id: str, reason: str) -> None:
-        """Count and log a request that is answered before workers can, and why it is refused."""
+    def note_early(self, request: FinishedRequest, request_id: str) -> None:
+        """Count and log a request that is answered before workers can."""
         self.requests.counts.add(request)
-        self.request_lines.log.show(RequestLine(request, request_id, reason=reason), COMMAND)
+        self.request_lines.log.show(RequestLine(request, request_id), COMMAND)
 
     def read(self) -> bool:
         """Count and log what nginx and the workers have written by now; whether there was anything new."""

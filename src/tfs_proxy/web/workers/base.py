@@ -259,22 +259,21 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         if self.counting is not None and is_refused_by_gunicorn(error) and current_request() is None:
             method, target = (getattr(req, name, None) or "-" for name in ("method", "uri"))
             refused = refusal(error)
-            self._note_refused(
-                FinishedRequest(method, refused.status, 0.0, target), _id_of(req), refused.text
-            )
+            request = FinishedRequest(method, refused.status, 0.0, target, reason=refused.text)
+            self._note_refused(request, _id_of(req))
 
     def count_unserved(self, head: bytes, status: int, request_id: str, reason: str) -> None:
         """Count a request that ended before it was whole: its client left, or was refused."""
         if self.counting is not None:
             method, _, target = head.partition(b"\r")[0].decode("latin-1").partition(" ")
-            request = FinishedRequest(method, status, 0.0, target.partition(" ")[0])
-            self._note_refused(request, request_id, reason)
+            request = FinishedRequest(method, status, 0.0, target.partition(" ")[0], reason=reason)
+            self._note_refused(request, request_id)
 
-    def _note_refused(self, request: FinishedRequest, request_id: str, reason: str) -> None:
+    def _note_refused(self, request: FinishedRequest, request_id: str) -> None:
         """Count and log a request that never came to the application."""
         if self.counting is not None:
             self.counting.write(request)
-            AccessObserver(self.access_log).log_refused(request, request_id, reason)
+            AccessObserver(self.access_log).log_refused(request, request_id)
 
     def handle_abort(self, sig: int, frame: FrameType | None) -> None:
         """End because gunicorn's timeout is over."""

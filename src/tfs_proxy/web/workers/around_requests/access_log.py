@@ -31,12 +31,12 @@ class AccessObserver:
         if not needs_stages(record, self._wanted):
             return  # PERF: no line is made that nobody sees
         seconds = time.perf_counter() - record.began
-        request = FinishedRequest(record.method, record.status, seconds, record.target)
+        request = FinishedRequest(record.method, record.status, seconds, record.target, reason=record.reason)
         self._log.show(line_of(record, request), PROCESS, os.getpid())
 
-    def log_refused(self, request: FinishedRequest, request_id: str, reason: str) -> None:
+    def log_refused(self, request: FinishedRequest, request_id: str) -> None:
         """Log a request that never came to the application."""
-        self._log.show(RequestLine(request, request_id, reason=reason), PROCESS, os.getpid())
+        self._log.show(RequestLine(request, request_id), PROCESS, os.getpid())
 
 
 class StagesForNginx:
