@@ -202,7 +202,8 @@ def test_a_stop_during_a_reload_ends_both_kinds_of_workers(serve: Serve, folder:
     """SIGTERM while new workers hang in the import: the exit status is 0, and no process is left."""
     imported = folder.parent / "imported"
     stack = serve(folder)
-    write(folder / "code" / "inference.py", f"open({str(imported)!r}, 'w')\nwhile True: pass\n")
+    handler = "def handler(data, context): pass\n"
+    write(folder / "code" / "inference.py", f"{handler}open({str(imported)!r}, 'w')\nwhile True: pass\n")
     stack.wait_until(imported.exists, "a new worker imports the script")
     pids = [pid for of_one_name in stack.children().values() for pid in of_one_name]
 
