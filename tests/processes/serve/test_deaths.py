@@ -236,3 +236,22 @@ def test_a_request_that_kills_model_servers_kills_two_at_most(tmp_path: Path, pa
         assert answer.status == 503
         assert len(deaths.read_text().splitlines()) == 2
         assert stack.ask("POST", path, '{"instances": [5]}', headers, timeout=SECONDS).status == 200
+
+
+def test_ping_says_that_no_worker_can_start_until_one_can(tmp_path: Path) -> None:
+    """Each ends while it loads the script, as on a machine that has run out of something; no restart is needed."""
+    flag = tmp_path / "flag"
+    script = f"import os\nif os.path.exists({str(flag)!r}):\n    os._exit(9)\n{ECHO}"
+    archive = stand_in_archive(tmp_path / "model.tar.gz", script=script)
+    with serving(str(archive), "--model-server", stand_in_program(tmp_path)) as stack:
+        flag.touch()
+        os.kill(stack.workers()[0], signal.SIGKILL)
+
+        stack.wait_until(lambda: stack.ask("GET", "/ping").status == 503, "/ping is 503")
+        assert stack.ask("GET", "/ping").json["error"].startswith("workers end before they serve")
+        flag.unlink()
+        stack.wait_until(lambda: stack.ask("GET", "/ping").status == 200, "/ping is 200 again")
+        assert stack.invoke("a", "text/plain").status == 200
+
+
+ECHO = 'def handler(data, context):\n    return data.read(), "text/plain"\n'

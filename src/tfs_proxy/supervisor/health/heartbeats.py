@@ -13,6 +13,8 @@ from tfs_proxy.supervisor.health.hanging_calls import HangingCalls
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.01
+STARTS_IN_VAIN = 3
+"""So often each worker may begin to load without that any worker serves."""
 
 
 class Heartbeats(asyncio.DatagramProtocol):
@@ -43,6 +45,7 @@ class Heartbeats(asyncio.DatagramProtocol):
         self.failure: BootFailure | None = None
         self.loading: set[bytes] = set()
         self.starts = 0
+        self._starts_in_vain = 0
         self._transport: asyncio.DatagramTransport | None = None
 
     async def listen(self, path: Path) -> None:
@@ -64,6 +67,7 @@ class Heartbeats(asyncio.DatagramProtocol):
         if data.startswith(b"+"):
             self.loading.add(data)
             self.starts += 1
+            self._starts_in_vain += 1
             return
         if data.startswith(b"{"):
             self._note_failure(data)
@@ -80,6 +84,7 @@ class Heartbeats(asyncio.DatagramProtocol):
             self.hanging_calls.hear(pid, message.decode(errors="replace"), self._clock())
         else:
             self._beats[data] = self._clock()
+            self._starts_in_vain = 0
             self.booted.set()
 
     def _note_failure(self, data: bytes) -> None:
@@ -116,6 +121,15 @@ class Heartbeats(asyncio.DatagramProtocol):
         now = self._clock()
         self._beats = {pid: beat for pid, beat in self._beats.items() if now - beat <= self.limit_seconds}
         return bool(self._beats)
+
+    def lost(self) -> str | None:
+        """Why no worker answers, as a phrase; None if one does, or is about to.
+
+        A killed worker counts as long as its last beat is fresh: another one takes its place.
+        """
+        if self._starts_in_vain > STARTS_IN_VAIN * max(self.wanted, 1):
+            return "workers end before they serve: the log says why"
+        return "no worker sends heartbeats" if self.missed() else None
 
     def missed(self) -> bool:
         """Whether no worker beats, while there should be one."""

@@ -156,6 +156,4 @@ class Readiness:
 
     def unready_workers_and_models(self) -> str | None:
         """Why no worker answers, or no model; None if they do."""
-        if self.heartbeats.missed():
-            return "no worker sends heartbeats"
-        return self.heartbeats.hanging() or self.missing()
+        return self.heartbeats.lost() or self.heartbeats.hanging() or self.missing()

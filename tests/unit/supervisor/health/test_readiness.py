@@ -80,6 +80,22 @@ def test_no_worker_is_missed_before_there_should_be_one() -> None:
     assert readiness.reason() is None
 
 
+def test_workers_that_only_start_are_no_workers() -> None:
+    """However fresh the last beat of one that was killed: more than three starts each, and none serves."""
+    readiness = health_of({}, Clock())
+    readiness.phase = Phase.SERVING
+    heartbeats = readiness.heartbeats
+    heartbeats.datagram_received(b"17", None)
+    for number in range(3 * heartbeats.wanted):
+        heartbeats.datagram_received(b"+%d" % (20 + number), None)
+    assert readiness.reason() is None
+
+    heartbeats.datagram_received(b"+90", None)
+    assert readiness.reason() == "workers end before they serve: the log says why"
+    heartbeats.datagram_received(b"90", None)
+    assert readiness.reason() is None
+
+
 def test_a_heartbeat_goes_stale() -> None:
     """A worker that hangs stops beating; after the limit it no longer counts."""
     clock = Clock()
