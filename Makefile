@@ -117,6 +117,10 @@ lint: $(READY)  ## ruff, formatting and mypy --strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+.PHONY: budget
+budget: $(READY)  ## lower the lines and modules that each room may have to what it has now
+	@$(BIN)/python scripts/lower_budget.py
+
 .PHONY: audit
 audit: $(READY)  ## ask for known vulnerabilities of what requirements.lock pins; skipped if the service does not answer
 	@scripts/audit
