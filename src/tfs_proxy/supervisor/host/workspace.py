@@ -77,7 +77,8 @@ def temporary_workspace(home: str | None, prefix: str) -> Iterator[Workspace]:
 
     Those of runs that were killed with all that would have removed them go first: each has a model's copy.
     """
-    remove_abandoned(home)
+    with suppress(OSError):  # nothing can be written anywhere, which `make_workspace` says
+        remove_abandoned(home)
     workspace = Workspace(make_workspace(home, prefix))
     owner = _lock(workspace.root)
     try:
