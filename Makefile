@@ -57,7 +57,7 @@ test: $(READY) try-nginx try-curl try-prometheus try-chromium  ## run all tests,
 	@$(MAKE) --no-print-directory attack-short
 	@$(MAKE) --no-print-directory test-container
 
-JUDGES := hosting kserve mlserver schemathesis tritonclient typing
+JUDGES := hosting kserve mlserver sbom schemathesis tritonclient typing
 .PHONY: judges test-judges test-judges-short
 judges: $(READY)  ## install the clients of other projects that judge ours, each into build/judges/NAME
 	@scripts/install-judge $(JUDGES)
@@ -69,7 +69,7 @@ test-judges-short: judges try-nginx  ## the same without what takes long
 
 .PHONY: test-container
 test-container: $(READY)  ## run the tests that need real containers, if a Docker engine can be had
-	@if scripts/docker-engine --if-allowed; then scripts/build-image embedded; scripts/install-judge sagemaker2 sagemaker3; \
+	@if scripts/docker-engine --if-allowed; then scripts/build-image embedded; scripts/install-judge sagemaker2 sagemaker3 sbom; \
 		else [ $$? = 3 ]; fi
 	$(BIN)/python -m pytest tests/container
 
@@ -122,8 +122,8 @@ budget: $(READY)  ## lower the lines and modules that each room may have to what
 	@$(BIN)/python scripts/lower_budget.py
 
 .PHONY: audit
-audit: $(READY)  ## ask for known vulnerabilities of what requirements.lock pins; skipped if the service does not answer
-	@scripts/audit
+audit: $(READY)  ## ask for known vulnerabilities of what requirements.lock pins; RELEASE=1 fails if some are not checked
+	@$(BIN)/python scripts/audit.py $(if $(RELEASE),--release)
 
 .PHONY: bench
 bench: $(READY) try-nginx  ## measure rates, CPU time, start-up and memory; WRITE=1 writes them into the documentation
@@ -156,7 +156,11 @@ protos: $(READY)  ## compile src/tfs_proxy/protos/schema/*.proto into the descri
 .PHONY: lock
 lock: $(READY)  ## resolve pyproject.toml into requirements.lock, for Python 3.11 to 3.13 at once
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-		--extra dev pyproject.toml -o requirements.lock
+		$(UPGRADE) --extra dev pyproject.toml -o requirements.lock
+
+.PHONY: refresh
+refresh: $(READY)  ## take the base images' newest digests and the newest versions of all packages, and say what changed
+	@scripts/refresh
 
 .PHONY: lock-judges
 lock-judges: $(READY)  ## resolve tests/judges/*.in into the newest versions of the judges (ONLY="kserve ...")
