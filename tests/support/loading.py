@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 
@@ -11,7 +12,8 @@ ROOT = Path(__file__).parents[2]
 def load_module(program: Path) -> ModuleType:
     """The file as a module, named after its folder and itself; it may import files beside it at its top."""
     name = f"{program.parent.name}_{program.stem}"
-    spec = importlib.util.spec_from_file_location(name, program)
+    loader = SourceFileLoader(name, str(program))  # whatever the file's name ends in
+    spec = importlib.util.spec_from_loader(name, loader)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
