@@ -1,6 +1,9 @@
 """`docker run` as people know it from tensorflow/serving, on our image: nothing changes but its name."""
 
+import contextlib
+import http.client
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +68,42 @@ def test_the_tutorials_command_serves_its_model(
         assert running.invoke("1.0\n2.0\n", "text/csv").json == ANSWERED
         docker("stop", "-t", "30", running.name)
         assert running.state["ExitCode"] == 0
+
+
+@pytest.mark.parametrize(
+    ("program", "flags"),
+    [
+        ("/usr/bin/tf_serving_entrypoint.sh", ()),
+        (
+            "tensorflow_model_server",
+            ("--port=8500", "--rest_api_port=8501", "--model_name=m", "--model_base_path=/models/m"),
+        ),
+    ],
+)
+def test_programs_of_the_other_image_are_there_for_manifests(
+    saved_models: Path, program: str, flags: tuple[str, ...]
+) -> None:
+    """As `command:` of a pod, in place of the image's entry point; both APIs are reached from outside."""
+    options = (*PUBLISHED, "--entrypoint", program, *folder(saved_models, "m"))
+    with container(*options, command=flags, env={"MODEL_NAME": "m"}, inside=8501, ready=False) as running:
+        path = "/v1/models/m:predict"
+        running.wait_until(
+            lambda: attempted(lambda: running.ask("POST", path, ASKED).status == 200), "it serves"
+        )
+        address = docker("port", running.name, "8500").splitlines()[0]
+        with grpc.insecure_channel(address) as channel:
+            message = request_bytes(model_spec("m"), {"x": np.ones(2, np.float32)})
+            answered = response_arrays(channel.unary_unary(PREDICT)(message, timeout=SECONDS))
+
+        assert predict(running, "m") == ANSWERED
+        assert answered["y"].tolist() == [2.5, 2.5]
+
+
+def attempted(condition: Callable[[], bool]) -> bool:
+    """Whether a condition holds; not while nobody listens."""
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        return condition()
+    return False
 
 
 def test_flags_alone_are_those_of_the_model_server(saved_models: Path, tmp_path: Path) -> None:

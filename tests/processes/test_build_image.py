@@ -92,6 +92,16 @@ def test_the_base_is_the_one_of_the_lock(tmp_path: Path) -> None:
     assert "can't be pulled" not in done.stderr
 
 
+def test_labels_say_what_the_image_was_made_of_and_when(tmp_path: Path) -> None:
+    """Version, commit, time and base image, under OCI's names."""
+    _, calls = built(tmp_path, "embedded", has=PINNED)
+    labels = dict(re.findall(r"--label org\.opencontainers\.image\.(\S+?)=(\S+)", calls[-1]))
+
+    assert {"version", "revision", "created", "base.name"} <= set(labels)
+    assert labels["base.name"] == "debian:trixie-slim"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", labels["created"])
+
+
 @pytest.mark.parametrize("dockerfile", ["Dockerfile.cpu", "Dockerfile.gpu"])
 def test_the_lock_has_the_base_of_each_dockerfile(dockerfile: str) -> None:
     """A new tag needs its digest."""

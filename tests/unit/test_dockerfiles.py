@@ -13,7 +13,8 @@ FILES = ("Dockerfile.cpu", "Dockerfile.gpu")
 EMBEDDED_STAGES = ("embedded-packages", "embedded")
 GPU_ONLY = {
     'RUN container/install-packages "${SCRIPT_LIBRARIES}" gevent gpu otel scripts',
-    "COPY container/check-cuda /usr/local/lib/tfs-proxy/",
+    "COPY container/check-cuda container/with-cuda-compat /usr/local/lib/tfs-proxy/",
+    'ENTRYPOINT ["/usr/local/lib/tfs-proxy/with-cuda-compat", "/opt/tfs-proxy/bin/tfs-proxy", "container"]',
     "RUN /usr/local/lib/tfs-proxy/check-cuda /usr/bin/tensorflow_model_server",
     'LABEL com.amazonaws.sagemaker.inference.cuda.verified_versions="12.9"',
     "ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility",
@@ -110,9 +111,16 @@ def test_hadolint_has_nothing_to_say() -> None:
         ("", "", ""),
         ("libcuda.so.1", "", ""),
         ("", "libnvrtc.so.12", "libnvrtc.so.12 is missing"),
+        ("", "libcudnn_ops.so.9", "libcudnn_ops.so.9 is missing"),
         ("libnccl.so.2", "", "is linked to libnccl.so.2"),
     ],
-    ids=["all there", "the driver's, of the host", "one that is loaded", "one that is linked"],
+    ids=[
+        "all there",
+        "the driver's, of the host",
+        "one that is loaded",
+        "a part of cuDNN",
+        "one that is linked",
+    ],
 )
 def test_a_base_image_without_a_cuda_library_fails_the_build(
     tmp_path: Path, unlinked: str, unknown: str, said: str
@@ -138,6 +146,47 @@ def test_a_base_image_without_a_cuda_library_fails_the_build(
         check=False,
     )
 
-    assert len(libraries) == 10
+    assert len(libraries) == 18
     assert done.returncode == (1 if said else 0)
     assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("library", "driver", "used"),
+    [
+        ("libcuda.so.575.57.08", "550.163.01", True),
+        ("libcuda.so.575.57.08", "575.57.08", False),
+        ("libcuda.so.575.57.08", "580.9.0", False),
+        ("libcuda.so.575.57.08", None, False),
+        (None, "550.163.01", False),
+    ],
+    ids=["an older driver", "the same", "a newer driver", "no driver", "no compatibility libraries"],
+)
+def test_cudas_compatibility_libraries_come_before_an_older_driver_alone(
+    tmp_path: Path, library: str | None, driver: str | None, used: bool
+) -> None:
+    """As AWS's entry point has it, by the names of file and kernel module; then the program runs."""
+    compat, version, script = tmp_path / "compat", tmp_path / "version", tmp_path / "with-cuda-compat"
+    compat.mkdir()
+    if library:
+        (compat / "libcuda.so.1").symlink_to(library)
+    if driver:
+        version.write_text(
+            f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {driver}  Release Build\n"
+        )
+    text = (ROOT / "container" / "with-cuda-compat").read_text()
+    text = text.replace("/usr/local/cuda/compat", str(compat)).replace(
+        "/proc/driver/nvidia/version", str(version)
+    )
+    script.write_text(text)
+
+    done = subprocess.run(
+        ["sh", script, "sh", "-c", "echo $LD_LIBRARY_PATH"],
+        env={"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": "/own"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout == (f"{compat}:/own\n" if used else "/own\n")
+    assert bool(done.stderr) == used

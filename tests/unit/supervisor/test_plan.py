@@ -205,6 +205,18 @@ def test_a_model_server_that_is_no_program_is_refused() -> None:
         model_server.program("no-such-program")
 
 
+@pytest.mark.tensorflow
+def test_the_embedded_server_under_the_official_name_is_the_embedded_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Images without the official binary have its name on PATH for other people's manifests."""
+    (tmp_path / "tensorflow_model_server").symlink_to(tmp_path / "embedded-model-server")
+    (tmp_path / "embedded-model-server").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert model_server.is_embedded(model_server.program("auto"))
+
+
 def test_gunicorn_takes_the_inherited_listener_and_its_settings() -> None:
     """All of AWS's gunicorn variables reach its command line."""
     words = gunicorn.argv(

@@ -17,6 +17,8 @@ from tfs_proxy.supervisor.programs.rest_threads import rest_threads
 
 OFFICIAL_BINARY = "tensorflow_model_server"
 EMBEDDED = "embedded"
+EMBEDDED_PROGRAM = "embedded-model-server"
+"""The program that the official binary's name leads to in images without that: the embedded server."""
 AUTO = "auto"
 
 START_UP = re.compile(
@@ -40,6 +42,8 @@ def program(choice: str) -> tuple[str, ...]:
     """
     if choice == AUTO:
         binary = shutil.which(OFFICIAL_BINARY)
+        if binary is not None and Path(binary).resolve().name == EMBEDDED_PROGRAM:
+            binary = None
         return (binary,) if binary else _embedded(f"{OFFICIAL_BINARY} is not on PATH, and ")
     if choice == EMBEDDED:
         return _embedded("")
