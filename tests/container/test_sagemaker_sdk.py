@@ -72,7 +72,8 @@ def test_sdk_2_has_an_endpoint_and_a_transform_job(
 @pytest.mark.parametrize("sdk", ["sagemaker2", "sagemaker3"])
 def test_sdks_create_all_of_an_endpoint_by_calls(sdk: str, aws: Mapping[str, str], plain: Path) -> None:
     """Model, config and endpoint, where `tfs-proxy endpoint` has started empty."""
-    client = boto3.client("s3", endpoint_url=aws["AWS_ENDPOINT_URL"], region_name="us-east-1")
+    session = boto3.Session("test", "test", region_name="us-east-1")
+    client = session.client("s3", endpoint_url=aws["AWS_ENDPOINT_URL"])
     client.create_bucket(Bucket="local")
     client.upload_file(str(plain), "local", f"{sdk}/model.tar.gz")
     endpoint = RunningEndpoint(env=aws)

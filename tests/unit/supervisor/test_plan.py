@@ -210,11 +210,14 @@ def test_the_embedded_server_under_the_official_name_is_the_embedded_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Images without the official binary have its name on PATH for other people's manifests."""
-    (tmp_path / "tensorflow_model_server").symlink_to(tmp_path / "embedded-model-server")
-    (tmp_path / "embedded-model-server").touch(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-
+    folder = Path(__file__).parents[3] / "container"
+    monkeypatch.setenv("PATH", str(folder))
     assert model_server.is_embedded(model_server.program("auto"))
+
+    other = tmp_path / "tensorflow_model_server"
+    other.touch(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{folder}")
+    assert model_server.program("auto") == (str(other),)
 
 
 def test_gunicorn_takes_the_inherited_listener_and_its_settings() -> None:

@@ -17,8 +17,8 @@ from tfs_proxy.supervisor.programs.rest_threads import rest_threads
 
 OFFICIAL_BINARY = "tensorflow_model_server"
 EMBEDDED = "embedded"
-EMBEDDED_PROGRAM = "embedded-model-server"
-"""The program that the official binary's name leads to in images without that: the embedded server."""
+EMBEDDED_SCRIPT = b"#!/bin/sh\n# tfs-proxy's embedded server"
+"""The beginning of the program that has the official binary's name in images without that one."""
 AUTO = "auto"
 
 START_UP = re.compile(
@@ -42,7 +42,7 @@ def program(choice: str) -> tuple[str, ...]:
     """
     if choice == AUTO:
         binary = shutil.which(OFFICIAL_BINARY)
-        if binary is not None and Path(binary).resolve().name == EMBEDDED_PROGRAM:
+        if binary is not None and _is_embedded_script(binary):
             binary = None
         return (binary,) if binary else _embedded(f"{OFFICIAL_BINARY} is not on PATH, and ")
     if choice == EMBEDDED:
@@ -53,6 +53,14 @@ def program(choice: str) -> tuple[str, ...]:
             f"--model-server {choice} is not a program that can be run. Give a path, auto or embedded."
         )
     return (path,)
+
+
+def _is_embedded_script(binary: str) -> bool:
+    try:
+        with Path(binary).open("rb") as program:
+            return program.read(len(EMBEDDED_SCRIPT)) == EMBEDDED_SCRIPT
+    except OSError:  # a program that may be run and not read
+        return False
 
 
 def _embedded(because: str) -> tuple[str, ...]:
