@@ -35,6 +35,8 @@ def bill(licences: list[str]) -> Any:
             ["public-domain", "LGPL-2.1"],
             [{"license": {"name": "public-domain"}}, {"license": {"id": "LGPL-2.1-only"}}],
         ),
+        (["BSD-3-clause or GPL-2"], [{"expression": "BSD-3-Clause OR GPL-2.0-only"}]),
+        (["GPL-2+ or Ours"], [{"license": {"name": "GPL-2+ or Ours"}}]),
         (["LicenseRef-Ours"], [{"license": {"name": "LicenseRef-Ours"}}]),
         ([], None),
     ],
