@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 
+from tfs_proxy.errors import BadInput
+from tfs_proxy.script.description import Description
+
 TYPES = """
-import dataclasses, pydantic, msgspec, tfs_proxy
+import dataclasses, datetime, pydantic, msgspec, tfs_proxy
 
 @dataclasses.dataclass
 class Row:
@@ -15,6 +18,18 @@ class Row:
 
 class Point(msgspec.Struct):
     x: int
+
+class Visit(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(strict=True)
+    when: datetime.datetime
+    pair: tuple[int, int]
+
+    @pydantic.field_validator("pair")
+    @classmethod
+    def rises(cls, pair: tuple[int, int]) -> tuple[int, int]:
+        if pair[0] > pair[1]:
+            raise ValueError(f"{pair} falls")
+        return pair
 
 class Order(pydantic.BaseModel):
     count: int = pydantic.Field(gt=0)
@@ -54,14 +69,30 @@ def test_a_body_that_does_not_fit_names_its_field(
 
 def test_bodies_that_fit_and_other_types_reach_the_script(make_front: Callable[..., Any]) -> None:
     """The script gets the body as it came; types that are not declared, and bytes, are not looked at."""
-    accepts = "{'application/json': list[Order], 'image/png': bytes, 'text/plain': str}"
+    accepts = "{'application/json': list[Order], 'application/vnd.visit+json': Visit, 'image/png': bytes, 'text/plain': str}"
     front = make_front(f"{TYPES}tfs_proxy.describe(accepts={accepts}, validate=True){HANDLER}")
 
     for body, kind in [
         (b'[ {"count": 1, "rows": [{"length": 2}]} ]', "application/json"),
+        (b'{"when": "2024-01-01T00:00:00", "pair": [1, 2]}', "application/vnd.visit+json"),
         (b"\x89PNG", "image/png"),
         (b"1", "text/plain"),
         (b"1,2", "text/csv"),
     ]:
         result = front.post(body, Content_Type=kind)
         assert (result.status_code, result.content) == (200, body)
+
+
+def test_what_a_validator_says_of_a_value_is_for_the_client_alone(make_front: Callable[..., Any]) -> None:
+    """The log's reason has it as three dots: it may quote the body."""
+    accepts = "{'application/json': Visit}"
+    front = make_front(f"{TYPES}tfs_proxy.describe(accepts={accepts}, validate=True){HANDLER}")
+
+    result = front.post(b'{"when": "2024-01-01T00:00:00", "pair": [70007, 2]}')
+
+    assert "(70007, 2) falls" in result.json["error"]
+    description = Description(checks={"application/json": int})
+    with pytest.raises(BadInput) as caught:
+        description.refuse_unfit(b"secret", None)
+    assert "secret" in str(caught.value)
+    assert "secret" not in caught.value.reason

@@ -57,6 +57,7 @@ def main(argv: Sequence[str]) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit status."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     if {"--help", "-h"} & set(argv):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a pager that ends early is no error
         print(command_line.usage())  # noqa: T201
         return 0
     try:

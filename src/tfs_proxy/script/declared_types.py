@@ -72,16 +72,22 @@ def json_check(declared: Any) -> Callable[[bytes], object]:
     Classes with ``model_validate``, as pydantic has it, are checked by that. Raises TypeError for a type that
     can't be checked.
     """
+    if hasattr(declared, "model_validate_json"):  # from JSON strict models take more than from Python values
+        return lambda body: _by_own_validator(declared.model_validate_json, body)
     try:
-        return msgspec.json.Decoder(declared, dec_hook=_by_own_validator).decode
+        return msgspec.json.Decoder(declared, dec_hook=_model_of).decode
     except TypeError as error:
         raise TypeError(f"describe: validate=True can't check {declared!r}: {error}") from None
 
 
-def _by_own_validator(declared: Any, value: Any) -> Any:
-    """``value`` as a pydantic model, which msgspec does not know; an error has no value of the client's."""
+def _model_of(declared: Any, value: Any) -> Any:
+    return _by_own_validator(declared.model_validate, value)
+
+
+def _by_own_validator(validate: Callable[[Any], object], value: Any) -> object:
+    """Make a pydantic model, which msgspec does not know; an error has no value of the client's."""
     try:
-        return declared.model_validate(value)
+        return validate(value)
     except ValueError as error:
         errors: list[dict[str, Any]] = getattr(error, "errors", list)()
         found = [f"{'.'.join(map(str, each['loc'])) or 'the whole'}: {each['msg']}" for each in errors]

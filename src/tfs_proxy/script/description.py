@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from tfs_proxy.errors import BadInput
+from tfs_proxy.errors import BadInput, from_client
 from tfs_proxy.payload.media_types import JSON, parse
 from tfs_proxy.script.declared_types import json_check, json_schema
 
@@ -35,7 +35,8 @@ class Description(Struct, frozen=True):
             if check is not None:
                 check(body)
         except (ValueError, RecursionError) as error:
-            raise BadInput(f"The body does not fit the type that the script declares: {error}.") from None
+            text = f"The body does not fit the type that the script declares: {from_client(error)}."
+            raise BadInput(text) from None
 
 
 class Described:

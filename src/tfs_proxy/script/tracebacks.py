@@ -3,6 +3,7 @@
 import os
 import re
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -21,12 +22,17 @@ _OF_ONE_THREAD = re.compile(
 
 def described(error: BaseException, script: str) -> str:
     """An exception's class and what it says, ``KeyError: 'customer_id'``, and a remedy if one is known."""
+    return _named(error) + _remedy(error, script, str)
+
+
+def _named(error: BaseException) -> str:
     name, text = type(error).__name__, _text(error)
-    return (f"{name}: {text}" if text else name) + _remedy(error, text, script)
+    return f"{name}: {text}" if text else name
 
 
-def _remedy(error: BaseException, text: str, script: str) -> str:
-    """What helps against an error that scripts moved from AWS's container often meet; empty for others."""
+def _remedy(error: BaseException, script: str, shown: Callable[[Path], str]) -> str:
+    """Name what helps against an error that scripts moved from AWS's container often meet, or nothing."""
+    text = _text(error)
     if _OF_ONE_THREAD.search(text):
         return f" (requests come in several threads; {CURE} gives them one)"
     if isinstance(error, ModuleNotFoundError):
@@ -35,12 +41,12 @@ def _remedy(error: BaseException, text: str, script: str) -> str:
         return ""
     root = Path(script).parent.parent
     if f"{SAGEMAKER_MODEL_DIR}/" in text and root != SAGEMAKER_MODEL_DIR:
-        folder = (
-            "" if root == SAGEMAKER_MODEL_DIR.parent else f"{root}, which is Path(__file__).parents[1] and "
-        )
+        is_beside = root == SAGEMAKER_MODEL_DIR.parent
+        folder = "" if is_beside else f"{shown(root)}, which is Path(__file__).parents[1] and "
         return f" (the model's folder here is {folder}context.model_dir in a handler)"
     if _is_relative(error):
-        return f" (relative paths begin at {Path.cwd()}, and the script's folder is Path(__file__).parent)"
+        here = shown(Path.cwd())
+        return f" (relative paths begin at {here}, and the script's folder is Path(__file__).parent)"
     return ""
 
 
@@ -58,7 +64,9 @@ def client_text(error: BaseException, script: str) -> str:
     ``{"error": words}``: then it is the words alone.
     """
     words = error_text(_text(error).encode("utf-8", "replace"))
-    return _FOLDERS.sub("", described(error, script) if words is None else words)
+    if words is not None:
+        return _FOLDERS.sub("", words)
+    return _FOLDERS.sub("", _named(error)) + _remedy(error, script, lambda _folder: "another folder")
 
 
 def _text(error: BaseException) -> str:

@@ -1,6 +1,7 @@
 """First half of a start: open the archive in a thread, report what it serves, and plan the processes."""
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -61,7 +62,9 @@ async def open_archive(request: ServeRequest, settings: Settings, workspace: Wor
         log.warning("%s", line)
     prepared.refuse_unusable_script()
     root, has_siblings = prepared.served.layout.root, settings.reload or settings.watch or settings.loaded_as
-    if prepared.served.script and root.is_relative_to(workspace.root) and not has_siblings:
+    # Of a pipeline or a batch job, each stack would want the folder: only a container's own run has it.
+    has_container = os.getpid() == 1
+    if prepared.served.script and root.is_relative_to(workspace.root) and has_container and not has_siblings:
         appear_at_sagemaker_folder(root)
     return prepared
 

@@ -23,8 +23,8 @@ from tfs_proxy.upstream.interface import JSON_HEADERS, ModelAnswer, Records, Ups
 from tfs_proxy.wire.error_body import error_body, error_text
 
 BAD_REQUEST, NOT_FOUND = 400, 404
-_BASE64 = (b"/9j/", b"iVBORw0KGgo", b"R0lGOD", b"UklGR")
-"""The beginnings of JPEG, PNG, GIF and WebP in base64."""
+_BASE64 = (b"/9j/", b"iVBORw0KGgo", b"R0lGOD", b"UklGR", b"data:image/")
+"""The beginnings of JPEG, PNG, GIF and WebP in base64, and of what a browser makes of them."""
 
 _PICTURES = ((b"\xff\xd8\xff", b"\xff\xd9"), (b"\x89PNG", b"IEND"))
 """The beginnings of JPEG and PNG, and what is near their ends."""
