@@ -51,11 +51,16 @@ dashboards: $(READY)  ## write the dashboards of deploy/ from their scripts
 test: $(READY) try-nginx try-curl try-prometheus try-chromium  ## run all tests, the fast ones first
 	@scripts/vendor-axe
 	$(BIN)/python -m pytest tests/unit tests/web
+	@$(MAKE) --no-print-directory test-contract
 	# Most of them wait most of the time. Else xdist begins with the files of most tests, and long ones end it.
 	$(BIN)/python -m pytest tests/processes -n 3 --dist loadfile --no-loadscope-reorder
 	@$(MAKE) --no-print-directory test-judges-short
 	@$(MAKE) --no-print-directory attack-short
 	@$(MAKE) --no-print-directory test-container
+
+.PHONY: test-contract
+test-contract: $(READY) try-nginx  ## try what users can see, through public doors alone, against what is recorded
+	$(BIN)/python -m pytest tests/contract -n 2 --dist loadgroup
 
 JUDGES := hosting kserve mlserver sbom schemathesis tritonclient typing
 .PHONY: judges test-judges test-judges-short

@@ -1,0 +1,114 @@
+"""What is served in each kind of stack that files share: the words of the command, and its settings."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from contract.doors import BARE, pack
+from contract.scripts import HALVES, HANDLER, SCRIPT_MODEL, STREAM
+
+Served = tuple[tuple[str, ...], Mapping[str, str]]
+
+MODELS = (
+    "bytes half_plus_two matrix mixed_batch multi_io regress_classify scalar special types versions".split()
+)
+"""Those that the golden answers were recorded on."""
+EMBEDDED = ("--model-server", "embedded")
+SMALL = {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "2"}
+
+
+def _models(models: Path, folder: Path, env: Mapping[str, str]) -> Served:
+    for name in MODELS:
+        (folder / name).symlink_to(models / name)
+    settings = {
+        **SMALL,
+        "SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "half_plus_two",
+        "SAGEMAKER_TFS_VERSION_LABELS": "stable=1,canary=2",
+        "TFS_PROXY_GRPC_PORT": "0",
+    }
+    return ("serve", str(folder), *EMBEDDED), {**settings, **env}
+
+
+def nginx(models: Path, folder: Path) -> Served:
+    """Models without a script, behind nginx."""
+    return _models(models, folder, {})
+
+
+def bare(models: Path, folder: Path) -> Served:
+    """The same without nginx."""
+    return _models(models, folder, BARE)
+
+
+def script(models: Path, folder: Path) -> Served:
+    """Two models behind a script of two halves, and the other doors closed."""
+    contents = {name: models / name for name in ("half_plus_two", "gate")}
+    archive = pack(folder / "model.tar.gz", {"code/inference.py": HALVES, "words.txt": "a word"}, contents)
+    env = {
+        **SMALL,
+        "SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "half_plus_two",
+        "SAGEMAKER_GUNICORN_WORKERS": "2",
+        "TFS_PROXY_REQUEST_TIMEOUT_SECONDS": "4",
+        "TFS_PROXY_SCRIPT_TIMEOUT_SECONDS": "6",
+        "TFS_PROXY_REST_API": "false",
+        "TFS_PROXY_V2": "off",
+        "TFS_PROXY_CONSOLE": "false",
+    }
+    return ("serve", str(archive), *EMBEDDED), env
+
+
+def queue(models: Path, folder: Path) -> Served:
+    """A model that can be held, with the shortest queue of batches, without nginx."""
+    env = {
+        **BARE,
+        "SAGEMAKER_TFS_ENABLE_BATCHING": "true",
+        "SAGEMAKER_TFS_MAX_BATCH_SIZE": "1",
+        "SAGEMAKER_TFS_NUM_BATCH_THREADS": "1",
+        "SAGEMAKER_TFS_MAX_ENQUEUED_BATCHES": "1",
+    }
+    return ("serve", str(models / "gate"), *EMBEDDED), env
+
+
+def pipeline(models: Path, folder: Path) -> Served:
+    """A script that doubles numbers, then half_plus_two."""
+    first = folder / "doubler.tar.gz"
+    pack(first, {"code/inference.py": SCRIPT_MODEL})
+    second = pack(folder / "half.tar.gz", {}, {"half_plus_two": models / "half_plus_two"})
+    accept = ("--env", "1:SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT=text/csv")
+    return ("pipeline", str(first), str(second), *accept, *EMBEDDED), {}
+
+
+def archives(models: Path, folder: Path) -> Path:
+    """A folder of archives: two with a model, one of them with a script, and scripts that are the model."""
+    half = {"half_plus_two": models / "half_plus_two"}
+    pack(folder / "plain.tar.gz", {}, half)
+    pack(folder / "handler.tar.gz", {"code/inference.py": HANDLER, "words.txt": "a word"}, half)
+    pack(folder / "stream.tar.gz", {"code/inference.py": STREAM}, half)
+    pack(folder / "model_fn.tar.gz", {"code/inference.py": SCRIPT_MODEL, "factor.json": json.dumps(2)})
+    pack(folder / "broken.tar.gz", {"code/inference.py": "import no_such_module_here\n"}, half)
+    (folder / "nothing.tar.gz").write_bytes(b"no archive")
+    return folder
+
+
+def _many(mode: str) -> Callable[[Path, Path], Served]:
+    def served(models: Path, folder: Path) -> Served:
+        env = {"SAGEMAKER_MULTI_MODEL": "true", "TFS_PROXY_MULTI_MODEL": mode, "TFS_PROXY_GRPC_PORT": "0"}
+        return ("serve", *EMBEDDED), env
+
+    return served
+
+
+def folder_of_many(models: Path, folder: Path) -> Served:
+    """Models that the first request loads."""
+    return ("serve", "--multi-model", str(archives(models, folder)), *EMBEDDED), {}
+
+
+KINDS: Mapping[str, Callable[[Path, Path], Served]] = {
+    "nginx": nginx,
+    "bare": bare,
+    "script": script,
+    "queue": queue,
+    "pipeline": pipeline,
+    "shared": _many("shared"),
+    "process": _many("process"),
+    "folder": folder_of_many,
+}

@@ -1,0 +1,230 @@
+"""Status and first words of the refusals that docs/reference/http.md names, as they were recorded."""
+
+import json
+import signal
+import socket
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from contract.conftest import Check, Start
+from contract.doors import JSON, LISTENS, LOOPBACK, ONE, Answer, Running, until
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("models")]
+
+ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
+MEGABYTES = b"a" * 3_000_000
+
+
+def chosen(attributes: str) -> dict[str, str]:
+    """Headers with custom attributes."""
+    return {**JSON, ATTRIBUTES: attributes}
+
+
+POSTS: Mapping[str, tuple[str | bytes, Mapping[str, str]]] = {
+    "400 not JSON": ("nonsense", JSON),
+    "400 empty": ("", JSON),
+    "400 not of the type": ('{"instances": ["a"]}', JSON),
+    "400 shape": ('{"instances": [[[1.0, 2.0, 3.0]]]}', chosen("tfs-model-name=matrix")),
+    "400 unknown input": ('{"instances": [{"z": 1.0}]}', JSON),
+    "400 csv": ("a,b\n", {"Content-Type": "text/csv"}),
+    "400 attribute twice": (ONE, chosen("tfs-model-name=versions,tfs-model-name=bytes")),
+    "400 version and label": (
+        ONE,
+        chosen("tfs-model-name=versions,tfs-model-version=1,tfs-model-label=stable"),
+    ),
+    "400 version": (ONE, chosen("tfs-model-name=versions,tfs-model-version=x")),
+    "400 signature": (ONE, chosen("tfs-signature-name=nope")),
+    "400 method": (ONE, chosen("tfs-method=explain")),
+    "400 method of the model": (ONE, chosen("tfs-method=classify")),
+    "400 not gzip": ("plain", {**JSON, "Content-Encoding": "gzip"}),
+    "404 model": (ONE, chosen("tfs-model-name=nope")),
+    "404 version": (ONE, chosen("tfs-model-name=versions,tfs-model-version=7")),
+    "label": (ONE, chosen("tfs-model-name=versions,tfs-model-label=nope")),
+    "406": (ONE, {**JSON, "Accept": "image/png"}),
+    "413": (MEGABYTES, JSON),
+    "415 type": ("<a/>", {"Content-Type": "application/xml"}),
+    "415 encoding": (ONE, {**JSON, "Content-Encoding": "br"}),
+}
+PATHS: Mapping[str, tuple[str, str]] = {
+    "404 path": ("GET", "/nope"),
+    "404 many models": ("GET", "/models"),
+    "405 invocations": ("GET", "/invocations"),
+    "405 ping": ("POST", "/ping"),
+    "405 metrics": ("DELETE", "/metrics"),
+    "405 v1": ("PUT", "/v1/models/half_plus_two:predict"),
+    "404 v1 model": ("GET", "/v1/models/nope"),
+    "404 v1": ("GET", "/v1"),
+    "404 v2": ("GET", "/v2/nope"),
+    "404 v2 model": ("GET", "/v2/models/nope"),
+    "404 v2 version": ("GET", "/v2/models/versions/versions/7/ready"),
+    "400 v2 infer": ("POST", "/v2/models/half_plus_two/infer"),
+    "405 v2": ("GET", "/v2/repository/index"),
+    "400 v2 load": ("POST", "/v2/repository/models/half_plus_two/load"),
+    "400 v2 unload": ("POST", "/v2/repository/models/half_plus_two/unload"),
+    "501 v2 shared memory": ("GET", "/v2/systemsharedmemory/status"),
+    "501 v2 cuda": ("GET", "/v2/cudasharedmemory/status"),
+}
+LINES: Mapping[str, bytes] = {
+    "400 no HTTP": b"nonsense\r\n\r\n",
+    "400 length": b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: ten\r\n\r\n",
+    "400 chunk": b"POST /invocations HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+    "400 no host": b"GET /ping HTTP/1.1\r\n\r\n",
+    "413 chunked": b"POST /invocations HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    + b"%x\r\n" % len(MEGABYTES)
+    + MEGABYTES
+    + b"\r\n0\r\n\r\n",
+    "413 declared": b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 3000000\r\n\r\n",
+    "414": b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n",
+    "431": b"GET /ping HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 70_000 + b"\r\n\r\n",
+    "501 coding": b"POST /invocations HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: magic\r\n\r\n",
+    "version of HTTP": b"GET /ping HTTP/7.5\r\nHost: a\r\n\r\n",
+    "405 unknown method": b"BREW /invocations HTTP/1.1\r\nHost: a\r\n\r\n",
+}
+CASES = [*POSTS, *PATHS, *LINES]
+
+
+def ask(running: Running, name: str) -> Answer:
+    """Send the request of a case."""
+    if name in LINES:
+        return running.raw(LINES[name])
+    if name in PATHS:
+        method, path = PATHS[name]
+        return running.ask(method, path, "{}" if method == "POST" else None, JSON)
+    return running.ask("POST", "/invocations", *POSTS[name])
+
+
+SCRIPT: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "500 raises": ("text/x-raise", {}),
+    "500 unsendable": ("application/json", {"Accept": "text/x-unsendable"}),
+    "422 HTTPError": ("text/x-refuse", {}),
+    "502 dies": ("text/x-die", {}),
+    "504 script": ("text/x-hang", {}),
+    "400 model server": ("text/plain", {}),
+}
+CLOSED = {
+    "404 v1 closed": "/v1/models/half_plus_two",
+    "404 v2 closed": "/v2",
+    "404 v2 health": "/v2/health/live",
+}
+
+
+def refused(answer: Answer) -> tuple[int, str]:
+    """Status and first words of a refusal, which is JSON with one key and carries the id of its request."""
+    assert answer.headers["content-type"].startswith("application/json"), answer
+    assert isinstance(answer.json["error"], str)
+    assert set(answer.json) == {"error"}
+    assert answer.headers["x-request-id"]
+    return answer.status, answer.first_words
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_refusals_without_a_script(
+    front: Running, request: pytest.FixtureRequest, recorded: Check, name: str
+) -> None:
+    """Whoever refuses: nginx, a worker, the supervisor or the model server."""
+    answer = ask(front, name)
+    status, words = refused(answer)
+
+    recorded("refusals", f"{request.node.callspec.params['front']}: {name}", [status, words])
+    if status == 405:
+        assert answer.headers["allow"]
+
+
+def test_a_head_that_does_not_arrive_is_given_up(stacks: Start) -> None:
+    """After 10 s: nginx closes the connection, a worker answers 408 before it does."""
+    begun = b"POST /invocations HTTP/1.1\r\nHost: a\r\n"
+    with ExitStack() as opened:
+        ports = [stacks(kind).port for kind in ("nginx", "bare")]
+        links = [opened.enter_context(socket.create_connection((LOOPBACK, port), 60)) for port in ports]
+        for link in links:
+            link.sendall(begun)
+        nothing, head = (b"".join(iter(partial(link.recv, 4096), b"")) for link in links)
+
+    assert nothing == b""
+    assert head.startswith(b"HTTP/1.1 408 ")
+    assert json.loads(head.partition(b"\r\n\r\n")[2])["error"]
+
+
+@pytest.mark.xdist_group("script")
+@pytest.mark.parametrize("name", SCRIPT)
+def test_refusals_behind_a_script(stacks: Start, recorded: Check, name: str) -> None:
+    """What it raises and returns, and how it ends."""
+    kind, headers = SCRIPT[name]
+    answer = stacks("script").invoke("nonsense" if kind == "text/plain" else ONE, kind, **headers)
+
+    recorded("refusals", f"script: {name}", list(refused(answer)))
+
+
+@pytest.mark.xdist_group("script")
+def test_a_model_server_that_does_not_answer_in_time_is_a_504(
+    stacks: Start, recorded: Check, tmp_path: Path
+) -> None:
+    """TFS_PROXY_REQUEST_TIMEOUT_SECONDS; the call is let go after it."""
+    attributes = {ATTRIBUTES: "tfs-model-name=gate"}
+    mark = json.dumps({"instances": [str(tmp_path / "mark")]})
+    answer = stacks("script").invoke(mark, "text/plain", **attributes)
+    (tmp_path / "open").touch()
+
+    recorded("refusals", "script: 504 model server", list(refused(answer)))
+
+
+@pytest.mark.xdist_group("script")
+@pytest.mark.parametrize("name", CLOSED)
+def test_closed_doors(stacks: Start, recorded: Check, name: str) -> None:
+    """TFS_PROXY_REST_API=false and TFS_PROXY_V2=off."""
+    recorded("refusals", f"script: {name}", list(refused(stacks("script").ask("GET", CLOSED[name]))))
+
+
+@pytest.mark.xdist_group("queue")
+def test_a_full_queue_of_batches_is_a_503(stacks: Start, recorded: Check, tmp_path: Path) -> None:
+    """One request is being answered, one waits, and of the others some are refused; those two are answered."""
+    running = stacks("queue")
+    answers: list[Answer] = []
+
+    def send(number: int) -> None:
+        answers.append(running.invoke(json.dumps({"instances": [str(tmp_path / str(number))]})))
+
+    with ThreadPoolExecutor(4) as pool:
+        for number in range(4):
+            pool.submit(send, number)
+        until(lambda: any(answer.status == 503 for answer in answers), "a request is refused")
+        (tmp_path / "open").touch()
+    (busy,) = {refused(answer) for answer in answers if answer.status != 200}
+
+    assert any(answer.status == 200 for answer in answers)
+    recorded("refusals", "bare: 503 queue", list(busy))
+
+
+@pytest.mark.xdist_group("queue")
+def test_during_the_start_everything_is_a_503(recorded: Check, tmp_path: Path) -> None:
+    """The port accepts at once, and says why nothing is served; SIGTERM ends it with 0."""
+    (tmp_path / "code").mkdir()
+    hanging = "import time\ntime.sleep(600)\ndef model_fn(model_dir): return None\n"
+    (tmp_path / "code" / "inference.py").write_text(hanging)
+    running = Running("serve", str(tmp_path), env={"TFS_PROXY_STOP_SECONDS": "1"})
+    try:
+        running.port = int(running.named(LISTENS))
+        for path, method in (("/ping", "GET"), ("/invocations", "POST")):
+            answer = running.ask(method, path, ONE if method == "POST" else None, JSON)
+            recorded("refusals", f"start: {path}", [answer.status, answer.first_words.split()[0]])
+        assert running.ask("GET", "/v2/health/ready").json == {"live": True, "ready": False}
+        assert running.ask("GET", "/metrics").status == 200
+        running.process.send_signal(signal.SIGTERM)
+        assert running.wait() == 0
+    finally:
+        running.close()
+
+
+def test_all_that_is_recorded_is_asked(recorded: Check) -> None:
+    """No row outlives its case."""
+    path = Path(__file__).parent / "recorded" / "refusals.json"
+    rows = {
+        name.partition(": ")[2] for name in json.loads(path.read_text()) if name.startswith(("nginx", "bare"))
+    }
+
+    assert rows - {"503 queue"} == set(CASES)
