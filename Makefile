@@ -60,7 +60,7 @@ test: $(READY) try-nginx try-curl try-prometheus try-chromium  ## run all tests,
 
 .PHONY: test-contract
 test-contract: $(READY) try-nginx  ## try what users can see, through public doors alone, against what is recorded
-	$(BIN)/python -m pytest tests/contract -n 2 --dist loadgroup
+	$(BIN)/python -m pytest tests/contract
 
 JUDGES := hosting kserve mlserver sbom schemathesis tritonclient typing
 .PHONY: judges test-judges test-judges-short

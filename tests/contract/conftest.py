@@ -14,7 +14,7 @@ from contract.stacks import KINDS
 
 RECORDED = Path(__file__).parent / "recorded"
 RECORDING = "CONTRACT_RECORD"
-"""The variable with which a run without xdist writes the recorded files anew."""
+"""The variable with which a run writes the recorded files anew."""
 
 Start = Callable[[str], Running]
 

@@ -8,7 +8,7 @@ import pytest
 from contract.doors import Load, serving, until
 from contract.stacks import EMBEDDED
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("changes")]
+pytestmark = pytest.mark.tensorflow
 
 SCRIPT = """
 def model_fn(model_dir):

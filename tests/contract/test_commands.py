@@ -39,7 +39,10 @@ def options(text: str) -> dict[str, Any]:
             words.append(line.strip())
     for name, (value, help_words, is_needed) in found.items():
         default = re.findall(r"\(default: (.*)\)$|^default: (.*)$", " ".join(help_words).strip())
-        found[name] = [value, "".join(default[0]) if default else None, "needed" if is_needed else "optional"]
+        said_default = "".join(default[0]) if default else None
+        if said_default and " " in said_default:
+            said_default = "in words"
+        found[name] = [value, said_default, "needed" if is_needed else "optional"]
     return found
 
 

@@ -14,7 +14,7 @@ from google.protobuf import json_format
 
 from contract.doors import JSON, SECONDS, Running, first_words
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("models")]
+pytestmark = pytest.mark.tensorflow
 
 FOLDER = Path(__file__).parents[1] / "golden"
 GOLDEN = {path.stem: json.loads(path.read_text()) for path in FOLDER.glob("*.json")}

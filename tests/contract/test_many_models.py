@@ -12,7 +12,7 @@ from contract.conftest import Check, Start
 from contract.doors import BARE, JSON, ONE, Answer, Running
 from contract.stacks import archives
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("many")]
+pytestmark = pytest.mark.tensorflow
 
 
 GRPC_REFUSALS = {

@@ -5,7 +5,7 @@ import pytest
 from contract.conftest import Check, Start
 from contract.doors import Running
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("many")]
+pytestmark = pytest.mark.tensorflow
 
 CSV_TO_JSON = {"Accept": "application/json"}
 

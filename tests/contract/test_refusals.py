@@ -14,7 +14,7 @@ import pytest
 from contract.conftest import Check, Start
 from contract.doors import JSON, LISTENS, LOOPBACK, ONE, Answer, Running, until
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("models")]
+pytestmark = pytest.mark.tensorflow
 
 ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
 MEGABYTES = b"a" * 3_000_000
@@ -150,7 +150,6 @@ def test_a_head_that_does_not_arrive_is_given_up(stacks: Start) -> None:
     assert json.loads(head.partition(b"\r\n\r\n")[2])["error"]
 
 
-@pytest.mark.xdist_group("script")
 @pytest.mark.parametrize("name", SCRIPT)
 def test_refusals_behind_a_script(stacks: Start, recorded: Check, name: str) -> None:
     """What it raises and returns, and how it ends."""
@@ -160,7 +159,6 @@ def test_refusals_behind_a_script(stacks: Start, recorded: Check, name: str) -> 
     recorded("refusals", f"script: {name}", list(refused(answer)))
 
 
-@pytest.mark.xdist_group("script")
 def test_a_model_server_that_does_not_answer_in_time_is_a_504(
     stacks: Start, recorded: Check, tmp_path: Path
 ) -> None:
@@ -173,14 +171,12 @@ def test_a_model_server_that_does_not_answer_in_time_is_a_504(
     recorded("refusals", "script: 504 model server", list(refused(answer)))
 
 
-@pytest.mark.xdist_group("script")
 @pytest.mark.parametrize("name", CLOSED)
 def test_closed_doors(stacks: Start, recorded: Check, name: str) -> None:
     """TFS_PROXY_REST_API=false and TFS_PROXY_V2=off."""
     recorded("refusals", f"script: {name}", list(refused(stacks("script").ask("GET", CLOSED[name]))))
 
 
-@pytest.mark.xdist_group("queue")
 def test_a_full_queue_of_batches_is_a_503(stacks: Start, recorded: Check, tmp_path: Path) -> None:
     """One request is being answered, one waits, and of the others some are refused; those two are answered."""
     running = stacks("queue")
@@ -200,7 +196,6 @@ def test_a_full_queue_of_batches_is_a_503(stacks: Start, recorded: Check, tmp_pa
     recorded("refusals", "bare: 503 queue", list(busy))
 
 
-@pytest.mark.xdist_group("queue")
 def test_during_the_start_everything_is_a_503(recorded: Check, tmp_path: Path) -> None:
     """The port accepts at once, and says why nothing is served; SIGTERM ends it with 0."""
     (tmp_path / "code").mkdir()

@@ -15,7 +15,7 @@ from contract.doors import ONE, Running, pack
 from contract.scripts import HALVES, HANDLER, REPORT, SCRIPT_MODEL
 from tfs_proxy.testing import TensorSpec, signature
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("script")]
+pytestmark = pytest.mark.tensorflow
 
 HALF = signature({"x": TensorSpec("x", "DT_FLOAT", (None,))}, {"y": TensorSpec("y", "DT_FLOAT", (None,))})
 NAMES = (

@@ -9,7 +9,7 @@ import pytest
 from contract.doors import COMMAND, SECONDS, environment
 from contract.stacks import EMBEDDED
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("changes")]
+pytestmark = pytest.mark.tensorflow
 
 SETTINGS = {"SAGEMAKER_GUNICORN_WORKERS": "1"}
 

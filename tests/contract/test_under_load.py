@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families as read_text
 from contract.doors import Load, Running, pack, serving, until
 from contract.stacks import EMBEDDED
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("load")]
+pytestmark = pytest.mark.tensorflow
 
 SCRIPT = """
 import os
