@@ -17,7 +17,7 @@ import uvicorn
 from support.gates import gate
 from support.model_fixtures import EmbeddedServer
 from support.waiting import wait_until
-from tfs_proxy.embedded.rest.http_protocol import bounded_connections
+from tfs_proxy.embedded.rest.connection import RestConnection
 
 pytestmark = pytest.mark.tensorflow
 
@@ -180,7 +180,7 @@ def impatient_server() -> Iterator[tuple[str, int]]:
     """The address of a server that gives its clients a second; uvicorn counts that on its own timers."""
     config = uvicorn.Config(
         no_content,
-        http=bounded_connections(),  # type: ignore[arg-type]
+        http=RestConnection,
         timeout_keep_alive=IDLE_SECONDS,
         lifespan="off",
         log_config=None,
@@ -211,7 +211,6 @@ SILENT = {
     GET: 0,
     POST + b"\r\n": 0,
     GET + b"\r\n" + GET: 1,
-    GET + b"\r\n" + POST + b"\r\n": 1,
 }
 """What clients have sent when they fall silent, and how many answers that is worth."""
 

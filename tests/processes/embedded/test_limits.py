@@ -203,8 +203,8 @@ def test_a_stalled_upload_holds_only_what_has_come(embedded_server: EmbeddedServ
         assert posted(embedded_server, good)[0] == 200
 
 
-def test_idle_connections_make_room_for_new_ones(tmp_path: Path, saved_models: Path) -> None:
-    """400 of them, with 256 descriptors, stop nobody."""
+def test_connections_leave_descriptors_for_those_that_are_open(tmp_path: Path, saved_models: Path) -> None:
+    """Half of the descriptors are for them: beyond that a connection gets a 503, and ends."""
     limited = EmbeddedServer(
         tmp_path,
         ["--model_name=half_plus_two", f"--model_base_path={saved_models / 'half_plus_two'}"],
@@ -212,10 +212,16 @@ def test_idle_connections_make_room_for_new_ones(tmp_path: Path, saved_models: P
     )
     with closing(limited) as server, ExitStack() as held:
         server.wait_available("half_plus_two")
-        for _ in range(400):
+        connections = [
             held.enter_context(socket.create_connection(("127.0.0.1", server.rest_port), timeout=30))
+            for _ in range(150)
+        ]
+        assert connections[-1].recv(65536).startswith(b"HTTP/1.1 503")
+        connections[0].sendall(GET + b"\r\n")
+        assert connections[0].recv(65536).startswith(b"HTTP/1.1 200")
+        for connection in connections:
+            connection.close()
         assert posted(server, b'{"instances": [1.0]}')[0] == 200
-        server.wait_for_log("idle ones are closed for new ones")
 
 
 def answer_to(server: EmbeddedServer, *parts: bytes) -> bytes:

@@ -6,12 +6,12 @@ and its body is small; otherwise on a bounded pool, so that everything else answ
 
 import asyncio
 import json
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import closing
+from functools import partial
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 from google.protobuf import json_format
 from msgspec import Struct
@@ -43,29 +43,9 @@ from tfs_proxy.errors import Overloaded, PayloadTooLarge
 from tfs_proxy.memory import RESERVED_FROM_BYTES
 from tfs_proxy.wire.grpc_codes import GrpcCode
 
-log = logging.getLogger(__name__)
-
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
-_MAX_ROUTES = 4096
-_LONGEST_KEPT = 512
 _SMALL_BODY = 65536
-
-
-class _Pending(NamedTuple):
-    """What is left to do for an answer, if that would hold up everything else."""
-
-    handler: Handler
-    run: Callable[[], RestAnswer]
-
-
-class UnfinishedAnswer(NamedTuple):
-    """A request whose answer is still to be waited for, since ``began`` on `perf_counter`'s clock."""
-
-    route: Route
-    began: float
-    pending: _Pending
-    ledger: RequestLedger
 
 
 class RestOptions(Struct, frozen=True):
@@ -96,7 +76,6 @@ class RestApp:
         self._metrics = metrics
         self._ledger = ledger
         self._options = options
-        self._routes: dict[tuple[str, bytes], Route] = {}
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -105,84 +84,34 @@ class RestApp:
             body = await request_body.read(receive, scope["headers"], ledger)
             if body is None:
                 return
-            answer = self._begun(scope["method"], _target(scope), scope["headers"], body, ledger)
-            if not isinstance(answer, RestAnswer):
-                answer = await self._finished(answer)
+            answer = await self._answer(scope["method"], _target(scope), scope["headers"], body, ledger)
         except (PayloadTooLarge, Overloaded) as error:
             answer = memory_refusal(error)
         except TooSlow:
             answer = too_slow()
         finally:
             ledger.close()
-        await self._send(answer, send)
-
-    def ledger(self) -> RequestLedger:
-        """What a request that is to `begin` reserves memory with."""
-        return RequestLedger(self._ledger)
-
-    def begin(self, target: bytes, body: bytes, ledger: RequestLedger) -> "RestAnswer | UnfinishedAnswer":
-        """The answer to a POST whose whole body is there, or what `finish` needs if it takes a while.
-
-        ``target`` is all that follows the host. Who calls closes the ledger if there is nothing to finish.
-        """
-        return self._begun("POST", target, [], body, ledger)
-
-    async def finish(
-        self, unfinished: "UnfinishedAnswer", _scope: Mapping[str, Any], _receive: Receive, send: Send
-    ) -> None:
-        """Answer what was begun; with it in front this is an ASGI application."""
-        try:
-            answer = await self._finished(unfinished)
-        finally:
-            unfinished.ledger.close()
-        await self._send(answer, send)
-
-    async def _send(self, answer: RestAnswer, send: Send) -> None:
-        headers = self.headers_of(answer)
+        cors = CORS if self._options.cors and answer.of_api else ()
+        headers = [*answer.headers, *cors, (b"content-length", b"%d" % len(answer.body))]
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": answer.body})
 
-    def headers_of(self, answer: RestAnswer) -> Headers:
-        """All headers of an answer."""
-        length = (b"content-length", b"%d" % len(answer.body))
-        cors = CORS if self._options.cors and answer.of_api else ()
-        return [*answer.headers, *cors, length]
-
-    def _begun(
-        self, method: str, target: bytes, headers: Headers, body: bytes, ledger: RequestLedger
-    ) -> "RestAnswer | UnfinishedAnswer":
-        """PERF: a quick request waits for nothing between its body and its answer."""
+    async def _answer(
+        self, method: str, path: str, headers: Headers, body: bytes, ledger: RequestLedger
+    ) -> RestAnswer:
         began = perf_counter()
+        outside = self._outside(path)
+        if outside is not None:
+            return outside
         route, code = None, GrpcCode.OK
         try:
-            route = self._routes.get((method, target))
-            if route is None:
-                path = target.decode("latin-1")
-                outside = self._outside(path)
-                if outside is not None:
-                    return outside
-                route = rest_routes.match(method, path)
-                self._keep(method, target, route)
-            answer = self._act(route, headers, body, ledger)
-            if not isinstance(answer, RestAnswer):
-                return UnfinishedAnswer(route, began, answer, ledger)
+            route = rest_routes.match(method, path)
+            answer = await self._act(route, headers, body, ledger)
         except Exception as error:  # noqa: BLE001 (the answer says it)
-            code, answer = refused(error, f"{method} {target!r}")
-        self._count(route, code, began)
-        return answer
-
-    async def _finished(self, unfinished: "UnfinishedAnswer") -> RestAnswer:
-        code = GrpcCode.OK
-        try:
-            answer = await self._in_pool(unfinished.pending, unfinished.ledger)
-        except Exception as error:  # noqa: BLE001 (the answer says it)
-            code, answer = refused(error, f"{unfinished.route}")
-        self._count(unfinished.route, code, unfinished.began)
-        return answer
-
-    def _count(self, route: Route | None, code: GrpcCode, began: float) -> None:
+            code, answer = refused(error, f"{method} {path}")
         if route is not None and route.action in HANDLERS and route.model in self._catalog.names:
             self._metrics.request(route.model, route.action, "REST", code, (perf_counter() - began) * 1e6)
+        return answer
 
     def _outside(self, path: str) -> RestAnswer | None:
         """The answer to a path that is not the API's; None for one that is."""
@@ -196,67 +125,51 @@ class RestApp:
             return RestAnswer(200, self._metrics.text(), TEXT, of_api=False)
         return None if rest_routes.is_api(path) else NOT_FOUND
 
-    def _keep(self, method: str, raw_path: bytes, route: Route) -> None:
-        """PERF: matching takes as long as a quick prediction. Clients that make paths up fill no memory."""
-        if len(raw_path) > _LONGEST_KEPT:
-            return
-        if len(self._routes) >= _MAX_ROUTES:
-            self._routes.clear()
-        self._routes[method, raw_path] = route
-
-    def _act(
-        self, route: Route, headers: Headers, body: bytes, ledger: RequestLedger
-    ) -> RestAnswer | _Pending:
-        """The answer, or what is left to do for it."""
+    async def _act(self, route: Route, headers: Headers, body: bytes, ledger: RequestLedger) -> RestAnswer:
         handler_class = HANDLERS.get(route.action)
         if handler_class is not None:
-            return _predict(handler_class(self._catalog, route), headers, body, ledger)
+            return await self._predict(handler_class(self._catalog, route), headers, body, ledger)
         if route.action == rest_routes.PREFLIGHT:
             return preflight(headers)
         if route.action == "status":
             return RestAnswer(200, _status(self._catalog, route), JSON)
         return RestAnswer(200, _metadata(self._catalog, route), JSON)
 
-    async def _in_pool(self, pending: _Pending, ledger: RequestLedger) -> RestAnswer:
-        running = self._pool.submit(pending.run)
+    async def _predict(
+        self, handler: Handler, headers: Headers, body: bytes, ledger: RequestLedger
+    ) -> RestAnswer:
+        packed = request_body.is_packed(headers)
+        if packed or len(body) > _SMALL_BODY:
+            return await self._in_pool(handler, partial(_read_and_run, handler, body, ledger, packed), ledger)
+        try:
+            handler.read(body, budget_of())
+            if handler.quick:
+                answer = RestAnswer(200, handler.answer(), JSON)
+                handler.close()
+                return answer
+        except WouldWait:
+            pass
+        except BaseException:
+            handler.close()
+            raise
+        return await self._in_pool(handler, partial(_run, handler), ledger)
+
+    async def _in_pool(
+        self, handler: Handler, run: Callable[[], RestAnswer], ledger: RequestLedger
+    ) -> RestAnswer:
+        running = self._pool.submit(run)
         try:
             async with asyncio.timeout(self._options.timeout_seconds):
                 return await asyncio.wrap_future(running)
         except TimeoutError as error:
             if running.cancel():
-                pending.handler.close()
+                handler.close()
             else:
                 ledger.close_after(running)
             raise ServingError(GrpcCode.DEADLINE_EXCEEDED, "Timed out waiting for notification") from error
 
 
-def _predict(handler: Handler, headers: Headers, body: bytes, ledger: RequestLedger) -> RestAnswer | _Pending:
-    """The answer, if reading and running take next to no time."""
-    packed = request_body.is_packed(headers)
-    try:
-        if packed or not _read_now(handler, body):
-            return _Pending(handler, lambda: _read_and_run(handler, body, ledger, packed=packed))
-        if handler.quick:
-            answer = RestAnswer(200, handler.answer(), JSON)
-            handler.close()
-            return answer
-    except WouldWait:
-        pass
-    except BaseException:
-        handler.close()
-        raise
-    return _Pending(handler, lambda: _run(handler))
-
-
-def _read_now(handler: Handler, body: bytes) -> bool:
-    """Read a body that takes next to no time; whether it is one."""
-    if len(body) <= _SMALL_BODY:
-        handler.read(body, budget_of())
-        return True
-    return len(body) < RESERVED_FROM_BYTES and handler.read_at_once(body)
-
-
-def _read_and_run(handler: Handler, body: bytes, ledger: RequestLedger, *, packed: bool) -> RestAnswer:
+def _read_and_run(handler: Handler, body: bytes, ledger: RequestLedger, packed: bool) -> RestAnswer:
     with closing(handler):
         plain = request_body.unpacked(body, ledger) if packed else body
         handler.read(plain, budget_of(ledger if len(plain) >= RESERVED_FROM_BYTES else None))
@@ -268,11 +181,11 @@ def _run(handler: Handler) -> RestAnswer:
         return RestAnswer(200, handler.answer(), JSON)
 
 
-def _target(scope: Mapping[str, Any]) -> bytes:
+def _target(scope: Mapping[str, Any]) -> str:
     """All that follows the host: TF Serving's patterns are matched with the query in."""
     query: bytes = scope["query_string"]
     path: bytes = scope["raw_path"]
-    return path + b"?" + query if query else path
+    return (path + b"?" + query if query else path).decode("latin-1")
 
 
 def _status(catalog: Catalog, route: Route) -> bytes:

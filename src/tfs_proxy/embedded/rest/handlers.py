@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from tfs_proxy.embedded.core.catalog import Catalog
 from tfs_proxy.embedded.core.examples import ExampleRun
 from tfs_proxy.embedded.core.predict import check_method, outputs_of, with_defaults
-from tfs_proxy.embedded.core.process_ledger import budget_of
 from tfs_proxy.embedded.core.servable import (
     DEFAULT_SIGNATURE,
     Array,
@@ -45,13 +44,6 @@ class Handler(ABC):
     def read(self, body: bytes, budget: MemoryBudget) -> None:
         """The first step: understand the body. Raises ServingError, and what the budget does."""
 
-    def read_at_once(self, _body: bytes) -> bool:
-        """The first step for a large body, if that takes next to no time; else nothing is done.
-
-        Raises ServingError, and what a budget does.
-        """
-        return False
-
     @abstractmethod
     def answer(self) -> bytes:
         """The second step: run it and write the answer. Raises ServingError."""
@@ -76,17 +68,7 @@ class Predict(Handler):
 
     def read(self, body: bytes, budget: MemoryBudget) -> None:
         """Decode the body against the signature that it names. Raises ServingError."""
-        self._take(json_predict.decode(body, self._inputs, budget))
-
-    def read_at_once(self, body: bytes) -> bool:
-        """Decode a body of base64."""
-        call = json_predict.decode_at_once(body, self._inputs, budget_of())
-        if call is not None:
-            self._take(call)
-        return call is not None
-
-    def _take(self, call: json_predict.PredictCall) -> None:
-        self._call = call
+        self._call = json_predict.decode(body, self._inputs, budget)
         check_method(self._signature)
         self._arrays = with_defaults(self._signature, self._call.arrays)
         self._runner = self._acquire().runner(self._signature, self._signature.aliases)

@@ -9,7 +9,7 @@ import uvicorn
 from tfs_proxy.embedded import model_config
 from tfs_proxy.embedded.flags import ModelServerFlags
 from tfs_proxy.embedded.rest.app import RestApp, RestOptions
-from tfs_proxy.embedded.rest.quick_connection import quick_connections
+from tfs_proxy.embedded.rest.connection import RestConnection
 from tfs_proxy.protos import MonitoringConfig
 
 BACKLOG = 1024
@@ -30,7 +30,7 @@ class RestServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=quick_connections(app),  # type: ignore[arg-type]
+                http=RestConnection,
                 lifespan="off",
                 ws="none",
                 log_config=None,
