@@ -26,9 +26,7 @@ from tfs_proxy.embedded.core.servable import Tensor
 from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.flags import ModelServerFlags
 from tfs_proxy.embedded.model_config import from_flags
-from tfs_proxy.embedded.rest import routes
-from tfs_proxy.embedded.rest.json import examples as rest_examples
-from tfs_proxy.embedded.rest.json import predict as rest_predict
+from tfs_proxy.embedded.rest import example_body, predict_body, routes
 from tfs_proxy.errors import TfsProxyError
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.payload import media_types as media
@@ -142,7 +140,7 @@ def _refused_by(refusal: type[Exception], read: Callable[[bytes], object], data:
 def _embedded_predict(data: bytes) -> object:
     choice, body = (data[0], data[1:]) if data else (0, b"")
     names = _INPUTS[choice % 6]
-    return rest_predict.decode(body, lambda _: {name: TENSORS[name] for name in names}, MemoryBudget())
+    return predict_body.decode(body, lambda _: {name: TENSORS[name] for name in names}, MemoryBudget())
 
 
 def _route(data: bytes) -> object:
@@ -237,7 +235,7 @@ PARSERS: Mapping[str, Parser] = {
     "model server's JSON": Parser(_serving_json, (corpus.OUTPUTS, corpus.METADATA, *corpus.GOLDEN)),
     "REST predict": Parser(_embedded_predict, corpus.JSON, (ServingError,)),
     "REST classify": Parser(
-        lambda body: rest_examples.decode(body, MemoryBudget()), corpus.GOLDEN, (ServingError,)
+        lambda body: example_body.decode(body, MemoryBudget()), corpus.GOLDEN, (ServingError,)
     ),
     "REST path": Parser(
         _route,

@@ -19,17 +19,7 @@ from tfs_proxy.payload import media_types as media
 from tfs_proxy.payload.decode import as_utf8, decode, decode_examples, readable
 from tfs_proxy.payload.encode import encode, encode_values
 from tfs_proxy.payload.formats.json_outputs import columns_of_outputs
-from tfs_proxy.payload.formats.json_records import (
-    COLUMN,
-    PREDICT,
-    ROW,
-    decode_documents,
-    decode_serving_form,
-    examples_of,
-    records_in,
-    records_of,
-    serving_form,
-)
+from tfs_proxy.payload.formats.json_records import decode_documents, examples_of, records_in, records_of
 from tfs_proxy.payload.formats.serving_lines import Documents, batch_of_lines
 from tfs_proxy.payload.media_types import MediaType
 from tfs_proxy.payload.registry import ALIASES, OUTPUT_TYPES, negotiate, parse_media_type
@@ -37,6 +27,7 @@ from tfs_proxy.payload.shapes import listed
 from tfs_proxy.serving_json.answer_text import NO_ROWS
 from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK, documents
 from tfs_proxy.serving_json.messages import SIGNATURE_NAME, column_body, read_answer, targeted
+from tfs_proxy.serving_json.requests import COLUMN, PREDICT, ROW, decode_serving_form, serving_form
 from tfs_proxy.signature import Signature, Target
 from tfs_proxy.upstream.interface import OK, ModelAnswer, Records, Upstream
 from tfs_proxy.upstream.shortages import INSUFFICIENT_STORAGE

@@ -1,11 +1,11 @@
-"""JSON as TF Serving itself writes it, to the byte: its digits, its layout of rows, its errors.
+"""JSON as TF Serving itself writes it: its digits, its rows, its errors; only columns have less white space.
 
 For the embedded server, which stands in for TF Serving, and for answers that come as tensors and are
 requested as TF Serving's REST side would give them.
 """
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -15,7 +15,7 @@ import orjson
 from pybase64 import b64encode
 
 from tfs_proxy.protos.tensors import data_type_of
-from tfs_proxy.serving_json.decimals import decimal, decimals, digits_of
+from tfs_proxy.serving_json.decimals import FLOAT_DIGITS, decimal, decimals, digits_of
 from tfs_proxy.wire.data_types import DataType
 from tfs_proxy.wire.dtypes import JSON_TYPES
 
@@ -72,6 +72,45 @@ def rows(outputs: Mapping[str, Array]) -> bytes:
         text.write(as_bytes(piece))
     text.write(b"\n    ]\n}")
     return text.getvalue()
+
+
+def columns(outputs: Mapping[str, Array]) -> bytes:
+    """``{"outputs": …}``: the tensor itself, or an object of them if there are several. Raises NoText."""
+    text = io.BytesIO()
+    text.write(b'{\n    "outputs": ')
+    if len(outputs) == 1:
+        ((name, array),) = outputs.items()
+        _write(name, array, text)
+    else:
+        for index, (name, array) in enumerate(outputs.items()):
+            text.write(as_bytes((",\n" if index else "{\n") + f"{INDENT * 2}{quoted(name.encode())}: "))
+            _write(name, array, text)
+        text.write(b"\n    }")
+    text.write(b"\n}")
+    return text.getvalue()
+
+
+def _write(name: str, array: Array, text: io.BytesIO) -> None:
+    if not array.ndim:
+        text.write(as_bytes(element_texts(name, array)[0]))
+        return
+    text.write(b"[")
+    text.writelines(as_bytes(piece) for piece in _elements(name, array))
+    text.write(b"]")
+
+
+def classes(results: Sequence[Sequence[tuple[bytes, float]]]) -> bytes:
+    """``{"results": […]}`` of a classification: per example its labels with their scores."""
+    listed = [
+        "[" + ", ".join(f"[{quoted(label)}, {decimal(score, FLOAT_DIGITS)}]" for label, score in result) + "]"
+        for result in results
+    ]
+    return as_bytes(f'{{\n    "results": [{", ".join(listed)}\n    ]\n}}')
+
+
+def regressions(values: Iterable[float]) -> bytes:
+    """``{"results": […]}`` of a regression: one number per example."""
+    return f'{{\n    "results": [{", ".join(decimal(value, FLOAT_DIGITS) for value in values)}]\n}}'.encode()
 
 
 def as_bytes(text: str) -> bytes:

@@ -10,6 +10,10 @@ from tfs_proxy.memory import MemoryBudget
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SPACE = " \t\r\n"
+REQUEST_NAMES = frozenset({"signature_name", "instances", "inputs", "examples", "context"})
+"""The names that TF Serving looks up at the top of a request."""
+_WHOLES = range(-(2**63), 2**64)
+_MOST_WHOLE = 1e20
 
 
 def documents(body: bytes, budget: MemoryBudget | None = None) -> list[Any]:
@@ -33,6 +37,47 @@ def documents(body: bytes, budget: MemoryBudget | None = None) -> list[Any]:
         return _one_by_one(_text(body))
 
 
+def first_document(body: bytes) -> Any:
+    """Read a body as TF Serving does: its first document, whatever follows.
+
+    Of equal names at the top the first one counts, further in the last. Strings may hold bytes that are
+    not UTF-8. Raises NotJson.
+    """
+    body = body.removeprefix(BYTE_ORDER_MARK)
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return _first(body)
+    names = REQUEST_NAMES & document.keys() if type(document) is dict else ()
+    is_repeated = any(body.count(b'"%b"' % name.encode()) > 1 for name in names)
+    return _first(body) if is_repeated else document
+
+
+def _first(body: bytes) -> Any:
+    """The slow way to the first document."""
+    latest: list[tuple[str, Any]] = []
+
+    def remember(members: list[tuple[str, Any]]) -> dict[str, Any]:
+        latest[:] = members  # an object ends behind those within it, so the top one comes last
+        return dict(members)
+
+    decoder = json.JSONDecoder(object_pairs_hook=remember, parse_float=_finite, parse_int=_whole)
+    text = body.decode("utf-8", "surrogateescape")
+    start = _skip(text, 0)
+    if start == len(text):
+        raise NotJson("The document is empty.")
+    try:
+        document, _ = decoder.raw_decode(text, start)
+        _check_surrogates(text, document, "surrogateescape")
+    except json.JSONDecodeError as error:
+        raise NotJson(f"{error.msg}, at character {error.pos}.") from None
+    except RecursionError:
+        raise NotJson("The document is nested too deeply.") from None
+    except ValueError as error:
+        raise NotJson(f"The document holds {error}.") from None
+    return dict(reversed(latest)) if type(document) is dict else document
+
+
 def _text(body: bytes) -> str:
     try:
         return body.decode()
@@ -45,6 +90,12 @@ def _finite(literal: str) -> float:
     if value in {float("inf"), float("-inf")}:
         raise ValueError("a number too big to be a double")
     return value
+
+
+def _whole(literal: str) -> int | float:
+    """A whole number of 64 bits, or a larger one as TF Serving takes it."""
+    value = _finite(literal)
+    return int(literal) if abs(value) < _MOST_WHOLE and int(literal) in _WHOLES else value
 
 
 _DECODER = json.JSONDecoder(parse_float=_finite)
@@ -84,11 +135,11 @@ def _no_json(text: str, number: int, position: int, reason: str) -> NotJson:
     return NotJson(f"Document {number} of the body is not JSON: {reason}, at byte {offset} (line {line}).")
 
 
-def _check_surrogates(text: str, read: list[Any]) -> None:
+def _check_surrogates(text: str, read: Any, errors: str = "strict") -> None:
     """Refuse half a surrogate pair, which no UTF-8 can carry on (TF Serving refuses it too)."""
     if "\\ud" not in text.lower():
         return
     try:
-        json.dumps(read, ensure_ascii=False).encode()
+        json.dumps(read, ensure_ascii=False).encode(errors=errors)
     except UnicodeEncodeError:
         raise BadInput("A string of the body has half a surrogate pair (\\ud800 to \\udfff).") from None

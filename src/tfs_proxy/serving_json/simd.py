@@ -1,14 +1,12 @@
 """JSON through simdjson: lists of numbers become buffers, without a Python object for each number."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import simdjson
-
-from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
 
 JSONArray = simdjson.Array
 JSONObject = simdjson.Object
@@ -63,34 +61,6 @@ def _parse_anew(body: bytes) -> Any:
         return simdjson.Parser().parse(body)
     except RuntimeError as error:
         raise ValueError("the document is nested more deeply than simdjson reads") from error
-
-
-def top_level_keys(body: bytes) -> list[str] | None:
-    """The keys of a body's object in their order, equal ones included; None if simdjson reads no object."""
-    try:
-        document = parse(body)
-    except ValueError:
-        return None
-    return list(document.keys()) if isinstance(document, JSONObject) else None
-
-
-def shape_of(array: Any) -> tuple[int, ...] | None:
-    """The sizes of a parsed list and of the first lists in it; None if one is empty, or they are too many."""
-    shape: list[int] = []
-    while isinstance(array, JSONArray):
-        shape.append(len(array))
-        if not len(array) or len(shape) > MAX_DIMENSIONS:
-            return None
-        array = array[0]
-    return tuple(shape) or None
-
-
-def skeleton(shape: Sequence[int]) -> bytes:
-    """The brackets and commas of a regular list of this shape."""
-    text = b""
-    for size in reversed(shape):
-        text = b"[%b]" % ((text + b",") * size)[:-1]
-    return text
 
 
 def numbers_of(array: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any] | None:

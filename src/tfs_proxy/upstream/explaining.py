@@ -13,10 +13,10 @@ import numpy.typing as npt
 from tfs_proxy.batch import BYTES, Batch, Examples
 from tfs_proxy.errors import BadInput, UpstreamError, WrongType
 from tfs_proxy.observe.logs.reasons import note_refusal
-from tfs_proxy.payload.formats.json_records import PREDICT, decode_serving_form, serving_form
 from tfs_proxy.payload.shapes import misfits
 from tfs_proxy.serving_json.documents import documents
 from tfs_proxy.serving_json.messages import targeted
+from tfs_proxy.serving_json.requests import PREDICT, decode_serving_form, serving_form
 from tfs_proxy.signature import Signature, Target
 from tfs_proxy.upstream.around import Around
 from tfs_proxy.upstream.interface import JSON_HEADERS, ModelAnswer, Records, Upstream

@@ -11,11 +11,11 @@ from tfs_proxy.deployment import OFF, Deployment
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.observe.request_record import note_model
 from tfs_proxy.open_inference.json_request import is_request
-from tfs_proxy.payload.formats.json_records import PREDICT
 from tfs_proxy.payload.media_types import JSON
 from tfs_proxy.payload.registry import parse_media_type
 from tfs_proxy.script.handlers.context import ScriptRequest
 from tfs_proxy.script.script_model.context import ScriptModelRequest
+from tfs_proxy.serving_json.requests import PREDICT
 from tfs_proxy.signature import Target
 from tfs_proxy.web.body import BodyReader, file_of_form
 from tfs_proxy.web.inference_protocol.framing import is_triton_type

@@ -194,7 +194,7 @@ def test_a_refusal_of_the_model_server_has_its_reason(saved_models: Path, front:
     assert {entry["request_id"]: entry["reason"] for entry in lines(stack)} == {
         "type": "Record 1, input …: … is a string, but DT_FLOAT takes numbers.",
         "ours": "Record 2, input …: a list of 1 values where the first has 2.",
-        "name": "Failed to process element: 0 key: …",
+        "name": "Failed to process element: Record 1 names …",
     }
     assert SECRET not in stack.log
 
@@ -210,7 +210,10 @@ def test_a_script_that_fails_over_a_refusal_has_both_reasons(saved_models: Path,
         stack.wait_until(lambda: lines(stack), "it has its line")
 
     (line,) = lines(stack)
-    assert line["reason"] == "Failed to process element: 0 key: … (then output_handler failed: KeyError: …)"
+    assert (
+        line["reason"]
+        == "Failed to process element: Record 1 names … (then output_handler failed: KeyError: …)"
+    )
     assert SECRET not in stack.log
 
 

@@ -24,16 +24,34 @@ def _array(shape: tuple[int, ...]) -> npt.NDArray[Any]:
 def test_pieces_make_the_same_text(shapes: list[tuple[int, ...]], piece: int) -> None:
     """However many elements become text at once, the answer is the same, and has every value."""
     outputs = {f"y{number}": _array(shape) for number, shape in enumerate(shapes)}
-    whole = answer_text.rows(outputs)
+    whole, by_column = answer_text.rows(outputs), answer_text.columns(outputs)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(answer_text, "PIECE_ELEMENTS", piece)
         assert answer_text.rows(outputs) == whole
+        assert answer_text.columns(outputs) == by_column
 
     rows = json.loads(whole)["predictions"]
     columns = {name: array.tolist() for name, array in outputs.items()}
     expected = [{name: column[row] for name, column in columns.items()} for row in range(3)]
     assert rows == (columns["y0"] if len(columns) == 1 else expected)
+    assert json.loads(by_column)["outputs"] == (columns["y0"] if len(columns) == 1 else columns)
+
+
+def test_a_column_of_any_shape_is_its_tensor() -> None:
+    """Without dimensions, without elements, of a type that JSON has no form for if it has none."""
+    for array in (np.array(7), np.zeros((0, 2), np.int64), np.zeros((1, 0), np.float16)):
+        assert json.loads(answer_text.columns({"y": array})) == {"outputs": array.tolist()}
+
+
+def test_outputs_need_the_same_rows_and_types_that_json_has() -> None:
+    """The sentences are TF Serving's."""
+    with pytest.raises(answer_text.NoRows, match="invalid batch size: 0"):
+        answer_text.rows({"y": np.zeros((0, 2), np.float32)})
+    with pytest.raises(answer_text.NoRows, match="inconsistent batch size: 2 expecting: 1"):
+        answer_text.rows({"y": np.zeros(1, np.float32), "z": np.zeros(2, np.float32)})
+    with pytest.raises(answer_text.NoText):
+        answer_text.columns({"y": np.zeros(1, np.float16)})
 
 
 @pytest.mark.parametrize("shape", [(1_000_000,), (1, 1_000_000), (1000, 1000)])

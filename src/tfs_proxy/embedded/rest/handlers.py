@@ -16,13 +16,14 @@ from tfs_proxy.embedded.core.servable import (
     Runner,
     ServableSignature,
     Tensor,
+    type_name,
 )
 from tfs_proxy.embedded.errors import invalid
-from tfs_proxy.embedded.rest.json import answer as json_answer
-from tfs_proxy.embedded.rest.json import examples as json_examples
-from tfs_proxy.embedded.rest.json import predict as json_predict
+from tfs_proxy.embedded.rest import example_body, predict_body
 from tfs_proxy.embedded.rest.routes import Route
 from tfs_proxy.memory import MemoryBudget
+from tfs_proxy.serving_json import answer_text
+from tfs_proxy.serving_json.answer_text import NoRows, NoText
 from tfs_proxy.signature import CLASSIFY_METHOD, REGRESS_METHOD
 
 
@@ -63,12 +64,12 @@ class Predict(Handler):
     """``POST …:predict``."""
 
     _signature: ServableSignature
-    _call: json_predict.PredictCall
+    _call: predict_body.PredictCall
     _arrays: Mapping[str, Array]
 
     def read(self, body: bytes, budget: MemoryBudget) -> None:
         """Decode the body against the signature that it names. Raises ServingError."""
-        self._call = json_predict.decode(body, self._inputs, budget)
+        self._call = predict_body.decode(body, self._inputs, budget)
         check_method(self._signature)
         self._arrays = with_defaults(self._signature, self._call.arrays)
         self._runner = self._acquire().runner(self._signature, self._signature.aliases)
@@ -86,7 +87,13 @@ class Predict(Handler):
         outputs = outputs_of(self._runner, self._signature.aliases, self._arrays)
         if not outputs:
             raise invalid("Cannot convert empty tensor map to JSON")
-        return json_answer.rows(outputs) if self._call.by_row else json_answer.columns(outputs)
+        try:
+            return answer_text.rows(outputs) if self._call.by_row else answer_text.columns(outputs)
+        except NoRows as error:
+            raise invalid(str(error)) from error
+        except NoText as error:
+            kind = type_name(error.data_type)
+            raise invalid(f"Failed to write JSON value for tensor type: {kind}") from error
 
 
 class ExampleHandler(Handler):
@@ -97,7 +104,7 @@ class ExampleHandler(Handler):
 
     def read(self, body: bytes, budget: MemoryBudget) -> None:
         """Decode the examples, then look at the signature. Raises ServingError."""
-        call = json_examples.decode(body, budget)
+        call = example_body.decode(body, budget)
         self._run = ExampleRun(self._acquire(), call.signature, self.method, call.examples, budget)
         self._runner = self._run.runner
 
@@ -109,7 +116,7 @@ class Classify(ExampleHandler):
 
     def answer(self) -> bytes:
         """Labels with scores. Raises ServingError."""
-        return json_answer.classes(self._run.classes())
+        return answer_text.classes(self._run.classes())
 
 
 class Regress(ExampleHandler):
@@ -119,7 +126,7 @@ class Regress(ExampleHandler):
 
     def answer(self) -> bytes:
         """One number per example. Raises ServingError."""
-        return json_answer.regressions([line.value for line in self._run.regression().regressions])
+        return answer_text.regressions([line.value for line in self._run.regression().regressions])
 
 
 HANDLERS: Mapping[str, type[Handler]] = {"predict": Predict, "classify": Classify, "regress": Regress}

@@ -11,33 +11,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfs_proxy.batch import Batch, Examples
-from tfs_proxy.errors import BadInput, from_client
+from tfs_proxy.errors import BadInput
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.payload.shapes import fitted
-from tfs_proxy.serving_json.columns import batch_of, column
+from tfs_proxy.serving_json.columns import batch_of
 from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK, documents
 from tfs_proxy.serving_json.numbers import is_numeric, json_array
+from tfs_proxy.serving_json.requests import COLUMN, EXAMPLES, PREDICT, ROW, decode_serving_form, serving_form
 from tfs_proxy.serving_json.text import is_base64
 from tfs_proxy.signature import Signature
-
-PREDICT = "predict"
-ROW = "instances"
-COLUMN = "inputs"
-EXAMPLES = "examples"
-
-
-def serving_form(values: Sequence[Any], method: str) -> Mapping[str, Any] | None:
-    """The object that is TF Serving's own form, if these documents are that and nothing more.
-
-    For predict that is one object with ``instances`` or ``inputs``, for classify and regress one
-    with ``examples``. TF Serving would answer the first of several documents and drop the rest
-    without a word, so several are never its form: ``{"instances": [1]}`` twice in one body is two
-    records, and refused unless the model has an input called ``instances``.
-    """
-    if len(values) != 1 or type(values[0]) is not dict:
-        return None
-    keys = (ROW, COLUMN) if method == PREDICT else (EXAMPLES,)
-    return values[0] if any(key in values[0] for key in keys) else None
 
 
 def decode_json(body: bytes, signature: Signature, budget: MemoryBudget) -> Batch:
@@ -115,29 +97,3 @@ def _numbers(body: bytes, signature: Signature, budget: MemoryBudget) -> Batch |
         return None
     array = array[None] if array.ndim == 1 else array
     return fitted(Batch({name: array}, len(array)), signature)
-
-
-def decode_serving_form(form: Mapping[str, Any], signature: Signature) -> Batch:
-    """Decode an object that is TF Serving's form for predict; raises BadInput if it is malformed."""
-    if ROW in form and COLUMN in form:
-        raise BadInput(f"The body has both {ROW} and {COLUMN}: send one of them.")
-    if ROW in form:
-        if type(form[ROW]) is not list:
-            raise BadInput(f"{ROW} must be a list.")
-        return batch_of(form[ROW], signature)
-    return _column_batch(form[COLUMN], signature)
-
-
-def _column_batch(value: Any, signature: Signature) -> Batch:
-    by_name = value if type(value) is dict and not is_base64(value) else None
-    if by_name is None:
-        if len(signature.inputs) != 1:
-            raise BadInput(f"{COLUMN} must be an object: the model takes {', '.join(signature.inputs)}.")
-        by_name = dict.fromkeys(signature.inputs, value)
-    if by_name.keys() != signature.inputs.keys():
-        raise BadInput(
-            f"{COLUMN} has {from_client(', '.join(by_name))}; the model takes {', '.join(signature.inputs)}."
-        )
-    boxed = {name: column([by_name[name]], spec) for name, spec in signature.inputs.items()}
-    arrays = {name: array.reshape(array.shape[1:]) for name, array in boxed.items()}
-    return Batch(arrays, max((len(array) for array in arrays.values() if array.ndim), default=1))

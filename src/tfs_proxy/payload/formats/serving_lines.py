@@ -10,11 +10,11 @@ from tfs_proxy.batch import Batch, Outputs
 from tfs_proxy.errors import BadInput
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.payload.formats.json_outputs import columns_of_outputs, json_of_outputs, lines_of_outputs
-from tfs_proxy.payload.formats.json_records import COLUMN, PREDICT, ROW, decode_serving_form, serving_form
 from tfs_proxy.payload.shapes import fitted, listed
 from tfs_proxy.serving_json.columns import batch_of
 from tfs_proxy.serving_json.documents import documents
 from tfs_proxy.serving_json.messages import SIGNATURE_NAME
+from tfs_proxy.serving_json.requests import COLUMN, PREDICT, ROW, decode_serving_form, serving_form
 from tfs_proxy.signature import Signature
 
 _WRITERS = {None: lines_of_outputs, ROW: json_of_outputs, COLUMN: columns_of_outputs}

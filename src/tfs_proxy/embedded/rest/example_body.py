@@ -5,16 +5,15 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from tfs_proxy.embedded.errors import ServingError, invalid
-from tfs_proxy.embedded.rest.json.parse import parse
-from tfs_proxy.embedded.rest.json.predict import signature_name
-from tfs_proxy.embedded.rest.json.text import shown
-from tfs_proxy.embedded.rest.json.values import bytes_of, json_type
+from tfs_proxy.embedded.errors import invalid
+from tfs_proxy.embedded.rest.json_body import read_object, shown, signature_name
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.protos import Example, Feature, Input
-from tfs_proxy.serving_json.text import is_base64
+from tfs_proxy.serving_json.requests import EXAMPLES
+from tfs_proxy.serving_json.text import base64_bytes, is_base64
 
 _MAX_INT64 = 2**63 - 1
+_KINDS = {dict: "Object", list: "Array", str: "String", type(None): "Null"}
 
 
 class ExampleCall(Struct, frozen=True):
@@ -26,9 +25,7 @@ class ExampleCall(Struct, frozen=True):
 
 def decode(body: bytes, budget: MemoryBudget) -> ExampleCall:
     """A body to a call. Raises ServingError, and what the budget does."""
-    document = parse(body, budget)
-    if not isinstance(document, dict):
-        raise invalid(f"JSON Value: {shown(document)} Is not object")
+    document = read_object(body, budget)
     signature = signature_name(document)
     examples = Input()
     has_context = "context" in document
@@ -42,13 +39,13 @@ def decode(body: bytes, budget: MemoryBudget) -> ExampleCall:
 
 
 def _example_values(document: dict[str, Any]) -> list[Any]:
-    if "examples" not in document:
+    if EXAMPLES not in document:
         raise invalid(
             f"JSON Value: {shown(document)} When method is classify, key 'examples' is expected "
             "and was not found"
         )
-    values = document["examples"]
-    if not isinstance(values, list):
+    values = document[EXAMPLES]
+    if type(values) is not list:
         raise invalid(f"JSON Value: {shown(document)} Expecting 'examples' value to be an list/array")
     if not values:
         raise invalid(f"JSON Value: {shown(document)} 'examples' value is an empty array")
@@ -56,12 +53,12 @@ def _example_values(document: dict[str, Any]) -> list[Any]:
 
 
 def _fill(value: Any, example: Example) -> None:
-    if not isinstance(value, dict):
-        raise invalid(f"Example must be JSON object but got JSON {json_type(value)}")
+    if type(value) is not dict:
+        raise invalid(f"Example must be JSON object but got JSON {_KINDS.get(type(value), 'Number')}")
     for name, content in value.items():
         feature = example.features.feature[_key(name)]
         feature.Clear()  # of two features with one name the last one counts
-        for element in content if isinstance(content, list) else [content]:
+        for element in content if type(content) is list else [content]:
             _add(element, name, feature)
 
 
@@ -85,13 +82,16 @@ def _add(value: Any, name: str, feature: Feature) -> None:
         feature.bytes_list.value.append(value.encode("utf-8", "surrogateescape"))
     elif is_base64(value):
         _kind(feature, name, "bytes_list")
-        feature.bytes_list.value.append(bytes_of(value))
+        feature.bytes_list.value.append(_bytes(value))
     else:
-        raise _unexpected(value, name)
+        raise invalid(f"Feature: {name} has element with unexpected JSON type: {_KINDS[type(value)]}")
 
 
-def _unexpected(value: Any, name: str) -> ServingError:
-    return invalid(f"Feature: {name} has element with unexpected JSON type: {json_type(value)}")
+def _bytes(value: dict[str, str]) -> bytes:
+    try:
+        return base64_bytes(value)
+    except ValueError as error:
+        raise invalid("Unable to base64 decode") from error
 
 
 def _kind(feature: Feature, name: str, wanted: str) -> None:
