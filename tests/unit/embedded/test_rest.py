@@ -2,7 +2,6 @@
 
 import asyncio
 import gzip
-import re
 import threading
 import zlib
 from collections.abc import Iterator, Sequence

@@ -45,7 +45,8 @@ from tfs_proxy.wire.grpc_codes import GrpcCode
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
-_SMALL_BODY = 65536
+_SMALL_BODY = 256 * 1024
+"""Most photographs in base64: a body of this size is read in a few milliseconds at most."""
 
 
 class RestOptions(Struct, frozen=True):

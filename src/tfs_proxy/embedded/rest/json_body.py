@@ -6,7 +6,7 @@ from typing import Any
 
 from tfs_proxy.embedded.errors import invalid
 from tfs_proxy.errors import BadInput
-from tfs_proxy.memory import STRING_BYTES, MemoryBudget
+from tfs_proxy.memory import RESERVED_FROM_BYTES, STRING_BYTES, MemoryBudget
 from tfs_proxy.serving_json.documents import first_document
 
 _SHOWN_PIECES, _SHOWN_CHARACTERS = 1000, 1000
@@ -17,8 +17,9 @@ def read_object(body: bytes, budget: MemoryBudget) -> dict[str, Any]:
     if not body:
         raise invalid("JSON Parse error: The document is empty")
     budget.take_json(body)
-    # Each string becomes bytes in an array beside what was parsed.
-    budget.take(body.count(b'"') // 2 * STRING_BYTES)
+    if len(body) >= RESERVED_FROM_BYTES:
+        # Each string becomes bytes in an array beside what was parsed.
+        budget.take(body.count(b'"') // 2 * STRING_BYTES)
     try:
         document = first_document(body)
     except BadInput as error:
