@@ -52,7 +52,8 @@ class Explaining(Around):
         note_refusal(explanation.reason)
         if words.startswith(str(explanation)):
             return answer
-        body = error_body(f"{explanation} The model server says: {_GRAPH.sub('', words)}")
+        said = "" if str(explanation) in words else f" The model server says: {_GRAPH.sub('', words)}"
+        body = error_body(f"{explanation}{said}")
         return ModelAnswer(answer.status, body, JSON_HEADERS, answer.url)
 
     def _unknown_model(self, status: int, target: Target) -> BadInput | None:

@@ -300,7 +300,7 @@ def test_a_script_of_two_halves_sees_request_and_answer(scripted: Stack) -> None
     [
         ("", "application/json", "document is empty"),
         ("{nonsense", "application/json", "JSON Parse error"),
-        ('{"instances": [["a"]]}', "application/json", "not of expected type: float"),
+        ('{"instances": [["a"]]}', "application/json", "DT_FLOAT takes numbers"),
         ("1.0,2.0", "text/csv", "Is not object"),
     ],
 )
