@@ -50,8 +50,6 @@ class Explaining(Around):
         if explanation is None or words is None:
             return answer
         note_refusal(explanation.reason)
-        if words.startswith(str(explanation)):
-            return answer
         said = "" if str(explanation) in words else f" The model server says: {_GRAPH.sub('', words)}"
         body = error_body(f"{explanation}{said}")
         return ModelAnswer(answer.status, body, JSON_HEADERS, answer.url)
