@@ -110,7 +110,7 @@ def test_the_first_of_equal_names_counts_at_the_top_and_the_last_within(echoes: 
         assert echoes.read(named + more, a=INT32) == [1]
 
 
-values = st.recursive(
+values: st.SearchStrategy[Any] = st.recursive(
     st.integers(-3, 3) | st.floats(-2, 2, width=16) | st.sampled_from([None, True, "a", {"b64": "YQ=="}]),
     lambda inner: st.lists(inner, max_size=3) | st.builds(dict, x=inner),
     max_leaves=8,
