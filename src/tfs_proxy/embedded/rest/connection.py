@@ -14,7 +14,6 @@ from tfs_proxy.resources import most_descriptors
 
 _MAX_HEAD_BYTES = 64 * 1024
 _DISCARD_SECONDS = 2.0
-_NO_HTTP = "Invalid HTTP request received."
 
 
 class RestConnection(HttpToolsProtocol):
@@ -52,7 +51,7 @@ class RestConnection(HttpToolsProtocol):
                 return self._head_without_offer() + data[offer.args[0] :]
         except httptools.HttpParserError:
             if not self._is_refused:
-                self.send_400_response(_NO_HTTP)
+                self.send_400_response("Invalid HTTP request received.")
         if self._unread_bytes > _MAX_HEAD_BYTES:
             self._refuse_head()
         return b""
