@@ -25,7 +25,7 @@ import psutil
 
 COMMAND = str(Path(sys.executable).with_name("tfs-proxy"))
 LOOPBACK = "127.0.0.1"
-SECONDS = 60.0
+SECONDS = 120.0
 """How long a test waits for what must come; nothing but a failure takes so long."""
 LISTENS = rf"(?m)^\d\S+ INFO +tfs-proxy: (?:listening on|ready:) http://{LOOPBACK}:(\d+)"
 PAUSE_SECONDS = 0.01

@@ -1,7 +1,6 @@
 """The answers of tests/golden, digit by digit, at the published doors: /invocations, /v1 and gRPC."""
 
 import json
-import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,15 +27,7 @@ WHICH_FIRST = {"err_wrong_shape"}
 
 def same(one: Any, other: Any) -> bool:
     """Whether two JSON values are equal, numbers to the last digit."""
-    if isinstance(one, bool) or isinstance(other, bool) or one is None or other is None:
-        return one is other
-    if isinstance(one, int | float) and isinstance(other, int | float):
-        return one == other or (math.isnan(one) and math.isnan(other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    return bool(one == other)
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def digits(text: str) -> list[str]:
@@ -70,7 +61,6 @@ def test_rest(front: Running, case: dict[str, Any]) -> None:
     if answer.status == 200 and want["content_type"].startswith("application/json"):
         got = without_readiness(answer.json)
         assert same(got, json.loads(want["body"]))
-        assert digits(json.dumps(got)) == digits(json.dumps(json.loads(want["body"])))
         assert case["method"] != "POST" or digits(answer.body.decode()) == digits(want["body"])
     elif case["name"] not in WHICH_FIRST and answer.status != 200:
         assert answer.first_words == first_words(json.loads(want["body"], strict=False)["error"])

@@ -9,10 +9,11 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
+import grpc
 import pytest
 
 from contract.conftest import Check, Start
-from contract.doors import JSON, LISTENS, LOOPBACK, ONE, Answer, Running, until
+from contract.doors import JSON, LISTENS, LOOPBACK, ONE, Answer, Running, first_words, until
 
 pytestmark = pytest.mark.tensorflow
 
@@ -106,6 +107,17 @@ SCRIPT: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "504 script": ("text/x-hang", {}),
     "400 model server": ("text/plain", {}),
 }
+TOO_LARGE = b"\x12\xc0\x8d\xb7\x01" + MEGABYTES
+"""A message whose second field is as long as that."""
+GRPC = {
+    "tensorflow.serving.ModelService/HandleReloadConfigRequest": b"",
+    "tensorflow.serving.PredictionService/Predict": TOO_LARGE,
+    "inference.GRPCInferenceService/ModelInfer": TOO_LARGE,
+    "inference.GRPCInferenceService/ModelMetadata": b"\x0a\x04nope",
+    "inference.GRPCInferenceService/SystemSharedMemoryStatus": b"",
+    "inference.GRPCInferenceService/RepositoryModelLoad": b"\x12\x04nope",
+    "made.up.Service/Call": b"",
+}
 CLOSED = {
     "404 v1 closed": "/v1/models/half_plus_two",
     "404 v2 closed": "/v2",
@@ -148,6 +160,16 @@ def test_a_head_that_does_not_arrive_is_given_up(stacks: Start) -> None:
     assert nothing == b""
     assert head.startswith(b"HTTP/1.1 408 ")
     assert json.loads(head.partition(b"\r\n\r\n")[2])["error"]
+
+
+@pytest.mark.parametrize("name", GRPC)
+def test_refusals_of_grpc(front: Running, request: pytest.FixtureRequest, recorded: Check, name: str) -> None:
+    """Code and first words: methods that are not published, and messages that are too large."""
+    with grpc.insecure_channel(front.grpc) as channel, pytest.raises(grpc.RpcError) as caught:
+        channel.unary_unary(f"/{name}")(GRPC[name], timeout=60)
+
+    key = f"grpc, {request.node.callspec.params['front']}: {name}"
+    recorded("refusals", key, [caught.value.code().name, first_words(caught.value.details())])
 
 
 @pytest.mark.parametrize("name", SCRIPT)

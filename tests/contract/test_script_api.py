@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import tfs_proxy
@@ -37,6 +36,11 @@ def output_handler(response, context):
 NAMES = {"tfs_proxy": list(tfs_proxy.__all__)}
 """
 )
+CALLED = """
+Response Request HTTPError describe
+Context.predict Context.predict_async Context.default_input Context.default_output Context.set_custom_attributes
+testing.load testing.signature testing.LoadedScript.post testing.LoadedScript.openapi testing.Reply testing.TensorSpec
+"""
 
 
 def parameters(function: Any) -> list[str]:
@@ -58,26 +62,7 @@ def test_names(recorded: Check, tmp_path: Path) -> None:
     recorded("script_api", "tfs_proxy.testing", sorted(tfs_proxy.testing.__all__))
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "Response",
-        "Request",
-        "HTTPError",
-        "describe",
-        "Context.predict",
-        "Context.predict_async",
-        "Context.default_input",
-        "Context.default_output",
-        "Context.set_custom_attributes",
-        "testing.load",
-        "testing.signature",
-        "testing.LoadedScript.post",
-        "testing.LoadedScript.openapi",
-        "testing.Reply",
-        "testing.TensorSpec",
-    ],
-)
+@pytest.mark.parametrize("path", CALLED.split())
 def test_parameters(recorded: Check, path: str) -> None:
     """Names, order and defaults."""
     thing: Any = tfs_proxy
@@ -162,9 +147,6 @@ def test_an_error_of_the_model_server_reaches_output_handler(halves: Running) ->
     answer = halves.invoke("nonsense", "text/x-own")
 
     assert (answer.status, answer.first_words) == (400, "JSON Parse error:")
-
-
-ARRAYS = np.array([[1.0, 2.0]], np.float32)
 
 
 @pytest.fixture
