@@ -96,8 +96,6 @@ class Deployment(Struct, frozen=True):
     each model, by its name, if it is known where they lie; ``csv_columns`` are the inputs in the order of
     the columns of CSV without a header, between commas, by the model's name. ``adaptive_limit_seconds`` is
     the target of the workers' adaptive limit, None if they refuse no requests because of the load.
-    ``workers_at_first`` is how many workers there are before any request, if others start once requests
-    need them; else None.
     ``model_dir`` is the folder of the archive, in which a script looks for its own files.
     ``is_batch`` is True in a batch transform job.
     """
@@ -131,7 +129,6 @@ class Deployment(Struct, frozen=True):
     graph_folders: Mapping[str, str] = field(default_factory=dict)
     csv_columns: Mapping[str, str] = field(default_factory=dict)
     adaptive_limit_seconds: float | None = None
-    workers_at_first: int | None = None
     model_dir: str = ""
     is_batch: bool = False
 

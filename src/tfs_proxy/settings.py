@@ -227,8 +227,7 @@ class Settings:
 
     gunicorn_workers: int = WORKERS.setting(
         "SAGEMAKER_GUNICORN_WORKERS", parse.whole(1, 1024), lambda machine: machine.workers.count,
-        "worker processes that run the script or convert requests; unless this is set, they start when "
-        "requests need them, and at once only for a script that takes more than a second to load",
+        "worker processes that run the script or convert requests",
         shown="cores, or as many as memory and pids.max hold", aws="1")
     gunicorn_threads: int = WORKERS.setting(
         "SAGEMAKER_GUNICORN_THREADS", parse.whole(1, 4096),

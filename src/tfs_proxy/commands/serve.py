@@ -57,23 +57,14 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if settings.multi_model or arguments.multi_model is not None:
         return _serve_many(settings, listener, arguments)
+    import asyncio
+
+    from tfs_proxy.supervisor.opening import ServeRequest
+    from tfs_proxy.supervisor.run import serve
+
     environ = inherited_environment()
-    from tfs_proxy.supervisor.programs.early_fork import forked_early
-
-    with forked_early(settings, environ, listener) as spawn_workers:
-        import asyncio
-
-        from tfs_proxy.supervisor.opening import ServeRequest
-        from tfs_proxy.supervisor.run import serve
-
-        request = ServeRequest(
-            arguments.model,
-            arguments.model_server,
-            environ,
-            lay_out=_laid_out,
-            spawn_workers=spawn_workers,
-        )
-        return asyncio.run(serve(settings, listener, request))
+    request = ServeRequest(arguments.model, arguments.model_server, environ, lay_out=_laid_out)
+    return asyncio.run(serve(settings, listener, request))
 
 
 def _serve_many(settings: Settings, listener: socket, arguments: argparse.Namespace) -> int:

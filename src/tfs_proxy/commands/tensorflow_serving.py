@@ -30,14 +30,10 @@ def run(arguments: argparse.Namespace) -> int:
     settings, listener = listen()
     # The model server has its own ports for gRPC and REST.
     settings = settings.with_values(grpc_port=None, extra_ports=None, instance_count=1)
-    environ = inherited_environment()
-    from tfs_proxy.supervisor.programs.early_fork import forked_early
+    import asyncio
 
-    with forked_early(settings, environ, listener) as spawn_workers:
-        import asyncio
+    from tfs_proxy.supervisor.opening import ServeRequest
+    from tfs_proxy.supervisor.run import serve
 
-        from tfs_proxy.supervisor.opening import ServeRequest
-        from tfs_proxy.supervisor.run import serve
-
-        request = ServeRequest(None, "auto", environ, tuple(arguments.words), spawn_workers=spawn_workers)
-        return asyncio.run(serve(settings, listener, request))
+    request = ServeRequest(None, "auto", inherited_environment(), tuple(arguments.words))
+    return asyncio.run(serve(settings, listener, request))

@@ -214,7 +214,7 @@ class MultiModelSupervisor:
 
     async def _start_shared(self, shared: SharedMode) -> None:
         """Start what all models need, nginx aside."""
-        log.info("Processes for all models: %s", capacity(self._settings, models=True, on_demand=False))
+        log.info("Processes for all models: %s", capacity(self._settings, models=True))
         self._readiness.step = "starting: the model server of all models"
         self._control_api.deployment = await shared.start(self._request)
         await shared.start_workers(self._request.environ)

@@ -15,7 +15,7 @@ from tfs_proxy.archive.saved_model import SavedModelSummary
 from tfs_proxy.archive.summary import read_summary
 from tfs_proxy.layout import ModelLayout
 from tfs_proxy.names import printable, similar
-from tfs_proxy.report.capacity import capacity, starts_on_demand
+from tfs_proxy.report.capacity import capacity
 from tfs_proxy.report.script import report_on_script, words_joined
 from tfs_proxy.report.served import Served
 from tfs_proxy.setting_rows import unknown_variables
@@ -108,7 +108,7 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
         for version, path in model.versions.items()
     }
     faults = tuple(_model_faults(models, read))
-    processes = capacity(settings, models=bool(models), on_demand=starts_on_demand(settings))
+    processes = capacity(settings, models=bool(models))
     script = report_on_script(layout, script_model=served.script_model is not None)
     return Report(
         root=layout.root,

@@ -19,7 +19,6 @@ from tfs_proxy.supervisor.gpus.nvidia_smi import count_gpus, visible_devices
 from tfs_proxy.supervisor.gpus.placement import Placement, spread
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.daemon_thread import in_daemon_thread
-from tfs_proxy.supervisor.process import Spawn, spawn
 from tfs_proxy.supervisor.programs.model_server import program
 from tfs_proxy.supervisor.programs.monitoring import monitoring_for
 
@@ -35,7 +34,6 @@ class ServeRequest(Struct, frozen=True):
     ``flags`` are the model server's if it runs as in the image tensorflow/serving; then there is no archive.
     ``placements`` has the GPU of each model server if they have been chosen already. ``lay_out`` makes a
     folder of a model that is neither an archive nor a folder, and gives others back as they are.
-    ``spawn_workers`` is how gunicorn is started.
     """
 
     model: str | None
@@ -44,7 +42,6 @@ class ServeRequest(Struct, frozen=True):
     flags: tuple[str, ...] | None = None
     placements: tuple[Placement, ...] = ()
     lay_out: LayOut | None = None
-    spawn_workers: Spawn = spawn
 
 
 async def open_archive(request: ServeRequest, settings: Settings, workspace: Workspace) -> Prepared:

@@ -25,6 +25,7 @@ from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.supervisor.host.workspace import LONGEST_PATH
 from tfs_proxy.supervisor.logs.run_records import RunRecords
 from tfs_proxy.supervisor.opening import ServeRequest
+from tfs_proxy.supervisor.process import spawn
 from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS, RunLoop, together
 from tfs_proxy.supervisor.stack import ServingStack, StackHost
 
@@ -63,7 +64,7 @@ class Supervisor:
         self._settings, self._listener, self._workspace = settings, listener, workspace
         self._records = RunRecords(settings, request.environ, workspace, listener)
         self._reloading = _reloading(settings, workspace, request)
-        spawn_workers = request.spawn_workers if self._reloading is None else self._reloading.spawn
+        spawn_workers = spawn if self._reloading is None else self._reloading.spawn
         host = StackHost(workspace, watchdog, self._records.log_descriptor, spawn_workers)
         self._entrances = Entrances(settings, workspace, listener, request.environ)
         self._generations = Generations(settings, request, host, self._entrances)

@@ -13,12 +13,10 @@ from contextlib import ExitStack
 from typing import Protocol
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from tfs_proxy.deployment import Instance, ServedModel
 from tfs_proxy.errors import ModelLoadError, StartTimeout
 from tfs_proxy.layout import Workspace
-from tfs_proxy.report.capacity import workers_at_first
 from tfs_proxy.report.prepare import Prepared
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.children import Children
@@ -127,14 +125,12 @@ class ServingStack:
         host = await self._resources_for(prepared)
         planned = plan_processes(prepared, self._workspace, host, port)
         self.gpus = host.gpus
-        # One worker can only stand in for others if they have sockets of their own.
-        at_first = workers_at_first(self.settings, planned.deployment) if len(self.web) > 1 else None
-        deployment = replace(planned.deployment, workers_at_first=at_first)
+        deployment = planned.deployment
         self.children.script = deployment.script
         self.has_workers = self._host.servers is None or deployment.script is not None
         self.readiness.expect(deployment.instances, deployment.models)
         self.watch = ModelWatch(deployment.instances, deployment.models, self.readiness)
-        return replace(planned, deployment=deployment)
+        return planned
 
     async def _resources_for(self, prepared: Prepared) -> HostResources:
         servers = self._host.servers

@@ -43,7 +43,7 @@ def test_without_a_saved_model_the_script_is_the_model(tmp_path: Path) -> None:
             "Script: code/inference.py is the model itself: it defines model_fn and predict_fn "
             "(and the default of input_fn and output_fn); no model server"
         ),
-        "Processes: up to 3 workers (gthread) of 85 threads, one for each core",
+        "Processes: 3 workers (gthread) of 85 threads, one for each core",
     ]
 
 

@@ -72,7 +72,7 @@ def test_a_plain_model_takes_a_few_lines(tmp_path: Path) -> None:
         "  serving_default (predict): x0 float[?, 4] -> y float[?]",
         "Script: none: there is no code/inference.py",
         (
-            "Processes: up to 2 workers (gthread) of 128 threads, one for each core; "
+            "Processes: 2 workers (gthread) of 128 threads, one for each core; "
             "1 model server, intra-op auto, inter-op auto, no batching"
         ),
     ]

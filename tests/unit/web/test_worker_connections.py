@@ -1,9 +1,7 @@
 """The sockets of one worker while another thread closes them."""
 
 import math
-import queue
 import socket
-from pathlib import Path
 
 import pytest
 from gunicorn.config import Config
@@ -45,41 +43,6 @@ def test_a_connection_accepted_as_the_worker_stops_is_kept() -> None:
         with pytest.raises(BlockingIOError):
             client.recv(1)
         connections.close_idle(math.inf)
-
-
-def test_listeners_of_others_are_attended_until_they_have_an_owner(tmp_path: Path) -> None:
-    """What came to one meanwhile is known, so that its connections can go where they belong."""
-    woken: queue.Queue[int] = queue.Queue()
-    poller = Poller(woken.put, lambda: 1)
-    connections = WorkerConnections(poller, connection, 10)
-    own, other = (unix_listener(tmp_path / name) for name in ("own", "other"))
-    connections.listen([own], [other])
-    connections.attend([own, other])
-    poller.add_thread()
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect(other.getsockname())
-        assert woken.get(timeout=SECONDS) == other.fileno()
-        connections.take(other.fileno())
-        client.sendall(b".")
-        taken = connections.take(woken.get(timeout=SECONDS))
-        assert taken is not None
-
-        before = connections.is_handed_over(taken)
-        connections.attend([])
-        assert (before, connections.is_handed_over(taken)) == (False, True)
-        assert connections.take(other.fileno()) is None  # a thread that was woken for it before
-        connections.attend([other])
-        assert not connections.is_handed_over(taken)
-    connections.end(taken)
-    connections.stop_listening()
-    poller.stop()
-
-
-def unix_listener(path: Path) -> socket.socket:
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(path))
-    listener.listen()
-    return listener
 
 
 def test_a_listener_that_is_closed_takes_nothing_in(caplog: pytest.LogCaptureFixture) -> None:

@@ -20,13 +20,12 @@ STARTS_IN_VAIN = 3
 class Heartbeats(asyncio.DatagramProtocol):
     """Workers send their pid; a beat is fresh for ``limit_seconds``.
 
-    ``booted`` is set by the first beat, or if there should be no worker yet.
+    ``booted`` is set by the first beat.
 
     A worker that begins to load the application sends its pid with a ``+``: ``loading`` has them all, and
     ``starts`` counts them. One that can't load it sends a `BootFailure`: ``failure`` is the latest.
 
-    A message after the pid is its adaptive limit, for ``limit``, or for `HangingCalls`; or gunicorn's master
-    says how many workers it keeps, if it starts them on demand: ``wanted``.
+    A message after the pid is its adaptive limit, for ``limit``, or for `HangingCalls`.
     """
 
     def __init__(
@@ -40,7 +39,6 @@ class Heartbeats(asyncio.DatagramProtocol):
         self._clock = clock
         self._beats: dict[bytes, float] = {}
         self._limits: dict[bytes, int] = {}
-        self._wanted: int | None = None
         self.booted = asyncio.Event()
         self.failure: BootFailure | None = None
         self.loading: set[bytes] = set()
@@ -76,10 +74,6 @@ class Heartbeats(asyncio.DatagramProtocol):
         kind, _, value = message.partition(b" ")
         if kind == b"limit" and value.isdigit():
             self._limits[pid] = int(value)
-        elif kind == b"wanted" and value.isdigit():
-            self._wanted = int(value)
-            if not self._wanted:
-                self.booted.set()
         elif message:
             self.hanging_calls.hear(pid, message.decode(errors="replace"), self._clock())
         else:
@@ -94,20 +88,15 @@ class Heartbeats(asyncio.DatagramProtocol):
             log.warning("a message from a worker can't be read")
 
     async def until_alive(self, *, every_worker: bool) -> None:
-        """Return once a worker beats, or as many as there should be, which may be none yet."""
-
-        def are_missing() -> bool:
-            return len(self.alive) < (self.wanted if every_worker else min(self.wanted, 1))
-
+        """Return once a worker beats, or as many as there should be."""
         await self.booted.wait()
-        while are_missing():  # noqa: ASYNC110 - workers come and go
+        while len(self.alive) < (self.wanted if every_worker else 1):  # noqa: ASYNC110 - workers come and go
             await asyncio.sleep(LOOK_SECONDS)
 
     def forget(self) -> None:
         """Drop all beats: their workers are gone."""
         self._beats.clear()
         self._limits.clear()
-        self._wanted = None
         self.hanging_calls.forget()
         self.booted.clear()
 
@@ -132,8 +121,8 @@ class Heartbeats(asyncio.DatagramProtocol):
         return "no worker sends heartbeats" if self.missed() else None
 
     def missed(self) -> bool:
-        """Whether no worker beats, while there should be one."""
-        return not self.fresh() and self._wanted != 0
+        """Whether no worker beats."""
+        return not self.fresh()
 
     @property
     def alive(self) -> Collection[bytes]:
@@ -142,8 +131,8 @@ class Heartbeats(asyncio.DatagramProtocol):
 
     @property
     def wanted(self) -> int:
-        """How many workers there should be now."""
-        return self.hanging_calls.workers if self._wanted is None else self._wanted
+        """How many workers there should be."""
+        return self.hanging_calls.workers
 
     @property
     def limit(self) -> int | None:

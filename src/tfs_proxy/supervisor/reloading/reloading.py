@@ -11,7 +11,7 @@ from tfs_proxy.supervisor.front.run_status import RunStatus
 from tfs_proxy.supervisor.generations.succession import Generations
 from tfs_proxy.supervisor.host.running_process import RunningProcess
 from tfs_proxy.supervisor.opening import ServeRequest
-from tfs_proxy.supervisor.process import ProcessSpec
+from tfs_proxy.supervisor.process import ProcessSpec, spawn
 from tfs_proxy.supervisor.programs.warm_parent import WarmParent
 from tfs_proxy.supervisor.reloading.code_files import Snapshot
 from tfs_proxy.supervisor.reloading.followed import Followed
@@ -48,7 +48,6 @@ class Reloading:
 
     def __init__(self, settings: Settings, workspace: Workspace, request: ServeRequest) -> None:
         self._settings = settings
-        self._spawn = request.spawn_workers
         self._source = model_source(request.model or settings.model)
         self._models: Snapshot = {}
         self._warm_parent = WarmParent(settings, workspace, request.environ) if settings.reload else None
@@ -57,7 +56,7 @@ class Reloading:
     async def spawn(self, spec: ProcessSpec, output: int) -> RunningProcess:
         """Start workers; the first ones before there is a warm parent."""
         if self._warm_parent is None:
-            return await self._spawn(spec, output)
+            return await spawn(spec, output)
         return await self._warm_parent.spawn(spec, output)
 
     def look(self) -> None:

@@ -6,12 +6,10 @@ this module as its configuration, too: `child_exit` and `logger_class` are setti
 """
 
 import logging
-import math
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +18,9 @@ from gunicorn.arbiter import Arbiter
 from gunicorn.errors import HaltServer
 from gunicorn.glogging import Logger
 from gunicorn.workers.base import Worker
-from msgspec import Struct
 
-from tfs_proxy.deployment import Deployment
-from tfs_proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.observe.journal_notes import under_way
 from tfs_proxy.observe.logs.config import FollowedLevel
-from tfs_proxy.upstream.instances import fetch_deployment
-from tfs_proxy.web.workers.first_demand import FirstDemand
-from tfs_proxy.web.workers.heartbeat import Heartbeat
 from tfs_proxy.web.workers.late_calls import FAILED, HANGS, SERVES, marked
 from tfs_proxy.web.workers.worker_log import gunicorn_handler
 from tfs_proxy.worker_environment import worker_workspace
@@ -38,9 +30,6 @@ BOOT_FAILED = 3
 
 RETRY_SECONDS = 5.0
 """How long a worker that can't load the application keeps its place, while others serve."""
-
-SLOW_LOAD_SECONDS = 1.0
-"""A script that takes longer to load would let the requests wait that need a second worker."""
 
 KEPT_RECORDS = 64
 """Records of dead workers. nginx repeats a request as soon as a worker is gone."""
@@ -104,98 +93,16 @@ def _lives(pid: int) -> bool:
     return True
 
 
-class OnDemand(Struct, frozen=True):
-    """How workers start that do so once requests need them.
-
-    There are as many as ``at_first`` says, none or one, then twice as many after each SIGTTIN of a worker.
-    The first request that waits for the first worker has it started, after ``prepare``. If they load a
-    ``script`` that takes long, all start.
-    """
-
-    at_first: int
-    script: bool
-    prepare: Callable[[], object] | None = None
-
-
-def on_demand(deployment: Deployment, prepare: Callable[[], object] | None = None) -> OnDemand | None:
-    """How the workers of ``deployment`` start on demand; None if all start at once."""
-    if deployment.workers_at_first is None:
-        return None
-    return OnDemand(deployment.workers_at_first, deployment.script is not None, prepare)
-
-
 class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
-    """The arbiter with two more rules: a worker that hangs does not count, one that fails ends no other.
-
-    All workers start at once unless ``how`` says otherwise.
-    """
+    """The arbiter with two more rules: a worker that hangs does not count, one that fails ends no other."""
 
     log: logging.Logger
 
-    def __init__(self, application: "Application", how: OnDemand | None = None) -> None:
+    def __init__(self, application: "Application") -> None:
         self._told_to_end: set[int] = set()
         self._failed_at: dict[int, float] = {}
         self._level = FollowedLevel(worker_workspace().logging)
         super().__init__(application)
-        self._wanted, self._said = int(self.cfg.workers), -1
-        self._heartbeat: Heartbeat | None = None
-        self._first_demand: FirstDemand | None = None
-        self._prepare: Callable[[], object] | None = None
-        self._all_from = math.inf
-        if how is not None:
-            self._heartbeat = Heartbeat(worker_workspace().heartbeat_socket)
-            self._wanted = how.at_first
-            self._prepare = how.prepare
-            if how.script:
-                self._all_from = time.monotonic() + SLOW_LOAD_SECONDS
-
-    def start(self) -> None:
-        """As gunicorn's; from here on signals are handled, and requests may wait at the listeners."""
-        super().start()
-        if not self._wanted:
-            self._first_demand = FirstDemand(self.LISTENERS, worker_workspace().control_socket)
-
-    def wait_for_signals(self, timeout: float = 1.0) -> list[signal.Signals]:
-        """As gunicorn's; the first request ends it, too, if there is no worker yet."""
-        if self._first_demand is not None and self.SIG_QUEUE.empty():
-            if self._first_demand.waits(timeout):
-                self._first_demand.close()
-                self._first_demand = None
-                self._prepare_worker()
-                self._wanted = 1
-            timeout = 0.0
-        return list(super().wait_for_signals(timeout))
-
-    def _prepare_worker(self) -> None:
-        if self._prepare is None:
-            return
-        try:
-            self._prepare()
-        except Exception as error:  # noqa: BLE001 - a worker tries again, and reports it
-            self.log.debug("not prepared: %s", error)
-
-    def handle_ttin(self) -> None:
-        """Start as many workers more as serve, unless there are all, or some that are about to serve."""
-        if self._heartbeat is not None and len(self._marked(SERVES)) >= self._wanted < self.cfg.workers:
-            self._wanted = min(2 * self._wanted, self.cfg.workers)
-        self.manage_workers()
-
-    def _start_all_if_slow(self) -> None:
-        """Start all workers if the first one takes long to load the script."""
-        if self._all_from < math.inf and self._marked(SERVES):
-            self._all_from = math.inf
-        elif time.monotonic() > self._all_from:
-            self._wanted = self.cfg.workers
-
-    def _say_wanted(self) -> None:
-        """Tell the supervisor how many workers there should be; of the first once it serves.
-
-        Until then the run is as healthy as it was without one.
-        """
-        is_first = self._said == 0 and not self._marked(SERVES)
-        if self._heartbeat is not None and self._said != self._wanted and not is_first:
-            self._said = self._wanted
-            self._heartbeat.say_wanted(self._wanted)
 
     def stop(self, graceful: bool = True) -> None:
         """End all workers; the sockets stay, as with systemd: gunicorn would remove files of unix sockets.
@@ -212,10 +119,8 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         """
         self._level.follow()
         self._replace_failed()
-        self._start_all_if_slow()
         hanging = self._marked(HANGS)
-        self._num_workers = self._wanted + len(hanging)
-        self._say_wanted()
+        self._num_workers = self.cfg.workers + len(hanging)
         super().manage_workers()
         self._told_to_end &= self.WORKERS.keys()
         self._end(sorted(hanging, key=lambda worker: worker.age))
@@ -227,7 +132,7 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         """
         serving = self._marked(SERVES)
         waiting = [worker for worker in hanging if worker.pid not in self._told_to_end]
-        for worker in waiting[: max(len(serving) + len(waiting) - self._wanted, 0)]:
+        for worker in waiting[: max(len(serving) + len(waiting) - self.cfg.workers, 0)]:
             self.log.warning(
                 "worker %d has calls that hang, and ends: another one serves in its place", worker.pid
             )
@@ -252,29 +157,18 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
 class Application(WSGIApplication):  # type: ignore[misc]  # gunicorn has no types
     """gunicorn's own command line with our master."""
 
-    how: OnDemand | None = None
-
     def run(self) -> None:
         """Serve until a signal ends it."""
         try:
-            Master(self, self.how).run()
+            Master(self).run()
         except RuntimeError as error:
             sys.exit(f"gunicorn can't be started: {error}")
 
 
-def main(how: OnDemand | None = None) -> None:
-    """Run gunicorn with the words of the command line until it ends; all workers start unless ``how``."""
-    application = Application("%(prog)s [OPTIONS] [APP_MODULE]")
-    application.how = how
-    application.run()
-
-
-def _of_deployment() -> OnDemand | None:
-    try:
-        return on_demand(fetch_deployment(worker_workspace().control_socket))
-    except (UpstreamUnavailable, UpstreamTimeout):  # so say the workers
-        return None
+def main() -> None:
+    """Run gunicorn with the words of the command line until it ends."""
+    Application("%(prog)s [OPTIONS] [APP_MODULE]").run()
 
 
 if __name__ == "__main__":
-    main(_of_deployment())
+    main()

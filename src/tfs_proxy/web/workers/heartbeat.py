@@ -44,10 +44,6 @@ class Heartbeat:
         """Send a message after the pid, at once, which is not a heartbeat: `supervisor.health` has them."""
         self._send(self._pid + b" " + message.encode(errors="replace"))
 
-    def say_wanted(self, count: int) -> None:
-        """Send how many workers there should be from now on: gunicorn's master does."""
-        self._deliver(b"%b wanted %d" % (self._pid, count))
-
     def say_loading(self) -> None:
         """Send that this worker begins to load the application: what it loads may end the process."""
         self._deliver(b"+" + self._pid)

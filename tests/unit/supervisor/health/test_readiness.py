@@ -7,7 +7,6 @@ import pytest
 
 from tfs_proxy.deployment import BootFailure, Instance
 from tfs_proxy.errors import UpstreamTimeout
-from tfs_proxy.supervisor.health.hanging_calls import HangingCalls
 from tfs_proxy.supervisor.health.heartbeats import Heartbeats
 from tfs_proxy.supervisor.health.model_states import MISSES, ModelWatch, loading_pause
 from tfs_proxy.supervisor.health.readiness import Phase, Readiness
@@ -48,35 +47,6 @@ def test_every_version_must_be_available_and_a_worker_alive() -> None:
     readiness.note(0, "a", {1: AVAILABLE, 2: ServableState("LOADING")})
     assert readiness.reason() == "model a version 2 is LOADING"
     readiness.note(0, "a", {1: AVAILABLE, 2: AVAILABLE})
-    assert readiness.reason() is None
-
-
-def test_the_master_says_how_many_workers_there_should_be() -> None:
-    """Until then, and after its end, it is the configured number; nonsense changes nothing."""
-    heartbeats = Heartbeats(10.0, hanging_calls=HangingCalls(workers=4))
-
-    assert heartbeats.wanted == 4
-    for message in (b"17 wanted 1", b"17 wanted", b"17 wanted x"):
-        heartbeats.datagram_received(message, None)
-        assert heartbeats.wanted == 1
-    assert heartbeats.alive == ()
-    heartbeats.forget()
-    assert heartbeats.wanted == 4
-
-
-def test_no_worker_is_missed_before_there_should_be_one() -> None:
-    """The first one is counted once it serves; then one has to beat."""
-    clock = Clock()
-    readiness = health_of({}, clock)
-    readiness.phase = Phase.SERVING
-    heartbeats = readiness.heartbeats
-
-    heartbeats.datagram_received(b"16 wanted 0", None)
-    assert heartbeats.booted.is_set()
-    assert readiness.reason() is None
-    heartbeats.datagram_received(b"16 wanted 1", None)
-    assert readiness.reason() == "no worker sends heartbeats"
-    heartbeats.datagram_received(b"17", None)
     assert readiness.reason() is None
 
 

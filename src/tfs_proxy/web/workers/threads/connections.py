@@ -33,8 +33,6 @@ class WorkerConnections:
         self._idle: dict[int, ClientConnection] = {}
         self._listeners: dict[int, socket] = {}
         self._others: Sequence[socket] = ()
-        self._attended: dict[int, socket] = {}
-        self._handed_over: set[object] = set()
         self._count_lock = threading.Lock()
         self._warn_at = 0.0
         self.count = 0
@@ -53,25 +51,6 @@ class WorkerConnections:
             self._listeners[listener.fileno()] = listener
             self._poller.add(listener)
             self._poller.watch(listener)
-
-    def attend(self, unowned: Sequence[socket]) -> None:
-        """Accept on these of the others as soon as a connection comes, and no longer on earlier ones."""
-        own = self._listeners.keys() - self._attended.keys()
-        wanted = {listener.fileno(): listener for listener in unowned if listener.fileno() not in own}
-        for descriptor in self._attended.keys() - wanted.keys():
-            listener = self._attended.pop(descriptor)
-            del self._listeners[descriptor]
-            self._poller.remove(listener)
-            self._handed_over.add(listener.getsockname())
-        for descriptor in wanted.keys() - self._attended.keys():
-            listener = self._attended[descriptor] = self._listeners[descriptor] = wanted[descriptor]
-            self._handed_over.discard(listener.getsockname())
-            self._poller.add(listener)
-            self._poller.watch(listener)
-
-    def is_handed_over(self, connection: ClientConnection) -> bool:
-        """Whether another worker has taken the socket that the connection came to."""
-        return connection.server in self._handed_over
 
     def stop_listening(self) -> None:
         """Accept nothing more, and close all listeners."""

@@ -5,13 +5,11 @@ costs more than a small request does. This module is all that touches gunicorn's
 """
 
 import logging
-import os
 import selectors
 import shutil
-import signal
 import socket
 import time
-from contextlib import closing, suppress
+from contextlib import closing
 
 from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER
 from gunicorn.workers.gthread import ThreadWorker as GunicornThreadWorker
@@ -37,11 +35,6 @@ READ_BYTES = 64 * 1024
 DISK_SHARE = 0.8
 """Of what is free on the disk at the start: the rest is for the script, and for logs."""
 
-MOST_COMPANY = 0.6
-"""How many others each request may meet before there should be more workers.
-
-A single client's sometimes meet the one before, which has not quite ended; two clients' meet each other."""
-
 GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
 TICK_SECONDS, DRAIN_TICK_SECONDS = 0.25, 0.05
 IDLE_TICK_SECONDS, IDLE_AFTER_SECONDS = 1.0, 2.0
@@ -64,7 +57,6 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
         self._worker_sockets = WorkerSockets(worker_workspace().worker_sockets)
         self._plain = not (self.log.access_log_enabled or self.cfg.is_ssl)
         self._counted, self._busy_at = 0, time.monotonic()
-        self._taken = self._company = 0  # requests since the last tick, and how many others they met
         # gunicorn's timeout may be a second: its master must see a sign of life in time.
         self._idle_tick_seconds = min(IDLE_TICK_SECONDS, (self.cfg.timeout or 2 * IDLE_TICK_SECONDS) / 2)
         super().init_process()
@@ -75,7 +67,6 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
         self._environs = PlainEnvirons(self.cfg)
         workspace = worker_workspace()
         deployment = fetch_deployment(workspace.control_socket)
-        self._on_demand = deployment.workers_at_first is not None
         limit_bytes = deployment.max_payload_bytes
         free_bytes = shutil.disk_usage(workspace.root).free
         disk = Budget(max(limit_bytes, int(free_bytes * DISK_SHARE / self.cfg.workers)))
@@ -94,7 +85,6 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
             self.method_queue.fileno(), selectors.EVENT_READ, self.method_queue.run_callbacks
         )
         self._connections.listen(*self._worker_sockets.take(self.sockets))
-        self._share_work()
         self._poller.add_thread()
         while self.alive and self.is_parent_alive():
             self._tick()
@@ -107,19 +97,6 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
         self.wait_for_and_dispatch_events(self._pause_seconds())
         self._connections.close_idle(time.monotonic())
         self._connections.accept_waiting(self._most_at_work)
-        self._share_work()
-
-    def _share_work(self) -> None:
-        """If workers start on demand, stand in for those that are not there, or have gunicorn start more."""
-        if not self._on_demand:
-            return
-        unowned = [self.sockets[number] for number in self._worker_sockets.unowned(len(self.sockets))]
-        self._connections.attend(unowned)
-        is_full = self._connections.at_work >= self._most_at_work
-        if unowned and (is_full or 0 < self._taken * MOST_COMPANY <= self._company):
-            with suppress(ProcessLookupError):  # it has ended, and so will this worker
-                os.kill(self.ppid, signal.SIGTTIN)
-        self._taken = self._company = 0
 
     def _pause_seconds(self) -> float:
         now = time.monotonic()
@@ -167,9 +144,6 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
     def _serve_descriptor(self, descriptor: int) -> None:
         connection = self._connections.take(descriptor)
         if connection is not None:
-            if self._on_demand:
-                self._taken += 1
-                self._company += self._connections.at_work - 1
             self._serve(connection)
 
     def _serve(self, connection: ClientConnection) -> None:
@@ -256,7 +230,7 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
     def _answer_plainly(self, request: PlainRequest, connection: ClientConnection) -> bool:
         # What is left of a refused request's body would be taken for the next request.
         response = PromptResponse(
-            request, connection.sock, self.cfg, lambda: self._ends(connection) or request.body.left > 0
+            request, connection.sock, self.cfg, lambda: not self.alive or request.body.left > 0
         )
         self._count_request()
         try:
@@ -278,9 +252,6 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
                 self.handle_error(request, connection.sock, connection.client, error)
             return False
         return not response.should_close() and not request.body.left
-
-    def _ends(self, connection: ClientConnection) -> bool:
-        return not self.alive or self._connections.is_handed_over(connection)
 
     def _count_request(self) -> None:
         self.nr += 1

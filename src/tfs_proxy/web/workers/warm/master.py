@@ -1,7 +1,5 @@
 """gunicorn whose master imports what its workers need before it forks them: run as a module (gthread only).
 
-It does so at once, or before the first worker if that waits for a request.
-
 If that can't be done for this model, or fails, the process becomes the plain `gunicorn_master`, whose workers
 import by themselves: only they report what is wrong.
 """
@@ -9,7 +7,6 @@ import by themselves: only they report what is wrong.
 import os
 import re
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +14,6 @@ from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.upstream.instances import fetch_deployment
 from tfs_proxy.web.workers import gunicorn_master
-from tfs_proxy.web.workers.gunicorn_master import OnDemand, on_demand
 from tfs_proxy.web.workers.warm.preload import REQUESTS, SCRIPT, WORKER, BroughtByModel, names_in, preload
 from tfs_proxy.worker_environment import worker_workspace
 
@@ -28,19 +24,14 @@ PLAIN: Final = "tfs_proxy.web.workers.gunicorn_master"
 
 def main() -> None:
     """Import, then run gunicorn until it ends."""
-    how: OnDemand | None = None
     try:
         deployment = fetch_deployment(worker_workspace().control_socket)
-        brought = names_brought(deployment)
-        waits = deployment.workers_at_first == 0 and not brought
-        how = on_demand(deployment, partial(preload, WORKER) if waits else None)
-        if not waits:
-            preload([*WORKER, *_for_script(deployment.script)], brought)
+        preload([*WORKER, *_for_script(deployment.script)], names_brought(deployment))
     except (UpstreamUnavailable, UpstreamTimeout):
         pass  # so say the workers
     except (Exception, SystemExit, BroughtByModel):  # noqa: BLE001 - a worker will report it
         os.execv(sys.executable, [sys.executable, "-m", PLAIN, *sys.argv[1:]])  # noqa: S606 - needs no shell
-    gunicorn_master.main(how)
+    gunicorn_master.main()
 
 
 def _for_script(script: str | None) -> tuple[str, ...]:
