@@ -95,9 +95,9 @@ class Children:
         self._tasks.discard(task)
         self._stirred.set()
 
-    def start_beside(self, spec: ProcessSpec, spawn: Spawn) -> ChildProcess:
+    def start_beside(self, spec: ProcessSpec) -> ChildProcess:
         """Start another gunicorn beside the one that serves, which is not restarted if it ends."""
-        child = self.start(spec, spawn)
+        child = self.start(spec)
         self.beside_workers.append(child)
         return child
 

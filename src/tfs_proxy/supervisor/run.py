@@ -25,7 +25,6 @@ from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.supervisor.host.workspace import LONGEST_PATH
 from tfs_proxy.supervisor.logs.run_records import RunRecords
 from tfs_proxy.supervisor.opening import ServeRequest
-from tfs_proxy.supervisor.process import spawn
 from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS, RunLoop, together
 from tfs_proxy.supervisor.stack import ServingStack, StackHost
 
@@ -63,9 +62,8 @@ class Supervisor:
     ) -> None:
         self._settings, self._listener, self._workspace = settings, listener, workspace
         self._records = RunRecords(settings, request.environ, workspace, listener)
-        self._reloading = _reloading(settings, workspace, request)
-        spawn_workers = spawn if self._reloading is None else self._reloading.spawn
-        host = StackHost(workspace, watchdog, self._records.log_descriptor, spawn_workers)
+        self._reloading = _reloading(settings, request)
+        host = StackHost(workspace, watchdog, self._records.log_descriptor)
         self._entrances = Entrances(settings, workspace, listener, request.environ)
         self._generations = Generations(settings, request, host, self._entrances)
         self._status = RunStatus(settings, self._records, workspace, self._stack)
@@ -142,8 +140,6 @@ class Supervisor:
     def _tick(self) -> bool:
         """See to what has changed; whether requests have ended since the last time."""
         self._orphans.collect()
-        if self._reloading is not None:
-            self._reloading.reap_orphans()
         self._lead_grpc()
         return self._records.read()
 
@@ -178,15 +174,13 @@ class Supervisor:
         if children.grpc_router is not None:
             await children.grpc_router.stop(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
         await self._stack.stop_workers(deadline - time.monotonic())
-        if self._reloading is not None:
-            await self._reloading.stop()
         await self._generations.stop_former(deadline)
         await self._stack.stop_model_servers(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
 
 
-def _reloading(settings: Settings, workspace: Workspace, request: ServeRequest) -> "Reloading | None":
+def _reloading(settings: Settings, request: ServeRequest) -> "Reloading | None":
     if not settings.follows_changes:
         return None
     from tfs_proxy.supervisor.reloading.reloading import Reloading
 
-    return Reloading(settings, workspace, request)
+    return Reloading(settings, request)

@@ -4,15 +4,11 @@ from typing import Final
 
 from tfs_proxy.archive.s3_client import S3_SCHEME
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.layout import Workspace
 from tfs_proxy.names import printable
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.front.run_status import RunStatus
 from tfs_proxy.supervisor.generations.succession import Generations
-from tfs_proxy.supervisor.host.running_process import RunningProcess
 from tfs_proxy.supervisor.opening import ServeRequest
-from tfs_proxy.supervisor.process import ProcessSpec, spawn
-from tfs_proxy.supervisor.programs.warm_parent import WarmParent
 from tfs_proxy.supervisor.reloading.code_files import Snapshot
 from tfs_proxy.supervisor.reloading.followed import Followed
 from tfs_proxy.supervisor.reloading.model_files import model_source
@@ -44,20 +40,12 @@ def refuse_unusable_reload(settings: Settings, request: ServeRequest) -> None:
 
 
 class Reloading:
-    """What a run follows, and loads; for ``--reload`` new workers are forked from a warm parent."""
+    """The changes that a run follows, and loads."""
 
-    def __init__(self, settings: Settings, workspace: Workspace, request: ServeRequest) -> None:
+    def __init__(self, settings: Settings, request: ServeRequest) -> None:
         self._settings = settings
         self._source = model_source(request.model or settings.model)
         self._models: Snapshot = {}
-        self._warm_parent = WarmParent(settings, workspace, request.environ) if settings.reload else None
-        self._exchange = WorkerExchange(settings, self.spawn) if settings.reload else None
-
-    async def spawn(self, spec: ProcessSpec, output: int) -> RunningProcess:
-        """Start workers; the first ones before there is a warm parent."""
-        if self._warm_parent is None:
-            return await spawn(spec, output)
-        return await self._warm_parent.spawn(spec, output)
 
     def look(self) -> None:
         """Note what models and archive are like now, which nobody has opened yet."""
@@ -65,19 +53,8 @@ class Reloading:
 
     async def run(self, generations: Generations, status: RunStatus) -> None:
         """Load each change from now on."""
-        if self._warm_parent is not None:
-            self._warm_parent.start(generations.stack.children.start)
-        look_seconds = RELOAD_LOOK_SECONDS if self._settings.reload else WATCH_LOOK_SECONDS
-        followed = Followed(self._source.look, generations, status, self._exchange)
         follows_code = self._settings.reload
+        look_seconds = RELOAD_LOOK_SECONDS if follows_code else WATCH_LOOK_SECONDS
+        exchange = WorkerExchange(self._settings) if follows_code else None
+        followed = Followed(self._source.look, generations, status, exchange)
         await Reloader(followed, self._models, look_seconds, follows_code=follows_code).run()
-
-    def reap_orphans(self) -> None:
-        """Forget what has ended of the warm parent."""
-        if self._warm_parent is not None:
-            self._warm_parent.reap_orphans()
-
-    async def stop(self) -> None:
-        """End the warm parent."""
-        if self._warm_parent is not None:
-            await self._warm_parent.stop()

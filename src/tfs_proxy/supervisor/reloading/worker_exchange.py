@@ -14,7 +14,7 @@ from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.children import SPARE_WORKERS
 from tfs_proxy.supervisor.generations.generation import Generation
 from tfs_proxy.supervisor.health.heartbeats import Heartbeats
-from tfs_proxy.supervisor.process import ChildProcess, ProcessState, Spawn
+from tfs_proxy.supervisor.process import ChildProcess, ProcessState
 from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS
 
 LOOK_SECONDS = 0.01
@@ -26,8 +26,7 @@ class WorkerExchange:
     Until all of the new ones have loaded the application, the control API lets none of them accept.
     """
 
-    def __init__(self, settings: Settings, spawn: Spawn) -> None:
-        self._spawn = spawn
+    def __init__(self, settings: Settings) -> None:
         self._load_seconds, self._stop_seconds = settings.wait_time_seconds, settings.stop_seconds
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -42,7 +41,7 @@ class WorkerExchange:
             return
         heartbeats.forget_loading()
         with _sockets_taken_anew(generation.workspace.worker_sockets):
-            new = children.start_beside(old.spec, self._spawn)
+            new = children.start_beside(old.spec)
             try:
                 await self._until_all_beat(new, generation)
             except BaseException:

@@ -19,9 +19,8 @@ WORKER: Final = (
     "tfs_proxy.capture.counts",
     "tfs_proxy.upstream.binary",
     "tfs_proxy.upstream.recovery",
-    "tfs_proxy.web.workers.warm.caches",
 )
-"""What `web.wsgi` imports, and `caches`; `web.wsgi` itself makes the application: it is the worker's own."""
+"""Modules that `web.wsgi` imports; `web.wsgi` itself makes the application, which is the worker's own."""
 
 SCRIPT: Final = (
     "tfs_proxy.script.import_hook",
