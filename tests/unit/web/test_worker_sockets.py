@@ -19,8 +19,8 @@ def taking(path: Path) -> Iterator[str]:
     reads, writes = os.pipe()
     child = os.fork()
     if child == 0:
-        own, _ = WorkerSockets(path).take(LISTENERS)
-        os.write(writes, own[0].encode())
+        sockets = WorkerSockets(path)
+        os.write(writes, sockets.take(LISTENERS)[0][0].encode())
         signal.pause()
     try:
         yield os.read(reads, 1).decode()
@@ -42,4 +42,4 @@ def test_a_socket_is_owned_until_its_worker_ends(tmp_path: Path) -> None:
         assert (second, third) == ("b", "c")
     with taking(path) as again:
         assert again == "b"
-    own.leave()
+    del own
