@@ -1,8 +1,6 @@
 """Workers of one model whose modules gunicorn's master has imported, unless the model brings its own."""
 
 import json
-import os
-import signal
 import socket
 import subprocess
 import sys
@@ -64,12 +62,6 @@ def told(stack: Stack) -> Any:
     answer = stack.invoke("x", "text/plain")
     assert answer.status == 200, stack.log
     return answer.json
-
-
-def _master(stack: Stack) -> int | None:
-    """The process of the master whose worker answers; None if none does."""
-    answer = stack.invoke("x", "text/plain")
-    return answer.json["own"]["master"] if answer.status == 200 else None
 
 
 def archive(folder: Path, **more: str | bytes) -> str:
@@ -137,20 +129,6 @@ def test_an_import_that_fails_is_told_by_a_worker(tmp_path: Path) -> None:
         assert "gunicorn ended" not in stack.log
     finally:
         stack.close()
-
-
-def test_the_first_master_is_forked_and_like_one_that_was_started(tmp_path: Path) -> None:
-    """Descriptors, signals, session, environment, import path, log: as in the one that takes its place."""
-    with serving(str(pack(tmp_path / "model.tar.gz", {"code/inference.py": TELLS_OF_PROCESS}))) as stack:
-        forked = told(stack)
-        os.kill(forked["own"]["master"], signal.SIGKILL)
-        stack.wait_until(lambda: _master(stack) not in {None, forked["own"]["master"]}, "another", SECONDS)
-        started = told(stack)
-
-    assert (forked["own"]["forked"], started["own"]["forked"]) == (True, False)
-    assert forked["alike"] == started["alike"]
-    assert forked["alike"]["master"]["PPid"] == str(stack.process.pid)
-    assert forked["alike"]["leads"]
 
 
 def test_a_thread_that_imports_at_the_start_does_not_keep_the_run_from_it(tmp_path: Path) -> None:
