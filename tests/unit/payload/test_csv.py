@@ -93,6 +93,41 @@ def test_several_inputs_need_no_parameter() -> None:
         _decoded("a,name,a\n1,x,2\n", TWO, "; header=absent")
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("a,b,c\n1,2,3\n", 'names "c"'), ("a\n1\n", 'lacks "b"'), ("a,c\n1,2\n", 'names "c" and lacks "b"')],
+)
+def test_a_header_of_too_much_or_too_little(text: str, problem: str) -> None:
+    """A first row with an input's name is what is wrong, unless columns have an order; numbers are no names."""
+    signature = _signature(a=("DT_FLOAT", (None,)), b=("DT_FLOAT", (None,)))
+    with pytest.raises(BadInput, match=f"The header row {problem}; the model takes a, b"):
+        _decoded(text, signature)
+    with pytest.raises(BadInput, match="send a header row"):
+        _decoded("1,2\n", signature)
+
+
+@pytest.mark.parametrize(
+    ("cell", "value"), [("5e18", 5 * 10**18), ("9007199254740993e0", 2**53 + 1), (" +9.25E2 ", 925)]
+)
+def test_whole_numbers_with_an_exponent_are_exact(cell: str, value: int) -> None:
+    """They reach the limits of the dtype, beyond which the error says so; none takes long to refuse."""
+    wholes = _signature(x=("DT_INT64", (None,)))
+    assert _decoded(f"{cell}\n", wholes).inputs["x"].tolist() == [value]
+    with pytest.raises(BadInput, match="out of the range"):
+        _decoded("1e19\n", wholes)
+    for odd in (
+        "1e-1",
+        "1e999999999",
+        "0e999999999",
+        "1e-999999999",
+        "1e-99999999999999999999",
+        "nan",
+        "-inf",
+    ):
+        with pytest.raises(BadInput, match="can't be read"):
+            _decoded(f"{odd}\n", wholes)
+
+
 def test_a_header_of_one_input() -> None:
     """The input's name over every column is a header where the input takes numbers."""
     assert _decoded("x,x\n1,2\n", FLOATS).inputs["x"].tolist() == [[1, 2]]
@@ -116,7 +151,12 @@ def test_what_may_be_a_value_is_no_header(signature: Signature, text: str, recor
 
 
 def test_a_hint_where_a_header_looks_likely() -> None:
-    """Only the first row's error mentions headers, and not for an empty cell."""
+    """Only the first row's error mentions headers; not for an empty cell or a number, nor below a header."""
+    wholes = _signature(a=("DT_INT64", (None,)), b=("DT_INT64", (None,)))
+    for text, parameters in (("a,b\n0,1.5\n", ""), ("a,b\n0,x\n", ""), ("0,1.5\n", "; columns=a,b")):
+        with pytest.raises(BadInput, match="Row 1, column 2") as refused:
+            _decoded(text, wholes, parameters)
+        assert "header" not in str(refused.value)
     for text, hint in (("a,b\n1,2\n", True), ("1,2\na,b\n", False), (",2\n", False)):
         with pytest.raises(BadInput, match=r"Row [12], column 1") as refused:
             _decoded(text, FLOATS)
@@ -236,3 +276,14 @@ def test_an_order_of_columns_that_does_not_fit(order: str, text: str, sentence: 
         _decoded(text, TWO, f"; columns={order}")
     with pytest.raises(UnsupportedMediaType, match="columns=a,b"):
         _decoded(text, TWO, r'; columns="\"a"')
+
+
+@pytest.mark.parametrize(("shape", "cells"), [((None, 3, 1), 3), ((None, 0), 0), ((None, 2, 3), 0)])
+def test_columns_of_an_input_that_is_named_once(shape: tuple[int | None, ...], cells: int) -> None:
+    """They are as many as a record has, and an input that columns can't hold is refused in a sentence."""
+    signature = _signature(a=("DT_FLOAT", (None,)), b=("DT_FLOAT", shape))
+    if cells:
+        assert _decoded("1,2,3,4\n", signature, "; columns=a,b").inputs["b"].shape == (1, 3, 1)
+    else:
+        with pytest.raises(BadInput, match=r'the input "b" of shape \[\?, .*\]: send JSON'):
+            _decoded("1,2\n", signature, "; columns=a,b")

@@ -14,6 +14,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from itertools import chain
 from typing import Any
 
@@ -25,7 +26,7 @@ from tfs_proxy.batch import Batch
 from tfs_proxy.errors import BadInput, UnsupportedMediaType, from_client
 from tfs_proxy.memory import STRING_BYTES, TEXT_NUMBER_BYTES, MemoryBudget
 from tfs_proxy.payload.media_types import MediaType, shown
-from tfs_proxy.payload.shapes import fitted
+from tfs_proxy.payload.shapes import fitted, shape_text
 from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK
 from tfs_proxy.serving_json.numbers import csv_array, is_numeric
 from tfs_proxy.signature import Signature, TensorSpec
@@ -35,8 +36,8 @@ CHUNK_ROWS = 4096
 _HEADER_HINT = " If row 1 is a header, send Content-Type: text/csv; header=present."
 _SHOWN_CHARACTERS = 40
 _WHOLE = re.compile(r"([+-]?[0-9]+)(?:\.0*)?", re.ASCII)
-_MOST_EXACT = 2**53
-_NUMBER = re.compile(
+_MOST_DIGITS = 40
+NUMBER = re.compile(
     r"[+-]?(?:[0-9]+\.?[0-9]*(?:e[+-]?[0-9]+)?|\.[0-9]+(?:e[+-]?[0-9]+)?|nan|inf|infinity)",
     re.ASCII | re.IGNORECASE,
 )
@@ -114,23 +115,25 @@ def decode_csv(
             return Batch({name: _shaped(array, spec)}, len(array))
     rows = csv_rows(body, dialect.delimiter)
     first = next(rows, None)
-    if dialect.header or (dialect.header is None and first is not None and _is_header(first, signature)):
-        columns = _columns(first, signature)
-    else:
-        columns = _ordered(dialect.columns, signature)
-        rows = chain(() if first is None else (first,), rows)
-    return _decode_rows(rows, columns, signature)
+    if dialect.header or (first is not None and _is_header(first, signature, dialect)):
+        return _decode_rows(rows, _columns(first, signature), signature, "")
+    columns = _ordered(dialect.columns, signature)
+    rows = chain(() if first is None else (first,), rows)
+    return _decode_rows(rows, columns, signature, _HEADER_HINT if dialect.header is None else "")
 
 
-def _is_header(row: Row, signature: Signature) -> bool:
-    """Whether a row names the inputs and can be nothing else."""
+def _is_header(row: Row, signature: Signature, dialect: Dialect) -> bool:
+    """Whether a row names the inputs, or just some where an order of columns is missing, and is no record."""
     names = {cell.strip() for cell in row}
-    if names != signature.inputs.keys():
+    if dialect.header is not None or not names & signature.inputs.keys():
         return False
+    if names != signature.inputs.keys():
+        has_order = len(signature.inputs) == 1 or dialect.columns
+        return not has_order and not all(map(NUMBER.fullmatch, names))
     if len(signature.inputs) > 1:
         return True
     ((name, spec),) = signature.inputs.items()
-    return dtype_of(spec)[0] is not Kind.STRING and not _NUMBER.fullmatch(name) and name.lower() not in _BOOLS
+    return dtype_of(spec)[0] is not Kind.STRING and not NUMBER.fullmatch(name) and name.lower() not in _BOOLS
 
 
 def csv_rows(body: bytes, delimiter: str) -> Iterator[Row]:
@@ -167,8 +170,11 @@ def _ordered(names: Sequence[str], signature: Signature) -> Mapping[str, Sequenc
 
 
 def _width(spec: TensorSpec) -> int:
-    shape = spec.shape or ()
-    return shape[1] or 1 if len(shape) == 2 else 1  # noqa: PLR2004
+    size, *others = (spec.shape or ())[1:] or (None,)
+    if size == 0 or any(other not in {1, None} for other in others):
+        shape = shape_text(spec.shape or ())
+        raise BadInput(f'Columns can\'t hold the input "{spec.name}" of shape {shape}: send JSON.')
+    return size or 1
 
 
 def _columns(
@@ -191,7 +197,7 @@ def _columns(
 
 
 def _decode_rows(
-    rows: Iterator[Row], columns: Mapping[str, Sequence[int]] | None, signature: Signature
+    rows: Iterator[Row], columns: Mapping[str, Sequence[int]] | None, signature: Signature, hint: str
 ) -> Batch:
     """Turn rows into arrays a chunk at a time, so that memory follows the arrays, not the text."""
     chunks: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in signature.inputs}
@@ -205,7 +211,7 @@ def _decode_rows(
             )
         for name, spec in signature.inputs.items():
             positions = range(width) if columns is None else columns[name]
-            chunks[name].append(_cells(chunk, positions, spec, count))
+            chunks[name].append(_cells(chunk, positions, spec, count, hint))
         count += len(chunk)
     if not count:
         raise BadInput("The body has no rows.")
@@ -245,7 +251,9 @@ def _lacks(columns: Mapping[str, Sequence[int]] | None, width: int) -> str:
     return f": it lacks {_quoted(missing)}" if missing else ""
 
 
-def _cells(chunk: Sequence[Row], positions: Sequence[int], spec: TensorSpec, above: int) -> npt.NDArray[Any]:
+def _cells(
+    chunk: Sequence[Row], positions: Sequence[int], spec: TensorSpec, above: int, hint: str
+) -> npt.NDArray[Any]:
     """The cells of some columns, typed, as an array ``[rows, columns]``."""
     kind, dtype = dtype_of(spec)
     parse = _PARSERS[kind]
@@ -254,8 +262,8 @@ def _cells(chunk: Sequence[Row], positions: Sequence[int], spec: TensorSpec, abo
         for position in positions:
             try:
                 values.append(parse(row[position]))
-            except (KeyError, ValueError):
-                raise _bad_cell(row[position], number, position, spec, kind) from None
+            except (KeyError, ValueError, ArithmeticError):
+                raise _bad_cell(row[position], number, position, spec, hint) from None
     return _typed(values, (len(chunk), len(positions)), (above, positions), spec, dtype)
 
 
@@ -281,7 +289,7 @@ def _typed(
 
 def _float(cell: str) -> float:
     text = cell.strip()
-    if not _NUMBER.fullmatch(text):
+    if not NUMBER.fullmatch(text):
         raise ValueError(text)
     return float(text)
 
@@ -290,8 +298,9 @@ def _whole(cell: str) -> int:
     plain = _WHOLE.fullmatch(cell.strip())
     if plain:
         return int(plain[1])
-    number = _float(cell)
-    if not number.is_integer() or abs(number) > _MOST_EXACT:
+    text = cell.strip()
+    number = Decimal(text if NUMBER.fullmatch(text) else "nan")
+    if number.adjusted() > _MOST_DIGITS or number != int(number):
         raise ValueError(cell)
     return int(number)
 
@@ -304,11 +313,12 @@ _PARSERS: Mapping[Kind, Callable[[str], Any]] = {
 }
 
 
-def _bad_cell(cell: str, row: int, position: int, spec: TensorSpec, kind: Kind) -> BadInput:
+def _bad_cell(cell: str, row: int, position: int, spec: TensorSpec, hint: str) -> BadInput:
+    may_be_name = row == 1 and cell.strip() and not NUMBER.fullmatch(cell.strip())
     what = f"{_shown(cell)} can't be read" if cell.strip() else "the cell is empty"
     return BadInput(
-        f"Row {row}, column {position + 1}: {what}: the column takes {kind.value} "
-        f'(input "{spec.name}" is {spec.dtype}).' + (_HEADER_HINT if row == 1 and cell.strip() else "")
+        f"Row {row}, column {position + 1}: {what}: the column takes {dtype_of(spec)[0].value} "
+        f'(input "{spec.name}" is {spec.dtype}).' + (hint if may_be_name else "")
     )
 
 
