@@ -164,10 +164,11 @@ class Job(Struct, frozen=True, kw_only=True):
 
 
 class CsvHeader(Struct, frozen=True):
-    """The header that a CSV object may begin with: a line of just these ``names``, any line for ()."""
+    """The header that a CSV object may begin with: a line that filtered is these ``names``, any for ()."""
 
     names: tuple[str, ...] = ()
     delimiter: str = ","
+    input_filter: str = "$"
 
 
 class ExecutionPlan(Struct, frozen=True):

@@ -14,7 +14,7 @@ from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.engines.local import is_too_large
 from tfs_proxy.transform.job import ExecutionPlan, Job
 from tfs_proxy.transform.options import TransformOptions
-from tfs_proxy.transform.records.csv_header import asks_model
+from tfs_proxy.transform.records.csv_header import asks_model, has_order
 from tfs_proxy.transform.run_statistics import RunStatistics, Workload
 from tfs_proxy.transform.send.connection import EndpointAddress
 from tfs_proxy.transform.send.stack import fetch_plan
@@ -72,11 +72,9 @@ def log_plan(options: TransformOptions, plan: ExecutionPlan, items: Sequence[Inp
 def _log_header(job: Job, plan: ExecutionPlan) -> None:
     if plan.header is not None:
         names = f" if it names {', '.join(plan.header.names)}" if plan.header.names else ""
-        log.info(
-            "an object's first line is its header%s, and stands in each request; jobs on SageMaker do not "
-            "repeat it: leave it out there, and set ContentType to text/csv; columns=NAME,NAME",
-            names,
-        )
+        hint = "leave it out there, and set ContentType to text/csv; columns=NAME,NAME"
+        elsewhere = "" if has_order(job) else f"; jobs on SageMaker do not repeat it: {hint}"
+        log.info("an object's first line is its header%s, and stands in each request%s", names, elsewhere)
     elif asks_model(job):
         log.info(
             "an object's first line is a record, since the server names no inputs, or only one: give "

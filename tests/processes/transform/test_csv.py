@@ -55,3 +55,14 @@ def test_each_mini_batch_has_the_header(run: Run, tmp_path: Path) -> None:
         done.log
     )
     assert b"ERROR" not in outputs(tmp_path / "out")["a.csv.out"]
+
+
+@pytest.mark.parametrize("flags", [(), ("--join", "Input")])
+def test_a_header_is_told_as_the_model_gets_it(run: Run, tmp_path: Path, flags: tuple[str, ...]) -> None:
+    """A column that the filter leaves out costs no row; with an order of columns none is asked for."""
+    rows = [f"{number},{row}" for number, row in enumerate(ROWS)]
+    done = run("id," + HEADER + "".join(rows), "--input-filter", "$[1:]", *flags)
+    assert (done.status, done.summary["bad_records"], done.summary["records"]) == (0, 0, len(ROWS)), done.log
+    assert "set ContentType" in done.log
+    ordered = run("id," + HEADER, "--input-filter", "$[1:]", *flags, content_type="text/csv; columns=a,b")
+    assert (ordered.status, "leave it out" in ordered.log) == (0, False), ordered.log

@@ -111,6 +111,8 @@ def test_broken_gzip(data: bytes) -> None:
         (CsvHeader(("a", "b")), b'\xef\xbb\xbf"b", a,a\r\n', True),
         (CsvHeader(("a", "b"), ";"), b"a;b\n", True),
         (CsvHeader(("a", "b")), b"a,b,c\n", False),
+        (CsvHeader(("a", "b"), input_filter="$[1:]"), b"id,a,b\n", True),
+        (CsvHeader(("a", "b"), input_filter="$[5]"), b"a,b\n", False),
         (CsvHeader(("a", "b")), b'"a,b\n', False),
         (CsvHeader(), b"anything\n", True),
         (None, b"a,b\n", False),
@@ -124,6 +126,22 @@ def test_a_header_is_in_each_batch(header: CsvHeader | None, first: bytes, *, is
     records = [record for batch in made for record in batch.records()]
     assert records == [*([] if is_header else [first]), b"1,2\n", b"3,4\n"]
     assert (made[-1].first, made[-1].offsets[-1]) == (len(records), len(first) + 4)
+
+
+@pytest.mark.parametrize(
+    ("lines", "warns"),
+    [(b"a,b,c\n1,2,3\n", True), (b"u,v\n1,2\n", True), (b"u,v\nx,y\n", False), (b"1,v\n1,2\n", False)],
+)
+def test_a_first_line_that_looks_like_a_header(
+    caplog: pytest.LogCaptureFixture, lines: bytes, *, warns: bool
+) -> None:
+    """It stays a record, and a warning for the object names the flag."""
+    plan = ExecutionPlan(MULTI, 100, 1, CsvHeader(("a", "b")))
+    (batch,) = batches_of(io.BytesIO(lines), LINE, plan, "x.csv")
+    assert batch.body == lines
+    assert [record.getMessage() for record in caplog.records] == [
+        "x.csv: line 1 is sent as a record: give --csv-header present if it is a header"
+    ] * warns
 
 
 def test_damage_names_its_place() -> None:

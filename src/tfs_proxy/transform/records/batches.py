@@ -1,5 +1,6 @@
 """Packs records into mini-batches, the bodies of requests: up to the payload limit, from one object each."""
 
+import logging
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
@@ -10,8 +11,10 @@ from msgspec import Struct, field
 from tfs_proxy.payload.formats.framing import Frame
 from tfs_proxy.transform.failures import BadRecord, ObjectFailed
 from tfs_proxy.transform.job import SINGLE, ExecutionPlan
-from tfs_proxy.transform.records.csv_header import begins_with
+from tfs_proxy.transform.records.csv_header import begins_with, looks_like
 from tfs_proxy.transform.records.split import SPLITS, with_failure_location
+
+log = logging.getLogger(__name__)
 
 
 class MiniBatch(Struct):
@@ -78,12 +81,13 @@ def batches_of(stream: "IO[bytes]", split_type: str, plan: ExecutionPlan, name: 
     frames = SPLITS[split_type](stream, plan.payload_bytes)
     limit, csv_header = plan.payload_bytes, b""
     if plan.header is not None:
-        first = list(with_failure_location(islice(frames, 1), name))
+        first = list(with_failure_location(islice(frames, 2), name))
         if first and begins_with(plan.header, bytes(first[0].payload)):
-            csv_header = bytes(first[0].framed)
+            csv_header = bytes(first.pop(0).framed)
             limit = None if limit is None else limit - len(csv_header)
-        else:
-            frames = chain(first, frames)
+        elif first and looks_like(plan.header, [bytes(frame.payload) for frame in first]):
+            log.warning("%s: line 1 is sent as a record: give --csv-header present if it is a header", name)
+        frames = chain(first, frames)
     for batch in pack(with_failure_location(frames, name), plan.strategy, limit, name):
         batch.csv_header = csv_header
         yield batch
