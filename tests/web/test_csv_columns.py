@@ -2,9 +2,15 @@
 
 from pathlib import Path
 
+import pytest
+
 from support.signature_models import tensor, write_signature_model
 from tfs_proxy import testing
+from tfs_proxy.errors import SettingsError
 from tfs_proxy.layout import CSV_COLUMNS_FILE
+from tfs_proxy.packing.csv_columns import record_columns
+from tfs_proxy.report.served import look_into
+from tfs_proxy.report.startup import describe
 from tfs_proxy.settings import Settings
 
 INPUTS = {"a": tensor("DT_FLOAT", None), "b": tensor("DT_FLOAT", None)}
@@ -31,3 +37,19 @@ def test_who_knows_the_order_of_columns(tmp_path: Path) -> None:
     assert asked() == "-8.0\n"
     assert asked(TFS_PROXY_CSV_COLUMNS="a,b") == "-19.0\n"
     assert asked("text/csv; columns=b,a", TFS_PROXY_CSV_COLUMNS="a,b") == "-8.0\n"
+
+
+def test_an_order_of_columns_that_no_model_has(tmp_path: Path) -> None:
+    """The report of the start lists the inputs, and `pack` refuses such an order."""
+    write_signature_model(tmp_path / "m" / "1", INPUTS, {"y": tensor("DT_FLOAT", None)})
+
+    def warnings(columns: str) -> tuple[str, ...]:
+        settings = Settings.from_env({"TFS_PROXY_CSV_COLUMNS": columns})
+        return describe(look_into(tmp_path, settings), settings, {}).warnings
+
+    assert warnings("b, a") == ()
+    assert warnings("a,zzz") == (
+        "TFS_PROXY_CSV_COLUMNS=a,zzz is no order of a model's inputs: m takes a, b.",
+    )
+    with pytest.raises(SettingsError, match=r"--csv-columns a,zzz is not an order .* which are a, b"):
+        record_columns(tmp_path, "a,zzz", required=True)

@@ -23,7 +23,7 @@ def record_columns(root: Path, columns: str, *, required: bool) -> None:
         if inputs != names and required:
             raise SettingsError(
                 f"--csv-columns {printable(columns)} is not an order of the model's inputs, which are "
-                f"{printable(', '.join(sorted(inputs)))}."
+                f"{printable(', '.join(sorted(inputs)) or 'not known')}."
             )
         if inputs == names and len(names) > 1:
             file = folder / CSV_COLUMNS_FILE

@@ -3,6 +3,7 @@
 It runs nothing: it reads the files of SavedModels and the syntax of the script.
 """
 
+import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -107,12 +108,13 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
         for model in models
         for version, path in model.versions.items()
     }
+    reports = tuple(_model_report(model, read) for model in models)
     faults = tuple(_model_faults(models, read))
     processes = capacity(settings, models=bool(models))
     script = report_on_script(layout, script_model=served.script_model is not None)
     return Report(
         root=layout.root,
-        models=tuple(_model_report(model, read) for model in models),
+        models=reports,
         default_model=served.default_model,
         default_reason=_default_reason(models, settings),
         script=script.sentence,
@@ -132,7 +134,11 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
             *(_leftovers(layout, models) if models else ()),
             *_variable_notes(environ),
         ),
-        warnings=(*faults, *script.warnings_for(settings.gunicorn_worker_class)),
+        warnings=(
+            *faults,
+            *_column_warnings(reports, settings.csv_columns),
+            *script.warnings_for(settings.gunicorn_worker_class),
+        ),
         model_faults=faults,
         script_fault=script.fault,
     )
@@ -212,6 +218,15 @@ def _model_faults(models: Sequence[DiscoveredModel], read: Summaries) -> Iterato
                     "(tf.py_function, tf.numpy_function), which a SavedModel lacks. Export it with "
                     "TensorFlow's own operations; Python goes into inference.py."
                 )
+
+
+def _column_warnings(models: Sequence[ModelReport], columns: str | None) -> Iterator[str]:
+    """Say so if no model has the inputs that an order of ``columns`` names."""
+    names = {name.strip() for name in next(csv.reader([columns or ""]), [])}
+    known = [(model.name, list(model.signatures.values())) for model in models if model.signatures]
+    if names and known and all(names != each.inputs.keys() for _, signatures in known for each in signatures):
+        inputs = (f"{name} takes {', '.join(sorted(each[0].inputs))}" for name, each in known[:MODELS_SHOWN])
+        yield f"TFS_PROXY_CSV_COLUMNS={columns} is no order of a model's inputs: {'; '.join(inputs)}."
 
 
 def _name_notes(models: Sequence[DiscoveredModel], settings: Settings) -> Iterator[str]:
