@@ -69,9 +69,14 @@ def _not_one_record(shape: Sequence[int], spec: TensorSpec, records: int) -> Bad
     declared = spec.shape or ()
     if records == 1:
         return BadInput(_misfit(spec.name, shape[1:], declared))
+    return one_record_only(spec, f"{records} records")
+
+
+def one_record_only(spec: TensorSpec, given: str) -> BadInput:
+    """Say that a body of several records is too much for an input without an axis that counts them."""
     return BadInput(
         f'The model takes one record a request, since its input "{spec.name}" has shape '
-        f"{shape_text(declared)}; the body has {records} records."
+        f"{shape_text(spec.shape or ())}; the body has {given}."
     )
 
 

@@ -105,6 +105,7 @@ def test_one_record_in_each_format(stack: Stack) -> None:
         ("three", CSV, "1,2,3\n4,5,6\n", "takes one record a request"),
         ("three", JSON, "[1, 2]", 'The input "x" has shape [2], expected [3].'),
         ("three", JSON, '{"instances": ["a"]}', '"a" is a string'),
+        ("three", LINES, '{"inputs": [1, 2, 3]}\n' * 2, "the body has 2 documents"),
     ],
 )
 def test_refused(stack: Stack, signature: str, content_type: str, body: str, says: str) -> None:

@@ -244,3 +244,10 @@ def test_an_empty_quoted_cell_is_no_blank_line(body: bytes) -> None:
     """It is a record without its number: 400, rather than a record less."""
     with pytest.raises(BadInput, match="column 1: the cell is empty"):
         decode(body, CSV, FLOATS)
+
+
+def test_an_empty_list_of_strings_has_no_records() -> None:
+    """Each string of a bare list is a record, for a model of one string input."""
+    signature = Signature("serving_default", "predict", {"x": TensorSpec("x", "DT_STRING", (None,))}, {})
+    with pytest.raises(BadInput, match="The body has no records"):
+        decode(b"[]", parse_media_type("application/json"), signature)

@@ -70,7 +70,11 @@ def _strings(values: Sequence[Any], signature: Signature) -> Sequence[Any] | Non
     if len(values) != 1 or type(values[0]) is not list or any(map(_is_record, values[0])):
         return None
     taken = [(spec.dtype, spec.shape) for spec in signature.inputs.values()]
-    return values[0] if taken == [("DT_STRING", (None,))] else None
+    if taken != [("DT_STRING", (None,))]:
+        return None
+    if not values[0]:
+        raise BadInput("The body has no records.")
+    return values[0]
 
 
 def records_in(form: Mapping[str, Any]) -> int:

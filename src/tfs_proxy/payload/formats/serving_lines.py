@@ -10,7 +10,7 @@ from tfs_proxy.batch import Batch, Outputs
 from tfs_proxy.errors import BadInput
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.payload.formats.json_outputs import columns_of_outputs, json_of_outputs, lines_of_outputs
-from tfs_proxy.payload.shapes import fitted, listed
+from tfs_proxy.payload.shapes import fitted, has_records, listed, one_record_only
 from tfs_proxy.serving_json.columns import batch_of
 from tfs_proxy.serving_json.documents import documents
 from tfs_proxy.serving_json.messages import SIGNATURE_NAME
@@ -49,11 +49,15 @@ def decode_lines(body: bytes, signature: Signature, budget: MemoryBudget) -> Bat
 def batch_of_lines(values: Sequence[Any], signature: Signature) -> Batch:
     """Make a batch of documents, `Documents` if some are of TF Serving's form; raises BadInput.
 
-    If a model has an input called as the form's key, such a document is a record.
+    If a model has an input called as the form's key, such a document is a record. Several documents can't be
+    joined for a model that has inputs without an axis of records.
     """
     keys = [_key(value, signature) for value in values]
     if not any(keys):
         return fitted(batch_of(values, signature), signature)
+    whole = [spec for spec in signature.inputs.values() if not has_records(spec)]
+    if whole and len(values) > 1:
+        raise one_record_only(whole[0], f"{len(values)} documents")
     parts = []
     for number, (value, key) in enumerate(zip(values, keys, strict=True), 1):
         try:
