@@ -16,8 +16,8 @@ from tfs_proxy.names import is_model_name
 from tfs_proxy.upstream.grpc_channels import CONNECT_FAILED
 from tfs_proxy.wire.error_body import MODEL_SERVER, NO_MODEL_SERVER, not_answered
 from tfs_proxy.wire.grpc_codes import GrpcCode
+from tfs_proxy.wire.grpc_serving import is_packed, unpacked
 from tfs_proxy.wire.header_names import GRPC_MODEL
-from tfs_proxy.wire.packed_body import gunzip
 
 Handler = Callable[[bytes, Any], Awaitable[bytes]]
 """Answers one call: a message and the call's ``grpc.aio.ServicerContext`` to a message."""
@@ -35,9 +35,6 @@ PUBLISHED: Final = {
 SCRIPT_IS_THE_MODEL: Final = (
     "this model is a script, which answers over HTTP only: there is no gRPC API of it"
 )
-
-_GZIP_MAGIC = b"\x1f\x8b"
-"""No protobuf message begins so: its first field would be of the wire type 7, which there is not."""
 
 _OWN_DEADLINE = "Deadline Exceeded"
 """What gRPC says itself if the model server says nothing in time."""
@@ -94,8 +91,8 @@ class TfServingForwarding:
 
     async def unpacked(self, message: bytes) -> bytes:
         """A message as it was before gzip, if it is; raises PayloadTooLarge and BadInput."""
-        if message.startswith(_GZIP_MAGIC):
-            return await asyncio.to_thread(gunzip, message, self._message_bytes)
+        if is_packed(message):
+            return await asyncio.to_thread(unpacked, message, self._message_bytes)
         return message
 
     async def forward(self, call: ForwardedCall) -> bytes:

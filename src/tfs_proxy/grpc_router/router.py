@@ -24,6 +24,7 @@ from tfs_proxy.grpc_router.refused_call import RefusedCall
 from tfs_proxy.wire.error_body import INTERNAL_ERROR
 from tfs_proxy.wire.error_status import status_of_error
 from tfs_proxy.wire.grpc_codes import GrpcCode
+from tfs_proxy.wire.grpc_serving import server_options
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,6 @@ StreamHandler = Callable[[Any, Any], AsyncIterator[bytes]]
 """Answers a call with streams both ways, which it reads of the context."""
 
 LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
-IDENTITY_AND_GZIP: Final = 0b101
 
 _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -82,15 +82,7 @@ def _gates(options: RouterOptions) -> Gates | SharedGates:
 
 def _server(options: RouterOptions) -> Any:
     """A ``grpc.aio.Server`` without services that is not started yet."""
-    server = aio.server(
-        options=[
-            ("grpc.max_receive_message_length", options.message_bytes),
-            ("grpc.max_send_message_length", -1),
-            # gRPC itself would unpack a message whole before it looks at the limit.
-            ("grpc.per_message_decompression", 0),
-            ("grpc.compression_enabled_algorithms_bitset", IDENTITY_AND_GZIP),
-        ]
-    )
+    server = aio.server(options=server_options(options.message_bytes))
     server.add_insecure_port(f"unix:{options.socket}")
     if options.listen:
         server.add_insecure_port(options.listen)

@@ -1,0 +1,36 @@
+"""What our servers on grpcio have in common: their bounds as grpcio's options, and messages in gzip."""
+
+from collections.abc import Sequence
+
+from tfs_proxy.wire.packed_body import gunzip
+
+MOST_HEADER_BYTES = 1 << 16
+"""The largest header list of a call, as HTTP/2 counts it."""
+
+_IDENTITY_AND_GZIP = 0b101
+_GZIP_MAGIC = b"\x1f\x8b"
+"""No protobuf message begins so: its first field would be of the wire type 7, which there is not."""
+
+
+def server_options(message_bytes: int) -> Sequence[tuple[str, int]]:
+    """Options of a server that takes messages of so many bytes, which `unpacked` unpacks."""
+    return (
+        ("grpc.max_receive_message_length", message_bytes),
+        ("grpc.max_send_message_length", -1),
+        # gRPC itself would unpack a message whole before it looks at the limit.
+        ("grpc.per_message_decompression", 0),
+        ("grpc.compression_enabled_algorithms_bitset", _IDENTITY_AND_GZIP),
+        # Between the two it would refuse some calls at random.
+        ("grpc.max_metadata_size", MOST_HEADER_BYTES),
+        ("grpc.absolute_max_metadata_size", MOST_HEADER_BYTES),
+    )
+
+
+def is_packed(message: bytes) -> bool:
+    """Whether `unpacked` has work to do."""
+    return message.startswith(_GZIP_MAGIC)
+
+
+def unpacked(message: bytes, limit_bytes: int) -> bytes:
+    """A message as it was before gzip, if it is in gzip; raises PayloadTooLarge and BadInput."""
+    return gunzip(message, limit_bytes) if is_packed(message) else message
