@@ -9,9 +9,12 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
+
+from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 
 import tfs_proxy
 from tfs_proxy.embedded import flags as command_line
@@ -24,9 +27,9 @@ from tfs_proxy.embedded.core.process_ledger import ProcessLedger
 from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.flags import ModelServerFlags
 from tfs_proxy.embedded.grpc import health, management, security
-from tfs_proxy.embedded.grpc.plain_server import PlainServer
+from tfs_proxy.embedded.grpc.grpcio_server import GrpcioServer
 from tfs_proxy.embedded.grpc.profiler import Profiler
-from tfs_proxy.embedded.grpc.services import Handlers, Services, Streams
+from tfs_proxy.embedded.grpc.services import Handlers, Services
 from tfs_proxy.embedded.lifecycle.loader import Loader
 from tfs_proxy.embedded.lifecycle.servable_lifecycle import ServableLifecycle
 from tfs_proxy.embedded.lifecycle.version_loads import Retry
@@ -37,7 +40,6 @@ from tfs_proxy.resources import available_resources, raise_descriptor_limit
 
 log = logging.getLogger(__name__)
 
-_LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 _MICROS = 1e6
 _CUT_OFF_SECONDS = 1.0
 """Nothing stops a computation of TensorFlow, nor a load: if one goes on for this long after the last request
@@ -83,22 +85,6 @@ def _versions() -> str:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             return f"{server}\nTensorFlow Library: {importlib.metadata.version(name)}"
     return server
-
-
-class GrpcServing(Protocol):
-    """A server of gRPC: our own, or grpcio's."""
-
-    async def open(self) -> None:
-        """Serve from now on, on this loop."""
-
-    async def drain(self) -> None:
-        """Accept no more calls, and wait for those that have begun, as long as they take."""
-
-    async def cut_off(self) -> None:
-        """End all calls at once."""
-
-    def close(self) -> None:
-        """Stop at once; idempotent."""
 
 
 class Server:
@@ -168,7 +154,7 @@ class Server:
         log.info("Exporting HTTP/REST API at:%s:%d ...", flags.host, flags.rest_api_port)
         return listener
 
-    def _start_grpc(self, threads: CallThreads) -> GrpcServing:
+    def _start_grpc(self, threads: CallThreads) -> GrpcioServer:
         flags = self._flags
         host = f"[{flags.host}]" if ":" in flags.host else flags.host
         addresses = [f"{host}:{flags.port}"] if flags.port else []
@@ -181,30 +167,30 @@ class Server:
             self._ledger,
             as_content=flags.enable_serialization_as_tensor_content,
         )
-        handlers, streams = self._methods(services)
-        # What other machines reach is answered by grpcio: floods of frames stop the other server.
-        is_public = bool(flags.port) and flags.host not in _LOOPBACK
-        if flags.ssl_config_file or flags.grpc_channel_arguments or is_public:
-            running = _grpcio_server(flags, handlers, streams, addresses, threads)
-        else:
-            plain = PlainServer(handlers, streams, services.at_once(), threads, self._ledger)
-            plain.listen(addresses)
-            running = plain
+        handlers = self._handlers(services)
+        running = GrpcioServer(
+            handlers,
+            self._other_services(),
+            addresses,
+            threads,
+            security.channel_arguments(flags.grpc_channel_arguments),
+            security.credentials(flags.ssl_config_file),
+        )
         for address in addresses:
             log.info("Running gRPC ModelServer at %s ...", address)
         return running
 
-    def _methods(self, services: Services) -> tuple[Handlers, Streams]:
-        handlers, streams = dict(services.handlers()), {}
+    def _handlers(self, services: Services) -> Handlers:
+        handlers = dict(services.handlers())
         if self._flags.enable_profiler:
             handlers.update(self._profiler.handlers())
-        if self._flags.management_on_socket_only:
-            handlers = management.on_socket_only(handlers)
+        return management.on_socket_only(handlers) if self._flags.management_on_socket_only else handlers
+
+    def _other_services(self) -> Iterator[Callable[[Any], None]]:
+        """What grpcio's packages add to a server."""
         if self._flags.enable_grpc_healthcheck_service:
-            handlers[health.SERVICE] = {"Check": self._health.check}
-            streams[health.SERVICE] = {"Watch": self._health.watch}
             self._background(self._health.follow)
-        return handlers, streams
+            yield partial(add_HealthServicer_to_server, self._health)
 
     def _background(self, work: Any) -> None:
         threading.Thread(target=work, daemon=True, name=work.__name__).start()
@@ -224,7 +210,7 @@ class Server:
             except (SettingsError, ServingError) as error:
                 log.warning("Keeping the previous configuration, since %s cannot be used: %s", path, error)
 
-    async def _serve(self, listener: socket.socket | None, grpc_running: GrpcServing) -> None:
+    async def _serve(self, listener: socket.socket | None, grpc_running: GrpcioServer) -> None:
         """Serve until a signal, then until nothing is in flight; a second signal cuts off what still is."""
         never_wait_here()
         signals: asyncio.Queue[None] = asyncio.Queue()
@@ -234,11 +220,10 @@ class Server:
         with ThreadPoolExecutor(self._rest_threads, thread_name_prefix="rest") as pool:
             rest = self._rest(pool) if listener is not None else None
             serving = asyncio.create_task(rest.serve([listener])) if rest and listener else None
-            await grpc_running.open()
             await signals.get()
             self._lifecycle.stop()
             self._profiler.close()
-            self._health.close()
+            self._background(self._health.close)  # a client that reads nothing would hold up the loop
             answered = asyncio.create_task(grpc_running.drain())
             if rest:
                 rest.stop()
@@ -253,23 +238,8 @@ class Server:
         return RestServer(RestApp(self._catalog, pool, self._metrics, self._ledger, self._rest_options))
 
 
-def _grpcio_server(
-    flags: ModelServerFlags,
-    handlers: Handlers,
-    streams: Streams,
-    addresses: Sequence[str],
-    threads: CallThreads,
-) -> GrpcServing:
-    """A server that has TLS and takes gRPC's own settings."""
-    from tfs_proxy.embedded.grpc.grpcio_server import GrpcioServer  # here, for grpcio takes time and memory
-
-    options = security.channel_arguments(flags.grpc_channel_arguments)
-    credentials = security.credentials(flags.ssl_config_file)
-    return GrpcioServer(handlers, streams, addresses, threads, options, credentials)
-
-
 async def _cut_off_at(
-    signals: "asyncio.Queue[None]", grpc_running: GrpcServing, rest: RestServer | None
+    signals: "asyncio.Queue[None]", grpc_running: GrpcioServer, rest: RestServer | None
 ) -> None:
     """At one more signal, close all connections, and end the process if TensorFlow still computes."""
     await asyncio.sleep(_ONE_SIGNAL_SECONDS)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor_pool import DescriptorPool
 
     from tfs_proxy.protos.schema.example_pb2 import *
-    from tfs_proxy.protos.schema.health_pb2 import *
     from tfs_proxy.protos.schema.profiler_pb2 import *
     from tfs_proxy.protos.schema.recordio_pb2 import Record
     from tfs_proxy.protos.schema.saved_model_pb2 import *
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     POOL: DescriptorPool
     """Where the descriptors live; `google.protobuf.text_format` and `json_format` want it named."""
 
-_OWN_NAMES = frozenset({"tensorflow", "tensorflow.serving", "grpc.health.v1"})
+_OWN_NAMES = frozenset({"tensorflow", "tensorflow.serving"})
 """The packages whose messages this module offers by their own names."""
 
 

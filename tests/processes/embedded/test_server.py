@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from grpc_health.v1.health_pb2 import HealthCheckResponse
 
 from support.embedded_client import ask, predicted
 from support.gates import gate
@@ -348,17 +349,17 @@ def test_health_waits_for_the_first_models(
             server.wait_available("m", 1)
             server.wait_until(lambda: health(channel) != early, "another health is reported")
             assert health(channel) == "SERVING"
-    assert early == "UNAVAILABLE: The model server is still loading its models"
+    assert early == "NOT_SERVING"
 
 
 def health(channel: grpc.Channel) -> str:
     """What a probe is answered, once the server listens."""
     check = channel.unary_unary("/grpc.health.v1.Health/Check")
     try:
-        status = protos.HealthCheckResponse.FromString(check(b"", timeout=60, wait_for_ready=True)).status
+        status = HealthCheckResponse.FromString(check(b"", timeout=60, wait_for_ready=True)).status
     except grpc.RpcError as error:
         return f"{error.code().name}: {error.details()}"
-    return "SERVING" if status == 1 else str(status)
+    return str(HealthCheckResponse.ServingStatus.Name(status))
 
 
 def test_a_lost_variable_is_explained(embedded_server: EmbeddedServer) -> None:

@@ -1,8 +1,7 @@
 """The quick way through gRPC's Predict: tensors are looked at where they arrived.
 
-PERF: a generated message would copy each tensor twice, into itself and out again. A model that is quick runs
-on the event loop's thread: another one costs more than such a model computes. Whatever is not plain goes the
-general way, `prediction_service`.
+PERF: a generated message would copy each tensor twice, into itself and out again. Whatever is not plain goes
+the general way, `prediction_service`.
 """
 
 from functools import lru_cache
@@ -21,8 +20,6 @@ from tfs_proxy.wire.protobuf_writer import Piece
 _MODEL_SPEC, _INPUTS = 1, 2
 _KEY, _VALUE = 1, 2
 _MOST_SPEC_BYTES = 256
-_INLINE_SECONDS = 0.0003
-"""A call that takes longer is worth a thread of its own: others can compute beside it."""
 
 
 class PlainTarget(Struct, frozen=True):
@@ -74,18 +71,14 @@ def _target(spec_bytes: bytes) -> PlainTarget:
     )
 
 
-def predict_plain(
-    servable: LoadedServable, request: PlainPredict, *, as_list: bool, is_at_once: bool
-) -> bytes | None:
+def predict_plain(servable: LoadedServable, request: PlainPredict, *, as_list: bool) -> bytes | None:
     """A serialized PredictResponse as `prediction_service.predict` gives it; None if that is to do it.
 
-    With ``is_at_once`` None as well if it may take a while. Raises ServingError, and WouldWait.
+    Raises ServingError.
     """
     signature = signature_of(servable, request.target.signature)
     runner = _runner(servable, signature)
     if runner is None or request.arrays.keys() != signature.inputs.keys():
-        return None
-    if is_at_once and not runner.is_quicker_than(_INLINE_SECONDS):
         return None
     outputs = outputs_of(runner, signature.aliases, request.arrays)
     return response_bytes(servable.spec_bytes(signature.name), outputs, as_list=as_list)

@@ -1,19 +1,30 @@
-"""Serves the methods of `services` by grpcio: TLS and channel arguments, which `plain_server` lacks."""
+"""Serves the methods of `services` by grpcio, whose options are the bounds of connections and calls."""
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
+from urllib.parse import quote, unquote
 
 import grpc
 
-from tfs_proxy.embedded.grpc.refusals import status_of
-from tfs_proxy.embedded.grpc.services import Handler, Handlers, Send, Stream, Streams
+from tfs_proxy.embedded.grpc.refusals import refusal_of
+from tfs_proxy.embedded.grpc.services import Handler, Handlers
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.wire.grpc_server.statuses import Status
+from tfs_proxy.memory import DEFAULT_BODY_BYTES
+from tfs_proxy.wire.grpc_serving import server_options, unpacked
 
+MOST_CALLS: Final = 1024
+"""At a time: those that run, those that wait for a thread, and those whose message still arrives."""
+
+_IDLE_MILLISECONDS = 5 * 60 * 1000
 _MAX_MESSAGE = 2**31 - 1
+_MOST_TEXT_BYTES = 7000
+"""Of a text as it is sent: clients fail on trailers of more than 8 KB without a word of them."""
+_PRINTED = " !\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~"
+"""What is sent as it is, beside letters and digits: all of ASCII's but the per cent."""
 _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -23,29 +34,38 @@ class GrpcioServer:
     def __init__(
         self,
         handlers: Handlers,
-        streams: Streams,
+        others: Iterable[Callable[[Any], None]],
         addresses: Iterable[str],
         threads: Executor,
         options: Iterable[tuple[str, int | str]],
         credentials: Any,
     ) -> None:
-        """Listen on these addresses. Raises SettingsError if one can't be bound."""
-        sizes = [(f"grpc.max_{way}_message_length", _MAX_MESSAGE) for way in ("send", "receive")]
-        self._server = grpc.server(threads, options=[*sizes, ("grpc.so_reuseport", 0), *options])
+        """Listen on these addresses; ``others`` add services to the server.
+
+        Raises SettingsError if an address can't be bound.
+        """
+        self._server = grpc.server(
+            threads,
+            options=[
+                *server_options(_MAX_MESSAGE),
+                ("grpc.so_reuseport", 0),
+                ("grpc.max_concurrent_streams", MOST_CALLS),
+                ("grpc.max_connection_idle_ms", _IDLE_MILLISECONDS),
+                *options,
+            ],
+            maximum_concurrent_rpcs=MOST_CALLS,
+        )
         for service, methods in handlers.items():
             table = {
                 name: grpc.unary_unary_rpc_method_handler(_guarded(name, run))
                 for name, run in methods.items()
             }
-            for name, stream in streams.get(service, {}).items():
-                table[name] = grpc.unary_stream_rpc_method_handler(_streamed(name, stream))
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, table),))
+        for add in others:
+            add(self._server)
         for address in addresses:
             _bind(self._server, address, credentials)
         self._server.start()
-
-    async def open(self) -> None:
-        """Nothing: it serves already."""
 
     async def drain(self) -> None:
         """Accept no more calls, and wait for those that have begun, as long as they take."""
@@ -76,41 +96,21 @@ def _bind(server: Any, address: str, credentials: Any) -> None:
 def _guarded(name: str, run: Handler) -> Callable[[bytes, Any], bytes]:
     def handle(message: bytes, context: Any) -> bytes:
         try:
-            return run(message, context)
+            return run(unpacked(message, DEFAULT_BODY_BYTES), context)
         except Exception as error:  # noqa: BLE001 (_refuse raises)
             _refuse(name, error, context)
 
-    return handle
-
-
-class _StreamContext:
-    """What a stream asks of its call."""
-
-    def __init__(self, context: Any) -> None:
-        self._context = context
-        self.peer = context.peer
-        self.is_active = context.is_active
-        self.add_callback = context.add_callback
-
-    def set_status(self, status: Status) -> None:
-        """What the stream ends with."""
-        self._context.set_code(_STATUS_CODES[int(status.code)])
-        self._context.set_details(status.text)
-
-
-def _streamed(name: str, run: Stream) -> Callable[[bytes, Any, Send], None]:
-    def handle(message: bytes, context: Any, send: Send) -> None:
-        try:
-            run(message, _StreamContext(context), send)
-        except Exception as error:  # noqa: BLE001 (_refuse raises)
-            _refuse(name, error, context)
-
-    handle.experimental_non_blocking = True  # type: ignore[attr-defined]
     return handle
 
 
 def _refuse(name: str, error: Exception, context: Any) -> NoReturn:
     """End a call with the status of its error; always raises."""
-    status = status_of(name, error)
-    context.abort(_STATUS_CODES[int(status.code)], status.text)
+    code, text = refusal_of(name, error)
+    context.abort(_STATUS_CODES[int(code)], _cut(text))
     raise AssertionError(name) from error
+
+
+def _cut(text: str) -> str:
+    """The beginning of a text, as far as it can be sent."""
+    sent = quote(text.encode(errors="replace"), safe=_PRINTED)[:_MOST_TEXT_BYTES]
+    return unquote(re.sub("%.?$", "", sent), errors="ignore")

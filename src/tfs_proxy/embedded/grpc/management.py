@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.grpc import profiler, services
 from tfs_proxy.wire.grpc_codes import GrpcCode
-from tfs_proxy.wire.protobuf_writer import Piece
 
 MANAGEMENT: Mapping[str, frozenset[str]] = {
     services.MODEL_SERVICE: frozenset({"HandleReloadConfigRequest"}),
@@ -31,7 +30,7 @@ def on_socket_only(
 
 
 def _for_socket(name: str, run: services.Handler) -> services.Handler:
-    def handle(message: Piece, context: services.CallContext) -> bytes:
+    def handle(message: bytes, context: services.CallContext) -> bytes:
         if not context.peer().startswith("unix:"):
             raise ServingError(
                 GrpcCode.PERMISSION_DENIED, f"{name} is accepted only on the model server's unix socket."

@@ -20,7 +20,6 @@ from tfs_proxy.embedded.grpc.services import CallContext, Handler
 from tfs_proxy.embedded.model_config import is_uri
 from tfs_proxy.protos import ProfileRequest, ProfileResponse, TerminateRequest, TerminateResponse
 from tfs_proxy.wire.grpc_codes import GrpcCode
-from tfs_proxy.wire.protobuf_writer import Piece
 
 SERVICE = "tensorflow.ProfilerService"
 
@@ -45,14 +44,14 @@ class Profiler:
         """Its methods by name."""
         return {SERVICE: {"Profile": self.profile, "Terminate": self.terminate, "Monitor": self.monitor}}
 
-    def profile(self, message: Piece, context: CallContext) -> bytes:
+    def profile(self, message: bytes, context: CallContext) -> bytes:
         """ProfilerService.Profile: answers once the time is over, or `terminate` asks for it.
 
         Raises ServingError if the names are not file names, if the folder is not local (relative
         it may be: TensorFlow's client sends what its user wrote) or can't be written, if another profile
         is being taken, and if the caller has gone.
         """
-        request = ProfileRequest.FromString(bytes(message))
+        request = ProfileRequest.FromString(message)
         target = None if request.emit_xspace else _target(request)
         with self._ending(request.session_id) as ends, aside():
             recorded = self._record(request.opts.duration_ms / _MILLIS, ends, context)
@@ -64,15 +63,15 @@ class Profiler:
             empty_trace=_is_empty(recorded), xspace=recorded if target is None else b""
         ).SerializeToString()
 
-    def terminate(self, message: Piece, _context: CallContext) -> bytes:
+    def terminate(self, message: bytes, _context: CallContext) -> bytes:
         """ProfilerService.Terminate: a profile that is being taken ends now."""
-        request = TerminateRequest.FromString(bytes(message))
+        request = TerminateRequest.FromString(message)
         with self._lock:
             if self._ends is not None and request.session_id == self._session:
                 self._ends.set()
         return TerminateResponse().SerializeToString()
 
-    def monitor(self, _message: Piece, _context: CallContext) -> bytes:
+    def monitor(self, _message: bytes, _context: CallContext) -> bytes:
         """ProfilerService.Monitor, which TF Serving does not implement either."""
         raise ServingError(GrpcCode.UNIMPLEMENTED, "unimplemented.")
 

@@ -1,4 +1,4 @@
-"""Which status of gRPC goes with what a method raises, whichever server runs it."""
+"""Which status of gRPC goes with what a method raises."""
 
 import logging
 
@@ -7,20 +7,19 @@ from google.protobuf.message import DecodeError
 from tfs_proxy.embedded.errors import ServingError, of_memory
 from tfs_proxy.errors import Overloaded, PayloadTooLarge, RequestError
 from tfs_proxy.wire.grpc_codes import GrpcCode
-from tfs_proxy.wire.grpc_server.statuses import Status
 
 log = logging.getLogger(__name__)
 
 
-def status_of(name: str, error: BaseException) -> Status:
-    """The status for an error of the method of this name; what nobody expected is logged."""
+def refusal_of(name: str, error: Exception) -> tuple[GrpcCode, str]:
+    """The code and the text for an error of the method of this name; what nobody expected is logged."""
     if isinstance(error, PayloadTooLarge | Overloaded):
         error = of_memory(error)
     if isinstance(error, ServingError):
-        return Status(error.code, error.text)
+        return error.code, error.text
     if isinstance(error, RequestError):
-        return Status(GrpcCode.INVALID_ARGUMENT, str(error))
+        return GrpcCode.INVALID_ARGUMENT, str(error)
     if isinstance(error, DecodeError):
-        return Status(GrpcCode.INVALID_ARGUMENT, f"The request is not a message of {name}")
+        return GrpcCode.INVALID_ARGUMENT, f"The request is not a message of {name}"
     log.error("%s failed", name, exc_info=error)
-    return Status(GrpcCode.INTERNAL, "Internal error: see the model server's log")
+    return GrpcCode.INTERNAL, "Internal error: see the model server's log"

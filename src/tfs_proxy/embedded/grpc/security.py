@@ -3,6 +3,8 @@
 import re
 from typing import Any
 
+import grpc
+
 from tfs_proxy.embedded.model_config import read_text
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.protos import SSLConfig
@@ -24,8 +26,6 @@ def credentials(path: str) -> Any:
         raise SettingsError(f"{path} needs server_key and server_cert, both as PEM.")
     if config.client_verify and not config.custom_ca:
         raise SettingsError(f"{path} needs custom_ca, as PEM, for client_verify.")
-    import grpc  # here, for most servers have no use for it
-
     return grpc.ssl_server_credentials(
         [(config.server_key.encode(), config.server_cert.encode())],
         config.custom_ca.encode() or None,

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from tfs_proxy.embedded import model_config
 from tfs_proxy.embedded.core import describe, prediction_service
-from tfs_proxy.embedded.core.call_threads import WouldWait, aside
+from tfs_proxy.embedded.core.call_threads import aside
 from tfs_proxy.embedded.core.catalog import Catalog
 from tfs_proxy.embedded.core.examples import multi_inference
 from tfs_proxy.embedded.core.metrics import Metrics
@@ -37,19 +37,15 @@ from tfs_proxy.protos import (
 )
 from tfs_proxy.protos.sizes import parsed_bytes
 from tfs_proxy.wire.grpc_codes import GrpcCode
-from tfs_proxy.wire.grpc_server.statuses import Status
-from tfs_proxy.wire.protobuf_writer import Piece
 
 PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
 MODEL_SERVICE = "tensorflow.serving.ModelService"
 
 Inference = Callable[[LoadedServable, Any, MemoryBudget], bytes | Message]
-Send = Callable[[bytes | None], None]
-"""Sends one more message of a stream, or ends it."""
 
 
 class CallContext(Protocol):
-    """What a method may ask about its call, of whichever server; from any thread."""
+    """What a method may ask about its call; from any thread."""
 
     def peer(self) -> str:
         """Who calls, as gRPC writes it: ``unix:``, or ``ipv4:`` with address and port."""
@@ -58,22 +54,9 @@ class CallContext(Protocol):
         """Whether the caller still waits."""
 
 
-class StreamContext(CallContext, Protocol):
-    """The same for a method that answers with a stream."""
-
-    def add_callback(self, callback: Callable[[], None]) -> bool:
-        """Have it called once the call is over; False if it is already."""
-
-    def set_status(self, status: Status) -> None:
-        """What the stream ends with."""
-
-
-Handler = Callable[[Piece, CallContext], bytes]
-Stream = Callable[[Piece, StreamContext, Send], None]
-"""A method that answers with a stream: it returns at once, and sends message by message, None at the end."""
+Handler = Callable[[bytes, CallContext], bytes]
 
 Handlers = Mapping[str, Mapping[str, Handler]]
-Streams = Mapping[str, Mapping[str, Stream]]
 """Methods by service and name."""
 
 _Request = TypeVar("_Request", bound=Message)
@@ -117,16 +100,12 @@ class Services:
             },
         }
 
-    def at_once(self) -> Mapping[str, Callable[[Piece], bytes | None]]:
-        """By path: what answers a message that takes next to no time, on the event loop's thread."""
-        return {f"/{PREDICTION_SERVICE}/Predict": partial(self._predict_plain, is_at_once=True)}
-
-    def _predict(self, general: Handler, message: Piece, context: CallContext) -> bytes:
-        """PredictionService.Predict, on a thread for calls."""
-        answer = self._predict_plain(message, is_at_once=False)
+    def _predict(self, general: Handler, message: bytes, context: CallContext) -> bytes:
+        """PredictionService.Predict."""
+        answer = self._predict_plain(message)
         return general(message, context) if answer is None else answer
 
-    def _predict_plain(self, message: Piece, *, is_at_once: bool) -> bytes | None:
+    def _predict_plain(self, message: bytes) -> bytes | None:
         """The answer to a plain request; None if the general way is to give it. Raises ServingError."""
         if len(message) >= RESERVED_FROM_BYTES:
             return None
@@ -136,9 +115,7 @@ class Services:
         target, began = request.target, perf_counter()
         try:
             with self._catalog.using(target.name, target.version, target.label) as servable:
-                answer = predict_plain(servable, request, as_list=self._as_list, is_at_once=is_at_once)
-        except WouldWait:
-            return None
+                answer = predict_plain(servable, request, as_list=self._as_list)
         except ServingError as error:
             self._count(target.name, "Predict", error.code, began)
             raise
@@ -149,7 +126,7 @@ class Services:
     def _inference(self, api: str, request_type: type[Message], run: Inference) -> Handler:
         """A method of PredictionService that runs a servable on a message of this type."""
 
-        def handle(message: Piece, _context: CallContext) -> bytes:
+        def handle(message: bytes, _context: CallContext) -> bytes:
             with self._budget() as budget:
                 request = _parsed(request_type, message, budget)
                 with self._counted(_inference_spec(request), api) as servable:
@@ -167,7 +144,7 @@ class Services:
         finally:
             ledger.close()
 
-    def get_model_metadata(self, message: Piece, _context: CallContext) -> bytes:
+    def get_model_metadata(self, message: bytes, _context: CallContext) -> bytes:
         """PredictionService.GetModelMetadata."""
         request = _parsed(GetModelMetadataRequest, message, budget_of())
         spec = _spec_of(request)
@@ -179,13 +156,13 @@ class Services:
         with self._catalog.using(*_target(spec)) as servable:
             return describe.metadata(servable).SerializeToString()
 
-    def get_model_status(self, message: Piece, _context: CallContext) -> bytes:
+    def get_model_status(self, message: bytes, _context: CallContext) -> bytes:
         """ModelService.GetModelStatus."""
         request = _parsed(GetModelStatusRequest, message, budget_of())
         name, version, _ = _target(_spec_of(request))
         return describe.status(self._catalog, name, version).SerializeToString()
 
-    def reload_config(self, message: Piece, context: CallContext) -> bytes:
+    def reload_config(self, message: bytes, context: CallContext) -> bytes:
         """ModelService.HandleReloadConfigRequest: answers once every new model is loaded.
 
         The answer says by how much the requested counters have grown meanwhile.
@@ -236,14 +213,13 @@ class Services:
             self._metrics.request(model, api, "GRPC", code, (perf_counter() - began) * 1e6)
 
 
-def _parsed(request_type: type[_Request], message: Piece, budget: MemoryBudget) -> _Request:
+def _parsed(request_type: type[_Request], message: bytes, budget: MemoryBudget) -> _Request:
     """The request that a message holds. Raises DecodeError, and what the budget does, before it is parsed."""
     if len(message) >= RESERVED_FROM_BYTES:
-        message = bytes(message)
         field_bytes = parsed_bytes(request_type, message, budget.limit_bytes)
         budget.require(field_bytes, "The message")
         budget.reserve(_COPIES * len(message) + field_bytes)
-    return request_type.FromString(message)  # type: ignore[arg-type]  # any buffer will do
+    return request_type.FromString(message)
 
 
 def _inference_spec(request: Any) -> ModelSpec:

@@ -12,13 +12,12 @@ DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDO
 END_STREAM, ACK, END_HEADERS, PADDED, WITH_PRIORITY = 0x1, 0x1, 0x4, 0x8, 0x20
 """Flags; what 0x1 means depends on the type of the frame."""
 
-HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE = 1, 2, 3, 4
+HEADER_TABLE_SIZE, ENABLE_PUSH, INITIAL_WINDOW_SIZE = 1, 2, 4
 MAX_FRAME_SIZE, MAX_HEADER_LIST_SIZE = 5, 6
 """Settings that matter here."""
 
-NO_ERROR, PROTOCOL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED, FRAME_SIZE_ERROR = 0, 1, 3, 5, 6
-REFUSED_STREAM, CANCEL, COMPRESSION_ERROR, ENHANCE_YOUR_CALM = 7, 8, 9, 11
-"""Error codes of RST_STREAM and GOAWAY; REFUSED_STREAM says that the call had not begun."""
+REFUSED_STREAM, CANCEL = 7, 8
+"""Error codes of RST_STREAM; REFUSED_STREAM says that the call had not begun."""
 
 HEAD_BYTES = 9
 LEAST_FRAME_BYTES = 16_384
@@ -38,14 +37,7 @@ _WITHOUT_HIGHEST_BIT = 0x7FFFFFFF
 
 
 class BrokenFrames(Exception):
-    """What the other side sends is not HTTP/2 or not gRPC; the text is the end of a sentence about it.
-
-    ``code`` is what it is told in a GOAWAY.
-    """
-
-    def __init__(self, text: str, code: int = PROTOCOL_ERROR) -> None:
-        super().__init__(text)
-        self.code = code
+    """What the server sends is not HTTP/2 or not gRPC; the text is the end of a sentence about it."""
 
 
 class FrameHead(NamedTuple):
@@ -74,22 +66,12 @@ def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def hello(settings: Mapping[int, int], window: int) -> bytes:
-    """What each side says first, a client behind the `PREFACE`.
+    """What a client says first, behind the `PREFACE`.
 
     Its settings, and a receive window of ``window`` bytes for the connection.
     """
     payload = b"".join(_SETTING.pack(number, value) for number, value in settings.items())
     return frame(SETTINGS, 0, 0, payload) + window_update(0, window - DEFAULT_WINDOW)
-
-
-def goaway(last_stream: int, code: int, text: str = "") -> bytes:
-    """A frame that ends the connection behind the call on ``last_stream``."""
-    return frame(GOAWAY, 0, 0, _NUMBER.pack(last_stream) + _NUMBER.pack(code) + text.encode())
-
-
-def reset(stream: int, code: int) -> bytes:
-    """A frame that breaks one call off."""
-    return frame(RST_STREAM, 0, stream, _NUMBER.pack(code))
 
 
 def window_update(stream: int, increment: int) -> bytes:
@@ -116,10 +98,10 @@ def header_frames(stream: int, block: bytes, most_bytes: int, flags: int = 0) ->
 def read_settings(payload: bytes) -> Iterator[tuple[int, int]]:
     """Numbers and values of a SETTINGS frame; raises BrokenFrames."""
     if len(payload) % _SETTING.size:
-        raise BrokenFrames("a SETTINGS frame has an odd length", FRAME_SIZE_ERROR)
+        raise BrokenFrames("a SETTINGS frame has an odd length")
     for number, value in _SETTING.iter_unpack(payload):
         if number == INITIAL_WINDOW_SIZE and value > MOST_WINDOW:
-            raise BrokenFrames("a SETTINGS frame sets too large a window", FLOW_CONTROL_ERROR)
+            raise BrokenFrames("a SETTINGS frame sets too large a window")
         if number == MAX_FRAME_SIZE and not LEAST_FRAME_BYTES <= value <= MOST_FRAME_BYTES:
             raise BrokenFrames("a SETTINGS frame sets an impossible size of frames")
         yield number, value
@@ -148,7 +130,7 @@ def read_goaway(payload: bytes) -> int:
 def read_ping(payload: bytes) -> bytes:
     """The bytes that the answer to a PING repeats; raises BrokenFrames."""
     if len(payload) != _PING_BYTES:
-        raise BrokenFrames("a PING frame has not 8 bytes", FRAME_SIZE_ERROR)
+        raise BrokenFrames("a PING frame has not 8 bytes")
     return payload
 
 
@@ -187,5 +169,5 @@ def data_frames(stream: int, pieces: list[Piece], most_bytes: int, *, last: bool
 
 def _one_number(name: str, payload: bytes) -> int:
     if len(payload) != _NUMBER.size:
-        raise BrokenFrames(f"a {name} frame has not 4 bytes", FRAME_SIZE_ERROR)
+        raise BrokenFrames(f"a {name} frame has not 4 bytes")
     return int(_NUMBER.unpack(payload)[0])

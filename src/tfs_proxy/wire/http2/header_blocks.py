@@ -1,11 +1,11 @@
-"""Header lists in HPACK (RFC 7541), which the library `hpack` writes and reads; of clients and servers."""
+"""Header lists in HPACK (RFC 7541), which the library `hpack` writes and reads."""
 
 from collections.abc import Iterable, Mapping
 
 from hpack import Decoder, Encoder, HPACKError
 from hpack.struct import NeverIndexedHeaderTuple
 
-from tfs_proxy.wire.http2.frames import COMPRESSION_ERROR, BrokenFrames
+from tfs_proxy.wire.http2.frames import BrokenFrames
 
 MOST_HEADER_BYTES = 1 << 18
 """The largest header list that is read, in bytes: the text of an error is in one."""
@@ -40,7 +40,7 @@ class BlockReader:
         try:
             fields = self._decoder.decode(block, raw=True)
         except HPACKError as error:
-            raise BrokenFrames(f"a header block can't be read: {error}", COMPRESSION_ERROR) from error
+            raise BrokenFrames(f"a header block can't be read: {error}") from error
         headers = {name.decode(errors="replace"): value.decode(errors="replace") for name, value in fields}
         # PERF: headers mostly are the same bytes again. Those mean the same as long as no block changes the
         # table.

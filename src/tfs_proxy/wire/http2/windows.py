@@ -1,6 +1,6 @@
 """How much each side of a connection lets the other one send (RFC 9113, 5.2)."""
 
-from tfs_proxy.wire.http2.frames import FLOW_CONTROL_ERROR, MOST_WINDOW, BrokenFrames
+from tfs_proxy.wire.http2.frames import MOST_WINDOW, BrokenFrames
 
 _RENEWED_BYTES = 1 << 28
 
@@ -25,5 +25,5 @@ class ReceiveWindow:
 def opened(window: int, increment: int) -> int:
     """A window after one more increment, which may be negative; raises BrokenFrames."""
     if window + increment > MOST_WINDOW:
-        raise BrokenFrames("it opens a window further than HTTP/2 allows", FLOW_CONTROL_ERROR)
+        raise BrokenFrames("it opens a window further than HTTP/2 allows")
     return window + increment

@@ -1,0 +1,97 @@
+"""What one gRPC call, and any bytes on its port, may do to the embedded server, which is grpcio's there."""
+
+import gzip
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from support.grpc_calls import PREDICT, predict, refusal
+from support.model_fixtures import EmbeddedServer
+from support.predict_messages import request_bytes, response_arrays
+from tfs_proxy.protos.predict import model_spec
+from tfs_proxy.wire.http2 import frames
+
+pytestmark = pytest.mark.tensorflow
+
+MEGABYTE = 1 << 20
+LARGE = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+
+
+@pytest.fixture
+def channel(embedded_server: EmbeddedServer) -> Iterator[grpc.Channel]:
+    """grpcio's client."""
+    with grpc.insecure_channel(embedded_server.grpc, LARGE) as opened:
+        yield opened
+
+
+def predicted(channel: grpc.Channel, **options: Any) -> list[float]:
+    """The answer to a small call."""
+    message = request_bytes(model_spec("half_plus_two"), {"x": np.ones(300, np.float32)})
+    answer = channel.unary_unary(PREDICT)(message, timeout=10, **options)
+    return list(response_arrays(answer)["y"][:1])
+
+
+def test_messages_in_gzip_are_read(channel: grpc.Channel) -> None:
+    """Those in deflate are refused by name."""
+    assert predicted(channel, compression=grpc.Compression.Gzip) == [2.5]
+    code, text = refusal(lambda: predicted(channel, compression=grpc.Compression.Deflate))
+    assert (code, "deflate" in text) == ("UNIMPLEMENTED", True)
+
+
+def test_a_message_that_unpacks_to_too_much_is_refused(channel: grpc.Channel) -> None:
+    """Before it takes the memory."""
+    call = channel.unary_unary(PREDICT)
+    code, text = refusal(lambda: call(bytes(101 * MEGABYTE), timeout=60, compression=grpc.Compression.Gzip))
+    assert (code, "unpacks to over 104857600 bytes" in text) == ("INVALID_ARGUMENT", True)
+    assert refusal(lambda: call(gzip.compress(bytes(9))[:-3], timeout=60))[0] == "INVALID_ARGUMENT"
+
+
+def test_headers_have_a_limit(channel: grpc.Channel) -> None:
+    """Binary and long ones do no harm; more than 64 KB fail that call alone."""
+    assert predicted(channel, metadata=[("trace-bin", bytes(range(256))), ("long", "y" * 50_000)]) == [2.5]
+    code, _ = refusal(lambda: predicted(channel, metadata=[("long", "y" * 70_000)]))
+    assert code == "RESOURCE_EXHAUSTED"
+    assert predicted(channel) == [2.5]
+
+
+def test_a_text_longer_than_clients_take_is_cut(channel: grpc.Channel) -> None:
+    """A client fails on too long trailers without a word of them."""
+    code, text = refusal(lambda: predict(channel, [1.0], "caf\u00e9 " * 10_000))
+    assert code == "NOT_FOUND"
+    assert text.startswith("Servable not found for request: Latest(caf\u00e9 caf\u00e9 ")
+    assert 2_000 < len(text) < 8_000
+
+
+PING = frames.frame(frames.PING, 0, 0, bytes(8))
+RESET = b"".join(
+    frames.frame(frames.HEADERS, frames.END_HEADERS, stream, b"\x83\x86\x84\x41\x01x")
+    + frames.frame(frames.RST_STREAM, 0, stream, struct.pack(">L", frames.CANCEL))
+    for stream in range(1, 20_000, 2)
+)
+FLOODS = {
+    "PING": PING * 50_000,
+    "SETTINGS": frames.frame(frames.SETTINGS, 0, 0, b"") * 50_000,
+    "calls that are cancelled": RESET,
+    "not HTTP/2": b"GET / HTTP/1.1\r\n\r\n" * 10_000,
+    "a header block without an end": frames.frame(frames.HEADERS, 0, 1, bytes(16_000))
+    + frames.frame(frames.CONTINUATION, 0, 1, bytes(16_000)) * 500,
+}
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_a_flood_of_frames_holds_up_nobody(
+    embedded_server: EmbeddedServer, channel: grpc.Channel, name: str
+) -> None:
+    """Others are answered at once while it comes, and after it."""
+    with socket.create_connection(("127.0.0.1", embedded_server.grpc_port), timeout=5) as flooding:
+        with suppress(OSError):  # it may be hung up on, or not be read
+            greeting = b"" if name.startswith("not") else frames.PREFACE
+            flooding.sendall(greeting + frames.frame(frames.SETTINGS, 0, 0, b"") + FLOODS[name])
+        assert predicted(channel) == [2.5]
+    assert predicted(channel) == [2.5]
