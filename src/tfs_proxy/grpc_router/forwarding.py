@@ -16,8 +16,8 @@ from tfs_proxy.names import is_model_name
 from tfs_proxy.upstream.grpc_channels import CONNECT_FAILED
 from tfs_proxy.wire.error_body import MODEL_SERVER, NO_MODEL_SERVER, not_answered
 from tfs_proxy.wire.grpc_codes import GrpcCode
-from tfs_proxy.wire.grpc_serving import is_packed, unpacked
 from tfs_proxy.wire.header_names import GRPC_MODEL
+from tfs_proxy.wire.server.grpc_serving import is_packed, unpacked
 
 Handler = Callable[[bytes, Any], Awaitable[bytes]]
 """Answers one call: a message and the call's ``grpc.aio.ServicerContext`` to a message."""

@@ -24,7 +24,7 @@ from tfs_proxy.grpc_router.refused_call import RefusedCall
 from tfs_proxy.wire.error_body import INTERNAL_ERROR
 from tfs_proxy.wire.error_status import status_of_error
 from tfs_proxy.wire.grpc_codes import GrpcCode
-from tfs_proxy.wire.grpc_serving import server_options
+from tfs_proxy.wire.server.grpc_serving import server_options
 
 log = logging.getLogger(__name__)
 

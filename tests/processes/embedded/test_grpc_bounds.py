@@ -10,12 +10,14 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 from support.grpc_calls import PREDICT, predict, refusal
 from support.model_fixtures import EmbeddedServer
 from support.predict_messages import request_bytes, response_arrays
 from tfs_proxy.protos.predict import model_spec
-from tfs_proxy.wire.http2 import frames
+from tfs_proxy.wire.grpc_client import frames
 
 pytestmark = pytest.mark.tensorflow
 
@@ -95,3 +97,21 @@ def test_a_flood_of_frames_holds_up_nobody(
             flooding.sendall(greeting + frames.frame(frames.SETTINGS, 0, 0, b"") + FLOODS[name])
         assert predicted(channel) == [2.5]
     assert predicted(channel) == [2.5]
+
+
+def test_reflection_tells_the_services_and_their_messages(embedded_server: EmbeddedServer) -> None:
+    """As the official binary does, for tools that have no schemas."""
+    with grpc.insecure_channel(embedded_server.grpc) as channel:
+        told = ProtoReflectionDescriptorDatabase(channel)
+        assert set(told.get_services()) == {
+            "grpc.reflection.v1alpha.ServerReflection",
+            "tensorflow.ProfilerService",
+            "tensorflow.serving.ModelService",
+            "tensorflow.serving.PredictionService",
+        }
+        for symbol in (
+            "tensorflow.serving.PredictionService",
+            "tensorflow.TensorProto",
+            health_pb2.DESCRIPTOR.package + ".Health",
+        ):
+            assert told.FindFileContainingSymbol(symbol)

@@ -23,9 +23,9 @@ from hpack import Encoder
 
 from tfs_proxy.errors import NotReached, UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.wire.connect import connect_tcp, connect_unix_patiently
+from tfs_proxy.wire.grpc_client import frames
 from tfs_proxy.wire.grpc_client.pool import GrpcPool
 from tfs_proxy.wire.grpc_codes import GrpcCode
-from tfs_proxy.wire.http2 import frames
 
 Serve = Callable[[socket.socket], None]
 METHOD = "/test.Service/Method"

@@ -7,15 +7,13 @@ from hpack import Decoder, Encoder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfs_proxy.wire.grpc_client.messages import IncomingMessage
+from tfs_proxy.wire.grpc_client import frames
+from tfs_proxy.wire.grpc_client.frames import BrokenFrames
+from tfs_proxy.wire.grpc_client.header_blocks import BlockReader
+from tfs_proxy.wire.grpc_client.messages import IncomingMessage, OutgoingMessage
 from tfs_proxy.wire.grpc_client.receive_buffer import ReceiveBuffer
 from tfs_proxy.wire.grpc_client.request_headers import request_block, status_text
-from tfs_proxy.wire.grpc_client.windows import SendWindows
-from tfs_proxy.wire.http2 import frames
-from tfs_proxy.wire.http2.frames import BrokenFrames
-from tfs_proxy.wire.http2.header_blocks import BlockReader
-from tfs_proxy.wire.http2.messages import OutgoingMessage
-from tfs_proxy.wire.http2.windows import ReceiveWindow
+from tfs_proxy.wire.grpc_client.windows import ReceiveWindow, SendWindows
 
 
 def arriving(content: bytes, sizes: list[int]) -> ReceiveBuffer:

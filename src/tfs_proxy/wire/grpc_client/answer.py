@@ -3,12 +3,12 @@
 from msgspec import Struct
 
 from tfs_proxy.wire.exchange import Deadline
+from tfs_proxy.wire.grpc_client.frames import BrokenFrames
+from tfs_proxy.wire.grpc_client.header_blocks import BlockReader, Headers
 from tfs_proxy.wire.grpc_client.messages import IncomingMessage
 from tfs_proxy.wire.grpc_client.receive_buffer import ReceiveBuffer
 from tfs_proxy.wire.grpc_client.request_headers import status_text
 from tfs_proxy.wire.grpc_codes import GrpcCode
-from tfs_proxy.wire.http2.frames import BrokenFrames
-from tfs_proxy.wire.http2.header_blocks import BlockReader, Headers
 from tfs_proxy.wire.protobuf_writer import Piece
 
 _OK = "200"

@@ -10,15 +10,14 @@ from tfs_proxy.errors import UpstreamUnavailable
 from tfs_proxy.wire.connect import has_ended_tcp
 from tfs_proxy.wire.error_body import MODEL_SERVER, connection_closed
 from tfs_proxy.wire.exchange import Deadline, set_timeout
+from tfs_proxy.wire.grpc_client import frames
 from tfs_proxy.wire.grpc_client.answer import AnswerReader, CallAnswer
+from tfs_proxy.wire.grpc_client.frames import BrokenFrames, FrameHead
+from tfs_proxy.wire.grpc_client.header_blocks import MOST_HEADER_BYTES, BlockReader
+from tfs_proxy.wire.grpc_client.messages import OutgoingMessage
 from tfs_proxy.wire.grpc_client.receive_buffer import BUFFER_BYTES, ReceiveBuffer
 from tfs_proxy.wire.grpc_client.request_headers import SMALLER_TABLE
-from tfs_proxy.wire.grpc_client.windows import SendWindows
-from tfs_proxy.wire.http2 import frames
-from tfs_proxy.wire.http2.frames import BrokenFrames, FrameHead
-from tfs_proxy.wire.http2.header_blocks import MOST_HEADER_BYTES, BlockReader
-from tfs_proxy.wire.http2.messages import OutgoingMessage
-from tfs_proxy.wire.http2.windows import ReceiveWindow
+from tfs_proxy.wire.grpc_client.windows import ReceiveWindow, SendWindows
 from tfs_proxy.wire.protobuf_writer import Piece
 
 _SETTINGS: Mapping[int, int] = {

@@ -10,10 +10,10 @@ from tfs_proxy.wire.error_body import MODEL_SERVER, not_reached
 from tfs_proxy.wire.exchange import Deadline
 from tfs_proxy.wire.grpc_client.answer import CallAnswer
 from tfs_proxy.wire.grpc_client.connection import CallRequest, GrpcConnection, NotBegun
+from tfs_proxy.wire.grpc_client.frames import BrokenFrames
+from tfs_proxy.wire.grpc_client.header_blocks import Headers
 from tfs_proxy.wire.grpc_client.request_headers import request_block
 from tfs_proxy.wire.grpc_codes import GrpcCode
-from tfs_proxy.wire.http2.frames import BrokenFrames
-from tfs_proxy.wire.http2.header_blocks import Headers
 from tfs_proxy.wire.protobuf_writer import Piece
 
 CONNECT_SECONDS = 20.0

@@ -4,7 +4,7 @@ from functools import lru_cache
 from math import ceil
 from urllib.parse import unquote_to_bytes
 
-from tfs_proxy.wire.http2.header_blocks import Headers, literals
+from tfs_proxy.wire.grpc_client.header_blocks import Headers, literals
 
 SMALLER_TABLE = b"\x20"
 """Says that the encoder's table is empty from now on, to servers that have less room than the default."""

@@ -1,12 +1,15 @@
-"""How much the server lets a client send (RFC 9113, 5.2)."""
+"""How much each side of a connection lets the other one send (RFC 9113, 5.2)."""
 
-from tfs_proxy.wire.http2.frames import (
+from tfs_proxy.wire.grpc_client.frames import (
     DEFAULT_WINDOW,
     INITIAL_WINDOW_SIZE,
     LEAST_FRAME_BYTES,
     MAX_FRAME_SIZE,
+    MOST_WINDOW,
+    BrokenFrames,
 )
-from tfs_proxy.wire.http2.windows import opened
+
+_RENEWED_BYTES = 1 << 28
 
 
 class SendWindows:
@@ -36,12 +39,36 @@ class SendWindows:
         if setting == MAX_FRAME_SIZE:
             self.most_frame_bytes = value
         elif setting == INITIAL_WINDOW_SIZE:
-            self._stream = opened(self._stream, value - self._initial)
+            self._stream = _opened(self._stream, value - self._initial)
             self._initial = value
 
     def open(self, increment: int, *, stream: bool) -> None:
         """Count a WINDOW_UPDATE, of the present stream or of the connection; raises BrokenFrames."""
         if stream:
-            self._stream = opened(self._stream, increment)
+            self._stream = _opened(self._stream, increment)
         else:
-            self._connection = opened(self._connection, increment)
+            self._connection = _opened(self._connection, increment)
+
+
+class ReceiveWindow:
+    """The bytes of DATA that came since the other side was last told that they are read."""
+
+    __slots__ = ("_unreported",)
+
+    def __init__(self) -> None:
+        self._unreported = 0
+
+    def to_report(self, count: int) -> int:
+        """Count ``count`` more; returns what to tell the other side now, mostly nothing."""
+        self._unreported += count
+        if self._unreported < _RENEWED_BYTES:
+            return 0
+        report, self._unreported = self._unreported, 0
+        return report
+
+
+def _opened(window: int, increment: int) -> int:
+    """A window after one more increment, which may be negative; raises BrokenFrames."""
+    if window + increment > MOST_WINDOW:
+        raise BrokenFrames("it opens a window further than HTTP/2 allows")
+    return window + increment

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from hpack import Decoder, Encoder, HPACKError
 from hpack.struct import NeverIndexedHeaderTuple
 
-from tfs_proxy.wire.http2.frames import BrokenFrames
+from tfs_proxy.wire.grpc_client.frames import BrokenFrames
 
 MOST_HEADER_BYTES = 1 << 18
 """The largest header list that is read, in bytes: the text of an error is in one."""
