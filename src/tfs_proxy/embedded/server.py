@@ -36,6 +36,7 @@ from tfs_proxy.embedded.lifecycle.version_loads import Retry
 from tfs_proxy.embedded.rest.app import RestApp
 from tfs_proxy.embedded.rest.server import BACKLOG, RestServer, rest_options
 from tfs_proxy.errors import SettingsError, StopServing
+from tfs_proxy.protos.reflection import reflect
 from tfs_proxy.resources import available_resources, raise_descriptor_limit
 
 log = logging.getLogger(__name__)
@@ -170,7 +171,7 @@ class Server:
         handlers = self._handlers(services)
         running = GrpcioServer(
             handlers,
-            self._other_services(),
+            self._other_services(handlers),
             addresses,
             threads,
             security.channel_arguments(flags.grpc_channel_arguments),
@@ -186,11 +187,14 @@ class Server:
             handlers.update(self._profiler.handlers())
         return management.on_socket_only(handlers) if self._flags.management_on_socket_only else handlers
 
-    def _other_services(self) -> Iterator[Callable[[Any], None]]:
-        """What grpcio's packages add to a server."""
+    def _other_services(self, handlers: Handlers) -> Iterator[Callable[[Any], None]]:
+        """What grpcio's packages add to a server; the official binary has reflection linked in, too."""
+        names = list(handlers)
         if self._flags.enable_grpc_healthcheck_service:
             self._background(self._health.follow)
+            names.append(health.SERVICE)
             yield partial(add_HealthServicer_to_server, self._health)
+        yield partial(reflect, names)
 
     def _background(self, work: Any) -> None:
         threading.Thread(target=work, daemon=True, name=work.__name__).start()
