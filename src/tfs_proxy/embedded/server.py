@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
+from grpc_reflection.v1alpha.reflection import enable_server_reflection
 
 import tfs_proxy
 from tfs_proxy.embedded import flags as command_line
@@ -36,7 +37,7 @@ from tfs_proxy.embedded.lifecycle.version_loads import Retry
 from tfs_proxy.embedded.rest.app import RestApp
 from tfs_proxy.embedded.rest.server import BACKLOG, RestServer, rest_options
 from tfs_proxy.errors import SettingsError, StopServing
-from tfs_proxy.protos.reflection import reflect
+from tfs_proxy.protos import reflection
 from tfs_proxy.resources import available_resources, raise_descriptor_limit
 
 log = logging.getLogger(__name__)
@@ -189,12 +190,12 @@ class Server:
 
     def _other_services(self, handlers: Handlers) -> Iterator[Callable[[Any], None]]:
         """What grpcio's packages add to a server; the official binary has reflection linked in, too."""
-        names = list(handlers)
+        names = [*handlers, reflection.SERVICE]
         if self._flags.enable_grpc_healthcheck_service:
             self._background(self._health.follow)
             names.append(health.SERVICE)
             yield partial(add_HealthServicer_to_server, self._health)
-        yield partial(reflect, names)
+        yield partial(enable_server_reflection, names, pool=reflection.reflected_pool())
 
     def _background(self, work: Any) -> None:
         threading.Thread(target=work, daemon=True, name=work.__name__).start()

@@ -5,13 +5,17 @@ import contextlib
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, Final
 
 import grpc
 from grpc import aio
+from grpc_health.v1.health_pb2 import HealthCheckRequest
+from grpc_reflection.v1alpha.reflection import aio as async_reflection
+from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 
 from tfs_proxy.errors import TfsProxyError
+from tfs_proxy.grpc_router import health
 from tfs_proxy.grpc_router.call_counting import CallCounting
 from tfs_proxy.grpc_router.control_client import ControlClient
 from tfs_proxy.grpc_router.forwarding import Handler, TfServingForwarding
@@ -21,6 +25,8 @@ from tfs_proxy.grpc_router.model_servers import ModelServers
 from tfs_proxy.grpc_router.open_inference.service import SERVICE, STREAM, STREAM_PATH, OpenInferenceService
 from tfs_proxy.grpc_router.options import BY_SCRIPT, OFF, RouterOptions
 from tfs_proxy.grpc_router.refused_call import RefusedCall
+from tfs_proxy.grpc_router.streams import messages_until
+from tfs_proxy.protos import reflection
 from tfs_proxy.wire.error_body import INTERNAL_ERROR
 from tfs_proxy.wire.error_status import status_of_error
 from tfs_proxy.wire.grpc_codes import GrpcCode
@@ -28,9 +34,10 @@ from tfs_proxy.wire.server.grpc_serving import server_options
 
 log = logging.getLogger(__name__)
 
-StreamHandler = Callable[[Any, Any], AsyncIterator[bytes]]
-"""Answers a call with streams both ways, which it reads of the context."""
+StreamHandler = Callable[[Any, Any], AsyncIterator[Any]]
+"""Answers a call with a stream, to one message or to those that it reads of the context."""
 
+REFLECT: Final = "ServerReflectionInfo"
 LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
 
 _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -53,19 +60,24 @@ async def run(options: RouterOptions) -> int:
         control,
         counting,
         _refused,
+        stopping,
         by_script=options.open_inference == BY_SCRIPT,
         decoded_bytes=options.decoded_bytes,
     )
-    server = _server(options)
-    for service, methods in forwarding.services().items():
-        _publish(server, service, _table(service, methods, counting))
+    tables = {
+        service: _table(service, methods, counting) for service, methods in forwarding.services().items()
+    }
     if options.open_inference != OFF:
-        stream = grpc.stream_stream_rpc_method_handler(_counted(open_inference.stream, counting))
-        _publish(server, SERVICE, {**_table(SERVICE, open_inference.methods(), counting), STREAM: stream})
+        stream = grpc.stream_stream_rpc_method_handler(_counted(open_inference.stream, STREAM_PATH, counting))
+        tables[SERVICE] = {**_table(SERVICE, open_inference.methods(), counting), STREAM: stream}
+    tables[health.SERVICE] = _health_table(health.RunHealth(control, tables, stopping), counting)
+    tables[reflection.SERVICE] = _reflection_table(tables, stopping, counting)
+    server = _server(options)
+    for service, table in tables.items():
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, table),))
     await server.start()
     tidying = asyncio.create_task(servers.close_forsaken())
     await stopping.wait()
-    open_inference.stop()
     await server.stop(options.wait_seconds + options.answer_seconds)
     tidying.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -89,16 +101,42 @@ def _server(options: RouterOptions) -> Any:
     return server
 
 
-def _publish(server: Any, service: str, table: Mapping[str, Any]) -> None:
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, dict(table)),))
-
-
 def _table(service: str, methods: Mapping[str, Handler], counting: CallCounting) -> dict[str, Any]:
     """gRPC's handlers of calls with one message and one answer."""
     return {
         name: grpc.unary_unary_rpc_method_handler(_guarded(handler, f"/{service}/{name}", counting))
         for name, handler in methods.items()
     }
+
+
+def _health_table(state: health.RunHealth, counting: CallCounting) -> dict[str, Any]:
+    checks: dict[str, Handler] = {health.CHECK: state.check}
+    watch = grpc.unary_stream_rpc_method_handler(
+        _counted(state.watch, health.WATCH_PATH, counting), HealthCheckRequest.FromString
+    )
+    return {**_table(health.SERVICE, checks, counting), health.WATCH: watch}
+
+
+def _reflection_table(
+    services: Iterable[str], stopping: asyncio.Event, counting: CallCounting
+) -> dict[str, Any]:
+    """Reflection of ``services``, and of itself."""
+    servicer = async_reflection.ReflectionServicer(
+        (*services, reflection.SERVICE), reflection.reflected_pool()
+    )
+
+    def tell(_: Any, context: Any) -> AsyncIterator[Any]:
+        answers: AsyncIterator[Any] = servicer.ServerReflectionInfo(
+            messages_until(stopping, context), context
+        )
+        return answers
+
+    handler = grpc.stream_stream_rpc_method_handler(
+        _counted(tell, f"/{reflection.SERVICE}/{REFLECT}", counting),
+        ServerReflectionRequest.FromString,
+        ServerReflectionResponse.SerializeToString,
+    )
+    return {REFLECT: handler}
 
 
 def _guarded(handler: Handler, path: str, counting: CallCounting) -> Handler:
@@ -121,11 +159,11 @@ def _guarded(handler: Handler, path: str, counting: CallCounting) -> Handler:
     return handle
 
 
-def _counted(stream: StreamHandler, counting: CallCounting) -> StreamHandler:
-    """``stream``, which counts as one call."""
+def _counted(stream: StreamHandler, path: str, counting: CallCounting) -> StreamHandler:
+    """``stream``, which counts as one call of the method at ``path``."""
 
-    async def handle(messages: Any, context: Any) -> AsyncIterator[bytes]:
-        with counting.call(STREAM_PATH, context) as call:
+    async def handle(messages: Any, context: Any) -> AsyncIterator[Any]:
+        with counting.call(path, context) as call:
             async for answer in stream(messages, context):
                 yield answer
             call.code = GrpcCode.OK

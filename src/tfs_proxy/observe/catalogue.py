@@ -215,7 +215,7 @@ REQUEST_RECORDS = MetricDescription(
 PROBE_REQUESTS = MetricDescription(
     "tfs_proxy_probe_requests_total",
     _COUNTER,
-    "Requests to /ping, /metrics and /v2/health, which are not among the others.",
+    "Requests to /ping, /metrics and /v2/health, health and reflection of gRPC, all not among the others.",
     ("path", "status"),
 )
 GRPC_REQUESTS = MetricDescription(

@@ -5,8 +5,14 @@ from collections.abc import Mapping
 
 OTHER_ROUTE, OTHER_METHOD, OTHER_STATUS = "other", "_OTHER", "other"
 LIVE, READY = "/v2/health/live", "/v2/health/ready"
-PROBES = frozenset({"/ping", "/metrics", LIVE, READY})
-"""Requests of platforms, counted apart."""
+PROBES = frozenset(
+    {
+        *("/ping", "/metrics", LIVE, READY),
+        *("/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"),
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+    }
+)
+"""Requests of platforms and tools, counted apart."""
 
 INVOCATIONS = "/invocations"
 SERVED_MODELS = "/v1/models"

@@ -11,6 +11,9 @@ from typing import Any
 
 import grpc
 import pytest
+from grpc_health.v1.health_pb2 import HealthCheckRequest
+from grpc_health.v1.health_pb2_grpc import HealthStub
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 from support import gates
 from support.archives import has_nginx, pack
@@ -313,3 +316,9 @@ def test_a_model_is_loaded_by_the_first_call_that_names_it(saved_models: Path, t
             assert slow.result()["y"].tolist() == [len(held.mark())]
         assert stack.wait() == 0
         assert list(stack.home.iterdir()) == []
+
+
+def test_probes_and_tools_are_answered(channel: grpc.Channel) -> None:
+    """Health of the run, and the published services by name."""
+    assert HealthStub(channel).Check(HealthCheckRequest(), timeout=SECONDS).status == 1
+    assert "tensorflow.serving.PredictionService" in ProtoReflectionDescriptorDatabase(channel).get_services()

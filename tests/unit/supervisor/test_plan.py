@@ -328,7 +328,7 @@ def test_nginx_is_told_of_http2_in_the_way_it_knows(
     assert never not in text
 
 
-def test_grpc_leads_to_the_gates_of_all_instances_and_lets_three_services_through() -> None:
+def test_grpc_leads_to_the_gates_of_all_instances_and_lets_five_services_through() -> None:
     """The limits are those of HTTP: a message's size, and how long an answer may take."""
     configured = settings(
         SAGEMAKER_TFS_INSTANCE_COUNT="2",
@@ -345,6 +345,9 @@ def test_grpc_leads_to_the_gates_of_all_instances_and_lets_three_services_throug
     assert [line.split(" {")[0].strip() for line in block.splitlines() if "grpc_pass" in line] == [
         "location /tensorflow.serving.PredictionService/",
         "location = /tensorflow.serving.ModelService/GetModelStatus",
+        "location = /grpc.health.v1.Health/Check",
+        "location /grpc.reflection.v1alpha.ServerReflection/",
+        "location = /grpc.health.v1.Health/Watch",
         "location /inference.GRPCInferenceService/",
         "location = /inference.GRPCInferenceService/ModelStreamInfer",
     ]

@@ -5,8 +5,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from grpc import aio
-
 from tfs_proxy.errors import BadInput, PayloadTooLarge
 from tfs_proxy.grpc_router.call_counting import CallCounting
 from tfs_proxy.grpc_router.control_client import ControlClient
@@ -23,6 +21,7 @@ from tfs_proxy.grpc_router.open_inference.model_calls import ModelCalls
 from tfs_proxy.grpc_router.open_inference.refused_inputs import check_against, request_id
 from tfs_proxy.grpc_router.open_inference.server_calls import ServerCalls
 from tfs_proxy.grpc_router.refused_call import RefusedCall
+from tfs_proxy.grpc_router.streams import messages_until
 from tfs_proxy.memory import DEFAULT_DECODED_BYTES
 from tfs_proxy.signature import DEFAULT_SIGNATURE
 from tfs_proxy.wire.error_body import NO_SHARED_MEMORY
@@ -71,6 +70,7 @@ class OpenInferenceService:
         control: ControlClient,
         counting: CallCounting,
         refusal_of: Callable[[Exception], RefusedCall],
+        stopping: asyncio.Event,
         *,
         by_script: bool,
         decoded_bytes: int = DEFAULT_DECODED_BYTES,
@@ -82,7 +82,7 @@ class OpenInferenceService:
         self._decoded_bytes = decoded_bytes
         self._models = ModelCalls(forwarding)
         self._server = ServerCalls(control, self._models)
-        self._stopping = asyncio.Event()
+        self._stopping = stopping
 
     def methods(self) -> Mapping[str, Handler]:
         """The handlers of the calls that have one message and one answer."""
@@ -97,8 +97,11 @@ class OpenInferenceService:
         return {name: partial(self._unpacked, handler) for name, handler in handlers.items()}
 
     async def stream(self, _: Any, context: Any) -> AsyncIterator[bytes]:
-        """ModelStreamInfer: an answer to each message; what fails is said in the stream, which goes on."""
-        async for message in self._messages(context):
+        """ModelStreamInfer: an answer to each message; what fails is said in the stream, which goes on.
+
+        Once ``stopping`` it ends after the message that is being answered.
+        """
+        async for message in messages_until(self._stopping, context):
             yield await self._streamed(message, context)
 
     async def _streamed(self, message: bytes, context: Any) -> bytes:
@@ -111,10 +114,6 @@ class OpenInferenceService:
                 return stream_error(refused.text, request_id(message))
             counted.code = GrpcCode.OK
             return answer
-
-    def stop(self) -> None:
-        """End streams after the message that is being answered; idempotent."""
-        self._stopping.set()
 
     async def _unpacked(self, handler: Handler, message: bytes, context: Any) -> bytes:
         return await handler(await self._forwarding.unpacked(message), context)
@@ -157,23 +156,6 @@ class OpenInferenceService:
         except RefusedCall:
             pass
         return None
-
-    async def _messages(self, context: Any) -> AsyncIterator[bytes]:
-        """What the client sends, until it ends or the router does."""
-        stopping = asyncio.create_task(self._stopping.wait())
-        try:
-            while True:
-                reading = asyncio.ensure_future(context.read())
-                await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
-                if not reading.done():
-                    reading.cancel()
-                    return
-                message = reading.result()
-                if message is aio.EOF:
-                    return
-                yield message
-        finally:
-            stopping.cancel()
 
 
 async def _off_the_loop_if_large(work: Callable[..., Answer], message: bytes, *more: Any) -> Answer:

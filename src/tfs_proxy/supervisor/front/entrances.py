@@ -8,7 +8,6 @@ import socket
 from collections.abc import Collection, Mapping, Sequence
 
 from tfs_proxy.deployment import Deployment
-from tfs_proxy.grpc_router.options import OFF
 from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.children import Children
@@ -74,9 +73,8 @@ class Entrances:
         return self.web if self._proxy is None else self.web[: gunicorn.listeners(settings)]
 
     def start_grpc_router(self, children: Children, deployment: Deployment) -> None:
-        """Start what answers the Open Inference Protocol over gRPC, and without nginx takes all calls."""
-        behind_nginx = self._proxy is not None and self._proxy.grpc_listener is not None
-        if self._grpc_port is None and (not behind_nginx or deployment.open_inference == OFF):
+        """Start what answers all but TF Serving's calls over gRPC, and without nginx takes those, too."""
+        if self._grpc_port is None and (self._proxy is None or self._proxy.grpc_listener is None):
             return
         spec = grpc_router.process(
             self._settings,

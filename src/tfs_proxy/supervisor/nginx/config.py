@@ -243,8 +243,8 @@ def _grpc_server(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -
     passed: list[str] = []
     if proxy.serving is None or proxy.serving.instances:  # a script model has no API of TF Serving
         passed += serving_api.passed_to_models()
-    if settings.publishes_open_inference:
-        passed += serving_api.passed_to_router("inferences" if proxy.multi_model is None else "predictions")
+    router = "inferences" if proxy.multi_model is None else "predictions"
+    passed += serving_api.passed_to_router(router, open_inference=settings.publishes_open_inference)
     logs = (f"access_log {workspace.requests} grpc_requests;", access_log.grpc_directive(workspace.access))
     return serving_api.grpc_server(proxy.grpc, limits, logs, passed)
 

@@ -21,6 +21,8 @@ from tfs_proxy.wire.header_names import ASKS_TIMING, GRPC_MODEL, nginx_variable
 
 OPEN_INFERENCE = "/inference.GRPCInferenceService/"
 STREAM = f"= {OPEN_INFERENCE}ModelStreamInfer"
+HEALTH, HEALTH_WATCH = "= /grpc.health.v1.Health/Check", "= /grpc.health.v1.Health/Watch"
+REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/"
 
 PUBLISHED = ("/tensorflow.serving.PredictionService/", "= /tensorflow.serving.ModelService/GetModelStatus")
 """nginx's patterns of the gRPC methods that are let through."""
@@ -130,8 +132,14 @@ def passed_to_models() -> Iterator[str]:
         yield f"location {pattern} {{ grpc_pass grpc://predictions; }}"
 
 
-def passed_to_router(upstream: str) -> Iterator[str]:
-    """The locations of the Open Inference Protocol's calls, which the router answers."""
+def passed_to_router(upstream: str, *, open_inference: bool) -> Iterator[str]:
+    """The locations of what the router answers: health, reflection, and the Open Inference Protocol."""
+    for pattern in (HEALTH, REFLECTION):
+        yield f"location {pattern} {{ grpc_pass grpc://{upstream}; }}"
+    # A state that does not change is nothing to say.
+    yield f"location {HEALTH_WATCH} {{ grpc_read_timeout 1h; grpc_pass grpc://{upstream}; }}"
+    if not open_inference:
+        return
     yield f"location {OPEN_INFERENCE} {{ grpc_pass grpc://{upstream}; }}"
     # A stream may be longer than the limit of one message, which the router knows, too.
     yield f"location {STREAM} {{ client_max_body_size 0; grpc_pass grpc://{upstream}; }}"
@@ -151,7 +159,8 @@ def _refusals(limits: ProxyLimits) -> list[str]:
         GrpcCode.RESOURCE_EXHAUSTED: f"the message is larger than {limits.message_mb} MB, "
         "the limit that SAGEMAKER_MAX_PAYLOAD_IN_MB sets",
         GrpcCode.UNIMPLEMENTED: "not published here: only tensorflow.serving.PredictionService, "
-        "GetModelStatus of tensorflow.serving.ModelService and inference.GRPCInferenceService can be",
+        "GetModelStatus of tensorflow.serving.ModelService, inference.GRPCInferenceService, "
+        "grpc.health.v1.Health and reflection can be",
         GrpcCode.UNAVAILABLE: NO_MODEL_SERVER,
     }
     lines = []

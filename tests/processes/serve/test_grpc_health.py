@@ -1,0 +1,129 @@
+"""Health and reflection of the published gRPC port, by the clients of grpcio's own packages."""
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_health.v1.health_pb2_grpc import HealthStub
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+
+from support.archives import has_nginx, stand_in_archive, stand_in_program, without_nginx
+from support.gates import gate
+from support.ports import free_port
+from support.scraping import scrape
+from support.stack import Stack, serving
+
+SECONDS = 30.0
+NEEDS_NGINX = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+GRPC = {"TFS_PROXY_GRPC_PORT": "0"}
+FRONTS = [
+    pytest.param(GRPC, id="nginx", marks=NEEDS_NGINX),
+    pytest.param({**GRPC, **without_nginx()}, id="gunicorn"),
+]
+TENSORFLOW_SERVING = {"tensorflow.serving.ModelService", "tensorflow.serving.PredictionService"}
+OPEN_INFERENCE = {"inference.GRPCInferenceService"}
+TOOLS = {"grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
+
+
+@pytest.fixture(scope="module", params=FRONTS)
+def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A stand-in for the model server, behind each front."""
+    folder = tmp_path_factory.mktemp("health")
+    archive = stand_in_archive(folder / "model.tar.gz")
+    with serving(str(archive), "--model-server", stand_in_program(folder), env=request.param) as running:
+        yield running
+
+
+@pytest.fixture
+def channel(stack: Stack) -> Iterator[grpc.Channel]:
+    """A client of the published port."""
+    with grpc.insecure_channel(stack.grpc) as opened:
+        yield opened
+
+
+def health(channel: grpc.Channel, service: str = "") -> str:
+    """What `grpc_health_probe` would print."""
+    try:
+        answer = HealthStub(channel).Check(HealthCheckRequest(service=service), timeout=SECONDS)
+    except grpc.RpcError as error:
+        return str(error.code().name)
+    return str(HealthCheckResponse.ServingStatus.Name(answer.status))
+
+
+def statuses(channel: grpc.Channel, service: str = "") -> tuple[list[str], Thread]:
+    """What a watch is told, as it comes, and the thread that ends with it."""
+    told: list[str] = []
+    stream: Any = HealthStub(channel).Watch(HealthCheckRequest(service=service))
+
+    def read() -> None:
+        with contextlib.suppress(grpc.RpcError):
+            told.extend(HealthCheckResponse.ServingStatus.Name(answer.status) for answer in stream)
+
+    thread = Thread(target=read, daemon=True)
+    thread.start()
+    return told, thread
+
+
+@pytest.mark.parametrize("service", ["", *sorted(TENSORFLOW_SERVING | OPEN_INFERENCE)])
+def test_a_probe_learns_that_the_server_serves(channel: grpc.Channel, service: str) -> None:
+    """Kubernetes asks for all of it, or for one service."""
+    assert health(channel, service) == "SERVING"
+
+
+def test_other_names_have_no_health(channel: grpc.Channel) -> None:
+    """A check is refused, a watch waits; what is no request is the client's fault."""
+    assert health(channel, "made.up.Service") == "NOT_FOUND"
+    with pytest.raises(grpc.RpcError) as caught:
+        channel.unary_unary("/grpc.health.v1.Health/Check")(b"\x0a\xff", timeout=SECONDS)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    stream = HealthStub(channel).Watch(HealthCheckRequest(service="made.up.Service"), timeout=SECONDS)
+    assert next(stream).status == HealthCheckResponse.SERVICE_UNKNOWN
+    stream.cancel()
+
+
+def test_reflection_tells_what_is_published(channel: grpc.Channel) -> None:
+    """The services, and the schemas of all of them."""
+    told = ProtoReflectionDescriptorDatabase(channel)
+    assert set(told.get_services()) == TENSORFLOW_SERVING | OPEN_INFERENCE | TOOLS
+    for service in told.get_services():
+        assert told.FindFileContainingSymbol(service)
+
+
+def test_both_count_as_probes(stack: Stack, channel: grpc.Channel) -> None:
+    """And as nothing else."""
+    path = "/grpc.health.v1.Health/Check"
+    before = scrape(stack).total("tfs_proxy_probe_requests_total", path=path)
+    assert health(channel) == "SERVING"
+    stack.wait_until(
+        lambda: scrape(stack).total("tfs_proxy_probe_requests_total", path=path) == before + 1,
+        "the check counts",
+    )
+    ProtoReflectionDescriptorDatabase(channel).get_services()
+    assert not scrape(stack).total("tfs_proxy_grpc_requests_total", grpc_status="0")
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_a_watch_sees_the_models_come_and_go(tmp_path: Path, front: dict[str, str]) -> None:
+    """At the end of the run its stream ends; the Open Inference Protocol may be off."""
+    archive, port = stand_in_archive(tmp_path / "model.tar.gz"), free_port()
+    with gate(tmp_path / "gate") as held:
+        env = {**front, "TFS_PROXY_GRPC_PORT": str(port), "TFS_PROXY_V2": "off", "STAND_IN_GATE": held.mark()}
+        stack = Stack(str(archive), "--model-server", stand_in_program(tmp_path), env=env)
+        with contextlib.closing(stack), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            stack.wait_until(lambda: health(channel) == "NOT_SERVING", "the router answers")
+            told, thread = statuses(channel)
+            stack.wait_until(lambda: told == ["NOT_SERVING"], "the watch is told")
+            held.open()
+            stack.wait_until(lambda: told == ["NOT_SERVING", "SERVING"], "the models are loaded")
+            services = ProtoReflectionDescriptorDatabase(channel).get_services()
+            assert set(services) == TENSORFLOW_SERVING | TOOLS
+            stack.process.send_signal(signal.SIGTERM)
+            thread.join(SECONDS)
+            assert not thread.is_alive()
+            assert stack.process.wait(SECONDS) == 0
