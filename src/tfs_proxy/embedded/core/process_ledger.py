@@ -88,13 +88,6 @@ class RequestLedger:
         await self._process.reserve_soon(size_bytes)
         self._held += size_bytes
 
-    def try_ahead(self, size_bytes: int) -> bool:
-        """The same without waiting; whether there is room."""
-        has_room = self._process.try_reserve(size_bytes)
-        if has_room:
-            self._held += size_bytes
-        return has_room
-
     def reserve(self, size_bytes: int, _is_wanted: Callable[[], bool] = lambda: True) -> None:
         """Wait for ``size_bytes`` to be free; raises Overloaded without them."""
         missing = self._used + size_bytes - self._held

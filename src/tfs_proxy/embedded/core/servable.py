@@ -123,11 +123,7 @@ class Runner:
         The first two calls are not: they trace, optimise and allocate. Nor is one that waits for others:
         a batch would never have more than it.
         """
-        return self.is_quicker_than(INLINE_LIMIT_SECONDS)
-
-    def is_quicker_than(self, seconds: float) -> bool:
-        """The same for another limit."""
-        return self._calls > 2 and self._seconds < seconds and not self._waits  # noqa: PLR2004
+        return self._calls > 2 and self._seconds < INLINE_LIMIT_SECONDS and not self._waits  # noqa: PLR2004
 
     def run(self, arrays: Mapping[str, Array]) -> Sequence[Array]:
         """The fetches for arrays by alias.
