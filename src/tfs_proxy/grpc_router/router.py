@@ -30,7 +30,7 @@ from tfs_proxy.protos import reflection
 from tfs_proxy.wire.error_body import INTERNAL_ERROR
 from tfs_proxy.wire.error_status import status_of_error
 from tfs_proxy.wire.grpc_codes import GrpcCode
-from tfs_proxy.wire.server.grpc_serving import server_options
+from tfs_proxy.wire.server.grpc_serving import keep_metadata_out_of_the_log, server_options
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +46,7 @@ _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
 async def run(options: RouterOptions) -> int:
     """Serve until SIGTERM, then let calls end; returns the exit status."""
     logging.basicConfig(stream=sys.stderr, format=LOG_FORMAT, level=logging.INFO)
-    # A client's metadata that is not UTF-8 would be worth a traceback to it.
-    logging.getLogger("grpc._cython").setLevel(logging.CRITICAL)
+    keep_metadata_out_of_the_log()
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     control = ControlClient(options.control_socket)

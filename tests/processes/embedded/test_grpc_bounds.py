@@ -3,6 +3,7 @@
 import gzip
 import socket
 import struct
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -16,6 +17,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from support.grpc_calls import PREDICT, predict, refusal
 from support.model_fixtures import EmbeddedServer
 from support.predict_messages import request_bytes, response_arrays
+from support.waiting import wait_until
 from tfs_proxy.protos.predict import model_spec
 from tfs_proxy.wire.grpc_client import frames
 
@@ -97,6 +99,36 @@ def test_a_flood_of_frames_holds_up_nobody(
             flooding.sendall(greeting + frames.frame(frames.SETTINGS, 0, 0, b"") + FLOODS[name])
         assert predicted(channel) == [2.5]
     assert predicted(channel) == [2.5]
+
+
+def test_calls_at_a_time_have_a_limit(embedded_server: EmbeddedServer, channel: grpc.Channel) -> None:
+    """Those beyond 1,024 are refused until others end."""
+    with grpc.insecure_channel(embedded_server.grpc, [("grpc.use_local_subchannel_pool", 1)]) as other:
+        silent = threading.Event()
+        begun = [other.stream_unary(PREDICT).future(messages_after(silent)) for _ in range(1024)]
+        wait_until(lambda: refused_for_number(channel), 30, "one more call is refused")
+        for call in begun:
+            call.cancel()
+        silent.set()
+    wait_until(lambda: not refused_for_number(channel), 30, "calls are taken again")
+
+
+def messages_after(event: threading.Event) -> Iterator[bytes]:
+    """No message, and not the end of them before the event."""
+    event.wait(60)
+    yield from ()
+
+
+def refused_for_number(channel: grpc.Channel) -> bool:
+    """Whether a call is one too many."""
+    try:
+        predicted(channel)
+    except grpc.RpcError as error:
+        return (error.code().name, error.details()) == (
+            "RESOURCE_EXHAUSTED",
+            "Concurrent RPC limit exceeded!",
+        )
+    return False
 
 
 def test_reflection_tells_the_services_and_their_messages(embedded_server: EmbeddedServer) -> None:

@@ -14,7 +14,7 @@ from tfs_proxy.embedded.grpc.refusals import refusal_of
 from tfs_proxy.embedded.grpc.services import Handler, Handlers
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.memory import DEFAULT_BODY_BYTES
-from tfs_proxy.wire.server.grpc_serving import server_options, unpacked
+from tfs_proxy.wire.server.grpc_serving import keep_metadata_out_of_the_log, server_options, unpacked
 
 MOST_CALLS: Final = 1024
 """At a time: those that run, those that wait for a thread, and those whose message still arrives."""
@@ -44,6 +44,7 @@ class GrpcioServer:
 
         Raises SettingsError if an address can't be bound.
         """
+        keep_metadata_out_of_the_log()
         self._server = grpc.server(
             threads,
             options=[

@@ -1,5 +1,6 @@
 """What our servers on grpcio have in common: their bounds as grpcio's options, and messages in gzip."""
 
+import logging
 from collections.abc import Sequence
 
 from tfs_proxy.wire.packed_body import gunzip
@@ -24,6 +25,11 @@ def server_options(message_bytes: int) -> Sequence[tuple[str, int]]:
         ("grpc.max_metadata_size", MOST_HEADER_BYTES),
         ("grpc.absolute_max_metadata_size", MOST_HEADER_BYTES),
     )
+
+
+def keep_metadata_out_of_the_log() -> None:
+    """Have grpcio say nothing of metadata that is not UTF-8: each would be worth a traceback to it."""
+    logging.getLogger("grpc._cython").setLevel(logging.CRITICAL)
 
 
 def is_packed(message: bytes) -> bool:
