@@ -184,13 +184,15 @@ def test_refusals_behind_a_script(stacks: Start, recorded: Check, name: str) -> 
 def test_a_model_server_that_does_not_answer_in_time_is_a_504(
     stacks: Start, recorded: Check, tmp_path: Path
 ) -> None:
-    """TFS_PROXY_REQUEST_TIMEOUT_SECONDS; the call is let go after it."""
+    """TFS_PROXY_REQUEST_TIMEOUT_SECONDS, which the model server and its caller count alike: either may say so."""
     attributes = {ATTRIBUTES: "tfs-model-name=gate"}
     mark = json.dumps({"instances": [str(tmp_path / "mark")]})
     answer = stacks("script").invoke(mark, "text/plain", **attributes)
     (tmp_path / "open").touch()
 
-    recorded("refusals", "script: 504 model server", list(refused(answer)))
+    status, words = refused(answer)
+    assert words in {"Timed out waiting", "The model server"}
+    recorded("refusals", "script: 504 model server", [status])
 
 
 @pytest.mark.parametrize("name", CLOSED)
