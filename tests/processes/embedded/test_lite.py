@@ -118,7 +118,7 @@ def nested(depth: int) -> Any:
         ("turned", 1.0, "input x must be 2-dimensional: []"),
         ("power", nested(5), "input x must be 2-dimensional: [1,1,1,1,1]"),
         ("twice", nested(8), "input x must be 2-dimensional: [1,1,1,1,1,1,1,1]"),
-        ("twice", nested(70), 'The tensor "x" has 70 dimensions'),
+        ("twice", nested(70), 'Input "x" nests deeper than 64 levels'),
         ("turned", [[1.0]], "input x must be of shape [-1,3]: [1,1]"),
         ("any", nested(8), "TensorFlow Lite takes 6 dimensions at most: [1,1,1,1,1,1,1,1]"),
         ("pooled", [[[]]], "input x must be 4-dimensional: [1,1,0]"),
