@@ -477,6 +477,15 @@ def test_a_string_without_json(front: Any, shape: tuple[int | None, ...]) -> Non
     assert (array.shape, array.ravel().tolist()) == (tuple(size or 1 for size in shape), [b"\x01\0\0\0"])
 
 
+def test_part_of_a_record_without_json(front: Any, error_of: ErrorOf) -> None:
+    """The bytes can't be shared out among records."""
+    spec = TensorSpec("x", "DT_FLOAT", (None, 3))
+    front.upstream.signatures = {"serving_default": replace(SIGNATURE, inputs={"x": spec})}
+    assert error_of(post(front, b"12345", Inference_Header_Content_Length="0")) == (
+        'The input "x" has 5 bytes, which are no whole number of records of 12 bytes.'
+    )
+
+
 def test_several_strings_without_json(front: Any, error_of: ErrorOf) -> None:
     """A body is one string, so that a model of two refuses it."""
     spec = TensorSpec("x", "DT_STRING", (2,))

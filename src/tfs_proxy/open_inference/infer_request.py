@@ -176,6 +176,10 @@ def _inferred(raw: bytes | memoryview, datatype: Datatype, spec: TensorSpec, sub
     sizes = [1 if size is None else size for size in shape]
     others = math.prod(sizes)
     if free and others:
+        if datatype.item_bytes and len(raw) % (whole := others * datatype.item_bytes):
+            raise BadInput(
+                f"{subject} has {len(raw)} bytes, which are no whole number of records of {whole} bytes."
+            )
         sizes[free[0]] = items // others
     return sizes
 
