@@ -16,7 +16,15 @@ from tfs_proxy.batch import BYTES, Batch, Examples
 from tfs_proxy.errors import BadInput, from_client
 from tfs_proxy.memory import ELEMENT_BYTES, STRING_BYTES, MemoryBudget
 from tfs_proxy.payload.arrays import typed
-from tfs_proxy.payload.shapes import Declared, fits, fitted, has_records, is_possible, shape_text
+from tfs_proxy.payload.shapes import (
+    Declared,
+    fits,
+    fitted,
+    has_records,
+    is_possible,
+    one_record_only,
+    shape_text,
+)
 from tfs_proxy.serving_json.text import BASE64, base64_of
 from tfs_proxy.signature import Signature, TensorSpec
 
@@ -101,8 +109,11 @@ def _wanted(feature: Feature, spec: TensorSpec, records: int) -> Declared:
     """What the signature has for one record: its whole shape if there is no size for the records in it."""
     if spec.shape is None:
         return None
-    is_whole = records == 1 and not has_records(spec) and feature.values.size != _size(spec.shape[1:])
-    return spec.shape if is_whole else spec.shape[1:]
+    size = feature.values.size
+    is_whole = not has_records(spec) and size != _size(spec.shape[1:])
+    if is_whole and records > 1 and size == _size(spec.shape):
+        raise one_record_only(spec, f"{records} records")
+    return spec.shape if is_whole and records == 1 else spec.shape[1:]
 
 
 def _size(shape: Sequence[int | None]) -> int:

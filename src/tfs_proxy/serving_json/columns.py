@@ -65,13 +65,16 @@ def batch_of(records: Sequence[Any], signature: Signature) -> Batch:
 def column(values: Sequence[Any], spec: TensorSpec) -> npt.NDArray[Any]:
     """One input of all records as an array of the signature's dtype: ``[records, ...]``.
 
-    The shape is the data's own: whether it fits is for the graph to say, as in TF Serving. Raises
-    BadInput for ragged values and for values that the dtype does not take.
+    The shape is the data's own: whether it fits is for the graph to say, as in TF Serving. Where the
+    signature has lists of one, some records may be the bare values. Raises BadInput for ragged values and
+    for values that the dtype does not take.
     """
     kind, dtype = dtype_of(spec)
     try:
         flat, shape, types = flattened(values)
     except Irregular as error:
+        if error.elements is values and error.reason is Irregularity.MIXED and (spec.shape or ())[1:] == (1,):
+            return column([value if type(value) is list else [value] for value in values], spec)
         raise _irregular(error, len(values), spec) from None
     if not types <= _ALLOWED[kind]:
         raise _wrong_type(flat, len(values), spec, kind)

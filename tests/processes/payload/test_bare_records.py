@@ -11,7 +11,7 @@ import pytest
 
 from support.stack import Stack, serving
 from support.transform_command import outputs, transform
-from tfs_proxy.payload.formats.framing import recordio_frame
+from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
 from tfs_proxy.protos import Example, RecordIORecord
 
 pytestmark = pytest.mark.tensorflow
@@ -78,6 +78,7 @@ def _ask(stack: Stack, signature: str, content_type: str, body: bytes | str, acc
         ("one_each", JSON, '{"x": 26}', {"predictions": [[52.0]]}),
         ("one_each", JSON, '[{"x": 26}, {"x": 1}]', {"predictions": [[52.0], [2.0]]}),
         ("one_each", LINES, "26\n1\n", {"predictions": [[52.0], [2.0]]}),
+        ("one_each", LINES, '{"x": 26}\n{"x": [1]}\n', {"predictions": [[52.0], [2.0]]}),
         ("one_each", JSON, '{"instances": [{"x": 26}, {"x": 1}]}', {"predictions": [[52.0], [2.0]]}),
         ("one_each", JSON, '{"inputs": {"x": [26, 1]}}', {"outputs": [[52.0], [2.0]]}),
     ],
@@ -106,9 +107,16 @@ def test_one_record_in_each_format(stack: Stack) -> None:
         ("three", JSON, "[1, 2]", 'The input "x" has shape [2], expected [3].'),
         ("three", JSON, '{"instances": ["a"]}', '"a" is a string'),
         ("three", LINES, '{"inputs": [1, 2, 3]}\n' * 2, "the body has 2 documents"),
+        (
+            "three",
+            "application/x-tfrecord",
+            tfrecord_frame(_example(1, 2, 3)) * 2,
+            "takes one record a request",
+        ),
+        ("three", "application/x-recordio-protobuf", _record(1, 2, 3) * 2, "takes one record a request"),
     ],
 )
-def test_refused(stack: Stack, signature: str, content_type: str, body: str, says: str) -> None:
+def test_refused(stack: Stack, signature: str, content_type: str, body: bytes | str, says: str) -> None:
     """Several records, and values of another size or type, are the client's mistakes."""
     refused = _ask(stack, signature, content_type, body)
     assert (refused.status, says in refused.json["error"]) == (400, True), refused.json
