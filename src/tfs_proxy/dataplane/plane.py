@@ -324,36 +324,41 @@ class DataPlane:
         try:
             signature = self.signature(target)
             (form,) = documents(data)
+        except (BadInput, UpstreamRefused):
+            return None
+        is_json = has_json(signature)
+        try:
             if any(key in form and key in signature.inputs for key in (ROW, COLUMN)):
                 return decode_documents([form], signature)
             given = decode_serving_form(form, signature)
             batch = listed(given, signature)
-            is_json = has_json(signature)
             if batch is given and is_json and not _has_no_rows(refusal):
                 return None
             return column_body(batch.inputs, target.signature) if COLUMN in form and is_json else batch
-        except (BadInput, UpstreamRefused):
-            return None
+        except BadInput:
+            if is_json:
+                return None
+            raise  # The model server's words are about the type.
 
     def _encoded(self, outcome: CallOutcome, media_type: str) -> EncodedAnswer:
         answer = outcome.answer
         if not answer.ok:
             # What the body can't say is the client's mistake here.
             return _error(BAD_REQUEST if answer.status == UNIMPLEMENTED else answer.status, answer.body)
-        lines, json_name = outcome.documents, ALIASES.get(media_type, media_type)
-        if lines is not None and json_name in {media.JSON, *LINES}:
-            media_type = media.JSON_LINES if json_name == media.JSON else media_type
-            outputs = answer.outputs(self.signature(outcome.target))
-            return EncodedAnswer(OK, encode(outputs, outcome.records, media_type, lines.write), media_type)
-        by_column = outcome.by_column and media_type == media.JSON
-        if media_type == media.JSON and not by_column and (outcome.is_passed_on or _is_valid(answer)):
-            return EncodedAnswer(answer.status, answer.body, media_type)
+        is_json, lines, write, answered = media_type == media.JSON, outcome.documents, None, media_type
+        if lines is not None and (is_json or ALIASES.get(media_type, media_type) in LINES):
+            answered, media_type, write = media.JSON_LINES if is_json else media_type, media.JSON, lines.write
+        elif is_json and outcome.by_column:
+            write = columns_of_outputs
+        elif is_json and (outcome.is_passed_on or _is_valid(answer)):
+            return EncodedAnswer(answer.status, answer.body)
         if outcome.target.method == PREDICT:
             outputs = answer.outputs(self.signature(outcome.target))
-            write = columns_of_outputs if by_column else None
-            return EncodedAnswer(OK, encode(outputs, outcome.records, media_type, write), media_type)
-        results = read_answer(answer.body).get("results", [])
-        return EncodedAnswer(OK, encode_values(results, outcome.records, media_type), media_type)
+            body = encode(outputs, outcome.records, media_type, write)
+        else:
+            results = read_answer(answer.body).get("results", [])
+            body = encode_values(results, outcome.records, media_type)
+        return EncodedAnswer(OK, body, answered)
 
 
 def _has_no_rows(answer: ModelAnswer) -> bool:

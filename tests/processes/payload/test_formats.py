@@ -137,6 +137,14 @@ def test_types_that_the_serving_json_lacks(stack: Stack, name: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["instances", "inputs"])
+def test_a_number_out_of_the_range_of_such_a_type(stack: Stack, key: str) -> None:
+    """The refusal names it, which the model server's does not."""
+    headers = {ATTRIBUTES: "tfs-model-name=echo,tfs-signature-name=uint16"}
+    answer = stack.ask("POST", "/invocations", json.dumps({key: [1, 70000]}).encode(), headers)
+    assert (answer.status, "70000 is out of the range of DT_UINT16" in answer.json["error"]) == (400, True)
+
+
+@pytest.mark.parametrize("key", ["instances", "inputs"])
 def test_a_type_that_json_can_not_carry(stack: Stack, key: str) -> None:
     """Complex numbers are the client's mistake in a request, and a 406 that names a type in an answer."""
     headers = {ATTRIBUTES: "tfs-model-name=echo,tfs-signature-name=complex64"}
@@ -161,6 +169,18 @@ def test_outputs_that_are_not_one_per_record(stack: Stack, body: str) -> None:
             assert arrays["total"] == 3.0
     headers = {"Content-Type": "application/json", "Accept": "text/csv", ATTRIBUTES: target}
     assert stack.ask("POST", "/invocations", sent, headers).status == 406
+
+
+@pytest.mark.parametrize("accept", ["application/json", "application/jsonlines", "application/jsons"])
+def test_outputs_that_are_not_one_per_record_of_several_documents(stack: Stack, accept: str) -> None:
+    """No JSON can answer each document by itself, so none is recommended."""
+    headers = {
+        "Content-Type": "application/jsonlines",
+        "Accept": accept,
+        ATTRIBUTES: "tfs-model-name=mixed_batch",
+    }
+    answer = stack.ask("POST", "/invocations", b'{"instances": [3.0]}\n{"instances": [3.0]}', headers)
+    assert (answer.status, "send each in a request of its own" in answer.json["error"]) == (406, True)
 
 
 def test_json_of_strings_that_are_not_utf8(stack: Stack) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tfs_proxy.batch import Batch, Outputs
-from tfs_proxy.errors import BadInput
+from tfs_proxy.errors import BadInput, NotAcceptable
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.payload.formats.json_outputs import columns_of_outputs, json_of_outputs, lines_of_outputs
 from tfs_proxy.payload.shapes import fitted, has_records, listed, one_record_only
@@ -32,7 +32,15 @@ class Documents(Batch, frozen=True, kw_only=True):
         return Batch({name: array[:records] for name, array in self.inputs.items()}, records)
 
     def write(self, outputs: Outputs) -> bytes:
-        """Write ``[records, ...]``: a line of TF Serving's JSON for each document of its form, else bare."""
+        """Write ``[records, ...]``: a line of TF Serving's JSON for each document of its form, else bare.
+
+        Raises NotAcceptable for other outputs, whose documents can't be told.
+        """
+        if any(array.shape[:1] != (self.records,) for array in outputs.values()):
+            raise NotAcceptable(
+                "The model does not give one output record per input record, so several documents can't be "
+                "answered each by a line of its own: send each in a request of its own."
+            )
         lines, start = [], 0
         for part, key in zip(self.parts, self.keys, strict=True):
             own = {name: array[start : start + part.records] for name, array in outputs.items()}
