@@ -5,6 +5,7 @@ the head for the other protocol, so it is read once more, without the offer. A c
 behind a request would get no answer, and one that sends nothing would hold its connection for ever.
 """
 
+from asyncio import AbstractEventLoop
 from typing import Any
 
 import httptools
@@ -16,6 +17,39 @@ _MAX_HEAD_BYTES = 64 * 1024
 _DISCARD_SECONDS = 2.0
 
 
+class _WholeAnswers:
+    """A transport that sends an answer's head with its body: a kill in between would cut the answer."""
+
+    def __init__(self, transport: Any, loop: AbstractEventLoop) -> None:
+        self._transport, self._loop, self._head = transport, loop, b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Hold a head back until more comes, or the event loop's next turn."""
+        if not self._head and data.startswith(b"HTTP/1.1 "):
+            self._head = data
+            self._loop.call_soon(self._flush)
+            return
+        self._transport.write(self._head + data)
+        self._head = b""
+
+    def _flush(self) -> None:
+        if self._head:
+            self.write(b"")
+
+    def write_eof(self) -> None:
+        """Send what is held back, then the end."""
+        self._flush()
+        self._transport.write_eof()
+
+    def close(self) -> None:
+        """Send what is held back, and close."""
+        self._flush()
+        self._transport.close()
+
+
 class RestConnection(HttpToolsProtocol):
     """One client's connection; all of them have at most half of the descriptors."""
 
@@ -23,7 +57,7 @@ class RestConnection(HttpToolsProtocol):
         """Begin to wait for requests, if there is room for one more connection."""
         self._unread_bytes = 0
         self._is_refused = False
-        super().connection_made(transport)
+        super().connection_made(_WholeAnswers(transport, self.loop))  # type: ignore[arg-type]
         self._wait_for_client()
         if len(self.connections) > max(1, most_descriptors() // 2):
             self._refuse(503, "Too many connections are open.")
