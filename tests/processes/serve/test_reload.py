@@ -10,6 +10,7 @@ import pytest
 
 from support.archives import SAVED_MODEL, has_nginx, stand_in_archive, stand_in_program, without_nginx
 from support.load_generator import load
+from support.processes import is_running
 from support.scraping import scrape
 from support.stack import Stack
 
@@ -209,7 +210,7 @@ def test_a_stop_during_a_reload_ends_both_kinds_of_workers(serve: Serve, folder:
 
     assert stack.stop() == 0
 
-    assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
+    assert [pid for pid in pids if is_running(pid)] == []
 
 
 def test_modules_beside_the_script_and_links_to_folders_are_followed(serve: Serve, folder: Path) -> None:
