@@ -15,12 +15,10 @@ from tfs_proxy.observe.tracing.choice import trace_choice
 from tfs_proxy.report.prepare import Prepared, prepare
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor import plan
-from tfs_proxy.supervisor.gpus.nvidia_smi import count_gpus, visible_devices
-from tfs_proxy.supervisor.gpus.placement import Placement, spread
+from tfs_proxy.supervisor.gpus import Placement, count_gpus, spread, visible_devices
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.daemon_thread import in_daemon_thread
-from tfs_proxy.supervisor.programs.model_server import program
-from tfs_proxy.supervisor.programs.monitoring import monitoring_for
+from tfs_proxy.supervisor.programs.model_server import monitoring_for, program
 
 log = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ from tfs_proxy.deployment import Deployment, Instance, ServedModel, TransformLim
 from tfs_proxy.layout import Workspace
 from tfs_proxy.report.served import Served
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.gpus.placement import Placement
+from tfs_proxy.supervisor.gpus import Placement
 from tfs_proxy.supervisor.process import ProcessSpec
 from tfs_proxy.supervisor.programs import model_server
-from tfs_proxy.supervisor.programs.monitoring import NO_MONITORING, Monitoring
+from tfs_proxy.supervisor.programs.model_server import NO_MONITORING, Monitoring
 
 MAX_TRANSFORM_MB = 100
 DEFAULT_TRANSFORM_MB = 6

@@ -16,8 +16,7 @@ from tfs_proxy.report.first_request import FirstRequest, ready_line
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.front.entrances import Entrances
 from tfs_proxy.supervisor.front.run_status import RunStatus
-from tfs_proxy.supervisor.generations.generation import Serving
-from tfs_proxy.supervisor.generations.succession import LONGEST_PATH_WITHIN, Generations
+from tfs_proxy.supervisor.generation import Serving
 from tfs_proxy.supervisor.health.readiness import Phase
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.orphans import Orphans
@@ -27,6 +26,7 @@ from tfs_proxy.supervisor.logs.run_records import RunRecords
 from tfs_proxy.supervisor.opening import ServeRequest
 from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS, RunLoop, together
 from tfs_proxy.supervisor.stack import ServingStack, StackHost
+from tfs_proxy.supervisor.succession import LONGEST_PATH_WITHIN, Generations
 
 if TYPE_CHECKING:
     from tfs_proxy.supervisor.reloading.reloading import Reloading

@@ -23,8 +23,7 @@ from tfs_proxy.report.serving_flags import ServingFlags, as_the_image
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.plan import HostResources, ProcessPlan, deployment_of, monitoring_files
 from tfs_proxy.supervisor.process import ProcessSpec
-from tfs_proxy.supervisor.programs import monitoring
-from tfs_proxy.supervisor.programs.model_server import is_embedded
+from tfs_proxy.supervisor.programs.model_server import MONITORING_FLAG, is_embedded
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - as in tensorflow/serving
 STILL_USED = frozenset({"SAGEMAKER_TFS_DEFAULT_MODEL_NAME", "SAGEMAKER_TFS_NGINX_LOGLEVEL"})
@@ -144,7 +143,7 @@ def _with_own_flags(
     callers = settings.gunicorn_workers * settings.gunicorn_threads
     first = [f"--grpc_socket_path={workspace.grpc_socket(0)}", f"--grpc_max_threads={4 * callers}"]
     if host.monitoring.config is not None:
-        first.append(f"--{monitoring.FLAG}={workspace.monitoring_config}")
+        first.append(f"--{MONITORING_FLAG}={workspace.monitoring_config}")
     if is_embedded(host.model_server):
         first.append(f"--host={EVERYWHERE}")
     if flags.port("rest_api_port") in {0, invocations_port}:  # then nginx passes on requests to /v1/

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct, field
 
 from tfs_proxy.settings import TABLE, Settings
-from tfs_proxy.supervisor.programs.rest_threads import rest_threads
+from tfs_proxy.supervisor.programs.model_server import rest_threads
 
 VARIABLES: Mapping[str, str] = {row.field: row.variable for row in TABLE}
 EXTRA_ARGS = VARIABLES["extra_args"]

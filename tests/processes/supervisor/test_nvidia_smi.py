@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from support.nvidia_smi import A10G, NO_DRIVER, listing
-from tfs_proxy.supervisor.gpus.nvidia_smi import count_gpus, nvidia_smi
+from tfs_proxy.supervisor.gpus import count_gpus, nvidia_smi
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from tfs_proxy.supervisor.host.devices import Devices
+from tfs_proxy.supervisor.gpus import Devices
 from tfs_proxy.supervisor.host.orphans import Orphans
 from tfs_proxy.supervisor.programs.packages import noexec_warning
 

@@ -6,7 +6,7 @@ import pytest
 from google.protobuf import text_format
 
 from tfs_proxy.protos import MonitoringConfig
-from tfs_proxy.supervisor.programs.monitoring import Monitoring, monitoring_for
+from tfs_proxy.supervisor.programs.model_server import Monitoring, monitoring_for
 
 
 def test_nobody_outside_can_guess_the_path() -> None:

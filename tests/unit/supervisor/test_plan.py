@@ -16,12 +16,12 @@ from tfs_proxy.report.served import Served
 from tfs_proxy.resources import Resources
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor import plan
-from tfs_proxy.supervisor.gpus.placement import Placement
+from tfs_proxy.supervisor.gpus import Placement
 from tfs_proxy.supervisor.host.sockets import free_blocks, model_server_ports
 from tfs_proxy.supervisor.nginx import config as nginx
 from tfs_proxy.supervisor.nginx.serving_api import GrpcEndpoint
 from tfs_proxy.supervisor.programs import gunicorn, model_server
-from tfs_proxy.supervisor.programs.monitoring import Monitoring
+from tfs_proxy.supervisor.programs.model_server import Monitoring
 
 WORKSPACE = Workspace(Path("/run/tfs"))
 INSTANCE = Instance(1, rest_port=8501, grpc_port=8500, grpc_socket="/run/tfs/tfs1.sock")

@@ -8,8 +8,7 @@ from msgspec import Struct
 
 from tfs_proxy.errors import NotEnoughResources
 from tfs_proxy.resources import MODEL_FACTOR
-from tfs_proxy.supervisor.gpus.gpu_devices import MEBIBYTE, GpuDevice
-from tfs_proxy.supervisor.gpus.placement import Placement
+from tfs_proxy.supervisor.gpus import MEBIBYTE, GpuDevice, Placement
 
 WORKING_BYTES = 512 * MEBIBYTE
 """What a model takes on a GPU beside its variables: libraries' workspaces and the tensors of requests."""

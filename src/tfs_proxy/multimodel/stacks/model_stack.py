@@ -29,7 +29,7 @@ from tfs_proxy.observe.process_usage import memory_of_tree
 from tfs_proxy.observe.stage_table import StageTables
 from tfs_proxy.setting_values import PortRange
 from tfs_proxy.supervisor.control_api import ControlApi
-from tfs_proxy.supervisor.gpus.placement import Placement
+from tfs_proxy.supervisor.gpus import Placement
 from tfs_proxy.supervisor.health.readiness import Phase
 from tfs_proxy.supervisor.host.workspace import make_workspace_within
 from tfs_proxy.supervisor.metrics import RunMetrics

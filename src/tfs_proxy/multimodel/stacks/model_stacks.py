@@ -35,8 +35,7 @@ from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.model_counts import OTHER
 from tfs_proxy.resources import memory_left
 from tfs_proxy.setting_values import PortRange
-from tfs_proxy.supervisor.gpus.nvidia_smi import visible_devices
-from tfs_proxy.supervisor.gpus.placement import Placement
+from tfs_proxy.supervisor.gpus import Placement, visible_devices
 from tfs_proxy.supervisor.host.daemon_thread import in_daemon_thread
 from tfs_proxy.supervisor.nginx.kept_connections import STACKS
 from tfs_proxy.supervisor.process import ChildProcess

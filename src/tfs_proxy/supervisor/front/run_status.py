@@ -1,6 +1,6 @@
 """What a run says of itself: to nginx, workers and probes by the control API, and to scrapes by its metrics.
 
-It follows the stack that serves: `supervisor.generations` names the next one.
+It follows the stack that serves: `supervisor.succession` names the next one.
 """
 
 import logging

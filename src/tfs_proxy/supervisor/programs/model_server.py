@@ -1,19 +1,22 @@
 """argv, environment, config files and log of a model server, official or embedded: pure."""
 
 import re
+import secrets
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
 
 from tfs_proxy.deployment import Instance, ServedModel
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.names import how_to_install
+from tfs_proxy.report.serving_flags import ServingFlags
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.gpus.placement import Placement
-from tfs_proxy.supervisor.programs import monitoring
-from tfs_proxy.supervisor.programs.rest_threads import rest_threads
+from tfs_proxy.supervisor.gpus import Placement
 
 OFFICIAL_BINARY = "tensorflow_model_server"
 EMBEDDED = "embedded"
@@ -108,7 +111,7 @@ def argv(
         f"--grpc_max_threads={4 * callers}",
     ]
     if monitoring_config is not None:
-        flags.append(f"--{monitoring.FLAG}={monitoring_config}")
+        flags.append(f"--{MONITORING_FLAG}={monitoring_config}")
     if settings.enable_batching:
         flags += ["--enable_batching=true", f"--batching_parameters_file={batching_config}"]
     flags += _tensorflow_threads(settings)
@@ -203,3 +206,76 @@ def _quoted(text: str) -> str:
 def is_start_up(line: str) -> bool:
     """Whether a line of the log matters only if TensorFlow itself is broken."""
     return START_UP.match(line) is not None
+
+
+MONITORING_FLAG = "monitoring_config_file"
+DEFAULT_PATH = "/monitoring/prometheus/metrics"
+
+
+class Monitoring(Struct, frozen=True):
+    """``path`` is where the model servers show their metrics, None if they do not.
+
+    ``config`` is the text of the file to be written for them, None if the user gives one.
+    """
+
+    path: str | None
+    config: str | None
+
+
+NO_MONITORING = Monitoring(None, None)
+
+
+def monitoring_for(words: Sequence[str]) -> Monitoring:
+    """The monitoring of a model server that gets the user's flags ``words``."""
+    own_file = ServingFlags(tuple(words)).value(MONITORING_FLAG)
+    if own_file:
+        return Monitoring(_path_in(own_file), None)
+    path = f"/monitoring/{secrets.token_hex(16)}"
+    return Monitoring(path, f'prometheus_config {{ enable: true path: "{path}" }}\n')
+
+
+def _path_in(config_file: str) -> str | None:
+    """The path that the user's file names; None if it shows no metrics, or can't be read here."""
+    # PERF: only such a file needs protobuf here, which costs 50 ms of a start.
+    from google.protobuf import text_format
+
+    from tfs_proxy.protos import POOL, MonitoringConfig
+
+    try:
+        text = Path(config_file).read_text(encoding="utf-8")
+        config = text_format.Parse(text, MonitoringConfig(), descriptor_pool=POOL, allow_unknown_field=True)
+    except (OSError, UnicodeDecodeError, text_format.ParseError):
+        return None  # the model server reports what is wrong with it
+    path = config.prometheus_config.path or DEFAULT_PATH
+    return path if config.prometheus_config.enable and path.startswith("/") else None
+
+
+THREADS_PER_CORE: Final = 4
+"""TensorFlow Serving's own default; a thread also waits, for the pool that runs its graph."""
+
+FEWEST: Final = 16
+"""On few cores, so that some requests may read and write their JSON while others compute."""
+
+MOST_WITH_BATCHING: Final = 1024
+
+
+def rest_threads(settings: Settings, *, script: bool, models: int) -> int:
+    """The threads of one model server that has so many ``models``.
+
+    Each caller gets one if there is a ``script``, which sends as many calls at a time, or if there are
+    several models: requests that wait for one must not hold up the others. Else more than the cores keep
+    busy are of no use, unless requests wait to be batched. Never more than the control group allows.
+    """
+    if settings.rest_threads is not None:
+        return settings.rest_threads
+    return min(_wanted(settings, script=script, models=models), settings.machine.most_threads)
+
+
+def _wanted(settings: Settings, *, script: bool, models: int) -> int:
+    enough = max(FEWEST, THREADS_PER_CORE * settings.machine.cores)
+    if script or models != 1:
+        return max(enough, settings.gunicorn_workers * settings.gunicorn_threads)
+    if settings.enable_batching:
+        # One set of batches runs while the next one fills.
+        return max(enough, min(2 * settings.max_batch_size * settings.num_batch_threads, MOST_WITH_BATCHING))
+    return enough

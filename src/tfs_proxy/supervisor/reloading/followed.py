@@ -8,10 +8,10 @@ from tfs_proxy.layout import ModelLayout
 from tfs_proxy.report.prepare import Prepared
 from tfs_proxy.report.script import report_on_script
 from tfs_proxy.supervisor.front.run_status import RunStatus
-from tfs_proxy.supervisor.generations.generation import Serving
-from tfs_proxy.supervisor.generations.succession import Generations
+from tfs_proxy.supervisor.generation import Serving
 from tfs_proxy.supervisor.reloading.code_files import Snapshot, forget_bytecode, snapshot_of_folder
 from tfs_proxy.supervisor.reloading.worker_exchange import WorkerExchange
+from tfs_proxy.supervisor.succession import Generations
 
 
 class Followed:

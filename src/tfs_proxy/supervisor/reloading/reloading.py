@@ -7,13 +7,13 @@ from tfs_proxy.errors import SettingsError
 from tfs_proxy.names import printable
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.front.run_status import RunStatus
-from tfs_proxy.supervisor.generations.succession import Generations
 from tfs_proxy.supervisor.opening import ServeRequest
 from tfs_proxy.supervisor.reloading.code_files import Snapshot
 from tfs_proxy.supervisor.reloading.followed import Followed
 from tfs_proxy.supervisor.reloading.model_files import model_source
 from tfs_proxy.supervisor.reloading.reloader import Reloader
 from tfs_proxy.supervisor.reloading.worker_exchange import WorkerExchange
+from tfs_proxy.supervisor.succession import Generations
 
 RELOAD, WATCH = "--reload (TFS_PROXY_RELOAD)", "--watch (TFS_PROXY_WATCH)"
 RELOAD_LOOK_SECONDS: Final = 0.2

@@ -12,7 +12,7 @@ from tfs_proxy.errors import ScriptLoadError
 from tfs_proxy.report.prepare import without_workspace
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.children import SPARE_WORKERS
-from tfs_proxy.supervisor.generations.generation import Generation
+from tfs_proxy.supervisor.generation import Generation
 from tfs_proxy.supervisor.health.heartbeats import Heartbeats
 from tfs_proxy.supervisor.process import ChildProcess, ProcessState
 from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS

@@ -28,8 +28,7 @@ from support.nvidia_smi import (
 )
 from tfs_proxy.errors import NotEnoughResources
 from tfs_proxy.multimodel.capacity.placement import place, place_servers
-from tfs_proxy.supervisor.gpus.gpu_devices import MEBIBYTE, GpuDevice, devices, visible
-from tfs_proxy.supervisor.gpus.placement import Placement
+from tfs_proxy.supervisor.gpus import MEBIBYTE, GpuDevice, Placement, devices, visible
 
 MARGIN = 0.2
 SMALL = 100 * MEBIBYTE

@@ -19,8 +19,7 @@ from support.nvidia_smi import (
     listing,
     slice_uuid,
 )
-from tfs_proxy.supervisor.gpus.gpu_devices import GpuDevice, devices
-from tfs_proxy.supervisor.gpus.placement import Placement, spread
+from tfs_proxy.supervisor.gpus import GpuDevice, Placement, devices, spread
 
 MARGIN = 0.2
 DIVIDED = Card(A100.name, A100.total, slices=[Slice("3g.20gb", 19968), Slice("2g.10gb", 9856)])

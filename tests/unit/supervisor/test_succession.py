@@ -9,8 +9,8 @@ from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import ArchiveError
 from tfs_proxy.setting_values import PortRange
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.generations.generation import refuse_other_kind
-from tfs_proxy.supervisor.generations.succession import ports_of
+from tfs_proxy.supervisor.generation import refuse_other_kind
+from tfs_proxy.supervisor.succession import ports_of
 
 
 def settings(**env: str) -> Settings:

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from tfs_proxy.resources import MEGABYTE, MODEL_FACTOR, WORKER_BYTES, MemoryLeft
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.generations import generation
+from tfs_proxy.supervisor import generation
 
 MODELS_BYTES = 100 * MEGABYTE
 WANTED_BYTES = MODEL_FACTOR * MODELS_BYTES + 2 * WORKER_BYTES

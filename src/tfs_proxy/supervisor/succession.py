@@ -13,7 +13,7 @@ from tfs_proxy.setting_values import PortRange
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.front.entrances import Entrances
 from tfs_proxy.supervisor.front.run_status import RunStatus
-from tfs_proxy.supervisor.generations.generation import Generation, NextGeneration, Serving, folder_of
+from tfs_proxy.supervisor.generation import Generation, NextGeneration, Serving, folder_of
 from tfs_proxy.supervisor.host.load_priority import LoadPriority
 from tfs_proxy.supervisor.host.workspace import make_workspace_within
 from tfs_proxy.supervisor.opening import ServeRequest

@@ -1,1 +1,0 @@
-"""Which GPUs there are, and which of them each model server gets."""
