@@ -94,7 +94,11 @@ def works(bare: stack.Running, scripted: stack.Running, folder: Path) -> Iterato
         scraped = side(server, TINY, kind, "tiny", scraped=True)
         yield f"tiny JSON, {name}, /metrics on", 8, scraped
     for connections in (8, 64):
-        yield "JPEG, classic script with base64", connections, side(scripted, bodies.photo, "image/jpeg", "jpeg")
+        yield (
+            "JPEG, classic script with base64",
+            connections,
+            side(scripted, bodies.photo, "image/jpeg", "jpeg"),
+        )
     yield "JPEG, script returns bytes", 8, side(scripted, bodies.photo, "image/x-bytes", "jpeg")
     yield "224x224x3 floats, script returns the array", 8, side(scripted, bodies.floats, octets, "f224")
     yield "1 MB of CSV, no script", 8, side(bare, bodies.csv, "text/csv", "rows")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tfs_proxy.wire.connect import connect_unix_patiently
-from tfs_proxy.wire.grpc_client.pool import GrpcPool
+from tfs_proxy.wire.grpc_client import GrpcPool
 
 METHOD = "/benchmark.Echo/Echo"
 SECONDS = 30.0

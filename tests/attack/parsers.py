@@ -33,8 +33,8 @@ from tfs_proxy.payload import media_types as media
 from tfs_proxy.payload.decode import decode, decode_array, decode_examples
 from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
 from tfs_proxy.payload.registry import FORMATS, OUTPUT_TYPES, negotiate, parse_media_type
+from tfs_proxy.protos.predict import read_response
 from tfs_proxy.protos.tensors import to_array
-from tfs_proxy.protos.views import read_response
 from tfs_proxy.serving_json import messages
 from tfs_proxy.settings import Settings
 from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec

@@ -13,9 +13,8 @@ from msgspec import Struct
 from tfs_proxy.archive.graph import lost_variables
 from tfs_proxy.archive.graphs.op_search import BINARY_FILE
 from tfs_proxy.errors import DiscoveryError
-from tfs_proxy.protos.shapes import shape_of
 from tfs_proxy.signature import Signature, TensorSpec
-from tfs_proxy.wire.data_types import data_type_name
+from tfs_proxy.wire.data_types import data_type_name, shape_of
 from tfs_proxy.wire.protobuf_reader import NOTHING, MalformedProtobuf, map_entry, numbers, text, views
 
 SERVE_TAG = "serve"

@@ -16,7 +16,7 @@ from tfs_proxy.batch import BYTES
 from tfs_proxy.errors import BadInput
 from tfs_proxy.memory import STRING_BYTES, MemoryBudget
 from tfs_proxy.open_inference.datatypes import Datatype
-from tfs_proxy.protos import bfloat16
+from tfs_proxy.protos.tensors import from_bits, to_bits
 
 _LENGTH = struct.Struct("<I")
 _BFLOAT16 = "BF16"
@@ -43,7 +43,7 @@ def from_raw(
     if datatype.name == _BFLOAT16:
         if budget is not None:
             budget.take(size * datatype.array.itemsize, subject)
-        return bfloat16.from_bits(np.frombuffer(raw, "<u2")).reshape(shape)
+        return from_bits(np.frombuffer(raw, "<u2")).reshape(shape)
     array = np.frombuffer(raw, datatype.array.newbyteorder("<"))
     if datatype.name == "BOOL" and array.view(np.uint8).max(initial=0) > 1:
         raise BadInput(f"{subject} has a byte other than 0 and 1, which is not a BOOL.")
@@ -55,7 +55,7 @@ def to_raw(array: npt.NDArray[Any], datatype: Datatype) -> Raw:
     if datatype.item_bytes is None:
         return _raw_strings(array)
     if datatype.name == _BFLOAT16:
-        return bfloat16.to_bits(np.asarray(array, np.float32)).astype("<u2", copy=False).tobytes()
+        return to_bits(np.asarray(array, np.float32)).astype("<u2", copy=False).tobytes()
     laid_out = np.ascontiguousarray(array, datatype.array.newbyteorder("<"))
     return laid_out.reshape(-1).view(np.uint8).data if laid_out.size else b""
 

@@ -2,7 +2,7 @@
 
 An array's own memory goes out and comes in as ``tensor_content``; the ``*_val`` lists are read by
 TensorFlow's rule (a list that is too short repeats its last value, an empty one means zeros) and
-written if a client expects them.
+written if a client expects them. bfloat16 needs no library: it is float32 here, bits on the wire.
 """
 
 import itertools
@@ -300,3 +300,20 @@ def _varints(array: npt.NDArray[Any]) -> bytes:
     if array.min() >= 0 and array.max() < 128:  # noqa: PLR2004
         return array.astype(np.uint8).tobytes()
     return b"".join(map(varint, array.ravel().tolist()))
+
+
+_QUIET_NAN = 0x7FC0
+
+
+def to_bits(array: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
+    """float32 ``[...]`` -> bits ``[...]``, rounded to the nearest, ties to even, as TensorFlow does."""
+    values = np.asarray(array, np.float32)
+    bits = values.view(np.uint32) if values.ndim else values.reshape(1).view(np.uint32).reshape(())
+    # In 64 bits no value overflows into its sign.
+    rounded = (bits.astype(np.uint64) + 0x7FFF + (bits >> 16 & 1)) >> 16
+    return np.asarray(np.where(np.isnan(values), _QUIET_NAN, rounded).astype(np.uint16))
+
+
+def from_bits(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
+    """Bits ``[n]`` -> float32 ``[n]``, exactly."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)

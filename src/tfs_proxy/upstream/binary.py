@@ -11,15 +11,15 @@ import numpy.typing as npt
 from tfs_proxy.batch import BYTES, Batch
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, UpstreamRefused
-from tfs_proxy.protos import bfloat16
 from tfs_proxy.protos.predict import model_spec
-from tfs_proxy.protos.tensors import to_pieces
+from tfs_proxy.protos.tensors import to_bits, to_pieces
 from tfs_proxy.signature import Signature, Target
 from tfs_proxy.upstream.grpc import GrpcCalls
 from tfs_proxy.upstream.interface import ModelAnswer, Records
 from tfs_proxy.upstream.load_balancer import LoadBalancer
 from tfs_proxy.upstream.rest import RestUpstream, model_path
 from tfs_proxy.upstream.tensor_answer import TensorAnswer
+from tfs_proxy.wire.data_types import DataType
 from tfs_proxy.wire.dtypes import has_json
 from tfs_proxy.wire.protobuf_writer import Piece, map_entry, message_field
 
@@ -130,7 +130,7 @@ def _tensor(name: str, array: npt.NDArray[Any], signature: Signature) -> Iterato
     spec = signature.inputs.get(name)
     try:
         if spec is not None and spec.dtype == _BFLOAT16 and array.dtype == np.float32:
-            return iter(bfloat16.to_pieces(array))
+            return iter(to_pieces(to_bits(array), data_type=DataType.DT_BFLOAT16))
         return iter(to_pieces(array))
     except TypeError as error:
         raise BadInput(f'Input "{name}" is not a tensor: {error}.') from error

@@ -14,9 +14,9 @@ from tfs_proxy.upstream.interface import JSON_HEADERS, ModelAnswer
 from tfs_proxy.upstream.tensor_answer import TensorAnswer
 from tfs_proxy.wire.connect import authority, connect_tcp, connect_unix_patiently
 from tfs_proxy.wire.error_body import MODEL_SERVER, connection_closed
-from tfs_proxy.wire.grpc_client.answer import CallAnswer
-from tfs_proxy.wire.grpc_client.pool import GrpcPool
+from tfs_proxy.wire.grpc_client import GrpcPool
 from tfs_proxy.wire.grpc_codes import HTTP_STATUS, GrpcCode
+from tfs_proxy.wire.grpc_messages import CallAnswer
 from tfs_proxy.wire.protobuf_writer import Piece
 
 PREDICT = "/tensorflow.serving.PredictionService/Predict"

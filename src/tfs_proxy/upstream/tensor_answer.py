@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from tfs_proxy.batch import Outputs
 from tfs_proxy.errors import UpstreamError
-from tfs_proxy.protos.views import Predicted, read_response
+from tfs_proxy.protos.predict import Predicted, read_response
 from tfs_proxy.serving_json import answer_text as serving_text
 from tfs_proxy.signature import Signature
 from tfs_proxy.upstream.interface import JSON_HEADERS, OK, ModelAnswer

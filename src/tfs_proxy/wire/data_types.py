@@ -1,6 +1,8 @@
-"""TensorFlow's data types by name and number, without numpy, whose import would slow the start down."""
+"""TensorFlow's data types and shapes on the wire, without numpy, whose import would slow the start down."""
 
 from enum import IntEnum
+
+from tfs_proxy.wire.protobuf_reader import numbers, views
 
 _REFERENCE = 100
 """What the number of a reference to a type is larger by."""
@@ -54,3 +56,18 @@ _NAMES = {
 def data_type_name(number: int) -> str:
     """TensorFlow's name of a type (``DT_FLOAT``, ``DT_FLOAT_REF``); ``DT_`` and the number if unknown."""
     return _NAMES.get(number) or f"DT_{number}"
+
+
+_DIM, _UNKNOWN_RANK = 2, 3
+_SIZE = 1
+
+
+def shape_of(message: memoryview | None) -> tuple[int | None, ...] | None:
+    """The sizes of a serialized TensorShapeProto, None for one that is not known; None if the rank is not.
+
+    No message at all means an unknown rank, too; a scalar's has no dimensions. Raises MalformedProtobuf.
+    """
+    if message is None or numbers(message).get(_UNKNOWN_RANK):
+        return None
+    sizes = [numbers(dimension).get(_SIZE, 0) for number, dimension in views(message) if number == _DIM]
+    return tuple(None if size < 0 else size for size in sizes)

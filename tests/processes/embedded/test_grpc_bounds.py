@@ -19,7 +19,7 @@ from support.model_fixtures import EmbeddedServer
 from support.predict_messages import request_bytes, response_arrays
 from support.waiting import wait_until
 from tfs_proxy.protos.predict import model_spec
-from tfs_proxy.wire.grpc_client import frames
+from tfs_proxy.wire import grpc_frames as frames
 
 pytestmark = pytest.mark.tensorflow
 

@@ -367,7 +367,7 @@ sys.path[:0] = {path!r}
 {before}
 from tfs_proxy.protos.predict import model_spec
 from support.predict_messages import request_bytes
-from tfs_proxy.protos.views import read_response
+from tfs_proxy.protos.predict import read_response
 import numpy as np
 {after}
 ours = request_bytes(model_spec("m", 3), {{"x": np.array([1.5, 2.5], np.float32)}})

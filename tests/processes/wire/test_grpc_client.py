@@ -22,9 +22,9 @@ from h2.settings import SettingCodes
 from hpack import Encoder
 
 from tfs_proxy.errors import NotReached, UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.wire import grpc_frames as frames
 from tfs_proxy.wire.connect import connect_tcp, connect_unix_patiently
-from tfs_proxy.wire.grpc_client import frames
-from tfs_proxy.wire.grpc_client.pool import GrpcPool
+from tfs_proxy.wire.grpc_client import GrpcPool
 from tfs_proxy.wire.grpc_codes import GrpcCode
 
 Serve = Callable[[socket.socket], None]
@@ -125,7 +125,7 @@ from functools import partial
 from pathlib import Path
 from gevent.pool import Pool
 from tfs_proxy.wire.connect import connect_unix_patiently
-from tfs_proxy.wire.grpc_client.pool import GrpcPool
+from tfs_proxy.wire.grpc_client import GrpcPool
 calls = GrpcPool(partial(connect_unix_patiently, Path(sys.argv[1])), "localhost")
 sent = [b"meet " + bytes(300_000), b"meet "]
 print(Pool(2).map(lambda message: bytes(calls.call("/test.Service/Method", [message], 20).message), sent) == sent)

@@ -15,10 +15,16 @@ from hypothesis.extra import numpy as npst
 from support.predict_messages import request_bytes, response_arrays
 from tfs_proxy import protos
 from tfs_proxy.protos import TensorProto
-from tfs_proxy.protos.bfloat16 import from_bits, to_bits
-from tfs_proxy.protos.predict import model_spec, response_bytes
-from tfs_proxy.protos.tensors import data_type_of, listed_bytes, numpy_type, to_array, to_bytes
-from tfs_proxy.protos.views import read_response
+from tfs_proxy.protos.predict import model_spec, read_response, response_bytes
+from tfs_proxy.protos.tensors import (
+    data_type_of,
+    from_bits,
+    listed_bytes,
+    numpy_type,
+    to_array,
+    to_bits,
+    to_bytes,
+)
 from tfs_proxy.wire.data_types import DataType
 from tfs_proxy.wire.protobuf_writer import varint
 

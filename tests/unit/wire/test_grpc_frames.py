@@ -7,13 +7,15 @@ from hpack import Decoder, Encoder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfs_proxy.wire.grpc_client import frames
-from tfs_proxy.wire.grpc_client.frames import BrokenFrames
-from tfs_proxy.wire.grpc_client.header_blocks import BlockReader
-from tfs_proxy.wire.grpc_client.messages import IncomingMessage, OutgoingMessage
-from tfs_proxy.wire.grpc_client.receive_buffer import ReceiveBuffer
-from tfs_proxy.wire.grpc_client.request_headers import request_block, status_text
-from tfs_proxy.wire.grpc_client.windows import ReceiveWindow, SendWindows
+from tfs_proxy.wire import grpc_frames as frames
+from tfs_proxy.wire.grpc_frames import BlockReader, BrokenFrames, request_block, status_text
+from tfs_proxy.wire.grpc_messages import (
+    IncomingMessage,
+    OutgoingMessage,
+    ReceiveBuffer,
+    ReceiveWindow,
+    SendWindows,
+)
 
 
 def arriving(content: bytes, sizes: list[int]) -> ReceiveBuffer:

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from tfs_proxy.archive.graphs.op_search import PARSING_OPS
-from tfs_proxy.protos.shapes import shape_of
 from tfs_proxy.signature import TensorSpec
-from tfs_proxy.wire.data_types import data_type_name
+from tfs_proxy.wire.data_types import data_type_name, shape_of
 from tfs_proxy.wire.protobuf_reader import (
     NOTHING,
     MalformedProtobuf,

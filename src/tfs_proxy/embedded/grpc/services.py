@@ -18,7 +18,6 @@ from tfs_proxy.embedded.core.catalog import Catalog
 from tfs_proxy.embedded.core.examples import multi_inference
 from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.core.process_ledger import ProcessLedger, RequestLedger, budget_of
-from tfs_proxy.embedded.core.quick_predict import predict_plain, read_plain
 from tfs_proxy.embedded.core.servable import LoadedServable
 from tfs_proxy.embedded.errors import ServingError, invalid, of_memory
 from tfs_proxy.embedded.lifecycle.servable_lifecycle import ServableLifecycle
@@ -88,7 +87,7 @@ class Services:
         predict = partial(prediction_service.predict, as_list=self._as_list)
         return {
             PREDICTION_SERVICE: {
-                "Predict": partial(self._predict, self._inference("Predict", PredictRequest, predict)),
+                "Predict": self._inference("Predict", PredictRequest, predict),
                 "Classify": self._inference("Classify", ClassificationRequest, prediction_service.classify),
                 "Regress": self._inference("Regress", RegressionRequest, prediction_service.regress),
                 "MultiInference": self._inference("MultiInference", MultiInferenceRequest, multi_inference),
@@ -99,29 +98,6 @@ class Services:
                 "HandleReloadConfigRequest": self.reload_config,
             },
         }
-
-    def _predict(self, general: Handler, message: bytes, context: CallContext) -> bytes:
-        """PredictionService.Predict."""
-        answer = self._predict_plain(message)
-        return general(message, context) if answer is None else answer
-
-    def _predict_plain(self, message: bytes) -> bytes | None:
-        """The answer to a plain request; None if the general way is to give it. Raises ServingError."""
-        if len(message) >= RESERVED_FROM_BYTES:
-            return None
-        request = read_plain(message)
-        if request is None:
-            return None
-        target, began = request.target, perf_counter()
-        try:
-            with self._catalog.using(target.name, target.version, target.label) as servable:
-                answer = predict_plain(servable, request, as_list=self._as_list)
-        except ServingError as error:
-            self._count(target.name, "Predict", error.code, began)
-            raise
-        if answer is not None:
-            self._count(target.name, "Predict", GrpcCode.OK, began)
-        return answer
 
     def _inference(self, api: str, request_type: type[Message], run: Inference) -> Handler:
         """A method of PredictionService that runs a servable on a message of this type."""

@@ -1,1 +1,0 @@
-"""Unary gRPC calls over HTTP/2 for threads that wait: below `upstream.grpc`, without grpcio."""

@@ -1,0 +1,280 @@
+"""The message of a call on its way out, and what a call is answered with: headers, message, status."""
+
+import struct
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from tfs_proxy.wire.exchange import Deadline
+from tfs_proxy.wire.grpc_codes import GrpcCode
+from tfs_proxy.wire.grpc_frames import (
+    DEFAULT_WINDOW,
+    INITIAL_WINDOW_SIZE,
+    LEAST_FRAME_BYTES,
+    MAX_FRAME_SIZE,
+    MOST_WINDOW,
+    BlockReader,
+    BrokenFrames,
+    Headers,
+    status_text,
+)
+from tfs_proxy.wire.protobuf_writer import Piece
+
+BUFFER_BYTES = 1 << 14
+"""More are asked for only if they are wanted to the last."""
+
+
+class ReceiveBuffer:
+    """Bytes in order, from ``receive``, which fills the beginning of a view and returns how many bytes came.
+
+    ``receive`` raises if none come; what is half read then is lost.
+    """
+
+    __slots__ = ("_end", "_receive", "_start", "_view")
+
+    def __init__(self, receive: Callable[[memoryview], int]) -> None:
+        self._receive = receive
+        self._view = memoryview(bytearray(BUFFER_BYTES))
+        self._start = self._end = 0
+
+    def read(self, count: int) -> bytes:
+        """The next ``count`` bytes."""
+        if count > BUFFER_BYTES:
+            large = bytearray(count)
+            self.read_into(memoryview(large))
+            return bytes(large)
+        if self._end - self._start < count:
+            self._fill(count)
+        start = self._start
+        self._start += count
+        return bytes(self._view[start : start + count])
+
+    def read_into(self, target: memoryview) -> None:
+        """Fill ``target``: what is not in the buffer comes straight from the connection."""
+        at = min(len(target), self._end - self._start)
+        target[:at] = self._view[self._start : self._start + at]
+        self._start += at
+        while at < len(target):
+            at += self._receive(target[at:])
+
+    def _fill(self, count: int) -> None:
+        unread = self._end - self._start
+        if self._start + count > BUFFER_BYTES or not unread:
+            self._view[:unread] = bytes(self._view[self._start : self._end])
+            self._start, self._end = 0, unread
+        while self._end - self._start < count:
+            self._end += self._receive(self._view[self._end :])
+
+
+_RENEWED_BYTES = 1 << 28
+
+
+class SendWindows:
+    """What the server takes: of the connection, of the present stream, and in one frame; in bytes."""
+
+    __slots__ = ("_connection", "_initial", "_stream", "most_frame_bytes")
+
+    def __init__(self) -> None:
+        self._connection = self._initial = self._stream = DEFAULT_WINDOW
+        self.most_frame_bytes = LEAST_FRAME_BYTES
+
+    def begin_stream(self) -> None:
+        """The next call has a window of its own."""
+        self._stream = self._initial
+
+    def available(self) -> int:
+        """How many bytes of DATA may be sent now."""
+        return max(0, min(self._connection, self._stream))
+
+    def spend(self, count: int) -> None:
+        """Count bytes that are sent."""
+        self._connection -= count
+        self._stream -= count
+
+    def set(self, setting: int, value: int) -> None:
+        """Take a setting of the server over; one of no concern here changes nothing."""
+        if setting == MAX_FRAME_SIZE:
+            self.most_frame_bytes = value
+        elif setting == INITIAL_WINDOW_SIZE:
+            self._stream = _opened(self._stream, value - self._initial)
+            self._initial = value
+
+    def open(self, increment: int, *, stream: bool) -> None:
+        """Count a WINDOW_UPDATE, of the present stream or of the connection; raises BrokenFrames."""
+        if stream:
+            self._stream = _opened(self._stream, increment)
+        else:
+            self._connection = _opened(self._connection, increment)
+
+
+class ReceiveWindow:
+    """The bytes of DATA that came since the other side was last told that they are read."""
+
+    __slots__ = ("_unreported",)
+
+    def __init__(self) -> None:
+        self._unreported = 0
+
+    def to_report(self, count: int) -> int:
+        """Count ``count`` more; returns what to tell the other side now, mostly nothing."""
+        self._unreported += count
+        if self._unreported < _RENEWED_BYTES:
+            return 0
+        report, self._unreported = self._unreported, 0
+        return report
+
+
+def _opened(window: int, increment: int) -> int:
+    """A window after one more increment, which may be negative; raises BrokenFrames."""
+    if window + increment > MOST_WINDOW:
+        raise BrokenFrames("it opens a window further than HTTP/2 allows")
+    return window + increment
+
+
+PREFIX = struct.Struct(">BL")
+"""Whether the message is compressed, and its length in bytes."""
+
+_MOST_MESSAGE_BYTES = 2**31 - 1
+"""What a protobuf message may have."""
+
+_COPIED_BYTES = 1 << 16
+"""Up to this size one copy costs less than memory of its own."""
+
+
+class OutgoingMessage:
+    """A message in pieces that stay where they are; ``remaining`` are the bytes not taken yet."""
+
+    __slots__ = ("_at", "_next", "_pieces", "remaining")
+
+    def __init__(self, message: Sequence[Piece]) -> None:
+        length = sum(map(len, message))
+        prefix = PREFIX.pack(0, length)
+        self._pieces: list[Piece] = (
+            [b"".join([prefix, *message])] if length <= _COPIED_BYTES else [prefix, *message]
+        )
+        self._next = self._at = 0
+        self.remaining = PREFIX.size + length
+
+    def take(self, count: int) -> list[Piece]:
+        """The next ``count`` bytes."""
+        self.remaining -= count
+        taken: list[Piece] = []
+        while count:
+            piece = self._pieces[self._next]
+            part = memoryview(piece)[self._at : self._at + count]
+            count -= len(part)
+            self._at += len(part)
+            if self._at == len(piece):
+                self._next, self._at = self._next + 1, 0
+            taken.append(part)
+        return taken
+
+
+class IncomingMessage:
+    """An answer's message, out of the payloads of DATA frames."""
+
+    __slots__ = ("_message", "_prefix", "_room")
+
+    def __init__(self) -> None:
+        self._prefix = b""
+        self._room: memoryview | None = None
+        self._message: Piece | None = None
+
+    def take(self, source: ReceiveBuffer, count: int) -> None:
+        """Read the next ``count`` bytes; raises BrokenFrames if they are not one uncompressed message."""
+        if self._room is None and self._message is None:
+            part = source.read(min(count, PREFIX.size - len(self._prefix)))
+            self._prefix += part
+            count -= len(part)
+            if len(self._prefix) == PREFIX.size:
+                self._begin()
+        if not count:
+            return
+        if self._room is None or count > len(self._room):
+            raise BrokenFrames("it has more than one message, or a message longer than it says")
+        source.read_into(self._room[:count])
+        self._room = self._room[count:]
+
+    def whole(self) -> Piece:
+        """The message, read-only; raises BrokenFrames if it has not come, or not to its end."""
+        if self._message is None:
+            raise BrokenFrames("it has no message")
+        if self._room is None or len(self._room):
+            raise BrokenFrames("its message breaks off")
+        return self._message
+
+    def _begin(self) -> None:
+        compressed, length = PREFIX.unpack(self._prefix)
+        if compressed:
+            raise BrokenFrames("its message is compressed, which nobody asked for")
+        if length > _MOST_MESSAGE_BYTES:
+            raise BrokenFrames(f"its message would have {length} bytes")
+        # NOTE: this takes address space alone: memory is taken by the bytes that come, whatever is announced.
+        self._room = np.empty(length, np.uint8).data
+        self._message = self._room.toreadonly()
+
+
+_OK = "200"
+_CONTENT_TYPE = "application/grpc"
+
+
+class CallAnswer(Struct, frozen=True):
+    """The status of a call with its text, and the message if it is OK, else nothing."""
+
+    code: GrpcCode
+    text: str
+    message: Piece = b""
+
+
+class AnswerReader:
+    """Takes headers, data and trailers in their order; ``ended`` says whether the answer is complete."""
+
+    __slots__ = ("_blocks", "_deadline", "_headers", "_message", "_trailers", "ended")
+
+    def __init__(self, blocks: BlockReader, deadline: Deadline) -> None:
+        self._blocks = blocks
+        self._deadline = deadline
+        self._message = IncomingMessage()
+        self._headers: Headers | None = None
+        self._trailers: Headers | None = None
+        self.ended = False
+
+    def take_headers(self, block: bytes) -> None:
+        """Read a header block: the first, or the trailers; raises BrokenFrames."""
+        headers = self._blocks.read(block)
+        if self._trailers is not None:
+            raise BrokenFrames("it has trailers twice")
+        if self._headers is not None:
+            self._trailers = headers
+            return
+        status = headers.get(":status", "")
+        if len(status) == len(_OK) and status.startswith("1"):
+            return  # not the final answer
+        if status != _OK or not headers.get("content-type", "").startswith(_CONTENT_TYPE):
+            raise BrokenFrames(f"it has HTTP's status {status[:10] or 'missing'}, or another type")
+        self._headers = headers
+
+    def take_data(self, source: ReceiveBuffer, count: int) -> None:
+        """Read ``count`` bytes of the message; raises BrokenFrames."""
+        if self._headers is None or self._trailers is not None:
+            raise BrokenFrames("its data is not between headers and trailers")
+        self._message.take(source, count)
+
+    def end(self) -> None:
+        """The server's side of the stream has ended."""
+        self.ended = True
+
+    def answer(self) -> CallAnswer:
+        """The whole answer; raises BrokenFrames if there is no status, or no message with an OK."""
+        headers = self._headers if self._trailers is None else self._trailers
+        status = (headers or {}).get("grpc-status", "")
+        if not (status.isascii() and status.isdigit() and len(status) <= 2):  # noqa: PLR2004
+            raise BrokenFrames("it has no status of gRPC")
+        code = GrpcCode(int(status)) if int(status) in _CODES else GrpcCode.UNKNOWN
+        if code is GrpcCode.OK:
+            return CallAnswer(code, "", self._message.whole())
+        return CallAnswer(code, status_text(headers or {}))
+
+
+_CODES = frozenset(GrpcCode)
