@@ -92,7 +92,7 @@ class Workspace:
         self.capture_counts = root / "captured"  # what became of captured records, by the workers
         self.access = root / "access"  # a line for each request that the log may have one for, by nginx
         self.logging = root / "logging"  # the format and the level of the log, which workers follow
-        self.warm_parent = root / "warm.sock"  # the process that workers are forked from listens there
+        self.zygote = root / "zygote.sock"  # the process that workers are forked from listens there
         self.nginx = root / "nginx"  # its prefix: configuration, temporary files and pid file
         self.model_config = root / "models.pbtxt"  # the model server's --model_config_file
         self.monitoring_config = root / "monitoring.pbtxt"  # the model server's --monitoring_config_file

@@ -19,7 +19,6 @@ ROOMS = (
     "setting_values setting_rows",
     "settings",
     "worker_environment",
-    "forking",
     "wire",
     "observe",
     "protos",

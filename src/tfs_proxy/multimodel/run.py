@@ -46,7 +46,7 @@ from tfs_proxy.supervisor.nginx.proxy import NginxProxy
 from tfs_proxy.supervisor.opening import ServeRequest
 from tfs_proxy.supervisor.process import ChildProcess
 from tfs_proxy.supervisor.programs import grpc_router
-from tfs_proxy.supervisor.programs.warm_parent import WarmParent
+from tfs_proxy.supervisor.programs.zygote import Zygote
 from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS, RunLoop, together
 from tfs_proxy.supervisor.stack import StackHost, heartbeats_of
 
@@ -108,7 +108,7 @@ class MultiModelSupervisor:
         self._records.follow(self._children)
         self._children.each_tick = self._tick
         self._priority = LoadPriority()
-        self._warm_parent = WarmParent(settings, workspace, request.environ)
+        self._zygote = Zygote(settings, workspace, request.environ)
         self._shared = self._make_shared() if self._is_shared else None
         self._stacks = ModelStacks(self._facts(), self._records.requests)
         self._registry = ModelRegistry(
@@ -133,15 +133,13 @@ class MultiModelSupervisor:
             self._records.log_descriptor,
             int(self._listener.getsockname()[1]),
             HttpGates(self._workspace.root),
-            self._warm_parent.spawn,
+            self._zygote.spawn,
             self._priority,
             None if self._shared is None else self._shared.servers,
         )
 
     def _make_shared(self) -> SharedMode:
-        host = StackHost(
-            self._workspace, self._watchdog, self._records.log_descriptor, self._warm_parent.spawn
-        )
+        host = StackHost(self._workspace, self._watchdog, self._records.log_descriptor, self._zygote.spawn)
         return SharedMode(self._settings, host, self._children, self._readiness)
 
     def _make_control_api(self) -> ControlApi:
@@ -174,7 +172,7 @@ class MultiModelSupervisor:
 
     async def _start_and_watch(self) -> None:
         self._readiness.step = "starting: nginx"
-        self._warm_parent.start(self._children.start)
+        self._zygote.start(self._children.start)
         self._stacks.make_folders()
         if self._shared is not None:
             self._shared.servers.take_ports()
@@ -255,7 +253,7 @@ class MultiModelSupervisor:
         """See to what has changed; models come and go at any time, so the next tick comes soon."""
         self._orphans.collect()
         self._records.read()
-        self._warm_parent.reap_orphans()
+        self._zygote.reap_orphans()
         self._stacks.look()
         self._stacks.forget_all_but(self._registry.names)
         return True
@@ -285,7 +283,7 @@ class MultiModelSupervisor:
         """As they are when somebody looks."""
         yield from self._children.in_start_order()
         yield from self._stacks.children()
-        yield from self._warm_parent.children()
+        yield from self._zygote.children()
 
     async def _stop_all(self, deadline: float) -> None:
         if self._shared is not None:
@@ -299,4 +297,4 @@ class MultiModelSupervisor:
         await self._registry.close()
         if self._shared is not None:
             await self._shared.stop(deadline)
-        await self._warm_parent.stop()
+        await self._zygote.stop()

@@ -206,7 +206,7 @@ def test_stopping_while_backing_off_starts_nothing_more() -> None:
 
 @pytest.fixture
 def subreaper() -> Iterator[None]:
-    """Orphans fall to this process for the time of a test, as to a supervisor with a warm parent."""
+    """Orphans fall to this process for the time of a test, as to a supervisor with a zygote."""
     if not become_subreaper():
         pytest.skip("orphans fall to process 1 on this system")
     yield

@@ -1,4 +1,4 @@
-"""The warm parent: the process that has imported what workers need, and from which gunicorn is forked.
+"""The zygote: the process that has imported what workers need, and from which gunicorn is forked.
 
 A process that can't be forked from it is started as any other: it only takes longer, and more memory.
 """
@@ -11,19 +11,20 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 
-from tfs_proxy.forking.request import ANSWER_SECONDS, GO, NUMBER
 from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.host.running_process import ForkedProcess, RunningProcess, can_watch_forked
 from tfs_proxy.supervisor.host.subreaper import become_subreaper
 from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec, ProcessState, spawn
 from tfs_proxy.supervisor.programs import gunicorn
-from tfs_proxy.supervisor.programs.fork_request import send_request
 from tfs_proxy.wire.http_server import BACKLOG
+from tfs_proxy.worker_environment import FORK_SECONDS, GO, ForkRequest
 
 log = logging.getLogger(__name__)
 
-PROGRAM = "tfs_proxy.web.workers.warm.parent"
+PROGRAM = "tfs_proxy.web.workers.zygote"
+STDOUT, STDERR = 1, 2
+MOST_ANSWER_BYTES = 16
 STOP_SECONDS = 3.0
 IMPORT_SECONDS = 60.0
 """One that has not answered yet may still be importing for so long, on a machine that is very busy."""
@@ -32,22 +33,22 @@ IMPORT_SECONDS = 60.0
 def process(
     settings: Settings, workspace: Workspace, environ: Mapping[str, str], listener: int
 ) -> ProcessSpec:
-    """The warm parent of the run: it takes requests from ``listener``, in the environment of workers."""
+    """The zygote of the run: it takes requests from ``listener``, in the environment of workers."""
     return ProcessSpec(
-        name="the warm parent of workers",
+        name="the zygote of workers",
         argv=(sys.executable, "-m", PROGRAM, str(listener)),
         env=gunicorn.environment(environ, settings, workspace, ()),
         pass_fds=(listener,),
     )
 
 
-class WarmParent:
-    """The warm parent of a run, once it has been started, and a way to start processes with or without it."""
+class Zygote:
+    """The zygote of a run, once it has been started, and a way to start processes with or without it."""
 
     def __init__(self, settings: Settings, workspace: Workspace, environ: Mapping[str, str]) -> None:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._spec = process(settings, workspace, environ, self._listener.fileno())
-        self._path = str(workspace.warm_parent)
+        self._path = str(workspace.zygote)
         self._child: ChildProcess | None = None
         self._asked_pid: int | None = None
         self._answers_from = 0.0
@@ -76,7 +77,7 @@ class WarmParent:
         self._listener.close()
 
     async def spawn(self, spec: ProcessSpec, output: int) -> RunningProcess:
-        """Start ``spec`` as `supervisor.process.spawn` does, forked from the warm parent if there is one."""
+        """Start ``spec`` as `supervisor.process.spawn` does, forked from the zygote if there is one."""
         for child in self.children():
             if child.state is ProcessState.RUNNING:
                 forked = await self._fork_in_time(child, spec, output)
@@ -93,10 +94,10 @@ class WarmParent:
         if pid != self._asked_pid:
             self._asked_pid, self._answers_from = pid, now() + IMPORT_SECONDS
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(FORK_SECONDS):
                 forked = await self._fork(spec, output)
         except TimeoutError:
-            log.warning("%s has not answered for %g s: %s is started", child.name, ANSWER_SECONDS, spec.name)
+            log.warning("%s has not answered for %g s: %s is started", child.name, FORK_SECONDS, spec.name)
             if pid == child.pid == self._asked_pid and now() >= self._answers_from:
                 child.send_signal(signal.SIGKILL)
         except (OSError, EOFError) as error:
@@ -113,14 +114,20 @@ class WarmParent:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.setblocking(False)
             await loop.sock_connect(connection, self._path)
-            await send_request(connection, spec, output)
+            # Its output has their place, as in a process that is started with them.
+            passed = [number for number in spec.pass_fds if number > STDERR]
+            request = ForkRequest(
+                spec.argv, spec.env, (STDOUT, *passed), int(spec.orphaned_signal)
+            ).to_bytes()
+            socket.send_fds(connection, [request[:1]], [output, *passed])
+            await loop.sock_sendall(connection, request[1:])
             answer = b""
-            while len(answer) < NUMBER.size:
-                received = await loop.sock_recv(connection, NUMBER.size - len(answer))
+            while not answer.endswith(b"\n"):
+                received = await loop.sock_recv(connection, MOST_ANSWER_BYTES)
                 if not received:
-                    raise EOFError("the warm parent could not fork it")
+                    raise EOFError("the zygote could not fork it")
                 answer += received
-            forked = ForkedProcess(*NUMBER.unpack(answer))
+            forked = ForkedProcess(int(answer))
             with contextlib.suppress(OSError):  # it has been killed by now, which its exit status tells
                 await loop.sock_sendall(connection, GO)
             return forked

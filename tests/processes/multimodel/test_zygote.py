@@ -1,4 +1,4 @@
-"""Models whose gunicorn is forked from the warm parent: as if it had been started, and as safe (Linux)."""
+"""Models whose gunicorn is forked from the zygote: as if it had been started, and as safe (Linux)."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from support.wheels import write_wheel
 
 pytestmark = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
 
-WARM = "tfs_proxy.web.workers.warm.parent"
+ZYGOTE = "tfs_proxy.web.workers.zygote"
 SECONDS = 60.0
 LOADS = 20
 
@@ -42,11 +42,11 @@ def requiring(folder: Path, package: str) -> dict[str, str | bytes]:
     }
 
 
-def warm_parents(stack: MultiModelStack) -> list[int]:
-    """The warm parent, and nothing that has been forked from it."""
-    pids = [pid for words, pids in stack.children().items() if WARM in words for pid in pids]
+def zygotes(stack: MultiModelStack) -> list[int]:
+    """The zygote, and nothing that has been forked from it."""
+    pids = [pid for words, pids in stack.children().items() if ZYGOTE in words for pid in pids]
     forked = {pid for pid in pids if os.getpgid(pid) != pid}
-    socket = next(stack.home.rglob("warm.sock"), None)
+    socket = next(stack.home.rglob("zygote.sock"), None)
     return [pid for pid in pids if pid not in forked and socket and _listens(pid, socket)]
 
 
@@ -70,7 +70,7 @@ def test_a_forked_process_is_like_one_that_was_started(tmp_path: Path) -> None:
     with serving_many() as stack:
         forked = load_and_ask(stack, "forked", tmp_path)
         again = load_and_ask(stack, "again", tmp_path)
-        next(stack.home.rglob("warm.sock")).unlink()
+        next(stack.home.rglob("zygote.sock")).unlink()
         started = load_and_ask(stack, "started", tmp_path)
 
         assert [one["own"]["forked"] for one in (forked, again, started)] == [True, True, False]
@@ -80,9 +80,7 @@ def test_a_forked_process_is_like_one_that_was_started(tmp_path: Path) -> None:
         assert forked["alike"]["leads"]
 
 
-def test_a_package_of_a_model_wins_over_what_the_warm_parent_has(
-    many: MultiModelStack, tmp_path: Path
-) -> None:
+def test_a_package_of_a_model_wins_over_what_the_zygote_has(many: MultiModelStack, tmp_path: Path) -> None:
     """That model's gunicorn is started anew; a model with another package has ours, and shares the imports."""
     brings = load_and_ask(many, "brings", tmp_path, **requiring(tmp_path, OURS))["own"]
     other = load_and_ask(many, "other", tmp_path, **requiring(tmp_path, "tinyone"))["own"]
@@ -92,34 +90,34 @@ def test_a_package_of_a_model_wins_over_what_the_warm_parent_has(
     assert {many.unload(name).status for name in ("brings", "other")} == {200}
 
 
-def test_models_outlive_the_warm_parent(tmp_path: Path) -> None:
+def test_models_outlive_the_zygote(tmp_path: Path) -> None:
     """Those that it has forked go on, others load meanwhile, and later ones are forked again."""
     with serving_many() as stack:
         before = load_and_ask(stack, "before", tmp_path)["own"]
-        (parent,) = warm_parents(stack)
+        (parent,) = zygotes(stack)
 
         os.kill(parent, signal.SIGKILL)
 
         load_and_ask(stack, "meanwhile", tmp_path)
         assert told(stack, "before")["own"]["master"] == before["master"]
-        stack.wait_for_log("the warm parent of workers ended with SIGKILL, starting it again", SECONDS)
-        stack.wait_until(lambda: warm_parents(stack) not in ([], [parent]), "there is another one", SECONDS)
+        stack.wait_for_log("the zygote of workers ended with SIGKILL, starting it again", SECONDS)
+        stack.wait_until(lambda: zygotes(stack) not in ([], [parent]), "there is another one", SECONDS)
         assert load_and_ask(stack, "after", tmp_path)["own"]["forked"]
         assert {stack.unload(name).status for name in ("before", "meanwhile", "after")} == {200}
 
 
-def test_a_warm_parent_that_hangs_is_replaced(tmp_path: Path) -> None:
+def test_a_zygote_that_hangs_is_replaced(tmp_path: Path) -> None:
     """The model that has waited for it is served all the same, and later ones are forked again."""
     with serving_many() as stack:
         load_and_ask(stack, "before", tmp_path)
-        (parent,) = warm_parents(stack)
+        (parent,) = zygotes(stack)
 
         os.kill(parent, signal.SIGSTOP)
 
         assert not load_and_ask(stack, "meanwhile", tmp_path)["own"]["forked"]
-        assert "the warm parent of workers has not answered for 10 s: gunicorn of meanwhile" in stack.log
-        stack.wait_for_log("the warm parent of workers ended with SIGKILL, starting it again", SECONDS)
-        stack.wait_until(lambda: warm_parents(stack) not in ([], [parent]), "there is another one", SECONDS)
+        assert "the zygote of workers has not answered for 10 s: gunicorn of meanwhile" in stack.log
+        stack.wait_for_log("the zygote of workers ended with SIGKILL, starting it again", SECONDS)
+        stack.wait_until(lambda: zygotes(stack) not in ([], [parent]), "there is another one", SECONDS)
         assert load_and_ask(stack, "after", tmp_path)["own"]["forked"]
 
 
@@ -142,9 +140,9 @@ def test_a_forked_master_that_ends_is_started_again(many: MultiModelStack, tmp_p
 
 
 def test_loads_and_unloads_leave_nothing(many: MultiModelStack, tmp_path: Path) -> None:
-    """Neither zombies nor descriptors, in the supervisor or in the warm parent."""
+    """Neither zombies nor descriptors, in the supervisor or in the zygote."""
     archive = script_model(tmp_path / "model.tar.gz", saying("brief"))
-    (parent,) = warm_parents(many)
+    (parent,) = zygotes(many)
 
     def load_and_unload() -> None:
         many.loaded("brief", archive)
@@ -164,7 +162,7 @@ def test_loads_and_unloads_leave_nothing(many: MultiModelStack, tmp_path: Path) 
         details=lambda: [descriptors(pid) for pid in (many.process.pid, parent)],
     )
     wait_until(lambda: not zombies(many), SECONDS, "no zombie is left")
-    assert warm_parents(many) == [parent]
+    assert zygotes(many) == [parent]
 
 
 def test_nothing_forked_outlives_a_supervisor_that_is_killed(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
-"""Forks a process from the warm parent, and makes it what exec would have made, or has exec make it.
+"""The zygote: imports what every worker needs, and forks gunicorn's masters on request: run as a module.
 
-It keeps nothing of the parent but imported modules. If the model brings one of those, or anything else is not
-as it was for the parent, exec starts anew, in the same process: a fork is only quicker.
+`supervisor.programs.zygote` starts it and asks it at a socket that it owns, by a connection for each process.
+It has one thread, and opens neither connections nor files that what it forks could inherit. What it forks
+keeps nothing but imported modules. If the model brings one of those, or anything else is not as it was for
+the zygote, exec starts anew, in the same process: a fork is only quicker.
 """
 
 import ctypes
@@ -11,17 +13,22 @@ import socket
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
 from tfs_proxy.errors import UpstreamTimeout, UpstreamUnavailable
-from tfs_proxy.forking.request import GO, NUMBER, ForkRequest
 from tfs_proxy.settings import change_environment, inherited_environment
 from tfs_proxy.upstream.instances import fetch_deployment
+from tfs_proxy.web.workers import gunicorn_master
 from tfs_proxy.web.workers.warm import master
-from tfs_proxy.web.workers.warm.fork_requests import Received
-from tfs_proxy.worker_environment import WORKSPACE_VARIABLE, worker_workspace
+from tfs_proxy.web.workers.warm.preload import REQUESTS, SCRIPT, WORKER, imported_names, preload
+from tfs_proxy.worker_environment import FORK_SECONDS, GO, WORKSPACE_VARIABLE, ForkRequest, worker_workspace
+
+MOST_DESCRIPTORS: Final = 253
+"""In one message, as Linux allows."""
 
 PYTHON_PATH: Final = "PYTHONPATH"
 OF_MODEL: Final = (WORKSPACE_VARIABLE, PYTHON_PATH, "CUDA_VISIBLE_DEVICES")
@@ -36,7 +43,58 @@ _OPEN: Final = Path("/proc/self/fd")
 _PR_SET_PDEATHSIG = 1
 
 
-def fork_for(supervisor: int) -> bool:
+class Received(Struct, frozen=True):
+    """A request with its descriptors, and the connection over which it came."""
+
+    request: ForkRequest
+    descriptors: Sequence[int]
+    connection: socket.socket
+
+
+def main(listener: socket.socket) -> None:
+    """Serve at ``listener`` until a signal ends this process; who connects before waits for the imports.
+
+    Returns only in the processes that it has forked, once they have run as gunicorn's master.
+    """
+    names = preload([*WORKER, *SCRIPT, *REQUESTS]) | imported_names()
+    supervisor = os.getppid()
+    received = _serve(listener, supervisor)
+    os.setpgid(0, 0)
+    # Linux sends the signal when the supervisor dies.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, received.request.orphaned_signal)
+    if os.getppid() != supervisor or not _is_wanted(received.connection):
+        os._exit(1)
+    _become(received, names)
+    gunicorn_master.main()
+
+
+def _serve(listener: socket.socket, supervisor: int) -> Received:
+    """Fork a process for each request; returns in that process, where the listener is closed."""
+    while True:
+        connection, _ = listener.accept()
+        with ExitStack() as held:
+            held.callback(connection.close)
+            connection.settimeout(FORK_SECONDS)
+            received = _receive(connection, held)
+            if received is not None and _fork_for(supervisor):
+                held.pop_all()
+                listener.close()
+                return received
+
+
+def _receive(connection: socket.socket, held: ExitStack) -> Received | None:
+    """Read one request, which is a line; None if it is not whole."""
+    try:
+        begin, descriptors, _, _ = socket.recv_fds(connection, 1, MOST_DESCRIPTORS)
+        for descriptor in descriptors:
+            held.callback(os.close, descriptor)
+        with connection.makefile("rb") as rest:
+            return Received(ForkRequest.from_bytes(begin + rest.readline()), descriptors, connection)
+    except (OSError, ValueError):
+        return None
+
+
+def _fork_for(supervisor: int) -> bool:
     """Fork a process whose parent ends at once, so that it falls to ``supervisor``; whether this is it."""
     try:
         child = os.fork()
@@ -58,25 +116,16 @@ def fork_for(supervisor: int) -> bool:
     return True
 
 
-def follow(received: Received) -> None:
-    """Get the request's signal when the supervisor dies; ends at once if it is dead already."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, received.request.orphaned_signal)
-    if os.getppid() != received.supervisor:
-        os._exit(1)
-
-
-def wait_for_go(connection: socket.socket) -> None:
-    """Say which process this is, and go on with the supervisor's word: it waits for the end from now on."""
+def _is_wanted(connection: socket.socket) -> bool:
+    """Say which process this is; whether the supervisor wants it, which waits for its end from now on."""
     try:
-        connection.sendall(NUMBER.pack(os.getpid()))
-        wanted = connection.recv(len(GO)) == GO
+        connection.sendall(b"%d\n" % os.getpid())
+        return connection.recv(len(GO)) == GO
     except OSError:
-        wanted = False
-    if not wanted:
-        os._exit(1)
+        return False
 
 
-def become(received: Received, names: Collection[str]) -> None:
+def _become(received: Received, names: Collection[str]) -> None:
     """Become the process that was asked for, up to the call of its program; ``names`` have been imported.
 
     Does not return if exec starts the program.
@@ -84,7 +133,7 @@ def become(received: Received, names: Collection[str]) -> None:
     request = received.request
     received.connection.close()
     _take_descriptors(received.descriptors, request.descriptors)
-    if not (_is_like_parent(request) and _imports_alike(request, names)):
+    if not (_is_like_zygote(request) and _imports_alike(request, names)):
         os.execve(request.argv[0], request.argv, request.env)  # noqa: S606 - needs no shell
     sys.argv = [str(master.__file__), *request.argv[3:]]
 
@@ -102,7 +151,7 @@ def _take_descriptors(received: Sequence[int], numbers: Sequence[int]) -> None:
                 os.close(descriptor)
 
 
-def _is_like_parent(request: ForkRequest) -> bool:
+def _is_like_zygote(request: ForkRequest) -> bool:
     """Whether a process with this command line and environment would be like this one."""
     own = inherited_environment()
     others = (own.keys() | request.env.keys()) - {*OF_MODEL, OF_PYTHON}
@@ -132,3 +181,7 @@ def _added_paths(own: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]
     )
     count = len(after) - len(before)
     return after[:count] if count >= 0 and after[count:] == before else None
+
+
+if __name__ == "__main__":
+    main(socket.socket(fileno=int(sys.argv[1])))
