@@ -9,7 +9,7 @@ from tfs_proxy.deployment import Instance
 from tfs_proxy.serving_json.messages import request_body, with_signature
 from tfs_proxy.signature import Signature, Target
 from tfs_proxy.upstream.interface import ModelAnswer, Records
-from tfs_proxy.upstream.signatures import named
+from tfs_proxy.upstream.rest import named
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """One request through the data plane, as `/invocations` sends it there."""
 
-from tfs_proxy.dataplane.plane import Body, DataPlane, EncodedAnswer
+from tfs_proxy.dataplane.bodies import Body
+from tfs_proxy.dataplane.plane import DataPlane, EncodedAnswer
 from tfs_proxy.deployment import Instance
 from tfs_proxy.signature import Target
 from tfs_proxy.upstream.interface import Upstream

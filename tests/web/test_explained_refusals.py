@@ -9,9 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from support.fake_upstream import Call
+from tfs_proxy.deployment import Deployment
 from tfs_proxy.signature import Signature, Target, TensorSpec
-from tfs_proxy.upstream.explaining import Explaining
 from tfs_proxy.upstream.fake_server import FakeModelServer
+from tfs_proxy.upstream.for_deployment import ForDeployment
 from tfs_proxy.upstream.interface import ModelAnswer
 
 ErrorOf = Callable[[falcon.testing.Result], str]
@@ -129,10 +130,10 @@ def test_a_scripts_call(make_front: Any, error_of: ErrorOf, script: str) -> None
     assert (result.status_code, error_of(result)) == (400, EXPLAINED)
 
 
-def test_nothing_is_asked_for_an_answer(make_front: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request that the model server answers costs no look at its signature."""
-    front = taking(make_front(), x=(None, 3))
-    monkeypatch.setattr(type(front.upstream), "signature", lambda *_: pytest.fail("a signature was read"))
+def test_nothing_is_asked_for_an_answer(make_front: Any) -> None:
+    """A request that the model server answers costs no look at its signature: it need not have one."""
+    front = make_front()
+    front.upstream.signatures = {}
 
     assert front.post('{"instances": [[1, 2]]}').status_code == 200
 
@@ -164,7 +165,8 @@ def test_the_fake_server_says_it_once() -> None:
     """The fake model server's error is that sentence, and is not begun with it again."""
     inputs = {"x": TensorSpec("x", "DT_FLOAT", (None, 3)), "y": TensorSpec("y", "DT_FLOAT", (None,))}
     one = Signature("serving_default", "", inputs, {})
-    explaining = Explaining(FakeModelServer({"m": {1: {"serving_default": one}}}), {"m"})
+    deployment = Deployment("m", {"m": (1,)}, (), None, (), 1000, 1.0)
+    explaining = ForDeployment(FakeModelServer({"m": {1: {"serving_default": one}}}), deployment)
 
     answer = explaining.predict(Target("m"), b'{"instances": [{"x": [1, 2], "y": [1]}]}')
 

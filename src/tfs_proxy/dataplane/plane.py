@@ -6,48 +6,36 @@ from typing import Any
 
 import numpy.typing as npt
 import orjson
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tfs_proxy.batch import Batch, Examples, Outputs
+from tfs_proxy.dataplane.bodies import LINES, Body, BodyDecoder, ServingForm
 from tfs_proxy.dataplane.tensors import as_batch
 from tfs_proxy.deployment import Instance
-from tfs_proxy.errors import BadInput, NotJson, UpstreamRefused
-from tfs_proxy.memory import MemoryBudget
+from tfs_proxy.errors import BadInput, UpstreamRefused
 from tfs_proxy.observe.request_record import CONVERT, note_decoded, note_records, stage
 from tfs_proxy.payload import media_types as media
-from tfs_proxy.payload.decode import as_utf8, decode, decode_examples, readable
+from tfs_proxy.payload.decode import decode
 from tfs_proxy.payload.encode import encode, encode_values
 from tfs_proxy.payload.formats.json_outputs import columns_of_outputs
-from tfs_proxy.payload.formats.json_records import decode_documents, examples_of, records_in, records_of
-from tfs_proxy.payload.formats.serving_lines import Documents, batch_of_lines
-from tfs_proxy.payload.media_types import MediaType
-from tfs_proxy.payload.registry import ALIASES, OUTPUT_TYPES, negotiate, parse_media_type
+from tfs_proxy.payload.formats.json_records import decode_documents
+from tfs_proxy.payload.formats.serving_lines import Documents
+from tfs_proxy.payload.registry import ALIASES, OUTPUT_TYPES, negotiate
 from tfs_proxy.payload.shapes import listed
 from tfs_proxy.serving_json.answer_text import NO_ROWS
-from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK, documents
-from tfs_proxy.serving_json.messages import SIGNATURE_NAME, column_body, read_answer, targeted
-from tfs_proxy.serving_json.requests import COLUMN, PREDICT, ROW, decode_serving_form, serving_form
+from tfs_proxy.serving_json.documents import documents
+from tfs_proxy.serving_json.messages import column_body, read_answer, targeted
+from tfs_proxy.serving_json.requests import COLUMN, PREDICT, ROW, decode_serving_form
 from tfs_proxy.signature import Signature, Target
-from tfs_proxy.upstream.interface import OK, ModelAnswer, Records, Upstream
+from tfs_proxy.upstream.interface import OK, ModelAnswer, Records, TensorAnswer, Upstream
 from tfs_proxy.upstream.shortages import INSUFFICIENT_STORAGE
-from tfs_proxy.upstream.tensor_answer import TensorAnswer
 from tfs_proxy.wire.dtypes import has_json
 from tfs_proxy.wire.error_body import error_body, error_text
 
 BAD_REQUEST, UNIMPLEMENTED = 400, 501
-LINES = frozenset({media.JSON_LINES, media.JSONS})
 NOT_TAKEN = {BAD_REQUEST, UNIMPLEMENTED}
 """How TF Serving answers JSON that it can't take: 501 for types that its JSON does not have."""
-
-
-class Body(Struct, frozen=True):
-    """Records as a client sends them: ``content_type`` is the raw header, None means JSON."""
-
-    data: bytes
-    content_type: str | None = None
-    budget: MemoryBudget = field(default_factory=MemoryBudget)
-    """What the body may become."""
 
 
 class EncodedAnswer(Struct, frozen=True):
@@ -80,15 +68,6 @@ class CallOutcome(Struct, frozen=True):
         return self.target if self.serving_body is None else targeted(self.target, self.serving_body)
 
 
-class _ServingForm(Struct, frozen=True):
-    """A body that is TF Serving's JSON already; its values are not kept while the model server works."""
-
-    data: bytes
-    signature: str | None
-    records: int
-    by_column: bool
-
-
 class DataPlane:
     """Decodes by the signature, asks the model server, encodes; one per worker, used by all its threads.
 
@@ -106,7 +85,7 @@ class DataPlane:
         """With ``one_line``, all JSON that `answer` gives is one line, else that which Accept names."""
         self._upstream = upstream
         self._one_line = one_line
-        self._csv_columns = csv_columns or {}
+        self._bodies = BodyDecoder(self.signature, csv_columns or {})
 
     def choose(self) -> Instance:
         """The instance of the model server for one request."""
@@ -127,7 +106,7 @@ class DataPlane:
         """
         signature = self.signature(target)
         with stage(CONVERT):
-            batch = decode(body.data, self._media_type(target, body), signature, body.budget)
+            batch = decode(body.data, self._bodies.media_type(target, body), signature, body.budget)
         note_records(batch.records)
         # An npy body's array shares the body's memory, which can't be written to.
         inputs = {
@@ -214,9 +193,9 @@ class DataPlane:
     ) -> CallOutcome:
         """``media_type`` is that of the answer, if it is known."""
         with stage(CONVERT):
-            records = request if isinstance(request, Batch) else self._read(target, request)
+            records = request if isinstance(request, Batch) else self._bodies.read(target, request)
         note_records(records.records)
-        if isinstance(records, _ServingForm):
+        if isinstance(records, ServingForm):
             return self._forward(target, records, instance)
         if isinstance(records, Batch):
             note_decoded({name: (array.dtype.name, array.shape) for name, array in records.inputs.items()})
@@ -253,52 +232,7 @@ class DataPlane:
             return answer
         return TensorAnswer.of_one_record(answer, self.signature(target))
 
-    def _read(self, target: Target, body: Body) -> Batch | Examples | _ServingForm:
-        try:
-            return self._by_type(target, body)
-        except NotJson as error:
-            if body.content_type:
-                raise
-            hint = "There is no Content-Type, which means JSON: send the body's, such as image/jpeg."
-            raise NotJson(f"{error} {hint}") from None
-
-    def _by_type(self, target: Target, body: Body) -> Batch | Examples | _ServingForm:
-        kind = self._media_type(target, body)
-        readable(kind)
-        if kind.type in {media.JSON, *LINES}:
-            text = as_utf8(body.data, kind).removeprefix(BYTE_ORDER_MARK)
-            # PERF: TF Serving's form starts with a brace; lists, often large, are parsed just once.
-            if text.lstrip().startswith(b"{"):
-                return self._read_objects(target, text, body.budget, by_line=kind.type in LINES)
-        return self._decoded(target, body, kind)
-
-    def _media_type(self, target: Target, body: Body) -> MediaType:
-        """The body's type; that of CSV with the order of columns, unless it names another."""
-        kind = parse_media_type(body.content_type)
-        columns = self._csv_columns.get(target.model) if kind.type == media.CSV else None
-        return kind if columns is None else replace(kind, parameters={"columns": columns, **kind.parameters})
-
-    def _decoded(self, target: Target, body: Body, kind: MediaType) -> Batch | Examples:
-        if target.method == PREDICT:
-            return decode(body.data, kind, self.signature(target), body.budget)
-        return decode_examples(body.data, kind, body.budget)
-
-    def _read_objects(
-        self, target: Target, text: bytes, budget: MemoryBudget, *, by_line: bool
-    ) -> Batch | Examples | _ServingForm:
-        """JSON that starts with an object: TF Serving's form, or records."""
-        values = documents(text, budget)
-        form = serving_form(values, target.method)
-        if form is not None:
-            name = form.get(SIGNATURE_NAME)
-            # The model server refuses anything but text, in words of its own.
-            name = name if isinstance(name, str) else None
-            return _ServingForm(text, name, records_in(form), COLUMN in form)
-        if target.method != PREDICT:
-            return examples_of(records_of(values))
-        return (batch_of_lines if by_line else decode_documents)(values, self.signature(target))
-
-    def _forward(self, target: Target, body: _ServingForm, instance: Instance | None) -> CallOutcome:
+    def _forward(self, target: Target, body: ServingForm, instance: Instance | None) -> CallOutcome:
         """Send TF Serving's JSON; if it is refused, send once more what it says by the signature."""
         answer = self._upstream.predict(target, body.data, instance=instance)
         named = replace(target, signature=body.signature or target.signature)

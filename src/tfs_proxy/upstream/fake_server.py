@@ -19,7 +19,7 @@ from tfs_proxy.serving_json.requests import COLUMN, PREDICT, decode_serving_form
 from tfs_proxy.serving_json.text import dumps
 from tfs_proxy.signature import Signature, Target, TensorSpec
 from tfs_proxy.upstream.interface import JSON_HEADERS, OK, ModelAnswer, Records
-from tfs_proxy.upstream.signatures import named
+from tfs_proxy.upstream.rest import named
 from tfs_proxy.wire.dtypes import dtype_of
 from tfs_proxy.wire.error_body import error_body
 

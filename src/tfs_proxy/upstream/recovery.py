@@ -5,17 +5,16 @@ server, and can't be distinguished from those that were under way beside it: it 
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar, Unpack
 
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import NotReached, UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.observe.request_record import MODEL_SERVER, note_failed, stage
-from tfs_proxy.signature import Target
-from tfs_proxy.upstream.around import Around, Known
-from tfs_proxy.upstream.interface import ModelAnswer, Records, Upstream
+from tfs_proxy.signature import Signature, Target
+from tfs_proxy.upstream.interface import CallOptions, ModelAnswer, Records, Upstream
 
 ATTEMPTS = 2
 """How often a request may break the connection to a model server."""
@@ -51,7 +50,7 @@ def sent_before() -> Iterator[None]:
         _broken_before.reset(token)
 
 
-class Recovering(Around):
+class Recovering:
     """`tfs_proxy.upstream.interface.Upstream` around another.
 
     ``settled`` says whether no model server is being restarted, as far as the supervisor knows. Waits
@@ -66,27 +65,34 @@ class Recovering(Around):
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        super().__init__(upstream)
+        self._upstream = upstream
         self._settled = settled
         self._clock = clock
         self._sleep = sleep
 
-    def predict(
-        self,
-        target: Target,
-        records: Records,
-        *,
-        instance: Instance | None = None,
-        timeout_seconds: float | None = None,
-        as_json: bool = False,
-    ) -> ModelAnswer:
+    def choose(self) -> Instance:
+        """The instance that the next request goes to."""
+        return self._upstream.choose()
+
+    def signature(self, target: Target) -> Signature:
+        """The target's signature; see the interface for what it raises."""
+        return self._known(self._upstream.signature, target)
+
+    def signatures_of(self, target: Target) -> Mapping[str, Signature]:
+        """All signatures of the target's version; see the interface for what it raises."""
+        return self._known(self._upstream.signatures_of, target)
+
+    def close(self) -> None:
+        """Give connections back; idempotent."""
+        self._upstream.close()
+
+    def predict(self, target: Target, records: Records, **options: Unpack[CallOptions]) -> ModelAnswer:
         """Send records; a timeout of the caller's own bounds the waiting, too."""
+        seconds = options.get("timeout_seconds")
         with stage(MODEL_SERVER):
             answer = self._patiently(
-                lambda: self._upstream.predict(
-                    target, records, instance=instance, timeout_seconds=timeout_seconds, as_json=as_json
-                ),
-                PATIENCE_SECONDS if timeout_seconds is None else min(timeout_seconds, PATIENCE_SECONDS),
+                lambda: self._upstream.predict(target, records, **options),
+                PATIENCE_SECONDS if seconds is None else min(seconds, PATIENCE_SECONDS),
             )
         return _noted(answer)
 
@@ -100,10 +106,10 @@ class Recovering(Around):
 
         return ask_patiently
 
-    def _explained(self, ask: Callable[[Target], Known], target: Target) -> Known:
-        """What ``ask`` gives for a target; raises UpstreamRefused once that is the last word."""
+    def _known(self, ask: Callable[[Target], Outcome], target: Target) -> Outcome:
+        """The answer of ``ask``; raises UpstreamRefused once that is the last word."""
 
-        def ask_for_outcome() -> Known | UpstreamRefused:
+        def ask_for_outcome() -> Outcome | UpstreamRefused:
             try:
                 return ask(target)
             except UpstreamRefused as refused:

@@ -9,9 +9,6 @@ import os
 import re
 from typing import Final
 
-from tfs_proxy.signature import Target
-from tfs_proxy.upstream.around import Around
-from tfs_proxy.upstream.interface import ModelAnswer, Records
 from tfs_proxy.wire.error_body import error_text
 
 SHORTAGES: Final = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
@@ -72,20 +69,6 @@ def raised_by_shortage(error: BaseException | None) -> bool:
     if isinstance(error, OSError) and error.errno in SHORTAGES:
         return True
     return any(kind is MemoryError or kind.__name__ in SHORTAGE_CLASSES for kind in type(error).__mro__)
-
-
-class ShortageTelling(Around):
-    """Errors of ``upstream`` by a shortage have the status 507."""
-
-    def _refusal(
-        self,
-        answer: ModelAnswer,
-        target: Target,  # noqa: ARG002
-        sent: Records | None,  # noqa: ARG002
-    ) -> ModelAnswer:
-        if not refused_by_shortage(answer.status, answer.body):
-            return answer
-        return ModelAnswer(INSUFFICIENT_STORAGE, answer.body, answer.headers, answer.url)
 
 
 def _means_full_queue(text: str) -> bool:

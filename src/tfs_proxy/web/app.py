@@ -17,10 +17,8 @@ from tfs_proxy.payload.media_types import JSON
 from tfs_proxy.script.deadline import DeadlineWatch
 from tfs_proxy.script.load import Script
 from tfs_proxy.signature import Target
-from tfs_proxy.upstream.explaining import Explaining
+from tfs_proxy.upstream.for_deployment import ForDeployment
 from tfs_proxy.upstream.interface import Upstream
-from tfs_proxy.upstream.one_archive import OfOneArchive
-from tfs_proxy.upstream.shortages import ShortageTelling
 from tfs_proxy.web import console
 from tfs_proxy.web.body import BodyReader
 from tfs_proxy.web.capturing import CapturedBodies, Capturing
@@ -136,9 +134,8 @@ def create_app(
     app = _app(deployment, ping, metrics, capturing)
     if owns_upstream:
         app.held.callback(upstream.close)
-    plane = DataPlane(
-        _for_deployment(upstream, deployment), deployment.csv_columns, one_line=deployment.is_batch
-    )
+    own = ForDeployment(upstream, deployment)
+    plane = DataPlane(own, deployment.csv_columns, one_line=deployment.is_batch)
     converts = script is None or (script.handler is None and script.input_handler is None)
     asked = partial(plane.signature, Target(deployment.default_model)) if converts else None
     app.add_route(EXECUTION_PARAMETERS, ExecutionParameters(deployment.transforms, asked))
@@ -185,15 +182,6 @@ def _add_script(
     inference = ScriptInference(deployment, bodies, caller)
     app.add_route(INVOCATIONS, ScriptInvocations(deployment, bodies, caller, inference))
     return inference if deployment.open_inference == BY_SCRIPT else ModelInference(bodies, plane)
-
-
-def _for_deployment(upstream: Upstream, deployment: Deployment) -> Upstream:
-    """``upstream`` as requests for ``deployment`` may see it."""
-    if deployment.loaded_as is not None:
-        upstream = ShortageTelling(upstream)
-    if deployment.inner_names:
-        upstream = OfOneArchive(upstream, deployment)
-    return Explaining(upstream, {*deployment.models, *deployment.inner_names})
 
 
 def create_script_model_app(

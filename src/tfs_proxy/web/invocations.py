@@ -6,7 +6,8 @@ import falcon
 from msgspec.structs import replace
 
 from tfs_proxy.attributes import parse_target
-from tfs_proxy.dataplane.plane import Body, DataPlane
+from tfs_proxy.dataplane.bodies import Body
+from tfs_proxy.dataplane.plane import DataPlane
 from tfs_proxy.deployment import OFF, Deployment
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.observe.request_record import note_model

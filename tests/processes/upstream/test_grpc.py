@@ -27,9 +27,8 @@ from tfs_proxy.errors import BadInput, UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.protos.tensors import numpy_type
 from tfs_proxy.signature import Target
 from tfs_proxy.upstream.binary import BinaryUpstream
-from tfs_proxy.upstream.interface import Upstream
+from tfs_proxy.upstream.interface import TensorAnswer, Upstream
 from tfs_proxy.upstream.rest import RestUpstream
-from tfs_proxy.upstream.tensor_answer import TensorAnswer
 from tfs_proxy.wire.data_types import DataType
 
 pytestmark = pytest.mark.tensorflow

@@ -9,7 +9,8 @@ import pytest
 
 from support.fake_upstream import Call, FakeUpstream
 from support.plane import answer
-from tfs_proxy.dataplane.plane import Body, DataPlane
+from tfs_proxy.dataplane.bodies import Body
+from tfs_proxy.dataplane.plane import DataPlane
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, NotAcceptable, UnsupportedMediaType, UpstreamRefused
 from tfs_proxy.payload.formats.npy import read_npy, write_npy

@@ -5,9 +5,11 @@ import json
 import pytest
 
 from support.fake_upstream import FakeUpstream
+from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import UpstreamRefused
 from tfs_proxy.signature import Signature, Target
-from tfs_proxy.upstream.shortages import ShortageTelling, means_shortage, refused_by_shortage
+from tfs_proxy.upstream.for_deployment import ForDeployment
+from tfs_proxy.upstream.shortages import means_shortage, refused_by_shortage
 
 OOM = "OOM when allocating tensor with shape[2000,1024,256] and type float on /job:localhost/device:CPU:0"
 BATCH_QUEUE = "The batch scheduling queue to which this task was submitted is full"
@@ -73,7 +75,8 @@ class RefusingSignatures(FakeUpstream):
 
 def test_a_signature_that_cannot_be_read() -> None:
     """The model server is asked for it before the first tensors are sent."""
+    deployment = Deployment("m", {"m": (1,)}, (), None, (), 1000, 1.0, loaded_as="m")
     with pytest.raises(UpstreamRefused) as refused:
-        ShortageTelling(RefusingSignatures()).signature(Target("m"))
+        ForDeployment(RefusingSignatures(), deployment).signature(Target("m"))
 
     assert (refused.value.status, refused.value.body) == (507, body(OOM))

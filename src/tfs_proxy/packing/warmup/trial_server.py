@@ -20,7 +20,7 @@ from tfs_proxy.supervisor.health.model_states import ModelWatch
 from tfs_proxy.supervisor.health.readiness import Readiness
 from tfs_proxy.supervisor.opening import ServeRequest, find_host_resources, plan_processes
 from tfs_proxy.supervisor.plan import ProcessPlan
-from tfs_proxy.upstream.grpc import GrpcCalls
+from tfs_proxy.upstream.binary import GrpcCalls
 from tfs_proxy.wire.connections import get
 from tfs_proxy.wire.protobuf_writer import Piece, message_field
 

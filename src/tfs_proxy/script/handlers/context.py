@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
-from tfs_proxy.dataplane.plane import Body
+from tfs_proxy.dataplane.bodies import Body
 from tfs_proxy.deployment import Instance
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.observe.request_record import current_id
