@@ -18,13 +18,10 @@ from typing import Any
 import numpy as np
 import orjson
 
-from tfs_proxy.payload.decode import decode
-from tfs_proxy.payload.encode import encode
 from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
-from tfs_proxy.payload.formats.json_outputs import json_of_outputs
-from tfs_proxy.payload.formats.npy import write_npy
-from tfs_proxy.payload.formats.npz import write_npz
-from tfs_proxy.payload.registry import parse_media_type
+from tfs_proxy.payload.formats.npy import write_npy, write_npz
+from tfs_proxy.payload.formats.outputs import json_of_outputs
+from tfs_proxy.payload.registry import decode, encode, parse_media_type
 from tfs_proxy.protos import Example, RecordIORecord
 from tfs_proxy.signature import PREDICT_METHOD, Signature, Target, TensorSpec
 from tfs_proxy.upstream.binary import request_message

@@ -15,7 +15,7 @@ from support.model_fixtures import ROOT
 from support.predict_messages import request_bytes
 from tfs_proxy import protos
 from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
-from tfs_proxy.payload.formats.npz import write_npz
+from tfs_proxy.payload.formats.npy import write_npz
 from tfs_proxy.protos.predict import model_spec, response_bytes
 from tfs_proxy.protos.tensors import to_bytes
 

@@ -30,12 +30,19 @@ from tfs_proxy.embedded.rest import example_body, predict_body, routes
 from tfs_proxy.errors import TfsProxyError
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.payload import media_types as media
-from tfs_proxy.payload.decode import decode, decode_array, decode_examples
 from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
-from tfs_proxy.payload.registry import FORMATS, OUTPUT_TYPES, negotiate, parse_media_type
+from tfs_proxy.payload.registry import (
+    FORMATS,
+    OUTPUT_TYPES,
+    decode,
+    decode_array,
+    decode_examples,
+    negotiate,
+    parse_media_type,
+)
 from tfs_proxy.protos.predict import read_response
 from tfs_proxy.protos.tensors import to_array
-from tfs_proxy.serving_json import messages
+from tfs_proxy.serving_json import requests as messages
 from tfs_proxy.settings import Settings
 from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
 from tfs_proxy.transform.records.jsonpath import JsonPath, Missing

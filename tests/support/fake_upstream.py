@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tfs_proxy.batch import Batch, Examples
 from tfs_proxy.deployment import Instance
-from tfs_proxy.serving_json.messages import request_body, with_signature
+from tfs_proxy.serving_json.requests import request_body, with_signature
 from tfs_proxy.signature import Signature, Target
 from tfs_proxy.upstream.interface import ModelAnswer, Records
 from tfs_proxy.upstream.rest import named

@@ -9,14 +9,17 @@ from tfs_proxy.batch import Batch, Examples
 from tfs_proxy.errors import NotJson
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.payload import media_types as media
-from tfs_proxy.payload.decode import as_utf8, decode, decode_examples, readable
-from tfs_proxy.payload.formats.json_records import decode_documents, examples_of, records_in, records_of
-from tfs_proxy.payload.formats.serving_lines import batch_of_lines
+from tfs_proxy.payload.formats.json_records import (
+    batch_of_lines,
+    decode_documents,
+    examples_of,
+    records_in,
+    records_of,
+)
 from tfs_proxy.payload.media_types import MediaType
-from tfs_proxy.payload.registry import parse_media_type
+from tfs_proxy.payload.registry import as_utf8, decode, decode_examples, parse_media_type, readable
 from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK, documents
-from tfs_proxy.serving_json.messages import SIGNATURE_NAME
-from tfs_proxy.serving_json.requests import COLUMN, PREDICT, serving_form
+from tfs_proxy.serving_json.requests import COLUMN, PREDICT, SIGNATURE_NAME, serving_form
 from tfs_proxy.signature import Signature, Target
 
 LINES = frozenset({media.JSON_LINES, media.JSONS})

@@ -16,17 +16,21 @@ from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, UpstreamRefused
 from tfs_proxy.observe.request_record import CONVERT, note_decoded, note_records, stage
 from tfs_proxy.payload import media_types as media
-from tfs_proxy.payload.decode import decode
-from tfs_proxy.payload.encode import encode, encode_values
-from tfs_proxy.payload.formats.json_outputs import columns_of_outputs
-from tfs_proxy.payload.formats.json_records import decode_documents
-from tfs_proxy.payload.formats.serving_lines import Documents
-from tfs_proxy.payload.registry import ALIASES, OUTPUT_TYPES, negotiate
+from tfs_proxy.payload.formats.json_records import Documents, decode_documents
+from tfs_proxy.payload.formats.outputs import columns_of_outputs
+from tfs_proxy.payload.registry import ALIASES, OUTPUT_TYPES, decode, encode, encode_values, negotiate
 from tfs_proxy.payload.shapes import listed
 from tfs_proxy.serving_json.answer_text import NO_ROWS
 from tfs_proxy.serving_json.documents import documents
-from tfs_proxy.serving_json.messages import column_body, read_answer, targeted
-from tfs_proxy.serving_json.requests import COLUMN, PREDICT, ROW, decode_serving_form
+from tfs_proxy.serving_json.requests import (
+    COLUMN,
+    PREDICT,
+    ROW,
+    column_body,
+    decode_serving_form,
+    read_answer,
+    targeted,
+)
 from tfs_proxy.signature import Signature, Target
 from tfs_proxy.upstream.interface import OK, ModelAnswer, Records, TensorAnswer, Upstream
 from tfs_proxy.upstream.shortages import INSUFFICIENT_STORAGE

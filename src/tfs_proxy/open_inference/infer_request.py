@@ -10,8 +10,7 @@ from msgspec import Struct, field
 
 from tfs_proxy.batch import BYTES, Batch
 from tfs_proxy.errors import BadInput, from_client
-from tfs_proxy.open_inference.datatypes import Datatype, datatype_of
-from tfs_proxy.open_inference.raw import from_raw
+from tfs_proxy.open_inference.datatypes import Datatype, datatype_of, from_raw
 from tfs_proxy.payload.shapes import fits, is_possible, shape_text
 from tfs_proxy.signature import Signature, TensorSpec
 

@@ -13,13 +13,10 @@ from tfs_proxy.errors import RequestError
 from tfs_proxy.openapi.pictures import JPEG, PNG
 from tfs_proxy.openapi.sample_records import ANY_STRING, example_of, json_string
 from tfs_proxy.payload import media_types as media
-from tfs_proxy.payload.decode import decode
-from tfs_proxy.payload.formats.csv_text import csv_of_outputs
 from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
-from tfs_proxy.payload.formats.json_outputs import lines_of_outputs
-from tfs_proxy.payload.formats.npy import npy_of_outputs
-from tfs_proxy.payload.formats.npz import write_npz
-from tfs_proxy.payload.registry import FORMATS
+from tfs_proxy.payload.formats.npy import npy_of_outputs, write_npz
+from tfs_proxy.payload.formats.outputs import csv_of_outputs, lines_of_outputs
+from tfs_proxy.payload.registry import FORMATS, decode
 from tfs_proxy.payload.shapes import has_records, misfits
 from tfs_proxy.protos import RecordIORecord
 from tfs_proxy.report.sample import sample_inputs, sample_sizes

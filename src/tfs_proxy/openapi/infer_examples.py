@@ -9,10 +9,9 @@ from msgspec import Struct
 
 from tfs_proxy.errors import RequestError
 from tfs_proxy.memory import MemoryBudget
-from tfs_proxy.open_inference.datatypes import Datatype, datatype_of
+from tfs_proxy.open_inference.datatypes import Datatype, datatype_of, to_raw
 from tfs_proxy.open_inference.infer_request import BINARY_DATA_OUTPUT, BINARY_DATA_SIZE
 from tfs_proxy.open_inference.json_request import read_request
-from tfs_proxy.open_inference.raw import to_raw
 from tfs_proxy.openapi.examples import sample_array
 from tfs_proxy.openapi.sample_records import json_string
 from tfs_proxy.payload import media_types as media

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tfs_proxy.open_inference.triton_type import TRITON_TYPE, triton_type
+from tfs_proxy.open_inference.datatypes import TRITON_TYPE, triton_type
 from tfs_proxy.openapi.components import (
     ANYTHING,
     CONVERTED,

@@ -1,9 +1,11 @@
-"""The one table of content types: per format its media types, how it is decoded, and how it is encoded.
+"""The one table of content types, with the entries of decoding and encoding.
 
 To add a format, write a module in `tfs_proxy.payload.formats` and a row here.
 """
 
+import codecs
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy.typing as npt
@@ -11,26 +13,23 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfs_proxy.batch import Batch, Examples, Outputs
-from tfs_proxy.errors import NotAcceptable
+from tfs_proxy.errors import BadInput, NotAcceptable, UnsupportedMediaType
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.payload import media_types as media
 from tfs_proxy.payload.formats import untyped
 from tfs_proxy.payload.formats.csv_records import csv_batch
-from tfs_proxy.payload.formats.csv_text import csv_of_outputs, csv_of_values
-from tfs_proxy.payload.formats.json_outputs import json_of_outputs, lines_of_outputs, lines_of_values
-from tfs_proxy.payload.formats.json_records import decode_json, examples_of, records_of
-from tfs_proxy.payload.formats.npy import npy_batch, npy_of_outputs, read_npy
-from tfs_proxy.payload.formats.npz import npz_batch, write_npz
-from tfs_proxy.payload.formats.protobuf import (
-    decode_example,
-    decode_recordio,
-    decode_tfrecords,
-    examples_of_example,
-    examples_of_recordio,
-    examples_of_tfrecords,
+from tfs_proxy.payload.formats.json_records import decode_json, decode_lines, examples_of, records_of
+from tfs_proxy.payload.formats.npy import npy_batch, npy_of_outputs, npz_batch, read_npy, write_npz
+from tfs_proxy.payload.formats.outputs import (
+    csv_of_outputs,
+    csv_of_values,
+    json_of_outputs,
+    lines_of_outputs,
+    lines_of_values,
+    portable,
 )
 from tfs_proxy.payload.formats.raw_bytes import decode_bytes, decode_text
-from tfs_proxy.payload.formats.serving_lines import decode_lines
+from tfs_proxy.payload.formats.untyped import plain
 from tfs_proxy.payload.media_types import MediaType
 from tfs_proxy.serving_json.documents import documents
 from tfs_proxy.signature import Signature
@@ -75,6 +74,14 @@ _ONE_STRING = {
     media.IMAGE: ("image/webp", "image/gif", "image/bmp"),
     media.BYTES: ("binary/octet-stream",),
 }
+
+
+def _protobuf() -> ModuleType:
+    """The module that reads protobuf's messages, imported with the first such body: they take 3 MB."""
+    from tfs_proxy.payload.formats import examples
+
+    return examples
+
 
 _ROWS = (
     Format(
@@ -138,18 +145,18 @@ _ROWS = (
     ),
     Format(
         media.TF_EXAMPLE,
-        decode=lambda body, _, signature, budget: decode_example(body, signature, budget),
-        decode_examples=examples_of_example,
+        decode=lambda body, _, signature, budget: _protobuf().decode_example(body, signature, budget),
+        decode_examples=lambda body, budget: _protobuf().examples_of_example(body, budget),
     ),
     Format(
         media.TF_RECORD,
-        decode=lambda body, _, signature, budget: decode_tfrecords(body, signature, budget),
-        decode_examples=examples_of_tfrecords,
+        decode=lambda body, _, signature, budget: _protobuf().decode_tfrecords(body, signature, budget),
+        decode_examples=lambda body, budget: _protobuf().examples_of_tfrecords(body, budget),
     ),
     Format(
         media.RECORDIO,
-        decode=lambda body, _, signature, budget: decode_recordio(body, signature, budget),
-        decode_examples=examples_of_recordio,
+        decode=lambda body, _, signature, budget: _protobuf().decode_recordio(body, signature, budget),
+        decode_examples=lambda body, budget: _protobuf().examples_of_recordio(body, budget),
     ),
 )
 
@@ -199,3 +206,158 @@ def negotiate(accept: str | None, available: Sequence[str]) -> str:
             f"Accept: {media.shown(accept or '')} can't be met: the server can answer in {names}."
         )
     return best
+
+
+_UTF8 = frozenset({"utf-8", "ascii"})
+_CHARSETS = _UTF8 | {"iso8859-1", "iso8859-15", "cp1252", "utf-16", "utf-16-le", "utf-16-be"}
+
+
+def decode(
+    body: bytes, content_type: MediaType, signature: Signature, budget: MemoryBudget | None = None
+) -> Batch:
+    """Decode a body for predict: arrays by input name, typed by the signature.
+
+    Raises BadInput that says where the body is wrong, PayloadTooLarge if it becomes more than the budget
+    has left, UnsupportedMediaType for a type that can't be read or can't be converted for this model, and
+    for an unknown charset.
+    """
+    row = readable(content_type)
+    assert row.decode is not None  # noqa: S101 - what `readable` promises
+    return row.decode(
+        _text_or_bytes(body, content_type, row), content_type, signature, budget or MemoryBudget()
+    )
+
+
+def decode_examples(body: bytes, content_type: MediaType, budget: MemoryBudget | None = None) -> Examples:
+    """Decode a body of named features for classify and regress; raises as `decode` does."""
+    row = readable(content_type)
+    if row.decode_examples is None:
+        names = media.listed(names_with(lambda row: row.decode_examples))
+        raise UnsupportedMediaType(
+            f"classify and regress take features by name: send {names}, not {content_type.name}."
+        )
+    return row.decode_examples(_text_or_bytes(body, content_type, row), budget or MemoryBudget())
+
+
+def decode_array(
+    body: bytes | str, content_type: str | None, budget: MemoryBudget | None = None
+) -> npt.NDArray[Any]:
+    """A body as an array, without a signature: JSON's nested lists, CSV as ``[rows, columns]``, or npy.
+
+    CSV is float64 if every cell is a number or empty (NaN), else text. Raises BadInput, and
+    UnsupportedMediaType for any other type.
+    """
+    kind = parse_media_type(content_type)
+    row = FORMATS.get(kind.type)
+    if row is None or row.decode_array is None:
+        raise media.unreadable(kind, "an input_fn", names_with(lambda row: row.decode_array))
+    data = body.encode() if isinstance(body, str) else body
+    return row.decode_array(_text_or_bytes(data, kind, row), kind, budget or MemoryBudget())
+
+
+def as_text(body: bytes, content_type: MediaType) -> str:
+    """The text of a body, from the charset that its type names; raises BadInput if it is not text."""
+    try:
+        return as_utf8(body, content_type).decode()
+    except UnicodeDecodeError as error:
+        raise BadInput(f"The body is not UTF-8: byte {error.start} can't be read.") from None
+
+
+def readable(content_type: MediaType) -> Format:
+    """The format of a request's body; raises UnsupportedMediaType, naming those that can be read."""
+    row = FORMATS.get(content_type.type)
+    if row is None or row.decode is None:
+        raise media.unreadable(content_type, "a script", names_with(lambda row: row.decode))
+    return row
+
+
+def _text_or_bytes(body: bytes, content_type: MediaType, row: Format) -> bytes:
+    return as_utf8(body, content_type) if row.is_text else body
+
+
+def as_utf8(body: bytes, content_type: MediaType) -> bytes:
+    """The body of a text format in UTF-8, from the ``charset`` that its media type names."""
+    charset = content_type.parameters.get("charset", "utf-8")
+    try:
+        name = codecs.lookup(charset).name
+    except (LookupError, ValueError):
+        name = ""
+    if name not in _CHARSETS:
+        raise UnsupportedMediaType(f"The charset {media.shown(charset)} is unknown: send UTF-8.")
+    if name in _UTF8:
+        return body
+    try:
+        return body.decode(name).encode()
+    except UnicodeError as error:
+        raise BadInput(
+            f"The body is not in the charset {charset} that Content-Type names: {error}."
+        ) from None
+
+
+def encode(
+    outputs: Outputs,
+    records: int | None,
+    media_type: str,
+    write: Callable[[Outputs], bytes] | None = None,
+) -> bytes:
+    """Write outputs by name in one of `registry.OUTPUT_TYPES`, ``[records, ...]`` unless it is JSON.
+
+    ``records`` None means as many as the first output has; ``write`` does it in a way of its own.
+    Raises NotAcceptable if the model does not give one output record per input record, or for what the
+    media type can't carry.
+    """
+    row = format_of(media_type)
+    if row is None or row.encode is None:
+        raise _unwritable(media_type, names_with(lambda row: row.encode))
+    outputs = portable(outputs, media_type, has_complex=row.has_complex)
+    if row.by_record:
+        _check_records(outputs, records, media_type)
+    return (write or row.encode)(outputs)
+
+
+def encode_values(values: Sequence[Any], records: int | None, media_type: str) -> bytes:
+    """Write the results of classify and regress, one JSON value per record, as `encode` does."""
+    if records is not None and len(values) != records:
+        raise _not_by_record(f"{len(values)} for {records}", media_type)
+    row = format_of(media_type)
+    if row is None or row.encode_results is None:
+        raise NotAcceptable(
+            f"classify and regress give no arrays, so the answer can't be {media_type}: "
+            f"ask for {media.listed([media.JSON, *names_with(lambda row: row.encode_results)])}."
+        )
+    return row.encode_results(values)
+
+
+def encode_array(value: Any, media_type: str) -> bytes:
+    """An array, a data frame, a sparse matrix, or JSON's kinds of values as JSON, CSV or npy.
+
+    CSV has a row for each element along the first axis. Raises NotAcceptable for any other type, and
+    TypeError for values that it can't carry.
+    """
+    row = format_of(media_type)
+    if row is None or row.encode_array is None:
+        names = media.listed(names_with(lambda row: row.encode_array))
+        raise NotAcceptable(
+            f"{media.shown(media_type)} can't be written without an output_fn: ask for {names}."
+        )
+    return row.encode_array(plain(value))
+
+
+def _check_records(outputs: Outputs, records: int | None, media_type: str) -> None:
+    for name, array in outputs.items():
+        if array.ndim and records is None:
+            records = len(array)
+        if array.ndim == 0 or len(array) != records:
+            count = len(array) if array.ndim else "none"
+            raise _not_by_record(f'"{name}" has {count} for {1 if records is None else records}', media_type)
+
+
+def _not_by_record(what: str, media_type: str) -> NotAcceptable:
+    return NotAcceptable(
+        f"The model does not give one output record per input record ({what}), "
+        f"so the answer can't be {media_type}: ask for {media.JSON}."
+    )
+
+
+def _unwritable(media_type: str, names: Sequence[str]) -> NotAcceptable:
+    return NotAcceptable(f"{media.shown(media_type)} can't be written: ask for {media.listed(names)}.")

@@ -11,12 +11,10 @@ import numpy.typing as npt
 from tfs_proxy.batch import BYTES, Batch, Examples, Outputs
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, UpstreamRefused
-from tfs_proxy.payload.formats.json_outputs import json_of_outputs
+from tfs_proxy.payload.formats.outputs import json_of_outputs
 from tfs_proxy.payload.shapes import misfits
-from tfs_proxy.serving_json.documents import documents
-from tfs_proxy.serving_json.messages import targeted
-from tfs_proxy.serving_json.requests import COLUMN, PREDICT, decode_serving_form, serving_form
-from tfs_proxy.serving_json.text import dumps
+from tfs_proxy.serving_json.documents import documents, dumps
+from tfs_proxy.serving_json.requests import COLUMN, PREDICT, decode_serving_form, serving_form, targeted
 from tfs_proxy.signature import Signature, Target, TensorSpec
 from tfs_proxy.upstream.interface import JSON_HEADERS, OK, ModelAnswer, Records
 from tfs_proxy.upstream.rest import named

@@ -17,8 +17,7 @@ from tfs_proxy.errors import BadInput, UpstreamError, UpstreamRefused, WrongType
 from tfs_proxy.observe.logs.reasons import note_refusal
 from tfs_proxy.payload.shapes import misfits
 from tfs_proxy.serving_json.documents import documents
-from tfs_proxy.serving_json.messages import targeted
-from tfs_proxy.serving_json.requests import PREDICT, decode_serving_form, serving_form
+from tfs_proxy.serving_json.requests import PREDICT, decode_serving_form, serving_form, targeted
 from tfs_proxy.signature import Signature, Target
 from tfs_proxy.upstream.interface import JSON_HEADERS, CallOptions, ModelAnswer, Records, Upstream
 from tfs_proxy.upstream.shortages import INSUFFICIENT_STORAGE, refused_by_shortage

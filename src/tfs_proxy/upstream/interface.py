@@ -12,7 +12,7 @@ from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import UpstreamError, UpstreamRefused
 from tfs_proxy.protos.predict import Predicted, read_response
 from tfs_proxy.serving_json import answer_text as serving_text
-from tfs_proxy.serving_json.messages import read_outputs
+from tfs_proxy.serving_json.requests import read_outputs
 from tfs_proxy.signature import Signature, Target
 from tfs_proxy.wire.protobuf_writer import Piece
 

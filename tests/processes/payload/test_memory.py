@@ -11,8 +11,8 @@ ROWS, WIDTH = 1_000_000, 4
 
 CONVERT = """
 import resource, sys
-from tfs_proxy.payload.decode import decode
-from tfs_proxy.payload.encode import encode
+from tfs_proxy.payload.registry import decode
+from tfs_proxy.payload.registry import encode
 from tfs_proxy.payload.registry import parse_media_type
 from tfs_proxy.signature import Signature, TensorSpec
 

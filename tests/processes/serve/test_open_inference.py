@@ -18,8 +18,7 @@ from support.archives import has_nginx, without_nginx
 from support.processes import descendants
 from support.running import Answer
 from support.stack import Stack, serving
-from tfs_proxy.open_inference.datatypes import DATATYPES, Datatype
-from tfs_proxy.open_inference.raw import to_raw
+from tfs_proxy.open_inference.datatypes import DATATYPES, Datatype, to_raw
 from tfs_proxy.wire.header_names import INFERENCE_HEADER_LENGTH
 
 pytestmark = pytest.mark.tensorflow

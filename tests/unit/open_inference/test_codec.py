@@ -14,12 +14,10 @@ from hypothesis.extra import numpy as arrays_of
 
 from tfs_proxy.errors import BadInput, PayloadTooLarge
 from tfs_proxy.memory import MEGABYTE, MemoryBudget
-from tfs_proxy.open_inference.datatypes import DATATYPES, Datatype
-from tfs_proxy.open_inference.infer_codec import InferCodec
+from tfs_proxy.open_inference.datatypes import DATATYPES, Datatype, from_raw, to_raw
+from tfs_proxy.open_inference.infer_codec import InferAnswer, InferCodec, write_answer
 from tfs_proxy.open_inference.infer_request import InferRequest
-from tfs_proxy.open_inference.json_answer import InferAnswer, write_answer
 from tfs_proxy.open_inference.json_request import read_request
-from tfs_proxy.open_inference.raw import from_raw, to_raw
 from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
 
 NUMBERS = [datatype for datatype in DATATYPES.values() if datatype.item_bytes is not None]

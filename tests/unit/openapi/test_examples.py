@@ -9,11 +9,10 @@ from support.openapi_documents import ALL, CLASSIFY, NUMBERS, TEXT, document, re
 from tfs_proxy.archive.graphs.graph_inputs import GraphInputs
 from tfs_proxy.archive.graphs.parsed_features import ParsingNode
 from tfs_proxy.memory import MemoryBudget
+from tfs_proxy.open_inference.datatypes import JSON_SIZE, TRITON_TYPE
 from tfs_proxy.open_inference.json_request import read_request
-from tfs_proxy.open_inference.triton_type import JSON_SIZE, TRITON_TYPE
 from tfs_proxy.openapi.pictures import JPEG, PNG
-from tfs_proxy.payload.decode import decode
-from tfs_proxy.payload.registry import parse_media_type
+from tfs_proxy.payload.registry import decode, parse_media_type
 from tfs_proxy.payload.shapes import misfits
 from tfs_proxy.protos import Example
 from tfs_proxy.signature import TensorSpec

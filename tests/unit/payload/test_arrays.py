@@ -17,11 +17,8 @@ from tfs_proxy.batch import Batch
 from tfs_proxy.errors import BadInput, PayloadTooLarge, RequestError
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.payload.arrays import batch_of_arrays
-from tfs_proxy.payload.decode import decode
-from tfs_proxy.payload.encode import encode
-from tfs_proxy.payload.formats.npy import read_npy, write_npy
-from tfs_proxy.payload.formats.npz import read_npz, write_npz
-from tfs_proxy.payload.registry import parse_media_type
+from tfs_proxy.payload.formats.npy import read_npy, read_npz, write_npy, write_npz
+from tfs_proxy.payload.registry import decode, encode, parse_media_type
 from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
 
 NPY, NPZ = map(parse_media_type, ("application/x-npy", "application/x-npz"))

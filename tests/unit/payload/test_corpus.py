@@ -9,8 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from tfs_proxy.errors import BadInput
-from tfs_proxy.payload.decode import decode
-from tfs_proxy.payload.registry import parse_media_type
+from tfs_proxy.payload.registry import decode, parse_media_type
 from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
 
 CORPUS = json.loads((Path(__file__).parents[2] / "corpus" / "bodies.json").read_text())

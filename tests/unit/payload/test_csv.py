@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from tfs_proxy.batch import Batch
 from tfs_proxy.errors import BadInput, UnsupportedMediaType
 from tfs_proxy.memory import MemoryBudget
-from tfs_proxy.payload.decode import decode
-from tfs_proxy.payload.registry import parse_media_type
+from tfs_proxy.payload.registry import decode, parse_media_type
 from tfs_proxy.serving_json.numbers import csv_array, json_array
 from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
 

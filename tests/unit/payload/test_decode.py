@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 from tfs_proxy.batch import Batch
 from tfs_proxy.errors import BadInput, RequestError, UnsupportedMediaType
-from tfs_proxy.payload.decode import decode, decode_examples
 from tfs_proxy.payload.formats.csv_records import CHUNK_ROWS
 from tfs_proxy.payload.media_types import MediaType
-from tfs_proxy.payload.registry import names_with, parse_media_type
+from tfs_proxy.payload.registry import decode, decode_examples, names_with, parse_media_type
 from tfs_proxy.serving_json.numbers import csv_array
 from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
 

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from support.fake_upstream import FakeUpstream
 from tfs_proxy.dataplane.plane import DataPlane
 from tfs_proxy.errors import NotAcceptable
-from tfs_proxy.payload.encode import encode, encode_values
-from tfs_proxy.payload.formats import pieces
+from tfs_proxy.payload.formats import outputs as pieces
 from tfs_proxy.payload.media_types import CSV, JSON_LINES
-from tfs_proxy.payload.registry import OUTPUT_TYPES
+from tfs_proxy.payload.registry import OUTPUT_TYPES, encode, encode_values
 from tfs_proxy.protos.tensors import numpy_type
 
 PLANE = DataPlane(FakeUpstream())

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from tfs_proxy.errors import BadInput, PayloadTooLarge, RequestError, UnsupportedMediaType
 from tfs_proxy.memory import MemoryBudget
-from tfs_proxy.payload.decode import decode, decode_examples
 from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
-from tfs_proxy.payload.registry import parse_media_type
+from tfs_proxy.payload.registry import decode, decode_examples, parse_media_type
 from tfs_proxy.protos import Example, RecordIORecord
 from tfs_proxy.signature import CLASSIFY_METHOD, PREDICT_METHOD, Signature, TensorSpec
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from tfs_proxy.errors import BadInput, NotAcceptable, UnsupportedMediaType
-from tfs_proxy.payload.decode import decode_array
-from tfs_proxy.payload.encode import encode_array
 from tfs_proxy.payload.formats.npy import read_npy
+from tfs_proxy.payload.registry import decode_array, encode_array
 
 
 def saved(value: Any) -> bytes:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tfs_proxy.batch import Batch
-from tfs_proxy.serving_json.messages import named_signature, request_body
+from tfs_proxy.serving_json.requests import named_signature, request_body
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from tfs_proxy.serving_json.decimals import DOUBLE_DIGITS, FLOAT_DIGITS, decimal, decimals, digits_of
+from tfs_proxy.serving_json.answer_text import DOUBLE_DIGITS, FLOAT_DIGITS, decimal, decimals, digits_of
 
 EDGES = [0.0, -0.0, 1e-4, 1e6, 999999.5, 9.9999995, 1e9, 1e-45, 3.4028234663852886e38, math.nan, -math.inf]
 

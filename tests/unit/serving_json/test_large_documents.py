@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tfs_proxy.serving_json.simd import parse
+from tfs_proxy.serving_json.numbers import parse
 
 
 def document(number: int, size: int = 400_000) -> bytes:

@@ -9,7 +9,7 @@ import pytest
 
 from tfs_proxy.batch import Batch, Examples
 from tfs_proxy.errors import BadInput, UpstreamError
-from tfs_proxy.serving_json.messages import (
+from tfs_proxy.serving_json.requests import (
     read_answer,
     read_metadata,
     read_outputs,

@@ -3,7 +3,7 @@
 import pytest
 
 from tfs_proxy.errors import BadInput
-from tfs_proxy.serving_json.messages import Metadata
+from tfs_proxy.serving_json.requests import Metadata
 from tfs_proxy.signature import PREDICT_METHOD, Signature, Target
 from tfs_proxy.upstream.rest import FOLLOW_SECONDS, Signatures
 

@@ -9,8 +9,8 @@ from tfs_proxy.embedded.errors import invalid
 from tfs_proxy.embedded.rest.json_body import read_object, shown, signature_name
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.protos import Example, Feature, Input
+from tfs_proxy.serving_json.documents import base64_bytes, is_base64
 from tfs_proxy.serving_json.requests import EXAMPLES
-from tfs_proxy.serving_json.text import base64_bytes, is_base64
 
 _MAX_INT64 = 2**63 - 1
 _KINDS = {dict: "Object", list: "Array", str: "String", type(None): "Null"}

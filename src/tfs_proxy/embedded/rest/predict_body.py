@@ -8,9 +8,9 @@ from tfs_proxy.embedded.errors import ServingError, invalid
 from tfs_proxy.embedded.rest.json_body import read_object, shown, signature_name
 from tfs_proxy.errors import BadInput
 from tfs_proxy.memory import MemoryBudget
+from tfs_proxy.serving_json.documents import is_base64
 from tfs_proxy.serving_json.numbers import is_numeric, json_array
 from tfs_proxy.serving_json.requests import COLUMN, ROW, decode_serving_form, lone_list
-from tfs_proxy.serving_json.text import is_base64
 from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
 from tfs_proxy.wire.data_types import DataType, data_type_name
 from tfs_proxy.wire.dtypes import JSON_TYPES, NUMPY_TYPES

@@ -31,7 +31,7 @@ from tfs_proxy.protos.open_inference import (
     ModelMetadataResponse,
 )
 from tfs_proxy.protos.predict import model_spec
-from tfs_proxy.serving_json.messages import INTERNAL_SIGNATURE
+from tfs_proxy.serving_json.requests import INTERNAL_SIGNATURE
 from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, TensorSpec
 from tfs_proxy.wire.data_types import data_type_name
 

@@ -15,12 +15,11 @@ from tfs_proxy.batch import BYTES
 from tfs_proxy.errors import BadInput
 from tfs_proxy.memory import STRING_BYTES, TEXT_NUMBER_BYTES, MemoryBudget
 from tfs_proxy.payload.formats.csv_records import Row, csv_dialect, csv_rows
-from tfs_proxy.payload.formats.csv_text import csv_of_outputs, csv_of_values
 from tfs_proxy.payload.formats.npy import write_npy
+from tfs_proxy.payload.formats.outputs import csv_of_outputs, csv_of_values
 from tfs_proxy.payload.media_types import MediaType
-from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK, documents
+from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK, documents, dumps, whole
 from tfs_proxy.serving_json.numbers import csv_array
-from tfs_proxy.serving_json.text import dumps, whole
 from tfs_proxy.signature import TensorSpec
 
 _DOUBLES = TensorSpec("", "DT_DOUBLE", None)

@@ -17,10 +17,15 @@ from msgspec import Struct
 
 from tfs_proxy.errors import ScriptLoadError
 from tfs_proxy.payload import media_types as media
-from tfs_proxy.payload.decode import as_text, decode_array
-from tfs_proxy.payload.encode import encode_array
 from tfs_proxy.payload.media_types import preferred
-from tfs_proxy.payload.registry import ARRAY_TYPES, negotiate, parse_media_type
+from tfs_proxy.payload.registry import (
+    ARRAY_TYPES,
+    as_text,
+    decode_array,
+    encode_array,
+    negotiate,
+    parse_media_type,
+)
 from tfs_proxy.script.contract import PARAMETERS, SCRIPT_MODEL_FUNCTIONS, no_model_fn
 from tfs_proxy.script.deadline import DeadlineWatch
 from tfs_proxy.script.description import Description, importing

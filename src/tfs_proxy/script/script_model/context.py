@@ -9,8 +9,7 @@ from msgspec import Struct, field
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.observe.request_record import current_id
 from tfs_proxy.open_inference.infer_codec import InferCodec
-from tfs_proxy.payload.decode import decode_array
-from tfs_proxy.payload.encode import encode_array
+from tfs_proxy.payload.registry import decode_array, encode_array
 from tfs_proxy.script.handlers.model_client import LOGGER
 from tfs_proxy.script.header_map import HeaderMap
 from tfs_proxy.script.values import custom_attributes

@@ -16,9 +16,7 @@ from typing import Any
 
 from tfs_proxy.errors import NotAcceptable, UnsupportedMediaType
 from tfs_proxy.payload import media_types as media
-from tfs_proxy.payload.decode import decode_array
-from tfs_proxy.payload.encode import encode_array
-from tfs_proxy.payload.registry import parse_media_type
+from tfs_proxy.payload.registry import decode_array, encode_array, parse_media_type
 from tfs_proxy.script.values import Response
 
 Names = Callable[[], Mapping[str, Any]]

@@ -3,7 +3,7 @@
 import falcon
 
 from tfs_proxy.errors import BadInput, RequestError, from_client
-from tfs_proxy.open_inference.triton_type import JSON_SIZE, TRITON_TYPE
+from tfs_proxy.open_inference.datatypes import JSON_SIZE, TRITON_TYPE
 from tfs_proxy.payload.media_types import parse
 from tfs_proxy.wire.header_names import INFERENCE_HEADER_LENGTH
 from tfs_proxy.wire.packed_body import packed

@@ -6,9 +6,9 @@ from tfs_proxy.dataplane.plane import DataPlane
 from tfs_proxy.errors import UpstreamRefused
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.observe.request_record import CONVERT, note_model, note_records, stage
-from tfs_proxy.open_inference.json_answer import InferAnswer, write_answer
+from tfs_proxy.open_inference.datatypes import triton_type
+from tfs_proxy.open_inference.infer_codec import InferAnswer, write_answer
 from tfs_proxy.open_inference.json_request import read_request
-from tfs_proxy.open_inference.triton_type import triton_type
 from tfs_proxy.payload import media_types as media
 from tfs_proxy.signature import Target
 from tfs_proxy.web.body import BodyReader

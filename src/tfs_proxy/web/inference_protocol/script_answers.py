@@ -8,8 +8,8 @@ import falcon
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import UnknownModel
 from tfs_proxy.observe.request_record import note_model
+from tfs_proxy.open_inference.datatypes import triton_type
 from tfs_proxy.open_inference.infer_codec import InferCodec, version_text
-from tfs_proxy.open_inference.triton_type import triton_type
 from tfs_proxy.payload import media_types as media
 from tfs_proxy.script.handlers.context import ScriptRequest
 from tfs_proxy.script.script_model.context import ScriptModelRequest
