@@ -1,14 +1,18 @@
-"""Bodies of requests -> what a model server is sent: arrays, examples, or TF Serving's JSON as it is."""
+"""What a client or a script hands over -> what a model server is sent: arrays, examples, or JSON."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tfs_proxy.batch import Batch, Examples
-from tfs_proxy.errors import NotJson
+from tfs_proxy.batch import BYTES, Batch, Examples
+from tfs_proxy.errors import BadInput, NotJson, ScriptFailure
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.payload import media_types as media
+from tfs_proxy.payload.arrays import typed
 from tfs_proxy.payload.formats.json_records import (
     batch_of_lines,
     decode_documents,
@@ -20,7 +24,8 @@ from tfs_proxy.payload.media_types import MediaType
 from tfs_proxy.payload.registry import as_utf8, decode, decode_examples, parse_media_type, readable
 from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK, documents
 from tfs_proxy.serving_json.requests import COLUMN, PREDICT, SIGNATURE_NAME, serving_form
-from tfs_proxy.signature import Signature, Target
+from tfs_proxy.signature import Signature, Target, TensorSpec
+from tfs_proxy.wire.dtypes import array_type
 
 LINES = frozenset({media.JSON_LINES, media.JSONS})
 
@@ -95,3 +100,87 @@ class BodyDecoder:
         if target.method != PREDICT:
             return examples_of(records_of(values))
         return (batch_of_lines if by_line else decode_documents)(values, self._signature(target))
+
+
+FORMS = "an array, or a dict of input names to arrays, bytes, or lists"
+
+
+def as_batch(inputs: Any, signature: Signature, caller: str) -> Batch:
+    """One array for a model of one input, or arrays, bytes, str, numbers and lists of them by input name.
+
+    Arrays keep their shape; their dtype becomes the signature's if no value can be lost but in
+    precision (int to float, float64 to float32). A str or bytes for an input of rank 1 or more is
+    one record, and a list of them fills up with axes of size 1 to the signature's rank. Raises
+    ScriptFailure, which names ``caller`` and the input.
+    """
+    named = _by_name(inputs, signature, caller)
+    arrays = {name: _array(named[name], spec, caller) for name, spec in signature.inputs.items()}
+    sizes = {len(array) if array.ndim else 1 for array in arrays.values()}
+    return Batch(arrays, sizes.pop() if len(sizes) == 1 else 1)
+
+
+def _by_name(inputs: Any, signature: Signature, caller: str) -> Mapping[str, Any]:
+    names = ", ".join(signature.inputs) or "none"
+    if not isinstance(inputs, Mapping):
+        if len(signature.inputs) != 1:
+            raise ScriptFailure(
+                f"{caller}: one array can't feed signature {signature.name}, whose inputs are {names}: "
+                "pass a dict of them"
+            )
+        return dict.fromkeys(signature.inputs, inputs)
+    for name in inputs:
+        if name not in signature.inputs:
+            hint = ": return TensorFlow Serving's JSON as str" if name in {"instances", "inputs"} else ""
+            raise ScriptFailure(
+                f"{caller}: {name!r} is not an input of signature {signature.name} ({names}){hint}"
+            )
+    missing = [name for name in signature.inputs if name not in inputs]
+    if missing:
+        raise ScriptFailure(f"{caller}: the input {missing[0]!r} of signature {signature.name} is missing")
+    return inputs
+
+
+def _array(value: Any, spec: TensorSpec, caller: str) -> npt.NDArray[Any]:
+    subject = f"{caller}: input {spec.name!r}"
+    dtype = array_type(spec)
+    if dtype == BYTES:
+        return _strings(value, spec, subject)
+    try:
+        array = np.asarray(value)
+        if array.dtype == dtype:
+            return array
+        # An empty list is float64 to numpy, whatever it is meant to be.
+        return typed(array, spec, subject) if array.size else array.astype(dtype)
+    except BadInput as error:
+        raise ScriptFailure(str(error)) from None
+    except ValueError as error:
+        raise ScriptFailure(f"{subject} is not an array: {error}") from None
+
+
+def _strings(value: Any, spec: TensorSpec, subject: str) -> npt.NDArray[Any]:
+    if isinstance(value, (bytes, bytearray, memoryview, str)):
+        one = _objects([value], subject)
+        return one.reshape(()) if spec.shape == () else _filled_up(one, spec)
+    # As objects: numpy would strip zeros at the end of bytes.
+    nested = value if isinstance(value, np.ndarray) else np.array(value, BYTES)
+    if nested.dtype.kind not in "OSU":
+        raise ScriptFailure(f"{subject} is {nested.dtype}, but {spec.dtype} is needed: pass bytes or str")
+    array = _objects(nested.ravel().tolist(), subject).reshape(nested.shape)
+    return array if isinstance(value, np.ndarray) else _filled_up(array, spec)
+
+
+def _objects(values: list[Any], subject: str) -> npt.NDArray[Any]:
+    for value in values:
+        if not isinstance(value, str | bytes | bytearray | memoryview):
+            raise ScriptFailure(
+                f"{subject} is {type(value).__name__}, but DT_STRING is needed: pass bytes or str"
+            )
+    return np.array([value.encode() if isinstance(value, str) else bytes(value) for value in values], BYTES)
+
+
+def _filled_up(array: npt.NDArray[Any], spec: TensorSpec) -> npt.NDArray[Any]:
+    """``[n]`` as ``[n, 1, ...]`` if that is the signature's rank, as Keras gives string inputs."""
+    if spec.shape is None or len(spec.shape) <= array.ndim:
+        return array
+    added = spec.shape[array.ndim :]
+    return array.reshape(array.shape + (1,) * len(added)) if set(added) <= {1, None} else array

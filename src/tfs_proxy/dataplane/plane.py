@@ -10,8 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfs_proxy.batch import Batch, Examples, Outputs
-from tfs_proxy.dataplane.bodies import LINES, Body, BodyDecoder, ServingForm
-from tfs_proxy.dataplane.tensors import as_batch
+from tfs_proxy.dataplane.bodies import LINES, Body, BodyDecoder, ServingForm, as_batch
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, UpstreamRefused
 from tfs_proxy.observe.request_record import CONVERT, note_decoded, note_records, stage

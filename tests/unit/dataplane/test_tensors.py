@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tfs_proxy.dataplane.tensors import as_batch
+from tfs_proxy.dataplane.bodies import as_batch
 from tfs_proxy.errors import ScriptFailure
 from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
 

@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfs_proxy.batch import Batch
-from tfs_proxy.dataplane.bodies import Body
-from tfs_proxy.dataplane.tensors import FORMS, as_batch
+from tfs_proxy.dataplane.bodies import FORMS, Body, as_batch
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, ScriptFailure, ScriptLoadError, UpstreamRefused
 from tfs_proxy.script.deadline import DeadlineWatch
