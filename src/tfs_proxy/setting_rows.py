@@ -1,5 +1,6 @@
 """The rows of the table of settings: each is the metadata of a dataclass field; and what durations are."""
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -10,6 +11,9 @@ from tfs_proxy.resources import Machine
 
 Value = TypeVar("Value")
 _SECONDS = {"ms": 0.001, "s": 1.0}
+
+LONGER_SECONDS = 5
+"""Script, gunicorn and nginx each wait so much longer than the one before: who knows most answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,19 @@ class Group:
 def patient(usual: Value, in_a_batch_job: Value) -> Callable[[Machine], Value]:
     """A default that is larger in a batch transform job."""
     return lambda machine: in_a_batch_job if machine.batch else usual
+
+
+def ordered_timeouts(request_seconds: float, given: Mapping[str, Any]) -> dict[str, float]:
+    """Defaults of the timeouts around a call of the model server, in the order of who is to answer first.
+
+    A script may take as long as ``given`` values of gunicorn and nginx leave it, and they wait for it.
+    """
+    gunicorn, nginx = "gunicorn_timeout_seconds", "nginx_proxy_read_timeout_seconds"
+    shortest = request_seconds + LONGER_SECONDS
+    left = (given.get(gunicorn, 0) - LONGER_SECONDS, given.get(nginx, 0) - 2 * LONGER_SECONDS)
+    script = given.get("script_timeout_seconds") or max(shortest, *left)
+    defaults = {"script_timeout_seconds": script, gunicorn: math.ceil(max(script, shortest)) + LONGER_SECONDS}
+    return {**defaults, nginx: given.get(gunicorn, defaults[gunicorn]) + LONGER_SECONDS}
 
 
 def table_of(settings: type) -> tuple[Setting, ...]:

@@ -15,12 +15,8 @@ from msgspec.structs import replace
 
 from tfs_proxy import setting_values as parse
 from tfs_proxy.resources import Machine, Resources, available_resources
-from tfs_proxy.setting_rows import Group, duration, patient, table_of
+from tfs_proxy.setting_rows import Group, duration, ordered_timeouts, patient, table_of
 from tfs_proxy.setting_values import HIGHEST_PORT, AccessLog, ExtraPorts, GrpcPort, PortRange
-
-SCRIPT_MARGIN_SECONDS = 5.0
-OTHERS_WAIT = ("request_timeout_seconds", "gunicorn_timeout_seconds", "nginx_proxy_read_timeout_seconds")
-"""By default a script may take `SCRIPT_MARGIN_SECONDS` longer than the longest of these."""
 
 MEGABYTE = 1024 * 1024
 GIGABYTE = 1024 * MEGABYTE
@@ -160,8 +156,8 @@ class Settings:
     script_timeout_seconds: float = SCRIPTS.setting(
         "TFS_PROXY_SCRIPT_TIMEOUT_SECONDS", parse.number(1, 86400), None,
         "s from the script's call to the head of its answer, calls of the model server included, and for "
-        "each piece of a streamed body",
-        shown="the longest of the request, gunicorn and nginx read timeouts, plus 5", aws="no limit")
+        "each piece of a streamed body; 5 more than one such call, more if gunicorn and nginx may wait",
+        shown="65; 3605 in a batch job", aws="no limit")
     reload: bool = SCRIPTS.setting(
         "TFS_PROXY_RELOAD", parse.flag, False,
         "load changes at once, for development: code/ in new workers, models and archives as TFS_PROXY_WATCH "
@@ -238,11 +234,13 @@ class Settings:
         "SAGEMAKER_GUNICORN_WORKER_CLASS", parse.worker_class, "gthread", "gthread, sync, gevent or tornado",
         aws="gevent")
     gunicorn_timeout_seconds: int = WORKERS.setting(
-        "SAGEMAKER_GUNICORN_TIMEOUT_SECONDS", parse.whole(1, 86400), patient(60, 3600),
-        "s without a heartbeat before a worker is replaced", shown="60; 3600 in a batch job", aws="30")
+        "SAGEMAKER_GUNICORN_TIMEOUT_SECONDS", parse.whole(1, 86400), patient(70, 3610),
+        "s without a heartbeat before a worker is replaced; 5 more than the script",
+        shown="70; 3610 in a batch job", aws="30")
     nginx_proxy_read_timeout_seconds: int = WORKERS.setting(
-        "SAGEMAKER_NGINX_PROXY_READ_TIMEOUT_SECONDS", parse.whole(1, 86400), 60,
-        "s that nginx waits for an answer; the workers' timeout if that is longer")
+        "SAGEMAKER_NGINX_PROXY_READ_TIMEOUT_SECONDS", parse.whole(1, 86400), patient(75, 3615),
+        "s that nginx waits for an answer; at least the workers' timeout, and 5 more than the script's",
+        shown="75; 3615 in a batch job", aws="60")
     omp_num_threads: str = WORKERS.setting(
         "OMP_NUM_THREADS", parse.thread_counts, "1", "OpenMP threads in the workers and model servers")
     adaptive_limit_seconds: float | None = WORKERS.setting(
@@ -338,9 +336,8 @@ class Settings:
             values["extra_ports"] = None
         if "console" not in set_values and parse.is_on_sagemaker(environ):
             values["console"] = False
-        if values["script_timeout_seconds"] is None:
-            longest_seconds = max(values[name] for name in OTHERS_WAIT)
-            values["script_timeout_seconds"] = longest_seconds + SCRIPT_MARGIN_SECONDS
+        timeouts = ordered_timeouts(values["request_timeout_seconds"], set_values)
+        values |= {name: seconds for name, seconds in timeouts.items() if name not in set_values}
         given = frozenset(row.variable for row in set_rows)
         settings = cls(**values, machine=machine, changed=changed, given=given)
         parse.check_ports(settings.safe_port_range, settings.instance_count, settings.grpc_port)

@@ -165,6 +165,33 @@ def test_a_batch_job_gets_patient_defaults() -> None:
 
 
 @pytest.mark.parametrize(
+    ("environ", "seconds"),
+    [
+        ({}, (60, 65, 70, 75)),
+        ({"SAGEMAKER_BATCH": "true"}, (3600, 3605, 3610, 3615)),
+        ({"TFS_PROXY_REQUEST_TIMEOUT_SECONDS": "100"}, (100, 105, 110, 115)),
+        ({"TFS_PROXY_SCRIPT_TIMEOUT_SECONDS": "6"}, (60, 6, 70, 75)),
+        ({"TFS_PROXY_SCRIPT_TIMEOUT_SECONDS": "99.5"}, (60, 99.5, 105, 110)),
+        ({"SAGEMAKER_GUNICORN_TIMEOUT_SECONDS": "300"}, (60, 295, 300, 305)),
+        ({"SAGEMAKER_NGINX_PROXY_READ_TIMEOUT_SECONDS": "300"}, (60, 290, 295, 300)),
+        ({"SAGEMAKER_NGINX_PROXY_READ_TIMEOUT_SECONDS": "20"}, (60, 65, 70, 20)),
+    ],
+)
+def test_timeouts_are_in_the_order_of_who_knows_most(
+    environ: dict[str, str], seconds: tuple[float, ...]
+) -> None:
+    """Model server, script, gunicorn, nginx: a user's value stays, the others follow it."""
+    settings = Settings.from_env(environ)
+
+    assert seconds == (
+        settings.request_timeout_seconds,
+        settings.script_timeout_seconds,
+        settings.gunicorn_timeout_seconds,
+        settings.nginx_proxy_read_timeout_seconds,
+    )
+
+
+@pytest.mark.parametrize(
     ("environ", "threads"),
     [
         ({}, 0),

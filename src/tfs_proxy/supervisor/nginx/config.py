@@ -1,5 +1,6 @@
 """The configuration of nginx: pure. nginx routes and buffers, Python decides."""
 
+import math
 import os
 import pwd
 import shutil
@@ -18,6 +19,7 @@ from tfs_proxy.observe.request_counts import NGINX_FORMAT
 from tfs_proxy.observe.request_record import PLAIN_ID
 from tfs_proxy.observe.routes import SERVED_MODELS
 from tfs_proxy.payload.media_types import JSON
+from tfs_proxy.setting_rows import LONGER_SECONDS
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.nginx import (
     access_log,
@@ -109,8 +111,9 @@ def most_connections(cores: int, descriptors: int) -> int:
 
 
 def answer_seconds(settings: Settings) -> int:
-    """How long nginx waits for an answer, or for more of it."""
-    return max(settings.nginx_proxy_read_timeout_seconds, settings.gunicorn_timeout_seconds)
+    """How long nginx waits for an answer, or for more of it: longer than who can say why there is none."""
+    of_script = math.ceil(settings.script_timeout_seconds) + LONGER_SECONDS
+    return max(settings.nginx_proxy_read_timeout_seconds, settings.gunicorn_timeout_seconds, of_script)
 
 
 def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
