@@ -1,15 +1,17 @@
-"""The deadline of a script's calls: one watch for each worker, which looks at what runs a few times a second.
+"""The deadline of a script's calls: one watch for each worker looks at what runs a few times a second.
 
-A thread cannot be killed. So a call that is over its deadline is interrupted if whatever it runs on can be
-(a coroutine, a greenlet), and abandoned otherwise: the watch answers its request, its thread
-writes nothing any more should it ever return, and the worker asks to be replaced.
+A call that is over its deadline is interrupted if it runs on a coroutine or a greenlet. A thread can't be
+interrupted: the watch answers its request, nothing that it writes later counts, and its worker is replaced.
 """
 
 import errno
 import logging
 import math
+import os
+import sys
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -18,7 +20,6 @@ from types import FrameType
 from typing import Any, Protocol
 
 from tfs_proxy.errors import ScriptTimeout
-from tfs_proxy.script.tracebacks_of_threads import frames_of_coroutine, frames_of_thread, place_of
 
 log = logging.getLogger(__name__)
 
@@ -29,10 +30,7 @@ IDLE_TICK_SECONDS = 1.0
 GRACE_SECONDS = 1.0
 """What a call has to end in once it is interrupted; beyond that it counts as one that hangs."""
 
-TIMEOUTS_IN_A_ROW = 8
-"""A worker that has interrupted so many calls, and completed none in between, asks to be replaced too."""
-
-
+NOWHERE = "an unknown line"
 WITHIN_ANOTHER = nullcontext()
 
 
@@ -54,16 +52,14 @@ class Lane(Protocol):
 
 
 class ThreadLane:
-    """The thread that makes it."""
+    """A thread, by default the one that makes the call."""
 
-    __slots__ = ("_ident",)
-
-    def __init__(self) -> None:
-        self._ident = threading.get_ident()
+    def __init__(self, ident: int | None = None) -> None:
+        self._ident = ident or threading.get_ident()
 
     def frames(self) -> tuple[FrameType, ...]:
-        """What the thread executes."""
-        return frames_of_thread(self._ident)
+        """What the thread executes; empty if it has ended."""
+        return frames_from(sys._current_frames().get(self._ident))  # noqa: SLF001 - the documented way
 
     def interrupt(self, unless_over: Callable[[], bool]) -> bool:
         """A thread can't be interrupted."""
@@ -71,25 +67,33 @@ class ThreadLane:
         return False
 
 
-class Awaited:
-    """A coroutine that a call waits for: its future, what is awaited, and whether it has come to its end."""
-
-    __slots__ = ("awaitable", "finished", "future", "loop_thread")
+class CoroutineLane:
+    """A coroutine, or async generator, that a thread waits for: on the event loop of the lane ``loop``."""
 
     def __init__(self, awaitable: Any) -> None:
-        self.awaitable = awaitable
+        self._awaitable = awaitable
         self.finished = False
+        self.loop: ThreadLane | None = None
         self.future: Future[Any] | None = None
-        self.loop_thread: threading.Thread | None = None
 
     def frames(self) -> tuple[FrameType, ...]:
-        """Where the coroutine waits."""
-        return frames_of_coroutine(self.awaitable, self.loop_thread)
+        """Where it waits; one that keeps the loop from everything else is where the loop is."""
+        frames, awaitable = [], self._awaitable
+        while awaitable is not None:
+            # Of an async generator, running says only that its next piece is waited for.
+            if getattr(awaitable, "cr_running", False) and self.loop is not None:
+                return self.loop.frames()
+            frame = _attribute(awaitable, "frame")
+            if frame is not None:
+                frames.append(frame)
+            awaitable = _attribute(awaitable, "await") or getattr(awaitable, "gi_yieldfrom", None)
+        return tuple(reversed(frames))
 
-    def cancel(self) -> None:
+    def interrupt(self, unless_over: Callable[[], bool]) -> bool:
         """Cancel the coroutine; the thread that waits for it goes on at once."""
-        if self.future is not None:
+        if self.future is not None and not unless_over():
             self.future.cancel()
+        return True
 
 
 class ScriptCall:
@@ -99,28 +103,21 @@ class ScriptCall:
     the answer is out, and that only a piece of its body is waited for.
     """
 
-    __slots__ = ("_watch", "awaited", "connection", "deadline", "expired", "lane", "streaming")
+    __slots__ = ("_watch", "connection", "deadline", "expired", "lane", "streaming")
 
-    def __init__(self, watch: "DeadlineWatch", connection: Any, *, streaming: bool) -> None:
+    def __init__(self, watch: "DeadlineWatch", connection: Any, deadline: float, *, streaming: bool) -> None:
         self._watch = watch
         self.connection = connection
         self.streaming = streaming
         self.lane = watch.new_lane()
-        self.deadline = watch.new_deadline()
-        self.awaited: Awaited | None = None
+        self.deadline = deadline
         self.expired = False
 
-    # PERF: a class, since a generator as context manager would cost a request twice as much.
     def __enter__(self) -> None:
         self._watch.begin(self)
 
     def __exit__(self, *_raised: object) -> None:
         self._watch.end(self)
-
-    def frames(self) -> tuple[FrameType, ...]:
-        """Where the call is."""
-        awaited = self.awaited
-        return self.lane.frames() if awaited is None else awaited.frames()
 
 
 class _Here(threading.local):
@@ -145,15 +142,13 @@ class DeadlineWatch:
         self.folder = folder
         self.abandon: Callable[[ScriptCall], None] = lambda _call: None
         self.new_lane: Callable[[], Lane] = ThreadLane
-        self.hangs = False
-        self.answered = False
+        self.hangs = self.answered = False
         self.place = ""
         self._clock = clock
         self._here = _Here()
         self._running: set[ScriptCall] = set()
         self._abandoned: set[ScriptCall] = set()
-        self._cancelled: list[tuple[Awaited, float]] = []
-        self._timeouts_in_a_row = 0
+        self._cancelled: list[tuple[CoroutineLane, float]] = []
 
     @property
     def hanging(self) -> int:
@@ -175,11 +170,9 @@ class DeadlineWatch:
         Raises ScriptTimeout if it was interrupted, and Abandoned if its request has been answered by now.
         """
         here = self._here
-        return WITHIN_ANOTHER if here.call else ScriptCall(self, here.connection, streaming=streaming)
-
-    def new_deadline(self) -> float:
-        """The deadline of a call that begins now."""
-        return self._clock() + self.seconds
+        if here.call:
+            return WITHIN_ANOTHER
+        return ScriptCall(self, here.connection, self._clock() + self.seconds, streaming=streaming)
 
     def begin(self, call: ScriptCall) -> None:
         """From here on ``call`` is looked at."""
@@ -198,7 +191,6 @@ class DeadlineWatch:
         if call.expired:
             raise self.timeout() from None
         self.answered = True
-        self._timeouts_in_a_row = 0
 
     def current(self) -> ScriptCall | None:
         """The call that this thread is at."""
@@ -222,17 +214,21 @@ class DeadlineWatch:
             threading.Thread(target=self._keep_looking, name="script-watch", daemon=True).start()
 
     def look(self) -> None:
-        """See to every call that is over its deadline, once."""
-        now = self._clock()
-        over: Counter[str] = Counter()
-        for call in tuple(self._running):
-            if call.deadline <= now:
-                first_time, place = not call.expired, place_of(call.frames(), self.folder)
-                if self._expire(call, now) and first_time:
-                    over[place] += 1
+        """See to calls that are over their deadline, and to coroutines that go on although cancelled."""
+        now, over = self._clock(), Counter[str]()
+        for call in [call for call in tuple(self._running) if call.deadline <= now]:
+            first_time, place = not call.expired, place_of(call.lane.frames(), self.folder)
+            if self._expire(call, now) and first_time:
+                over[place] += 1
         for place, count in over.items():
-            self._report(place, count)
-        self._look_at_cancelled(now)
+            self.place = place
+            calls, hang = ("a call", "it hangs") if count == 1 else (f"{count} calls", "they hang")
+            log.error("%s of the script did not end within %g s: %s at %s", calls, self.seconds, hang, place)
+        due = [lane for lane, deadline in self._cancelled if deadline <= now and not lane.finished]
+        self._cancelled = [(lane, deadline) for lane, deadline in self._cancelled if deadline > now]
+        for lane in due:
+            self.hangs, self.place = True, place_of(lane.frames(), self.folder)
+            log.error("a cancelled coroutine of the script still runs at %s", self.place)
 
     def _keep_looking(self) -> None:
         while True:
@@ -244,11 +240,13 @@ class DeadlineWatch:
 
     def _expire(self, call: ScriptCall, now: float) -> bool:
         """Interrupt the call or give it up; False if it has just ended."""
+        lane = call.lane
         if not call.expired:
             call.expired = True
-            if self._interrupt(call, now):
+            if lane.interrupt(lambda: call not in self._running):
                 call.deadline = now + GRACE_SECONDS
-                self._count_timeout()
+                if isinstance(lane, CoroutineLane):
+                    self._cancelled.append((lane, call.deadline))
                 return True
         self._abandoned.add(call)
         try:
@@ -260,33 +258,38 @@ class DeadlineWatch:
         self.abandon(call)
         return True
 
-    def _count_timeout(self) -> None:
-        self._timeouts_in_a_row += 1
-        if self._timeouts_in_a_row == TIMEOUTS_IN_A_ROW:
-            self.hangs = True
-            log.error(
-                "%d calls in a row had to be interrupted: the worker asks to be replaced", TIMEOUTS_IN_A_ROW
-            )
 
-    def _interrupt(self, call: ScriptCall, now: float) -> bool:
-        awaited = call.awaited
-        if awaited is None:
-            return call.lane.interrupt(lambda: call not in self._running)
-        self._cancelled.append((awaited, now + GRACE_SECONDS))
-        awaited.cancel()
-        return True
+def frames_from(frame: FrameType | None) -> tuple[FrameType, ...]:
+    """``frame`` and its callers, innermost call first."""
+    return () if frame is None else tuple(caller for caller, _ in traceback.walk_stack(frame))
 
-    def _look_at_cancelled(self, now: float) -> None:
-        """A coroutine that goes on after it was cancelled, or blocks the event loop, can't be ended."""
-        due = [awaited for awaited, deadline in self._cancelled if deadline <= now]
-        self._cancelled = [(awaited, deadline) for awaited, deadline in self._cancelled if deadline > now]
-        for awaited in due:
-            if not awaited.finished:
-                self.hangs = True
-                self.place = place_of(awaited.frames(), self.folder)
-                log.error("a cancelled coroutine of the script still runs at %s", self.place)
 
-    def _report(self, place: str, count: int) -> None:
-        self.place = place
-        calls, hang = ("a call", "it hangs") if count == 1 else (f"{count} calls", "they hang")
-        log.error("%s of the script did not end within %g s: %s at %s", calls, self.seconds, hang, place)
+def place_of(frames: tuple[FrameType, ...], folder: str) -> str:
+    """The innermost line below ``folder``, as ``inference.py:42 in handler``, and the innermost of all.
+
+    ``frames`` begin with the innermost call; ``folder`` is the script's.
+    """
+    if not frames:
+        return NOWHERE
+    below = os.path.join(folder, "")  # noqa: PTH118 - a prefix of names, no file access
+    own = next((frame for frame in frames if folder and frame.f_code.co_filename.startswith(below)), None)
+    innermost = _line(frames[0])
+    if own is None:
+        return innermost
+    location = _line(own).removeprefix(below)
+    return location if own is frames[0] else f"{location}, which waits in {innermost}"
+
+
+def own_part(place: str) -> str:
+    """``place`` without what lies outside the script's folder: for clients of ``/ping``."""
+    return place.partition(", which waits in ")[0]
+
+
+def _attribute(awaitable: Any, name: str) -> Any:
+    """``cr_``, ``ag_`` or ``gi_`` and ``name`` of a coroutine or generator of any kind; None without."""
+    values = (getattr(awaitable, f"{kind}_{name}", None) for kind in ("cr", "ag", "gi"))
+    return next((value for value in values if value is not None), None)
+
+
+def _line(frame: FrameType) -> str:
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tfs_proxy.script.deadline import Awaited, ScriptCall
+from tfs_proxy.script.deadline import CoroutineLane, ScriptCall, ThreadLane
 
 CALL_THREADS = 64
 """How many calls that block, ``context.predict_async`` among them, run beside the loop at a time."""
@@ -48,6 +48,7 @@ class WorkerLoop:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._lane: ThreadLane | None = None
 
     def run(
         self, awaitable: Awaitable[Any], call: ScriptCall | None = None, subjects: Sequence[Any] = ()
@@ -57,11 +58,12 @@ class WorkerLoop:
         ``call`` is what waits for it; ``subjects`` may hold the async generator that it is the next
         piece of, which knows where it waits if ``awaitable`` does not.
         """
-        awaited = Awaited(next((subject for subject in subjects if hasattr(subject, "ag_frame")), awaitable))
-        future = asyncio.run_coroutine_threadsafe(_outcome(awaitable, awaited), self._started())
-        awaited.future, awaited.loop_thread = future, self._thread
+        subject = next((subject for subject in subjects if hasattr(subject, "ag_frame")), awaitable)
+        lane = CoroutineLane(subject)
+        future = asyncio.run_coroutine_threadsafe(_outcome(awaitable, lane), self._started())
+        lane.future, lane.loop = future, self._lane
         if call is not None:
-            call.awaited = awaited
+            thread, call.lane = call.lane, lane
         try:
             outcome = future.result()
         except BaseException:
@@ -69,7 +71,7 @@ class WorkerLoop:
             raise
         finally:
             if call is not None:
-                call.awaited = None
+                call.lane = thread
         if isinstance(outcome, _Raised):
             raise outcome.error
         return outcome
@@ -91,16 +93,17 @@ class WorkerLoop:
                     target=_serve, args=(self._loop,), name="script-loop", daemon=True
                 )
                 self._thread.start()
+                self._lane = ThreadLane(self._thread.ident)
             return self._loop
 
 
-async def _outcome(awaitable: Awaitable[Any], awaited: Awaited) -> Any:
+async def _outcome(awaitable: Awaitable[Any], lane: CoroutineLane) -> Any:
     try:
         return await awaitable
     except BaseException as error:  # noqa: BLE001 - it is raised again in the thread that waits
         return _Raised(error)
     finally:
-        awaited.finished = True
+        lane.finished = True
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

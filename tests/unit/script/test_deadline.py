@@ -9,16 +9,18 @@ from typing import Any
 import pytest
 
 from tfs_proxy.errors import ScriptTimeout
-from tfs_proxy.script.deadline import TIMEOUTS_IN_A_ROW, Abandoned, DeadlineWatch, ScriptCall
-from tfs_proxy.script.event_loop import WorkerLoop
-from tfs_proxy.script.runner import ScriptRunner
-from tfs_proxy.script.tracebacks_of_threads import (
+from tfs_proxy.script.deadline import (
     NOWHERE,
-    frames_of_coroutine,
-    frames_of_thread,
+    Abandoned,
+    CoroutineLane,
+    DeadlineWatch,
+    ScriptCall,
+    ThreadLane,
     own_part,
     place_of,
 )
+from tfs_proxy.script.event_loop import WorkerLoop
+from tfs_proxy.script.runner import ScriptRunner
 from tfs_proxy.supervisor.health.hanging_calls import HangingCalls
 
 FOLDER = __file__.rpartition("/")[0]
@@ -140,7 +142,7 @@ def test_a_coroutine_is_cancelled(stubborn: bool) -> None:
     thread = threading.Thread(target=call)
     thread.start()
     assert begun.wait(60)
-    _until(lambda: (running := _only(watch)) is not None and running.awaited is not None)
+    _until(lambda: (running := _only(watch)) is not None and isinstance(running.lane, CoroutineLane))
     clock.now = 10.0
     watch.look()
     thread.join(60)
@@ -155,41 +157,6 @@ def test_a_coroutine_is_cancelled(stubborn: bool) -> None:
     assert [type(error) for error in raised] == [ScriptTimeout]
     assert (abandoned, watch.hangs) == ([], stubborn)
     assert ("in waits" in watch.place) is stubborn
-
-
-def test_many_interrupted_calls_in_a_row() -> None:
-    """What they leave behind may be why they all time out: the worker is replaced; one answer starts anew."""
-    clock = Clock()
-    watch, _ = watched(clock)
-    watch.new_lane = _Interruptible
-
-    def interrupted() -> None:
-        with watch.call():
-            clock.now += 10.0
-            watch.look()
-
-    def time_out(times: int) -> None:
-        for _ in range(times):
-            with pytest.raises(ScriptTimeout):
-                interrupted()
-
-    time_out(TIMEOUTS_IN_A_ROW - 1)
-    with watch.call():
-        pass
-    time_out(TIMEOUTS_IN_A_ROW - 1)
-    assert not watch.hangs
-    time_out(1)
-    assert watch.hangs
-
-
-class _Interruptible:
-    """What a call runs on where it can be ended."""
-
-    def frames(self) -> tuple[Any, ...]:
-        return ()
-
-    def interrupt(self, unless_over: Callable[[], bool]) -> bool:
-        return not unless_over()
 
 
 def _only(watch: DeadlineWatch) -> ScriptCall | None:
@@ -222,7 +189,7 @@ def test_where_nested_coroutines_wait() -> None:
         waiting: Coroutine[Any, Any, None] = outer()
         task = asyncio.create_task(waiting)
         await asyncio.sleep(0)
-        place = place_of(frames_of_coroutine(waiting, None), FOLDER)
+        place = place_of(CoroutineLane(waiting).frames(), FOLDER)
         task.cancel()
         return place
 
@@ -234,8 +201,7 @@ def test_where_nested_coroutines_wait() -> None:
 
 def test_where_a_thread_is_that_has_ended() -> None:
     """It is nowhere, which is no error."""
-    assert frames_of_thread(0) == ()
-    assert place_of((), FOLDER) == NOWHERE
+    assert place_of(ThreadLane(2**40).frames(), FOLDER) == NOWHERE
 
 
 def hears(hangs: HangingCalls, *words: str, pid: bytes = b"1", now: float = 0.0) -> None:

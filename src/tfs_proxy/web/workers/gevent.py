@@ -10,7 +10,7 @@ from gunicorn import util
 from gunicorn.workers.ggevent import GeventWorker as GunicornGeventWorker
 
 from tfs_proxy.capture.writer import Blocking
-from tfs_proxy.script.tracebacks_of_threads import frames_from
+from tfs_proxy.script.deadline import frames_from
 from tfs_proxy.web.workers.base import ContainerWorker
 from tfs_proxy.web.workers.grpc_on_gevent import GrpcOnGevent
 

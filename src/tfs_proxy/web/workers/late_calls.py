@@ -13,8 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from tfs_proxy.script.deadline import DeadlineWatch, ScriptCall
-from tfs_proxy.script.tracebacks_of_threads import own_part
+from tfs_proxy.script.deadline import DeadlineWatch, ScriptCall, own_part
 from tfs_proxy.web.workers.refusals import Refusal
 
 log = logging.getLogger(__name__)

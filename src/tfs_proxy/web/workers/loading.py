@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tfs_proxy.script.deadline import Lane
-from tfs_proxy.script.tracebacks_of_threads import own_part, place_of
+from tfs_proxy.script.deadline import Lane, own_part, place_of
 
 log = logging.getLogger(__name__)
 
