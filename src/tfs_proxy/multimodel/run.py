@@ -25,8 +25,8 @@ from tfs_proxy.multimodel.stacks.http_gates import HttpGates
 from tfs_proxy.multimodel.stacks.model_stacks import ModelStacks
 from tfs_proxy.multimodel.stacks.run_facts import RunFacts
 from tfs_proxy.multimodel.unusable_settings import refuse_unusable
-from tfs_proxy.observe.added_up import added_up
-from tfs_proxy.observe.model_counts import KnownModels
+from tfs_proxy.observe.metric import added_up
+from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.observe.tracing.choice import trace_choice
 from tfs_proxy.report.capacity import capacity
 from tfs_proxy.settings import Settings

@@ -6,285 +6,227 @@ Every label takes values from a bounded set, never the text of a client.
 
 from tfs_proxy.observe.metric import MetricDescription, MetricKind
 
-_COUNTER, _GAUGE = MetricKind.COUNTER, MetricKind.GAUGE
+METRICS: list[MetricDescription] = []
+"""All of them."""
 
-BUILD_INFO = MetricDescription(
-    "tfs_proxy_build_info", _GAUGE, "Always 1; the labels name the versions that run.", ("version", "python")
+
+def _described(kind: MetricKind, name: str, help_text: str, labels: tuple[str, ...]) -> MetricDescription:
+    METRICS.append(MetricDescription(name, kind, help_text, labels))
+    return METRICS[-1]
+
+
+def _counter(name: str, help_text: str, *labels: str) -> MetricDescription:
+    return _described(MetricKind.COUNTER, name, help_text, labels)
+
+
+def _gauge(name: str, help_text: str, *labels: str) -> MetricDescription:
+    return _described(MetricKind.GAUGE, name, help_text, labels)
+
+
+def _histogram(name: str, help_text: str, *labels: str) -> MetricDescription:
+    return _described(MetricKind.HISTOGRAM, name, help_text, labels)
+
+
+BUILD_INFO = _gauge(
+    "tfs_proxy_build_info", "Always 1; the labels name the versions that run.", "version", "python"
 )
-READY = MetricDescription(
-    "tfs_proxy_ready", _GAUGE, "1 if GET /ping answers 200, which means that requests are served, else 0."
+READY = _gauge("tfs_proxy_ready", "1 if GET /ping answers 200, which means that requests are served, else 0.")
+PHASE = _gauge(
+    "tfs_proxy_phase", "1 for the phase that the run is in: starting, serving or stopping.", "phase"
 )
-PHASE = MetricDescription(
-    "tfs_proxy_phase",
-    _GAUGE,
-    "1 for the phase that the run is in: starting, serving or stopping.",
-    ("phase",),
-)
-STARTUP_SECONDS = MetricDescription(
+STARTUP_SECONDS = _gauge(
     "tfs_proxy_startup_seconds",
-    _GAUGE,
     "Seconds that the start spent in each of its steps, so far if it is in it now.",
-    ("step",),
+    "step",
 )
-PROCESS_UP = MetricDescription(
-    "tfs_proxy_process_up",
-    _GAUGE,
-    "1 if the process runs, 0 if it has ended and is started again.",
-    ("process",),
+PROCESS_UP = _gauge(
+    "tfs_proxy_process_up", "1 if the process runs, 0 if it has ended and is started again.", "process"
 )
-PROCESS_RESTARTS = MetricDescription(
+PROCESS_RESTARTS = _counter(
     "tfs_proxy_process_restarts_total",
-    _COUNTER,
     "How often a process ended by itself, by the signal or exit status that it ended with.",
-    ("process", "reason"),
+    "process",
+    "reason",
 )
-PROCESS_MEMORY = MetricDescription(
+PROCESS_MEMORY = _gauge(
     "tfs_proxy_process_resident_memory_bytes",
-    _GAUGE,
     "Memory that the process and its own children hold; what they share counts for each.",
-    ("process",),
+    "process",
 )
-PROCESS_CPU = MetricDescription(
+PROCESS_CPU = _counter(
     "tfs_proxy_process_cpu_seconds_total",
-    _COUNTER,
     "Processor time that the process and its own children have used.",
-    ("process",),
+    "process",
 )
-PROCESS_FILES = MetricDescription(
+PROCESS_FILES = _gauge(
     "tfs_proxy_process_open_files",
-    _GAUGE,
     "Files and connections that the process and its own children have open.",
-    ("process",),
+    "process",
 )
-MEMORY_LIMIT = MetricDescription(
+MEMORY_LIMIT = _gauge(
     "tfs_proxy_memory_limit_bytes",
-    _GAUGE,
     "Memory that all processes may use together: the container's limit, or all of the machine's.",
 )
-WORKERS = MetricDescription(
-    "tfs_proxy_workers", _GAUGE, "Workers that run the script or convert requests, and send heartbeats."
-)
-WORKERS_CONFIGURED = MetricDescription(
+WORKERS = _gauge("tfs_proxy_workers", "Workers that run the script or convert requests, and send heartbeats.")
+WORKERS_CONFIGURED = _gauge(
     "tfs_proxy_workers_configured",
-    _GAUGE,
     "Workers that there should be now (SAGEMAKER_GUNICORN_WORKERS; fewer until they are needed).",
 )
-WORKERS_STUCK = MetricDescription(
-    "tfs_proxy_workers_stuck", _GAUGE, "Workers with a call of the script that is over its deadline."
+WORKERS_STUCK = _gauge(
+    "tfs_proxy_workers_stuck", "Workers with a call of the script that is over its deadline."
 )
-WORKER_STARTS = MetricDescription(
+WORKER_STARTS = _counter(
     "tfs_proxy_worker_starts_total",
-    _COUNTER,
     "Workers that began to load the application, those that replace others included.",
 )
-MODEL_STATE = MetricDescription(
-    "tfs_proxy_model_state",
-    _GAUGE,
-    "1 for the state that a model server reports for the model, such as LOADING or AVAILABLE.",
-    ("model", "version", "server", "state"),
+WORKER_THREADS = _gauge(
+    "tfs_proxy_worker_threads", "Requests that all workers together can answer at a time."
 )
-MODEL_LOAD_SECONDS = MetricDescription(
-    "tfs_proxy_model_load_seconds",
-    _GAUGE,
-    "Seconds from the model server's start, or its last death, until the model was available.",
-    ("model", "version", "server"),
-)
-LOADED_MODELS = MetricDescription(
-    "tfs_proxy_models",
-    _GAUGE,
-    "Models that are loaded at run time, by state: loading, ready, unloading or failed.",
-    ("state",),
-)
-MODEL_LOADS = MetricDescription(
-    "tfs_proxy_model_loads_total",
-    _COUNTER,
-    "Loads of models at run time, by outcome, such as loaded, not_servable or no_resources.",
-    ("outcome",),
-)
-MODEL_LOADS_SECONDS = MetricDescription(
-    "tfs_proxy_model_loads_seconds_total",
-    _COUNTER,
-    "Seconds that the loads at run time that went well took together.",
-)
-MODEL_RESTARTS = MetricDescription(
-    "tfs_proxy_model_restarts_total",
-    _COUNTER,
-    "How often all processes of a model that was loaded at run time were started again.",
-    ("model",),
-)
-WORKER_THREADS = MetricDescription(
-    "tfs_proxy_worker_threads", _GAUGE, "Requests that all workers together can answer at a time."
-)
-WORKER_THREADS_BUSY = MetricDescription(
+WORKER_THREADS_BUSY = _gauge(
     "tfs_proxy_worker_threads_busy",
-    _GAUGE,
     "Threads of the workers that answer a request now; with gevent or tornado, requests.",
 )
-WORKER_THREADS_STUCK = MetricDescription(
+WORKER_THREADS_STUCK = _gauge(
     "tfs_proxy_worker_threads_stuck",
-    _GAUGE,
     "Threads of the workers with a call of the script that is over its deadline.",
 )
-ADAPTIVE_LIMIT = MetricDescription(
+ADAPTIVE_LIMIT = _gauge(
     "tfs_proxy_adaptive_limit_requests",
-    _GAUGE,
     "Inferences that all workers together may answer at a time by TFS_PROXY_ADAPTIVE_LIMIT; none without it.",
 )
-MODEL_SERVER_METRICS_AGE = MetricDescription(
+MODEL_STATE = _gauge(
+    "tfs_proxy_model_state",
+    "1 for the state that a model server reports for the model, such as LOADING or AVAILABLE.",
+    "model",
+    "version",
+    "server",
+    "state",
+)
+MODEL_LOAD_SECONDS = _gauge(
+    "tfs_proxy_model_load_seconds",
+    "Seconds from the model server's start, or its last death, until the model was available.",
+    "model",
+    "version",
+    "server",
+)
+LOADED_MODELS = _gauge(
+    "tfs_proxy_models",
+    "Models that are loaded at run time, by state: loading, ready, unloading or failed.",
+    "state",
+)
+MODEL_LOADS = _counter(
+    "tfs_proxy_model_loads_total",
+    "Loads of models at run time, by outcome, such as loaded, not_servable or no_resources.",
+    "outcome",
+)
+MODEL_LOADS_SECONDS = _counter(
+    "tfs_proxy_model_loads_seconds_total", "Seconds that the loads at run time that went well took together."
+)
+MODEL_RESTARTS = _counter(
+    "tfs_proxy_model_restarts_total",
+    "How often all processes of a model that was loaded at run time were started again.",
+    "model",
+)
+MODEL_SERVER_METRICS_AGE = _gauge(
     "tfs_proxy_model_server_metrics_age_seconds",
-    _GAUGE,
     "How old the model server's own metrics here are: a busy one is shown as it last answered.",
-    ("server",),
+    "server",
 )
-GPU_UTILIZATION = MetricDescription(
+GPU_UTILIZATION = _gauge(
     "hw_gpu_utilization_ratio",
-    _GAUGE,
     "Share of the last moments, up to a second, in which the GPU computed.",
-    ("hw_id", "hw_name"),
+    "hw_id",
+    "hw_name",
 )
-GPU_MEMORY_USAGE = MetricDescription(
+GPU_MEMORY_USAGE = _gauge(
     "hw_gpu_memory_usage_bytes",
-    _GAUGE,
     "Memory of the GPU that is in use; TensorFlow takes nearly all as it starts.",
-    ("hw_id", "hw_name"),
+    "hw_id",
+    "hw_name",
 )
-GPU_MEMORY_LIMIT = MetricDescription(
-    "hw_gpu_memory_limit_bytes", _GAUGE, "Memory that the GPU has.", ("hw_id", "hw_name")
-)
-MODEL_GPU_SHARE = MetricDescription(
+GPU_MEMORY_LIMIT = _gauge("hw_gpu_memory_limit_bytes", "Memory that the GPU has.", "hw_id", "hw_name")
+MODEL_GPU_SHARE = _gauge(
     "tfs_proxy_model_gpu_share_ratio",
-    _GAUGE,
     "Share of the memory of its GPU, or slice of one, that the server of this model may take.",
-    ("model", "hw_id"),
+    "model",
+    "hw_id",
 )
-REQUEST_DURATION = MetricDescription(
+REQUEST_DURATION = _histogram(
     "http_server_request_duration_seconds",
-    MetricKind.HISTOGRAM,
     "Seconds from a request's first byte to the last of its answer; each counts once, refused ones too.",
-    ("http_route", "http_request_method", "http_response_status_code"),
+    "http_route",
+    "http_request_method",
+    "http_response_status_code",
 )
-REQUESTS_IN_FLIGHT = MetricDescription(
+REQUESTS_IN_FLIGHT = _gauge(
     "tfs_proxy_requests_in_flight",
-    _GAUGE,
     "Requests that have begun and not ended, those that wait for a worker included.",
 )
-MODEL_REQUESTS = MetricDescription(
+MODEL_REQUESTS = _counter(
     "tfs_proxy_model_requests_total",
-    _COUNTER,
     "Requests for a model by how they ended; version is latest if the request names none.",
-    ("model", "version", "outcome"),
+    "model",
+    "version",
+    "outcome",
 )
-MODEL_REQUEST_DURATION = MetricDescription(
+MODEL_REQUEST_DURATION = _histogram(
     "tfs_proxy_model_request_duration_seconds",
-    MetricKind.HISTOGRAM,
     "Seconds from the first byte of a request for the model to the last of its answer.",
-    ("model", "version"),
+    "model",
+    "version",
 )
-REQUEST_BYTES = MetricDescription(
+REQUEST_BYTES = _counter(
     "tfs_proxy_request_bytes_total",
-    _COUNTER,
     "Bytes of requests for the model, their heads included; only bodies if there is no nginx.",
-    ("model", "version"),
+    "model",
+    "version",
 )
-RESPONSE_BYTES = MetricDescription(
+RESPONSE_BYTES = _counter(
     "tfs_proxy_response_bytes_total",
-    _COUNTER,
     "Bytes of answers to them, their heads included; only bodies if there is no nginx.",
-    ("model", "version"),
+    "model",
+    "version",
 )
-STAGE_DURATION = MetricDescription(
+STAGE_DURATION = _histogram(
     "tfs_proxy_stage_duration_seconds",
-    MetricKind.HISTOGRAM,
-    "Seconds that a request spent in a stage, such as input_handler; not of requests that nginx sends past "
-    "the workers.",
-    ("stage", "model"),
+    "Seconds that a request spent in a stage, such as input_handler; not of requests that nginx "
+    "sends past the workers.",
+    "stage",
+    "model",
 )
-STAGE_ERRORS = MetricDescription(
+STAGE_ERRORS = _counter(
     "tfs_proxy_stage_errors_total",
-    _COUNTER,
-    "Requests that failed, by the stage of their first error, or other if it arose in none, such as for an "
-    "unknown path; not of requests that nginx refuses itself or sends past the workers.",
-    ("stage", "model"),
+    "Requests that failed, by the stage of their first error, or other if it arose in none, such as "
+    "for an unknown path; not of requests that nginx refuses itself or sends past the workers.",
+    "stage",
+    "model",
 )
-REQUEST_RECORDS = MetricDescription(
-    "tfs_proxy_request_records",
-    MetricKind.HISTOGRAM,
-    "Records in a request, as far as a worker counts them.",
-    ("model",),
+REQUEST_RECORDS = _histogram(
+    "tfs_proxy_request_records", "Records in a request, as far as a worker counts them.", "model"
 )
-PROBE_REQUESTS = MetricDescription(
+PROBE_REQUESTS = _counter(
     "tfs_proxy_probe_requests_total",
-    _COUNTER,
     "Requests to /ping, /metrics and /v2/health, health and reflection of gRPC, all not among the others.",
-    ("path", "status"),
+    "path",
+    "status",
 )
-GRPC_REQUESTS = MetricDescription(
+GRPC_REQUESTS = _counter(
     "tfs_proxy_grpc_requests_total",
-    _COUNTER,
     "Calls of the gRPC API by the gRPC status of their answer; 0 is OK.",
-    ("http_route", "grpc_status"),
+    "http_route",
+    "grpc_status",
 )
-UNREADABLE_LINES = MetricDescription(
+UNREADABLE_LINES = _counter(
     "tfs_proxy_unreadable_request_lines_total",
-    _COUNTER,
     "Requests that could not be counted because their line in the request log can't be read: a fault here.",
 )
-CAPTURE_RECORDS = MetricDescription(
+CAPTURE_RECORDS = _counter(
     "tfs_proxy_capture_records_total",
-    _COUNTER,
     "Requests chosen for data capture: written, dropped since the target is slow or refuses, or too_large.",
-    ("outcome",),
+    "outcome",
 )
-PIPELINE_STAGE_UP = MetricDescription(
+PIPELINE_STAGE_UP = _gauge(
     "tfs_proxy_pipeline_stage_up",
-    _GAUGE,
     "1 if this stage of the pipeline answers /metrics; all that it says has the label stage, too.",
-    ("stage",),
+    "stage",
 )
-
-METRICS = (
-    BUILD_INFO,
-    READY,
-    PHASE,
-    STARTUP_SECONDS,
-    PROCESS_UP,
-    PROCESS_RESTARTS,
-    PROCESS_MEMORY,
-    PROCESS_CPU,
-    PROCESS_FILES,
-    MEMORY_LIMIT,
-    WORKERS,
-    WORKERS_CONFIGURED,
-    WORKERS_STUCK,
-    WORKER_STARTS,
-    WORKER_THREADS,
-    WORKER_THREADS_BUSY,
-    WORKER_THREADS_STUCK,
-    ADAPTIVE_LIMIT,
-    MODEL_STATE,
-    MODEL_LOAD_SECONDS,
-    LOADED_MODELS,
-    MODEL_LOADS,
-    MODEL_LOADS_SECONDS,
-    MODEL_RESTARTS,
-    MODEL_SERVER_METRICS_AGE,
-    GPU_UTILIZATION,
-    GPU_MEMORY_USAGE,
-    GPU_MEMORY_LIMIT,
-    MODEL_GPU_SHARE,
-    REQUEST_DURATION,
-    REQUESTS_IN_FLIGHT,
-    MODEL_REQUESTS,
-    MODEL_REQUEST_DURATION,
-    REQUEST_BYTES,
-    RESPONSE_BYTES,
-    STAGE_DURATION,
-    STAGE_ERRORS,
-    REQUEST_RECORDS,
-    PROBE_REQUESTS,
-    GRPC_REQUESTS,
-    UNREADABLE_LINES,
-    CAPTURE_RECORDS,
-    PIPELINE_STAGE_UP,
-)
-"""All of them."""

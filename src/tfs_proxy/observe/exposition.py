@@ -1,10 +1,15 @@
-"""Metrics as text: Prometheus's own format or OpenMetrics, as the Accept header asks."""
+"""Metrics as text: Prometheus's own format or OpenMetrics, as the Accept header asks.
+
+prometheus_client writes what is measured here. The texts of other servers are joined to it line by line: a
+model server shows thousands, of which its parser would take ten times as long (docs/explained/decisions.md).
+"""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from itertools import accumulate
 
-from msgspec import Struct
+from msgspec import Struct, field
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -14,7 +19,6 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.utils import floatToGoString
 
-from tfs_proxy.observe.merging import MergedFamily, text_of_merged
 from tfs_proxy.observe.metric import Distribution, MeasuredMetric, MetricKind
 
 _OPEN_METRICS = "application/openmetrics-text"
@@ -27,6 +31,41 @@ _FAMILIES: dict[MetricKind, type[CounterMetricFamily] | type[GaugeMetricFamily]]
 _CERTAIN_ACCEPT = re.compile(
     r"(?:[a-z*]+/[a-z*.+-]+(?:; *(?:version=\d\.\d\.\d|charset=utf-8|q=[0-9.]+|escaping=[a-z-]+))*(?:, *|$))*"
 )
+_TYPE = re.compile(r"# TYPE ([a-zA-Z_:.][\w:.]*) (counter|gauge|histogram|summary|untyped)", re.ASCII)
+_HELP = re.compile(r"# HELP ([a-zA-Z_:.][\w:.]*) (.*)", re.ASCII)
+_LABEL = r'[a-zA-Z_]\w*="(?:[^"\\\n]|\\[\\"n])*"'
+_SERIES = re.compile(rf"([a-zA-Z_:.][\w:.]*)(?:\{{((?:{_LABEL})(?:,{_LABEL})*)?,?\}})?", re.ASCII)
+_VALUE = re.compile(r"[-+]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|Inf)|NaN", re.ASCII)
+_TIME = re.compile(r" -?[0-9]+$", re.ASCII)
+_NAMED_LABEL = re.compile(r'([a-zA-Z_]\w*)="(?:[^"\\\n]|\\[\\"n])*"', re.ASCII)
+_BOUND = re.compile(r'(?<![a-zA-Z0-9_])le="([^"]*)"')
+_QUOTE = '\\"'
+_UNTYPED = "untyped"
+_SUFFIXES: Mapping[str, tuple[str, ...]] = {
+    "histogram": ("_bucket", "_sum", "_count"),
+    "summary": ("_sum", "_count"),
+    "counter": ("_total",),
+}
+_IN_OPEN_METRICS = {_UNTYPED: "unknown"}
+
+
+class MergedFamily(Struct):
+    """One metric of several servers; ``name`` has no ``_total``, ``help`` is escaped as in Prometheus's."""
+
+    name: str
+    kind: str = _UNTYPED
+    help: str = ""
+    samples: list[str] = field(default_factory=list)
+
+    def lines(self, *, open_metrics: bool) -> Iterator[str]:
+        """Its text."""
+        counts = self.kind == "counter" and not open_metrics
+        name = f"{self.name}_total" if counts else self.name
+        kind = _IN_OPEN_METRICS.get(self.kind, self.kind) if open_metrics else self.kind
+        help_text = self.help.replace('"', _QUOTE) if open_metrics else self.help
+        yield f"# HELP {name} {help_text}"
+        yield f"# TYPE {name} {kind}"
+        yield from self.samples
 
 
 class MetricsText(Struct, frozen=True):
@@ -88,3 +127,125 @@ def _buckets(distribution: Distribution) -> list[tuple[str, float]]:
     """Cumulative counts, as Prometheus has them."""
     bounds = [*map(floatToGoString, distribution.bounds), "+Inf"]
     return list(zip(bounds, map(float, accumulate(distribution.counts)), strict=True))
+
+
+def merged(texts: Mapping[str, str], label: str) -> list[MergedFamily]:
+    """The metrics in ``texts``, Prometheus's text by server; ``label`` has the server's name.
+
+    A line that can't be read is left out. Names that only Prometheus's old text allows, such as TensorFlow
+    Serving's ``:tensorflow:serving:request_count``, become legal ones. A label that a sample has under the
+    same name is called ``exported_NAME``, as by Prometheus itself.
+    """
+    families: dict[str, MergedFamily] = {}
+    for server, text in texts.items():
+        _Reader(families, f'{label}="{_escaped(server)}"', label).read(text)
+    return [family for family in families.values() if family.samples]
+
+
+def text_of_merged(families: Iterable[MergedFamily], *, open_metrics: bool) -> str:
+    """Their lines, each with its end."""
+    return "".join(f"{line}\n" for family in families for line in family.lines(open_metrics=open_metrics))
+
+
+@lru_cache(4096)
+def legal_name(name: str) -> str:
+    """A name as OpenMetrics allows it."""
+    legal = name.lstrip(":.").replace(":", "_").replace(".", "_")
+    return legal if legal[:1].isalpha() or legal[:1] == "_" else f"_{legal}"
+
+
+class _Reader:
+    """Adds what one server's text says to ``families``; ``own`` is the label that its samples get."""
+
+    def __init__(self, families: dict[str, MergedFamily], own: str, label: str) -> None:
+        self._families = families
+        self._own = own
+        self._label = label
+        self._kinds: dict[str, str] = {}
+        self._helps: dict[str, str] = {}
+        self._samples: dict[str, tuple[str, list[str]] | None] = {}
+
+    def read(self, text: str) -> None:
+        # NOTE: not splitlines, which breaks lines at characters that may stand in a label.
+        for line in text.split("\n"):
+            if line.startswith("#"):
+                self._describe(line)
+            else:
+                self._add(line)
+
+    def _describe(self, line: str) -> None:
+        if described := _TYPE.fullmatch(line):
+            self._kinds[described[1]] = described[2]
+        elif described := _HELP.fullmatch(line):
+            self._helps[described[1]] = described[2]
+
+    def _add(self, line: str) -> None:
+        series, _, value = line.rpartition(" ")
+        read = _read_series(series, self._label)
+        if read is None and _TIME.search(line):
+            series, _, value = series.rpartition(" ")
+            read = _read_series(series, self._label)
+        if read is None or not _VALUE.fullmatch(value):
+            return
+        name, labels = read
+        if name not in self._samples:
+            self._samples[name] = self._begin(name)
+        if into := self._samples[name]:
+            full_name, samples = into
+            samples.append(f"{full_name}{{{labels}{self._own}}} {value}")
+
+    def _begin(self, name: str) -> tuple[str, list[str]] | None:
+        """The legal name of samples called ``name``, and their list; None if that name is of another kind."""
+        described, kind, suffix = self._family_of(name)
+        base = legal_name(described)
+        if kind == "counter":
+            base, suffix = base.removesuffix("_total"), "_total"
+        family = self._families.get(base)
+        if family is None:
+            help_text = self._helps.get(described) or f"What a model server calls {described}."
+            family = self._families[base] = MergedFamily(base, kind, help_text)
+        return (base + suffix, family.samples) if family.kind == kind else None
+
+    def _family_of(self, name: str) -> tuple[str, str, str]:
+        """The described name that a sample belongs to, its kind, and what the sample's name has behind it."""
+        if kind := self._kinds.get(name):
+            return name, kind, ""
+        for kind, suffixes in _SUFFIXES.items():
+            for suffix in suffixes:
+                base = name.removesuffix(suffix)
+                if base != name and self._kinds.get(base) == kind:
+                    return base, kind, suffix
+        return name, _UNTYPED, ""
+
+
+# PERF: the series of a server are the same from scrape to scrape.
+@lru_cache(32_768)
+def _read_series(series: str, own_name: str) -> tuple[str, str] | None:
+    """A sample's name and its labels, with a comma behind each; one of our own name is called ``exported_``.
+
+    None if it can't be read, or a label stands twice.
+    """
+    match = _SERIES.fullmatch(series)
+    if match is None:
+        return None
+    matches = list(_NAMED_LABEL.finditer(match[2] or ""))
+    labels = {label[1]: label[0] for label in matches}
+    if len(labels) < len(matches):
+        return None
+    if own_name in labels:
+        labels[f"exported_{own_name}"] = f"exported_{labels.pop(own_name)}"
+    if match[1].endswith("_bucket") and "le" in labels:
+        labels["le"] = _BOUND.sub(_canonical_bound, labels["le"])
+    return match[1], "".join(f"{label}," for label in labels.values())
+
+
+def _canonical_bound(bound: re.Match[str]) -> str:
+    """A bucket's bound as Prometheus writes it, so that it is the same in both formats."""
+    try:
+        return f'le="{floatToGoString(bound[1])}"'  # type: ignore[no-untyped-call]
+    except ValueError:
+        return bound[0]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,11 +1,14 @@
-"""One metric as a value: its name, kind, labels and help, which `/metrics` and the reference page show."""
+"""Metrics as values: what one is called and says, its values at one moment, and sums of those."""
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
+from operator import add
 
 from msgspec import Struct
 
-Points = Mapping[tuple[str, ...], float]
+Labels = tuple[str, ...]
+Points = Mapping[Labels, float]
 """A value for each combination of labels, in the order of the metric's ``labels``."""
 
 
@@ -42,4 +45,65 @@ class MeasuredMetric(Struct, frozen=True):
 
     description: MetricDescription
     points: Points | None = None
-    distributions: Mapping[tuple[str, ...], Distribution] | None = None
+    distributions: Mapping[Labels, Distribution] | None = None
+
+
+class Histogram:
+    """Counts values into buckets, by labels."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._counts: dict[Labels, list[int]] = {}
+        self._totals: dict[Labels, float] = {}
+
+    def add(self, labels: Labels, value: float, times: int) -> None:
+        """Count a value, ``times`` over."""
+        counts = self._counts.setdefault(labels, [0] * (len(self._bounds) + 1))
+        counts[bisect_left(self._bounds, value)] += times
+        self._totals[labels] = self._totals.get(labels, 0.0) + value * times
+
+    def forget(self, first_label: str) -> None:
+        """Drop what has this first label."""
+        self._counts = {labels: counts for labels, counts in self._counts.items() if labels[0] != first_label}
+        self._totals = {labels: self._totals[labels] for labels in self._counts}
+
+    def distributions(self) -> Mapping[Labels, Distribution]:
+        """All counts so far."""
+        return {
+            labels: Distribution(self._bounds, tuple(counts), self._totals[labels])
+            for labels, counts in self._counts.items()
+        }
+
+
+def added_up(measured: Iterable[MeasuredMetric]) -> list[MeasuredMetric]:
+    """Each metric once, in the order of their first appearance."""
+    points: dict[str, dict[Labels, float]] = {}
+    distributions: dict[str, dict[Labels, Distribution]] = {}
+    firsts: dict[str, MeasuredMetric] = {}
+    for metric in measured:
+        name = metric.description.name
+        firsts.setdefault(name, metric)
+        _add_points(points.setdefault(name, {}), metric.points or {})
+        _add_distributions(distributions.setdefault(name, {}), metric.distributions or {})
+    return [
+        MeasuredMetric(first.description, points[name] or None, distributions[name] or None)
+        for name, first in firsts.items()
+    ]
+
+
+def _add_points(sums: dict[Labels, float], points: Mapping[Labels, float]) -> None:
+    for labels, value in points.items():
+        sums[labels] = sums.get(labels, 0) + value
+
+
+def _add_distributions(
+    sums: dict[Labels, Distribution], distributions: Mapping[Labels, Distribution]
+) -> None:
+    for labels, one in distributions.items():
+        other = sums.get(labels)
+        sums[labels] = one if other is None else _sum(one, other)
+
+
+def _sum(one: Distribution, other: Distribution) -> Distribution:
+    """Of two with the same bounds."""
+    return Distribution(one.bounds, tuple(map(add, one.counts, other.counts)), one.total + other.total)

@@ -5,15 +5,15 @@ not known; `NGINX_FORMAT` and `request_line` write it.
 """
 
 import re
-from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from http import HTTPStatus
 
 from msgspec import Struct
 
 from tfs_proxy.observe import catalogue
-from tfs_proxy.observe.metric import Distribution, MeasuredMetric
-from tfs_proxy.observe.model_counts import SECONDS_BOUNDS, ModelCounts
+from tfs_proxy.observe.metric import Histogram, Labels, MeasuredMetric
 from tfs_proxy.observe.routes import (
     INVOCATIONS,
     PROBES,
@@ -37,6 +37,18 @@ NGINX_GRPC_FORMAT = (
 
 ``$grpc_model`` is a map of nginx.conf: the model and version that the router says, ``- -`` without one.
 """
+
+SECONDS_BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+OTHER, LATEST = "other", "latest"
+"""A model or version that is not of this run; the version of a request that names none."""
+
+OK = "ok"
+_CLIENT_GONE = 499
+_OUTCOMES: Mapping[int, str] = {
+    _CLIENT_GONE: "client_gone",
+    HTTPStatus.SERVICE_UNAVAILABLE: "unavailable",
+    HTTPStatus.GATEWAY_TIMEOUT: "timeout",
+}
 
 _WORD = "[!-~]{1,255}"
 _LINE = re.compile(
@@ -100,7 +112,7 @@ def read_line(line: bytes) -> FinishedRequest | None:
     )
 
 
-def _meant_status(request: FinishedRequest) -> int:
+def meant_status(request: FinishedRequest) -> int:
     """The status by which HTTP would say how a request ended: every call of gRPC is 200 there."""
     return (
         HTTP_STATUS.get(int(request.grpc_status), request.status) if request.grpc_status else request.status
@@ -113,6 +125,108 @@ def _word(text: str) -> str:
     return text if _READABLE_WORD.fullmatch(text) else _UNREADABLE
 
 
+class KnownModels:
+    """The models of this run, with the versions that are known: the only values that labels take.
+
+    Without a ``default_model`` a request that names none is for a model that is not of this run.
+    """
+
+    def __init__(self, default_model: str | None, models: Mapping[str, Collection[int]]) -> None:
+        self.default_model = default_model
+        self._versions: dict[str, Collection[str]] = {} if default_model is None else {default_model: ()}
+        for name, versions in models.items():
+            self.add(name, versions)
+
+    @property
+    def versions(self) -> Mapping[str, Collection[str]]:
+        """The versions of each model, as text."""
+        return self._versions
+
+    def add(self, model: str, versions: Collection[int]) -> None:
+        """From here on this is a model of the run; it takes the place of one of that name."""
+        self._versions[model] = {str(version) for version in versions}
+
+    def remove(self, model: str) -> None:
+        """From here on it is not; nothing happens if it was not before."""
+        self._versions.pop(model, None)
+
+    def labels(self, model: str, version: str) -> tuple[str, str]:
+        """The values for what a request asks for; "" stands for a model or version that it does not name."""
+        name = model or self.default_model or ""
+        versions = self._versions.get(name)
+        if versions is None:
+            return OTHER, OTHER
+        number = version.lstrip("0") or version
+        return name, LATEST if not version else number if number in versions else OTHER
+
+
+class Inferences(Struct):
+    """How many inferences there have been, and how long they took together.
+
+    ``last_at`` is when the last one was counted, in seconds since the epoch; 0 if there was none.
+    """
+
+    count: int = 0
+    seconds: float = 0.0
+    last_at: float = 0.0
+
+
+class ModelCounts:
+    """All requests for a model; they only grow, as long as the model is one of the run.
+
+    ``inferences`` has those that ask for one by model, version and whether they went well; versions are
+    labels as those of the metrics are.
+    """
+
+    def __init__(self, known: KnownModels, clock: Callable[[], float] = time.time) -> None:
+        self.known = known
+        self._clock = clock
+        self.inferences: dict[tuple[str, str, bool], Inferences] = {}
+        self._outcomes: Counter[Labels] = Counter()
+        self._seconds = Histogram(SECONDS_BOUNDS)
+        self._bytes_in: Counter[Labels] = Counter()
+        self._bytes_out: Counter[Labels] = Counter()
+
+    def add(self, asked: tuple[str, str], request: FinishedRequest, path: str, times: int) -> None:
+        """Count a request for a model and version, ``times`` over, and as an inference if it is one."""
+        labels, outcome = self.known.labels(*asked), outcome_of(meant_status(request))
+        self._outcomes[*labels, outcome] += times
+        self._seconds.add(labels, request.seconds, times)
+        self._bytes_in[labels] += request.bytes_in * times
+        self._bytes_out[labels] += request.bytes_out * times
+        if is_inference(path):
+            inferences = self.inferences.setdefault((*labels, outcome == OK), Inferences())
+            inferences.count += times
+            inferences.seconds += request.seconds * times
+            inferences.last_at = self._clock()
+
+    def follow(self, known: KnownModels) -> None:
+        """From here on these are the models of the run; those that have gone are forgotten."""
+        for model in self.known.versions.keys() - known.versions.keys():
+            self.remove_model(model)
+        self.known = known
+
+    def requests_of(self, model: str) -> int:
+        """How many requests there have been for a model."""
+        return sum(times for labels, times in self._outcomes.items() if labels[0] == model)
+
+    def remove_model(self, model: str) -> None:
+        """Forget a model that has gone: who loads ever new ones must not make ever more series."""
+        self.known.remove(model)
+        self._seconds.forget(model)
+        for counts in (self._outcomes, self._bytes_in, self._bytes_out):
+            for labels in [labels for labels in counts if labels[0] == model]:
+                del counts[labels]
+        self.inferences = {key: of for key, of in self.inferences.items() if key[0] != model}
+
+    def measure(self) -> Iterator[MeasuredMetric]:
+        """All counts so far."""
+        yield MeasuredMetric(catalogue.MODEL_REQUESTS, dict(self._outcomes))
+        yield MeasuredMetric(catalogue.MODEL_REQUEST_DURATION, distributions=self._seconds.distributions())
+        yield MeasuredMetric(catalogue.REQUEST_BYTES, dict(self._bytes_in))
+        yield MeasuredMetric(catalogue.RESPONSE_BYTES, dict(self._bytes_out))
+
+
 class RequestCounts:
     """All requests of a run by route, method and status; they only grow.
 
@@ -121,10 +235,9 @@ class RequestCounts:
 
     def __init__(self) -> None:
         self.models: ModelCounts | None = None
-        self._counts: dict[tuple[str, ...], list[int]] = {}
-        self._seconds: dict[tuple[str, ...], float] = defaultdict(float)
-        self._probes: Counter[tuple[str, str]] = Counter()
-        self._grpc: Counter[tuple[str, str]] = Counter()
+        self._seconds = Histogram(SECONDS_BOUNDS)
+        self._probes: Counter[Labels] = Counter()
+        self._grpc: Counter[Labels] = Counter()
         self._unreadable = 0
 
     def add_lines(self, lines: bytes) -> None:
@@ -146,34 +259,29 @@ class RequestCounts:
             self._probes[path, status] += times
             return
         labels = (route_of(path), method_of(request.method), status)
-        counts = self._counts.setdefault(labels, [0] * (len(SECONDS_BOUNDS) + 1))
-        counts[bisect_left(SECONDS_BOUNDS, request.seconds)] += times
-        self._seconds[labels] += request.seconds * times
+        self._seconds.add(labels, request.seconds, times)
         if self.models is not None:
-            self._add_to_model(self.models, request, path, times)
+            asked = (request.model, request.version) if is_named_in_line(path) else model_of(path)
+            if asked is not None and (path == INVOCATIONS or asked[0]):  # only there a model needs no name
+                self.models.add(asked, request, path, times)
         if request.grpc_status:
             known = int(request.grpc_status) <= _MOST_GRPC_STATUS
             self._grpc[labels[0], request.grpc_status if known else _UNKNOWN_GRPC_STATUS] += times
 
-    @staticmethod
-    def _add_to_model(models: ModelCounts, request: FinishedRequest, path: str, times: int) -> None:
-        asked = (request.model, request.version) if is_named_in_line(path) else model_of(path)
-        if asked is not None and (path == INVOCATIONS or asked[0]):  # only there a model needs no name
-            sizes = (request.bytes_in, request.bytes_out)
-            status = _meant_status(request)
-            models.add(asked, status, request.seconds, sizes, times)
-            if is_inference(path):
-                models.add_inference(asked, status, request.seconds, times)
-
     def measure(self) -> Iterator[MeasuredMetric]:
         """All counts so far."""
-        distributions = {
-            labels: Distribution(SECONDS_BOUNDS, tuple(counts), self._seconds[labels])
-            for labels, counts in self._counts.items()
-        }
-        yield MeasuredMetric(catalogue.REQUEST_DURATION, distributions=distributions)
+        yield MeasuredMetric(catalogue.REQUEST_DURATION, distributions=self._seconds.distributions())
         if self.models is not None:
             yield from self.models.measure()
-        yield MeasuredMetric(catalogue.PROBE_REQUESTS, dict(self._probes.items()))
-        yield MeasuredMetric(catalogue.GRPC_REQUESTS, dict(self._grpc.items()))
+        yield MeasuredMetric(catalogue.PROBE_REQUESTS, dict(self._probes))
+        yield MeasuredMetric(catalogue.GRPC_REQUESTS, dict(self._grpc))
         yield MeasuredMetric(catalogue.UNREADABLE_LINES, {(): self._unreadable})
+
+
+def outcome_of(status: int) -> str:
+    """How a request ended, in a word."""
+    if status in _OUTCOMES:
+        return _OUTCOMES[status]
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status < HTTPStatus.CONTINUE:
+        return "server_error"
+    return "client_error" if status >= HTTPStatus.BAD_REQUEST else OK

@@ -21,6 +21,8 @@ PLAIN_ID = "[A-Za-z0-9._:/+=@-]{1,128}"
 """What an id may be: all that UUIDs, ARNs and trace ids need, nothing that means something in a log."""
 
 _ID = re.compile(PLAIN_ID)
+SERVER_TIMING = "Server-Timing"
+"""The header with the stages of a request, for clients that ask for it."""
 
 
 class StageListener(Protocol):
@@ -194,3 +196,10 @@ def chosen_id(inference_id: str | None, request_id: str | None) -> str:
         if text and _ID.fullmatch(text):
             return text
     return new_id()
+
+
+def server_timing(record: RequestRecord) -> str:
+    """The stages that the request has passed so far, in milliseconds, and how long it took until now."""
+    timed = [(name, seconds) for name, seconds in zip(STAGES, record.seconds, strict=True) if seconds]
+    timed.append(("total", record.seconds[WAIT] + time.perf_counter() - record.began))
+    return ", ".join(f"{name};dur={1000 * seconds:.2f}" for name, seconds in timed)

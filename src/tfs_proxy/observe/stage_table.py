@@ -16,7 +16,7 @@ from pathlib import Path
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.mapped_file import mapped
 from tfs_proxy.observe.metric import Distribution, MeasuredMetric
-from tfs_proxy.observe.model_counts import OTHER, KnownModels
+from tfs_proxy.observe.request_counts import OTHER, KnownModels
 from tfs_proxy.observe.request_record import STAGES, RequestRecord
 
 SECONDS_BOUNDS = (

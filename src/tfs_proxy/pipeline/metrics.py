@@ -67,8 +67,7 @@ class PipelineMetrics:
     async def answer(self, request: HttpRequest) -> HttpResponse:
         """GET /metrics."""
         # PERF: its library costs 70 ms of a start, which no start should wait for.
-        from tfs_proxy.observe.exposition import expose, text_of
-        from tfs_proxy.observe.merging import merged
+        from tfs_proxy.observe.exposition import expose, merged, text_of
 
         texts = dict(zip(self._names(), await self._texts(), strict=True))
         up: Points = {(name,): float(bool(text)) for name, text in texts.items()}

@@ -28,8 +28,8 @@ from tfs_proxy.observe.routes import PROBES, SERVED_MODELS
 from tfs_proxy.supervisor.health.readiness import Readiness
 from tfs_proxy.supervisor.logs.run_log import PATH as LOG_LEVEL
 from tfs_proxy.supervisor.open_inference.api import OpenInferenceApi
-from tfs_proxy.supervisor.requests_in_flight import NGINX_COUNT
-from tfs_proxy.supervisor.scraping.outside import OutsideMetrics
+from tfs_proxy.supervisor.request_counter import NGINX_COUNT
+from tfs_proxy.supervisor.scraping import OutsideMetrics
 from tfs_proxy.wire.error_body import error_text, not_allowed
 from tfs_proxy.wire.header_names import INFERENCE_ID, REQUEST_ID, STAGE_TIMES
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse

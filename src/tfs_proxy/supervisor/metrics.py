@@ -15,7 +15,7 @@ from tfs_proxy.supervisor.children import Children
 from tfs_proxy.supervisor.health.readiness import Phase, Readiness
 from tfs_proxy.supervisor.host.orphans import child_pids
 from tfs_proxy.supervisor.process import ProcessState
-from tfs_proxy.supervisor.requests_in_flight import RequestsInFlight
+from tfs_proxy.supervisor.request_counter import RequestsInFlight
 
 SUPERVISOR = "supervisor"
 MetricSource = Callable[[], Iterable[MeasuredMetric]]

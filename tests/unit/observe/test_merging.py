@@ -9,8 +9,7 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_open_metrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
-from tfs_proxy.observe.exposition import expose
-from tfs_proxy.observe.merging import merged
+from tfs_proxy.observe.exposition import expose, merged
 
 OFFICIAL = """# TYPE :tensorflow:serving:request_count counter
 :tensorflow:serving:request_count{model_name="m",status="OK"} 3

@@ -9,8 +9,15 @@ from hypothesis import strategies as st
 
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import MeasuredMetric
-from tfs_proxy.observe.model_counts import Inferences, KnownModels, ModelCounts
-from tfs_proxy.observe.request_counts import FinishedRequest, RequestCounts, read_line, request_line
+from tfs_proxy.observe.request_counts import (
+    FinishedRequest,
+    Inferences,
+    KnownModels,
+    ModelCounts,
+    RequestCounts,
+    read_line,
+    request_line,
+)
 from tfs_proxy.observe.routes import method_of, route_of, status_of
 
 LINES = st.lists(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import Distribution
-from tfs_proxy.observe.model_counts import KnownModels
+from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.observe.request_record import CONVERT, MODEL_SERVER, READ, RequestRecord
 from tfs_proxy.observe.stage_table import StageLayout, StageTable, StageTables
 

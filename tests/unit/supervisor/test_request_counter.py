@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tfs_proxy.observe import catalogue
-from tfs_proxy.observe.model_counts import KnownModels
+from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.observe.request_record import RequestRecord
 from tfs_proxy.observe.stage_table import StageLayout, StageTable
 from tfs_proxy.supervisor.request_counter import RequestCounter

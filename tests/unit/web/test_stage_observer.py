@@ -6,7 +6,7 @@ import pytest
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.observe import catalogue
-from tfs_proxy.observe.model_counts import KnownModels
+from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.observe.request_record import READ, WAIT, RequestRecord
 from tfs_proxy.observe.stage_table import StageTables
 from tfs_proxy.web.workers.around_requests.stage_observer import StageObserver

@@ -17,7 +17,7 @@ from tfs_proxy.supervisor import control_api
 from tfs_proxy.supervisor.control_api import ControlApi
 from tfs_proxy.supervisor.health.heartbeats import Heartbeats
 from tfs_proxy.supervisor.health.readiness import Phase, Readiness
-from tfs_proxy.supervisor.requests_in_flight import NGINX_COUNT
+from tfs_proxy.supervisor.request_counter import NGINX_COUNT
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.http_server import HttpServer
 from tfs_proxy.wire.server.connection import RequestLimits, Respond

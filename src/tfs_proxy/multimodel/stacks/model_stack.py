@@ -24,8 +24,8 @@ from tfs_proxy.multimodel.stacks.run_facts import RunFacts
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.journal_notes import under_way
 from tfs_proxy.observe.metric import MeasuredMetric
-from tfs_proxy.observe.model_counts import KnownModels
 from tfs_proxy.observe.process_usage import memory_of_tree
+from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.observe.stage_table import StageTables
 from tfs_proxy.setting_values import PortRange
 from tfs_proxy.supervisor.control_api import ControlApi
@@ -36,8 +36,8 @@ from tfs_proxy.supervisor.metrics import RunMetrics
 from tfs_proxy.supervisor.nginx.kept_connections import WEB_SOCKET
 from tfs_proxy.supervisor.opening import ServeRequest
 from tfs_proxy.supervisor.process import ChildProcess
+from tfs_proxy.supervisor.request_counter import WorkerThreads
 from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS
-from tfs_proxy.supervisor.scraping.worker_threads import WorkerThreads
 from tfs_proxy.supervisor.stack import ServingStack, StackHost
 from tfs_proxy.wire.http_server import BACKLOG
 

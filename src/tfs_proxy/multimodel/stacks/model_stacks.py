@@ -30,9 +30,8 @@ from tfs_proxy.multimodel.capacity.turns import Turns
 from tfs_proxy.multimodel.stacks.model_stack import ModelStack
 from tfs_proxy.multimodel.stacks.run_facts import RunFacts
 from tfs_proxy.observe import catalogue
-from tfs_proxy.observe.added_up import added_up
-from tfs_proxy.observe.metric import MeasuredMetric
-from tfs_proxy.observe.model_counts import OTHER
+from tfs_proxy.observe.metric import MeasuredMetric, added_up
+from tfs_proxy.observe.request_counts import OTHER
 from tfs_proxy.resources import memory_left
 from tfs_proxy.setting_values import PortRange
 from tfs_proxy.supervisor.gpus import Placement, visible_devices

@@ -10,7 +10,7 @@ from tfs_proxy.capture.files import check_folder
 from tfs_proxy.capture.options import described
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
-from tfs_proxy.observe.model_counts import KnownModels
+from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.control_api import ControlApi
 from tfs_proxy.supervisor.logs.run_records import RunRecords
@@ -18,8 +18,8 @@ from tfs_proxy.supervisor.metrics import RunMetrics
 from tfs_proxy.supervisor.open_inference.api import OpenInferenceApi
 from tfs_proxy.supervisor.open_inference.repository import ServedArchive
 from tfs_proxy.supervisor.plan import ProcessPlan
-from tfs_proxy.supervisor.scraping.outside import OutsideMetrics
-from tfs_proxy.supervisor.scraping.worker_threads import WorkerThreads
+from tfs_proxy.supervisor.request_counter import WorkerThreads
+from tfs_proxy.supervisor.scraping import OutsideMetrics
 from tfs_proxy.supervisor.stack import ServingStack
 
 log = logging.getLogger(__name__)

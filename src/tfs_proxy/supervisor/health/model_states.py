@@ -13,7 +13,6 @@ from tfs_proxy.errors import UpstreamError, UpstreamTimeout
 from tfs_proxy.supervisor.health.readiness import Readiness
 from tfs_proxy.supervisor.health.servable_states import ServableState, read_status
 from tfs_proxy.supervisor.host.daemon_thread import in_daemon_thread
-from tfs_proxy.supervisor.scraping.busy_servers import answers_grpc
 from tfs_proxy.wire.connections import get_async
 from tfs_proxy.wire.http_messages import HttpResponse
 
@@ -34,9 +33,29 @@ MISSES: Final = 3
 """How many status calls in a row may fail before a serving instance counts as unreachable."""
 
 NOT_FOUND: Final = 404
+METHOD: Final = "/tensorflow.serving.ModelService/GetModelStatus"
+NO_ANSWER: Final = frozenset({"CANCELLED", "DEADLINE_EXCEEDED", "UNAVAILABLE"})
 
 Get = Callable[[str, int, str, float], Awaitable[HttpResponse]]
 Answers = Callable[[Instance, float], bool]
+
+
+def answers_grpc(instance: Instance, timeout_seconds: float) -> bool:
+    """Ask for the status of no model, over gRPC, whose threads are others than those of REST; blocks.
+
+    The refusal of such a call is an answer, too.
+    """
+    # PERF: hardly any run needs it, and it takes 15 MB.
+    import grpc
+
+    from tfs_proxy.upstream.grpc_channels import open_channel
+
+    with open_channel(instance) as channel:
+        try:
+            channel.unary_unary(METHOD)(b"", timeout=timeout_seconds)
+        except grpc.RpcError as error:
+            return error.code().name not in NO_ANSWER
+    return True
 
 
 def loading_pause(elapsed_seconds: float) -> float:

@@ -34,7 +34,7 @@ from tfs_proxy.supervisor.nginx import (
 )
 from tfs_proxy.supervisor.nginx.multi_model import MultiModelRoutes
 from tfs_proxy.supervisor.nginx.serving_api import GrpcEndpoint, ProxyLimits
-from tfs_proxy.supervisor.requests_in_flight import NGINX_COUNT
+from tfs_proxy.supervisor.request_counter import NGINX_COUNT
 from tfs_proxy.wire.header_names import (
     CUSTOM_ATTRIBUTES,
     INFERENCE_ID,

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import Distribution, MeasuredMetric
-from tfs_proxy.observe.model_counts import Inferences
+from tfs_proxy.observe.request_counts import Inferences
 from tfs_proxy.observe.request_record import (
     CONVERT,
     INPUT_HANDLER,

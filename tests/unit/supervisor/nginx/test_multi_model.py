@@ -44,7 +44,7 @@ def test_each_request_has_its_own_time() -> None:
     assert "proxy_read_timeout 1240s;" in location(text, "= /models")
     assert "proxy_read_timeout 205s;" in location(text, "@wait")
     assert "proxy_read_timeout" not in location(text, "= /invocations")
-    assert text.count("proxy_read_timeout 90s;") == 1
+    assert text.count("proxy_read_timeout 210s;") == 1
     assert "not done within 1234.5 seconds" in text
 
 
@@ -71,7 +71,7 @@ def test_calls_of_grpc_go_to_the_router_and_may_wait_for_a_load() -> None:
 
     assert "upstream predictions { least_conn; server unix:/run/tfs/router.sock max_fails=0;" in text
     assert text.count("grpc_pass grpc://predictions;") == 7
-    assert "grpc_read_timeout 295s;" in text
+    assert "grpc_read_timeout 415s;" in text
     assert "grpc_hide_header X-Tfs-Proxy-Model;" in text
 
 

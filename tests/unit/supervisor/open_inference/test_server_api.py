@@ -11,7 +11,7 @@ import pytest
 from tfs_proxy import __version__
 from tfs_proxy.deployment import Deployment, Instance
 from tfs_proxy.observe.metric import Distribution
-from tfs_proxy.observe.model_counts import Inferences
+from tfs_proxy.observe.request_counts import Inferences
 from tfs_proxy.supervisor.control_api import ControlApi
 from tfs_proxy.supervisor.health.heartbeats import Heartbeats
 from tfs_proxy.supervisor.health.readiness import Phase, Readiness

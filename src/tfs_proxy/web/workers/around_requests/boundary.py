@@ -12,8 +12,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from http import HTTPStatus
 from typing import Any, Protocol, runtime_checkable
 
-from tfs_proxy.observe.request_record import WAIT, WRITE, RequestRecord, chosen_id, set_current_request
-from tfs_proxy.observe.server_timing import SERVER_TIMING, server_timing
+from tfs_proxy.observe.request_record import (
+    SERVER_TIMING,
+    WAIT,
+    WRITE,
+    RequestRecord,
+    chosen_id,
+    server_timing,
+    set_current_request,
+)
 from tfs_proxy.script.deadline import WITHIN_ANOTHER, DeadlineWatch
 from tfs_proxy.upstream.recovery import sent_before
 from tfs_proxy.web.workers.around_requests.journal import (

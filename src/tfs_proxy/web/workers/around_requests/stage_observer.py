@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tfs_proxy.deployment import Deployment
-from tfs_proxy.observe.model_counts import KnownModels
+from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.observe.request_record import READ, RequestRecord
 from tfs_proxy.observe.routes import PROBES, path_of
 from tfs_proxy.observe.stage_table import FAILED_FROM, StageLayout, StageTable

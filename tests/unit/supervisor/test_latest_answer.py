@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tfs_proxy.supervisor.scraping.latest_answer import LatestAnswer, refresh_all
+from tfs_proxy.supervisor.scraping import LatestAnswer, refresh_all
 
 A_MOMENT = 0.001
 

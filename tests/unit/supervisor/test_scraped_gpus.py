@@ -10,7 +10,7 @@ import pynvml
 import pytest
 
 from tfs_proxy.observe.exposition import text_of
-from tfs_proxy.supervisor.scraping.gpus import Gpus
+from tfs_proxy.supervisor.scraping import Gpus
 
 NOT_SUPPORTED, UNKNOWN = 3, 999
 TESLA_T4 = {

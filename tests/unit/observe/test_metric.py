@@ -1,7 +1,6 @@
 """The metrics of several stacks as those of one run."""
 
-from tfs_proxy.observe.added_up import added_up
-from tfs_proxy.observe.metric import Distribution, MeasuredMetric, MetricDescription, MetricKind
+from tfs_proxy.observe.metric import Distribution, MeasuredMetric, MetricDescription, MetricKind, added_up
 
 WORKERS = MetricDescription("workers", MetricKind.GAUGE, "Workers.", ("process",))
 SECONDS = MetricDescription("seconds", MetricKind.HISTOGRAM, "Seconds.")
