@@ -30,9 +30,8 @@ from tfs_proxy.web.workers import late_calls
 from tfs_proxy.web.workers.admission.gate import AdmissionGate
 from tfs_proxy.web.workers.around_requests.access_log import AccessObserver, StagesForNginx
 from tfs_proxy.web.workers.around_requests.boundary import RequestBoundary, RequestObserver
-from tfs_proxy.web.workers.around_requests.counting import RequestCounting
+from tfs_proxy.web.workers.around_requests.counting import RequestCounting, StageObserver
 from tfs_proxy.web.workers.around_requests.journal import RequestJournal, WsgiApp
-from tfs_proxy.web.workers.around_requests.stage_observer import StageObserver
 from tfs_proxy.web.workers.around_requests.traces import WorkerTraces, begin_traces
 from tfs_proxy.web.workers.heartbeat import Heartbeat, boot_failure
 from tfs_proxy.web.workers.loading import watched_loading
