@@ -1,30 +1,21 @@
-"""Which model a call of TF Serving's API is for, read off the request's bytes: pure.
+"""Which model a call of TF Serving's API is for: pure."""
 
-The rest of the message is skipped, not parsed. As protobuf has it, the last of several values counts, and
-several occurrences of one message are merged.
-"""
-
-from collections.abc import Iterator
 from typing import Final
 
+from google.protobuf.message import DecodeError
 from msgspec import Struct
-from msgspec.structs import replace
 
-from tfs_proxy.errors import BadInput
-from tfs_proxy.wire.protobuf_reader import LENGTH, VARINT, MalformedProtobuf, read_fields, read_varint, text
+from tfs_proxy.errors import BadInput, PayloadTooLarge
+from tfs_proxy.memory import DEFAULT_DECODED_BYTES
+from tfs_proxy.protos import GetModelStatusRequest, ModelSpec, MultiInferenceRequest
+from tfs_proxy.protos.sizes import parsed_bytes
 
 MULTI_INFERENCE: Final = "MultiInference"
-MOST_FIELDS: Final = 10_000
-"""Fields that are read of one message: each costs a microsecond, in which no other call goes on."""
 
 NO_SPEC: Final = "Missing ModelSpec"
 NO_NAME: Final = "ModelSpec has no name specified."
 SEVERAL_MODELS: Final = "All ModelSpecs in a MultiInferenceRequest must access the same model name."
 """As TF Serving says it, like the two above."""
-
-_SPEC, _TASKS = 1, 1
-_NAME, _VERSION, _LABEL = 1, 2, 4
-_VALUE = 1
 
 
 class AskedModel(Struct, frozen=True):
@@ -43,65 +34,36 @@ class AskedModel(Struct, frozen=True):
 def asked_model(method: str, message: bytes) -> AskedModel:
     """The model of a call of ``method``, such as ``Predict``.
 
-    Raises BadInput if the message is broken, has more than `MOST_FIELDS`, or does not name one model.
+    Raises BadInput if the message is broken or does not name one model, and PayloadTooLarge.
     """
     try:
-        return _asked_model(method, _Fields(), memoryview(message))
-    except MalformedProtobuf:
+        specs = _specs(method, message)
+    except DecodeError:
         raise BadInput(f"The request is not a message of {method}") from None
+    if not all(spec.name for spec in specs):
+        raise BadInput(NO_NAME)
+    if len({spec.name for spec in specs}) > 1:
+        raise BadInput(SEVERAL_MODELS)
+    spec = specs[0]
+    if spec.HasField("version"):
+        return AskedModel(spec.name, spec.version.value)
+    return AskedModel(spec.name, label=spec.version_label)
 
 
-class _Fields:
-    """Reads the fields of a message and of those in it, and gives up if there are too many."""
-
-    def __init__(self) -> None:
-        self._left = MOST_FIELDS
-
-    def of(self, message: memoryview, wanted_kind: int = LENGTH) -> Iterator[tuple[int, memoryview]]:
-        """Number and content of each field of a kind: by default those that have a length."""
-        for number, kind, content in read_fields(message):
-            self._left -= 1
-            if self._left < 0:
-                raise BadInput(f"The request has more than {MOST_FIELDS} fields")
-            if kind == wanted_kind:
-                yield number, content
-
-
-def _asked_model(method: str, fields: _Fields, message: memoryview) -> AskedModel:
+def _specs(method: str, message: bytes) -> list[ModelSpec]:
+    """The ModelSpecs of a message, at least one; raises BadInput without any."""
     if method != MULTI_INFERENCE:
-        return _named(_spec(fields, message))
-    tasks = [_named(_spec(fields, content)) for number, content in fields.of(message) if number == _TASKS]
+        # Each request with a ModelSpec has it as its first field; this one has no other, so that the
+        # tensors stay bytes.
+        request = GetModelStatusRequest.FromString(message)
+        if not request.HasField("model_spec"):
+            raise BadInput(NO_SPEC)
+        return [request.model_spec]
+    if parsed_bytes(MultiInferenceRequest, message, DEFAULT_DECODED_BYTES) > DEFAULT_DECODED_BYTES:
+        raise PayloadTooLarge("The request has too many fields.")
+    tasks = MultiInferenceRequest.FromString(message).tasks
     if not tasks:
         raise BadInput(NO_NAME)
-    if len({task.name for task in tasks}) > 1:
-        raise BadInput(SEVERAL_MODELS)
-    return tasks[0]
-
-
-def _named(spec: AskedModel | None) -> AskedModel:
-    if spec is None:
+    if not all(task.HasField("model_spec") for task in tasks):
         raise BadInput(NO_SPEC)
-    if not spec.name:
-        raise BadInput(NO_NAME)
-    return spec
-
-
-def _spec(fields: _Fields, message: memoryview) -> AskedModel | None:
-    """The ModelSpec of a message, which is the first field of each that has one; None without it."""
-    spec = None
-    for number, content in fields.of(message):
-        if number == _SPEC:
-            spec = _merged(spec or AskedModel(""), fields, content)
-    return spec
-
-
-def _merged(spec: AskedModel, fields: _Fields, message: memoryview) -> AskedModel:
-    for number, content in fields.of(message):
-        if number == _NAME:
-            spec = replace(spec, name=text(content))
-        elif number == _VERSION:
-            values = [read_varint(value) for field, value in fields.of(content, VARINT) if field == _VALUE]
-            spec = replace(spec, number=values[-1] if values else spec.number or 0, label="")
-        elif number == _LABEL:
-            spec = replace(spec, number=None, label=text(content))
-    return spec
+    return [task.model_spec for task in tasks]

@@ -3,20 +3,23 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Final
+from urllib.parse import quote
 
 from grpc import aio
 from msgspec import Struct, field
 
 from tfs_proxy.grpc_router.asked_model import MULTI_INFERENCE, AskedModel, asked_model
-from tfs_proxy.grpc_router.load_waiting import LoadWaiting, NothingLoads
+from tfs_proxy.grpc_router.calls import Metadata, RefusedCall
+from tfs_proxy.grpc_router.control_client import ControlClient
 from tfs_proxy.grpc_router.model_servers import ModelServerChannel, ModelServers
-from tfs_proxy.grpc_router.refused_call import Metadata, RefusedCall
-from tfs_proxy.names import is_model_name
+from tfs_proxy.names import is_model_name, is_served_model_name, printable
 from tfs_proxy.upstream.grpc_channels import CONNECT_FAILED
-from tfs_proxy.wire.error_body import MODEL_SERVER, NO_MODEL_SERVER, not_answered
+from tfs_proxy.wire.error_body import MODEL_SERVER, NO_MODEL_SERVER, error_text, not_answered
 from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.header_names import GRPC_MODEL
+from tfs_proxy.wire.http_answer import BrokenAnswer
 from tfs_proxy.wire.server.grpc_serving import is_packed, unpacked
 
 Handler = Callable[[bytes, Any], Awaitable[bytes]]
@@ -43,6 +46,12 @@ _NOT_PASSED_ON = frozenset({"user-agent"})
 """gRPC sets its own."""
 
 
+MARGIN_SECONDS: Final = 5.0
+"""What a call waits for a load longer than the control API does."""
+
+_SHOWN_CHARACTERS = 64
+
+
 class NoServerReady(Exception):
     """The model has no gate: it is not loaded, or being started again."""
 
@@ -59,6 +68,37 @@ class ForwardedCall(Struct, frozen=True):
     message: bytes
     context: Any
     tried: list[str] = field(default_factory=list)
+
+
+class LoadWaiting:
+    """Asks ``GET /served/NAME/ready`` of the control API, which answers within ``wait_seconds``."""
+
+    def __init__(self, control: ControlClient, wait_seconds: float) -> None:
+        self._control = control
+        self._wait_seconds = wait_seconds + MARGIN_SECONDS
+
+    async def until_ready(self, model: str) -> None:
+        """Return once the model serves; raises RefusedCall with the reason if it is not going to."""
+        if not is_served_model_name(model):
+            shown = printable(model[:_SHOWN_CHARACTERS])
+            raise RefusedCall(GrpcCode.NOT_FOUND, f"model {shown} is not loaded")
+        try:
+            async with asyncio.timeout(self._wait_seconds):
+                answer = await self._control.ask("GET", f"/served/{quote(model, safe='')}/ready")
+        except TimeoutError:
+            raise RefusedCall(GrpcCode.UNAVAILABLE, f"model {model} is still loading") from None
+        except (OSError, BrokenAnswer):
+            raise RefusedCall(GrpcCode.UNAVAILABLE, NO_MODEL_SERVER) from None
+        if answer.status != HTTPStatus.OK:
+            raise RefusedCall.for_status(answer.status, error_text(answer.body) or NO_MODEL_SERVER)
+
+
+class NothingLoads:
+    """In the place of `LoadWaiting` if one archive is served: nothing is loaded by a call."""
+
+    async def until_ready(self, _: str) -> None:
+        """Raise RefusedCall at once: the model server is starting, or being restarted."""
+        raise RefusedCall(GrpcCode.UNAVAILABLE, NO_MODEL_SERVER)
 
 
 class TfServingForwarding:

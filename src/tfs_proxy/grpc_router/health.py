@@ -9,8 +9,8 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
+from tfs_proxy.grpc_router.calls import RefusedCall
 from tfs_proxy.grpc_router.control_client import ControlClient
-from tfs_proxy.grpc_router.refused_call import RefusedCall
 from tfs_proxy.names import printable
 from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.http_answer import BrokenAnswer

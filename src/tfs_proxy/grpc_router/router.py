@@ -16,16 +16,13 @@ from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, Serv
 
 from tfs_proxy.errors import TfsProxyError
 from tfs_proxy.grpc_router import health
-from tfs_proxy.grpc_router.call_counting import CallCounting
+from tfs_proxy.grpc_router.calls import CallCounting, RefusedCall, messages_until
 from tfs_proxy.grpc_router.control_client import ControlClient
-from tfs_proxy.grpc_router.forwarding import Handler, TfServingForwarding
+from tfs_proxy.grpc_router.forwarding import Handler, LoadWaiting, NothingLoads, TfServingForwarding
 from tfs_proxy.grpc_router.gates import Gates, SharedGates
-from tfs_proxy.grpc_router.load_waiting import LoadWaiting, NothingLoads
 from tfs_proxy.grpc_router.model_servers import ModelServers
 from tfs_proxy.grpc_router.open_inference.service import SERVICE, STREAM, STREAM_PATH, OpenInferenceService
 from tfs_proxy.grpc_router.options import BY_SCRIPT, OFF, RouterOptions
-from tfs_proxy.grpc_router.refused_call import RefusedCall
-from tfs_proxy.grpc_router.streams import messages_until
 from tfs_proxy.protos import reflection
 from tfs_proxy.wire.error_body import INTERNAL_ERROR
 from tfs_proxy.wire.error_status import status_of_error

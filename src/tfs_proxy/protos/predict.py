@@ -73,16 +73,24 @@ def read_response(message: Piece) -> Predicted:
 
     Arrays that share the message's memory are read-only. Raises ValueError if it can't be read.
     """
-    outputs: dict[str, npt.NDArray[Any]] = {}
+    tensors, version = response_parts(message)
+    return Predicted({name: _array(tensor) for name, tensor in tensors.items()}, version)
+
+
+def response_parts(message: Piece) -> tuple[dict[str, memoryview], int | None]:
+    """The outputs of a PredictResponse as serialized TensorProtos, and the version, None if it is not told.
+
+    Raises ValueError if it can't be read.
+    """
+    tensors: dict[str, memoryview] = {}
     version = None
     for number, kind, content in read_fields(memoryview(message)):
         if number == _OUTPUTS and kind == LENGTH:
             entry = {part: value for part, _, value in read_fields(content)}
-            name = str(entry.get(_KEY, b""), "utf-8")
-            outputs[name] = _array(entry.get(_VALUE, memoryview(b"")))
+            tensors[str(entry.get(_KEY, b""), "utf-8")] = entry.get(_VALUE, memoryview(b""))
         elif number == _MODEL_SPEC and kind == LENGTH:
             version = _version(bytes(content))
-    return Predicted(outputs, version)
+    return tensors, version
 
 
 @lru_cache(maxsize=256)
@@ -99,14 +107,13 @@ def _array(tensor: memoryview) -> npt.NDArray[Any]:
 
 def _viewed(tensor: memoryview) -> npt.NDArray[Any] | None:
     """The array of a tensor whose memory is the message's, bfloat16 as float32."""
-    parts = _parts(tensor)
+    parts = tensor_parts(tensor)
     if parts is None:
         return None
-    dtype, shape, content = parts
-    sizes = _sizes(shape)
+    dtype, sizes, content = parts
     is_bits = dtype == DataType.DT_BFLOAT16
     element = _BITS if is_bits else numpy_type(dtype)
-    if sizes is None or element is None or element.hasobject:
+    if element is None or element.hasobject:
         return None
     if math.prod(sizes) * element.itemsize != len(content):
         return None
@@ -117,8 +124,11 @@ def _viewed(tensor: memoryview) -> npt.NDArray[Any] | None:
     return (values if values.flags.aligned else values.copy()).reshape(sizes)
 
 
-def _parts(tensor: memoryview) -> tuple[int, bytes, memoryview] | None:
-    """Type, shape and content of a tensor that has each once, and nothing else."""
+def tensor_parts(tensor: memoryview) -> tuple[int, tuple[int, ...], memoryview] | None:
+    """Type, shape and content of a tensor that has each once, and nothing else.
+
+    The content is the array's memory, if it is as long as the shape wants.
+    """
     dtype, shape, number, content = 0, b"", 0, None
     for part, kind, value in read_fields(tensor):
         if part == DTYPE and kind == VARINT:
@@ -133,7 +143,8 @@ def _parts(tensor: memoryview) -> tuple[int, bytes, memoryview] | None:
             return None
     if content is None or number not in {CONTENT, FIXED_LISTS.get(dtype)}:
         return None
-    return dtype, shape, content
+    sizes = _sizes(shape)
+    return None if sizes is None else (dtype, sizes, content)
 
 
 @lru_cache(maxsize=256)

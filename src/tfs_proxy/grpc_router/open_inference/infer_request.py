@@ -1,59 +1,84 @@
 """A ModelInferRequest to the PredictRequest that asks the model server the same: pure.
 
-Raw contents go on as ``tensor_content``, and lists as TensorProto's own, which have the same wire format.
+Raw contents go on as ``tensor_content``, and lists as TensorProto's own.
 """
 
+import math
+import struct
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+import numpy as np
 from google.protobuf.message import DecodeError
 from msgspec import Struct
 
 from tfs_proxy.errors import BadInput
-from tfs_proxy.grpc_router.asked_model import MOST_FIELDS, AskedModel
-from tfs_proxy.grpc_router.open_inference.contents import contents_pieces, raw_pieces, take_listed
-from tfs_proxy.memory import DEFAULT_DECODED_BYTES, MemoryBudget
+from tfs_proxy.grpc_router.asked_model import AskedModel
+from tfs_proxy.memory import DEFAULT_DECODED_BYTES, STRING_BYTES, MemoryBudget
 from tfs_proxy.names import HIGHEST_VERSION, is_version
-from tfs_proxy.open_inference.datatypes import datatype_named
+from tfs_proxy.open_inference.datatypes import Datatype, datatype_named
 from tfs_proxy.open_inference.infer_request import (
     CLASSIFICATION,
     OF_THE_PROTOCOL,
     SHARED_MEMORY,
     SIGNATURE,
+    InferInput,
+    InferRequest,
+    RequestedOutput,
     checked_shape,
     named,
 )
-from tfs_proxy.protos.open_inference import ModelInferRequest
-from tfs_proxy.protos.predict import model_spec
-from tfs_proxy.protos.tensors import DTYPE, SHAPE, shape_bytes
+from tfs_proxy.protos import ModelSpec, PredictRequest, TensorProto
+from tfs_proxy.protos.open_inference import ModelInferRequest, ServerMetadataResponse
+from tfs_proxy.protos.sizes import parsed_bytes
+from tfs_proxy.signature import Signature
 from tfs_proxy.wire.data_types import DataType
-from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
 from tfs_proxy.wire.error_body import NO_SHARED_MEMORY
-from tfs_proxy.wire.protobuf_reader import LENGTH, MalformedProtobuf, read_fields
-from tfs_proxy.wire.protobuf_writer import Piece, field, map_entry, message_field, varint_field
 
 NO_MODEL: Final = "The request names no model: model_name is empty."
-MALFORMED: Final = "The request is not a message of ModelInfer"
 MOST_TENSORS: Final = 1000
 
-_REQUEST_INPUTS, _RAW = 5, 7
-_TENSOR_SHAPE, _TENSOR_CONTENTS = 3, 5
-_LONGEST_SIZE_BYTES = 10
-_SPEC, _INPUTS, _OUTPUT_FILTER = 1, 2, 3
+_LENGTH: Final = struct.Struct("<I")
+_INT, _UINT = "int_contents", "uint_contents"
+
+LISTS: Final[Mapping[str, tuple[str, str]]] = {
+    "BOOL": ("bool_contents", "bool_val"),
+    "INT8": (_INT, "int_val"),
+    "INT16": (_INT, "int_val"),
+    "INT32": (_INT, "int_val"),
+    "INT64": ("int64_contents", "int64_val"),
+    "UINT8": (_UINT, "int_val"),
+    "UINT16": (_UINT, "int_val"),
+    "UINT32": (_UINT, "uint32_val"),
+    "UINT64": ("uint64_contents", "uint64_val"),
+    "FP32": ("fp32_contents", "float_val"),
+    "FP64": ("fp64_contents", "double_val"),
+    "BYTES": ("bytes_contents", "string_val"),
+}
+"""The list of InferTensorContents for each datatype, and TensorProto's same list."""
+
+_RANGES: Final[Mapping[str, tuple[int, int]]] = {
+    "INT8": (-(2**7), 2**7 - 1),
+    "INT16": (-(2**15), 2**15 - 1),
+    "UINT8": (0, 2**8 - 1),
+    "UINT16": (0, 2**16 - 1),
+}
+
+Message = TypeVar("Message")
 
 
 class TranslatedRequest(Struct, frozen=True):
     """What the model server is asked, and what its answer needs of the request.
 
     ``outputs`` are the names of those that are wanted, in their order; none means all. ``parameters`` are the
-    client's own, each serialized, which the answer repeats. ``signature`` None means the default one.
+    client's own InferParameters, which the answer repeats. ``signature`` None means the default one.
     """
 
     asked: AskedModel
     message: bytes
     id: str
     outputs: tuple[str, ...]
-    parameters: Mapping[str, bytes]
+    parameters: Mapping[str, Any]
     signature: str | None = None
 
 
@@ -63,20 +88,37 @@ def translated(message: bytes, decoded_bytes: int = DEFAULT_DECODED_BYTES) -> Tr
     Raises BadInput, which names the tensor if one is wrong, and PayloadTooLarge.
     """
     budget = MemoryBudget(decoded_bytes)
-    request, raw = _parsed(message, budget)
+    budget.take(parsed_bytes(ModelInferRequest, message, decoded_bytes), "The request")
+    request = parsed(ModelInferRequest, message)
     asked = asked_version(request.model_name, request.model_version)
     outputs = tuple(_output_names(request))
     signature = _signature(request)
-    pieces = message_field(_SPEC, [_spec(asked, signature)])
-    for name, tensor in _inputs(request, raw, budget):
-        pieces += map_entry(_INPUTS, name, tensor)
-    pieces += [field(_OUTPUT_FILTER, name.encode()) for name in outputs]
-    parameters = {
-        name: value.SerializeToString()
-        for name, value in request.parameters.items()
-        if name not in OF_THE_PROTOCOL
-    }
-    return TranslatedRequest(asked, b"".join(pieces), request.id, outputs, parameters, signature)
+    predict = PredictRequest(model_spec=model_spec(asked, signature), output_filter=outputs)
+    _add_inputs(predict, request, budget)
+    parameters = {name: value for name, value in request.parameters.items() if name not in OF_THE_PROTOCOL}
+    return TranslatedRequest(asked, predict.SerializeToString(), request.id, outputs, parameters, signature)
+
+
+def parsed(kind: type[Message], message: bytes) -> Message:
+    """A message of this type; raises BadInput."""
+    try:
+        return kind.FromString(message)  # type: ignore[attr-defined,no-any-return]  # of protobuf's messages
+    except DecodeError:
+        raise BadInput(f"The request is not a message of {_call_of(kind)}") from None
+
+
+def _call_of(kind: type) -> str:
+    return "ModelInfer" if kind is ModelInferRequest else kind.__name__
+
+
+def request_id(message: bytes) -> str:
+    """The id of a ModelInferRequest; "" without one, or if it can't be read."""
+    try:
+        # This message has a text in the id's place, and leaves tensors bytes.
+        ids = ServerMetadataResponse.FromString(message).extensions
+    except DecodeError:
+        return ""
+    return ids[-1] if ids else ""
 
 
 def asked_version(model: str, version: str) -> AskedModel:
@@ -90,38 +132,34 @@ def asked_version(model: str, version: str) -> AskedModel:
     return AskedModel(model, int(version))
 
 
-def _parsed(message: bytes, budget: MemoryBudget) -> tuple[ModelInferRequest, list[memoryview]]:
-    """The request without its raw contents, and these, which stay where they are."""
-    rest: list[Piece] = []
-    raw: list[memoryview] = []
-    try:
-        for number, kind, content in _few_fields(memoryview(message), "The request"):
-            if kind == LENGTH and number == _RAW:
-                raw.append(content)
-                continue
-            if kind == LENGTH and number == _REQUEST_INPUTS:
-                _check_size(content, budget)
-            if kind == LENGTH:
-                rest += message_field(number, [content])
-        return ModelInferRequest.FromString(b"".join(rest)), raw
-    except (MalformedProtobuf, DecodeError):
-        raise BadInput(MALFORMED) from None
+def model_spec(asked: AskedModel, signature: str | None = None) -> ModelSpec:
+    """TF Serving's name of the model, version and signature; None is the default one."""
+    spec = ModelSpec(name=asked.name, signature_name=signature or "")
+    if asked.number is not None:
+        spec.version.value = asked.number
+    elif asked.label:
+        spec.version_label = asked.label
+    return spec
 
 
-def _few_fields(message: memoryview, subject: str) -> Iterator[tuple[int, int, memoryview]]:
-    for count, field_read in enumerate(read_fields(message)):
-        if count == MOST_FIELDS:
-            raise BadInput(f"{subject} has more than {MOST_FIELDS} fields")
-        yield field_read
+def check_against(message: bytes, signature: Signature) -> None:
+    """Raise BadInput if a tensor of a ModelInferRequest does not fit the signature, with its name.
+
+    The message has been translated: it can be read.
+    """
+    request = ModelInferRequest.FromString(message)
+    outputs = [RequestedOutput(output.name, binary=True) for output in request.outputs]
+    described = InferRequest([_described(tensor) for tensor in request.inputs], outputs)
+    described.batch(signature)
+    described.requested(tuple(signature.outputs))
 
 
-def _check_size(tensor: memoryview, budget: MemoryBudget) -> None:
-    """Look at an input before it is parsed, which multiplies some of what it may have."""
-    for number, kind, content in _few_fields(tensor, "An input"):
-        if kind == LENGTH and number == _TENSOR_SHAPE and len(content) > MAX_DIMENSIONS * _LONGEST_SIZE_BYTES:
-            raise BadInput("An input has a shape that no tensor can have.")
-        if kind == LENGTH and number == _TENSOR_CONTENTS:
-            take_listed(content, budget)
+def _described(tensor: Any) -> InferInput:
+    """The input with its datatype and shape; its values, which the signature says nothing of, are zeros."""
+    subject = named("input", tensor.name)
+    datatype = datatype_named(tensor.datatype, subject)
+    shape = checked_shape(list(tensor.shape), subject)
+    return InferInput(tensor.name, datatype, np.broadcast_to(np.zeros((), datatype.array), shape))
 
 
 def _signature(request: ModelInferRequest) -> str | None:
@@ -131,10 +169,6 @@ def _signature(request: ModelInferRequest) -> str | None:
     if parameter.WhichOneof("parameter_choice") != "string_param":
         raise BadInput(f'The parameter "{SIGNATURE}" must be a string.')
     return str(parameter.string_param)
-
-
-def _spec(asked: AskedModel, signature: str | None) -> bytes:
-    return model_spec(asked.name, asked.number, asked.label or None, signature)
 
 
 def _output_names(request: ModelInferRequest) -> Iterator[str]:
@@ -153,36 +187,85 @@ def _output_names(request: ModelInferRequest) -> Iterator[str]:
         yield output.name
 
 
-def _inputs(
-    request: ModelInferRequest, raw: Sequence[memoryview], budget: MemoryBudget
-) -> Iterator[tuple[str, list[Piece]]]:
-    """Name and TensorProto of each input."""
-    inputs = request.inputs
+def _add_inputs(predict: PredictRequest, request: ModelInferRequest, budget: MemoryBudget) -> None:
+    inputs, raw = request.inputs, request.raw_input_contents
     if not 0 < len(inputs) <= MOST_TENSORS:
         raise BadInput(f"The request has {len(inputs)} inputs: it can have 1 to {MOST_TENSORS}.")
     if raw and len(raw) != len(inputs):
         raise BadInput(
             f"The request has {len(inputs)} inputs, but {len(raw)} raw_input_contents: each needs one."
         )
-    seen: set[str] = set()
-    for index, tensor in enumerate(inputs):
-        if tensor.name in seen:
-            raise BadInput(f"{named('input', tensor.name)} is there twice.")
-        seen.add(tensor.name)
-        yield tensor.name, _tensor(tensor, raw[index] if raw else None, budget)
+    for index, given in enumerate(inputs):
+        if given.name in predict.inputs:
+            raise BadInput(f"{named('input', given.name)} is there twice.")
+        _fill(predict.inputs[given.name], given, raw[index] if raw else None, budget)
 
 
-def _tensor(tensor: Any, raw: memoryview | None, budget: MemoryBudget) -> list[Piece]:
-    subject = named("input", tensor.name)
-    if SHARED_MEMORY in tensor.parameters:
+def _fill(tensor: TensorProto, given: Any, raw: bytes | None, budget: MemoryBudget) -> None:
+    subject = named("input", given.name)
+    if SHARED_MEMORY in given.parameters:
         raise BadInput(f"{subject}: {NO_SHARED_MEMORY}.")
-    datatype = datatype_named(tensor.datatype, subject)
-    shape = checked_shape(list(tensor.shape), subject)
+    datatype = datatype_named(given.datatype, subject)
+    shape = checked_shape(list(given.shape), subject)
+    tensor.dtype = DataType[datatype.tensorflow]  # type: ignore[assignment]  # the stubs' own enumeration
+    for size in shape:
+        tensor.tensor_shape.dim.add(size=size)
     if raw is None:
-        values = contents_pieces(tensor.contents, datatype, shape, subject)
-    elif tensor.HasField("contents") and tensor.contents.ByteSize():
+        _list(tensor, given.contents, datatype, shape, subject)
+        return
+    if given.HasField("contents") and given.contents.ByteSize():
         raise BadInput(f"{subject} has contents, and the request has raw_input_contents: they do not mix.")
-    else:
-        values = raw_pieces(raw, datatype, shape, subject, budget)
-    number = DataType[datatype.tensorflow]
-    return [varint_field(DTYPE, number), field(SHAPE, shape_bytes(shape)), *values]
+    if datatype.item_bytes is not None:
+        tensor.tensor_content = _checked(raw, datatype, datatype.item_bytes, shape, subject)
+        return
+    count = math.prod(shape)
+    if count * _LENGTH.size <= len(raw):
+        budget.take(count * STRING_BYTES + len(raw), subject)
+    tensor.string_val.extend(_elements(raw, count, subject))
+
+
+def _checked(raw: bytes, datatype: Datatype, item_bytes: int, shape: Sequence[int], subject: str) -> bytes:
+    """The content of a tensor of numbers; raises BadInput if the bytes do not fill the shape."""
+    count = math.prod(shape)
+    if len(raw) != count * item_bytes:
+        raise BadInput(
+            f"{subject} has {len(raw)} bytes, but {datatype.name} of the shape {list(shape)} takes "
+            f"{count * item_bytes}."
+        )
+    if datatype.name == "BOOL" and raw.translate(None, b"\x00\x01"):
+        raise BadInput(f"{subject} has a byte other than 0 and 1, which is not a BOOL.")
+    return raw
+
+
+def _list(tensor: TensorProto, contents: Any, datatype: Datatype, shape: Sequence[int], subject: str) -> None:
+    """Copy the list of an InferTensorContents; raises BadInput if it does not fill the shape."""
+    if datatype.name not in LISTS:
+        raise BadInput(f"{subject} is {datatype.name}, which only raw_input_contents can carry.")
+    source, target = LISTS[datatype.name]
+    other = [listed.name for listed, _ in contents.ListFields() if listed.name != source]
+    if other:
+        raise BadInput(f"{subject} is {datatype.name}, whose values are in {source}, not in {other[0]}.")
+    values, count = getattr(contents, source), math.prod(shape)
+    if len(values) != count:
+        raise BadInput(f"{subject} has {len(values)} values, but the shape {list(shape)} takes {count}.")
+    low, high = _RANGES.get(datatype.name, (None, None))
+    if count and low is not None and high is not None and not low <= min(values) <= max(values) <= high:
+        raise BadInput(f"{subject} has a value that is not {datatype.name}: {low} to {high}.")
+    getattr(tensor, target).extend(values)
+
+
+def _elements(raw: bytes, count: int, subject: str) -> Iterator[bytes]:
+    """The elements of BYTES, each of which has its length before it."""
+    if count * _LENGTH.size > len(raw):
+        raise BadInput(f"{subject} has {len(raw)} bytes, too few for {count} elements of BYTES.")
+    position, end = 0, len(raw)
+    for number in range(count):
+        start = position + _LENGTH.size
+        position = start + _LENGTH.unpack_from(raw, position)[0] if start <= end else end + 1
+        if position > end:
+            raise BadInput(
+                f"{subject}: element {number + 1} of {count} goes beyond the end of its {end} bytes."
+            )
+        yield raw[start:position]
+    if position != end:
+        raise BadInput(f"{subject} has {end - position} bytes behind its last element.")

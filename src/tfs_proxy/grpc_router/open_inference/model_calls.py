@@ -1,10 +1,10 @@
 """Calls about one model: what its model server says of the signature, as the protocol's messages."""
 
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from tfs_proxy.errors import BadInput, UpstreamError
+from tfs_proxy.errors import UpstreamError
 from tfs_proxy.grpc_router.asked_model import AskedModel
 from tfs_proxy.grpc_router.forwarding import (
     MODEL_SERVICE,
@@ -12,14 +12,13 @@ from tfs_proxy.grpc_router.forwarding import (
     ForwardedCall,
     TfServingForwarding,
 )
-from tfs_proxy.grpc_router.open_inference.infer_request import asked_version
+from tfs_proxy.grpc_router.open_inference.infer_request import asked_version, model_spec, parsed
 from tfs_proxy.open_inference.metadata import ModelMetadata, model_metadata
 from tfs_proxy.protos import (
     GetModelMetadataRequest,
     GetModelMetadataResponse,
     GetModelStatusRequest,
     GetModelStatusResponse,
-    ModelSpec,
     ModelVersionStatus,
     SignatureDef,
     SignatureDefMap,
@@ -30,7 +29,6 @@ from tfs_proxy.protos.open_inference import (
     ModelMetadataRequest,
     ModelMetadataResponse,
 )
-from tfs_proxy.protos.predict import model_spec
 from tfs_proxy.serving_json.requests import INTERNAL_SIGNATURE
 from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, TensorSpec
 from tfs_proxy.wire.data_types import data_type_name
@@ -38,9 +36,6 @@ from tfs_proxy.wire.data_types import data_type_name
 GET_METADATA: Final = f"/{PREDICTION_SERVICE}/GetModelMetadata"
 GET_STATUS: Final = f"/{MODEL_SERVICE}/GetModelStatus"
 SIGNATURE_DEF: Final = "signature_def"
-
-
-Message = TypeVar("Message")
 
 
 class ModelCalls:
@@ -79,7 +74,7 @@ class ModelCalls:
 
     async def signatures(self, asked: AskedModel, context: Any) -> dict[str, Signature]:
         """All signatures of a version by name; raises RefusedCall as the model server does."""
-        request = GetModelMetadataRequest(model_spec=_spec(asked), metadata_field=[SIGNATURE_DEF])
+        request = GetModelMetadataRequest(model_spec=model_spec(asked), metadata_field=[SIGNATURE_DEF])
         call = ForwardedCall(GET_METADATA, asked, request.SerializeToString(), context)
         try:
             answer = GetModelMetadataResponse.FromString(await self._forwarding.forward(call))
@@ -91,24 +86,12 @@ class ModelCalls:
 
     async def _told(self, asked: AskedModel, context: Any) -> ModelMetadata:
         signature = await self.signature(asked, context)
-        request = GetModelStatusRequest(model_spec=_spec(AskedModel(asked.name)))
+        request = GetModelStatusRequest(model_spec=model_spec(AskedModel(asked.name)))
         call = ForwardedCall(GET_STATUS, asked, request.SerializeToString(), context)
         statuses = GetModelStatusResponse.FromString(await self._forwarding.forward(call))
         available = ModelVersionStatus.State.Value("AVAILABLE")
         versions = [one.version for one in statuses.model_version_status if one.state == available]
         return model_metadata(asked.name, sorted(versions), signature)
-
-
-def parsed(kind: type[Message], message: bytes) -> Message:
-    """A message of this type; raises BadInput."""
-    try:
-        return kind.FromString(message)  # type: ignore[attr-defined,no-any-return]  # of protobuf's messages
-    except DecodeError:
-        raise BadInput(f"The request is not a message of {kind.__name__}") from None
-
-
-def _spec(asked: AskedModel) -> ModelSpec:
-    return ModelSpec.FromString(model_spec(asked.name, asked.number, asked.label or None))
 
 
 def _signature(name: str, message: SignatureDef) -> Signature:

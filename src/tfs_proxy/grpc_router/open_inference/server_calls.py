@@ -8,11 +8,11 @@ from urllib.parse import quote
 
 from google.protobuf import json_format
 
+from tfs_proxy.grpc_router.calls import RefusedCall
 from tfs_proxy.grpc_router.control_client import ControlClient
 from tfs_proxy.grpc_router.forwarding import Handler
-from tfs_proxy.grpc_router.open_inference.infer_request import asked_version
-from tfs_proxy.grpc_router.open_inference.model_calls import ModelCalls, parsed
-from tfs_proxy.grpc_router.refused_call import RefusedCall
+from tfs_proxy.grpc_router.open_inference.infer_request import asked_version, parsed
+from tfs_proxy.grpc_router.open_inference.model_calls import ModelCalls
 from tfs_proxy.names import is_version, printable
 from tfs_proxy.protos import POOL
 from tfs_proxy.protos.open_inference import (

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from tfs_proxy.errors import BadInput, PayloadTooLarge
-from tfs_proxy.grpc_router.call_counting import CallCounting
+from tfs_proxy.grpc_router.calls import CallCounting, RefusedCall, messages_until
 from tfs_proxy.grpc_router.control_client import ControlClient
 from tfs_proxy.grpc_router.forwarding import (
     PREDICTION_SERVICE,
@@ -16,12 +16,14 @@ from tfs_proxy.grpc_router.forwarding import (
     TfServingForwarding,
 )
 from tfs_proxy.grpc_router.open_inference.infer_answer import infer_answer, stream_answer, stream_error
-from tfs_proxy.grpc_router.open_inference.infer_request import TranslatedRequest, translated
+from tfs_proxy.grpc_router.open_inference.infer_request import (
+    TranslatedRequest,
+    check_against,
+    request_id,
+    translated,
+)
 from tfs_proxy.grpc_router.open_inference.model_calls import ModelCalls
-from tfs_proxy.grpc_router.open_inference.refused_inputs import check_against, request_id
 from tfs_proxy.grpc_router.open_inference.server_calls import ServerCalls
-from tfs_proxy.grpc_router.refused_call import RefusedCall
-from tfs_proxy.grpc_router.streams import messages_until
 from tfs_proxy.memory import DEFAULT_DECODED_BYTES
 from tfs_proxy.signature import DEFAULT_SIGNATURE
 from tfs_proxy.wire.error_body import NO_SHARED_MEMORY

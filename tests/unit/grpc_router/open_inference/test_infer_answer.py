@@ -33,7 +33,7 @@ KINDS = {
 
 def asked(outputs: tuple[str, ...] = ()) -> TranslatedRequest:
     """A request with a parameter of the client's own."""
-    own = InferParameter(string_param="own").SerializeToString()
+    own = InferParameter(string_param="own")
     return TranslatedRequest(AskedModel("m", label="l"), b"", "id-1", outputs, {"mine": own})
 
 

@@ -1,16 +1,46 @@
-"""What nginx does not see of calls, a line for each: all calls without it, and the messages of streams."""
+"""How calls end and what is noted of them: refusals, the lines of finished calls, and the end of streams."""
 
+import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from tfs_proxy.grpc_router.refused_call import Metadata
+from grpc import aio
+
 from tfs_proxy.observe.line_file import LineWriter
 from tfs_proxy.observe.request_counts import FinishedRequest, request_line
 from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.header_names import GRPC_MODEL
+
+Metadata = Sequence[tuple[str, str | bytes]]
+
+CODES: Final[Mapping[int, GrpcCode]] = {
+    400: GrpcCode.INVALID_ARGUMENT,
+    404: GrpcCode.NOT_FOUND,
+    409: GrpcCode.ALREADY_EXISTS,
+    413: GrpcCode.RESOURCE_EXHAUSTED,
+    500: GrpcCode.INTERNAL,
+    501: GrpcCode.UNIMPLEMENTED,
+    503: GrpcCode.UNAVAILABLE,
+    504: GrpcCode.DEADLINE_EXCEEDED,
+    507: GrpcCode.RESOURCE_EXHAUSTED,
+}
+"""What an HTTP status of the package's own means to a client of gRPC."""
+
+
+class RefusedCall(Exception):
+    """Ends a call with ``code`` and ``text``."""
+
+    def __init__(self, code: GrpcCode, text: str, trailers: Metadata = ()) -> None:
+        super().__init__(text)
+        self.code, self.text, self.trailers = code, text, trailers
+
+    @classmethod
+    def for_status(cls, status: int, text: str) -> "RefusedCall":
+        """The refusal of a call for the reason of an HTTP answer."""
+        return cls(CODES.get(status, GrpcCode.UNKNOWN), text)
 
 
 class CountedCall:
@@ -75,3 +105,21 @@ def _finished(path: str, code: GrpcCode, seconds: float, trailers: Metadata) -> 
         model=model.removeprefix("-"),
         version=version.removeprefix("-"),
     )
+
+
+async def messages_until(stopping: asyncio.Event, context: Any) -> AsyncIterator[Any]:
+    """Give the messages of a call, until the client ends or the router is ``stopping``."""
+    stop = asyncio.create_task(stopping.wait())
+    try:
+        while True:
+            reading = asyncio.ensure_future(context.read())
+            await asyncio.wait({reading, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                reading.cancel()
+                return
+            message = reading.result()
+            if message is aio.EOF:
+                return
+            yield message
+    finally:
+        stop.cancel()
