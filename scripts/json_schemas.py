@@ -11,8 +11,8 @@ from typing import Any
 from botocore.model import ListShape, MapShape, Shape, StringShape, StructureShape
 from botocore.session import get_session
 
-from tfs_proxy.conform.capability import Capability
 from tfs_proxy.conform.requests_file import CAPABILITIES, PATHS, REQUEST_FIELDS, REQUESTS
+from tfs_proxy.conform.target import Capability
 from tfs_proxy.endpoint.description.operations_file import OPERATIONS
 
 FOLDER = Path(__file__).parents[1] / "src" / "tfs_proxy" / "schemas"

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from tfs_proxy import __version__
-from tfs_proxy.commands.editors.json_schemas import SCHEMAS, schema_text
-from tfs_proxy.commands.editors.shell_completion import SHELLS, completion_script
+from tfs_proxy.commands.editors import SCHEMAS, SHELLS, completion_script, schema_text
 from tfs_proxy.errors import StopServing
 from tfs_proxy.names import one_entry, printable, similar
 

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from tfs_proxy.archive.discover import DiscoveredModel
 from tfs_proxy.archive.extract import ExtractLimits
 from tfs_proxy.archive.fetch import fetch
-from tfs_proxy.archive.summary import read_summary
+from tfs_proxy.archive.saved_model import read_summary
 from tfs_proxy.deployment import Deployment, open_inference_of
 from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.routes import INVOCATIONS, OPENAPI

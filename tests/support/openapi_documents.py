@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tfs_proxy.archive.graphs.graph_inputs import GraphInputs
+from tfs_proxy.archive.graph_inputs import GraphInputs
 from tfs_proxy.open_inference.datatypes import TRITON_TYPE
 from tfs_proxy.openapi.document import document_of, document_text
 from tfs_proxy.openapi.service import DescribedModel, Service

@@ -8,7 +8,7 @@ from support.signature_models import tensor, write_signature_model
 from tfs_proxy import testing
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.layout import CSV_COLUMNS_FILE
-from tfs_proxy.packing.csv_columns import record_columns
+from tfs_proxy.packing.lay_out import record_columns
 from tfs_proxy.report.served import look_into
 from tfs_proxy.report.startup import describe
 from tfs_proxy.settings import Settings

@@ -8,15 +8,17 @@ and a refusal removes the whole folder.
 import errno
 import os
 import shutil
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
 
-from tfs_proxy.archive.links import LinkRefused, check_links
-from tfs_proxy.archive.permissions import unreadable
+from tfs_proxy.archive.discover import unreadable
 from tfs_proxy.archive.tar import DamagedArchive, Member, MemberKind, TarReader
 from tfs_proxy.errors import ArchiveError
+from tfs_proxy.layout import SAGEMAKER_MODEL_DIR
 from tfs_proxy.names import printable
 
 GIGABYTE = 1024**3
@@ -242,3 +244,74 @@ def _reason(error: OSError) -> str:
             return "appears twice: this disk ignores the difference in letter case or form between two names"
         case _:
             return f"can't be written ({error.strerror or error})"
+
+
+MAX_LINKS_FOLLOWED = 40
+MAX_STEPS = 5_000_000
+
+
+class LinkRefused(Exception):
+    """The link ``name`` can't be created; the text completes 'is a symbolic link that …'."""
+
+    def __init__(self, name: bytes, reason: str) -> None:
+        super().__init__(reason)
+        self.name = name
+
+
+def check_links(links: Mapping[bytes, bytes]) -> None:
+    """Raise LinkRefused for the first of ``links`` that leaves the folder or is part of a loop.
+
+    Keys are normalised names below the folder, values the targets as the archive has them. Targets are
+    resolved as the kernel does it, through other links too.
+    """
+    steps_left = MAX_STEPS
+    for name in links:
+        steps_left -= _follow(name, links, steps_left)
+
+
+def _follow(name: bytes, links: Mapping[bytes, bytes], most_steps: int) -> int:
+    at: list[bytes] = name.split(b"/")[:-1]
+    ahead = deque(_parts(name, links[name]))
+    followed = steps = 0
+    while ahead:
+        steps += 1
+        if steps > most_steps:
+            raise LinkRefused(name, "is one of too many links to follow")
+        part = ahead.popleft()
+        if part == b"..":
+            if not at:
+                raise LinkRefused(name, "leads out of the folder that the archive is unpacked in")
+            at.pop()
+            continue
+        at.append(part)
+        target = links.get(b"/".join(at))
+        if target is not None:
+            followed += 1
+            if followed > MAX_LINKS_FOLLOWED:
+                raise LinkRefused(name, "leads back to itself")
+            at.pop()
+            ahead.extendleft(reversed(_parts(name, target)))
+    return steps
+
+
+def _parts(name: bytes, target: bytes) -> list[bytes]:
+    if target.startswith(b"/"):
+        raise LinkRefused(name, "leads to an absolute path")
+    return [part for part in target.split(b"/") if part not in {b"", b"."}]
+
+
+def appear_at_sagemaker_folder(root: Path, folder: Path = SAGEMAKER_MODEL_DIR) -> None:
+    """Put a link into ``folder`` to each file and folder of ``root``, if it is there and no mount.
+
+    Links rather than files: a container that starts again finds dangling ones, which are replaced. SageMaker
+    runs containers as root: nothing is done for other users.
+    """
+    if os.geteuid() != 0 or any(path.is_mount() for path in (folder, *folder.parents[:2])):
+        return
+    with suppress(OSError):  # it is not there, or a read-only root
+        for entry in root.iterdir():
+            link = folder / entry.name
+            if link.is_symlink() and not link.exists():
+                link.unlink()
+            if not link.exists():
+                link.symlink_to(entry)

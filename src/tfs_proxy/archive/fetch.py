@@ -5,8 +5,8 @@ import shlex
 import threading
 from pathlib import Path
 
+from tfs_proxy.archive.discover import unreadable
 from tfs_proxy.archive.extract import ExtractLimits, extract
-from tfs_proxy.archive.permissions import unreadable
 from tfs_proxy.archive.progress import ProgressLog
 from tfs_proxy.archive.s3 import download
 from tfs_proxy.archive.s3_client import S3_SCHEME

@@ -5,17 +5,36 @@ and tensorflow/core/framework/graph.proto, node_def.proto, tensor_shape.proto.
 """
 
 import mmap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from msgspec import Struct
 
-from tfs_proxy.archive.graph import lost_variables
-from tfs_proxy.archive.graphs.op_search import BINARY_FILE
+from tfs_proxy.archive.discover import SAVED_MODEL_FILES, holds_lite_model
 from tfs_proxy.errors import DiscoveryError
 from tfs_proxy.signature import Signature, TensorSpec
 from tfs_proxy.wire.data_types import data_type_name, shape_of
 from tfs_proxy.wire.protobuf_reader import NOTHING, MalformedProtobuf, map_entry, numbers, text, views
+
+BINARY_FILE = SAVED_MODEL_FILES[0]
+PICTURE_OPS = ("DecodeJpeg", "DecodePng", "DecodeImage", "DecodeBmp", "DecodeAndCropJpeg")
+RESIZING_OPS = (
+    *("ResizeArea", "ResizeBicubic", "ResizeBilinear", "ResizeNearestNeighbor"),
+    *("CropAndResize", "ScaleAndTranslate"),
+)
+BASE64_OP = "DecodeBase64"
+PARSING_OPS = ("ParseExample", "ParseExampleV2", "ParseSingleExample")
+
+
+def ops_in(folder: Path, ops: Iterable[str]) -> frozenset[str]:
+    """Those of ``ops`` that the graph below ``folder`` seems to have, its functions included."""
+    path = folder / BINARY_FILE
+    if not path.is_file() or not path.stat().st_size:
+        return frozenset()
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        # A NodeDef's second field is the name of its op.
+        return frozenset(op for op in ops if content.find(bytes((0x12, len(op))) + op.encode()) >= 0)
+
 
 SERVE_TAG = "serve"
 META_GRAPHS = 2
@@ -141,3 +160,85 @@ def _tensor_spec(alias: str, message: memoryview) -> TensorSpec:
         shape=shape_of(parts.get(TENSOR_SHAPE)),
         tensor=text(parts.get(TENSOR_NAME, sparse.get(1, NOTHING))),
     )
+
+
+NODE = 1
+NAME, OP, INPUT, ATTRIBUTE = 1, 2, 3, 5
+VARIABLE_OP = "VarHandleOp"
+ASKING_OPS = frozenset(
+    {"DestroyResourceOp", "Identity", "ReadVariableOp", "VarIsInitializedOp", "VariableShape"}
+)
+
+
+class _GraphNode(Struct, frozen=True):
+    op: str
+    inputs: tuple[str, ...]
+    shared_name: str
+
+
+def lost_variables(graph_def: memoryview, outputs: Iterable[str]) -> tuple[str, ...]:
+    """Name the variables that the tensors ``outputs`` need and that nothing fills, sorted.
+
+    ``graph_def`` is a serialized GraphDef, of which constants and functions are stepped over. Raises
+    Malformed if it is not one.
+    """
+    nodes = dict(_node(content) for number, content in views(graph_def) if number == NODE)
+    answering = _with_ancestors(nodes, (_node_of(name) for name in outputs))
+    needed, filled = set[str](), set[str]()
+    for name, node in nodes.items():
+        variables = {
+            nodes[source].shared_name or source for source in node.inputs if _is_variable(nodes, source)
+        }
+        if name in answering:
+            needed |= variables
+        elif node.op not in ASKING_OPS:
+            filled |= variables
+    return tuple(sorted(needed - filled))
+
+
+def _is_variable(nodes: dict[str, _GraphNode], name: str) -> bool:
+    return name in nodes and nodes[name].op == VARIABLE_OP
+
+
+def _with_ancestors(nodes: dict[str, _GraphNode], names: Iterable[str]) -> set[str]:
+    ancestors: set[str] = set()
+    ahead = list(names)
+    while ahead:
+        name = ahead.pop()
+        if name in nodes and name not in ancestors:
+            ancestors.add(name)
+            ahead.extend(nodes[name].inputs)
+    return ancestors
+
+
+def _node(message: memoryview) -> tuple[str, _GraphNode]:
+    name = op = shared_name = ""
+    inputs: list[str] = []
+    for number, content in views(message):
+        if number == NAME:
+            name = text(content)
+        elif number == OP:
+            op = text(content)
+        elif number == INPUT:
+            inputs.append(_node_of(text(content)))
+        elif number == ATTRIBUTE and op == VARIABLE_OP:
+            key, value = map_entry(content)
+            shared_name = text(dict(views(value)).get(2, NOTHING)) if key == "shared_name" else shared_name
+    return name, _GraphNode(op, tuple(inputs), shared_name)
+
+
+def _node_of(tensor: str) -> str:
+    """The node of a tensor's name (``NODE:0``) or of a control input (``^NODE``)."""
+    return tensor.removeprefix("^").split(":", maxsplit=1)[0]
+
+
+def read_summary(folder: Path) -> SavedModelSummary | None:
+    """Read a SavedModel or a TensorFlow Lite model; None if there is only saved_model.pbtxt.
+
+    Raises DiscoveryError if the file can't be read or is damaged.
+    """
+    if holds_lite_model(folder):
+        from tfs_proxy.archive.lite_model import read_lite_model
+
+        return read_lite_model(folder)
+    return read_saved_model(folder)

@@ -2,13 +2,20 @@
 
 import contextlib
 import os
+import random
+import re
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
+from uuid import uuid4
 
 from msgspec import Struct
 
 from tfs_proxy.deployment import CaptureOptions
 from tfs_proxy.errors import SettingsError
+from tfs_proxy.names import is_model_name
+from tfs_proxy.settings import MEGABYTE, Settings
 
 
 class CaptureFailed(Exception):
@@ -111,3 +118,99 @@ def check_folder(options: CaptureOptions) -> None:
         usable, reason = False, f"{error.strerror}"
     if not usable:
         raise SettingsError(f"TFS_PROXY_CAPTURE={options.target} can't be used: {reason}.")
+
+
+S3 = "s3://"
+UNNAMED = "model"
+
+
+def capture_options(settings: Settings, model: str) -> CaptureOptions | None:
+    """What to capture, and where; None if nothing is. ``model`` names the folder if no setting does."""
+    target = settings.capture_target
+    if target is None or not settings.capture_percent:
+        return None
+    return CaptureOptions(
+        target if target.startswith(S3) else str(Path(target).absolute()),
+        settings.capture_name or _folder_name(model),
+        settings.capture_percent,
+        settings.capture_max_mb * MEGABYTE,
+        keeps_input="input" in settings.capture_keeps,
+        keeps_output="output" in settings.capture_keeps,
+    )
+
+
+def is_chosen(options: CaptureOptions, share: Callable[[], float] = random.random) -> bool:
+    """Whether one more request is among those that are captured."""
+    return 100 * share() < options.percent
+
+
+def _folder_name(model: str) -> str:
+    """``model`` as one folder: a flag may give a model any name."""
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", model)
+    return name if is_model_name(name) else UNNAMED
+
+
+def described(options: CaptureOptions) -> str:
+    """A sentence for the log of a start: people's data are kept, so whoever runs this should know."""
+    target = f"{options.target.rstrip('/')}/{options.name}"
+    return f"capturing {options.percent:g} % of the requests to /invocations into {target}"
+
+
+FILE_SECONDS = 60.0
+"""After what time a file is complete: so old are the newest records that S3 lacks."""
+
+
+class RotatingFiles:
+    """Lines of one process, below ``folder``; a file is complete if it is large or old, or the hour ends."""
+
+    def __init__(self, store: CaptureStore, folder: str, max_bytes: int) -> None:
+        self._store = store
+        self._folder = folder
+        self._max_bytes = max_bytes
+        self._file: CaptureFile | None = None
+        self._hour = ""
+        self._began_at = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a file is not complete."""
+        return self._file is not None
+
+    @property
+    def unsaved(self) -> int:
+        """Lines that would be lost with the process."""
+        return 0 if self._file is None else self._file.unsaved
+
+    def complete_before(self, line: bytes, now: float) -> int:
+        """Complete the file if ``line`` belongs into another; how many lines are safe by that."""
+        full = self._file is not None and self._file.size + len(line) > self._max_bytes
+        return self.close() if full or _hour(now) != self._hour else self.complete_old(now)
+
+    def complete_old(self, now: float) -> int:
+        """Complete the file if it is old; how many lines are safe by that."""
+        return self.close() if not 0 <= now - self._began_at < FILE_SECONDS else 0
+
+    def append(self, line: bytes, now: float) -> int:
+        """Add a line; how many lines are safe by that. Raises CaptureFailed."""
+        if self._file is None:
+            self._hour, self._began_at = _hour(now), now
+            self._file = self._store.create(f"{self._folder}/{self._hour}/{_name(now)}")
+        return self._file.append(line)
+
+    def close(self) -> int:
+        """Complete the file; how many lines are safe by that. Raises CaptureFailed."""
+        if self._file is None:
+            return 0
+        try:
+            return self._file.close()
+        finally:
+            self._file = None
+
+
+def _hour(now: float) -> str:
+    return time.strftime("%Y/%m/%d/%H", time.gmtime(now))
+
+
+def _name(now: float) -> str:
+    """Minute, second and millisecond, as SageMaker has it, and what makes it unique."""
+    return f"{time.strftime('%M-%S', time.gmtime(now))}-{int(now * 1000) % 1000:03}-{uuid4()}.jsonl"

@@ -15,9 +15,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tfs_proxy.capture.counts import CaptureOutcome, Counts
-from tfs_proxy.capture.files import CaptureFailed, CaptureStore, Folder
+from tfs_proxy.capture.files import CaptureFailed, CaptureStore, Folder, RotatingFiles
 from tfs_proxy.capture.record import TEXT_ENCODINGS, CaptureRecord, Payload, line_of
-from tfs_proxy.capture.rotation import RotatingFiles
 from tfs_proxy.deployment import CaptureOptions
 from tfs_proxy.errors import PayloadTooLarge
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_ID

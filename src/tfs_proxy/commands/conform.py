@@ -80,9 +80,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Judge; the exit status."""
+    from tfs_proxy.conform.check import selected
     from tfs_proxy.conform.checks import ALL
-    from tfs_proxy.conform.results.table import list_lines
-    from tfs_proxy.conform.selection import selected
+    from tfs_proxy.conform.results import list_lines
 
     checks = selected(ALL, arguments.only, arguments.skip)
     if arguments.list:
@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def wanted_from(arguments: argparse.Namespace) -> "Wanted":
     """What the flags ask for. Raises SettingsError."""
-    from tfs_proxy.conform.capability import Capability
+    from tfs_proxy.conform.target import Capability
     from tfs_proxy.conform.wanted import Wanted, variables
 
     if not 0 < arguments.start_timeout < math.inf:
@@ -122,7 +122,7 @@ def wanted_from(arguments: argparse.Namespace) -> "Wanted":
 
 def _judge(arguments: argparse.Namespace, checks: Sequence["Check"]) -> int:
     from tfs_proxy.conform.judge import Judge, exit_status
-    from tfs_proxy.conform.results.table import result_lines, summary_lines
+    from tfs_proxy.conform.results import result_lines, summary_lines
     from tfs_proxy.conform.wanted import extract_limits, judging_of
 
     _refuse_unwritable([arguments.junit, arguments.json])
@@ -148,8 +148,7 @@ def _refuse_unwritable(paths: Sequence[Path | None]) -> None:
 def _write_files(
     arguments: argparse.Namespace, target: str, results: Sequence["CheckResult"], probed: Sequence[str]
 ) -> None:
-    from tfs_proxy.conform.results.json_file import json_text
-    from tfs_proxy.conform.results.junit import junit_text
+    from tfs_proxy.conform.results import json_text, junit_text
 
     if arguments.junit:
         _write(arguments.junit, junit_text(target, results))

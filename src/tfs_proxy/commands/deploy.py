@@ -7,14 +7,12 @@ import logging
 import re
 from pathlib import Path
 
+from tfs_proxy.commands.arguments import also_as, log_to_stderr
 from tfs_proxy.commands.pack import add_layout_arguments, layout_options
-from tfs_proxy.commands.parts.listening import log_to_stderr
-from tfs_proxy.commands.parts.old_flags import also_as
-from tfs_proxy.deploy.call_plan import DeployOptions, call_plan, requests
+from tfs_proxy.deploy import DeployOptions, call_plan, requests
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.names import printable
-from tfs_proxy.packing.options import PackOptions
-from tfs_proxy.packing.warmup.options import WarmupOptions
+from tfs_proxy.packing.options import PackOptions, WarmupOptions
 from tfs_proxy.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -79,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         _print_requests(options, archive)
         return 0
-    from tfs_proxy.deploy.calls import SageMaker, upload
+    from tfs_proxy.deploy import SageMaker, upload
 
     plan = call_plan(options, _digest(archive))
     sagemaker = SageMaker()

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from tfs_proxy.commands.parts.listening import exit_on_stop_signals, listen, log_to_stderr
+from tfs_proxy.commands.arguments import exit_on_stop_signals, listen, log_to_stderr
 from tfs_proxy.settings import inherited_environment
 
 PORT = 8090

@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from tfs_proxy.commands.parts.listening import log_to_stderr
+from tfs_proxy.commands.arguments import log_to_stderr
 from tfs_proxy.settings import Settings
 
 INTERRUPTED = 128 + signal.SIGINT
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the files; the exit status."""
-    from tfs_proxy.packing.init.starter import Starter, init
+    from tfs_proxy.packing.starter import Starter, init
 
     log_to_stderr("WARNING")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what it wrote so far goes

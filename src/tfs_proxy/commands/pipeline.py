@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfs_proxy.commands.parts.listening import add_serving_arguments, exit_on_stop_signals, listen
+from tfs_proxy.commands.arguments import add_serving_arguments, exit_on_stop_signals, listen
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.settings import inherited_environment
 

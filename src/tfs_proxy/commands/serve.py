@@ -4,7 +4,7 @@ import argparse
 import threading
 from socket import socket
 
-from tfs_proxy.commands.parts.listening import add_serving_arguments, exit_on_stop_signals, listen
+from tfs_proxy.commands.arguments import add_serving_arguments, exit_on_stop_signals, listen
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.layout import Workspace
 from tfs_proxy.names import printable
@@ -82,7 +82,7 @@ def _serve_many(settings: Settings, listener: socket, arguments: argparse.Namesp
 def _laid_out(
     model: str | None, workspace: Workspace, settings: Settings, cancelled: threading.Event
 ) -> str | None:
-    from tfs_proxy.packing.serve_file import laid_out
+    from tfs_proxy.packing.model_kinds import laid_out
 
     return laid_out(model, workspace, settings, cancelled)
 

@@ -2,7 +2,7 @@
 
 import argparse
 
-from tfs_proxy.commands.parts.listening import exit_on_stop_signals, listen
+from tfs_proxy.commands.arguments import exit_on_stop_signals, listen
 from tfs_proxy.settings import inherited_environment
 
 DESCRIPTION = """\

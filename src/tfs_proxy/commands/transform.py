@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec.structs import fields
 
 from tfs_proxy.archive.s3_client import S3_TIMEOUT_SECONDS
-from tfs_proxy.commands.parts.listening import log_to_stderr
+from tfs_proxy.commands.arguments import log_to_stderr
 from tfs_proxy.settings import inherited_environment
 from tfs_proxy.transform.description import make_job, read_description
 from tfs_proxy.transform.job import CHOICES, MANIFEST

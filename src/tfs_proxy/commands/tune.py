@@ -8,15 +8,13 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfs_proxy.commands.parts.listening import log_to_stderr
-from tfs_proxy.commands.parts.old_flags import also_as
-from tfs_proxy.commands.parts.request_files import read_requests
+from tfs_proxy.commands.arguments import also_as, log_to_stderr, read_requests
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.resources import raise_descriptor_limit
 from tfs_proxy.settings import Settings, inherited_environment
 
 if TYPE_CHECKING:
-    from tfs_proxy.tuning.results.findings import Findings
+    from tfs_proxy.tuning.findings import Findings
 
 INTERRUPTED = 128 + signal.SIGINT
 NOT_FOUND = 1
@@ -101,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _tune(arguments: argparse.Namespace, settings: Settings) -> int:
-    from tfs_proxy.packing.serve_file import laid_out
+    from tfs_proxy.packing.model_kinds import laid_out
     from tfs_proxy.supervisor.host.workspace import temporary_workspace
     from tfs_proxy.tuning.run import TuneRequest, Tuning
 
@@ -129,9 +127,8 @@ def _tune(arguments: argparse.Namespace, settings: Settings) -> int:
 
 def _print(arguments: argparse.Namespace, findings: "Findings") -> int:
     """Print what was found, and draw it; the exit status."""
-    from tfs_proxy.tuning.results.json_text import json_text
-    from tfs_proxy.tuning.results.lines import result_lines
-    from tfs_proxy.tuning.results.picture import picture
+    from tfs_proxy.tuning.findings import json_text, result_lines
+    from tfs_proxy.tuning.picture import picture
 
     if arguments.json:
         print(json_text(findings))

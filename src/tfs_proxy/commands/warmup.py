@@ -6,9 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfs_proxy.commands.parts.listening import log_to_stderr
-from tfs_proxy.commands.parts.request_files import read_requests
-from tfs_proxy.packing.warmup.options import Fill, WarmedVersion, WarmupOptions
+from tfs_proxy.commands.arguments import log_to_stderr, read_requests
+from tfs_proxy.packing.options import Fill, WarmedVersion, WarmupOptions
 from tfs_proxy.settings import Settings
 
 INTERRUPTED = 128 + signal.SIGINT
@@ -84,7 +83,7 @@ def _positive(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Warm MODEL up; the exit status."""
-    from tfs_proxy.packing.warmup.warm_model import warm_model
+    from tfs_proxy.packing.warmup import warm_model
 
     log_to_stderr("INFO")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what it started and wrote goes

@@ -12,7 +12,7 @@ from tfs_proxy.conform.check import Check, Level, NotRun, Occasion, Violation
 from tfs_proxy.conform.judging import Judging
 from tfs_proxy.conform.raw_http import NoReply
 from tfs_proxy.conform.starts import StartFailed, log_end
-from tfs_proxy.conform.target.target import CannotStart
+from tfs_proxy.conform.target import CannotStart
 
 MOST_RESTARTS = 5
 URL_REASON = "with a URL alone nothing is started or stopped: use --image or --command"

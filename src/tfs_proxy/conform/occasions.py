@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from tfs_proxy.conform.capability import Capability
 from tfs_proxy.conform.check import NotRun, Occasion
-from tfs_proxy.conform.target.free_port import free_port
-from tfs_proxy.conform.target.target import StartOrder
+from tfs_proxy.conform.target import Capability, StartOrder
+from tfs_proxy.conform.target_command import free_port
 
 MAX_ENTRIES, MAX_ENTRY_BYTES, MAX_TOTAL_BYTES = 100, 1024, 32 * 1024
 """Of CreateModel's Environment: docs/reference/sagemaker.md, Start and stop."""

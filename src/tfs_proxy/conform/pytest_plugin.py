@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.conform.capability import Capability
-from tfs_proxy.conform.check import Check
+from tfs_proxy.conform.check import Check, selected
 from tfs_proxy.conform.checks import ALL
 from tfs_proxy.conform.judge import CheckOutcome, CheckResult, Judge, in_order
-from tfs_proxy.conform.results.table import result_lines
-from tfs_proxy.conform.selection import selected
+from tfs_proxy.conform.results import result_lines
+from tfs_proxy.conform.target import Capability
 from tfs_proxy.conform.wanted import (
     DEFAULT_PORT,
     START_SECONDS,

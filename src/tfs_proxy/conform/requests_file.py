@@ -10,8 +10,11 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from tfs_proxy.conform.capability import Capability
+from tfs_proxy.conform.target import Capability
 from tfs_proxy.errors import SettingsError
+
+JSON_TYPES = frozenset({"application/json", "application/jsonlines", "application/jsonl"})
+
 
 METRICS_PATH = "/metrics"
 WEBSOCKET_PATH = "/invocations-bidirectional-stream"
@@ -146,3 +149,16 @@ def _capabilities(value: object, path: Path) -> frozenset[Capability]:
     if not isinstance(value, list) or any(each not in names for each in value):
         raise SettingsError(f"{path}: capabilities must be a list with any of {', '.join(names)}.")
     return frozenset(map(Capability, value))
+
+
+def padded(request: KnownRequest, length: int) -> tuple[bytes, bool]:
+    """A body of at least ``length`` bytes, and whether it means the same as the request's.
+
+    Spaces before JSON mean nothing. Any other body is repeated, which may be another request, or a bad one.
+    """
+    body = request.body
+    if len(body) >= length:
+        return body, True
+    if request.media_type in JSON_TYPES or request.media_type.endswith("+json"):
+        return b" " * (length - len(body)) + body, True
+    return (body or b"\n") * (length // max(len(body), 1) + 1), False

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from msgspec import Struct
 
 from tfs_proxy.conform.raw_http import NoReply, RawConnection, RawRequest, ask_once
-from tfs_proxy.conform.target.target import ConformTarget, RunningContainer, StartOrder
+from tfs_proxy.conform.target import ConformTarget, RunningContainer, StartOrder
 from tfs_proxy.errors import TfsProxyError
 
 PING_SECONDS = 2.0

@@ -1,9 +1,9 @@
-"""The page to try the models while models come and go: nginx -> control API -> here -> `console.pages`."""
+"""The page to try the models while models come and go: nginx -> control API -> here -> `console`."""
 
 from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
 
-from tfs_proxy.console.pages import FACTS, FOLDER, HEADERS, ROOT, StaticFile, at_root, facts, page_file
+from tfs_proxy.console import FACTS, FOLDER, HEADERS, ROOT, StaticFile, at_root, facts, page_file
 from tfs_proxy.errors import ArchiveError
 from tfs_proxy.multimodel.archives.on_demand import OnDemandModels
 from tfs_proxy.multimodel.lifecycle.registry import ModelRegistry

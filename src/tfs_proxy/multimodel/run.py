@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Iterator
 from typing import Final
 
-from tfs_proxy.capture.options import capture_options
+from tfs_proxy.capture.files import capture_options
 from tfs_proxy.errors import StartTimeout
 from tfs_proxy.layout import Workspace
 from tfs_proxy.multimodel.archives.folder import ModelFolder, model_folder
@@ -28,7 +28,7 @@ from tfs_proxy.multimodel.unusable_settings import refuse_unusable
 from tfs_proxy.observe.metric import added_up
 from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.observe.tracing.choice import trace_choice
-from tfs_proxy.report.capacity import capacity
+from tfs_proxy.report.serving_flags import capacity
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.children import Children
 from tfs_proxy.supervisor.control_api import ControlApi

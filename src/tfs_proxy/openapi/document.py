@@ -1,24 +1,14 @@
 """A service -> its OpenAPI 3.1 document: where the paths and what they share come together."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from tfs_proxy import __version__
-from tfs_proxy.openapi.components import (
-    shared_answers,
-    shared_headers,
-    shared_parameters,
-    shared_schemas,
-)
-from tfs_proxy.openapi.definitions import hoisted
+from tfs_proxy.openapi.components import shared_answers, shared_headers, shared_parameters, shared_schemas
 from tfs_proxy.openapi.invocations import invocations
-from tfs_proxy.openapi.management import invocations_of_many, management_paths
-from tfs_proxy.openapi.open_inference import (
-    open_inference_paths,
-    open_inference_schemas,
-    repository_paths,
-)
-from tfs_proxy.openapi.platform import limits_path, platform_paths
+from tfs_proxy.openapi.management import invocations_of_many, limits_path, management_paths, platform_paths
+from tfs_proxy.openapi.open_inference import open_inference_paths, open_inference_schemas, repository_paths
 from tfs_proxy.openapi.service import Service
 from tfs_proxy.openapi.serving_api import serving_paths
 
@@ -84,3 +74,62 @@ def _document(title: str, paths: dict[str, Any], schemas: dict[str, Any], max_pa
             },
         }
     )
+
+
+_OWN = "#/$defs/"
+
+
+def hoisted(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with all definitions among its schemas; those of the same name get numbers."""
+    schemas = document["components"]["schemas"]
+    paths = _moved(document["paths"], schemas)
+    return {**document, "paths": paths}
+
+
+def _moved(node: Any, schemas: dict[str, Any]) -> Any:
+    match node:
+        case {"$defs": dict() as definitions}:
+            names = {name: _free(name, schemas) for name in definitions}
+            rest = {key: value for key, value in node.items() if key != "$defs"}
+            for name, definition in definitions.items():
+                schemas[names[name]] = {}  # taken, for those that come after it
+                schemas[names[name]] = _moved(_renamed(definition, names), schemas)
+            return _moved(_renamed(rest, names), schemas)
+        case dict():
+            return {key: _moved(value, schemas) for key, value in node.items()}
+        case list():
+            return [_moved(value, schemas) for value in node]
+        case _:
+            return node
+
+
+def _renamed(node: Any, names: dict[str, str]) -> Any:
+    """References to own definitions lead to components."""
+    match node:
+        case dict():
+            return {
+                key: _component(value, names) if key == "$ref" else _renamed(value, names)
+                for key, value in node.items()
+            }
+        case list():
+            return [_renamed(value, names) for value in node]
+        case _:
+            return node
+
+
+def _component(reference: Any, names: dict[str, str]) -> Any:
+    name = reference.removeprefix(_OWN) if isinstance(reference, str) else ""
+    return f"#/components/schemas/{names[name]}" if name in names else reference
+
+
+def _free(name: str, schemas: dict[str, Any]) -> str:
+    return next(candidate for candidate in _candidates(name) if candidate not in schemas)
+
+
+def _candidates(name: str) -> Iterator[str]:
+    plain = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in name) or "schema"
+    yield plain
+    number = 2
+    while True:
+        yield f"{plain}.{number}"
+        number += 1

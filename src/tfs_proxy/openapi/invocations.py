@@ -7,22 +7,18 @@ from tfs_proxy.open_inference.datatypes import TRITON_TYPE, triton_type
 from tfs_proxy.openapi.components import (
     ANYTHING,
     CONVERTED,
-    answer,
-    answered_by_script,
-    errors,
-    of_request,
-)
-from tfs_proxy.openapi.content import (
     INPUT_NAMES,
     LONGEST_EXAMPLE_BYTES,
     Content,
+    answer,
+    answered_by_script,
     body_schema,
     content_of,
+    errors,
+    of_request,
     with_aliases,
 )
-from tfs_proxy.openapi.examples import example_bodies
-from tfs_proxy.openapi.infer_examples import infer_examples
-from tfs_proxy.openapi.sample_records import ANY_STRING, sample_string
+from tfs_proxy.openapi.examples import ANY_STRING, example_bodies, infer_examples, sample_string
 from tfs_proxy.openapi.service import Conversion, Service
 from tfs_proxy.openapi.tensors import (
     NESTED,
@@ -33,7 +29,7 @@ from tfs_proxy.openapi.tensors import (
 )
 from tfs_proxy.payload import media_types as media
 from tfs_proxy.payload.registry import FORMATS, Format, names_with
-from tfs_proxy.report.sample import answers_in_rows
+from tfs_proxy.report.served import answers_in_rows
 from tfs_proxy.signature import PREDICT_METHOD, Signature
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 

@@ -10,13 +10,13 @@ from tfs_proxy.openapi.components import (
     EVERYWHERE,
     answer,
     answered_by_script,
+    content_of,
     errors,
+    json_content,
     of_request,
     path_parameter,
 )
-from tfs_proxy.openapi.content import content_of, json_content
-from tfs_proxy.openapi.infer_examples import infer_examples
-from tfs_proxy.openapi.sample_records import sample_string
+from tfs_proxy.openapi.examples import infer_examples, sample_string
 from tfs_proxy.openapi.service import DescribedModel, Service
 from tfs_proxy.openapi.serving_api import BY_VERSION, name_parameters, operation_id
 from tfs_proxy.openapi.tensors import NESTED, Schema

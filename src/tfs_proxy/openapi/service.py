@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from msgspec import Struct, field
 
-from tfs_proxy.archive.graphs.graph_inputs import GraphInputs
+from tfs_proxy.archive.graph_inputs import GraphInputs
 from tfs_proxy.script.description import Description
 from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature
 

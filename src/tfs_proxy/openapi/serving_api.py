@@ -4,27 +4,23 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tfs_proxy.archive.graphs.graph_inputs import GraphInputs
+from tfs_proxy.archive.graph_inputs import GraphInputs
 from tfs_proxy.names import LABEL, SERVED_MODEL, SHORT_VERSION
 from tfs_proxy.openapi.components import (
     EVERYWHERE,
+    LONGEST_EXAMPLE_BYTES,
     WITH_BODY,
     answer,
     errors,
+    json_content,
     of_request,
     path_parameter,
 )
-from tfs_proxy.openapi.content import LONGEST_EXAMPLE_BYTES, json_content
+from tfs_proxy.openapi.examples import feature_values, json_string, sample_features, sample_string
 from tfs_proxy.openapi.invocations import RESULTS
-from tfs_proxy.openapi.sample_records import (
-    feature_values,
-    json_string,
-    sample_features,
-    sample_string,
-)
 from tfs_proxy.openapi.service import AnyModel, DescribedModel
 from tfs_proxy.openapi.tensors import Schema, answer_schema, request_schema
-from tfs_proxy.report.sample import sample_inputs
+from tfs_proxy.report.served import sample_inputs
 from tfs_proxy.signature import CLASSIFY_METHOD, DEFAULT_SIGNATURE, PREDICT_METHOD, REGRESS_METHOD, Signature
 from tfs_proxy.wire.dtypes import has_json
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tfs_proxy.payload.shapes import shape_text
-from tfs_proxy.report.sample import answers_in_rows
+from tfs_proxy.report.served import answers_in_rows
 from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, TensorSpec
 from tfs_proxy.wire.dtypes import DTYPES, Kind
 

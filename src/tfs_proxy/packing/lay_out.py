@@ -7,19 +7,92 @@ import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tfs_proxy.archive.discover import LITE_FILE, ROOT_MODEL_NAME, DiscoveredModel, discover
-from tfs_proxy.archive.permissions import unreadable
+from tfs_proxy.archive.discover import LITE_FILE, ROOT_MODEL_NAME, DiscoveredModel, discover, unreadable
+from tfs_proxy.archive.saved_model import read_summary
 from tfs_proxy.errors import ArchiveError, SettingsError
-from tfs_proxy.layout import ModelLayout
+from tfs_proxy.layout import CSV_COLUMNS_FILE, ModelLayout
 from tfs_proxy.names import HIGHEST_VERSION, is_model_name, is_version, printable
-from tfs_proxy.packing.code_folder import add_code
-from tfs_proxy.packing.csv_columns import record_columns
 from tfs_proxy.packing.model_kinds import ModelKind, kind_of
 from tfs_proxy.packing.options import LayoutOptions
-from tfs_proxy.savedmodel_export.child import export
-from tfs_proxy.savedmodel_export.export_request import ExportReport, ExportRequest
+from tfs_proxy.packing.wheels import download_wheels
+from tfs_proxy.savedmodel_export.child import ExportReport, ExportRequest, export
 from tfs_proxy.savedmodel_export.preprocessing import FLAGS, Preprocessing
 from tfs_proxy.settings import Settings
+from tfs_proxy.signature import DEFAULT_SIGNATURE
+
+
+def record_columns(root: Path, columns: str, *, required: bool) -> None:
+    """Write the order into each version below ``root`` that has these inputs, and several.
+
+    Raises SettingsError for a version that has others, if the order is ``required``.
+    """
+    names = {name.strip() for name in columns.split(",")}
+    for folder in (folder for model in discover(root) for folder in model.versions.values()):
+        summary = read_summary(folder)
+        signature = summary.signatures.get(DEFAULT_SIGNATURE) if summary else None
+        inputs = set(signature.inputs) if signature else set()
+        if inputs != names and required:
+            raise SettingsError(
+                f"--csv-columns {printable(columns)} is not an order of the model's inputs, which are "
+                f"{printable(', '.join(sorted(inputs)) or 'not known')}."
+            )
+        if inputs == names and len(names) > 1:
+            file = folder / CSV_COLUMNS_FILE
+            file.parent.mkdir(exist_ok=True)
+            file.unlink(missing_ok=True)  # it may be a second name of the file that was packed
+            file.write_text(columns + "\n")
+
+
+CODE_JUNK = shutil.ignore_patterns("__pycache__", "*.pyc", ".git", ".venv", ".ipynb_checkpoints", ".DS_Store")
+
+
+def add_code(options: LayoutOptions, layout: ModelLayout, cancelled: threading.Event | None = None) -> None:
+    """Fill ``code/`` of a laid-out folder; without a script there is nothing to do.
+
+    Raises ArchiveError for a script or requirements that are not there, SettingsError for flags that don't
+    fit together, RequirementsError if wheels can't be downloaded.
+    """
+    if options.script is not None:
+        _copy_script(options.script, layout)
+    if options.requirements is not None:
+        _copy_requirements(options.requirements, layout)
+    if options.wheels is not None:
+        if not layout.requirements.is_file():
+            raise SettingsError("--wheels needs to know which: give --requirements FILE.")
+        download_wheels(layout.requirements, layout.wheels, options.wheels, cancelled)
+
+
+def _copy_script(script: Path, layout: ModelLayout) -> None:
+    shown = printable(str(script))
+    if script.is_file():
+        layout.code.mkdir(exist_ok=True)
+        shutil.copy(script, layout.script)
+        return
+    if not script.is_dir():
+        raise ArchiveError(
+            f"There is no file or folder {shown}: --script must be inference.py or its folder."
+        )
+    if not (script / layout.program).is_file():
+        inside = (script / layout.code.name / layout.program).is_file()
+        hint = f" Give {shown}/{layout.code.name} instead." if inside else ""
+        raise ArchiveError(f"There is no {layout.program} in {shown}, so it would not be used.{hint}")
+    shutil.copytree(script, layout.code, ignore=CODE_JUNK)
+
+
+def _copy_requirements(requirements: Path, layout: ModelLayout) -> None:
+    shown = printable(str(requirements))
+    if not requirements.is_file():
+        raise ArchiveError(f"There is no file {shown}: --requirements must be a requirements.txt.")
+    if not layout.script.is_file():
+        raise SettingsError("--requirements are those of a script: give --script, too.")
+    if layout.requirements.exists() and layout.requirements.read_bytes() != requirements.read_bytes():
+        raise SettingsError(
+            f"The script's folder has a {layout.requirements.name}, too: leave out one of them."
+        )
+    if layout.lib.is_dir():
+        raise SettingsError(f"--requirements would be ignored: the script's folder has {layout.lib.name}/.")
+    shutil.copyfile(requirements, layout.requirements)
+
 
 JUNK = shutil.ignore_patterns(".*", "__pycache__", "*.tar.gz", "*.tgz")
 CODE = ModelLayout(Path()).code.name

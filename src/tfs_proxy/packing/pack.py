@@ -1,5 +1,6 @@
 """From a model to a checked model.tar.gz: lay out, check, write; the command ``tfs-proxy pack`` calls it."""
 
+import logging
 from pathlib import Path
 
 from tfs_proxy.archive.progress import ProgressLog
@@ -9,11 +10,48 @@ from tfs_proxy.layout import Workspace
 from tfs_proxy.names import printable
 from tfs_proxy.packing.lay_out import check_name, lay_out
 from tfs_proxy.packing.options import Packed, PackOptions
-from tfs_proxy.packing.script_import import import_script, readable
-from tfs_proxy.packing.warmup.write import write_warmup
-from tfs_proxy.report.prepare import Prepared, prepare
+from tfs_proxy.packing.warmup import write_warmup
+from tfs_proxy.report.prepare import Prepared, prepare, without_workspace
+from tfs_proxy.report.served import Served
+from tfs_proxy.script.probe import importable
 from tfs_proxy.settings import Settings, inherited_environment
 from tfs_proxy.supervisor.host.workspace import temporary_workspace
+from tfs_proxy.supervisor.programs.packages import brings_packages
+
+log = logging.getLogger(__name__)
+
+
+def import_script(served: Served, settings: Settings) -> str | None:
+    """Import the script; a sentence if it lacks a module that only ``serve`` would install.
+
+    Raises ScriptLoadError if it can't be imported for any other reason.
+    """
+    if served.script is None:
+        return None
+    try:
+        importable(
+            served.script,
+            served.import_paths,
+            script_model=served.script_model is not None,
+            seconds=settings.wait_time_seconds,
+        )
+    except ScriptLoadError as error:
+        if not (error.missing and brings_packages(served.layout)):
+            raise
+        name = served.layout.script.relative_to(served.layout.root)
+        return (
+            f"{name} could not be tried, because {error.missing} can't be imported here: only serve "
+            f"installs {served.layout.requirements.relative_to(served.layout.root)}."
+        )
+    return None
+
+
+def readable(error: ScriptLoadError, workspace: Workspace) -> ScriptLoadError:
+    """``error``, its traceback logged, with file names as in the archive."""
+    if error.report:
+        log.error("%s", without_workspace(error.report, workspace))
+    return ScriptLoadError(without_workspace(str(error), workspace))
+
 
 ENDINGS = (".tar.gz", ".tgz")
 

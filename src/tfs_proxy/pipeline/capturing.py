@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from http import HTTPStatus
 
 from tfs_proxy.capture.counts import CaptureOutcome, Counts, measured
-from tfs_proxy.capture.files import check_folder
-from tfs_proxy.capture.options import capture_options, described, is_chosen
+from tfs_proxy.capture.files import capture_options, check_folder, described, is_chosen
 from tfs_proxy.capture.record import Payload
 from tfs_proxy.capture.writer import CaptureWriter
 from tfs_proxy.observe.metric import MeasuredMetric

@@ -10,11 +10,10 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from tfs_proxy.archive.graphs.op_search import BASE64_OP, PICTURE_OPS, ops_in
+from tfs_proxy.archive.saved_model import BASE64_OP, PICTURE_OPS, ops_in
 from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.payload import media_types as media
-from tfs_proxy.report.sample import sample_inputs, sample_sizes, sample_value
-from tfs_proxy.report.served import Served
+from tfs_proxy.report.served import Served, sample_inputs, sample_sizes, sample_value
 from tfs_proxy.report.startup import ModelReport
 from tfs_proxy.script.media_types import media_types_in, reads_own_form
 from tfs_proxy.script.syntax.ast_names import AstNames, read_ast_names

@@ -1,26 +1,66 @@
 """Blocking part of start-up: fetch and open the archive, find models, write the start-up report."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
 from msgspec import Struct
 
-from tfs_proxy.archive.discover import base_paths
+from tfs_proxy.archive.discover import base_paths, refuse_unreadable, unreadable
 from tfs_proxy.archive.extract import ExtractLimits
 from tfs_proxy.archive.fetch import fetch
-from tfs_proxy.archive.permissions import refuse_unreadable, unreadable
+from tfs_proxy.archive.graph_ops import graph_size
 from tfs_proxy.deployment import ServedModel
 from tfs_proxy.errors import ArchiveError, DiscoveryError, ScriptLoadError, SettingsError
 from tfs_proxy.layout import Workspace
 from tfs_proxy.names import printable
 from tfs_proxy.report.first_request import FirstRequest, first_request
-from tfs_proxy.report.graph_threads import with_graph_threads
 from tfs_proxy.report.served import Served, look_into
 from tfs_proxy.report.serving_flags import ServingFlags
 from tfs_proxy.report.startup import describe
 from tfs_proxy.settings import Settings
+
+CALLERS_THREAD: Final = -1
+MOST_NODES: Final = 1000
+MOST_WEIGHT_BYTES: Final = 4 * 1024 * 1024
+
+
+def with_graph_threads(settings: Settings, served: Served) -> Settings:
+    """The settings with inter-op threads for the graphs that are served, unless the user has chosen them.
+
+    All must be small. Batches gain from the pool, whether the model server or a batch job makes them. Raises
+    DiscoveryError if a saved_model.pb is damaged.
+    """
+    chosen_or_batches = (
+        settings.inter_op_parallelism is not None or settings.enable_batching or settings.batch
+    )
+    lite = any(model.lite for model in served.models)
+    if chosen_or_batches or lite or settings.shares_servers or not served.models:
+        return settings
+    threads, reason = _chosen(path for model in served.models for path in model.versions.values())
+    return settings.with_values(inter_op_parallelism=threads, inter_op_reason=reason)
+
+
+def _chosen(folders: Iterable[Path]) -> tuple[int | None, str]:
+    """Inter-op threads, None for the usual ones, and the reason as a phrase."""
+    nodes, weight_bytes = 0, 0
+    for folder in folders:
+        size = graph_size(folder, MOST_NODES)
+        if size is None:
+            return None, "a graph in text form is not measured"
+        if size.nodes > MOST_NODES:
+            return None, f"a graph has more than {MOST_NODES} nodes"
+        if size.weight_bytes > MOST_WEIGHT_BYTES:
+            return None, f"a graph has {size.weight_bytes / 1e6:.1f} MB of weights"
+        if size.heavy:
+            return None, "a graph convolves or decodes pictures"
+        nodes, weight_bytes = max(nodes, size.nodes), max(weight_bytes, size.weight_bytes)
+    return CALLERS_THREAD, (
+        f"a graph of {nodes} nodes and {weight_bytes / 1e6:.1f} MB runs on its request's thread"
+    )
+
 
 LITE_FLAG = "--prefer_tflite_model=true"
 

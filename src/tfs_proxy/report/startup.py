@@ -11,14 +11,13 @@ from pathlib import Path
 from msgspec import Struct
 
 from tfs_proxy.archive.discover import DiscoveredModel
-from tfs_proxy.archive.graphs.python_calls import calls_python
-from tfs_proxy.archive.saved_model import SavedModelSummary
-from tfs_proxy.archive.summary import read_summary
+from tfs_proxy.archive.graph_ops import calls_python
+from tfs_proxy.archive.saved_model import SavedModelSummary, read_summary
 from tfs_proxy.layout import ModelLayout
 from tfs_proxy.names import printable, similar
-from tfs_proxy.report.capacity import capacity
 from tfs_proxy.report.script import report_on_script, words_joined
 from tfs_proxy.report.served import Served
+from tfs_proxy.report.serving_flags import capacity
 from tfs_proxy.setting_rows import unknown_variables
 from tfs_proxy.settings import SERVING_VARIABLES, TABLE, Settings
 from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, TensorSpec

@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tfs_proxy.errors import ExportError
-from tfs_proxy.savedmodel_export.export_request import ExportReport, ExportRequest
+from tfs_proxy.savedmodel_export.child import ExportReport, ExportRequest
 from tfs_proxy.savedmodel_export.preprocessing import Preprocessing
 
 

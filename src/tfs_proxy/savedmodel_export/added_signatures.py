@@ -10,10 +10,8 @@ from typing import Any, Final, Protocol
 import tensorflow as tf
 
 from tfs_proxy.errors import ExportError
-from tfs_proxy.savedmodel_export.image_stage import ImageStage, Specs, Tensors
-from tfs_proxy.savedmodel_export.label_stage import LabelStage
 from tfs_proxy.savedmodel_export.preprocessing import Preprocessing
-from tfs_proxy.savedmodel_export.table_stage import TableStage
+from tfs_proxy.savedmodel_export.stages import ImageStage, LabelStage, Specs, TableStage, Tensors
 from tfs_proxy.signature import DEFAULT_SIGNATURE
 
 RAW: Final = "raw"

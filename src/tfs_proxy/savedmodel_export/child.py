@@ -3,6 +3,7 @@
 TensorFlow takes seconds and gigabytes, and a hostile file may end its process: none of that happens here.
 """
 
+import json
 import shutil
 import signal
 import subprocess
@@ -14,11 +15,63 @@ from concurrent.futures import CancelledError
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Self
+
+from msgspec import Struct, convert, to_builtins
 
 from tfs_proxy.errors import ExportError, SettingsError
 from tfs_proxy.names import how_to_install, printable
-from tfs_proxy.savedmodel_export.export_request import ExportReport, ExportRequest
+from tfs_proxy.savedmodel_export.preprocessing import Preprocessing
 from tfs_proxy.settings import inherited_environment
+
+GIGABYTE = 1024**3
+
+
+class ExportRequest(Struct, frozen=True):
+    """Write a SavedModel of ``source`` into the folder ``target``, which must not exist yet.
+
+    ``source`` is a .keras or .h5 file, or a SavedModel folder that gets signatures. ``allow_code`` lets a
+    Keras file run the code in it. ``preprocessing`` describes signatures to add.
+    ``max_bytes`` is how large a Keras file's contents may be.
+    """
+
+    source: Path
+    target: Path
+    allow_code: bool = False
+    preprocessing: Preprocessing | None = None
+    max_bytes: int = 64 * GIGABYTE
+
+    def to_json(self) -> str:
+        """The request as text."""
+        return json.dumps(to_builtins(self, enc_hook=str))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The request that `to_json` wrote."""
+        return convert(json.loads(text), cls, dec_hook=lambda _path, text: Path(text))
+
+
+class ExportReport(Struct, frozen=True):
+    """What the export process did; ``refusal`` is the sentence that says why it wrote nothing.
+
+    ``exporter`` names the library that read the file, with its version; ``warnings`` are sentences.
+    ``inputs`` are the names of a Keras model's inputs, if they are a list.
+    """
+
+    exporter: str = ""
+    warnings: tuple[str, ...] = ()
+    refusal: str | None = None
+    inputs: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """The report as text."""
+        return json.dumps(to_builtins(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The report that `to_json` wrote. Raises ValueError if it is not one."""
+        return convert(json.loads(text), cls)
+
 
 MODULE = "tfs_proxy.savedmodel_export"
 MOST_SECONDS = 3600

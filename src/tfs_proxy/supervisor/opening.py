@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfs_proxy.archive.sagemaker_folder import appear_at_sagemaker_folder
+from tfs_proxy.archive.extract import appear_at_sagemaker_folder
 from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.tracing.choice import trace_choice
 from tfs_proxy.report.prepare import Prepared, prepare

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tfs_proxy.capture.options import capture_options
+from tfs_proxy.capture.files import capture_options
 from tfs_proxy.deployment import Deployment, Instance, ServedModel, TransformLimits, open_inference_of
 from tfs_proxy.layout import Workspace
 from tfs_proxy.report.served import Served

@@ -3,13 +3,12 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tfs_proxy.archive.graphs.graph_inputs import read_graph_inputs
-from tfs_proxy.archive.summary import read_summary
-from tfs_proxy.capture.replay import CapturedRequest
+from tfs_proxy.archive.graph_inputs import read_graph_inputs
+from tfs_proxy.archive.saved_model import read_summary
+from tfs_proxy.capture.record import CapturedRequest
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.observe.routes import INVOCATIONS
-from tfs_proxy.openapi.examples import PICTURES, example_bodies
-from tfs_proxy.openapi.sample_records import sample_string
+from tfs_proxy.openapi.examples import PICTURES, example_bodies, sample_string
 from tfs_proxy.payload import media_types as media
 from tfs_proxy.report.served import Served
 from tfs_proxy.script.media_types import media_types_in

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from tfs_proxy.capture.replay import CapturedRequest
+from tfs_proxy.capture.record import CapturedRequest
 from tfs_proxy.layout import Workspace
 from tfs_proxy.report.prepare import prepare
 from tfs_proxy.settings import Settings
 from tfs_proxy.tuning.axes import Point, space_of
 from tfs_proxy.tuning.bodies import made_request, workload_of
+from tfs_proxy.tuning.findings import Findings, findings_of
 from tfs_proxy.tuning.measured import Trial
-from tfs_proxy.tuning.results.findings import Findings, findings_of
 from tfs_proxy.tuning.search import Search
 from tfs_proxy.tuning.stacks import StackTrials
 

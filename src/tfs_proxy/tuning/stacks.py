@@ -1,10 +1,10 @@
 """Measures a point of the search: starts a stack with its settings, sends loads, and stops it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from urllib.parse import urlsplit
 
-from tfs_proxy.capture.replay import CapturedRequest
+from tfs_proxy.capture.record import CapturedRequest
 from tfs_proxy.errors import SettingsError, StopServing, UpstreamError
 from tfs_proxy.inner_stack.stack import serving
 from tfs_proxy.observe.routes import INVOCATIONS
@@ -12,11 +12,38 @@ from tfs_proxy.settings import for_inner_stack
 from tfs_proxy.tuning.axes import Point, Space
 from tfs_proxy.tuning.bodies import GIVE_REQUESTS, whole_request
 from tfs_proxy.tuning.clients import ClosedLoop
-from tfs_proxy.tuning.climb import climb
 from tfs_proxy.tuning.measured import LoadLevel, Trial
 from tfs_proxy.wire.connections import ConnectionPool, Timeouts
 from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
+
+MOST_CONNECTIONS = 256
+MIN_GAIN = 1.03
+"""Twice the connections must raise the rate by this factor, or more of them only wait."""
+
+MeasureLevel = Callable[[int], LoadLevel]
+"""Measures one load of so many connections."""
+
+
+def climb(measure: MeasureLevel, p99_ms: float, first: int) -> tuple[LoadLevel, ...]:
+    """Measure powers of two, from ``first`` down until one holds the target, else up while the rate grows.
+
+    A load whose requests fail ends the climb: a higher one would not be answered better.
+    """
+    level = measure(first)
+    levels = [level]
+    while not level.holds(p99_ms) and level.connections > 1:
+        level = measure(level.connections // 2)
+        levels.append(level)
+    if len(levels) > 1 or not level.holds(p99_ms):
+        return tuple(levels)
+    grows = True
+    while grows and level.connections < MOST_CONNECTIONS:
+        below, level = level, measure(level.connections * 2)
+        levels.append(level)
+        grows = level.holds(p99_ms) and level.rate > MIN_GAIN * below.rate
+    return tuple(levels)
+
 
 LOADS_IN_BUDGET = 300
 """The first trials measure each load for this part of the budget, within `SHORTEST` and `LONGEST_SECONDS`."""

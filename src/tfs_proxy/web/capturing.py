@@ -10,7 +10,7 @@ from typing import Any
 
 import falcon
 
-from tfs_proxy.capture.options import is_chosen
+from tfs_proxy.capture.files import is_chosen
 from tfs_proxy.capture.record import Payload
 from tfs_proxy.capture.writer import CaptureWriter
 from tfs_proxy.deployment import CaptureOptions

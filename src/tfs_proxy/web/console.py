@@ -1,10 +1,10 @@
-"""GET / and what the page to try the models needs below /console/: browser -> here -> `console.pages`."""
+"""GET / and what the page to try the models needs below /console/: browser -> here -> `console`."""
 
 import falcon
 from msgspec.structs import replace
 
-from tfs_proxy.archive.graphs.graph_inputs import known_inputs
-from tfs_proxy.console.pages import (
+from tfs_proxy.archive.graph_inputs import known_inputs
+from tfs_proxy.console import (
     FACTS,
     FOLDER,
     HEADERS,

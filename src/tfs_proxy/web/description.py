@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tfs_proxy.archive.graphs.graph_inputs import known_inputs
+from tfs_proxy.archive.graph_inputs import known_inputs
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.openapi.document import document_of, document_text
 from tfs_proxy.openapi.service import Conversion, DescribedModel, ScriptBodies, Service

@@ -12,8 +12,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from support.network import encoded, pixels, save_network
 from tfs_proxy.errors import ExportError
 from tfs_proxy.savedmodel_export.added_signatures import add_signatures
-from tfs_proxy.savedmodel_export.child import export
-from tfs_proxy.savedmodel_export.export_request import ExportRequest
+from tfs_proxy.savedmodel_export.child import ExportRequest, export
 from tfs_proxy.savedmodel_export.preprocessing import ImageInput, Preprocessing, Standardization
 
 pytestmark = pytest.mark.tensorflow

@@ -12,8 +12,7 @@ import pytest
 
 from tfs_proxy.archive.saved_model import read_saved_model
 from tfs_proxy.errors import ExportError
-from tfs_proxy.savedmodel_export.child import export
-from tfs_proxy.savedmodel_export.export_request import ExportReport, ExportRequest
+from tfs_proxy.savedmodel_export.child import ExportReport, ExportRequest, export
 from tfs_proxy.savedmodel_export.preprocessing import Preprocessing
 
 pytestmark = pytest.mark.tensorflow

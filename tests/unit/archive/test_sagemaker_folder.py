@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.archive.sagemaker_folder import appear_at_sagemaker_folder
+from tfs_proxy.archive.extract import appear_at_sagemaker_folder
 
 
 def test_links_appear_beside_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

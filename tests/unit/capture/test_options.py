@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.capture.options import capture_options, is_chosen
+from tfs_proxy.capture.files import capture_options, is_chosen
 from tfs_proxy.deployment import CaptureOptions
 from tfs_proxy.settings import Settings
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.commands.parts.pack_preprocessing import add_preprocessing_arguments, preprocessing_of
+from tfs_proxy.commands.pack import add_preprocessing_arguments, preprocessing_of
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.savedmodel_export.preprocessing import ImageInput, Preprocessing, Standardization
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.conform.capability import Capability, of_labels
 from tfs_proxy.conform.check import NotRun, Occasion
 from tfs_proxy.conform.occasions import (
     MODEL_NAMES,
@@ -15,8 +14,8 @@ from tfs_proxy.conform.occasions import (
     snapshot,
     start_order,
 )
-from tfs_proxy.conform.padding import padded
-from tfs_proxy.conform.requests_file import KnownRequest
+from tfs_proxy.conform.requests_file import KnownRequest, padded
+from tfs_proxy.conform.target import Capability, of_labels
 
 NOTHING: frozenset[Capability] = frozenset()
 

@@ -1,6 +1,6 @@
 """A good and a bad request, found out by what the container answers."""
 
-from tfs_proxy.conform.probing import BAD_BODIES, GOOD_BODIES, find_bad, find_good
+from tfs_proxy.conform.judging import BAD_BODIES, GOOD_BODIES, find_bad, find_good
 from tfs_proxy.conform.raw_http import NoReply, RawReply
 from tfs_proxy.conform.requests_file import KnownRequest
 

@@ -7,9 +7,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tfs_proxy.commands.editors.json_schemas import schema_text
-from tfs_proxy.conform.capability import Capability
+from tfs_proxy.commands.editors import schema_text
 from tfs_proxy.conform.requests_file import KnownRequest, KnownRequests, read_requests_file
+from tfs_proxy.conform.target import Capability
 from tfs_proxy.errors import SettingsError
 
 GOOD = {"content_type": "application/json", "body": {"instances": [1.0]}}

@@ -5,13 +5,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tfs_proxy.conform.check import Check, Level, NotRun, Occasion, RuleSource, Violation
+from tfs_proxy.conform.check import Check, Level, NotRun, Occasion, RuleSource, Violation, selected
 from tfs_proxy.conform.checks import ALL, GROUPS
 from tfs_proxy.conform.judge import CheckOutcome, CheckResult, exit_status, in_order
-from tfs_proxy.conform.results.json_file import json_text
-from tfs_proxy.conform.results.junit import junit_text
-from tfs_proxy.conform.results.table import result_lines, summary_lines
-from tfs_proxy.conform.selection import selected
+from tfs_proxy.conform.results import json_text, junit_text, result_lines, summary_lines
 from tfs_proxy.errors import SettingsError
 
 

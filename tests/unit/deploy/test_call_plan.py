@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from tfs_proxy.deploy.call_plan import DeployOptions, call_plan
+from tfs_proxy.deploy import DeployOptions, call_plan
 from tfs_proxy.errors import ArchiveError, SettingsError
 
 OPTIONS = DeployOptions(

@@ -6,12 +6,11 @@ import pytest
 
 from support.openapi import Sample, samples
 from support.openapi_documents import ALL, CLASSIFY, NUMBERS, TEXT, document, request_types
-from tfs_proxy.archive.graphs.graph_inputs import GraphInputs
-from tfs_proxy.archive.graphs.parsed_features import ParsingNode
+from tfs_proxy.archive.graph_inputs import GraphInputs, ParsingNode
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.open_inference.datatypes import JSON_SIZE, TRITON_TYPE
 from tfs_proxy.open_inference.json_request import read_request
-from tfs_proxy.openapi.pictures import JPEG, PNG
+from tfs_proxy.openapi.examples import JPEG, PNG
 from tfs_proxy.payload.registry import decode, parse_media_type
 from tfs_proxy.payload.shapes import misfits
 from tfs_proxy.protos import Example

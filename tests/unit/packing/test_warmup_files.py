@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tfs_proxy.errors import ArchiveError
-from tfs_proxy.packing.warmup.write import write_files
+from tfs_proxy.packing.warmup import write_files
 
 
 def test_files_appear_together(tmp_path: Path) -> None:

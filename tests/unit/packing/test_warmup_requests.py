@@ -6,13 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tfs_proxy.archive.graphs.graph_inputs import GraphInputs
+from tfs_proxy.archive.graph_inputs import GraphInputs
 from tfs_proxy.batch import Batch
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.packing.warmup.batch_sizes import batch_sizes
-from tfs_proxy.packing.warmup.options import Fill, WarmupOptions
-from tfs_proxy.packing.warmup.recorded import MOST_RECORDS, RecordedRequest, file_of
-from tfs_proxy.packing.warmup.sample_batches import sample_batches
+from tfs_proxy.packing.options import Fill, WarmupOptions
+from tfs_proxy.packing.warmup_requests import (
+    MOST_RECORDS,
+    RecordedRequest,
+    batch_sizes,
+    file_of,
+    sample_batches,
+)
 from tfs_proxy.payload.formats.framing import tfrecords
 from tfs_proxy.protos import PredictionLog
 from tfs_proxy.protos.tensors import to_array

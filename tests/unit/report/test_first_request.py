@@ -13,8 +13,7 @@ from tfs_proxy.archive.discover import DiscoveredModel
 from tfs_proxy.layout import ModelLayout
 from tfs_proxy.payload.formats.npy import read_npy
 from tfs_proxy.report.first_request import NPY_TYPES, command_in, first_request, ready_line
-from tfs_proxy.report.sample import FLOATS
-from tfs_proxy.report.served import Served
+from tfs_proxy.report.served import FLOATS, Served
 from tfs_proxy.report.startup import ModelReport
 from tfs_proxy.signature import Signature, TensorSpec
 from tfs_proxy.wire.dtypes import DTYPES, Kind

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.report.graph_threads import CALLERS_THREAD, MOST_NODES, MOST_WEIGHT_BYTES, with_graph_threads
+from tfs_proxy.report.prepare import CALLERS_THREAD, MOST_NODES, MOST_WEIGHT_BYTES, with_graph_threads
 from tfs_proxy.report.served import look_into
 from tfs_proxy.resources import Resources
 from tfs_proxy.settings import Settings

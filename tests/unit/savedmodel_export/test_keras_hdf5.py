@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tfs_proxy.errors import ExportError
-from tfs_proxy.savedmodel_export.keras_hdf5 import check_weights, read_hdf5_model
+from tfs_proxy.savedmodel_export.keras_archive import check_weights, read_hdf5_model
 
 LIMIT = 10**9
 CONFIG = json.dumps({"class_name": "Sequential", "config": {"name": "m"}})

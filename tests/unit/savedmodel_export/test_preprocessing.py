@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.savedmodel_export.export_request import ExportRequest
+from tfs_proxy.savedmodel_export.child import ExportRequest
 from tfs_proxy.savedmodel_export.preprocessing import (
     SCALINGS,
     ImageInput,

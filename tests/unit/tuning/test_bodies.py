@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.capture.replay import CapturedRequest
+from tfs_proxy.capture.record import CapturedRequest
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.report.served import Served, look_into
 from tfs_proxy.settings import Settings

@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfs_proxy.tuning.answer_reader import NotAnAnswer, answer_end
-from tfs_proxy.tuning.climb import MOST_CONNECTIONS, climb
-from tfs_proxy.tuning.measured import FAILED, LoadLevel, Trial, percentile
-from tfs_proxy.tuning.window import LoadWindow
+from tfs_proxy.tuning.clients import NotAnAnswer, answer_end
+from tfs_proxy.tuning.measured import FAILED, LoadLevel, LoadWindow, Trial, percentile
+from tfs_proxy.tuning.stacks import MOST_CONNECTIONS, climb
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\n0\r\n\r\n"
 SIZED = b"HTTP/1.1 503 Busy\r\nConnection: close\r\ncontent-length: 4\r\n\r\nbusy"

@@ -4,11 +4,9 @@ import json
 import xml.etree.ElementTree as ET
 
 from tfs_proxy.tuning.axes import Axis, Option, Point, Space
+from tfs_proxy.tuning.findings import Findings, findings_of, json_text, result_lines
 from tfs_proxy.tuning.measured import LoadLevel, Trial
-from tfs_proxy.tuning.results.findings import Findings, findings_of
-from tfs_proxy.tuning.results.json_text import json_text
-from tfs_proxy.tuning.results.lines import result_lines
-from tfs_proxy.tuning.results.picture import picture
+from tfs_proxy.tuning.picture import picture
 from tfs_proxy.tuning.search import Search
 
 WORKERS = Axis(

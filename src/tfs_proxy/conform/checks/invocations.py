@@ -4,8 +4,8 @@ from msgspec.structs import replace
 
 from tfs_proxy.conform.check import CheckGroup, NotRun, RuleSource, Violation
 from tfs_proxy.conform.judging import Judging
-from tfs_proxy.conform.padding import padded
 from tfs_proxy.conform.raw_http import NoReply, RawReply, RawRequest
+from tfs_proxy.conform.requests_file import padded
 
 GROUP = CheckGroup("invocations", RuleSource.INVOCATIONS)
 ACCEPT_SECONDS = 0.25

@@ -9,7 +9,6 @@ from threading import Thread
 from urllib.parse import quote
 
 from tfs_proxy.conform.busy import said
-from tfs_proxy.conform.capability import Capability
 from tfs_proxy.conform.check import CheckGroup, NotRun, Occasion, RuleSource, Violation
 from tfs_proxy.conform.checks.invocations import expect_good
 from tfs_proxy.conform.checks.ping import refuse_bad_ping
@@ -17,6 +16,7 @@ from tfs_proxy.conform.judging import PING, Judging
 from tfs_proxy.conform.occasions import MODEL_NAMES
 from tfs_proxy.conform.raw_http import RawReply, RawRequest
 from tfs_proxy.conform.starts import OK, PING_SECONDS, StartFailed
+from tfs_proxy.conform.target import Capability
 
 GROUP = CheckGroup("multi-model", RuleSource.MULTI_MODEL, Occasion.MULTI_MODEL)
 FIRST, SECOND = MODEL_NAMES

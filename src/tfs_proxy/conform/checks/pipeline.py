@@ -2,12 +2,12 @@
 
 from msgspec.structs import replace
 
-from tfs_proxy.conform.capability import Capability
 from tfs_proxy.conform.check import CheckGroup, NotRun, Occasion, RuleSource, Violation
 from tfs_proxy.conform.checks.invocations import expect_good
 from tfs_proxy.conform.judging import Judging
 from tfs_proxy.conform.occasions import DEFAULT_ACCEPT
 from tfs_proxy.conform.starts import StartFailed
+from tfs_proxy.conform.target import Capability
 
 GROUP = CheckGroup("pipeline", RuleSource.START_AND_STOP, Occasion.PIPELINE)
 DEFAULT_PORT = 8080

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfs_proxy.archive.permissions import unreadable
+from tfs_proxy.archive.discover import unreadable
 from tfs_proxy.archive.s3_client import parse_address, s3_client, s3_errors
 from tfs_proxy.errors import ArchiveError, SettingsError
 from tfs_proxy.names import ARCHIVE_ENDING

@@ -6,8 +6,7 @@ It follows the stack that serves: `supervisor.succession` names the next one.
 import logging
 from pathlib import Path
 
-from tfs_proxy.capture.files import check_folder
-from tfs_proxy.capture.options import described
+from tfs_proxy.capture.files import check_folder, described
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.request_counts import KnownModels

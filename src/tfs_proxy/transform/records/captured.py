@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Iterator
 from typing import IO
 
-from tfs_proxy.capture.replay import BEGINNING_BYTES, CapturedRequest, captured_request, is_capture
+from tfs_proxy.capture.record import BEGINNING_BYTES, CapturedRequest, captured_request, is_capture
 from tfs_proxy.errors import BadInput
 from tfs_proxy.payload.formats.framing import Frame
 from tfs_proxy.transform.failures import BadRecord, ObjectFailed

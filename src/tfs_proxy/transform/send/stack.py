@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tfs_proxy.errors import SettingsError, UpstreamError
 from tfs_proxy.observe.routes import EXECUTION_PARAMETERS, INVOCATIONS, OPENAPI
-from tfs_proxy.openapi.content import INPUT_NAMES
+from tfs_proxy.openapi.components import INPUT_NAMES
 from tfs_proxy.settings import for_inner_stack
 from tfs_proxy.transform.job import MULTI, SINGLE, ExecutionPlan, Job
 from tfs_proxy.transform.records.csv_header import asks_model, header_of

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfs_proxy.archive.graphs.graph_inputs import GraphInputs, read_graph_inputs
+from tfs_proxy.archive.graph_inputs import GraphInputs, read_graph_inputs
 from tfs_proxy.errors import DiscoveryError
 from tfs_proxy.signature import CLASSIFY_METHOD, Signature, TensorSpec
 from tfs_proxy.wire.protobuf_writer import field, varint_field

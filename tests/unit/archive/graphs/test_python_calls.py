@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.archive.graphs.python_calls import calls_python
+from tfs_proxy.archive.graph_ops import calls_python
 from tfs_proxy.errors import DiscoveryError
 from tfs_proxy.signature import Signature, TensorSpec
 from tfs_proxy.wire.protobuf_writer import field

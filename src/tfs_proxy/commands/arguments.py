@@ -1,0 +1,137 @@
+"""Flags, first signals and files of requests that several commands share."""
+
+import argparse
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from socket import socket
+
+from tfs_proxy.capture.record import BEGINNING_BYTES, CapturedRequest, captured_requests, is_capture
+from tfs_proxy.errors import ArchiveError, BadInput, SettingsError
+from tfs_proxy.names import one_entry
+from tfs_proxy.observe.logs.config import STDERR, set_level, wants_colour
+from tfs_proxy.observe.logs.entry import JSON, writer
+from tfs_proxy.observe.logs.handler import EntryHandler
+from tfs_proxy.resources import raise_descriptor_limit
+from tfs_proxy.setting_values import HIGHEST_PORT
+from tfs_proxy.settings import Settings, asks_for_json, inherited_environment
+
+log = logging.getLogger(__name__)
+
+EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - a container's port is published from outside
+
+
+def add_serving_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add --port, --host and --model-server."""
+    parser.add_argument("--port", type=_port, help="port to listen on, 0 for a free one (default: 8080)")
+    parser.add_argument("--host", default=EVERY_ADDRESS, help="address to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--model-server",
+        default="auto",
+        metavar="auto|embedded|PATH",
+        help="auto takes tensorflow_model_server from PATH, else the embedded server (default: auto)",
+    )
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > HIGHEST_PORT:
+        raise argparse.ArgumentTypeError(f"{text} is not a port: take a number from 0 to {HIGHEST_PORT}")
+    return int(text)
+
+
+def exit_on_stop_signals() -> None:
+    """Exit with 0 on SIGTERM or SIGHUP from now on, until the run loop installs its own handlers."""
+    from tfs_proxy.supervisor.host.stop_signals import stop_signals
+
+    # As PID 1 of a container, a process without a handler ignores SIGTERM. Nothing has started yet that must
+    # be stopped in order, and an exception could be swallowed by the imports that are under way.
+    for number in stop_signals():
+        if number is not signal.SIGINT:  # Python's own handler ends the process
+            signal.signal(number, lambda _number, _frame: os._exit(0))
+
+
+def listen(host: str = EVERY_ADDRESS, port: int | None = None) -> tuple[Settings, socket]:
+    """Read the settings, open the port (None: the one in the settings), and set up log and limits."""
+    try:
+        settings = Settings.from_env()
+    except SettingsError:
+        if asks_for_json(inherited_environment()):
+            logging.basicConfig(handlers=[EntryHandler(writer(JSON))])
+        raise
+    if port is not None:
+        settings = settings.with_values(port=port)
+    from tfs_proxy.supervisor.host.sockets import listen
+
+    log_as_a_run(settings)
+    listener = listen(host, settings.port)
+    few_descriptors = raise_descriptor_limit()
+    if few_descriptors:
+        log.warning("%s", few_descriptors)
+    return settings, listener
+
+
+class _Entries(logging.Formatter):
+    """Each record is one entry, whatever names are in it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as text."""
+        return one_entry(super().format(record))
+
+
+def log_to_stderr(level: str) -> None:
+    """Log a command's progress to standard error, each line after ``tfs-proxy:``."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Entries("tfs-proxy: %(message)s"))
+    logging.basicConfig(handlers=[handler])
+    set_level(level.lower())
+
+
+def log_as_a_run(settings: Settings) -> None:
+    """Log to standard error as all processes of a run do."""
+    write = writer(settings.log_format, coloured=wants_colour(STDERR, inherited_environment()))
+    logging.basicConfig(handlers=[EntryHandler(write)])
+    set_level(settings.gunicorn_loglevel)
+
+
+def also_as(old: str, flag: argparse.Action, parser: argparse.ArgumentParser) -> None:
+    """Let ``old`` mean ``flag``, too; argparse would list a second name in the help."""
+    parser._option_string_actions[old] = flag  # noqa: SLF001
+
+
+STDIN = Path("-")
+
+
+def read_requests(
+    file: Path | None, content_type: str | None, custom_attributes: str | None
+) -> list[CapturedRequest]:
+    """The requests of a file of data capture, else the one whose body it is; - is stdin, None has none.
+
+    The type and the attributes, if they are given, win over captured ones. Raises ArchiveError.
+    """
+    body = _request_body(file)
+    if file is None or body is None:
+        return []
+    if not is_capture(file.name, body[:BEGINNING_BYTES]):
+        return [CapturedRequest(body, content_type, custom_attributes)]
+    try:
+        requests = list(captured_requests(body.splitlines(keepends=True), f"{file}"))
+    except BadInput as error:
+        raise ArchiveError(f"The request {error}.") from None
+    return [
+        CapturedRequest(
+            request.body, content_type or request.content_type, custom_attributes or request.custom_attributes
+        )
+        for request in requests
+    ]
+
+
+def _request_body(file: Path | None) -> bytes | None:
+    """The body to try, None without a request; raises ArchiveError if the file can't be read."""
+    if file is None:
+        return None
+    try:
+        return sys.stdin.buffer.read() if file == STDIN else file.read_bytes()
+    except OSError as error:
+        raise ArchiveError(f"The request {file} can't be read: {error.strerror}.") from error

@@ -1,1 +1,0 @@
-"""What commands share: flags, files and steps; none of them is a command."""

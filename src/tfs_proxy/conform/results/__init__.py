@@ -1,1 +1,0 @@
-"""What came of the checks, for readers (a table), for CI (JUnit's XML), and for programs (JSON)."""

@@ -1,1 +1,0 @@
-"""What a search has found, for people, for shells and for machines."""
