@@ -1,7 +1,6 @@
 """Parsers of HTTP, of messages between processes and of the pipeline's command, for `attack.parsers`."""
 
 import argparse
-import asyncio
 import socket
 from contextlib import closing
 from functools import cache
@@ -19,7 +18,6 @@ from attack.fronts import BODY
 from tfs_proxy.commands.pipeline import request_from
 from tfs_proxy.memory import MEGABYTE
 from tfs_proxy.pipeline.stage import ports_needed
-from tfs_proxy.supervisor.control_api import ControlApi
 from tfs_proxy.supervisor.health.heartbeats import Heartbeats
 from tfs_proxy.web.body import BodyReader
 from tfs_proxy.web.memory_ledger import MemoryLedger
@@ -27,7 +25,6 @@ from tfs_proxy.web.workers.plain_request import plain_request
 from tfs_proxy.web.workers.refusals import OUR_FAULT, RepeatedHeader, refusal, refuse_misread
 from tfs_proxy.web.workers.threads.arrival import Arrival, Budget, NoRoom, Room
 from tfs_proxy.web.workers.threads.framing import Chunks
-from tfs_proxy.wire.http_server import HttpServer
 
 HEAD = b"POST /invocations HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 REFUSED_ARRIVALS = (LimitRequestHeaders, NoRoom)
@@ -127,48 +124,6 @@ def ledger(folder: Path, data: bytes) -> None:
     memory = MemoryLedger(path, MEGABYTE, wait_seconds=0)
     memory.reserve(1)
     memory.release(1)
-
-
-def control(data: bytes) -> None:
-    """A connection to the control API: its answers are HTTP, and none is a 500."""
-    written = _loop().run_until_complete(_answers(data))
-    if written and (not written.startswith(b"HTTP/1.1 ") or b"HTTP/1.1 500" in written):
-        raise AssertionError(f"answered {written[:100]!r}")
-
-
-@cache
-def _loop() -> asyncio.AbstractEventLoop:
-    return asyncio.new_event_loop()
-
-
-@cache
-def _control() -> HttpServer:
-    readiness = SimpleNamespace(reason=lambda: None, away=lambda: "away", step="loading")
-    return HttpServer(ControlApi(readiness).respond)  # type: ignore[arg-type]  # all that it asks
-
-
-async def _answers(data: bytes) -> bytes:
-    reader, writer = asyncio.StreamReader(), _Writer()
-    reader.feed_data(data)
-    reader.feed_eof()
-    await _control().serve_connection(reader, writer)  # type: ignore[arg-type]  # what the server uses
-    return bytes(writer.written)
-
-
-class _Writer:
-    """Stands in for a StreamWriter."""
-
-    def __init__(self) -> None:
-        self.written = bytearray()
-
-    def write(self, data: bytes) -> None:
-        self.written += data
-
-    async def drain(self) -> None:
-        """Nothing waits."""
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 def pipeline(data: bytes) -> None:

@@ -295,7 +295,6 @@ PARSERS: Mapping[str, Parser] = {
         front_parsers.HEADS,
         front_parsers.REFUSED_ARRIVALS,
     ),
-    "control API": Parser(front_parsers.control, front_parsers.HEADS),
     "workers' messages": Parser(front_parsers.heartbeat, front_parsers.HEARTBEATS),
     "memory ledger": Parser(lambda data: front_parsers.ledger(_folder(), data), front_parsers.SLOTS),
     "pipeline": Parser(front_parsers.pipeline, front_parsers.PIPELINES),

@@ -24,8 +24,7 @@ from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS, RunLoop
-from tfs_proxy.wire.http_server import HttpServer
-from tfs_proxy.wire.server.connection import RequestLimits
+from tfs_proxy.wire.http_server import HttpServer, app_of
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +33,6 @@ CALLS_AT_ONCE = 256
 
 LARGER_BYTES = 16 * MOST_BYTES
 """What is read of a body that is over AWS's limit, so that it gets AWS's answer."""
-
-SILENCE_SECONDS = 60.0
 
 
 class EndpointRequest(Struct, frozen=True):
@@ -92,7 +89,7 @@ class EndpointRun:
         invoker = Invoker(self._metrics)
         self._companions = Companions(invoker, request.companions)
         front = EndpointServer(self._hosting, self._metrics, invoker, self._companions)
-        self._server = HttpServer(front.respond, RequestLimits(LARGER_BYTES, SILENCE_SECONDS))
+        self._server = HttpServer(app_of(front.respond, LARGER_BYTES))
         self._run_loop = RunLoop(settings.stop_seconds)
         self._ready = False
 
@@ -104,7 +101,7 @@ class EndpointRun:
         return 0
 
     async def _start_and_watch(self) -> None:
-        await self._server.open(self._listener)
+        await self._server.open([self._listener])
         url = sockets.local_url(self._listener)
         log.info("listening on %s", url)
         await self._hosting.start_all()

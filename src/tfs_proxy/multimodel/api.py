@@ -5,28 +5,26 @@ docs/reference/sagemaker.md has the calls; nginx asks ``/models/NAME/ready`` whe
 """
 
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs
 
 from msgspec.structs import replace
 
-from tfs_proxy.errors import BadInput, TfsProxyError, UnknownModel
+from tfs_proxy.errors import BadInput, UnknownModel
 from tfs_proxy.multimodel.archives.on_demand import OnDemandModels
 from tfs_proxy.multimodel.lifecycle.registry import ListedModel, ModelRegistry
 from tfs_proxy.multimodel.listing_pages import page
 from tfs_proxy.multimodel.load_request import read_load_request
 from tfs_proxy.names import INNER, is_loaded_model_name
 from tfs_proxy.supervisor.nginx.multi_model import SENDS_ON
-from tfs_proxy.wire.error_body import not_allowed
-from tfs_proxy.wire.error_status import status_of_error
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+from tfs_proxy.wire.routes import GET, Route
 
 PAGE_FIELD: Final = "next_page_token"
 
-Method = Callable[[HttpRequest, str], Awaitable[HttpResponse]]
-"""Answers one method at a path with this model's name; "" at the path of all models."""
+_NAME = "(?P<name>[^/]+)"
 
 
 class ModelsApi:
@@ -47,38 +45,17 @@ class ModelsApi:
         self._registry = registry
         self._ready_seconds = ready_seconds
         self._on_demand = on_demand
-        self._of_all: Mapping[str, Method] = {"GET": self._list, "HEAD": self._list, "POST": self._load}
-        self._of_one: Mapping[str, Method] = {"GET": self._get, "HEAD": self._get, "DELETE": self._unload}
-        self._of_readiness: Mapping[str, Method] = {"GET": self._ready, "HEAD": self._ready}
-        self._of_served_readiness: Mapping[str, Method] = {"GET": self._served, "HEAD": self._served}
-        self._of_either: Mapping[str, Method] = {"GET": self._reachable, "HEAD": self._reachable}
+        self.routes: Sequence[Route] = (
+            Route("/models", GET, self._list),
+            Route("/models", ("POST",), self._load),
+            Route(f"/models/{_NAME}", GET, self._get),
+            Route(f"/models/{_NAME}", ("DELETE",), self._unload),
+            Route(f"/models/{_NAME}/ready", GET, self._ready),
+            Route(f"/served/{_NAME}/ready", GET, self._served),
+            Route(f"/reachable/{_NAME}/ready", GET, self._reachable),
+        )
 
-    async def respond(self, request: HttpRequest) -> HttpResponse | None:
-        """Answer a request; None for a path that is not of models."""
-        match request.path.split("/"):
-            case ["", "models"]:
-                return await self._answer(request, self._of_all, "")
-            case ["", "models", name] if name:
-                return await self._answer(request, self._of_one, unquote(name))
-            case ["", "models", name, "ready"] if name:
-                return await self._answer(request, self._of_readiness, unquote(name))
-            case ["", "served", name, "ready"] if name:
-                return await self._answer(request, self._of_served_readiness, unquote(name))
-            case ["", "reachable", name, "ready"] if name:
-                return await self._answer(request, self._of_either, unquote(name))
-        return None
-
-    async def _answer(self, request: HttpRequest, methods: Mapping[str, Method], name: str) -> HttpResponse:
-        if request.method not in methods:
-            allowed = ", ".join(methods)
-            text = not_allowed(request.method, allowed)
-            return HttpResponse.error(HTTPStatus.METHOD_NOT_ALLOWED, text, headers={"Allow": allowed})
-        try:
-            return await methods[request.method](request, name)
-        except TfsProxyError as error:
-            return HttpResponse.error(status_of_error(error), str(error))
-
-    async def _load(self, request: HttpRequest, _: str) -> HttpResponse:
+    async def _load(self, request: HttpRequest) -> HttpResponse:
         wanted = read_load_request(request.body)
         if self._on_demand is None:
             await self._registry.load(wanted.model_name, wanted.url)
@@ -86,7 +63,7 @@ class ModelsApi:
             await self._on_demand.load(wanted.model_name, wanted.url)
         return _sentence(f"model {wanted.model_name} is loaded")
 
-    async def _list(self, request: HttpRequest, _: str) -> HttpResponse:
+    async def _list(self, request: HttpRequest) -> HttpResponse:
         models, next_token = page(self._registry.list(), _token(request.query))
         answer: dict[str, object] = {"models": [_shown(model) for model in models]}
         if next_token is not None:

@@ -1,6 +1,6 @@
 """The page to try the models while models come and go: nginx -> control API -> here -> `console`."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from http import HTTPStatus
 
 from tfs_proxy.console import FACTS, FOLDER, HEADERS, ROOT, StaticFile, at_root, facts, page_file
@@ -10,9 +10,9 @@ from tfs_proxy.multimodel.lifecycle.registry import ModelRegistry
 from tfs_proxy.multimodel.repository import NOT_LOADED
 from tfs_proxy.payload.media_types import JSON
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.control_api import ALLOWED
-from tfs_proxy.wire.error_body import not_allowed
+from tfs_proxy.supervisor.control_api import nothing_at
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+from tfs_proxy.wire.routes import GET, Route
 
 
 class ConsoleApi:
@@ -33,24 +33,18 @@ class ConsoleApi:
         self._on_demand = on_demand
         self._settings = settings
 
-    async def respond(self, request: HttpRequest) -> HttpResponse | None:
-        """Answer a request; None for a path that is not of the page."""
-        file = await self._file(request)
-        if file is None:
-            return None
-        if request.method not in {"GET", "HEAD"}:
-            text = not_allowed(request.method, ALLOWED)
-            return HttpResponse.error(HTTPStatus.METHOD_NOT_ALLOWED, text, headers={"Allow": ALLOWED})
-        headers = {**file.headers, "Content-Type": file.content_type}
-        return HttpResponse(HTTPStatus.OK, file.body, headers)
+    @property
+    def routes(self) -> Sequence[Route]:
+        """Paths of the page, for the control API."""
+        files = (Route(f"{FOLDER}(?P<name>.*)", GET, self._file),)
+        return (Route(ROOT, GET, self._root), *(files if self._settings.console else ()))
 
-    async def _file(self, request: HttpRequest) -> StaticFile | None:
-        if request.path == ROOT:
-            return at_root(request.headers.get("accept"), has_console=self._settings.console)
-        if not self._settings.console or not request.path.startswith(FOLDER):
-            return None
-        name = request.path.removeprefix(FOLDER)
-        return StaticFile(await self._facts(), JSON, HEADERS) if name == FACTS else page_file(name)
+    async def _root(self, request: HttpRequest) -> HttpResponse:
+        return _shown_file(at_root(request.headers.get("accept"), has_console=self._settings.console))
+
+    async def _file(self, request: HttpRequest, name: str) -> HttpResponse:
+        file = StaticFile(await self._facts(), JSON, HEADERS) if name == FACTS else page_file(name)
+        return nothing_at(request.path) if file is None else _shown_file(file)
 
     async def _facts(self) -> bytes:
         return facts(
@@ -86,3 +80,7 @@ class ConsoleApi:
 
 def _shown(state: str, reason: str = "", served: Mapping[str, object] | None = None) -> dict[str, object]:
     return {"state": state, "reason": reason, "served": served or {}}
+
+
+def _shown_file(file: StaticFile) -> HttpResponse:
+    return HttpResponse(HTTPStatus.OK, file.body, {**file.headers, "Content-Type": file.content_type})

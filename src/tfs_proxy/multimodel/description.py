@@ -1,12 +1,13 @@
 """GET /openapi.json of a multi-model endpoint, on the control API: no single model's workers know it."""
 
+import re
+from collections.abc import Sequence
 from http import HTTPStatus
 
 from tfs_proxy.observe.routes import OPENAPI
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.control_api import ALLOWED
-from tfs_proxy.wire.error_body import not_allowed
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+from tfs_proxy.wire.routes import GET, Route
 
 
 class DescriptionApi:
@@ -19,13 +20,12 @@ class DescriptionApi:
         self._settings = settings
         self._target_model = target_model
 
-    async def respond(self, request: HttpRequest) -> HttpResponse | None:
-        """Answer a request; None for a path that is not the document's."""
-        if request.path != OPENAPI:
-            return None
-        if request.method not in {"GET", "HEAD"}:
-            text = not_allowed(request.method, ALLOWED)
-            return HttpResponse.error(HTTPStatus.METHOD_NOT_ALLOWED, text, headers={"Allow": ALLOWED})
+    @property
+    def routes(self) -> Sequence[Route]:
+        """The document's path, for the control API."""
+        return (Route(re.escape(OPENAPI), GET, self._answer),)
+
+    async def _answer(self, _: HttpRequest) -> HttpResponse:
         return HttpResponse(HTTPStatus.OK, self._document())
 
     def _document(self) -> bytes:

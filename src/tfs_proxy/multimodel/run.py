@@ -152,7 +152,7 @@ class MultiModelSupervisor:
             self._stacks.measure,
             self._registry.measure,
         )
-        control_api = make_control_api(
+        return make_control_api(
             self._settings,
             self._readiness,
             lambda headers: added_up(metrics.measure(headers)),
@@ -161,9 +161,8 @@ class MultiModelSupervisor:
             self._stacks,
             self._on_demand,
             self._workspace.grpc_router_socket,
+            self._records.run_log.routes,
         )
-        control_api.log_level = self._records.run_log.respond
-        return control_api
 
     async def run(self) -> int:
         """Start, serve, drain."""

@@ -32,14 +32,14 @@ from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.exit_status import describe_exit
 from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
-from tfs_proxy.supervisor.logs.run_log import PATH as LOG_LEVEL
 from tfs_proxy.supervisor.logs.run_log import RunLog, log_config
 from tfs_proxy.supervisor.process import ChildProcess, ProcessState
 from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS, RunLoop
 from tfs_proxy.wire.error_body import NOTHING_HERE
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
-from tfs_proxy.wire.http_server import HttpServer
+from tfs_proxy.wire.routes import Routes
+from tfs_proxy.wire.server.accepting import PipelineServer
 from tfs_proxy.wire.server.bounds import BodyMemory
 from tfs_proxy.wire.server.connection import RequestLimits
 
@@ -119,7 +119,7 @@ class Pipeline:
         config = log_config(settings, request.environ, STDERR)
         ports = [stage.port for stage in self._stages]
         self._log = RunLog(workspace.logging, config, lambda: int(listener.getsockname()[1]), ports)
-        self._control_api = HttpServer(self._respond_to_commands)
+        self._control_api = PipelineServer(self._respond_to_commands)
         self._server = self._front_server()
         self._children = [self._child(stage) for stage in self._stages]
         self._run_loop = RunLoop(settings.stop_seconds)
@@ -131,14 +131,14 @@ class Pipeline:
         requests = RequestLog(settings.access_log)
         return PipelineEndpoint(self._stages, chain, settings.hop_limit_bytes, self._capture, requests)
 
-    def _front_server(self) -> HttpServer:
+    def _front_server(self) -> PipelineServer:
         limits = RequestLimits(
             self._settings.max_payload_bytes,
             SILENCE_SECONDS,
             frozenset({CUSTOM_ATTRIBUTES.lower()}),
             BodyMemory(self._settings.max_decoded_total_bytes),
         )
-        return HttpServer(self._endpoint.respond, limits, self._endpoint.refused)
+        return PipelineServer(self._endpoint.respond, limits, self._endpoint.refused)
 
     def _child(self, stage: Stage) -> ChildProcess:
         return ChildProcess(
@@ -176,9 +176,8 @@ class Pipeline:
 
     async def _respond_to_commands(self, request: HttpRequest) -> HttpResponse:
         """Requests of commands, such as `tfs-proxy log-level`, on the unix socket."""
-        if request.path.startswith(LOG_LEVEL):
-            return self._log.respond(request)
-        return HttpResponse.error(NOT_FOUND, NOTHING_HERE)
+        answer = await Routes(self._log.routes).answer(request)
+        return answer or HttpResponse.error(NOT_FOUND, NOTHING_HERE)
 
     def _hear_first(self, line: str) -> None:
         """The pipeline suggests the same request as its first stage."""

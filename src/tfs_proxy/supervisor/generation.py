@@ -19,14 +19,13 @@ from tfs_proxy.layout import Workspace
 from tfs_proxy.report.prepare import Prepared
 from tfs_proxy.resources import MEGABYTE, MODEL_FACTOR, WORKER_BYTES, memory_left
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.control_api import RELEASED, UNTIL_RELEASED, ControlApi, Respond
+from tfs_proxy.supervisor.control_api import Answer, ControlApi
 from tfs_proxy.supervisor.front.entrances import Entrances
 from tfs_proxy.supervisor.front.run_status import refuse_unusable_capture
 from tfs_proxy.supervisor.plan import ProcessPlan
 from tfs_proxy.supervisor.process import ChildProcess
 from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS
 from tfs_proxy.supervisor.stack import ServingStack
-from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
 log = logging.getLogger(__name__)
 
@@ -75,13 +74,11 @@ class NextGeneration(Generation):
     """One that loads while another serves; ``ask_run`` answers what its workers ask of the run."""
 
     def __init__(
-        self, stack: ServingStack, workspace: Workspace, block: int, entrances: Entrances, ask_run: Respond
+        self, stack: ServingStack, workspace: Workspace, block: int, entrances: Entrances, ask_run: Answer
     ) -> None:
         super().__init__(stack, workspace, block)
-        self._entrances, self._ask_run = entrances, ask_run
-        self._control_api = ControlApi(stack.readiness)
-        self._control_api.models = self._of_run
-        self._control_api.serves = stack.children.serves
+        self._entrances = entrances
+        self._control_api = ControlApi(stack.readiness, serves=stack.children.serves, of_run=ask_run)
 
     async def load(self, before: Serving) -> Serving:
         """Open the archive, and return once all of its processes are ready to serve; raises StopServing.
@@ -123,11 +120,6 @@ class NextGeneration(Generation):
     def folders(self) -> Sequence[Path]:
         """All of it."""
         return (self.workspace.root,)
-
-    async def _of_run(self, request: HttpRequest) -> HttpResponse | None:
-        """The run's answer to all but what is this generation's own."""
-        own = ("/deployment", RELEASED, UNTIL_RELEASED, "/settled")
-        return None if request.path.startswith(own) else await self._ask_run(request)
 
 
 def refuse_other_kind(before: Deployment, new: Deployment) -> None:

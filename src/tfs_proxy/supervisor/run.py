@@ -98,9 +98,8 @@ class Supervisor:
         await self._control_api.open(self._workspace.control_socket, self._workspace.client_socket)
         await self._stack.readiness.heartbeats.listen(self._workspace.heartbeat_socket)
         self._entrances.open(self._stack.children)
-        if not self._entrances.behind_nginx:
-            self._control_api.count_early = self._records.note_early
-        await self._control_api.stand_in(self._entrances.web)
+        count_early = None if self._entrances.behind_nginx else self._records.note_early
+        await self._control_api.stand_in(self._entrances.web, count_early)
         log.info("listening on http://%s", sockets.shown_address(self._listener))
 
     async def _expect(self) -> Serving:

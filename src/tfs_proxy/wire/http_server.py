@@ -1,87 +1,208 @@
-"""A small HTTP/1.1 server on asyncio: the control API and the front of a pipeline are two of it.
+"""The HTTP servers of our own processes: uvicorn on sockets that are open, and what makes requests of ASGI.
 
-h11 knows the protocol; `wire.server.connection` moves bytes, keeps limits and deadlines; this module
-accepts, and drains.
+The control API, the endpoint and the front of a pipeline are such servers. They are for this machine: nginx
+stands in front of what others ask, and bounds it.
 """
 
 import asyncio
+import logging
 import socket
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import aclosing, contextmanager, suppress
+from http import HTTPStatus
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from tfs_proxy.wire.server.bounds import ACCEPTED_AT_ONCE, OpenConnections
-from tfs_proxy.wire.server.connection import Refused, RequestLimits, RespondOrStream, ServerConnection
-from tfs_proxy.wire.server.refusals import as_it_is
+import uvicorn
+
+from tfs_proxy.memory import MEGABYTE
+from tfs_proxy.resources import most_descriptors
+from tfs_proxy.wire.error_body import INTERNAL_ERROR, body_too_large
+from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse, StreamedResponse
 
 BACKLOG: Final = 2048
 """Connections that wait to be accepted, per listener; the kernel may allow fewer (net.core.somaxconn)."""
 
+IDLE_SECONDS: Final = 75
+DISCARD_SECONDS: Final = 2.0
 
-_NO_BODIES: Final = RequestLimits()
+Respond = Callable[[HttpRequest], Awaitable[HttpResponse | StreamedResponse]]
+Message = Mapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+AsgiApp = Callable[[Message, Receive, Send], Awaitable[None]]
+
+log = logging.getLogger(__name__)
 
 
-class HttpServer:
-    """Answers requests with ``respond``, on any number of listeners; connections are kept alive.
+class HttpServer(uvicorn.Server):
+    """uvicorn within an event loop of ours: it handles no signals, and wakes up for requests alone."""
 
-    ``refused`` sees those that it answers by itself.
-    """
-
-    def __init__(
-        self, respond: RespondOrStream, limits: RequestLimits = _NO_BODIES, refused: Refused = as_it_is
-    ) -> None:
-        self.respond = respond
-        self.refused = refused
-        self.limits = limits
-        self.draining = False
-        self._servers: list[asyncio.Server] = []
-        self._connections: dict[asyncio.Task[None], ServerConnection] = {}
-        self.open_connections = OpenConnections()
-
-    async def open(self, listener: socket.socket) -> None:
-        """Accept on a listening socket from now on; small packets go out at once."""
-        if listener.family != socket.AF_UNIX:
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # NOTE: asyncio takes one number for what it accepts at once and for the length of the queue.
-        self._servers.append(
-            await asyncio.start_server(self.serve_connection, sock=listener, backlog=ACCEPTED_AT_ONCE)
+    def __init__(self, app: AsgiApp) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http="h11",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                log_level="critical",
+                access_log=False,
+                server_header=False,
+                date_header=False,
+                proxy_headers=False,
+                backlog=BACKLOG,
+                limit_concurrency=max(1, most_descriptors() // 2),
+                timeout_keep_alive=IDLE_SECONDS,
+            )
         )
-        listener.listen(BACKLOG)
+        self.config.load()
+        self.lifespan = self.config.lifespan_class(self.config)
+        self.servers: list[asyncio.Server] = []
+
+    async def open(self, listeners: Sequence[socket.socket]) -> None:
+        """Accept on these listening sockets from now on, and on no others."""
+        await self.startup(list(listeners))
 
     async def open_unix(self, path: Path) -> None:
         """Accept on a unix socket that is made at ``path``."""
-        self._servers.append(
-            await asyncio.start_unix_server(self.serve_connection, path=path, backlog=BACKLOG)
-        )
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(str(path))
+        await self.open([listener])
 
     def close(self) -> None:
         """Accept no more; what is in flight goes on. Idempotent."""
-        for server in self._servers:
+        for server in self.servers:
             server.close()
-        self._servers.clear()
 
     async def drain(self, seconds: float) -> None:
         """Accept no more, and wait until what is in flight is answered, but not longer."""
-        self.draining = True
-        self.close()
-        for task, connection in self._connections.items():
-            if not connection.busy:
-                task.cancel()
-        if self._connections:
-            await asyncio.wait(self._connections, timeout=max(seconds, 0))
-        for task in self._connections:
-            task.cancel()
+        self.config.timeout_graceful_shutdown = max(seconds, 0)  # type: ignore[assignment]  # it takes both
+        await self.shutdown()
 
-    async def serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer every request of one connection, then close it."""
-        task = asyncio.current_task()
-        if task is None:
-            return
-        connection = self._connections[task] = ServerConnection(self, reader, writer, task)
-        try:
-            await connection.run()
-        except asyncio.CancelledError:
-            pass  # cancelled by `drain`, or shed; asyncio would log it as an error of the server
-        finally:
-            self.open_connections.discard(connection)
-            del self._connections[task]
-            writer.close()
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Leave signals alone."""
+        yield
+
+
+class _TooLarge(Exception):
+    """The body is over the limit."""
+
+
+class _Gone(Exception):
+    """The client has ended its connection."""
+
+
+def app_of(respond: Respond, body_bytes: int = 0) -> AsgiApp:
+    """An ASGI callable that answers with ``respond``, which gets bodies of at most so many bytes.
+
+    With 0 all bodies are discarded.
+    """
+
+    async def app(scope: Message, receive: Receive, send: Send) -> None:
+        with suppress(_Gone):
+            response = await _answer(scope, receive, respond, body_bytes)
+            if isinstance(response, StreamedResponse):
+                await _send_stream(receive, send, response)
+            else:
+                await _send(send, response)
+
+    return app
+
+
+async def _answer(
+    scope: Message, receive: Receive, respond: Respond, body_bytes: int
+) -> HttpResponse | StreamedResponse:
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+    try:
+        body = await _read(headers, receive, body_bytes)
+        path, query = scope["raw_path"].decode("ascii", "replace"), scope["query_string"].decode("latin-1")
+        return await respond(HttpRequest(scope["method"], path, headers, body, query))
+    except _TooLarge:
+        await _discard(headers, receive)
+        limit = f"{body_bytes // MEGABYTE} MB"
+        return HttpResponse.error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, body_too_large(limit))
+    except _Gone:
+        raise
+    except Exception:
+        log.exception("a request failed")
+        return HttpResponse.error(HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_ERROR)
+
+
+async def _read(headers: Mapping[str, str], receive: Receive, limit: int) -> bytes:
+    """The whole body; raises _TooLarge and _Gone."""
+    if not limit:
+        await _discard(headers, receive)
+        return b""
+    if int(headers.get("content-length", 0)) > limit:
+        raise _TooLarge
+    body, more = bytearray(), True
+    while more:
+        part, more = await _part(receive)
+        body += part
+        if len(body) > limit:
+            raise _TooLarge
+    return bytes(body)
+
+
+async def _part(receive: Receive) -> tuple[bytes, bool]:
+    """The next part of a body, and whether there are more; raises _Gone."""
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise _Gone
+    return message.get("body", b""), message.get("more_body", False)
+
+
+async def _discard(headers: Mapping[str, str], receive: Receive) -> None:
+    """Read on for a moment: a client that still writes would not see the answer."""
+    if "expect" in headers:
+        return
+    with suppress(TimeoutError):
+        async with asyncio.timeout(DISCARD_SECONDS):
+            while (await _part(receive))[1]:
+                pass
+
+
+async def _send(send: Send, response: HttpResponse) -> None:
+    headers = {"Content-Length": str(len(response.body)), **response.headers}
+    if response.body and response.header("Content-Type") is None:
+        headers["Content-Type"] = "application/json"
+    if not response.keeps_connection:
+        headers["Connection"] = "close"
+    await send(_head(response.status, headers))
+    await send({"type": "http.response.body", "body": response.body})
+
+
+async def _send_stream(receive: Receive, send: Send, response: StreamedResponse) -> None:
+    """Send every part as soon as it is there; the connection breaks before the end if one is missing."""
+    gone = asyncio.ensure_future(receive())
+    try:
+        async with aclosing(response.parts):
+            await send(_head(response.status, response.headers))
+            while (part := await _next_part(response, gone)) is not None:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+    except Exception:
+        log.exception("an answer breaks off")
+        raise
+    finally:
+        gone.cancel()
+
+
+async def _next_part(response: StreamedResponse, gone: asyncio.Future[Message]) -> bytes | None:
+    """The part that comes next, None at the end, or once the client has gone."""
+    coming: asyncio.Future[Any] = asyncio.ensure_future(anext(response.parts, None))
+    waited: list[asyncio.Future[Any]] = [coming, gone]
+    try:
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        if not coming.done():
+            coming.cancel()
+            await asyncio.wait([coming])
+    return None if gone.done() or coming.cancelled() else coming.result()
+
+
+def _head(status: int, headers: Mapping[str, str]) -> Message:
+    fields = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    return {"type": "http.response.start", "status": status, "headers": fields}

@@ -14,6 +14,7 @@ from tfs_proxy.multimodel.api import ModelsApi
 from tfs_proxy.multimodel.lifecycle.registry import ModelRegistry
 from tfs_proxy.multimodel.listing_pages import PAGE_SIZE
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+from tfs_proxy.wire.routes import Routes
 
 READY_SECONDS = 60.0
 LOAD_A = json.dumps({"model_name": "a", "url": "/opt/ml/models/a/model"}).encode()
@@ -26,12 +27,12 @@ class Client:
         remaining = list(parts or (Part(),))
         self.fleet = Fleet(lambda _name, _url: remaining.pop(0) if len(remaining) > 1 else remaining[0])
         self.registry = ModelRegistry(self.fleet.launch, None, admit_all)
-        self._api = ModelsApi(self.registry, READY_SECONDS)
+        self._api = Routes(ModelsApi(self.registry, READY_SECONDS).routes)
 
     async def response(self, method: str, target: str, body: bytes = b"") -> HttpResponse | None:
         """The answer as the API gives it."""
         path, _, query = target.partition("?")
-        return await self._api.respond(HttpRequest(method, path, {}, body, query))
+        return await self._api.answer(HttpRequest(method, path, {}, body, query))
 
     async def send(self, method: str, target: str, body: bytes = b"") -> tuple[int, Any]:
         """Status and parsed body of an answer that there must be."""

@@ -17,6 +17,7 @@ from tfs_proxy.supervisor.health.readiness import Readiness
 from tfs_proxy.supervisor.open_inference.api import OpenInferenceApi
 from tfs_proxy.supervisor.open_inference.statistics import InferenceTimes
 from tfs_proxy.wire.http_messages import HttpRequest
+from tfs_proxy.wire.routes import Routes
 
 LOAD_SECONDS = 30.0
 SERVED: Mapping[str, Mapping[str, Collection[int]]] = {"a": {"a": (1, 2)}, "b": {"b.x": (1,), "b.y": (3,)}}
@@ -37,14 +38,13 @@ class Client:
         self.models = LoadedModels(
             self.registry, lambda name: SERVED.get(name, {}), on_demand, LOAD_SECONDS, is_published=True
         )
-        self._api = OpenInferenceApi(
-            Readiness(Heartbeats(1.0)), self.models, InferenceTimes, {}, Path("no router")
-        )
+        api = OpenInferenceApi(Readiness(Heartbeats(1.0)), self.models, InferenceTimes, {}, Path("no router"))
+        self._api = Routes(api.routes)
 
     async def send(self, method: str, path: str, **fields: Any) -> tuple[int, Any]:
         """Status and parsed body of the answer."""
         body = json.dumps(fields).encode() if fields else b""
-        response = await self._api.respond(HttpRequest(method, path, {}, body))
+        response = await self._api.answer(HttpRequest(method, path, {}, body))
         assert response is not None
         return response.status, json.loads(response.body)
 

@@ -11,7 +11,7 @@ from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.control_api import ControlApi
+from tfs_proxy.supervisor.control_api import ControlApi, served_models
 from tfs_proxy.supervisor.logs.run_records import RunRecords
 from tfs_proxy.supervisor.metrics import RunMetrics
 from tfs_proxy.supervisor.open_inference.api import OpenInferenceApi
@@ -42,18 +42,16 @@ class RunStatus:
             self._outside.measure,
             records.measure,
         )
-        self.control_api = ControlApi(readiness, self._metrics.measure, self._outside)
-        self.control_api.log_level = records.run_log.respond
         self._archive = ServedArchive(readiness, lambda: self.control_api.deployment)
-        self.control_api.served_models = self._archive.served
-        if settings.publishes_open_inference:
-            self.control_api.open_inference = OpenInferenceApi(
-                readiness,
-                self._archive,
-                records.times,
-                settings.version_labels,
-                workspace.grpc_router_socket,
-            )
+        self._open_inference = OpenInferenceApi(
+            readiness, self._archive, records.times, settings.version_labels, workspace.grpc_router_socket
+        )
+        routes = (
+            *records.run_log.routes,
+            *(self._open_inference.routes if settings.publishes_open_inference else ()),
+            served_models(self._archive.served),
+        )
+        self.control_api = ControlApi(readiness, routes, measure=self._metrics.measure, outside=self._outside)
         self._show(stack)
 
     def expect(self, planned: ProcessPlan, deployment: Deployment) -> None:
@@ -83,10 +81,8 @@ class RunStatus:
         self._metrics.follow(stack.readiness, stack.children)
         self._threads.follow(stack.readiness.heartbeats)
         self._archive.readiness = stack.readiness
-        self.control_api.readiness = stack.readiness
-        self.control_api.serves = stack.children.serves
-        if self.control_api.open_inference is not None:
-            self.control_api.open_inference.readiness = stack.readiness
+        self.control_api.follow(stack.readiness, stack.children.serves)
+        self._open_inference.readiness = stack.readiness
 
 
 def refuse_unusable_capture(deployment: Deployment) -> None:

@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from tfs_proxy.observe.logs.config import LEVELS, LogConfig, set_level, wants_colour
 from tfs_proxy.settings import Settings
-from tfs_proxy.wire.error_body import not_allowed
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+from tfs_proxy.wire.routes import Route
 
 log = logging.getLogger(__name__)
 
 PATH = "/log-level"
-OK, NOT_FOUND, NOT_ALLOWED = 200, 404, 405
+OK, NOT_FOUND = 200, 404
 
 
 class RunLog:
@@ -41,19 +41,23 @@ class RunLog:
         log.info("log level: %s", level)
         set_level(level)
 
-    def respond(self, request: HttpRequest) -> HttpResponse:
-        """GET of the level, and PUT of ``/log-level/LEVEL``, as the control API gets them."""
-        level = request.path.removeprefix(PATH).removeprefix("/")
-        method = "PUT" if level else "GET"
-        if request.method != method:
-            text = not_allowed(request.method, method)
-            return HttpResponse.error(NOT_ALLOWED, text, headers={"Allow": method})
-        if level and level not in LEVELS:
-            return HttpResponse.error(NOT_FOUND, f"a level is one of {', '.join(LEVELS)}")
-        if level:
-            self.change(level)
+    @property
+    def routes(self) -> Sequence[Route]:
+        """The level, and its change, for the control API."""
+        return (
+            Route(PATH, ("GET",), self._show, inner=True),
+            Route(f"{PATH}/(?P<level>.+)", ("PUT",), self._change, inner=True),
+        )
+
+    async def _show(self, _: HttpRequest) -> HttpResponse:
         state = {"port": self._port(), "level": self._config.level, "stages": list(self._stages)}
         return HttpResponse(OK, json.dumps(state).encode())
+
+    async def _change(self, request: HttpRequest, level: str) -> HttpResponse:
+        if level not in LEVELS:
+            return HttpResponse.error(NOT_FOUND, f"a level is one of {', '.join(LEVELS)}")
+        self.change(level)
+        return await self._show(request)
 
 
 def log_config(settings: Settings, environ: Mapping[str, str], descriptor: int) -> LogConfig:

@@ -5,34 +5,28 @@ statistics; what is asked of one model (its metadata, its configuration, an infe
 """
 
 import json
-import re
-from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote
 
 from tfs_proxy import __version__
-from tfs_proxy.errors import BadInput, TfsProxyError, UnknownModel
+from tfs_proxy.errors import BadInput, UnknownModel
 from tfs_proxy.names import printable
-from tfs_proxy.observe.routes import SHARED_MEMORY
+from tfs_proxy.observe.routes import LIVE, READY, SHARED_MEMORY
 from tfs_proxy.supervisor.health.readiness import Readiness
 from tfs_proxy.supervisor.host.sockets import accepts
 from tfs_proxy.supervisor.open_inference.repository import IndexedVersion, IndexState, Repository
 from tfs_proxy.supervisor.open_inference.statistics import InferenceTimes, model_statistics
-from tfs_proxy.wire.error_body import NO_SHARED_MEMORY, not_allowed
-from tfs_proxy.wire.error_status import status_of_error
+from tfs_proxy.wire.error_body import NO_SHARED_MEMORY
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+from tfs_proxy.wire.routes import GET, Route
 
 SERVER_NAME: Final = "tfs_proxy"
 EXTENSIONS = ("binary_tensor_data", "model_configuration", "statistics")
 REPOSITORY_EXTENSION: Final = "model_repository"
-GETS, POSTS = ("GET", "HEAD"), ("POST",)
-
-Answer = Callable[..., Awaitable[HttpResponse]]
-"""Answers a request, whose path may name a ``model`` and a ``version``."""
+POST: Final = ("POST",)
 
 _MODEL = "(?P<model>[^/]+)"
 
@@ -56,54 +50,29 @@ class OpenInferenceApi:
         self._times = times
         self._labels = labels
         self._grpc_router = grpc_router
-        self._routes: tuple[tuple[str, tuple[str, ...], Answer], ...] = (
-            ("/v2/?", GETS, self._server),
-            ("/v2/health/(?:live|ready)", GETS, self._probe),
-            ("/v2/repository/index", POSTS, self._index),
-            (rf"/v2/repository/models/{_MODEL}/load", POSTS, self._load),
-            (rf"/v2/repository/models/{_MODEL}/unload", POSTS, self._unload),
-            (rf"/v2/models/(?:{_MODEL}/(?:versions/(?P<version>[^/]+)/)?)?stats", GETS, self._statistics),
-            (SHARED_MEMORY, (*GETS, *POSTS), self._shared_memory),
+        self.routes: Sequence[Route] = (
+            Route("/v2/?", GET, self._server),
+            Route(LIVE, GET, self._live, early=True),
+            Route(READY, GET, self._ready, early=True),
+            Route("/v2/repository/index", POST, self._index),
+            Route(rf"/v2/repository/models/{_MODEL}/load", POST, self._load),
+            Route(rf"/v2/repository/models/{_MODEL}/unload", POST, self._unload),
+            Route(rf"/v2/models/(?:{_MODEL}/(?:versions/(?P<version>[^/]+)/)?)?stats", GET, self._statistics),
+            Route(SHARED_MEMORY, (*GET, *POST), self._shared_memory),
         )
 
-    async def respond(self, request: HttpRequest) -> HttpResponse | None:
-        """Answer a request; None for a path that is not answered here."""
-        for pattern, methods, answer in self._routes:
-            if named := re.fullmatch(pattern, request.path):
-                names = {key: unquote(value) for key, value in named.groupdict(default="").items()}
-                return await self._answer(request, methods, partial(answer, request, **names))
-        return None
+    async def _live(self, _: HttpRequest) -> HttpResponse:
+        return _json({"live": True})
 
-    @staticmethod
-    async def _answer(
-        request: HttpRequest, methods: tuple[str, ...], answer: Callable[[], Awaitable[HttpResponse]]
-    ) -> HttpResponse:
-        if request.method not in methods:
-            allowed = ", ".join(methods)
-            text = not_allowed(request.method, allowed)
-            return HttpResponse.error(HTTPStatus.METHOD_NOT_ALLOWED, text, headers={"Allow": allowed})
-        try:
-            return await answer()
-        except TfsProxyError as error:
-            return HttpResponse.error(status_of_error(error), str(error))
-
-    def health(self, path: str) -> HttpResponse | None:
-        """The answer to a probe, which is there from the start; None for any other path."""
+    async def _ready(self, _: HttpRequest) -> HttpResponse:
         ready = self.readiness.reason() is None and self._grpc_is_answered()
-        match path:
-            case "/v2/health/live":
-                return _json({"live": True})
-            case "/v2/health/ready":
-                status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
-                return _json({"live": True, "ready": ready}, status)
-        return None
+        return _json(
+            {"live": True, "ready": ready}, HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
+        )
 
     def _grpc_is_answered(self) -> bool:
         """Ask the gRPC router itself; ``/ping`` does not, since its 503 would replace the container."""
         return not self._grpc_router.exists() or accepts(self._grpc_router)
-
-    async def _probe(self, request: HttpRequest) -> HttpResponse:
-        return self.health(request.path) or HttpResponse(HTTPStatus.NOT_FOUND)
 
     async def _server(self, _: HttpRequest) -> HttpResponse:
         """Only what is there: without loads there is no repository to change."""

@@ -63,7 +63,7 @@ class ServerState(Protocol):
     open_connections: OpenConnections
 
 
-class _TooLarge(Exception):
+class _OverLimit(Exception):
     """The body is over the limit."""
 
 
@@ -132,7 +132,7 @@ class ServerConnection:
             del request  # its body's memory is free while a slow client takes the answer
         except h11.RemoteProtocolError as error:
             response = refusal(error.error_status_hint)
-        except _TooLarge:
+        except _OverLimit:
             limit = f"{(self._limits.body_bytes or 0) // MEGABYTE} MB"
             response = HttpResponse.error(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE, body_too_large(limit), keeps_connection=False
@@ -172,7 +172,7 @@ class ServerConnection:
     async def _read_body(self, limit: int, declared_bytes: int) -> bytes:
         if declared_bytes > limit:
             await self._discard()
-            raise _TooLarge
+            raise _OverLimit
         if self._protocol.they_are_waiting_for_100_continue:
             go_on = h11.InformationalResponse(status_code=HTTPStatus.CONTINUE, headers=[])
             self._writer.write(self._protocol.send(go_on) or b"")
@@ -184,7 +184,7 @@ class ServerConnection:
             body += event.data
             if len(body) > limit:
                 await self._discard()
-                raise _TooLarge
+                raise _OverLimit
             try:
                 await self._reserve(len(body))
             except Overloaded:

@@ -10,8 +10,7 @@ import pytest
 from tfs_proxy.endpoint.containers.answer_stream import request_stream
 from tfs_proxy.errors import NotReached, UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.wire.http_messages import HttpRequest, StreamedResponse
-from tfs_proxy.wire.http_server import HttpServer
-from tfs_proxy.wire.server.connection import RequestLimits
+from tfs_proxy.wire.http_server import HttpServer, app_of
 
 Outcome = TypeVar("Outcome")
 PlannedParts = AsyncGenerator[bytes, None]
@@ -29,8 +28,8 @@ def ask(
         return StreamedResponse(200, parts(request), {"X-Seen": request.headers["content-type"]})
 
     async def scenario(listener: socket.socket) -> Outcome:
-        server = HttpServer(respond, RequestLimits(body_bytes=1000))
-        await server.open(listener)
+        server = HttpServer(app_of(respond, 1000))
+        await server.open([listener])
         try:
             port = listener.getsockname()[1]
             return await read(await request_stream("127.0.0.1", port, ASKED, seconds, "the server"))

@@ -12,7 +12,7 @@ from tfs_proxy import __version__
 from tfs_proxy.deployment import Deployment, Instance
 from tfs_proxy.observe.metric import Distribution
 from tfs_proxy.observe.request_counts import Inferences
-from tfs_proxy.supervisor.control_api import ControlApi
+from tfs_proxy.supervisor.control_api import ControlApi, served_models
 from tfs_proxy.supervisor.health.heartbeats import Heartbeats
 from tfs_proxy.supervisor.health.readiness import Phase, Readiness
 from tfs_proxy.supervisor.health.servable_states import ServableState
@@ -34,7 +34,12 @@ class Run:
         self.times = InferenceTimes()
         instances = (INSTANCE,) if models else ()
         self.readiness.expect(instances, models)
-        self.control_api = ControlApi(self.readiness)
+        archive = ServedArchive(self.readiness, lambda: self.control_api.deployment)
+        protocol = OpenInferenceApi(
+            self.readiness, archive, lambda: self.times, {"stable": 2}, Path("no router")
+        )
+        routes = (*protocol.routes, served_models(archive.served))
+        self.control_api = ControlApi(self.readiness, routes)
         self.control_api.deployment = Deployment(
             default_model="a",
             models=models,
@@ -45,11 +50,6 @@ class Run:
             request_timeout_seconds=1.0,
             rest_api=True,
             script_model=script_model,
-        )
-        archive = ServedArchive(self.readiness, lambda: self.control_api.deployment)
-        self.control_api.served_models = archive.served
-        self.control_api.open_inference = OpenInferenceApi(
-            self.readiness, archive, lambda: self.times, {"stable": 2}, Path("no router")
         )
 
     def serve(self) -> None:
