@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 from tfs_proxy.script.values import HTTPError, Request, Response
 
 if TYPE_CHECKING:
+    from tfs_proxy.script.context import Context
     from tfs_proxy.script.description import describe
-    from tfs_proxy.script.handlers.context import Context
-    from tfs_proxy.script.handlers.model_response import ModelResponse
+    from tfs_proxy.script.handlers import ModelResponse
 
 __all__ = ["Context", "HTTPError", "ModelResponse", "Request", "Response", "describe"]
 __version__ = "0.1.0"
@@ -16,7 +16,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     """What a script seldom needs: made available when asked for, since it imports numpy or other modules."""
     if name == "Context":
-        from tfs_proxy.script.handlers.context import Context
+        from tfs_proxy.script.context import Context
 
         return Context
     if name == "describe":
@@ -24,7 +24,7 @@ def __getattr__(name: str) -> Any:
 
         return describe
     if name == "ModelResponse":
-        from tfs_proxy.script.handlers.model_response import ModelResponse
+        from tfs_proxy.script.handlers import ModelResponse
 
         return ModelResponse
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -28,10 +28,9 @@ from tfs_proxy.deployment import Deployment, open_inference_of
 from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.routes import INVOCATIONS, OPENAPI
 from tfs_proxy.report.served import look_into
-from tfs_proxy.script.contract import HANDLERS, SCRIPT_MODEL_FUNCTIONS
 from tfs_proxy.script.load import load_script, module_name
-from tfs_proxy.script.script_model.call import load_script_model
-from tfs_proxy.script.syntax.ast_names import read_ast_names
+from tfs_proxy.script.script_model import load_script_model
+from tfs_proxy.script.syntax import HANDLERS, SCRIPT_MODEL_FUNCTIONS, read_ast_names
 from tfs_proxy.settings import Settings
 from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
 from tfs_proxy.upstream.fake_server import FakeModelServer, FakeOutputs, ModelCall, Versions

@@ -45,8 +45,8 @@ from tfs_proxy.protos.tensors import to_array
 from tfs_proxy.serving_json import requests as messages
 from tfs_proxy.settings import Settings
 from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
-from tfs_proxy.transform.records.jsonpath import JsonPath, Missing
-from tfs_proxy.transform.records.split import SPLITS, Split
+from tfs_proxy.transform.batches import SPLITS, Split
+from tfs_proxy.transform.jsonpath import JsonPath, Missing
 from tfs_proxy.wire.data_types import DataType
 from tfs_proxy.wire.http_answer import BrokenAnswer, NoAnswer
 from tfs_proxy.wire.http_answer import read_response as read_http

@@ -3,13 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tfs_proxy.transform.failures import StorageError
+from tfs_proxy.transform.files import OUT, InputObject
 from tfs_proxy.transform.job import Job
-from tfs_proxy.transform.run_statistics import RunStatistics
-from tfs_proxy.transform.send.connection import EndpointAddress
-from tfs_proxy.transform.send.retries import Refused
-from tfs_proxy.transform.send.sender import Sender
-from tfs_proxy.transform.stores.interface import OUT, InputObject
+from tfs_proxy.transform.run_statistics import RunStatistics, StorageError
+from tfs_proxy.transform.sender import EndpointAddress, Refused, Sender
 from tfs_proxy.wire.exchange import Pieces
 
 

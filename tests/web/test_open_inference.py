@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from support.fake_upstream import Call
 from tfs_proxy.deployment import Deployment
-from tfs_proxy.script.script_model.call import load_script_model
+from tfs_proxy.script.script_model import load_script_model
 from tfs_proxy.signature import PREDICT_METHOD, Signature, Target, TensorSpec
 from tfs_proxy.web.app import create_script_model_app
 from tfs_proxy.wire.header_names import INFERENCE_HEADER_LENGTH

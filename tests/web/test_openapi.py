@@ -9,7 +9,7 @@ from openapi_spec_validator import validate
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import UpstreamUnavailable
-from tfs_proxy.script.script_model.call import load_script_model
+from tfs_proxy.script.script_model import load_script_model
 from tfs_proxy.web.app import create_script_model_app
 
 ErrorOf = Callable[[falcon.testing.Result], str]

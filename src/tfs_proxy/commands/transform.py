@@ -11,11 +11,9 @@ from msgspec.structs import fields
 from tfs_proxy.archive.s3_client import S3_TIMEOUT_SECONDS
 from tfs_proxy.commands.arguments import log_to_stderr
 from tfs_proxy.settings import inherited_environment
-from tfs_proxy.transform.description import make_job, read_description
-from tfs_proxy.transform.job import CHOICES, MANIFEST
+from tfs_proxy.transform.job import CHOICES, MANIFEST, make_job, read_description
 from tfs_proxy.transform.options import ENGINES, LOCAL, TransformOptions
-from tfs_proxy.transform.send.bad_records import BadLimit
-from tfs_proxy.transform.send.isolation import FAIL, ON_ERROR
+from tfs_proxy.transform.transformer import FAIL, ON_ERROR, BadLimit
 
 INTERRUPTED = 128 + signal.SIGINT
 

@@ -15,8 +15,7 @@ from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.payload import media_types as media
 from tfs_proxy.report.served import Served, sample_inputs, sample_sizes, sample_value
 from tfs_proxy.report.startup import ModelReport
-from tfs_proxy.script.media_types import media_types_in, reads_own_form
-from tfs_proxy.script.syntax.ast_names import AstNames, read_ast_names
+from tfs_proxy.script.syntax import AstNames, media_types_in, read_ast_names, reads_own_form
 from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature
 
 TRY = "  try: "

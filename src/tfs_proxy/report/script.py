@@ -7,10 +7,15 @@ from msgspec import Struct
 
 from tfs_proxy.errors import ScriptLoadError
 from tfs_proxy.layout import ModelLayout
-from tfs_proxy.script.contract import HANDLERS, SCRIPT_MODEL_FUNCTIONS
-from tfs_proxy.script.syntax.ast_names import AstNames, read_ast_names
-from tfs_proxy.script.syntax.one_thread import bound_to_one_thread
-from tfs_proxy.script.syntax.reading import doubts_about, fault_of
+from tfs_proxy.script.syntax import (
+    HANDLERS,
+    SCRIPT_MODEL_FUNCTIONS,
+    AstNames,
+    bound_to_one_thread,
+    doubts_about,
+    fault_of,
+    read_ast_names,
+)
 
 
 class ScriptFindings(Struct, frozen=True):

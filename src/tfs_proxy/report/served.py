@@ -11,8 +11,7 @@ from tfs_proxy import names
 from tfs_proxy.archive.discover import ROOT_MODEL_NAME, DiscoveredModel, default_model, discover
 from tfs_proxy.errors import DiscoveryError, NoModelFound, ScriptLoadError
 from tfs_proxy.layout import ModelLayout, recorded_columns
-from tfs_proxy.script.contract import HANDLERS, SCRIPT_MODEL_FUNCTIONS, form_of, misspelt
-from tfs_proxy.script.syntax.ast_names import read_ast_names
+from tfs_proxy.script.syntax import HANDLERS, SCRIPT_MODEL_FUNCTIONS, form_of, misspelt, read_ast_names
 from tfs_proxy.settings import Settings
 from tfs_proxy.signature import Signature, TensorSpec
 

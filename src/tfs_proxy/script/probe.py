@@ -57,7 +57,7 @@ def _run(argv: Sequence[str], seconds: float) -> str | None:
 
 def _outcome(path: str, import_paths: Sequence[str], *, script_model: bool) -> dict[str, str]:
     from tfs_proxy.script.load import load_script
-    from tfs_proxy.script.script_model.call import load_script_model
+    from tfs_proxy.script.script_model import load_script_model
 
     try:
         (load_script_model if script_model else load_script)(path, import_paths)

@@ -4,11 +4,15 @@ import logging
 import threading
 from collections.abc import Callable
 
-from tfs_proxy.transform.failures import BadRecord, ObjectFailed, RunStopped, StorageError
-from tfs_proxy.transform.run_statistics import RunStatistics
-from tfs_proxy.transform.send.bad_records import BadLimit
-from tfs_proxy.transform.send.isolation import Outcome, error_line
-from tfs_proxy.transform.stores.interface import ERRORS, OUT, InputObject, OutputSink, OutputTarget
+from tfs_proxy.transform.files import ERRORS, OUT, InputObject, OutputSink, OutputTarget
+from tfs_proxy.transform.run_statistics import (
+    BadRecord,
+    ObjectFailed,
+    RunStatistics,
+    RunStopped,
+    StorageError,
+)
+from tfs_proxy.transform.transformer import BadLimit, Outcome, error_line
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,7 @@ from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.openapi.examples import PICTURES, example_bodies, sample_string
 from tfs_proxy.payload import media_types as media
 from tfs_proxy.report.served import Served
-from tfs_proxy.script.media_types import media_types_in
-from tfs_proxy.script.syntax.ast_names import read_ast_names
+from tfs_proxy.script.syntax import media_types_in, read_ast_names
 from tfs_proxy.settings import Settings
 from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature
 from tfs_proxy.supervisor.nginx.config import find as find_nginx

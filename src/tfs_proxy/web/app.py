@@ -35,7 +35,7 @@ from tfs_proxy.wire.error_body import being_unloaded
 from tfs_proxy.wire.header_names import SERVED_NAME, wsgi_name
 
 if TYPE_CHECKING:
-    from tfs_proxy.script.script_model.call import ScriptModel
+    from tfs_proxy.script.script_model import ScriptModel
 
 _NAME = wsgi_name(SERVED_NAME)
 
@@ -166,8 +166,8 @@ def _add_script(
     app: ContainerApp, script: Script, deployment: Deployment, bodies: BodyReader, plane: DataPlane
 ) -> Inference:
     """Lead invocations to a script, whose ``init`` has run then; returns who answers inferences."""
-    from tfs_proxy.script.handlers.call import ScriptCaller
-    from tfs_proxy.script.handlers.model_client import WorkerModels
+    from tfs_proxy.script.context import WorkerModels
+    from tfs_proxy.script.handlers import ScriptCaller
 
     models = WorkerModels(
         plane,
@@ -198,7 +198,7 @@ def create_script_model_app(
 
     Raises ScriptLoadError if that failed.
     """
-    from tfs_proxy.script.script_model.call import ScriptModelCaller
+    from tfs_proxy.script.script_model import ScriptModelCaller
 
     app = _app(deployment, ping, metrics, capturing)
     folder = deployment.script_model or ""

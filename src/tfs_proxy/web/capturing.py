@@ -16,7 +16,7 @@ from tfs_proxy.capture.writer import CaptureWriter
 from tfs_proxy.deployment import CaptureOptions
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.observe.routes import INVOCATIONS
-from tfs_proxy.script.stream import Stream
+from tfs_proxy.script.runner import Stream
 from tfs_proxy.web.body import BodyReader
 from tfs_proxy.wire.header_names import IS_CAPTURED, wsgi_name
 

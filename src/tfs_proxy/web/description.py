@@ -8,9 +8,8 @@ from tfs_proxy.openapi.document import document_of, document_text
 from tfs_proxy.openapi.service import Conversion, DescribedModel, ScriptBodies, Service
 from tfs_proxy.script.description import Description
 from tfs_proxy.script.load import Script
-from tfs_proxy.script.media_types import media_types_in
-from tfs_proxy.script.script_model.call import ScriptModel
-from tfs_proxy.script.syntax.ast_names import read_ast_names
+from tfs_proxy.script.script_model import ScriptModel
+from tfs_proxy.script.syntax import media_types_in, read_ast_names
 from tfs_proxy.signature import Target
 from tfs_proxy.web.openapi import SignaturesOf
 

@@ -14,8 +14,8 @@ from tfs_proxy.observe.request_record import note_model
 from tfs_proxy.open_inference.json_request import is_request
 from tfs_proxy.payload.media_types import JSON
 from tfs_proxy.payload.registry import parse_media_type
-from tfs_proxy.script.handlers.context import ScriptRequest
-from tfs_proxy.script.script_model.context import ScriptModelRequest
+from tfs_proxy.script.context import ScriptRequest
+from tfs_proxy.script.script_model import ScriptModelRequest
 from tfs_proxy.serving_json.requests import PREDICT
 from tfs_proxy.signature import Target
 from tfs_proxy.web.body import BodyReader, file_of_form
@@ -26,8 +26,8 @@ from tfs_proxy.web.script_reply import write_reply
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 
 if TYPE_CHECKING:
-    from tfs_proxy.script.handlers.call import ScriptCaller
-    from tfs_proxy.script.script_model.call import ScriptModelCaller
+    from tfs_proxy.script.handlers import ScriptCaller
+    from tfs_proxy.script.script_model import ScriptModelCaller
 
 
 class ModelInvocations:

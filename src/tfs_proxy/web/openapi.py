@@ -10,7 +10,7 @@ from tfs_proxy.script.load import Script
 from tfs_proxy.signature import Signature, Target
 
 if TYPE_CHECKING:
-    from tfs_proxy.script.script_model.call import ScriptModel
+    from tfs_proxy.script.script_model import ScriptModel
 
 SignaturesOf = Callable[[Target], Mapping[str, Signature]]
 

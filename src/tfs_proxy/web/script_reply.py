@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import falcon
 
 if TYPE_CHECKING:
-    from tfs_proxy.script.returned import ScriptReply
+    from tfs_proxy.script.runner import ScriptReply
 
 
 def write_reply(resp: falcon.Response, reply: "ScriptReply") -> None:

@@ -43,7 +43,7 @@ def _model_app(deployment: Deployment, workspace: Workspace, ledger: Ledger) -> 
     servers = BinaryUpstream(deployment.instances, deployment.request_timeout_seconds)
     upstream = Recovering(servers, partial(settled, workspace.control_socket))
     if deployment.script and deployment.pool_requests:
-        from tfs_proxy.script.import_hook import when_imported
+        from tfs_proxy.script.load import when_imported
 
         when_imported("requests", partial(_pool_requests, deployment, servers))
     script = load_script(deployment.script, deployment.import_paths) if deployment.script else None
@@ -94,7 +94,7 @@ def _many_models_app(deployment: Deployment, workspace: Workspace, ledger: Ledge
 
 
 def _script_model_app(deployment: Deployment, workspace: Workspace, ledger: Ledger) -> ContainerApp:
-    from tfs_proxy.script.script_model.call import load_script_model
+    from tfs_proxy.script.script_model import load_script_model
 
     script_model = load_script_model(deployment.script or "", deployment.import_paths)
     return create_script_model_app(

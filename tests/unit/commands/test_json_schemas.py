@@ -14,7 +14,7 @@ from tfs_proxy.commands.editors import SCHEMAS
 from tfs_proxy.endpoint.run import catalogue_of
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.savedmodel_export.preprocessing import read_standardize
-from tfs_proxy.transform.description import read_description
+from tfs_proxy.transform.job import read_description
 
 READERS: Mapping[str, Callable[[Path], object]] = {
     "standardize": read_standardize,

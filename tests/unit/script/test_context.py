@@ -7,8 +7,7 @@ import pytest
 from support.fake_upstream import FakeUpstream
 from tfs_proxy.dataplane.plane import DataPlane
 from tfs_proxy.deployment import Instance
-from tfs_proxy.script.handlers.context import Context, ScriptRequest
-from tfs_proxy.script.handlers.model_client import WorkerModels
+from tfs_proxy.script.context import Context, ScriptRequest, WorkerModels
 from tfs_proxy.signature import Target
 
 INSTANCE = Instance(index=0, rest_port=8501, grpc_port=9000, grpc_socket="/run/tfs0.sock")

@@ -10,10 +10,9 @@ import pytest
 
 import tfs_proxy
 from tfs_proxy.errors import BadInput, ScriptLoadError
-from tfs_proxy.script.declared_types import json_schema
-from tfs_proxy.script.description import Description
+from tfs_proxy.script.description import Description, json_schema
 from tfs_proxy.script.load import load_script
-from tfs_proxy.script.script_model.call import load_script_model
+from tfs_proxy.script.script_model import load_script_model
 
 HANDLER = "\ndef handler(data, context): return b''\n"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfs_proxy.script.header_map import HeaderMap
+from tfs_proxy.script.values import HeaderMap
 
 
 def test_upper_and_lower_case_are_the_same() -> None:

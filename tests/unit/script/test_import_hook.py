@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.script.import_hook import when_imported
+from tfs_proxy.script.load import when_imported
 
 NAME = "module_that_is_watched"
 

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.script.syntax.ast_names import read_ast_names
-from tfs_proxy.script.syntax.one_thread import bound_to_one_thread
+from tfs_proxy.script.syntax import bound_to_one_thread, read_ast_names
 
 BOUND = {
     "import sqlite3 as db\nc = db.connect('a')": ["line 2"],

@@ -6,10 +6,8 @@ import pytest
 
 import tfs_proxy
 from tfs_proxy.errors import RequestError, ScriptFailure
-from tfs_proxy.script.returned import ScriptReply
-from tfs_proxy.script.returned import script_reply as read_reply
-from tfs_proxy.script.runner import ScriptRunner
-from tfs_proxy.script.stream import encoded
+from tfs_proxy.script.runner import ScriptReply, ScriptRunner, encoded
+from tfs_proxy.script.runner import script_reply as read_reply
 
 
 def script_reply(returned: object, function: str, accept: str | None, status: int) -> ScriptReply:

@@ -9,7 +9,7 @@ import pytest
 import requests
 
 from tfs_proxy.batch import Outputs
-from tfs_proxy.script.handlers.model_response import ModelResponse
+from tfs_proxy.script.handlers import ModelResponse
 from tfs_proxy.signature import PREDICT_METHOD, Signature
 from tfs_proxy.upstream.interface import ModelAnswer
 
@@ -143,7 +143,7 @@ def test_a_script_may_change_a_response_as_any_of_requests() -> None:
 
 WITHOUT_REQUESTS = """
 import sys
-from tfs_proxy.script.handlers.model_response import ModelResponse
+from tfs_proxy.script.handlers import ModelResponse
 from tfs_proxy.upstream.interface import ModelAnswer
 response = ModelResponse(ModelAnswer(200, b"[1]", {"Content-Type": "application/json"}, ""), None)
 assert response.ok and response.status_code == 200 and response.reason == "OK"

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from support.transform_doubles import FakeSender
 from tfs_proxy.errors import ServerLost
-from tfs_proxy.transform.failures import ObjectFailed
+from tfs_proxy.transform.batches import MiniBatch, lines, pack
 from tfs_proxy.transform.job import Job
-from tfs_proxy.transform.records.batches import MiniBatch, pack
-from tfs_proxy.transform.records.split import lines
-from tfs_proxy.transform.send.isolation import FAIL, PLACEHOLDER, SIDECAR, Transformer
+from tfs_proxy.transform.run_statistics import ObjectFailed
+from tfs_proxy.transform.transformer import FAIL, PLACEHOLDER, SIDECAR, Transformer
 
 
 def batch_of(texts: list[bytes]) -> MiniBatch:

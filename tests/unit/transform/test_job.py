@@ -7,15 +7,13 @@ from typing import Any
 import pytest
 
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.transform.description import make_job, read_description
-from tfs_proxy.transform.job import ExecutionPlan, Job
-from tfs_proxy.transform.leftovers import job_fingerprint, model_digest
+from tfs_proxy.transform.files import InputObject
+from tfs_proxy.transform.job import ExecutionPlan, Job, make_job, read_description
+from tfs_proxy.transform.leftovers import job_fingerprint, model_digest, shard
+from tfs_proxy.transform.options import stack_environment
 from tfs_proxy.transform.run_statistics import RunStatistics, Workload
-from tfs_proxy.transform.send.connection import EndpointAddress
-from tfs_proxy.transform.send.stack import stack_environment
-from tfs_proxy.transform.stores.interface import InputObject
-from tfs_proxy.transform.stores.objects import shard
-from tfs_proxy.transform.stores.s3 import relative_name
+from tfs_proxy.transform.s3 import relative_name
+from tfs_proxy.transform.sender import EndpointAddress
 
 SEED: dict[str, Any] = {
     "TransformJobName": "tfrecords",

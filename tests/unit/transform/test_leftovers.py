@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from tfs_proxy.transform.files import InputObject, OutputSink
 from tfs_proxy.transform.job import ExecutionPlan, Job
 from tfs_proxy.transform.leftovers import find_leftovers, log_plan
 from tfs_proxy.transform.options import TransformOptions
-from tfs_proxy.transform.stores.interface import InputObject, OutputSink
 
 ITEMS = [InputObject(f"/in/{name}", name, size, "1") for name, size in (("a", 10), ("b", 20), ("c", 30))]
 

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from support.transform_doubles import FakeSender, MemoryTarget
 from tfs_proxy.errors import ServerLost
 from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
-from tfs_proxy.transform.engines.local import LocalEngine
+from tfs_proxy.transform.files import InputObject
 from tfs_proxy.transform.job import ExecutionPlan, Job
+from tfs_proxy.transform.local_engine import LocalEngine
 from tfs_proxy.transform.options import TransformOptions
 from tfs_proxy.transform.ordered_output import OrderedOutput
 from tfs_proxy.transform.run_statistics import RunStatistics, Workload
-from tfs_proxy.transform.send.retries import Refused
-from tfs_proxy.transform.stores.interface import InputObject
+from tfs_proxy.transform.sender import Refused
 
 WAIT_SECONDS = 30
 

@@ -5,11 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.transform_doubles import MemoryTarget
-from tfs_proxy.transform.failures import BadRecord, ObjectFailed, RunStopped, StorageError
+from tfs_proxy.transform.files import InputObject
 from tfs_proxy.transform.ordered_output import OrderedOutput
-from tfs_proxy.transform.run_statistics import RunStatistics, Workload
-from tfs_proxy.transform.send.isolation import Outcome
-from tfs_proxy.transform.stores.interface import InputObject
+from tfs_proxy.transform.run_statistics import (
+    BadRecord,
+    ObjectFailed,
+    RunStatistics,
+    RunStopped,
+    StorageError,
+    Workload,
+)
+from tfs_proxy.transform.transformer import Outcome
 
 ITEM = InputObject("/in/a", "a", 100, "version 1")
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tfs_proxy.transform.progress import fitted, line
-from tfs_proxy.transform.run_statistics import RunStatistics, Workload
+from tfs_proxy.transform.run_statistics import RunStatistics, Workload, fitted, line
 
 
 class Clock:

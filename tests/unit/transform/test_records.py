@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tfs_proxy.errors import BadInput, PayloadTooLarge
 from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
-from tfs_proxy.transform.failures import ObjectFailed, StorageError
+from tfs_proxy.transform.batches import SPLITS, MiniBatch, batches_of, lines, open_content, pack
 from tfs_proxy.transform.job import (
     GZIP,
     LINE,
@@ -23,8 +23,7 @@ from tfs_proxy.transform.job import (
     CsvHeader,
     ExecutionPlan,
 )
-from tfs_proxy.transform.records.batches import MiniBatch, batches_of, pack
-from tfs_proxy.transform.records.split import SPLITS, lines, open_content
+from tfs_proxy.transform.run_statistics import ObjectFailed, StorageError
 
 FRAMES: dict[str, Callable[[bytes], bytes]] = {
     TFRECORD: tfrecord_frame,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from tfs_proxy.errors import ServerLost
-from tfs_proxy.transform.send.retries import (
+from tfs_proxy.transform.sender import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,
     Refused,

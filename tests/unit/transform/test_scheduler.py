@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.transform.engines.node import SharedStorageProbe
-from tfs_proxy.transform.engines.scheduler import MAX_LOSSES, Scheduler
+from tfs_proxy.transform.files import InputObject, local_object
 from tfs_proxy.transform.job import ExecutionPlan
-from tfs_proxy.transform.stores.interface import InputObject
-from tfs_proxy.transform.stores.local import local_object
+from tfs_proxy.transform.node import SharedStorageProbe
+from tfs_proxy.transform.ray_cluster import MAX_LOSSES, Scheduler
 
 MB = 1 << 20
 PLAN = ExecutionPlan("SingleRecord", MB, 2)

@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.transform.failures import StorageError
+from tfs_proxy.transform.files import ERRORS, OUT, STATE_FOLDER, InputObject, LocalTarget, open_file
 from tfs_proxy.transform.job import MANIFEST, S3_PREFIX
-from tfs_proxy.transform.stores.interface import ERRORS, OUT, InputObject
-from tfs_proxy.transform.stores.local import STATE_FOLDER, LocalTarget, open_file
-from tfs_proxy.transform.stores.objects import objects_of, shard
+from tfs_proxy.transform.leftovers import objects_of, shard
+from tfs_proxy.transform.run_statistics import StorageError
 
 # A target's journal is open, and so locked, until its process ends.
 pytestmark = pytest.mark.filterwarnings("ignore:.*finished-:pytest.PytestUnraisableExceptionWarning")

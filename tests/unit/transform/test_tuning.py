@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from tfs_proxy.transform.engines.tuning import Measurement, advice, best_measurement
 from tfs_proxy.transform.job import Job
+from tfs_proxy.transform.run import Measurement, advice, best_measurement
 
 BATCHING = {"SAGEMAKER_TFS_ENABLE_BATCHING": "true"}
 

@@ -10,7 +10,7 @@ import pytest
 from tfs_proxy.capture.counts import CaptureOutcome
 from tfs_proxy.capture.writer import CaptureWriter
 from tfs_proxy.deployment import CaptureOptions
-from tfs_proxy.script.stream import Stream
+from tfs_proxy.script.runner import Stream
 from tfs_proxy.web.capturing import CapturedStream
 
 

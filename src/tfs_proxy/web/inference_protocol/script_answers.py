@@ -11,8 +11,8 @@ from tfs_proxy.observe.request_record import note_model
 from tfs_proxy.open_inference.datatypes import triton_type
 from tfs_proxy.open_inference.infer_codec import InferCodec, version_text
 from tfs_proxy.payload import media_types as media
-from tfs_proxy.script.handlers.context import ScriptRequest
-from tfs_proxy.script.script_model.context import ScriptModelRequest
+from tfs_proxy.script.context import ScriptRequest
+from tfs_proxy.script.script_model import ScriptModelRequest
 from tfs_proxy.signature import Target
 from tfs_proxy.web.body import BodyReader
 from tfs_proxy.web.inference_protocol.framing import json_size
@@ -21,8 +21,8 @@ from tfs_proxy.web.script_reply import write_reply
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_HEADER_LENGTH
 
 if TYPE_CHECKING:
-    from tfs_proxy.script.handlers.call import ScriptCaller
-    from tfs_proxy.script.script_model.call import ScriptModelCaller
+    from tfs_proxy.script.handlers import ScriptCaller
+    from tfs_proxy.script.script_model import ScriptModelCaller
 
 
 class ScriptInference:

@@ -23,10 +23,10 @@ WORKER: Final = (
 """Modules that `web.wsgi` imports; `web.wsgi` itself makes the application, which is the worker's own."""
 
 SCRIPT: Final = (
-    "tfs_proxy.script.import_hook",
     "tfs_proxy.script.load",
-    "tfs_proxy.script.handlers.call",
-    "tfs_proxy.script.script_model.call",
+    "tfs_proxy.script.load",
+    "tfs_proxy.script.handlers",
+    "tfs_proxy.script.script_model",
 )
 """What workers with a script import besides."""
 

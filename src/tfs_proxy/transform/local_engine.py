@@ -8,16 +8,23 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import IO
 
-from tfs_proxy.transform.failures import BadRecord, ObjectFailed, RunStopped, StorageError
+from tfs_proxy.transform.batches import (
+    READ_BYTES,
+    MiniBatch,
+    batches_of,
+    captured_batches,
+    is_captured,
+    may_be_captured,
+    open_content,
+    whole_object,
+)
+from tfs_proxy.transform.files import InputObject
 from tfs_proxy.transform.job import GZIP, MULTI, NONE, ExecutionPlan, Job
 from tfs_proxy.transform.options import TransformOptions
 from tfs_proxy.transform.ordered_output import OrderedOutput
-from tfs_proxy.transform.records.batches import MiniBatch, batches_of, whole_object
-from tfs_proxy.transform.records.captured import captured_batches, is_captured, may_be_captured
-from tfs_proxy.transform.records.split import READ_BYTES, open_content
-from tfs_proxy.transform.send.isolation import Outcome, Transformer
-from tfs_proxy.transform.send.sender import Sender
-from tfs_proxy.transform.stores.interface import InputObject
+from tfs_proxy.transform.run_statistics import BadRecord, ObjectFailed, RunStopped, StorageError
+from tfs_proxy.transform.sender import Sender
+from tfs_proxy.transform.transformer import Outcome, Transformer
 
 BATCHES_PER_CONNECTION = 2
 """Batches in memory: the one in flight, and one that waits to be sent or written."""

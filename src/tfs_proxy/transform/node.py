@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import sys
 import threading
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from queue import SimpleQueue
@@ -13,19 +15,23 @@ from msgspec.structs import replace
 
 from tfs_proxy.archive.s3_client import S3_SCHEME
 from tfs_proxy.errors import SettingsError
+from tfs_proxy.names import how_to_install
 from tfs_proxy.settings import inherited_environment
-from tfs_proxy.transform.engines.local import LocalEngine
-from tfs_proxy.transform.failures import RunStopped
-from tfs_proxy.transform.job import ExecutionPlan
-from tfs_proxy.transform.leftovers import served_content
-from tfs_proxy.transform.options import TransformOptions, open_endpoint, output_target
+from tfs_proxy.transform.files import STATE_FOLDER, InputObject, OutputTarget, local_object
+from tfs_proxy.transform.job import ExecutionPlan, Job
+from tfs_proxy.transform.leftovers import Leftovers, find_leftovers, log_plan, served_content
+from tfs_proxy.transform.local_engine import LocalEngine
+from tfs_proxy.transform.options import TransformOptions, fetch_plan, open_endpoint, output_target
 from tfs_proxy.transform.ordered_output import OrderedOutput
-from tfs_proxy.transform.run_statistics import ObjectReport, RunCounts, RunStatistics
-from tfs_proxy.transform.send.connection import EndpointAddress
-from tfs_proxy.transform.send.sender import Sender
-from tfs_proxy.transform.send.stack import fetch_plan
-from tfs_proxy.transform.stores.interface import InputObject, OutputTarget
-from tfs_proxy.transform.stores.local import local_object
+from tfs_proxy.transform.run_statistics import (
+    ObjectReport,
+    RunCounts,
+    RunStatistics,
+    RunStopped,
+    StorageError,
+    shown_progress,
+)
+from tfs_proxy.transform.sender import EndpointAddress, Sender
 
 
 class Capabilities(Struct, frozen=True):
@@ -204,3 +210,78 @@ class EngineThread:
             for _, report in self._in_progress.values():
                 report.set_exception(end_reason)
             self._in_progress.clear()
+
+
+def on_cluster(
+    options: TransformOptions, items: Sequence[InputObject], target: OutputTarget
+) -> RunStatistics:
+    """Transform the unfinished of ``items`` on all nodes; returns the statistics of the whole run.
+
+    Outputs and fingerprint are those of a run on one machine, so that either can continue the other.
+    Raises SettingsError if Ray or the cluster can't be used, and StopServing if no node can go on.
+    """
+    try:
+        from tfs_proxy.transform.ray_cluster import ray_connection
+    except ImportError as error:
+        raise SettingsError(
+            f"--engine ray needs Ray ({error}): {how_to_install('ray')}, here and on all nodes."
+        ) from error
+    items = [replace(item, address=_absolute(item.address)) for item in items]
+    address = options.ray_address or options.environment.get("RAY_ADDRESS")
+    with ray_connection(address), _output_marker(options.job) as marker:
+        leftovers = find_leftovers(options, items, target)
+        if leftovers.items:
+            _distribute(
+                _with_absolute_paths(options), leftovers, target, SharedStorageProbe(items[0], marker)
+            )
+    return leftovers.statistics
+
+
+def _distribute(
+    options: TransformOptions, leftovers: Leftovers, target: OutputTarget, probe: SharedStorageProbe
+) -> None:
+    from tfs_proxy.transform.ray_cluster import Cluster
+
+    def give_up(item: InputObject, reason: str) -> None:
+        output = OrderedOutput(item, target, leftovers.fingerprint, leftovers.statistics, lambda: None)
+        output.end_input(StorageError(reason))
+
+    cluster = Cluster(options, probe)
+    try:
+        plan = cluster.wait_ready().plan
+        log_plan(options, plan, leftovers.items)
+        terms = RunTerms(leftovers.fingerprint, plan)
+        with shown_progress(leftovers.statistics, sys.stderr):
+            cluster.transform(leftovers.items, terms, leftovers.statistics, give_up)
+    finally:
+        cluster.close()
+
+
+def _absolute(address: str) -> str:
+    """``address`` for a process with another working directory."""
+    return address if address.startswith(S3_SCHEME) else str(Path(address).resolve())
+
+
+def _with_absolute_paths(options: TransformOptions) -> TransformOptions:
+    job = replace(options.job, input=_absolute(options.job.input), output=_absolute(options.job.output))
+    model = None if options.model is None else _absolute(options.model)
+    return replace(options, job=job, model=model)
+
+
+@contextlib.contextmanager
+def _output_marker(job: Job) -> Iterator[Path | None]:
+    """A file in the output folder that all nodes must see; None if outputs go to S3."""
+    if job.output.startswith(S3_SCHEME):
+        yield None
+        return
+    marker = Path(job.output).resolve() / STATE_FOLDER / f"here-{uuid.uuid4().hex}"
+    try:
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        marker.touch()
+    except OSError as error:
+        raise SettingsError(f"The output {job.output} can't be written: {error.strerror}.") from error
+    try:
+        yield marker
+    finally:
+        with contextlib.suppress(OSError):
+            marker.unlink()

@@ -1,4 +1,4 @@
-"""Lists and reads objects in local folders, and writes outputs whole or not at all."""
+"""Objects of a job and where outputs go: what every store does, and the store of local files."""
 
 import contextlib
 import fcntl
@@ -11,11 +11,68 @@ import stat
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
+
+from msgspec import Struct
 
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.transform.failures import StorageError
-from tfs_proxy.transform.stores.interface import OUT, InputObject
+from tfs_proxy.transform.run_statistics import StorageError
+
+OUT = ".out"
+ERRORS = ".err"
+
+
+class InputObject(Struct, frozen=True):
+    """One object to transform.
+
+    ``address`` is its path or ``s3://`` address, ``name`` its path below the input prefix, with slashes.
+    ``version`` changes when its content does: an ETag, or size and time. ``size`` is in bytes.
+    """
+
+    address: str
+    name: str
+    size: int
+    version: str
+
+
+OpenObject = Callable[[InputObject], io.RawIOBase]
+"""Gives the stored bytes of an object. Raises StorageError."""
+
+
+class OutputSink(Protocol):
+    """One output being written: `commit` makes all of it visible, `abort` none."""
+
+    def write(self, data: bytes) -> None:
+        """Append ``data``. Raises StorageError."""
+
+    def commit(self) -> None:
+        """Make it visible. Raises StorageError if that fails; then it is not visible."""
+
+    def abort(self) -> None:
+        """Delete what was written; never raises StorageError."""
+
+
+class OutputTarget(Protocol):
+    """Writes outputs, and knows which are finished."""
+
+    def prepare(self, items: list[InputObject]) -> None:
+        """Delete what a killed run left of these objects' outputs.
+
+        Raises SettingsError if one could not be written under its name.
+        """
+
+    def finished(self, fingerprint: str) -> dict[str, str]:
+        """Names and versions of the objects that a job of this ``fingerprint`` finished."""
+
+    def create(self, item: InputObject, ending: str, fingerprint: str) -> OutputSink:
+        """Begin the output of ``item`` (``ending`` OUT) or its error file (ERRORS).
+
+        Commit of an output records ``item`` as finished for ``fingerprint``. Raises StorageError.
+        """
+
+    def remove(self, name: str, ending: str) -> None:
+        """Delete an earlier run's ``name`` + ``ending``, if there is one. Raises StorageError."""
+
 
 STATE_FOLDER = ".tfs-proxy-transform"
 MAX_NAME_BYTES = 255

@@ -1,1 +1,0 @@
-"""AWS's TensorFlow contract: ``handler``, ``input_handler`` and ``output_handler``."""

@@ -1,0 +1,295 @@
+"""An input's records, one after the other, and the batches that they are sent in."""
+
+import contextlib
+import gzip
+import io
+import logging
+import zlib
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import IO, cast
+
+from msgspec import Struct, field
+
+from tfs_proxy.capture.record import BEGINNING_BYTES, CapturedRequest, captured_request, is_capture
+from tfs_proxy.errors import BadInput, PayloadTooLarge, RequestError, UnsupportedMediaType
+from tfs_proxy.payload.formats.csv_records import NUMBER, Dialect, csv_dialect, csv_rows
+from tfs_proxy.payload.formats.framing import Frame, recordio, tfrecords
+from tfs_proxy.payload.media_types import CSV
+from tfs_proxy.payload.registry import parse_media_type
+from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK
+from tfs_proxy.transform.job import (
+    ABSENT,
+    AUTO,
+    GZIP,
+    LINE,
+    NONE,
+    PRESENT,
+    RECORDIO,
+    SINGLE,
+    TFRECORD,
+    CsvHeader,
+    ExecutionPlan,
+    Job,
+)
+from tfs_proxy.transform.jsonpath import JsonPath, Missing
+from tfs_proxy.transform.run_statistics import BadRecord, ObjectFailed, StorageError
+from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
+
+READ_BYTES = 1 << 20
+
+Split = Callable[["IO[bytes]", int | None], Iterator[Frame]]
+
+
+class LineTooLong(PayloadTooLarge):
+    """A line over the limit; ``offset`` is its position in bytes."""
+
+    def __init__(self, number: int, offset: int, max_bytes: int) -> None:
+        super().__init__(f"Line {number}, at byte {offset}, is over the limit of {max_bytes} bytes.")
+        self.offset = offset
+
+
+def lines(stream: "IO[bytes]", max_bytes: int | None = None) -> Iterator[Frame]:
+    """Yield every line that is not blank; its frame includes the newline, its payload does not.
+
+    The last line needs no newline. Blank lines are not records, as in this package's JSON-lines and CSV
+    readers. Raises LineTooLong before more than ``max_bytes`` of a line are read.
+    """
+    offset = number = 0
+    limit = -1 if max_bytes is None else max_bytes + 2
+    while line := stream.readline(limit):
+        if not line.isspace():
+            number += 1
+            payload = line.removesuffix(b"\n")
+            if max_bytes is not None and len(payload) > max_bytes:
+                raise LineTooLong(number, offset, max_bytes)
+            yield Frame(offset, line, payload)
+        offset += len(line)
+
+
+SPLITS: Mapping[str, Split] = {
+    LINE: lines,
+    TFRECORD: cast("Split", tfrecords),
+    RECORDIO: cast("Split", recordio),
+}
+"""Each splits a stream; memory is bounded by one record of at most the bytes that the second argument allows.
+
+They raise BadInput for damaged framing and PayloadTooLarge; both name the record and its position.
+"""
+
+
+def with_failure_location(frames: Iterable[Frame], name: str) -> Iterator[Frame]:
+    """Yield ``frames`` of the object ``name``. Raises ObjectFailed with the position of a damaged record."""
+    number, end = 0, 0
+    try:
+        for frame in frames:
+            number += 1
+            end = frame.offset + len(frame.framed)
+            yield frame
+    except RequestError as error:
+        offset = error.offset if isinstance(error, LineTooLong) else end
+        raise ObjectFailed(BadRecord(name, number + 1, offset, None, str(error))) from error
+
+
+@contextlib.contextmanager
+def open_content(raw: io.RawIOBase, compression: str) -> "Iterator[IO[bytes]]":
+    """A buffered stream of an object's content, decompressed if ``compression`` is Gzip.
+
+    In the block, damaged gzip data raise StorageError.
+    """
+    with io.BufferedReader(raw, READ_BYTES) as stored:
+        if compression != GZIP:
+            yield stored
+            return
+        try:
+            with io.BufferedReader(gzip.GzipFile(fileobj=stored), READ_BYTES) as content:
+                yield content
+        except EOFError as error:
+            raise StorageError("its gzip data is truncated") from error
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise StorageError(f"it is not gzip data ({error})") from error
+
+
+def asks_model(job: Job) -> bool:
+    """Whether the model's inputs decide if lines of CSV begin with a header: flag and ContentType do not."""
+    dialect = _dialect(job)
+    return dialect is not None and job.csv_header == AUTO and dialect.header is None
+
+
+def header_of(job: Job, inputs: Sequence[str]) -> CsvHeader | None:
+    """The header that an object may begin with; ``inputs`` are the model's, () if they are not known.
+
+    If the model decides, it is a line with the names of several inputs: a line that names one may be text.
+    """
+    dialect = _dialect(job)
+    if dialect is None or job.csv_header == ABSENT:
+        return None
+    if asks_model(job):
+        return CsvHeader(tuple(inputs), dialect.delimiter, job.input_filter) if len(inputs) > 1 else None
+    return CsvHeader() if job.csv_header == PRESENT or dialect.header else None
+
+
+def begins_with(header: CsvHeader, line: bytes) -> bool:
+    """Whether ``line``, the first of an object, is such a header."""
+    return not header.names or set(_cells(header, line)) == set(header.names)
+
+
+def looks_like(header: CsvHeader, lines: Sequence[bytes]) -> bool:
+    """Whether the first of ``lines`` names inputs, or has no number while the second does."""
+    first, *rest = ([NUMBER.fullmatch(cell) for cell in _cells(header, line)] for line in lines)
+    named = not set(header.names).isdisjoint(_cells(header, lines[0]))
+    return named or (not any(first) and any(map(any, rest)))
+
+
+def has_order(job: Job) -> bool:
+    """Whether ContentType has the order of columns, which makes the header needless."""
+    dialect = _dialect(job)
+    return dialect is not None and bool(dialect.columns)
+
+
+def _cells(header: CsvHeader, line: bytes) -> list[str]:
+    """The cells of a line that the filter leaves; none if it is no line of CSV."""
+    try:
+        cells = next(csv_rows(line.removeprefix(BYTE_ORDER_MARK), header.delimiter), [])
+        left = JsonPath(header.input_filter)(cells)
+    except (BadInput, Missing):
+        return []
+    return [cell.strip() for cell in (left if isinstance(left, list) else [left])]
+
+
+def _dialect(job: Job) -> Dialect | None:
+    """How the lines of CSV are written; None for other input, and for a ContentType that servers refuse."""
+    try:
+        return csv_dialect(parse_media_type(job.content_type).parameters) if job.record_type == CSV else None
+    except UnsupportedMediaType:
+        return None
+
+
+log = logging.getLogger(__name__)
+
+
+class MiniBatch(Struct):
+    """Records that are sent together, in one piece of memory because an object per record would be large.
+
+    ``first`` is the number of the first record, from 1. ``offsets`` are the records' positions in the
+    object and ``ends`` their ends in ``body``, both in bytes. ``headers`` replace those of the job.
+    ``csv_header`` is the line that stands before the records in each request.
+    """
+
+    first: int
+    body: bytes
+    offsets: "array[int]"
+    ends: "array[int]"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    csv_header: bytes = b""
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def records(self) -> list[bytes]:
+        """The records as sent, one by one."""
+        starts = [0, *self.ends[:-1]]
+        return [self.body[start:end] for start, end in zip(starts, self.ends, strict=True)]
+
+    def part(self, begin: int, end: int) -> "MiniBatch":
+        """Records ``begin`` to ``end`` (from 0, ``end`` excluded) as a batch of their own."""
+        start = self.ends[begin - 1] if begin else 0
+        return MiniBatch(
+            first=self.first + begin,
+            body=self.body[start : self.ends[end - 1]],
+            offsets=self.offsets[begin:end],
+            ends=array("Q", [record_end - start for record_end in self.ends[begin:end]]),
+            headers=self.headers,
+            csv_header=self.csv_header,
+        )
+
+
+def pack(frames: Iterable[Frame], strategy: str, max_bytes: int | None, name: str) -> Iterator[MiniBatch]:
+    """Pack by BatchStrategy (docs/reference/sagemaker.md): one record without its framing, or as many as fit.
+
+    Framing and checksums count. Raises ObjectFailed, with the object's ``name``, if a record is too large.
+    """
+    body, offsets, ends, first = bytearray(), array("Q"), array("Q"), 1
+    for number, frame in enumerate(frames, 1):
+        text = frame.payload if strategy == SINGLE else frame.framed
+        _check_fits(len(text), max_bytes, number, frame, name)
+        is_full = max_bytes is not None and len(body) + len(text) > max_bytes
+        if ends and (is_full or strategy == SINGLE):
+            yield MiniBatch(first, bytes(body), offsets, ends)
+            body, offsets, ends, first = bytearray(), array("Q"), array("Q"), number
+        body += text
+        offsets.append(frame.offset)
+        ends.append(len(body))
+    if ends:
+        yield MiniBatch(first, bytes(body), offsets, ends)
+
+
+def batches_of(stream: "IO[bytes]", split_type: str, plan: ExecutionPlan, name: str) -> Iterator[MiniBatch]:
+    """The batches of the object ``name``, whose memory is bounded by one batch and one record.
+
+    Raises ObjectFailed with the position of a record that is damaged or too large.
+    """
+    frames = SPLITS[split_type](stream, plan.payload_bytes)
+    limit, csv_header = plan.payload_bytes, b""
+    if plan.header is not None:
+        first = list(with_failure_location(islice(frames, 2), name))
+        if first and begins_with(plan.header, bytes(first[0].payload)):
+            csv_header = bytes(first.pop(0).framed)
+            limit = None if limit is None else limit - len(csv_header)
+        elif first and looks_like(plan.header, [bytes(frame.payload) for frame in first]):
+            log.warning("%s: line 1 is sent as a record: give --csv-header present if it is a header", name)
+        frames = chain(first, frames)
+    for batch in pack(with_failure_location(frames, name), plan.strategy, limit, name):
+        batch.csv_header = csv_header
+        yield batch
+
+
+def whole_object(body: bytes) -> MiniBatch:
+    """A whole object as a batch of one record."""
+    return MiniBatch(1, body, array("Q", [0]), array("Q", [len(body)]))
+
+
+def _check_fits(size: int, max_bytes: int | None, number: int, frame: Frame, name: str) -> None:
+    if max_bytes is not None and size > max_bytes:
+        text = f"the record has {size} bytes to send: raise MaxPayloadInMB, which allows {max_bytes}"
+        raise ObjectFailed(BadRecord(name, number, frame.offset, None, text))
+
+
+def may_be_captured(job: Job, name: str) -> bool:
+    """Whether the job leaves open how an object of this name is to be read; its content decides then."""
+    return job.content_type is None and job.split_type == NONE and is_capture(name, b'{"captureData"')
+
+
+def is_captured(name: str, stream: "IO[bytes]") -> bool:
+    """Whether the object is one of data capture; reads its beginning."""
+    return is_capture(name, stream.read(BEGINNING_BYTES))
+
+
+def captured_batches(stream: "IO[bytes]", max_bytes: int | None, name: str) -> Iterator[MiniBatch]:
+    """Each request of the object ``name``; raises ObjectFailed with the position of one that is damaged."""
+    for number, frame in enumerate(lines(stream), 1):
+        request = _request(frame, number, name)
+        if request is None:
+            return
+        if max_bytes is not None and len(request.body) > max_bytes:
+            text = f"it has {len(request.body)} bytes to send: raise MaxPayloadInMB, which allows {max_bytes}"
+            raise ObjectFailed(BadRecord(name, number, frame.offset, None, text))
+        headers = {"Content-Type": request.content_type, CUSTOM_ATTRIBUTES: request.custom_attributes}
+        yield MiniBatch(
+            number,
+            request.body,
+            array("Q", [frame.offset]),
+            array("Q", [len(request.body)]),
+            {header: value for header, value in headers.items() if value is not None},
+        )
+
+
+def _request(frame: Frame, number: int, name: str) -> CapturedRequest | None:
+    """The request of a line; None for a last line whose writer was killed."""
+    try:
+        return captured_request(bytes(frame.payload))
+    except BadInput as error:
+        if not bytes(frame.framed).endswith(b"\n"):
+            return None
+        raise ObjectFailed(BadRecord(name, number, frame.offset, None, str(error))) from error

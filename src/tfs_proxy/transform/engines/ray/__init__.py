@@ -1,1 +1,0 @@
-"""`--engine ray`: one actor on each node of a Ray cluster. Only this folder imports ray."""

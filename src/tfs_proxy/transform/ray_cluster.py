@@ -1,0 +1,389 @@
+"""A Ray cluster as an engine: which node gets which object, and nodes as actors that may be lost."""
+
+import contextlib
+import logging
+import math
+import signal
+import socket
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+import ray
+from msgspec import Struct, field
+from msgspec.structs import replace
+from ray.exceptions import RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from tfs_proxy.errors import ServerLost, SettingsError, StopServing
+from tfs_proxy.transform.files import InputObject
+from tfs_proxy.transform.job import NONE, ExecutionPlan
+from tfs_proxy.transform.node import Capabilities, Node, RunTerms, SharedStorageProbe
+from tfs_proxy.transform.options import TransformOptions
+from tfs_proxy.transform.run_statistics import ObjectReport, RunCounts, RunStatistics
+
+READ_AHEAD = 2
+"""A node holds at least so many objects: it reads the next during the last requests of the one before."""
+MAX_LOSSES = 3
+
+
+class Scheduler:
+    """The objects of a run that several nodes share: each is waiting, held by one node, or finished.
+
+    ``single_request`` says that an object is one request.
+    """
+
+    def __init__(self, items: Iterable[InputObject], *, single_request: bool) -> None:
+        self._waiting = deque(sorted(items, key=lambda item: (-item.size, item.name)))
+        self._single_request = single_request
+        self._held: defaultdict[str, dict[str, InputObject]] = defaultdict(dict)
+        self._losses: Counter[str] = Counter()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether no object is waiting or held."""
+        return not self._waiting and not any(self._held.values())
+
+    def take(self, node: str, plan: ExecutionPlan, node_count: int) -> InputObject | None:
+        """The largest waiting object, if ``node``, one of ``node_count``, can begin with it soon."""
+        if not self._waiting or not self._has_room(self._held[node].values(), plan, node_count):
+            return None
+        item = self._waiting.popleft()
+        self._held[node][item.name] = item
+        return item
+
+    def finish(self, node: str, item: InputObject) -> None:
+        """Note that ``node`` wrote ``item``, or that it failed there."""
+        self._held[node].pop(item.name, None)
+
+    def lose(self, node: str) -> list[InputObject]:
+        """Put what ``node`` held back, except objects that have lost `MAX_LOSSES` nodes: return those."""
+        held = self._held.pop(node, {}).values()
+        self._losses.update(item.name for item in held)
+        given_up = [item for item in held if self._losses[item.name] >= MAX_LOSSES]
+        self._waiting.extendleft(item for item in held if self._losses[item.name] < MAX_LOSSES)
+        return given_up
+
+    def _has_room(self, held: Collection[InputObject], plan: ExecutionPlan, node_count: int) -> bool:
+        """Whether a node holds less than it can have in flight and in its queue."""
+        minimum = plan.concurrent if self._single_request else READ_AHEAD
+        if len(held) < minimum:
+            return True
+        batches = 2 * plan.concurrent
+        # Near the end a node gets only what keeps it busy: the rest goes to the node that is free first.
+        fair_share = len(self._waiting) // (2 * node_count)
+        if len(held) >= min(batches, fair_share):
+            return False
+        return plan.payload_bytes is None or sum(item.size for item in held) < batches * plan.payload_bytes
+
+
+CLOSE_SECONDS = 60.0
+MAX_RESTARTS = 2
+"""How often Ray restarts an actor that died on its node, and repeats the calls that it was working on."""
+_STACK_SETTINGS = ("SAGEMAKER_", "TFS_")
+
+log = logging.getLogger(__name__)
+
+
+class RemoteNode(Struct):
+    """A node and our actor on it; ``capabilities`` is None until its serving stack is ready.
+
+    ``in_progress`` counts what its unfinished objects have come to, as of the last poll.
+    """
+
+    node_id: str
+    address: str
+    actor: Any
+    capabilities: Capabilities | None = None
+    in_progress: RunCounts = field(default_factory=RunCounts)
+    is_polled: bool = False
+
+
+class ClusterNodes:
+    """The nodes that take part: those that the cluster has, and those that join it during the run.
+
+    ``on_loss`` is called with a node that was just removed because a call to it failed; the second
+    argument is the error if the node itself refused to go on, None if the node was lost.
+    """
+
+    def __init__(
+        self,
+        options: TransformOptions,
+        probe: SharedStorageProbe,
+        on_loss: Callable[[RemoteNode, StopServing | None], None],
+    ) -> None:
+        self._options = options
+        self._probe = probe
+        self._on_loss = on_loss
+        self._nodes: dict[str, RemoteNode] = {}
+        self._seen: set[str] = set()
+        self._callbacks: dict[Any, Callable[[Any], None]] = {}
+
+    def __iter__(self) -> Iterator[RemoteNode]:
+        return iter(list(self._nodes.values()))
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def add_new(self) -> list[RemoteNode]:
+        """Start an actor on every node of the cluster that has none yet."""
+        added = []
+        for state in ray.nodes():  # type: ignore[no-untyped-call]
+            node_id, resources = state["NodeID"], state["Resources"]
+            if state["Alive"] and resources.get("CPU", 0) >= 1 and node_id not in self._seen:
+                name = f"-ray-{len(self._seen)}"
+                self._seen.add(node_id)
+                actor = _start_actor(self._options, name, self._probe, node_id, resources)
+                node = RemoteNode(node_id, state["NodeManagerAddress"], actor)
+                self._nodes[node_id] = node
+                log.info("node %s of the Ray cluster takes part", node.address)
+                added.append(node)
+        return added
+
+    def remove(self, node: RemoteNode, reason: str) -> None:
+        """Go on without ``node``; the results that it owes are ignored."""
+        log.warning("node %s no longer takes part: %s", node.address, reason)
+        del self._nodes[node.node_id]
+        ray.kill(node.actor)
+
+    def expect(self, ref: Any, node: RemoteNode, on_result: Callable[[Any], None]) -> None:
+        """Have ``on_result`` called with the result of ``ref``, unless ``node`` is removed first."""
+        self._callbacks[ref] = lambda done: self._receive(done, node, on_result)
+
+    def wait(self, seconds: float) -> None:
+        """Wait at most ``seconds`` for a result, and call the callbacks of all that have come."""
+        refs = list(self._callbacks)
+        ready, _ = ray.wait(refs, num_returns=1, timeout=seconds)
+        if ready:  # more may have come at the same time
+            ready, _ = ray.wait(refs, num_returns=len(refs), timeout=0)
+        for ref in ready:
+            if (callback := self._callbacks.pop(ref, None)) is not None:
+                callback(ref)
+
+    def close(self) -> None:
+        """End all serving stacks, as far as their nodes are still there."""
+        closing = [node.actor.close.remote() for node in self if node.capabilities]
+        if closing:
+            ray.wait(closing, num_returns=len(closing), timeout=CLOSE_SECONDS)
+        for node in self:
+            ray.kill(node.actor)
+
+    def _receive(self, ref: Any, node: RemoteNode, on_result: Callable[[Any], None]) -> None:
+        if node.node_id not in self._nodes:
+            return
+        try:
+            result = ray.get(ref)
+        except RayTaskError as error:
+            if not isinstance(error.cause, StopServing):
+                raise
+            self.remove(node, str(error.cause))
+            self._on_loss(node, error.cause)
+        except RayError as error:
+            self.remove(node, f"it was lost ({type(error).__name__})")
+            self._on_loss(node, None)
+        else:
+            on_result(result)
+
+
+def _start_actor(
+    options: TransformOptions,
+    name: str,
+    probe: SharedStorageProbe,
+    node_id: str,
+    resources: Mapping[str, float],
+) -> Any:
+    """Start a `Node` on the node ``node_id``; ``name`` is different for every node.
+
+    A serving stack takes all CPUs and GPUs of its node; an actor that only sends takes one CPU.
+    """
+    serves = options.model is not None
+    return (
+        ray.remote(Node)
+        .options(
+            num_cpus=resources["CPU"] if serves else 1,
+            num_gpus=resources.get("GPU", 0) if serves else 0,
+            max_restarts=MAX_RESTARTS,
+            max_task_retries=MAX_RESTARTS,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
+            runtime_env={"env_vars": _stack_settings(options.environment)},
+        )
+        .remote(replace(options, environment={}), name, probe)
+    )
+
+
+def _stack_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """The settings of serving stacks; other variables, such as PATH, belong to each machine."""
+    return {name: value for name, value in environment.items() if name.startswith(_STACK_SETTINGS)}
+
+
+CONNECT_SECONDS = 10.0
+POLL_SECONDS = 1.0
+WAITING_LOG_SECONDS = 60.0
+
+GiveUp = Callable[[InputObject, str], None]
+"""Settles an object that no node can do; the text says why."""
+
+
+class _Run(Struct, frozen=True):
+    """What is being distributed, and where its results go."""
+
+    scheduler: Scheduler
+    terms: RunTerms
+    statistics: RunStatistics
+    give_up: GiveUp
+
+
+class Cluster:
+    """All nodes of a run."""
+
+    def __init__(self, options: TransformOptions, probe: SharedStorageProbe) -> None:
+        self._options = options
+        self._nodes = ClusterNodes(options, probe, self._on_loss)
+        self._reference: Capabilities | None = None
+        self._refusal: StopServing | None = None
+        self._run: _Run | None = None
+        self._last_poll = -math.inf
+
+    def wait_ready(self) -> Capabilities:
+        """Wait for the first node that is ready; the others have to serve the same model as it.
+
+        Raises StopServing if no node can.
+        """
+        began, logged = time.monotonic(), 1
+        while self._reference is None:
+            self._step()
+            if time.monotonic() > began + logged * WAITING_LOG_SECONDS:
+                logged += 1
+                log.info("waiting for a node of the cluster with all its CPUs free, and for its stack")
+        return self._reference
+
+    def transform(
+        self, items: list[InputObject], terms: RunTerms, statistics: RunStatistics, give_up: GiveUp
+    ) -> None:
+        """Distribute ``items`` until each is done or given up. Raises StopServing if no node is left."""
+        scheduler = Scheduler(items, single_request=self._options.job.split_type == NONE)
+        self._run = _Run(scheduler, terms, statistics, give_up)
+        for node in self._nodes:
+            self._assign(node)
+        while not scheduler.is_finished:
+            self._step()
+        statistics.in_progress = RunCounts()
+
+    def close(self) -> None:
+        """End all serving stacks."""
+        self._nodes.close()
+
+    def _step(self) -> None:
+        """Handle the results that have come; from time to time, look for new nodes and poll all."""
+        if time.monotonic() >= self._last_poll + POLL_SECONDS:
+            self._last_poll = time.monotonic()
+            for node in self._nodes.add_new():
+                self._open(node)
+            self._poll()
+        if not len(self._nodes):
+            raise self._refusal or ServerLost(
+                "The Ray cluster has no node with a CPU left. Finished objects are kept: run the same "
+                "command again to continue."
+            )
+        self._nodes.wait(POLL_SECONDS)
+
+    def _open(self, node: RemoteNode) -> None:
+        def on_ready(capabilities: Capabilities) -> None:
+            if self._reference is None:
+                self._reference = capabilities
+            if capabilities.content != self._reference.content:
+                self._nodes.remove(node, f"it has another model at {self._options.model}")
+                self._on_loss(node, None)
+                return
+            node.capabilities = capabilities
+            self._assign(node)
+
+        self._nodes.expect(node.actor.open.remote(), node, on_ready)
+
+    def _assign(self, node: RemoteNode) -> None:
+        """Give ``node`` as many objects as it has room for."""
+        run = self._run
+        if run is None or node.capabilities is None:
+            return
+        plan = run.terms.plan_of(node.capabilities)
+        while (item := run.scheduler.take(node.node_id, plan, len(self._nodes))) is not None:
+            self._transform(run, node, item)
+
+    def _transform(self, run: _Run, node: RemoteNode, item: InputObject) -> None:
+        def on_report(report: ObjectReport) -> None:
+            run.statistics.merge(report)
+            # The object's counts have moved from the node's progress into the run's statistics.
+            node.in_progress -= report.counts
+            self._sum_in_progress(run)
+            run.scheduler.finish(node.node_id, item)
+            self._assign(node)
+
+        self._nodes.expect(node.actor.transform.remote(item, run.terms), node, on_report)
+
+    def _on_loss(self, node: RemoteNode, refusal: StopServing | None) -> None:
+        """Give what ``node`` held to the other nodes."""
+        self._refusal = refusal or self._refusal
+        if self._run is None:
+            return
+        for item in self._run.scheduler.lose(node.node_id):
+            self._run.give_up(item, f"{MAX_LOSSES} nodes were lost while they worked on it")
+        for other in self._nodes:
+            self._assign(other)
+
+    def _poll(self) -> None:
+        """Ask every node how far it is."""
+        if self._run is None:
+            return
+        self._sum_in_progress(self._run)
+        for node in self._nodes:
+            if node.capabilities is not None and not node.is_polled:
+                node.is_polled = True
+                self._nodes.expect(node.actor.in_progress.remote(), node, _progress_callback(node))
+
+    def _sum_in_progress(self, run: _Run) -> None:
+        run.statistics.in_progress = sum((node.in_progress for node in self._nodes), RunCounts())
+
+
+def _progress_callback(node: RemoteNode) -> Callable[[RunCounts], None]:
+    def on_progress(in_progress: RunCounts) -> None:
+        node.in_progress, node.is_polled = in_progress, False
+
+    return on_progress
+
+
+@contextlib.contextmanager
+def ray_connection(address: str | None) -> Iterator[None]:
+    """Use the cluster at ``address``, else one that Ray finds, else a new one on this machine.
+
+    Raises SettingsError if it can't be used.
+    """
+    if address is not None:
+        _check_reachable(address)
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(address=address, logging_level=logging.WARNING)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise SettingsError(f"The Ray cluster {address or ''} can't be used: {error}") from error
+    # ray.init replaces the handler with one that would leave serving stacks running.
+    signal.signal(signal.SIGTERM, handler)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Raise SettingsError if nothing listens at ``address``.
+
+    ray.init itself would try again for a quarter of an hour and more.
+    """
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not port.isdecimal():  # "auto" and "local" are words of Ray's own
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    except OSError as error:
+        raise SettingsError(
+            f"The Ray cluster {address} can't be reached: {error.strerror or error}."
+        ) from error

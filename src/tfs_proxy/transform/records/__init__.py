@@ -1,1 +1,0 @@
-"""Splits objects into records, packs records into batches, makes outputs of answers."""

@@ -1,1 +1,0 @@
-"""Sends batches and handles their answers: connections, retries, bad records, the serving stack."""

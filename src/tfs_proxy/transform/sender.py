@@ -1,0 +1,199 @@
+"""The server of a batch job: its address, retries, and the connections that batches are sent over."""
+
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from urllib.parse import SplitResult, urlsplit
+
+from msgspec import Struct
+
+from tfs_proxy.errors import ServerLost, SettingsError, UpstreamError, UpstreamTimeout
+from tfs_proxy.observe.routes import INVOCATIONS
+from tfs_proxy.transform.job import Job
+from tfs_proxy.transform.run_statistics import RunStatistics, RunStopped
+from tfs_proxy.wire.backoff import growing_pause
+from tfs_proxy.wire.connect import authority, connect_tcp, connect_tls
+from tfs_proxy.wire.connections import ConnectionPool, Timeouts
+from tfs_proxy.wire.exchange import Pieces
+from tfs_proxy.wire.http_messages import HttpResponse
+
+
+class EndpointAddress(Struct, frozen=True):
+    """The address of a server; ``path`` is that of /invocations."""
+
+    host: str
+    port: int
+    path: str
+    tls: bool = False
+
+    @classmethod
+    def parse(cls, url: str) -> "EndpointAddress":
+        """Read ``http://HOST:PORT`` with or without a path; raises SettingsError."""
+        parts: SplitResult = urlsplit(url if "://" in url else f"http://{url}")
+        try:
+            port = parts.port
+        except ValueError:
+            port = None
+            parts = parts._replace(scheme="")
+        fit = url.isascii() and url.isprintable() and " " not in url
+        if not fit or parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise SettingsError(f"--endpoint {url} can't be used: it must be http://HOST:PORT.")
+        tls = parts.scheme == "https"
+        path = parts.path.rstrip("/") or INVOCATIONS
+        return cls(parts.hostname, port or (443 if tls else 80), path, tls)
+
+    @property
+    def authority(self) -> str:
+        """HOST:PORT, as the Host header has it."""
+        return authority(self.host, self.port)
+
+    def connect(self, host: str, port: int, timeout_seconds: float | None) -> socket.socket:
+        """Open a connection. Raises EndpointNotReached."""
+        try:
+            return (connect_tls if self.tls else connect_tcp)(host, port, timeout_seconds)
+        except OSError as error:
+            reason = f" by TLS: {error}" if self.tls else f": {error.strerror or error}"
+            raise EndpointNotReached(f"{authority(host, port)} can't be reached{reason}") from error
+
+    def beside(self, path: str) -> str:
+        """The path of another page of the server, which has ``path`` beside /invocations."""
+        return self.path.rpartition("/")[0] + path
+
+
+class EndpointNotReached(Exception):
+    """Nothing accepts connections at the endpoint, or TLS with it fails; the text has the reason."""
+
+
+FIRST_PAUSE_SECONDS = 0.25
+LONGEST_PAUSE_SECONDS = 10.0
+_SERVER_ERROR = 500
+
+
+class Refused(Exception):
+    """A request failed; ``status`` is None if it got no answer at all, ``timed_out`` if not in time."""
+
+    def __init__(self, status: int | None, message: str, *, timed_out: bool = False) -> None:
+        super().__init__(message)
+        self.timed_out = timed_out
+        self.status = status
+        self.message = message
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the client is to blame (4xx), so that repeating the request would not help."""
+        return self.status is not None and self.status < _SERVER_ERROR
+
+
+def with_retries(
+    attempt: Callable[[], bytes | Refused | ServerLost],
+    max_retries: int,
+    sleep: Callable[[float], object],
+    count_retry: Callable[[], None],
+    *,
+    in_parts: bool = False,
+) -> bytes:
+    """Call ``attempt`` until it returns an answer, and return that.
+
+    Repeats it after growing pauses if the connection fails, time runs out or the status is 5xx, as
+    SageMaker does (docs/reference/sagemaker.md), except that what took too long is not repeated if it can
+    be sent ``in_parts``. Raises the last error after ``max_retries`` repetitions.
+    """
+    retries = 0
+    while True:
+        result = attempt()
+        if isinstance(result, bytes):
+            return result
+        refused = isinstance(result, Refused) and (result.is_final or (in_parts and result.timed_out))
+        if retries >= max_retries or refused:
+            raise result
+        retries += 1
+        count_retry()
+        sleep(pause_seconds(retries))
+
+
+def pause_seconds(attempt: int, chance: Callable[[], float] = random.random) -> float:
+    """The pause after attempt ``attempt`` (from 1): it doubles, and its second half is random.
+
+    Without chance, requests that failed together would be repeated together.
+    """
+    return growing_pause(attempt, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS) * (0.5 + chance() / 2)
+
+
+CONNECT_SECONDS = 10.0
+_OK = range(200, 300)
+_TOO_LATE = 504
+
+
+class Sender:
+    """Sends the requests of ``job`` for any number of threads, but never more than ``concurrent`` at once."""
+
+    def __init__(
+        self, endpoint: EndpointAddress, job: Job, concurrent: int, statistics: RunStatistics
+    ) -> None:
+        self._path = endpoint.path
+        headers = {"Content-Type": job.content_type, "Accept": job.accept}
+        self._headers = {name: value for name, value in headers.items() if value}
+        self._max_retries = job.max_retries
+        self.statistics = statistics
+        self._stop = threading.Event()
+        self._connections = ConnectionPool(
+            endpoint.host,
+            endpoint.port,
+            Timeouts(job.timeout_seconds, CONNECT_SECONDS, job.timeout_seconds),
+            idle=concurrent,
+            connect=endpoint.connect,
+            server=endpoint.authority,
+        )
+        self._free = threading.Semaphore(concurrent)
+
+    def send(
+        self, body: bytes | Pieces, headers: Mapping[str, str] | None = None, *, in_parts: bool = False
+    ) -> bytes:
+        """Send ``body``, with retries, and return the body of the answer; ``headers`` replace the job's.
+
+        A body that can be sent ``in_parts`` is not repeated if it takes too long.
+
+        Raises Refused, ServerLost if nothing listens there, and RunStopped after `stop`.
+        """
+        return with_retries(
+            lambda: self._attempt(body, headers or {}),
+            self._max_retries,
+            self._stop.wait,
+            lambda: self.statistics.add(retries=1),
+            in_parts=in_parts,
+        )
+
+    def stop(self) -> None:
+        """Let no further request begin; requests in flight go on."""
+        self._stop.set()
+
+    def close(self) -> None:
+        """Close the idle connections; call it when no thread sends any more."""
+        self._connections.close()
+
+    def _attempt(self, body: bytes | Pieces, headers: Mapping[str, str]) -> "bytes | Refused | ServerLost":
+        try:
+            with self._free:
+                response = self._post(body, headers)
+        except EndpointNotReached as error:
+            return ServerLost(f"{error}. Finished objects are kept: run the same command again to continue.")
+        except UpstreamError as error:
+            return Refused(None, str(error), timed_out=isinstance(error, UpstreamTimeout))
+        return response.body if response.status in _OK else _refusal(response)
+
+    def _post(self, body: bytes | Pieces, headers: Mapping[str, str]) -> HttpResponse:
+        if self._stop.is_set():
+            raise RunStopped
+        started = time.monotonic()
+        response = self._connections.request("POST", self._path, body, {**self._headers, **headers})
+        self.statistics.add_request(time.monotonic() - started)
+        return response
+
+
+def _refusal(response: HttpResponse) -> Refused:
+    message = " ".join(response.body[:2048].decode("utf-8", "replace").split())
+    return Refused(
+        response.status, message or "the answer's body is empty", timed_out=response.status == _TOO_LATE
+    )

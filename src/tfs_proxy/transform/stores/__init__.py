@@ -1,1 +1,0 @@
-"""Where objects are read and written: local folders and S3."""

@@ -1,0 +1,325 @@
+"""Batches -> outcomes: a job's DataProcessing, and --on-error, which finds the bad records of a batch."""
+
+import base64
+import contextlib
+import json
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, Self
+
+from msgspec import Struct, field
+
+from tfs_proxy.errors import StopServing
+from tfs_proxy.payload.media_types import CSV, JSON, JSON_LINES
+from tfs_proxy.transform.batches import MiniBatch, whole_object
+from tfs_proxy.transform.job import GZIP, INPUT, LINE, Job
+from tfs_proxy.transform.jsonpath import JsonPath, Missing
+from tfs_proxy.transform.run_statistics import BadRecord, ObjectFailed
+from tfs_proxy.transform.sender import Refused, Sender
+from tfs_proxy.wire.error_body import error_text
+
+FIRST_RECORDS = 50
+_LIMIT = re.compile(r"([0-9]{1,18})|([0-9]{1,3}(?:\.[0-9]{1,6})?)%")
+_VALUE = re.compile(r"""\\?"[^"]*"|'[^']*'|[-+]?[0-9][0-9.]*""")
+
+
+class BadLimit(Struct, frozen=True):
+    """How many records of an object may be bad: ``most``, or a share of all in ``percent``; as ``text``."""
+
+    text: str = "100%"
+    most: int | None = None
+    percent: float = 100.0
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``N`` or ``P%``; raises ValueError."""
+        match = _LIMIT.fullmatch(text)
+        if match is None or float(match[2] or 0) > 100:  # noqa: PLR2004
+            raise ValueError(text)
+        return cls(text, percent=float(match[2])) if match[2] else cls(text, int(match[1]))
+
+    def check_share(self, name: str, bad: int, records: int) -> None:
+        """Raise ObjectFailed if ``bad`` of the ``records`` of a whole object are too large a share."""
+        if bad * 100 > records * self.percent:
+            raise self.exceeded(name, f"{bad} of {records}")
+
+    def exceeded(self, name: str, bad: str) -> ObjectFailed:
+        """The error of an object with ``bad`` records."""
+        sentence = f"{bad} records are bad, and --max-bad {self.text} allows no more"
+        return ObjectFailed(BadRecord(name, None, None, None, sentence))
+
+
+class EveryRecordFails(StopServing):
+    """The first records of a run that were sent alone all failed alike, and no other has succeeded."""
+
+
+class BadRecordCounts:
+    """The bad records of a run, as far as they may end it or fail an object. Thread-safe.
+
+    A ``limit`` of 100 % lets any number of records fail alike.
+    """
+
+    def __init__(self, limit: BadLimit | None = None) -> None:
+        self._limit = limit or BadLimit()
+        self._of_object: Counter[str] = Counter()
+        self._first: list[BadRecord] = []
+        self._goes_on = limit == BadLimit()
+        self._lock = threading.Lock()
+
+    def note_success(self) -> None:
+        """Note that the server has answered a record: the run goes on, whatever comes."""
+        self._goes_on = True
+
+    def add(self, bad_record: BadRecord) -> None:
+        """Count one. Raises EveryRecordFails, and ObjectFailed if the object now has too many."""
+        with self._lock:
+            self._of_object[bad_record.name] += 1
+            bad = self._of_object[bad_record.name]
+            if not self._goes_on:
+                self._first.append(bad_record)
+                self._goes_on = _kind(bad_record) != _kind(self._first[0])
+            if len(self._first) >= FIRST_RECORDS and not self._goes_on:
+                raise EveryRecordFails(
+                    f"The first {FIRST_RECORDS} records that were sent alone failed alike, and none has "
+                    f"succeeded, so that no more are sent (--max-bad 100% would): {self._first[0]}"
+                )
+        if self._limit.most is not None and bad > self._limit.most:
+            raise self._limit.exceeded(bad_record.name, str(bad))
+
+
+def _kind(bad_record: BadRecord) -> tuple[int | None, str]:
+    """What failures have in common: the status and the sentence without its values."""
+    sentence = error_text(bad_record.error.encode()) or bad_record.error
+    return bad_record.status, _VALUE.sub("…", sentence)
+
+
+OUTPUT_KEY, INPUT_KEY = "SageMakerOutput", "SageMakerInput"
+_CELL = re.compile(r'("(?:[^"]|"")*"|(?:[^",][^,]*)?)(,|$)')
+
+Values = list[Any]
+
+
+class Unprocessable(Exception):
+    """A record or an answer that filters or joins can't be applied to."""
+
+
+class DataProcessing:
+    """SageMaker's DataProcessing: InputFilter, the model, JoinSource, OutputFilter, in this order.
+
+    docs/reference/sagemaker.md has the rules. Without filters and joins, bodies and answers pass as they are,
+    but AssembleWith Line ends each answer with a newline.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._input_filter = JsonPath(job.input_filter)
+        self._output_filter = JsonPath(job.output_filter)
+        self._joins = job.join == INPUT
+        if job.processes:
+            self._read, self._write, self._join = _CODECS[job.record_type]
+            self._read_answer, self._write_answer, _ = _CODECS[job.answer_type or job.record_type]
+        self._ending = b"\n" if job.assemble_with == LINE else b""
+        self._keeps_answers = not self._joins and self._output_filter.is_identity
+
+    def request(self, batch: MiniBatch) -> bytes:
+        """The header, if there is one, and the records, filtered.
+
+        Raises Unprocessable naming the first that the filter does not fit.
+        """
+        if self._joins:
+            self._read(batch.body)  # raises: a record that can't be joined later must not be sent
+        body = batch.csv_header + batch.body
+        if self._input_filter.is_identity:
+            return body
+        return self._write(_filtered(self._input_filter, self._read(body)))
+
+    def output(self, batch: MiniBatch, answer: bytes) -> bytes:
+        """The answers, joined to their records and filtered. Raises Unprocessable.
+
+        If the job neither joins nor filters answers, they are written unread.
+        """
+        if self._keeps_answers:
+            return self._ended(answer)
+        answers = self._read_answer(answer)
+        if self._joins:
+            answers = self._joined(batch, answers)
+        return self._ended(self._write_answer(_filtered(self._output_filter, answers)))
+
+    def _ended(self, text: bytes) -> bytes:
+        return text if text.endswith(self._ending) else text + self._ending
+
+    def _joined(self, batch: MiniBatch, answers: Values) -> Values:
+        records = self._read(batch.body)
+        if len(records) != len(answers):
+            raise Unprocessable(
+                f"{len(records)} record(s) got {len(answers)} answer(s): a join needs one for each, "
+                f"in {CSV} or {JSON_LINES} as the input is"
+            )
+        return [self._join(record, answer) for record, answer in zip(records, answers, strict=True)]
+
+
+def _filtered(path: JsonPath, values: Values) -> Values:
+    if path.is_identity:
+        return values
+    try:
+        return [path(value) for value in values]
+    except Missing as error:
+        raise Unprocessable(f"the filter {path.text} found {error}") from error
+
+
+def _read_csv(text: bytes) -> Values:
+    """Rows of cells; a cell keeps its quotes, so that it is written as it was read."""
+    return [_cells(line) for line in text.decode("utf-8", "surrogateescape").split("\n") if line.strip()]
+
+
+def _cells(line: str) -> list[str]:
+    line = line.removesuffix("\r")
+    if '"' not in line:
+        return line.split(",")
+    cells, at = [], 0
+    while match := _CELL.match(line, at):
+        cells.append(match[1])
+        at = match.end()
+        if not match[2]:
+            return cells
+    raise Unprocessable(f"{line[:100]!r} has a quoted cell without a closing quote")
+
+
+def _write_csv(rows: Values) -> bytes:
+    lines = [",".join(map(str, row)) if isinstance(row, list) else str(row) for row in rows]
+    return "".join(line + "\n" for line in lines).encode("utf-8", "surrogateescape")
+
+
+def _read_lines(text: bytes) -> Values:
+    """The values of the lines; a document of several lines is one value."""
+    with contextlib.suppress(ValueError):
+        return [json.loads(text)]
+    return [_loads(line) for line in text.split(b"\n") if line.strip()]
+
+
+def _write_lines(values: Values) -> bytes:
+    return b"".join(_encode(value) + b"\n" for value in values)
+
+
+def _loads(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise Unprocessable(f"{text[:100].decode(errors='replace')} is not JSON ({error})") from error
+
+
+def _join_json(record: Any, answer: Any) -> Any:
+    if isinstance(record, dict):
+        return {**record, OUTPUT_KEY: answer}
+    return {INPUT_KEY: record, OUTPUT_KEY: answer}
+
+
+def _encode(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+
+
+_CODECS: dict[str, tuple[Callable[[bytes], Values], Callable[[Values], bytes], Callable[[Any, Any], Any]]] = {
+    CSV: (_read_csv, _write_csv, lambda record, answer: [*record, *answer]),
+    JSON_LINES: (_read_lines, _write_lines, _join_json),
+    JSON: (lambda text: [_loads(text)], lambda values: _encode(values[0]), _join_json),
+}
+
+
+def placeholder(job: Job, error: str) -> bytes:
+    """What replaces a bad record in the output: one line or document of the answers' type.
+
+    JSON quotes the server's ``error``; other types have ERROR, as AWS recommends.
+    """
+    kind = (job.accept or job.content_type or "").partition(";")[0].strip().lower()
+    text = _encode({"error": error}) if "json" in kind else b"ERROR"
+    return text + b"\n" if LINE in {job.assemble_with, job.split_type} else text
+
+
+FAIL, PLACEHOLDER, SIDECAR = "fail", "placeholder", "sidecar"
+ON_ERROR = (FAIL, PLACEHOLDER, SIDECAR)
+
+
+class Outcome(Struct):
+    """The result of a batch: bytes for the output and for the error file."""
+
+    records: int
+    text: bytes
+    errors: bytes = b""
+    bad: list[BadRecord] = field(default_factory=list)
+
+    def __add__(self, following: "Outcome") -> "Outcome":
+        return Outcome(
+            self.records + following.records,
+            self.text + following.text,
+            self.errors + following.errors,
+            self.bad + following.bad,
+        )
+
+
+class Transformer:
+    """Turns batches into outcomes by means of the server. Thread-safe."""
+
+    def __init__(self, job: Job, sender: Sender, on_error: str, limit: BadLimit | None = None) -> None:
+        self._job = job
+        self._counts = BadRecordCounts(limit)
+        self._processing = DataProcessing(job)
+        self._sender = sender
+        self._on_error = on_error
+
+    def __call__(self, batch: MiniBatch, name: str) -> Outcome:
+        """Send ``batch`` of the object ``name``.
+
+        Raises ObjectFailed if bad records fail the object, EveryRecordFails, and what `Sender.send` raises
+        except Refused.
+        """
+        try:
+            return self._send(batch, name)
+        except Refused as refused:
+            status, message = refused.status, refused.message
+        except Unprocessable as error:
+            status, message = None, str(error)
+        if len(batch) == 1:
+            return self._settle_bad(batch, BadRecord(name, batch.first, batch.offsets[0], status, message))
+        middle = len(batch) // 2
+        return self(batch.part(0, middle), name) + self(batch.part(middle, len(batch)), name)
+
+    def stream(self, chunks: Callable[[], Iterable[bytes]], name: str) -> Outcome:
+        """Stream the whole object ``name``; each attempt calls ``chunks`` again. Raises as a call does."""
+        try:
+            answer = self._sender.send(chunks)
+        except Refused as refused:
+            raise ObjectFailed(BadRecord(name, None, None, refused.status, refused.message)) from refused
+        return Outcome(1, self._processing.output(whole_object(b""), answer))
+
+    def _send(self, batch: MiniBatch, name: str) -> Outcome:
+        answer = self._sender.send(self._processing.request(batch), batch.headers, in_parts=len(batch) > 1)
+        self._counts.note_success()
+        self._note_settled(batch, answered=len(batch))
+        try:
+            return Outcome(len(batch), self._processing.output(batch, answer))
+        except Unprocessable as error:
+            # Not the records' fault: halving the batch would repeat the same answer for each part.
+            message = f"the answer can't be used: {error}"
+            raise ObjectFailed(BadRecord(name, batch.first, batch.offsets[0], None, message)) from error
+
+    def _note_settled(self, batch: MiniBatch, **counts: int) -> None:
+        size = 0 if self._job.compression == GZIP else len(batch.body)
+        self._sender.statistics.add(settled_bytes=size, **counts)
+
+    def _settle_bad(self, batch: MiniBatch, bad_record: BadRecord) -> Outcome:
+        self._note_settled(batch, refused=1)
+        self._counts.add(bad_record)
+        if self._on_error == FAIL:
+            raise ObjectFailed(bad_record)
+        if self._on_error == PLACEHOLDER:
+            return Outcome(1, placeholder(self._job, bad_record.error), error_line(bad_record), [bad_record])
+        return Outcome(1, b"", error_line(bad_record, batch.body), [bad_record])
+
+
+def error_line(bad_record: BadRecord, record: bytes | None = None) -> bytes:
+    """One line of an error file: JSON, with ``record`` as base64 if the output leaves it out."""
+    values = bad_record.to_values()
+    if record is not None:
+        values["data_base64"] = base64.b64encode(record).decode()
+    return json.dumps(values, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
