@@ -106,7 +106,7 @@ prove-openapi: $(READY) try-nginx  ## schemathesis sends 10,000 requests: every 
 
 .PHONY: prove-interleavings
 prove-interleavings: $(READY)  ## 5,000 random interleavings of loads, unloads, requests and deaths of models
-	INTERLEAVINGS=5000 $(BIN)/python -m pytest tests/unit/multimodel/lifecycle/test_interleavings.py
+	INTERLEAVINGS=5000 $(BIN)/python -m pytest tests/unit/multimodel/test_interleavings.py
 
 .PHONY: attack attack-short soak
 attack: $(READY) try-nginx  ## hostile input, slow clients, full machines and kills, in 15 minutes; the table is in build/attack/

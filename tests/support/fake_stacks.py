@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from tfs_proxy.errors import ProcessGaveUp
 
@@ -23,7 +24,7 @@ class Part:
 
 @dataclass
 class FakeStack:
-    """A `RunningModel` of a fleet."""
+    """What the registry needs of a `ModelStack`: a fleet has many."""
 
     fleet: "Fleet"
     name: str
@@ -79,7 +80,7 @@ class Fleet:
         self.most_names = 0
         self._choose = choose
 
-    def launch(self, name: str, url: str) -> FakeStack:
+    def launch(self, name: str, url: str) -> Any:
         """A `Launch`."""
         stack = FakeStack(self, name, url, self._choose(name, url))
         self.stacks.append(stack)

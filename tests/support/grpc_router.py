@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 
 from support.grpc_calls import PREDICT, SECONDS
-from tfs_proxy.multimodel.stacks.grpc_gates import GrpcGates
+from tfs_proxy.multimodel.gates import GrpcGates
 
 
 class Router:

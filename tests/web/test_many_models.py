@@ -13,8 +13,8 @@ from support.fake_upstream import Call, FakeUpstream
 from support.waiting import wait_until
 from tfs_proxy.deployment import Deployment, Instance
 from tfs_proxy.layout import Workspace
-from tfs_proxy.multimodel.shared.common_model import CommonModel
-from tfs_proxy.multimodel.stacks.http_gates import HttpGates
+from tfs_proxy.multimodel.gates import HttpGates
+from tfs_proxy.multimodel.shared_mode import CommonModel
 from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
 from tfs_proxy.upstream.interface import ModelAnswer
 from tfs_proxy.web.app import ContainerApp, create_app

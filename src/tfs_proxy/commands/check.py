@@ -23,7 +23,7 @@ from tfs_proxy.errors import (
     TfsProxyError,
 )
 from tfs_proxy.layout import ModelLayout
-from tfs_proxy.multimodel.archives.folder import Listing, ModelFolder, model_folder
+from tfs_proxy.multimodel.archives import Listing, ModelFolder, model_folder
 from tfs_proxy.names import printable
 from tfs_proxy.packing.model_kinds import laid_out
 from tfs_proxy.packing.pack import import_script, readable

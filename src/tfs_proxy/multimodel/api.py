@@ -13,10 +13,10 @@ from urllib.parse import parse_qs
 from msgspec.structs import replace
 
 from tfs_proxy.errors import BadInput, UnknownModel
-from tfs_proxy.multimodel.archives.on_demand import OnDemandModels
-from tfs_proxy.multimodel.lifecycle.registry import ListedModel, ModelRegistry
 from tfs_proxy.multimodel.listing_pages import page
 from tfs_proxy.multimodel.load_request import read_load_request
+from tfs_proxy.multimodel.on_demand import OnDemandModels
+from tfs_proxy.multimodel.registry import ListedModel, ModelRegistry
 from tfs_proxy.names import INNER, is_loaded_model_name
 from tfs_proxy.supervisor.nginx.multi_model import SENDS_ON
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse

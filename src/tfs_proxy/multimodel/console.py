@@ -5,8 +5,8 @@ from http import HTTPStatus
 
 from tfs_proxy.console import FACTS, FOLDER, HEADERS, ROOT, StaticFile, at_root, facts, page_file
 from tfs_proxy.errors import ArchiveError
-from tfs_proxy.multimodel.archives.on_demand import OnDemandModels
-from tfs_proxy.multimodel.lifecycle.registry import ModelRegistry
+from tfs_proxy.multimodel.on_demand import OnDemandModels
+from tfs_proxy.multimodel.registry import ModelRegistry
 from tfs_proxy.multimodel.repository import NOT_LOADED
 from tfs_proxy.payload.media_types import JSON
 from tfs_proxy.settings import Settings

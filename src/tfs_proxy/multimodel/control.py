@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tfs_proxy.multimodel.api import ModelsApi
-from tfs_proxy.multimodel.archives.on_demand import OnDemandModels
 from tfs_proxy.multimodel.console import ConsoleApi
 from tfs_proxy.multimodel.description import DescriptionApi
-from tfs_proxy.multimodel.lifecycle.registry import ModelRegistry
+from tfs_proxy.multimodel.model_stacks import ModelStacks
+from tfs_proxy.multimodel.on_demand import OnDemandModels
+from tfs_proxy.multimodel.registry import ModelRegistry
 from tfs_proxy.multimodel.repository import LoadedModels
-from tfs_proxy.multimodel.stacks.model_stacks import ModelStacks
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.control_api import ControlApi, Measure, served_models
 from tfs_proxy.supervisor.health.readiness import Readiness

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tfs_proxy.errors import BadInput
-from tfs_proxy.multimodel.lifecycle.registry import ListedModel
+from tfs_proxy.multimodel.registry import ListedModel
 from tfs_proxy.names import is_loaded_model_name
 
 PAGE_SIZE: Final = 100

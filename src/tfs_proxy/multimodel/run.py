@@ -13,17 +13,16 @@ from typing import Final
 from tfs_proxy.capture.files import capture_options
 from tfs_proxy.errors import StartTimeout
 from tfs_proxy.layout import Workspace
-from tfs_proxy.multimodel.archives.folder import ModelFolder, model_folder
-from tfs_proxy.multimodel.archives.on_demand import OnDemandModels
-from tfs_proxy.multimodel.archives.universal_script import universal_code
+from tfs_proxy.multimodel.archives import ModelFolder, model_folder, universal_code
 from tfs_proxy.multimodel.control import make_control_api
 from tfs_proxy.multimodel.first_request import ready_line
 from tfs_proxy.multimodel.front_readiness import FrontReadiness
-from tfs_proxy.multimodel.lifecycle.registry import ModelRegistry
-from tfs_proxy.multimodel.shared.shared_mode import SharedMode
-from tfs_proxy.multimodel.stacks.http_gates import HttpGates
-from tfs_proxy.multimodel.stacks.model_stacks import ModelStacks
-from tfs_proxy.multimodel.stacks.run_facts import RunFacts
+from tfs_proxy.multimodel.gates import HttpGates
+from tfs_proxy.multimodel.model_stacks import ModelStacks
+from tfs_proxy.multimodel.on_demand import OnDemandModels
+from tfs_proxy.multimodel.registry import ModelRegistry
+from tfs_proxy.multimodel.run_facts import RunFacts
+from tfs_proxy.multimodel.shared_mode import SharedMode
 from tfs_proxy.multimodel.unusable_settings import refuse_unusable
 from tfs_proxy.observe.metric import added_up
 from tfs_proxy.observe.request_counts import KnownModels

@@ -10,7 +10,7 @@ from support.archives import SAVED_MODEL
 from support.transform_command import s3_server
 from tfs_proxy.errors import ArchiveError
 from tfs_proxy.layout import UNIVERSAL_CODE_DIRS, Workspace
-from tfs_proxy.multimodel.archives.universal_script import universal_code
+from tfs_proxy.multimodel.archives import universal_code
 from tfs_proxy.report.served import look_into
 from tfs_proxy.report.startup import describe
 from tfs_proxy.settings import Settings

@@ -9,7 +9,7 @@ import pytest
 from tfs_proxy.deployment import BootFailure
 from tfs_proxy.errors import ModelLoadError, NotEnoughResources, ProcessGaveUp, ScriptLoadError
 from tfs_proxy.layout import Workspace
-from tfs_proxy.multimodel.lifecycle.load_failures import load_failure
+from tfs_proxy.multimodel.model_life import load_failure
 from tfs_proxy.supervisor.children import Children
 from tfs_proxy.supervisor.health.heartbeats import Heartbeats
 from tfs_proxy.supervisor.health.readiness import Phase, Readiness

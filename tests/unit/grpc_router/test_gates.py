@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tfs_proxy.grpc_router.gates import Gates, SharedGates
 from tfs_proxy.layout import Workspace
-from tfs_proxy.multimodel.stacks.grpc_gates import GrpcGates
+from tfs_proxy.multimodel.gates import GrpcGates
 from tfs_proxy.supervisor.host.file_locks import is_path_locked
 from tfs_proxy.supervisor.programs.grpc_gates import InstanceGates, until_calls_end
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from support.fake_stacks import Fleet, Part, admit_all
 from tfs_proxy.errors import ModelLoadError
-from tfs_proxy.multimodel.archives.folder import model_folder
-from tfs_proxy.multimodel.archives.on_demand import OnDemandModels
-from tfs_proxy.multimodel.lifecycle.registry import ModelRegistry
+from tfs_proxy.multimodel.archives import model_folder
+from tfs_proxy.multimodel.on_demand import OnDemandModels
+from tfs_proxy.multimodel.registry import ModelRegistry
 from tfs_proxy.multimodel.repository import LoadedModels
 from tfs_proxy.supervisor.health.heartbeats import Heartbeats
 from tfs_proxy.supervisor.health.readiness import Readiness

@@ -1,1 +1,0 @@
-"""Which models fit, where they go, and which leave: decisions from measurements."""

@@ -1,0 +1,41 @@
+"""What all models of a run share: the run makes it, and each stack takes what it needs of it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from tfs_proxy.layout import Workspace
+from tfs_proxy.multimodel.gates import HttpGates
+from tfs_proxy.multimodel.model_servers import SharedModelServers
+from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor.host.load_priority import LoadPriority
+from tfs_proxy.supervisor.host.watchdog import Watchdog
+from tfs_proxy.supervisor.nginx.kept_connections import COMMON_SOCKET
+from tfs_proxy.supervisor.process import Spawn
+
+
+class RunFacts(Struct, frozen=True):
+    """What all models of a run share: settings, model server, environment, folder, clean-up and log.
+
+    ``port`` is the one that clients know, ``priority`` that of loads. ``servers`` are there in shared mode,
+    in which models without a script are served by the workers that accept on ``common_socket``.
+    ``spawn_workers`` is how gunicorn is started.
+    """
+
+    settings: Settings
+    model_server: str
+    environ: Mapping[str, str]
+    workspace: Workspace
+    watchdog: Watchdog
+    log_descriptor: int
+    port: int
+    gates: HttpGates
+    spawn_workers: Spawn
+    priority: LoadPriority
+    servers: SharedModelServers | None = None
+
+    @property
+    def common_socket(self) -> Path:
+        """Where the workers for all models without a script accept, in shared mode."""
+        return self.workspace.root / COMMON_SOCKET

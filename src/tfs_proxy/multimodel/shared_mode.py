@@ -1,0 +1,120 @@
+"""Shared mode: what all models have in common, and a model that the common workers serve."""
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from tfs_proxy.deployment import Deployment
+from tfs_proxy.layout import ModelLayout, Workspace
+from tfs_proxy.multimodel.model_servers import SharedModelServers
+from tfs_proxy.payload.media_types import JSON
+from tfs_proxy.report.served import Served
+from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor.children import Children
+from tfs_proxy.supervisor.health.readiness import Readiness
+from tfs_proxy.supervisor.host.file_locks import is_locked, is_path_locked
+from tfs_proxy.supervisor.nginx.kept_connections import COMMON_SOCKET, COMMON_WORKSPACES
+from tfs_proxy.supervisor.opening import ServeRequest
+from tfs_proxy.supervisor.plan import deployment_of
+from tfs_proxy.supervisor.programs import gunicorn
+from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS
+from tfs_proxy.supervisor.stack import StackHost
+from tfs_proxy.wire.http_server import BACKLOG
+
+
+class SharedMode:
+    """The processes are ``children`` of the run on this ``host``; its ``readiness`` follows them."""
+
+    def __init__(self, settings: Settings, host: StackHost, children: Children, readiness: Readiness) -> None:
+        self.servers = SharedModelServers(settings, host.workspace, children, readiness)
+        self._settings, self._workspace, self._host = settings, host.workspace, host
+        self._children, self._readiness = children, readiness
+        self._listeners = [
+            socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(gunicorn.listeners(settings))
+        ]
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where the common workers accept, as nginx has it: the first has the name that gates lead to."""
+        return tuple(f"unix:{number or ''}{COMMON_SOCKET}" for number in range(len(self._listeners)))
+
+    async def start(self, request: ServeRequest) -> Deployment:
+        """Start the model servers; returns what the common workers are to know."""
+        await self.servers.start(request)
+        nothing = Served(ModelLayout(self._workspace.root), (), "")
+        deployment = deployment_of(nothing, self._settings, self.servers.instances)
+        folder = self._workspace.root / COMMON_WORKSPACES
+        return replace(deployment, script=None, script_model=None, many_models=str(folder))
+
+    async def start_workers(self, environ: Mapping[str, str]) -> None:
+        """Start the workers, which know the deployment by the control API; returns once one answers."""
+        settings, heartbeats = self._settings, self._readiness.heartbeats
+        self._readiness.step = "starting: waiting for a worker"
+        for listener, address in zip(self._listeners, self.addresses, strict=True):
+            listener.bind(str(self._workspace.root / address.removeprefix("unix:")))
+            listener.listen(BACKLOG)
+            listener.set_inheritable(True)
+        await heartbeats.listen(self._workspace.heartbeat_socket)
+        heartbeats.hanging_calls.workers = settings.gunicorn_workers
+        descriptors = [listener.fileno() for listener in self._listeners]
+        spec = gunicorn.process(
+            settings, self._workspace, descriptors, (), environ, self._host.log_descriptor
+        )
+        self._children.workers = self._children.start(spec, self._host.spawn_workers)
+        await heartbeats.booted.wait()
+
+    async def stop(self, deadline: float) -> None:
+        """End the workers, whose requests have ended, and then the model servers."""
+        for child in (self._children.workers, *self._children.model_servers):
+            if child is not None:
+                await child.stop(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
+        for listener in self._listeners:
+            listener.close()
+        self._readiness.heartbeats.close()
+        self.servers.close()
+
+
+PAUSE_SECONDS: Final = 0.01
+
+
+class CommonModel:
+    """Its ``deployment`` in ``workspace``, where `web.many_models` reads it."""
+
+    def __init__(self, workspace: Workspace, deployment: Deployment) -> None:
+        self._path = workspace.deployment
+        self._deployment = deployment
+
+    def publish(self) -> None:
+        """Let workers answer requests for it."""
+        new = self._path.with_suffix(".new")
+        new.write_bytes(self._deployment.to_json())
+        new.replace(self._path)
+
+    def is_fast(self, name: str) -> bool:
+        """Whether TF Serving's own JSON may go straight to a model server that calls the model ``name``."""
+        deployment = self._deployment
+        return deployment.default_model == name and deployment.default_accept in {None, JSON}
+
+    def in_use(self) -> bool:
+        """Whether a worker answers a request for it now."""
+        return is_path_locked(self._path)
+
+    async def withdraw(self, seconds: float) -> None:
+        """Have workers begin no more requests; returns once none is under way, after ``seconds`` at most."""
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        self._path.unlink()
+        deadline = time.monotonic() + seconds
+        try:
+            # The kernel tells nobody that a lock has gone.
+            while is_locked(descriptor) and time.monotonic() < deadline:  # noqa: ASYNC110
+                await asyncio.sleep(PAUSE_SECONDS)
+        finally:
+            os.close(descriptor)

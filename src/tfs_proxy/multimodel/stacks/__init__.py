@@ -1,1 +1,0 @@
-"""The serving stacks of models: their processes, sockets and folders."""

@@ -1,0 +1,88 @@
+"""When each loaded model was last asked, by the run's count of requests, and which leave for lack of use."""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+LOOK_SECONDS: Final = 1.0
+
+
+class LastUses:
+    """The time of each model's last request; ``requests_of`` counts those of a model so far."""
+
+    def __init__(
+        self, requests_of: Callable[[str], int], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._requests_of, self._clock = requests_of, clock
+        self._used_at: dict[str, float] = {}
+        self._counts: dict[str, int] = {}
+        self._looked_at = clock()
+
+    def used_at(self, name: str) -> float:
+        """The time of the model's last use on the clock, in seconds; 0 if it was never loaded."""
+        return self._used_at.get(name, 0.0)
+
+    def note_load(self, name: str) -> None:
+        """A model that has just been loaded counts as used."""
+        self._used_at[name] = self._clock()
+
+    def look(self, names: Iterable[str]) -> None:
+        """Note which of the models have been asked; to be called often, it looks once a second."""
+        now = self._clock()
+        if now - self._looked_at < LOOK_SECONDS:
+            return
+        self._looked_at = now
+        for name in names:
+            count = self._requests_of(name)
+            if count != self._counts.get(name, 0):
+                self._counts[name] = count
+                self._used_at[name] = now
+
+    def forget_all_but(self, names: Collection[str]) -> Sequence[str]:
+        """Forget the models that are gone; the names of those that were known until now."""
+        gone = [name for name in self._used_at if name not in names]
+        for name in gone:
+            del self._used_at[name]
+            self._counts.pop(name, None)
+        return gone
+
+
+class ModelUse(Struct, frozen=True):
+    """A loaded model: its memory, when its last request came, and whether one is being answered.
+
+    ``used_at`` is on the clock of the caller, in seconds; a model without a request counts from its load.
+    """
+
+    name: str
+    memory_bytes: int
+    used_at: float
+    in_use: bool = False
+
+
+def least_recently_used(models: Iterable[ModelUse], missing_bytes: int) -> tuple[str, ...]:
+    """The names of the models to unload, in order, so that ``missing_bytes`` are given back; at least one.
+
+    With 0 bytes one place is wanted. Models in use stay. Nothing if all others together are not enough:
+    then it helps nobody to unload them.
+    """
+    leaving: list[str] = []
+    for model in _longest_idle_first(models):
+        leaving.append(model.name)
+        missing_bytes -= model.memory_bytes
+        if missing_bytes <= 0:
+            return tuple(leaving)
+    return ()
+
+
+def idle(models: Iterable[ModelUse], now: float, idle_seconds: float) -> tuple[str, ...]:
+    """The names of the models without a request for ``idle_seconds``, the longest idle first; 0 is never."""
+    if idle_seconds == 0:
+        return ()
+    return tuple(model.name for model in _longest_idle_first(models) if now - model.used_at >= idle_seconds)
+
+
+def _longest_idle_first(models: Iterable[ModelUse]) -> list[ModelUse]:
+    unused = (model for model in models if not model.in_use)
+    return sorted(unused, key=lambda model: (model.used_at, model.name))
