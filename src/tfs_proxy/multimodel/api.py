@@ -1,26 +1,97 @@
-"""The HTTP of multi-model endpoints on the control API: nginx -> here -> `ModelRegistry`.
+"""The HTTP of multi-model endpoints on the control API: nginx -> here -> ModelRegistry.
 
 docs/reference/sagemaker.md has the calls; nginx asks ``/models/NAME/ready`` when a model has no gate, and
 ``/served/NAME/ready`` with the name that the model server has for it, ``/reachable/NAME/ready`` with either.
 """
 
 import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
-from typing import Final
+from pathlib import PurePosixPath
+from typing import Any, Final
 from urllib.parse import parse_qs
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tfs_proxy.errors import BadInput, UnknownModel
-from tfs_proxy.multimodel.listing_pages import page
-from tfs_proxy.multimodel.load_request import read_load_request
 from tfs_proxy.multimodel.on_demand import OnDemandModels
 from tfs_proxy.multimodel.registry import ListedModel, ModelRegistry
-from tfs_proxy.names import INNER, is_loaded_model_name
+from tfs_proxy.names import INNER, LOADED_MODEL_RULE, is_loaded_model_name
 from tfs_proxy.supervisor.nginx.multi_model import SENDS_ON
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.routes import GET, Route
+
+SHAPE = '{"model_name": "NAME", "url": "/PATH/TO/MODEL"}'
+
+
+class LoadRequest(Struct, frozen=True):
+    """Load the model at the path ``url`` of this machine under the name ``model_name``."""
+
+    model_name: str
+    url: str
+
+
+def read_load_request(body: bytes) -> LoadRequest:
+    """Read the body; fields of other names are ignored. Raises BadInput that names the field at fault."""
+    try:
+        fields = json.loads(body)
+    except (ValueError, RecursionError):
+        raise BadInput(f"not a load request: the body is not JSON; send {SHAPE}") from None
+    if not isinstance(fields, dict):
+        raise BadInput(f"not a load request: the body is not a JSON object; send {SHAPE}")
+    return checked_load_request(_text(fields, "model_name"), _text(fields, "url"))
+
+
+def checked_load_request(name: str, url: str) -> LoadRequest:
+    """The request for a name and a path; raises BadInput if one of them can't be that."""
+    if not is_loaded_model_name(name):
+        raise BadInput(
+            f"not a load request: model_name can't be a model's name, which has {LOADED_MODEL_RULE}"
+        )
+    if not PurePosixPath(url).is_absolute() or not url.isprintable():
+        raise BadInput("not a load request: url is not an absolute path on this machine")
+    return LoadRequest(name, url)
+
+
+def _text(fields: dict[str, Any], field: str) -> str:
+    if field not in fields:
+        raise BadInput(f"not a load request: {field} is missing; send {SHAPE}")
+    value = fields[field]
+    if not isinstance(value, str) or not value:
+        raise BadInput(f"not a load request: {field} is not a text, or is empty; send {SHAPE}")
+    return value
+
+
+PAGE_SIZE: Final = 100
+
+
+def page(models: Sequence[ListedModel], token: str | None) -> tuple[Sequence[ListedModel], str | None]:
+    """The models of a page and the token of the next, if there is one; ``models`` are sorted by name.
+
+    The token holds the last name of its page, so that loads and unloads between two pages make no other
+    model appear twice or never. Raises BadInput for a token that no page has given.
+    """
+    last = None if token is None else _name_in(token)
+    rest = models if last is None else [model for model in models if model.name > last]
+    shown = rest[:PAGE_SIZE]
+    return shown, _token_after(shown[-1].name) if len(rest) > PAGE_SIZE else None
+
+
+def _token_after(name: str) -> str:
+    return urlsafe_b64encode(name.encode()).decode().rstrip("=")
+
+
+def _name_in(token: str) -> str:
+    try:
+        name = urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode("ascii")
+    except ValueError:
+        name = ""
+    if not is_loaded_model_name(name) or _token_after(name) != token:
+        raise BadInput("next_page_token is not one that a list of models has given")
+    return name
+
 
 PAGE_FIELD: Final = "next_page_token"
 

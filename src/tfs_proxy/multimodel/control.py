@@ -1,21 +1,132 @@
-"""Makes the control API of a run of many models: what answers for them, for the page and for the protocol."""
+"""The control API of a run of many models: what answers for them, for the page and for the protocol."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 
+from tfs_proxy.console import FACTS, FOLDER, HEADERS, ROOT, StaticFile, at_root, facts, page_file
+from tfs_proxy.errors import ArchiveError
 from tfs_proxy.multimodel.api import ModelsApi
-from tfs_proxy.multimodel.console import ConsoleApi
-from tfs_proxy.multimodel.description import DescriptionApi
 from tfs_proxy.multimodel.model_stacks import ModelStacks
 from tfs_proxy.multimodel.on_demand import OnDemandModels
 from tfs_proxy.multimodel.registry import ModelRegistry
-from tfs_proxy.multimodel.repository import LoadedModels
+from tfs_proxy.multimodel.repository import NOT_LOADED, LoadedModels
+from tfs_proxy.observe.routes import OPENAPI
+from tfs_proxy.payload.media_types import JSON
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.control_api import ControlApi, Measure, served_models
+from tfs_proxy.supervisor.control_api import ControlApi, Measure, nothing_at, served_models
 from tfs_proxy.supervisor.health.readiness import Readiness
 from tfs_proxy.supervisor.open_inference.api import OpenInferenceApi
 from tfs_proxy.supervisor.open_inference.statistics import InferenceTimes
-from tfs_proxy.wire.routes import Route
+from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+from tfs_proxy.wire.routes import GET, Route
+
+
+class DescriptionApi:
+    """Answers with the document of a run with these settings.
+
+    ``target_model`` says that requests to ``/invocations`` may name an archive.
+    """
+
+    def __init__(self, settings: Settings, *, target_model: bool) -> None:
+        self._settings = settings
+        self._target_model = target_model
+
+    @property
+    def routes(self) -> Sequence[Route]:
+        """The document's path, for the control API."""
+        return (Route(re.escape(OPENAPI), GET, self._answer),)
+
+    async def _answer(self, _: HttpRequest) -> HttpResponse:
+        return HttpResponse(HTTPStatus.OK, self._document())
+
+    def _document(self) -> bytes:
+        # PERF: it imports numpy, which no start should wait for.
+        from tfs_proxy.openapi.document import document_of_many, document_text
+        from tfs_proxy.openapi.service import AnyModel, Service
+
+        settings = self._settings
+        service = Service(
+            (AnyModel(),),
+            "model",
+            rest_api=settings.rest_api,
+            open_inference="script" if settings.publishes_open_inference else "off",
+            console=settings.console,
+            max_payload_bytes=settings.max_payload_bytes,
+        )
+        return document_text(document_of_many(service, target_model=self._target_model))
+
+
+class ConsoleApi:
+    """Answers ``/`` and the page's own paths; ``versions`` has the models of an archive that serves.
+
+    The page reads a model's signatures from TF Serving's API, so nothing here asks a model server.
+    """
+
+    def __init__(
+        self,
+        registry: ModelRegistry,
+        versions: Callable[[str], Mapping[str, Collection[int]]],
+        on_demand: OnDemandModels | None,
+        settings: Settings,
+    ) -> None:
+        self._registry = registry
+        self._versions = versions
+        self._on_demand = on_demand
+        self._settings = settings
+
+    @property
+    def routes(self) -> Sequence[Route]:
+        """Paths of the page, for the control API."""
+        files = (Route(f"{FOLDER}(?P<name>.*)", GET, self._file),)
+        return (Route(ROOT, GET, self._root), *(files if self._settings.console else ()))
+
+    async def _root(self, request: HttpRequest) -> HttpResponse:
+        return _shown_file(at_root(request.headers.get("accept"), has_console=self._settings.console))
+
+    async def _file(self, request: HttpRequest, name: str) -> HttpResponse:
+        file = StaticFile(await self._facts(), JSON, HEADERS) if name == FACTS else page_file(name)
+        return nothing_at(request.path) if file is None else _shown_file(file)
+
+    async def _facts(self) -> bytes:
+        return facts(
+            script=None,
+            manyModels=True,
+            defaultModel="",
+            defaultAccept=None,
+            maxPayloadBytes=self._settings.max_payload_bytes,
+            restApi=self._settings.rest_api,
+            loadsByName=self._on_demand is not None and self._settings.publishes_open_inference,
+            labels=dict(self._settings.version_labels),
+            models={},
+            archives=await self._archives(),
+        )
+
+    async def _archives(self) -> dict[str, object]:
+        """All that are loaded or could be by their name: state, its reason, and the models in them."""
+        archives: dict[str, object] = {name: _shown(NOT_LOADED) for name in await self._loadable()}
+        for model in self._registry.all():
+            served = {name: sorted(numbers) for name, numbers in self._versions(model.name).items()}
+            archives[model.name] = _shown(model.state.value, model.reason, served)
+        return dict(sorted(archives.items()))
+
+    async def _loadable(self) -> Collection[str]:
+        """Nothing if the folder can't be read at this moment: what is loaded is there all the same."""
+        if self._on_demand is None:
+            return ()
+        try:
+            return await self._on_demand.names()
+        except ArchiveError:
+            return ()
+
+
+def _shown(state: str, reason: str = "", served: Mapping[str, object] | None = None) -> dict[str, object]:
+    return {"state": state, "reason": reason, "served": served or {}}
+
+
+def _shown_file(file: StaticFile) -> HttpResponse:
+    return HttpResponse(HTTPStatus.OK, file.body, {**file.headers, "Content-Type": file.content_type})
 
 
 def make_control_api(

@@ -6,7 +6,7 @@ Models are loaded and unloaded by the names of their archives, and listed by tho
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from tfs_proxy.errors import BadInput, UnknownModel
-from tfs_proxy.multimodel.load_request import LoadRequest, checked_load_request
+from tfs_proxy.multimodel.api import LoadRequest, checked_load_request
 from tfs_proxy.multimodel.model_life import LoadState
 from tfs_proxy.multimodel.on_demand import OnDemandModels
 from tfs_proxy.multimodel.registry import ListedModel, ModelRegistry

@@ -11,19 +11,16 @@ from collections.abc import Awaitable, Iterator
 from typing import Final
 
 from tfs_proxy.capture.files import capture_options
-from tfs_proxy.errors import StartTimeout
+from tfs_proxy.errors import SettingsError, StartTimeout
 from tfs_proxy.layout import Workspace
 from tfs_proxy.multimodel.archives import ModelFolder, model_folder, universal_code
 from tfs_proxy.multimodel.control import make_control_api
-from tfs_proxy.multimodel.first_request import ready_line
-from tfs_proxy.multimodel.front_readiness import FrontReadiness
 from tfs_proxy.multimodel.gates import HttpGates
 from tfs_proxy.multimodel.model_stacks import ModelStacks
 from tfs_proxy.multimodel.on_demand import OnDemandModels
 from tfs_proxy.multimodel.registry import ModelRegistry
 from tfs_proxy.multimodel.run_facts import RunFacts
 from tfs_proxy.multimodel.shared_mode import SharedMode
-from tfs_proxy.multimodel.unusable_settings import refuse_unusable
 from tfs_proxy.observe.metric import added_up
 from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.observe.tracing.choice import trace_choice
@@ -32,7 +29,8 @@ from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.children import Children
 from tfs_proxy.supervisor.control_api import ControlApi
 from tfs_proxy.supervisor.health.heartbeats import Heartbeats
-from tfs_proxy.supervisor.health.readiness import Phase
+from tfs_proxy.supervisor.health.readiness import Phase, Readiness
+from tfs_proxy.supervisor.health.servable_states import ExpectedVersion, ServableState
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.load_priority import NOT_RESTORED, LoadPriority
 from tfs_proxy.supervisor.host.orphans import Orphans
@@ -48,6 +46,55 @@ from tfs_proxy.supervisor.programs import grpc_router
 from tfs_proxy.supervisor.programs.zygote import Zygote
 from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS, RunLoop, together
 from tfs_proxy.supervisor.stack import StackHost, heartbeats_of
+from tfs_proxy.wire.header_names import TARGET_MODEL
+
+
+def refuse_unusable(settings: Settings) -> None:
+    """Raise SettingsError for settings that multi-model mode can't work with."""
+    if nginx.find() is None or not settings.nginx:
+        raise SettingsError(
+            "multi-model mode needs nginx, which sends requests to their models: install it, and don't set "
+            "TFS_PROXY_NGINX=false."
+        )
+    if settings.gunicorn_worker_class != "gthread":
+        raise SettingsError(
+            f"SAGEMAKER_GUNICORN_WORKER_CLASS={settings.gunicorn_worker_class} can't be used in multi-model "
+            "mode: take gthread."
+        )
+
+
+def ready_line(url: str, *, loads_on_demand: bool) -> str:
+    """Says where requests go, and a curl command: the load of a model, or a request that loads its own."""
+    if loads_on_demand:
+        return (
+            f"ready: {url}  try: curl -H '{TARGET_MODEL}: NAME.tar.gz' "
+            f"-H 'Content-Type: application/json' -d '{{\"instances\": [1.0]}}' {url}/invocations"
+        )
+    return (
+        f"ready: {url}, without a model  try: curl -H 'Content-Type: application/json' "
+        f'-d \'{{"model_name": "NAME", "url": "/PATH/TO/MODEL"}}\' {url}/models'
+    )
+
+
+class FrontReadiness(Readiness):
+    """The readiness of a run whose models come and go: what they all need decides, whatever models there are.
+
+    ``is_shared`` says whether they need more than nginx and the gRPC router.
+    """
+
+    is_shared = False
+
+    def reason(self) -> str | None:
+        """Why requests can't be served now; None if they can."""
+        reason = self.unready_processes()
+        if reason is not None or not self.is_shared:
+            return reason
+        return self.missing() if self.heartbeats.fresh() else "no worker sends heartbeats"
+
+    def _is_awaited(self, servable: ExpectedVersion, state: ServableState) -> bool:
+        """One that has failed is its own model's matter alone."""
+        return not state.failed and super()._is_awaited(servable, state)
+
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,7 @@ import pytest
 from support.fake_stacks import Fleet, Part, admit_all
 from support.virtual_time import run_in_virtual_time
 from tfs_proxy.errors import ArchiveError, NoArchive, NotEnoughResources
-from tfs_proxy.multimodel.api import ModelsApi
-from tfs_proxy.multimodel.listing_pages import PAGE_SIZE
+from tfs_proxy.multimodel.api import PAGE_SIZE, ModelsApi
 from tfs_proxy.multimodel.registry import ModelRegistry
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.routes import Routes
