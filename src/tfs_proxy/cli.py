@@ -108,7 +108,7 @@ def _run(words: Sequence[str]) -> int:
 
 def _report(error: str) -> None:
     """Say why the command ends: as an entry of the log if it logs by entries, else after its name."""
-    from tfs_proxy.observe.logs.handler import EntryHandler
+    from tfs_proxy.observe.logs.entry import EntryHandler
 
     handlers = [handler for handler in logging.getLogger().handlers if isinstance(handler, EntryHandler)]
     for handler in handlers:

@@ -12,8 +12,7 @@ from tfs_proxy.capture.record import BEGINNING_BYTES, CapturedRequest, captured_
 from tfs_proxy.errors import ArchiveError, BadInput, SettingsError
 from tfs_proxy.names import one_entry
 from tfs_proxy.observe.logs.config import STDERR, set_level, wants_colour
-from tfs_proxy.observe.logs.entry import JSON, writer
-from tfs_proxy.observe.logs.handler import EntryHandler
+from tfs_proxy.observe.logs.entry import JSON, EntryHandler, writer
 from tfs_proxy.resources import raise_descriptor_limit
 from tfs_proxy.setting_values import HIGHEST_PORT
 from tfs_proxy.settings import Settings, asks_for_json, inherited_environment

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from tfs_proxy.observe.logs.request_log import RequestLog
+from tfs_proxy.observe.logs.access import RequestLog
 from tfs_proxy.observe.request_record import chosen_id
 from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.pipeline import readiness

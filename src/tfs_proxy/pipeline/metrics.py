@@ -7,9 +7,8 @@ from http import HTTPStatus
 
 from tfs_proxy.errors import UpstreamError
 from tfs_proxy.observe import catalogue
-from tfs_proxy.observe.logs.access import RequestLine
+from tfs_proxy.observe.logs.access import RequestLine, RequestLog
 from tfs_proxy.observe.logs.entry import COMMAND
-from tfs_proxy.observe.logs.request_log import RequestLog
 from tfs_proxy.observe.metric import MeasuredMetric, Points
 from tfs_proxy.observe.request_counts import FinishedRequest, RequestCounts
 from tfs_proxy.pipeline.chain import ID_FIELD

@@ -16,8 +16,8 @@ from msgspec.structs import asdict
 
 from tfs_proxy.errors import ProcessGaveUp, SettingsError
 from tfs_proxy.layout import Workspace
+from tfs_proxy.observe.logs.access import RequestLog
 from tfs_proxy.observe.logs.config import STDERR
-from tfs_proxy.observe.logs.request_log import RequestLog
 from tfs_proxy.pipeline import readiness
 from tfs_proxy.pipeline.capturing import PipelineCapture
 from tfs_proxy.pipeline.chain import Chain

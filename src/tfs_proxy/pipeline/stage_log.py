@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from tfs_proxy.observe.logs.entry import entry_handler
 from tfs_proxy.observe.logs.foreign import read_event
-from tfs_proxy.observe.logs.handler import entry_handler
 from tfs_proxy.supervisor.process import ChildProcess
 
 

@@ -17,7 +17,7 @@ from tfs_proxy.supervisor.health.readiness import Phase, Readiness
 from tfs_proxy.supervisor.host.exit_status import describe_exit, shell_status
 from tfs_proxy.supervisor.host.load_priority import LoadPriority
 from tfs_proxy.supervisor.host.watchdog import Watchdog
-from tfs_proxy.supervisor.logs.child_log import ChildLog
+from tfs_proxy.supervisor.logs.request_lines import ChildLog
 from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec, ProcessState, Spawn, spawn
 from tfs_proxy.supervisor.programs import gunicorn
 from tfs_proxy.supervisor.run_loop import cancel

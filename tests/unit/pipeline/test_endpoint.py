@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from tfs_proxy.errors import UpstreamError, UpstreamTimeout
-from tfs_proxy.observe.logs.request_log import RequestLog
+from tfs_proxy.observe.logs.access import RequestLog
 from tfs_proxy.pipeline import readiness
 from tfs_proxy.pipeline.capturing import PipelineCapture
 from tfs_proxy.pipeline.chain import Chain

@@ -21,7 +21,7 @@ from tfs_proxy.endpoint.containers.many_models import ManyModels
 from tfs_proxy.endpoint.containers.unpacked_models import UnpackedModels
 from tfs_proxy.endpoint.description.values import ContainerDefinition
 from tfs_proxy.layout import SAGEMAKER_MODEL_DIR, Workspace
-from tfs_proxy.observe.logs.handler import entry_handler
+from tfs_proxy.observe.logs.entry import entry_handler
 from tfs_proxy.settings import Settings, for_inner_stack
 from tfs_proxy.supervisor.host.daemon_thread import in_daemon_thread
 from tfs_proxy.supervisor.host.sockets import LOOPBACK, free_blocks

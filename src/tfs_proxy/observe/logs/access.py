@@ -4,6 +4,7 @@ With nginx in front it writes a line for each of them, and the supervisor makes 
 stages to its answer, in a header that nginx keeps for itself. Without nginx the workers make the entries.
 """
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote, unquote
@@ -13,7 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tfs_proxy.names import is_model_name
-from tfs_proxy.observe.logs.entry import LogEntry
+from tfs_proxy.observe.logs.entry import EntryHandler, LogEntry, entry_handler
 from tfs_proxy.observe.logs.reasons import model_server_reason
 from tfs_proxy.observe.request_counts import FinishedRequest, read_line
 from tfs_proxy.observe.request_record import PLAIN_ID, STAGES, RequestRecord
@@ -77,6 +78,22 @@ class RequestLine(Struct, frozen=True):
         return LogEntry(
             "request", level, process, pid, request_id=self.request_id, model=self.model, fields=fields
         )
+
+
+class RequestLog:
+    """Shows the requests that ``wanted`` asks for, from the level of the log on."""
+
+    def __init__(self, wanted: AccessLog, handler: EntryHandler | None = None) -> None:
+        self._wanted = wanted
+        self._handler = handler or entry_handler()
+
+    def show(self, line: RequestLine, process: str, pid: int | None = None) -> None:
+        """Log a request that ``process`` has answered, if it is one of those that get a line."""
+        if not is_shown(line, self._wanted):
+            return
+        entry = line.entry(process, pid)
+        if logging.getLogger().isEnabledFor(getattr(logging, entry.level.upper())):
+            self._handler.write(entry)
 
 
 def is_shown(line: RequestLine, wanted: AccessLog) -> bool:

@@ -1,13 +1,18 @@
-"""One entry of the log as a value, and its two forms: a line of text, or one JSON object on a line."""
+"""The format of the log: an entry as a value, its forms as text and JSON, and the handler that writes it."""
 
 import json
+import logging
 import math
+import os
+import select
 import time
 from collections.abc import Callable, Mapping
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tfs_proxy.names import one_entry
+from tfs_proxy.observe.request_record import current_request
 
 TEXT, JSON = "text", "json"
 COMMAND = "tfs-proxy"
@@ -16,6 +21,10 @@ COMMAND = "tfs-proxy"
 MOST_CHARACTERS = 64 * 1024
 """Of a message or an exception; what is beyond that is left out."""
 
+_STANDARD = frozenset(
+    {*vars(logging.LogRecord("", 0, "", 0, "", (), None)), "message", "asctime", "taskName"}
+)
+_EXCEPTIONS = logging.Formatter()
 _RESET = "\x1b[0m"
 _COLOURS: Mapping[str, str] = {
     "debug": "\x1b[2m",
@@ -78,6 +87,96 @@ def as_coloured_text(entry: LogEntry) -> str:
     colour = _COLOURS.get(entry.level, "")
     level = f"{colour}{entry.level.upper():<7}{_RESET if colour else ''}"
     return f"\x1b[2m{_rfc3339(entry.time)}{_RESET} {level} {one_entry(_what(entry))}"
+
+
+class EntryHandler(logging.Handler):
+    """Writes each record as one entry, in one system call; for any number of threads and processes."""
+
+    def __init__(
+        self, write: Write, descriptor: int = 2, process: Callable[[], str] = lambda: COMMAND
+    ) -> None:
+        super().__init__()
+        self._write = write
+        self._process = process
+        self.descriptor = descriptor
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record."""
+        try:
+            line = self._write(self.entry(record))
+        except Exception:  # noqa: BLE001 - a wrong call of `logging` must not break what calls it
+            line = self._write(
+                self._own(f"a log record of {record.pathname}:{record.lineno} can't be formatted", "error")
+            )
+        self.write_line(line)
+
+    def say(self, message: str, level: str, exception: str = "") -> None:
+        """Write an entry of this process, whatever its level."""
+        self.acquire()
+        try:
+            self.write(self._own(message, level, exception))
+        finally:
+            self.release()
+
+    def write(self, entry: LogEntry) -> None:
+        """Write an entry; nothing happens if nobody reads any more."""
+        self.write_line(self._write(entry))
+
+    @property
+    def writes_json(self) -> bool:
+        """Whether each line is a JSON object."""
+        return self._write is as_json
+
+    def write_line(self, line: str) -> None:
+        """Write what is an entry already."""
+        write_whole(self.descriptor, f"{line}\n".encode(errors="backslashreplace"))
+
+    def entry(self, record: logging.LogRecord) -> LogEntry:
+        """The entry of a record: what else the record carries are its fields."""
+        extra = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        own_model = extra.pop("model_name", None)
+        entry = self._own(record.getMessage(), record.levelname.lower(), _exception_text(record))
+        model = str(own_model or entry.model)
+        return replace(entry, time=record.created, model=model, fields=extra)
+
+    def _own(self, message: str, level: str, exception: str = "") -> LogEntry:
+        request = current_request()
+        request_id, model = (request.request_id, request.model) if request else ("", "")
+        return LogEntry(
+            message,
+            level,
+            self._process(),
+            os.getpid(),
+            request_id=request_id,
+            model=model,
+            exception=exception,
+        )
+
+
+def entry_handler() -> EntryHandler:
+    """The handler that this process logs by; one that writes text if it does not log by entries."""
+    handlers = (handler for handler in logging.getLogger().handlers if isinstance(handler, EntryHandler))
+    return next(handlers, EntryHandler(as_text))
+
+
+def write_whole(descriptor: int, data: bytes) -> None:
+    """Write all of ``data``, and wait for a reader who is slow."""
+    while data:
+        try:
+            data = data[os.write(descriptor, data) :]
+        except BlockingIOError:
+            select.select([], [descriptor], [])
+        except OSError:
+            return
+
+
+def _exception_text(record: logging.LogRecord) -> str:
+    texts = []
+    if record.exc_info and record.exc_info[0] is not None:
+        texts.append(_EXCEPTIONS.formatException(record.exc_info))
+    if record.stack_info:
+        texts.append(record.stack_info)
+    return "\n".join(texts)
 
 
 def _what(entry: LogEntry) -> str:

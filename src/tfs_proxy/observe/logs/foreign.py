@@ -1,16 +1,19 @@
-"""Events of programs with a log format of their own (nginx, TensorFlow, the embedded server) as entries.
+"""What programs print: lines gathered into events, and events of nginx, TensorFlow and others as entries.
 
 What clients send is left out: nginx quotes request lines, with their queries, and headers.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
 from tfs_proxy.observe.logs.entry import LogEntry
-from tfs_proxy.observe.logs.events import split_traceback
 from tfs_proxy.observe.routes import method_of
+
+_TRACEBACK = "Traceback (most recent call last):"
+MOST_LINES = 500
+"""Of one event; further lines begin another one."""
 
 _NGINX = re.compile(
     r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[(?P<level>\w+)\] (?P<pid>\d+)#\d+: "
@@ -39,6 +42,55 @@ _DETAILS = re.compile(r", (client|server|request|subrequest|upstream|host|referr
 _CLIENT = ", client: "
 _QUOTE, _LEFT_OUT = '"', "(left out)"
 _REQUEST = re.compile(r', request: "([A-Z]{1,20}) (/[!-~]*?)(?:\?[!-~]*)?(?: HTTP/[0-9.]+)?"')
+
+
+class EventLines:
+    """Lines in, events out, each a list of lines.
+
+    A traceback ends with the line that is not indented. If ``indented_goes_on``, any indented line belongs to
+    the one before it, so that an event is known to be whole only when the next one begins, or by `rest`.
+    """
+
+    def __init__(self, *, indented_goes_on: bool = False) -> None:
+        self._indented_goes_on = indented_goes_on
+        self._pending: list[str] = []
+        self._in_traceback = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is an event that may go on."""
+        return bool(self._pending)
+
+    def add(self, line: str) -> Iterator[list[str]]:
+        """Take in a line, without its end; the events that are complete by it."""
+        indented = line.startswith((" ", "\t"))
+        if len(self._pending) >= MOST_LINES:
+            yield from self.rest()
+        if self._in_traceback:
+            self._pending.append(line)
+            if not indented:
+                yield from self.rest()
+        elif indented and self._indented_goes_on and self._pending:
+            self._pending.append(line)
+        else:
+            yield from self.rest()
+            self._pending = [line]
+            self._in_traceback = line.startswith(_TRACEBACK)
+            if not (self._in_traceback or self._indented_goes_on):
+                yield from self.rest()
+
+    def rest(self) -> Iterator[list[str]]:
+        """The event that is not complete, if there is one."""
+        pending, self._pending, self._in_traceback = self._pending, [], False
+        if pending:
+            yield pending
+
+
+def split_traceback(lines: list[str]) -> tuple[str, str]:
+    """An event's message and its traceback as text; the message of a traceback is its last line."""
+    if lines[0].startswith(_TRACEBACK):
+        return lines[-1], "\n".join(lines)
+    return "\n".join(lines), ""
 
 
 class ForeignEvent(Struct, frozen=True):

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tfs_proxy.observe.logs.events import EventLines, split_traceback
+from tfs_proxy.observe.logs.foreign import EventLines, split_traceback
 from tfs_proxy.observe.request_record import RequestRecord, current_request
 
 MOST_CHARACTERS = 8192

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from tfs_proxy.observe.logs.events import EventLines
+from tfs_proxy.observe.logs.foreign import EventLines
 
 READ_BYTES = 16 * 1024
 """At a time, so that one child that prints without end does not keep the supervisor from others."""

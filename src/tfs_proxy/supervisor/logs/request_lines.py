@@ -1,21 +1,23 @@
-"""nginx's lines of requests as entries, and the requests that lines of its error log belong to.
+"""What children print as entries, nginx's lines of requests, and the requests that its error log is about.
 
 nginx names only the connection in its error log. The request's own line, at its end, has connection and id.
 """
 
+import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tfs_proxy.observe.line_file import LineReader
-from tfs_proxy.observe.logs.access import read_access_line
-from tfs_proxy.observe.logs.foreign import ForeignEvent
-from tfs_proxy.observe.logs.handler import EntryHandler, entry_handler
-from tfs_proxy.observe.logs.request_log import RequestLog
+from tfs_proxy.observe.logs.access import RequestLog, read_access_line
+from tfs_proxy.observe.logs.entry import EntryHandler, entry_handler
+from tfs_proxy.observe.logs.foreign import ForeignEvent, read_event
 from tfs_proxy.setting_values import AccessLog
+from tfs_proxy.supervisor.process import ChildProcess
+from tfs_proxy.supervisor.programs.model_server import is_start_up
 
-PROCESS = "nginx"
+MODEL_SERVER, NGINX = "model server", "nginx"
 HELD_SECONDS = 2.0
 MOST_HELD = 1000
 """Events at a time that wait for the line of their request; more are shown without its id."""
@@ -84,7 +86,7 @@ class RequestLines:
             return
         for _, event in self._held.pop(line.connection, ()):
             self._show(event, line.request_id)
-        self.log.show(line, PROCESS)
+        self.log.show(line, NGINX)
 
     def _show_overdue(self) -> None:
         now = self._clock()
@@ -96,4 +98,34 @@ class RequestLines:
                 del self._held[connection]
 
     def _show(self, event: ForeignEvent, request_id: str = "") -> None:
-        self._handler.write(event.entry(PROCESS, None, request_id))
+        self._handler.write(event.entry(NGINX, None, request_id))
+
+
+class ChildLog:
+    """Shows events of children; those of nginx that belong to a request go through ``of_request`` first."""
+
+    def __init__(self, handler: EntryHandler | None = None) -> None:
+        self._handler = handler or entry_handler()
+        self.of_request: Callable[[ForeignEvent], None] = self.write_of_nginx
+
+    def show(self, child: ChildProcess, lines: Sequence[str]) -> None:
+        """Log an event, unless it only tells its author how a program starts."""
+        event = read_event(lines)
+        for_authors = _is_for_authors(child, lines[0], event)
+        if not event.message or (for_authors and not logging.getLogger().isEnabledFor(logging.DEBUG)):
+            return
+        if event.connection is None:
+            self._handler.write(event.entry(child.name, child.pid))
+        else:
+            self.of_request(event)
+
+    def write_of_nginx(self, event: ForeignEvent, request_id: str = "") -> None:
+        """Log an event of nginx's, with the id of its request if that is known."""
+        self._handler.write(event.entry(NGINX, None, request_id))
+
+
+def _is_for_authors(child: ChildProcess, line: str, event: ForeignEvent) -> bool:
+    """Whether an event only tells how TensorFlow or nginx starts."""
+    if child.name == NGINX:
+        return event.connection is None and event.level == "info"
+    return child.name.startswith(MODEL_SERVER) and is_start_up(line)

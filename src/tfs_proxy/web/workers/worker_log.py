@@ -11,8 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tfs_proxy.observe.logs.config import STDERR, FollowedLevel, LogConfig, set_level
-from tfs_proxy.observe.logs.entry import writer
-from tfs_proxy.observe.logs.handler import EntryHandler
+from tfs_proxy.observe.logs.entry import EntryHandler, writer
 from tfs_proxy.observe.logs.streams import LoggedStream
 from tfs_proxy.observe.request_record import RequestRecord, handling
 

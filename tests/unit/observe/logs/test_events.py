@@ -2,8 +2,7 @@
 
 import pytest
 
-from tfs_proxy.observe.logs.events import EventLines
-from tfs_proxy.observe.logs.foreign import ForeignEvent, read_event
+from tfs_proxy.observe.logs.foreign import EventLines, ForeignEvent, read_event
 
 TRACEBACK = [
     "Traceback (most recent call last):",

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tfs_proxy.observe.logs.entry import as_json
-from tfs_proxy.observe.logs.handler import EntryHandler
+from tfs_proxy.observe.logs.entry import EntryHandler, as_json
 from tfs_proxy.observe.request_record import RequestRecord, handling
 
 

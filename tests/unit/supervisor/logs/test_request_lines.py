@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.observe.logs.entry import as_json
+from tfs_proxy.observe.logs.entry import EntryHandler, as_json
 from tfs_proxy.observe.logs.foreign import read_event
-from tfs_proxy.observe.logs.handler import EntryHandler
 from tfs_proxy.observe.request_counts import FinishedRequest, request_line
 from tfs_proxy.setting_values import AccessLog
 from tfs_proxy.supervisor.logs.child_output import ChildOutput

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from tfs_proxy.observe.logs.access import (
     RequestLine,
+    RequestLog,
     line_of,
     needs_stages,
     stages_text,
 )
-from tfs_proxy.observe.logs.request_log import RequestLog
 from tfs_proxy.observe.request_counts import FinishedRequest
 from tfs_proxy.observe.request_record import RequestRecord
 from tfs_proxy.setting_values import AccessLog
