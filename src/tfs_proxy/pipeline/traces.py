@@ -63,8 +63,8 @@ def pipeline_traces(environ: Mapping[str, str], workspace: Workspace) -> Pipelin
         return PipelineTraces()
     try:
         # PERF: OpenTelemetry costs a start a few hundred ms. Its import reads variables, too.
-        from tfs_proxy.observe.tracing.pipeline_spans import PipelineSpan
         from tfs_proxy.observe.tracing.provider import ProcessTraces
+        from tfs_proxy.observe.tracing.spans import PipelineSpan
 
         traces = ProcessTraces(environ, sampling, workspace.traces_warning)
     except Exception as error:  # noqa: BLE001 - whatever the variables make its parts raise

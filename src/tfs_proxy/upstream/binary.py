@@ -14,7 +14,7 @@ from tfs_proxy.batch import BYTES, Batch
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, UpstreamRefused, UpstreamUnavailable
 from tfs_proxy.observe.logs.reasons import note_answer_of_model_server
-from tfs_proxy.observe.tracing.outgoing import OUTGOING
+from tfs_proxy.observe.tracing.parents import OUTGOING
 from tfs_proxy.protos.predict import model_spec
 from tfs_proxy.protos.tensors import to_bits, to_pieces
 from tfs_proxy.serving_json import answer_text as serving_text

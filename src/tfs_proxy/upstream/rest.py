@@ -11,7 +11,7 @@ from msgspec import Struct
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, UpstreamRefused, UpstreamTimeout, UpstreamUnavailable, from_client
 from tfs_proxy.observe.logs.reasons import note_answer_of_model_server
-from tfs_proxy.observe.tracing.outgoing import with_trace
+from tfs_proxy.observe.tracing.parents import with_trace
 from tfs_proxy.serving_json.requests import Metadata, read_metadata, request_body, with_signature
 from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, Target
 from tfs_proxy.upstream.interface import JSON_HEADERS, OK, ModelAnswer, Records

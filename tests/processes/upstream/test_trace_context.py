@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from tfs_proxy.deployment import Instance
-from tfs_proxy.observe.tracing.outgoing import OUTGOING, with_trace
+from tfs_proxy.observe.tracing.parents import OUTGOING, with_trace
 from tfs_proxy.upstream.binary import PREDICT, GrpcCalls
 
 HEADERS: Mapping[str, str] = {"traceparent": f"00-{'1' * 32}-{'2' * 16}-01", "tracestate": "a=b"}

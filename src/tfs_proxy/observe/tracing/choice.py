@@ -1,7 +1,13 @@
-"""OTEL_* variables -> which requests are traced, if any: read by the supervisor, without OpenTelemetry."""
+"""OTEL_* variables -> which requests are traced, read without OpenTelemetry; and who takes which share.
+
+nginx marks requests at random, in hundredths of a percent, and at least as many as are wanted; a worker takes
+a part of those. Together they come to the share itself.
+"""
 
 from collections.abc import Mapping
 from importlib.util import find_spec
+from math import ceil
+from typing import Literal
 
 from msgspec import Struct
 
@@ -12,11 +18,10 @@ EXPORTERS = ("otlp", "console")
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 PROTOCOL = "http/protobuf"
+NOT_INSTALLED = f"OpenTelemetry is not installed. Install it with {how_to_install('otel')}."
 
-MISSING = (
-    "{variable} is set, and no traces are sent: OpenTelemetry is not installed. "
-    f"Install it with {how_to_install('otel')}."
-)
+MARKED, NOT_MARKED = "1", "0"
+_STEPS = 10_000
 
 
 class TraceChoice(Struct, frozen=True):
@@ -28,12 +33,15 @@ class TraceChoice(Struct, frozen=True):
 
 def trace_choice(environ: Mapping[str, str], *, installed: bool | None = None) -> TraceChoice:
     """Traces are on if an endpoint or an exporter is set; ``installed`` is whether OpenTelemetry is."""
-    variable = _switched_on_by(environ)
+    exporter = _value(environ, "OTEL_TRACES_EXPORTER")
+    if _value(environ, "OTEL_SDK_DISABLED") == "true" or exporter == "none":
+        return TraceChoice()
+    variable = "OTEL_TRACES_EXPORTER" if exporter else _first_set(environ, ENDPOINTS)
     if variable is None:
         return TraceChoice()
     warning = _unusable(environ)
     if warning is None and not (_is_installed() if installed is None else installed):
-        warning = MISSING.format(variable=variable)
+        warning = f"{variable} is set, and no traces are sent: {NOT_INSTALLED}"
     return TraceChoice(warning=warning) if warning else TraceChoice(_sampling(environ))
 
 
@@ -42,63 +50,66 @@ def exporter_of(environ: Mapping[str, str]) -> str:
     return _value(environ, "OTEL_TRACES_EXPORTER") or "otlp"
 
 
-def _switched_on_by(environ: Mapping[str, str]) -> str | None:
-    """The variable that switches traces on; None if none does, or another switches them off."""
-    exporter = _value(environ, "OTEL_TRACES_EXPORTER")
-    if _value(environ, "OTEL_SDK_DISABLED") == "true" or exporter == "none":
-        return None
-    if exporter:
-        return "OTEL_TRACES_EXPORTER"
-    return next((name for name in ENDPOINTS if _value(environ, name)), None)
+def is_divided(sampling: TraceSampling) -> bool:
+    """Whether nginx marks requests; if all or none are traced there is nothing to divide."""
+    return 0.0 < sampling.share < 1.0
+
+
+def marked_share(sampling: TraceSampling) -> float:
+    """The share of requests that nginx marks."""
+    return ceil(round(sampling.share * _STEPS, 6)) / _STEPS
+
+
+def kept_share(sampling: TraceSampling) -> float:
+    """The share of marked requests that the worker samples."""
+    return min(sampling.share / marked_share(sampling), 1.0) if sampling.share else 0.0
 
 
 def _unusable(environ: Mapping[str, str]) -> str | None:
-    exporter = exporter_of(environ)
-    if exporter not in EXPORTERS:
-        return (
-            f"OTEL_TRACES_EXPORTER={exporter} can't be used, and no traces are sent: it must be otlp, "
-            "console or none."
-        )
-    name = next((name for name in PROTOCOLS if _value(environ, name)), PROTOCOLS[-1])
-    protocol = _value(environ, name) or PROTOCOL
-    if exporter == "otlp" and protocol != PROTOCOL:
-        return f"{name}={protocol} can't be used, and no traces are sent: it must be {PROTOCOL}."
-    return None
+    name, value, allowed = "OTEL_TRACES_EXPORTER", exporter_of(environ), "otlp, console or none"
+    if value in EXPORTERS:
+        name, allowed = _first_set(environ, PROTOCOLS) or PROTOCOLS[-1], PROTOCOL
+        if value != "otlp" or (value := _value(environ, name) or PROTOCOL) == PROTOCOL:
+            return None
+    return f"{name}={value} can't be used, and no traces are sent: it must be {allowed}."
 
 
 def _is_installed() -> bool:
     try:
-        return find_spec("opentelemetry.sdk") is not None and (
-            find_spec("opentelemetry.exporter.otlp.proto.http") is not None
-        )
+        return None not in map(find_spec, ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"))
     except ModuleNotFoundError:
         return False
 
 
 def _sampling(environ: Mapping[str, str]) -> TraceSampling:
     """What OpenTelemetry's sampler of that name does; it takes parentbased_always_on for an unknown one."""
-    match _value(environ, "OTEL_TRACES_SAMPLER"):
-        case "always_on":
-            return TraceSampling(1.0, "ignored")
-        case "always_off":
-            return TraceSampling(0.0, "ignored")
-        case "traceidratio":
-            return TraceSampling(_ratio(environ), "examined")
-        case "parentbased_traceidratio":
-            return TraceSampling(_ratio(environ), "followed")
-        case "parentbased_always_off":
-            return TraceSampling(0.0, "followed")
-        case _:
-            return TraceSampling(1.0, "followed")
+    sampler = _value(environ, "OTEL_TRACES_SAMPLER")
+    if sampler.endswith("always_off"):
+        share = 0.0
+    elif sampler.endswith("traceidratio"):
+        share = _ratio(_value(environ, "OTEL_TRACES_SAMPLER_ARG"))
+    else:
+        share = 1.0
+    parents: Mapping[str, Literal["ignored", "examined"]] = {
+        "always_on": "ignored",
+        "always_off": "ignored",
+        "traceidratio": "examined",
+    }
+    known = {*parents, *(f"parentbased_{name}" for name in parents)}
+    return TraceSampling(share if sampler in known else 1.0, parents.get(sampler, "followed"))
 
 
-def _ratio(environ: Mapping[str, str]) -> float:
+def _ratio(text: str) -> float:
     """OTEL_TRACES_SAMPLER_ARG; 1 if it is not a number from 0 to 1, as OpenTelemetry has it."""
     try:
-        ratio = float(_value(environ, "OTEL_TRACES_SAMPLER_ARG"))
+        ratio = float(text)
     except ValueError:
         return 1.0
     return ratio if 0.0 <= ratio <= 1.0 else 1.0
+
+
+def _first_set(environ: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    return next((name for name in names if _value(environ, name)), None)
 
 
 def _value(environ: Mapping[str, str], name: str) -> str:

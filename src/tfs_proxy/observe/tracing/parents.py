@@ -1,7 +1,7 @@
-"""The trace that a request belongs to, out of its headers: the patterns here are nginx's, too."""
+"""Traces in headers: what a request belongs to, by patterns that nginx has, too, and what its calls carry."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
@@ -78,3 +78,30 @@ def parent_in(headers: Mapping[str, str]) -> TraceParent | None:
 def _parent(trace_id: str, span_id: str, flags: str, *, state: str = "") -> TraceParent:
     short = state if len(state) <= _LONGEST_STATE else ""
     return TraceParent(int(trace_id, 16), int(span_id, 16), bool(int(flags, 16) & 1), short)
+
+
+NO_HEADERS: Mapping[str, str] = {}
+
+
+class Outgoing:
+    """The headers of the present span for a call that is made within it; one per process.
+
+    ``inject`` gives them, once traces are on.
+    """
+
+    inject: Callable[[], Mapping[str, str]] | None = None
+
+    def headers(self) -> Mapping[str, str]:
+        """``traceparent``, and ``tracestate`` if there is one."""
+        return NO_HEADERS if self.inject is None else self.inject()
+
+
+OUTGOING = Outgoing()
+
+
+def with_trace(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """``headers`` with those of the present span, unless the caller names a trace itself."""
+    trace = OUTGOING.headers()
+    if not trace or any(name.lower() == TRACEPARENT for name in headers):
+        return headers
+    return {**headers, **trace}

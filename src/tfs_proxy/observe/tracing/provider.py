@@ -1,34 +1,40 @@
-"""OpenTelemetry's tracer provider of one process: made after the fork, closed at its end."""
+"""OpenTelemetry's tracer provider of one process: made after the fork, closed at its end.
 
-from collections.abc import Mapping, Sequence
+Spans leave the process beside the requests; a collector that is away is logged once in a run.
+"""
+
+import logging
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.context import create_key, get_value
 from opentelemetry.context.context import Context
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.sdk.trace.sampling import (
-    ALWAYS_OFF,
-    ALWAYS_ON,
-    Sampler,
-    SamplingResult,
-    TraceIdRatioBased,
-)
-from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, TraceFlags, TraceState
+from opentelemetry.sdk.trace.sampling import ParentBased, Sampler, SamplingResult, TraceIdRatioBased
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-from opentelemetry.util.types import Attributes
 
 from tfs_proxy.deployment import TraceSampling
-from tfs_proxy.observe.tracing.choice import exporter_of
-from tfs_proxy.observe.tracing.exporting import FLUSH_SECONDS, first_in, new_exporter, within
-from tfs_proxy.observe.tracing.outgoing import NO_HEADERS, OUTGOING
-from tfs_proxy.observe.tracing.share import kept_share
+from tfs_proxy.observe.tracing.choice import exporter_of, kept_share
+from tfs_proxy.observe.tracing.parents import NO_HEADERS, OUTGOING
 
 DEFAULT_NAME = "tfs-proxy"
 UNNAMED = "unknown_service"
+FLUSH_SECONDS = 3.0
+LIBRARIES = (
+    "opentelemetry.exporter.otlp.proto.http.trace_exporter",
+    "opentelemetry.exporter.otlp.common.http",
+    "opentelemetry.sdk._shared_internal",
+)
+"""Loggers of what would be said anew with every batch."""
+
 _IDS = RandomIdGenerator()
 _NOBODY = NonRecordingSpan(
     SpanContext(_IDS.generate_trace_id(), _IDS.generate_span_id(), is_remote=False, trace_flags=TraceFlags(0))
@@ -39,42 +45,61 @@ UNTRACED = trace.set_span_in_context(_NOBODY, Context())
 PERF: one for all of them, which nobody records; each of its own would cost more than all the rest.
 """
 
-MARKED = create_key("marked-by-nginx")
+MARKED_KEY = create_key("marked-by-nginx")
 """In the context of a request that nginx has taken into the share."""
 
+_PROPAGATOR = TraceContextTextMapPropagator()
 
-class DividedSampler(Sampler):
-    """The configured sampler, but for what has been decided: by nginx, or for the span around."""
+
+class _OfMarked(Sampler):
+    """The configured sampler, but for requests without a parent that nginx has marked."""
 
     def __init__(self, configured: Sampler, kept: float) -> None:
         self._configured = configured
         self._marked = TraceIdRatioBased(kept)
 
-    def should_sample(
-        self,
-        parent_context: Context | None,
-        trace_id: int,
-        name: str,
-        kind: SpanKind | None = None,
-        attributes: Attributes = None,
-        links: Sequence[Link] | None = None,
-        trace_state: TraceState | None = None,
-    ) -> SamplingResult:
+    def should_sample(self, parent_context: Context | None, *span: Any, **more: Any) -> SamplingResult:
         """Whether a span is recorded."""
-        sampler = self._sampler(parent_context)
-        return sampler.should_sample(parent_context, trace_id, name, kind, attributes, links, trace_state)
-
-    def _sampler(self, parent_context: Context | None) -> Sampler:
-        parent = trace.get_current_span(parent_context).get_span_context()
-        if not parent.is_valid and get_value(MARKED, parent_context):
-            return self._marked
-        if parent.is_valid and not parent.is_remote:
-            return ALWAYS_ON if parent.trace_flags.sampled else ALWAYS_OFF
-        return self._configured
+        sampler = self._marked if get_value(MARKED_KEY, parent_context) else self._configured
+        return sampler.should_sample(parent_context, *span, **more)
 
     def get_description(self) -> str:
         """The configured one's."""
         return self._configured.get_description()
+
+
+def divided_sampler(configured: Sampler, kept: float) -> Sampler:
+    """``configured``, but for what has been decided: by nginx, or for the span around in this process."""
+    return ParentBased(
+        _OfMarked(configured, kept),
+        remote_parent_sampled=configured,
+        remote_parent_not_sampled=configured,
+    )
+
+
+class SaidOnce(logging.Filter):
+    """Lets through the first failure of the libraries that send spans, if no other process has had one.
+
+    ``path`` is made by it, and shared by all processes.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._last = ""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record is shown, in other words."""
+        if record.levelno < logging.ERROR:
+            self._last = record.getMessage()  # of an attempt, after which there are others
+            return False
+        with suppress(OSError):
+            self._path.open("x").close()
+            record.args = (self._last or record.getMessage(),)
+            record.msg = "traces can't be sent, and are dropped until they can; this is not said again: %s"
+            record.levelno, record.levelname, record.exc_info = logging.WARNING, "WARNING", None
+            return True
+        return False
 
 
 class ProcessTraces:
@@ -85,13 +110,15 @@ class ProcessTraces:
 
     def __init__(self, environ: Mapping[str, str], sampling: TraceSampling, warned: Path) -> None:
         configured = TracerProvider(shutdown_on_exit=False).sampler
-        self._provider = TracerProvider(
-            DividedSampler(configured, kept_share(sampling) if sampling.share else 0.0),
-            _resource(),
-            shutdown_on_exit=False,
-        )
-        exporter = new_exporter(exporter_of(environ), first_in(warned))
-        self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        resource = Resource.create()
+        if str(resource.attributes.get(SERVICE_NAME, UNNAMED)).startswith(UNNAMED):
+            resource = resource.merge(Resource({SERVICE_NAME: DEFAULT_NAME}))
+        sampler = divided_sampler(configured, kept_share(sampling))
+        self._provider = TracerProvider(sampler, resource, shutdown_on_exit=False)
+        self._provider.add_span_processor(BatchSpanProcessor(_new_exporter(exporter_of(environ))))
+        once = SaidOnce(warned)
+        for name in LIBRARIES:
+            logging.getLogger(name).addFilter(once)
         self.tracer = self._provider.get_tracer("tfs_proxy")
 
     def install(self) -> None:
@@ -101,7 +128,9 @@ class ProcessTraces:
 
     def close(self) -> None:
         """Send what is left, if the collector takes it at once."""
-        within(FLUSH_SECONDS, self._provider.shutdown)
+        thread = threading.Thread(target=self._provider.shutdown, name="traces-end", daemon=True)
+        thread.start()
+        thread.join(FLUSH_SECONDS)
 
 
 def headers_of(context: Context | None = None) -> Mapping[str, str]:
@@ -113,12 +142,10 @@ def headers_of(context: Context | None = None) -> Mapping[str, str]:
     return carrier
 
 
-_PROPAGATOR = TraceContextTextMapPropagator()
+def _new_exporter(name: str) -> SpanExporter:
+    """OTLP over HTTP, or lines on the standard output; its own OTEL_* variables say where to and how."""
+    if name == "console":
+        return ConsoleSpanExporter()
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-
-def _resource() -> Resource:
-    """What the variables say of this service, and its name if they do not."""
-    resource = Resource.create()
-    if str(resource.attributes.get(SERVICE_NAME, UNNAMED)).startswith(UNNAMED):
-        return resource.merge(Resource({SERVICE_NAME: DEFAULT_NAME}))
-    return resource
+    return OTLPSpanExporter()

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from tfs_proxy.deployment import TraceSampling
 from tfs_proxy.observe.tracing import parents
+from tfs_proxy.observe.tracing.choice import MARKED, NOT_MARKED, is_divided, marked_share
 from tfs_proxy.observe.tracing.parents import ANY_FLAGS, EITHER, SAMPLED, SAMPLED_FLAGS
-from tfs_proxy.observe.tracing.share import MARKED, NOT_MARKED, is_divided, marked_share
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, IS_SAMPLED, TRACEPARENT, X_RAY, nginx_variable
 
 DRAWN_BY = "$request_id"

@@ -11,7 +11,7 @@ MODULES = (
     "tfs_proxy.web.app",
     "tfs_proxy.web.workers.threads.worker",
     "tfs_proxy.observe.tracing.choice",
-    "tfs_proxy.observe.tracing.outgoing",
+    "tfs_proxy.observe.tracing.parents",
     "tfs_proxy.observe.tracing.parents",
 )
 

@@ -22,8 +22,8 @@ from tfs_proxy.observe.request_record import (
     handling,
     stage,
 )
-from tfs_proxy.observe.tracing.provider import DividedSampler
-from tfs_proxy.observe.tracing.request_spans import RequestSpans
+from tfs_proxy.observe.tracing.provider import divided_sampler
+from tfs_proxy.observe.tracing.spans import RequestSpans
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLED_PARENT = {"HTTP_TRACEPARENT": f"00-{TRACE}-{SPAN}-01"}
@@ -43,7 +43,7 @@ class Traced:
 
     def __init__(self, sampler: Sampler = ALWAYS_ON, kept: float = 1.0, *, behind_nginx: bool = True) -> None:
         self._exporter = InMemorySpanExporter()
-        provider = TracerProvider(DividedSampler(sampler, kept), shutdown_on_exit=False)
+        provider = TracerProvider(divided_sampler(sampler, kept), shutdown_on_exit=False)
         provider.add_span_processor(SimpleSpanProcessor(self._exporter))
         self.tracer = provider.get_tracer("test")
         self.observer = RequestSpans(self.tracer, behind_nginx=behind_nginx)

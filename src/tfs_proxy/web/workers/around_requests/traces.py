@@ -36,7 +36,7 @@ def begin_traces(deployment: Deployment, workspace: Workspace) -> WorkerTraces:
     try:
         # PERF: OpenTelemetry costs a start a few hundred ms. Its import reads variables, too.
         from tfs_proxy.observe.tracing.provider import ProcessTraces
-        from tfs_proxy.observe.tracing.request_spans import RequestSpans
+        from tfs_proxy.observe.tracing.spans import RequestSpans
 
         traces = ProcessTraces(inherited_environment(), deployment.traces, workspace.traces_warning)
     except Exception as error:  # noqa: BLE001 - whatever the variables make its parts raise

@@ -1,6 +1,7 @@
-"""The spans of a worker's requests: one for the request, and one within it for each of its stages."""
+"""The spans of requests, and within them of their stages: a worker's, or those of a pipeline."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -21,10 +22,9 @@ from opentelemetry.trace import (
 
 from tfs_proxy.observe.request_record import MODEL_SERVER, STAGES, WRITE, RequestRecord
 from tfs_proxy.observe.routes import OTHER_METHOD, OTHER_ROUTE, PROBES, method_of, path_of, route_of
+from tfs_proxy.observe.tracing.choice import MARKED, NOT_MARKED
 from tfs_proxy.observe.tracing.parents import TraceParent, parent_in
-from tfs_proxy.observe.tracing.provider import MARKED as MARKED_KEY
-from tfs_proxy.observe.tracing.provider import UNTRACED
-from tfs_proxy.observe.tracing.share import MARKED, NOT_MARKED
+from tfs_proxy.observe.tracing.provider import MARKED_KEY, UNTRACED, headers_of
 from tfs_proxy.wire.header_names import (
     CUSTOM_ATTRIBUTES,
     IS_SAMPLED,
@@ -36,9 +36,6 @@ from tfs_proxy.wire.header_names import (
 
 SERVER_ERROR = 500
 _NOTHING = Context()
-_UNSAMPLED, _SAMPLED = TraceFlags(TraceFlags.DEFAULT), TraceFlags(TraceFlags.SAMPLED)
-
-
 _CARRIERS = tuple(
     (name.lower(), wsgi_name(name)) for name in (TRACEPARENT, TRACESTATE, CUSTOM_ATTRIBUTES, X_RAY)
 )
@@ -135,8 +132,43 @@ class StageSpans:
     def end_request(self) -> None:
         """End the request's span, with what is known by now."""
         record = self._record
-        self._span.set_attributes(_known_of(record))
+        known: dict[str, str | int | None] = {
+            "tfs_proxy.request_id": record.request_id,
+            "tfs_proxy.model": record.model or None,
+            "tfs_proxy.version": record.version or None,
+            "tfs_proxy.records": record.records,
+            "http.request.body.size": record.bytes_in or None,
+            "http.response.body.size": record.bytes_out or None,
+        }
+        self._span.set_attributes({name: value for name, value in known.items() if value is not None})
         end_server_span(self._span, record.status)
+
+
+class PipelineSpan:
+    """The span of one request; begun when it is made."""
+
+    def __init__(self, tracer: Tracer, method: str, path: str, headers: Mapping[str, str]) -> None:
+        self._tracer = tracer
+        self._span: Span = begin_server_span(tracer, method, path, remote_context(parent_in(headers)))
+
+    @contextmanager
+    def stage(self, number: int) -> Iterator[Mapping[str, str]]:
+        """The span of one stage, for the length of a block; gives the headers that the stage is sent."""
+        within = trace.set_span_in_context(self._span, Context())
+        span = self._tracer.start_span(
+            f"stage {number}", within, SpanKind.CLIENT, {"tfs_proxy.stage": number}
+        )
+        try:
+            yield headers_of(trace.set_span_in_context(span, Context()))
+        except BaseException as error:
+            set_error(span, type(error).__qualname__)
+            raise
+        finally:
+            span.end()
+
+    def end(self, status: int) -> None:
+        """End it with the status of the answer; 0 if there is none."""
+        end_server_span(self._span, status)
 
 
 def begin_server_span(tracer: Tracer, method: str, target: str, context: Context) -> Span:
@@ -145,10 +177,9 @@ def begin_server_span(tracer: Tracer, method: str, target: str, context: Context
     known, route = method_of(method), route_of(path)
     shown = "HTTP" if known == OTHER_METHOD else known
     attributes = {"http.request.method": known, "url.path": path, "url.scheme": "http"}
-    if route == OTHER_ROUTE:
-        return tracer.start_span(shown, context, SpanKind.SERVER, attributes)
-    attributes["http.route"] = route
-    return tracer.start_span(f"{shown} {route}", context, SpanKind.SERVER, attributes)
+    if route != OTHER_ROUTE:
+        attributes["http.route"], shown = route, f"{shown} {route}"
+    return tracer.start_span(shown, context, SpanKind.SERVER, attributes)
 
 
 def end_server_span(span: Span, status: int) -> None:
@@ -171,18 +202,5 @@ def remote_context(parent: TraceParent | None) -> Context:
     if parent is None:
         return Context()
     state = TraceState.from_header([parent.state]) if parent.state else None
-    flags = _SAMPLED if parent.sampled else _UNSAMPLED
-    remote = SpanContext(parent.trace_id, parent.span_id, True, flags, state)
+    remote = SpanContext(parent.trace_id, parent.span_id, True, TraceFlags(parent.sampled), state)
     return trace.set_span_in_context(NonRecordingSpan(remote), Context())
-
-
-def _known_of(record: RequestRecord) -> Mapping[str, str | int]:
-    known: dict[str, str | int | None] = {
-        "tfs_proxy.request_id": record.request_id,
-        "tfs_proxy.model": record.model or None,
-        "tfs_proxy.version": record.version or None,
-        "tfs_proxy.records": record.records,
-        "http.request.body.size": record.bytes_in or None,
-        "http.response.body.size": record.bytes_out or None,
-    }
-    return {name: value for name, value in known.items() if value is not None}
