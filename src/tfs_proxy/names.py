@@ -81,7 +81,7 @@ def how_to_install(extra: str) -> str:
 
 def similar(word: str, known: Iterable[str], least: float = 0.6) -> str | None:
     """The one of ``known`` that was probably meant by ``word``; ``least`` is how alike they have to be."""
-    from difflib import get_close_matches  # PERF: `serve` must listen at once
+    from difflib import get_close_matches
 
     return next(iter(get_close_matches(word, list(known), n=1, cutoff=least)), None)
 

@@ -3,6 +3,7 @@
 import argparse
 
 from tfs_proxy.errors import SettingsError
+from tfs_proxy.names import how_to_install
 
 SCHEMAS = ("standardize", "transform-job", "endpoint", "conform-requests")
 """For ``pack --standardize``, ``transform``, ``endpoint`` and ``conform --requests``."""
@@ -10,7 +11,7 @@ SCHEMAS = ("standardize", "transform-job", "endpoint", "conform-requests")
 
 def schema_text(name: str) -> str:
     """One of `SCHEMAS`; ``make schemas`` writes it."""
-    from importlib.resources import files  # PERF: `serve` must listen at once
+    from importlib.resources import files
 
     return (files("tfs_proxy") / "schemas" / f"{name}.json").read_text(encoding="utf-8")
 
@@ -25,7 +26,9 @@ def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
     try:
         import shtab
     except ImportError:
-        raise SettingsError("--completion needs shtab, which is not installed: pip install shtab.") from None
+        raise SettingsError(
+            f"--completion needs shtab, which is not installed: {how_to_install('completion')}."
+        ) from None
 
     _complete_paths(parser, shtab.FILE)
     return shtab.complete(parser, shell)

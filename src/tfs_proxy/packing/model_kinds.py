@@ -67,7 +67,6 @@ def laid_out(
     """
     if model is None or not is_model_file(model):
         return model
-    # PERF: imported here, since most models need none of it: 20 ms and 1 MB.
     from tfs_proxy.packing.lay_out import lay_out
     from tfs_proxy.packing.options import LayoutOptions
 

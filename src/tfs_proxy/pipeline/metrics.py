@@ -65,7 +65,7 @@ class PipelineMetrics:
 
     async def answer(self, request: HttpRequest) -> HttpResponse:
         """GET /metrics."""
-        # PERF: its library costs 70 ms of a start, which no start should wait for.
+        # Its library costs 70 ms of a start, which no start should wait for.
         from tfs_proxy.observe.exposition import expose, merged, text_of
 
         texts = dict(zip(self._names(), await self._texts(), strict=True))

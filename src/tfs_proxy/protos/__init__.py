@@ -40,7 +40,7 @@ _LOADING = Lock()
 def __getattr__(name: str) -> Any:
     """A message's class, or the pool, when the first of them is asked for.
 
-    PERF: workers that pass text on need none, and are spared 3 MB and 30 ms.
+    Workers that pass text on need none, and are spared 3 MB and 30 ms.
     """
     if name[:1].isupper():  # else it is a module of this folder that is about to be imported
         with _LOADING:

@@ -106,7 +106,7 @@ _PAIRS: dict[int, np.dtype[Any]] = {
 def numpy_type(data_type: int) -> np.dtype[Any] | None:
     """What an array of a TensorProto.dtype looks like; None if there is none.
 
-    PERF: the ml_dtypes package is imported for the first of its types, and not before: it takes 2 MB.
+    The ml_dtypes package is imported for the first of its types, and not before: it takes 2 MB.
     """
     kind = _NUMPY_TYPES.get(data_type)
     return _types_of_ml_dtypes().get(data_type) if kind is None and data_type in _OF_ML_DTYPES else kind

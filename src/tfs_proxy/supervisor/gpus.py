@@ -97,7 +97,7 @@ def _listed(listing: str) -> Sequence[_Listed]:
 
 def _described(description: str) -> dict[str, "Element"]:
     """The element of each GPU by its UUID; nothing if there is no XML, but the driver's complaint."""
-    from xml.etree import ElementTree as ET  # PERF: only one of several model servers is placed
+    from xml.etree import ElementTree as ET
 
     try:
         root = ET.fromstring(description)  # noqa: S314 - the driver's own program has written it

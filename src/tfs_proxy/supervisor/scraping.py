@@ -257,7 +257,7 @@ class OutsideMetrics:
 
     def families(self) -> Iterable["MergedFamily"]:
         """What the model servers measured themselves, with the label ``server``."""
-        # PERF: its library costs 70 ms of a start, which nobody may wait for.
+        # Its library costs 70 ms of a start, which nobody may wait for.
         from tfs_proxy.observe.exposition import merged
 
         return merged(self.model_servers.texts(), "server")

@@ -1,7 +1,7 @@
 """A closed loop of clients: many kept-alive connections in one thread, each with one request at a time.
 
-PERF: threads took turns for Python's lock and sent 3,000 to 6,000 requests a second; one thread that waits
-for all sockets sends several times that.
+Threads take turns for Python's lock and send 3,000 to 6,000 requests a second; one thread that waits for all
+sockets sends about 20,000 (benchmarks/README.md, "What `tfs-proxy tune` finds").
 """
 
 import itertools
@@ -11,7 +11,6 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import lru_cache
 
 from msgspec import Struct
 
@@ -63,12 +62,8 @@ def answer_end(received: bytes | bytearray) -> AnswerEnd | None:
     return AnswerEnd(head.status, size, head.closes)
 
 
-@lru_cache(maxsize=64)
 def _read_head(head: bytes) -> _Head:
-    """Read a head, which ends with a line end; raises NotAnAnswer.
-
-    PERF: but for the seconds of its date, a server sends the same one again and again.
-    """
+    """Read a head, which ends with a line end; raises NotAnAnswer."""
     match = _STATUS.match(head)
     if match is None:
         raise NotAnAnswer("what came is not HTTP")

@@ -63,7 +63,7 @@ def file_of_form(body: bytes, content_type: str | None) -> tuple[bytes, str | No
     """
     if content_type is None or not content_type.lower().startswith(falcon.MEDIA_MULTIPART):
         return body, content_type
-    from falcon.media import MultipartFormHandler  # PERF: forms are rare
+    from falcon.media import MultipartFormHandler
 
     handler = MultipartFormHandler()
     handler.parse_options.max_body_part_buffer_size = len(body)

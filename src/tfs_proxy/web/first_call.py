@@ -46,7 +46,7 @@ def begin(
     path = recorded_requests(deployment.graph_folders.get(deployment.default_model))
     if path is None:
         return None
-    # PERF: while the model is loaded: the first call would wait for it.
+    # While the model is loaded: the first call would wait for it.
     from tfs_proxy.payload.formats import npy  # noqa: F401
 
     call = Thread(target=_warm_up, args=(deployment, path, upstream, serves, app), daemon=True)

@@ -29,7 +29,6 @@ class OpenApiResource:
 
     def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
         """OpenAPI 3.1 as JSON."""
-        # PERF: 30 ms of imports.
         from tfs_proxy.web.description import description
 
         resp.data = description(self._deployment, self._signatures_of, self._script)

@@ -45,7 +45,7 @@ def answers_grpc(instance: Instance, timeout_seconds: float) -> bool:
 
     The refusal of such a call is an answer, too.
     """
-    # PERF: hardly any run needs it, and it takes 15 MB.
+    # Hardly any run needs it, and it takes 15 MB.
     import grpc
 
     from tfs_proxy.upstream.grpc_channels import open_channel

@@ -43,7 +43,7 @@ class Orphans:
 
 
 def _any_ended() -> bool:
-    """PERF: whether any child waits to be collected, in one call: it need not be read of each in /proc."""
+    """Ask for any child that waits to be collected, in one call instead of one for each in /proc."""
     try:
         return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:

@@ -32,7 +32,7 @@ MEMORY_SETTINGS: Mapping[str, str] = {
     "MALLOC_MMAP_THRESHOLD_": str(8 * 1024 * 1024),
     "MALLOC_TRIM_THRESHOLD_": str(16 * 1024 * 1024),
 }
-"""PERF: glibc keeps 16 MB for each of two arenas. Else it gives each body's memory back to the kernel, and
+"""Glibc keeps 16 MB for each of two arenas. Else it gives each body's memory back to the kernel, and
 finding the pages again for the next takes half of the time of a body of 3 MB (benchmarks/README.md)."""
 
 BOOT_FAILED = (3, 4)

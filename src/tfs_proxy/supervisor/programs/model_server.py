@@ -107,7 +107,7 @@ def argv(
         "--allow_version_labels_for_unavailable_models=true",
         f"--rest_api_timeout_in_ms={int(settings.request_timeout_seconds * 1000)}",
         f"--rest_api_num_threads={rest_threads(settings, script=script, models=models)}",
-        # PERF: with fewer than 4 threads a caller, gRPC refuses calls with "Server Threadpool Exhausted".
+        # With fewer than 4 threads a caller, gRPC refuses calls with "Server Threadpool Exhausted".
         f"--grpc_max_threads={4 * callers}",
     ]
     if monitoring_config is not None:
@@ -236,7 +236,7 @@ def monitoring_for(words: Sequence[str]) -> Monitoring:
 
 def _path_in(config_file: str) -> str | None:
     """The path that the user's file names; None if it shows no metrics, or can't be read here."""
-    # PERF: only such a file needs protobuf here, which costs 50 ms of a start.
+    # Only such a file needs protobuf here, which costs 50 ms of a start.
     from google.protobuf import text_format
 
     from tfs_proxy.protos import POOL, MonitoringConfig

@@ -152,7 +152,7 @@ def prepare(install: Install, base: Iterable[str] | None = None) -> str:
     ``base`` are the folders of installed packages to see through to, by default the running ones. Returns
     what has TensorFlow here, if it has another name, such as ``tensorflow-cpu 2.20.0``; else "".
     """
-    import venv  # PERF: only with requirements
+    import venv
 
     venv.EnvBuilder(symlinks=True, with_pip=False).create(install.overlay)
     folders = _running_packages() if base is None else base
@@ -162,7 +162,7 @@ def prepare(install: Install, base: Iterable[str] | None = None) -> str:
 
 def _pass_for_tensorflow(site_packages: Path) -> str:
     """Give the distribution that has TensorFlow its name, too, so that nothing installs a second one."""
-    from importlib import metadata  # PERF: as below
+    from importlib import metadata
 
     name = next(iter(metadata.packages_distributions().get(TENSORFLOW, ())), TENSORFLOW)
     if _project_name(name) == TENSORFLOW:
@@ -204,7 +204,7 @@ def _running_packages() -> list[str]:
 
 def _warn_of_replaced(site_packages: Path, provided: str) -> None:
     """Say which of TensorFlow and this program's dependencies the script's pins replace in the workers."""
-    # PERF: imported here, since few scripts have requirements: it takes every supervisor 2.7 MB, and 12 ms.
+    # Imported here, since few scripts have requirements: it takes every supervisor 2.7 MB, and 12 ms.
     from importlib import metadata
 
     try:
