@@ -15,6 +15,7 @@ TfsProxyError
 │   ├── StartTimeout             something was not ready within the wait time             (5)
 │   ├── ModelServerEnded         the model server ended at its start         (its own status)
 │   ├── ProgramNotRun            another program was asked for, and can't be run   (126, 127)
+│   ├── Interrupted              a signal stopped a command that ends by itself         (130)
 │   ├── ProcessGaveUp            a process died more often than it may be restarted       (6)
 │   └── ServerLost               nothing listens at the address of a transform job        (6)
 └── RequestError                 one request can't be answered
@@ -158,6 +159,12 @@ class ModelServerEnded(OtherProgramEnded):
 
 class ProgramNotRun(OtherProgramEnded):
     """The program that the container was asked to run is not there, or can't be run."""
+
+
+class Interrupted(StopServing):
+    """A signal stopped a command that would have ended by itself."""
+
+    exit_status = 130
 
 
 class StartTimeout(StopServing):

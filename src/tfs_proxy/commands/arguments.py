@@ -5,11 +5,13 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from socket import socket
 
 from tfs_proxy.capture.record import BEGINNING_BYTES, CapturedRequest, captured_requests, is_capture
-from tfs_proxy.errors import ArchiveError, BadInput, SettingsError
+from tfs_proxy.errors import ArchiveError, BadInput, Interrupted, SettingsError
 from tfs_proxy.names import one_entry
 from tfs_proxy.observe.logs.config import STDERR, set_level, wants_colour
 from tfs_proxy.observe.logs.entry import JSON, EntryHandler, writer
@@ -49,6 +51,16 @@ def exit_on_stop_signals() -> None:
     for number in stop_signals():
         if number is not signal.SIGINT:  # Python's own handler ends the process
             signal.signal(number, lambda _number, _frame: os._exit(0))
+
+
+@contextmanager
+def interruptible(said: str = "stopped") -> Iterator[None]:
+    """Take SIGTERM as Ctrl-C: what was started and written goes, and the command ends. Raises Interrupted."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(said) from None
 
 
 def listen(host: str = EVERY_ADDRESS, port: int | None = None) -> tuple[Settings, socket]:

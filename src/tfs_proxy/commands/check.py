@@ -1,7 +1,6 @@
 """``tfs-proxy check``: the start-up report, the script's import, and one request with a fake model server."""
 
 import argparse
-import signal
 import sys
 import threading
 import time
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 from tfs_proxy.archive.discover import discover, unreadable
 from tfs_proxy.archive.s3_client import S3_SCHEME
 from tfs_proxy.capture.record import CapturedRequest
-from tfs_proxy.commands.arguments import read_requests
+from tfs_proxy.commands.arguments import interruptible, read_requests
 from tfs_proxy.errors import (
     ArchiveError,
     DiscoveryError,
@@ -139,7 +138,6 @@ if TYPE_CHECKING:
 
 FAILED = ScriptLoadError.exit_status
 WARNED = 2
-INTERRUPTED = 128 + signal.SIGINT
 ERRORS_FROM = 400
 SHOWN_CHARACTERS = 2000
 
@@ -193,8 +191,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check MODEL; the exit status."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what it started and wrote goes
-    try:
+    with interruptible():
         settings = Settings.from_env()
         if arguments.openapi and (arguments.multi_model or arguments.request):
             raise SettingsError("--openapi takes neither --multi-model nor --request.")
@@ -203,9 +200,6 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.model or arguments.request:
             raise SettingsError("--multi-model takes neither MODEL nor --request: check that archive alone.")
         return check_many(arguments.multi_model, settings, strict=arguments.strict)
-    except KeyboardInterrupt:
-        print("tfs-proxy: stopped", file=sys.stderr)
-        return INTERRUPTED
 
 
 def _check(arguments: argparse.Namespace, settings: Settings) -> int:

@@ -3,12 +3,11 @@
 import argparse
 import math
 import os
-import signal
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tfs_proxy.commands.arguments import interruptible
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.settings import Settings, inherited_environment
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from tfs_proxy.conform.judge import CheckResult
     from tfs_proxy.conform.wanted import Wanted
 
-INTERRUPTED = 128 + signal.SIGINT
 
 DESCRIPTION = """\
 Judge whether a container keeps SageMaker's contract: one that runs at URL, an image, or a command that
@@ -88,12 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.list:
         print(*list_lines(checks), sep="\n")
         return 0
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what it started goes
-    try:
+    with interruptible():
         return _judge(arguments, checks)
-    except KeyboardInterrupt:
-        print("tfs-proxy: stopped", file=sys.stderr)
-        return INTERRUPTED
 
 
 def wanted_from(arguments: argparse.Namespace) -> "Wanted":

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tfs_proxy.commands.arguments import also_as, log_to_stderr
 from tfs_proxy.commands.pack import add_layout_arguments, layout_options
-from tfs_proxy.deploy import DeployOptions, call_plan, requests
+from tfs_proxy.deploy import DeployOptions, SageMaker, call_plan, requests, upload
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.names import printable
 from tfs_proxy.packing.options import PackOptions, WarmupOptions
@@ -72,13 +72,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Deploy MODEL; the exit status."""
     log_to_stderr("info")
     options = options_of(arguments)
-    _refuse_early(options)
+    call_plan(options, "")  # before the long work: what AWS would refuse
     archive = _archive(arguments)
     if arguments.dry_run:
-        _print_requests(options, archive)
+        name = f"{options.name}-{NOT_YET}"
+        print(json.dumps(requests(options, name, archive.absolute().as_uri()), indent=2))
         return 0
-    from tfs_proxy.deploy import SageMaker, upload
-
     plan = call_plan(options, _digest(archive))
     sagemaker = SageMaker()
     _refuse_existing(sagemaker.status(options.name), options.name, update=arguments.update)
@@ -108,11 +107,6 @@ def options_of(arguments: argparse.Namespace) -> DeployOptions:
     )
 
 
-def _refuse_early(options: DeployOptions) -> None:
-    """Raise SettingsError for what AWS would refuse, before the long work."""
-    call_plan(options, "")
-
-
 def _archive(arguments: argparse.Namespace) -> Path:
     """The archive: MODEL itself, checked, or packed from it. Raises StopServing."""
     from tfs_proxy.packing.pack import check_archive, pack
@@ -131,11 +125,6 @@ def _archive(arguments: argparse.Namespace) -> Path:
 def _show(warnings: tuple[str, ...]) -> None:
     for warning in warnings:
         log.warning("%s", warning)
-
-
-def _print_requests(options: DeployOptions, archive: Path) -> None:
-    name = f"{options.name}-{NOT_YET}"
-    print(json.dumps(requests(options, name, archive.absolute().as_uri()), indent=2))
 
 
 def _refuse_existing(status: str | None, name: str, *, update: bool) -> None:

@@ -26,10 +26,7 @@ def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
     try:
         import shtab
     except ImportError:
-        raise SettingsError(
-            f"--completion needs shtab, which is not installed: {how_to_install('completion')}."
-        ) from None
-
+        raise SettingsError(f"--completion needs shtab: {how_to_install('completion')}.") from None
     _complete_paths(parser, shtab.FILE)
     return shtab.complete(parser, shell)
 

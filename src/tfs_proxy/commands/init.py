@@ -3,14 +3,10 @@
 import argparse
 import os
 import shlex
-import signal
-import sys
 from pathlib import Path
 
-from tfs_proxy.commands.arguments import log_to_stderr
+from tfs_proxy.commands.arguments import interruptible, log_to_stderr
 from tfs_proxy.settings import Settings
-
-INTERRUPTED = 128 + signal.SIGINT
 
 DESCRIPTION = """\
 Write a new script into FOLDER: code/inference.py with typed handlers, its test, requirements.txt, an example
@@ -40,12 +36,8 @@ def run(arguments: argparse.Namespace) -> int:
     from tfs_proxy.packing.starter import Starter, init
 
     log_to_stderr("WARNING")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what it wrote so far goes
-    try:
+    with interruptible("stopped, and nothing was written"):
         starter: Starter = init(arguments.folder, arguments.model, Settings.from_env())
-    except KeyboardInterrupt:
-        print("tfs-proxy: stopped, and nothing was written", file=sys.stderr)
-        return INTERRUPTED
     folder = shlex.quote(os.fspath(arguments.folder))
     model = starter.model
     for file in starter.files:

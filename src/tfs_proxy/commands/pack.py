@@ -2,12 +2,10 @@
 
 import argparse
 import re
-import signal
-import sys
 import time
 from pathlib import Path
 
-from tfs_proxy.commands.arguments import also_as, log_to_stderr
+from tfs_proxy.commands.arguments import also_as, interruptible, log_to_stderr
 from tfs_proxy.commands.warmup import lines_of
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.packing.options import (
@@ -74,7 +72,6 @@ def preprocessing_of(arguments: argparse.Namespace) -> Preprocessing | None:
     return None if preprocessing == Preprocessing() else preprocessing
 
 
-INTERRUPTED = 128 + signal.SIGINT
 MACHINES = ("x86_64", "aarch64")
 
 DESCRIPTION = """\
@@ -166,15 +163,11 @@ def run(arguments: argparse.Namespace) -> int:
     from tfs_proxy.packing.pack import pack
 
     log_to_stderr("INFO")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what it wrote so far goes
     began = time.monotonic()
-    try:
+    with interruptible("stopped, and nothing was written"):
         warmup = WarmupOptions() if arguments.warmup else None
         options = PackOptions(layout_options(arguments), arguments.output, warmup)
         packed = pack(options, Settings.from_env())
-    except KeyboardInterrupt:
-        print("tfs-proxy: stopped, and nothing was written", file=sys.stderr)
-        return INTERRUPTED
     _show(packed, time.monotonic() - began)
     return 0
 

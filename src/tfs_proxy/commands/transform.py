@@ -1,21 +1,17 @@
 """``tfs-proxy transform``: a batch transform job; its flags are named as CreateTransformJob's fields."""
 
 import argparse
-import signal
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec.structs import fields
 
 from tfs_proxy.archive.s3_client import S3_TIMEOUT_SECONDS
-from tfs_proxy.commands.arguments import log_to_stderr
+from tfs_proxy.commands.arguments import interruptible, log_to_stderr
 from tfs_proxy.settings import inherited_environment
 from tfs_proxy.transform.job import CHOICES, MANIFEST, make_job, read_description
 from tfs_proxy.transform.options import ENGINES, LOCAL, TransformOptions
 from tfs_proxy.transform.transformer import FAIL, ON_ERROR, BadLimit
-
-INTERRUPTED = 128 + signal.SIGINT
 
 DESCRIPTION = """\
 Run a SageMaker Batch Transform job on this machine.
@@ -135,13 +131,9 @@ def run(arguments: argparse.Namespace) -> int:
     from tfs_proxy.transform.run import tune
 
     log_to_stderr("INFO")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, it ends a run in order
-    try:
+    with interruptible("stopped; the same command continues from here"):
         request = request_from(arguments, inherited_environment())
         return tune(request) if arguments.tune else run_job(request)
-    except KeyboardInterrupt:
-        print("tfs-proxy: stopped; the same command continues from here", file=sys.stderr)
-        return INTERRUPTED
 
 
 def request_from(arguments: argparse.Namespace, environment: Mapping[str, str]) -> TransformOptions:

@@ -2,13 +2,11 @@
 
 import argparse
 import re
-import signal
-import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfs_proxy.commands.arguments import also_as, log_to_stderr, read_requests
+from tfs_proxy.commands.arguments import also_as, interruptible, log_to_stderr, read_requests
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.resources import raise_descriptor_limit
 from tfs_proxy.settings import Settings, inherited_environment
@@ -16,7 +14,6 @@ from tfs_proxy.settings import Settings, inherited_environment
 if TYPE_CHECKING:
     from tfs_proxy.tuning.findings import Findings
 
-INTERRUPTED = 128 + signal.SIGINT
 NOT_FOUND = 1
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s)")
 
@@ -90,12 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Search; the exit status."""
     log_to_stderr("INFO")
     raise_descriptor_limit()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what it started goes
-    try:
+    with interruptible():
         return _tune(arguments, Settings.from_env())
-    except KeyboardInterrupt:
-        print("tfs-proxy: stopped", file=sys.stderr)
-        return INTERRUPTED
 
 
 def _tune(arguments: argparse.Namespace, settings: Settings) -> int:

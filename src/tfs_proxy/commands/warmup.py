@@ -1,16 +1,12 @@
 """``tfs-proxy warmup``: record requests in a model, so that its first real request is not the slow one."""
 
 import argparse
-import signal
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfs_proxy.commands.arguments import log_to_stderr, read_requests
+from tfs_proxy.commands.arguments import interruptible, log_to_stderr, read_requests
 from tfs_proxy.packing.options import Fill, WarmedVersion, WarmupOptions
 from tfs_proxy.settings import Settings
-
-INTERRUPTED = 128 + signal.SIGINT
 
 DESCRIPTION = """\
 Write requests into the SavedModels of MODEL, in assets.extra/tf_serving_warmup_requests, which a model server
@@ -86,19 +82,14 @@ def run(arguments: argparse.Namespace) -> int:
     from tfs_proxy.packing.warmup import warm_model
 
     log_to_stderr("INFO")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what it started and wrote goes
-    try:
-        options = warmup_options(arguments, arguments.version)
+    with interruptible("stopped, and nothing was written"):
+        options = _warmup_options(arguments)
         warmed = warm_model(arguments.model, arguments.output, options, Settings.from_env())
-    except KeyboardInterrupt:
-        print("tfs-proxy: stopped, and nothing was written", file=sys.stderr)
-        return INTERRUPTED
     print(*lines_of(warmed), sep="\n")
     return 0
 
 
-def warmup_options(arguments: argparse.Namespace, version: int | None = None) -> WarmupOptions:
-    """Which requests are recorded, as the flags of `add_request_arguments` say; raises ArchiveError."""
+def _warmup_options(arguments: argparse.Namespace) -> WarmupOptions:
     return WarmupOptions(
         requests=[
             request
@@ -109,7 +100,7 @@ def warmup_options(arguments: argparse.Namespace, version: int | None = None) ->
         fill=Fill(arguments.fill),
         open_size=arguments.open_size,
         signature=arguments.signature,
-        version=version,
+        version=arguments.version,
     )
 
 
