@@ -230,7 +230,7 @@ def test_a_header_is_spelled_once() -> None:
     names.remove(header_names.SAGEMAKER_PREFIX.lower())
     others = [module for module in MODULES if module.stem != "header_names"]
     texts = {str(module): list(spelled(module)) for module in others}
-    texts |= {str(file): [file.read_text().lower()] for file in PACKAGE.rglob("*.template")}
+    texts |= {str(file): [file.read_text().lower()] for file in PACKAGE.rglob("*.j2")}
 
     assert len(names) > 5
     assert [

@@ -19,7 +19,7 @@ from tfs_proxy.errors import BadInput, UnknownModel
 from tfs_proxy.multimodel.on_demand import OnDemandModels
 from tfs_proxy.multimodel.registry import ListedModel, ModelRegistry
 from tfs_proxy.names import INNER, LOADED_MODEL_RULE, is_loaded_model_name
-from tfs_proxy.supervisor.nginx.multi_model import SENDS_ON
+from tfs_proxy.supervisor.nginx.many_models import SENDS_ON
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.routes import GET, Route
 

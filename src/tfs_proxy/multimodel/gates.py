@@ -8,8 +8,7 @@ from typing import Final
 
 from tfs_proxy.grpc_router.gates import calls_file, gate
 from tfs_proxy.supervisor.host.file_locks import is_path_locked
-from tfs_proxy.supervisor.nginx.kept_connections import COMMON_WORKSPACES
-from tfs_proxy.supervisor.nginx.multi_model import ALL_GATES, FAST, GATES, SERVED_GATES
+from tfs_proxy.supervisor.nginx.many_models import ALL_GATES, COMMON_WORKSPACES, FAST, GATES, SERVED_GATES
 
 
 class HttpGates:

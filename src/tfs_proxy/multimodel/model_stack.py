@@ -31,7 +31,7 @@ from tfs_proxy.supervisor.gpus import Placement
 from tfs_proxy.supervisor.health.readiness import Phase
 from tfs_proxy.supervisor.host.workspace import make_workspace_within
 from tfs_proxy.supervisor.metrics import RunMetrics
-from tfs_proxy.supervisor.nginx.kept_connections import WEB_SOCKET
+from tfs_proxy.supervisor.nginx.many_models import WEB_SOCKET
 from tfs_proxy.supervisor.opening import ServeRequest
 from tfs_proxy.supervisor.process import ChildProcess
 from tfs_proxy.supervisor.request_counter import WorkerThreads

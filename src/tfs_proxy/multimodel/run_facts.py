@@ -11,7 +11,7 @@ from tfs_proxy.multimodel.model_servers import SharedModelServers
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.host.load_priority import LoadPriority
 from tfs_proxy.supervisor.host.watchdog import Watchdog
-from tfs_proxy.supervisor.nginx.kept_connections import COMMON_SOCKET
+from tfs_proxy.supervisor.nginx.many_models import COMMON_SOCKET
 from tfs_proxy.supervisor.process import Spawn
 
 

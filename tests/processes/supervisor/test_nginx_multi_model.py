@@ -24,8 +24,16 @@ from tfs_proxy.names import LOADED_MODEL_CHARACTERS, MOST_SERVED_CHARACTERS
 from tfs_proxy.observe.request_counts import FinishedRequest, read_line
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.nginx import config
-from tfs_proxy.supervisor.nginx.kept_connections import NUMBERS, STACKS, WEB_SOCKET
-from tfs_proxy.supervisor.nginx.multi_model import ALL_GATES, GATES, SENDS_ON, SERVED_GATES, MultiModelRoutes
+from tfs_proxy.supervisor.nginx.many_models import (
+    ALL_GATES,
+    GATES,
+    NUMBERS,
+    SENDS_ON,
+    SERVED_GATES,
+    STACKS,
+    WEB_SOCKET,
+    MultiModelRoutes,
+)
 from tfs_proxy.wire.error_body import WORKER_DIED, body_too_large, error_body
 
 pytestmark = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from support.archives import has_nginx
+from support.nginx_config import trace_maps
 from support.ports import free_port
 from support.running import LOOPBACK, RunningProcess
 from tfs_proxy.deployment import TraceSampling
 from tfs_proxy.observe.tracing.parents import parent_in
-from tfs_proxy.supervisor.nginx import config, traces
+from tfs_proxy.supervisor.nginx import config
 
 pytestmark = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
 
@@ -52,7 +53,7 @@ class Nginx(RunningProcess):
         conf = folder / "nginx.conf"
         conf.write_text(
             f"daemon off; pid {folder}/pid; error_log stderr;\nevents {{}}\nhttp {{ access_log off; {paths}\n"
-            f"large_client_header_buffers 4 16k; {traces.maps(sampling)}\n"
+            f"large_client_header_buffers 4 16k; {trace_maps(sampling)}\n"
             f"server {{ listen {LOOPBACK}:{port}; location / {{\n"
             'return 200 "$traced|$valid_traceparent"; } } }'
         )
@@ -129,7 +130,7 @@ def test_a_share_of_the_requests_is_marked(tmp_path: Path) -> None:
 def test_nginx_takes_every_share(tmp_path: Path, share: float, parents: str) -> None:
     """Its percentages have two digits behind the point, and none is 0."""
     conf = tmp_path / "nginx.conf"
-    maps = traces.maps(TraceSampling(share, parents))
+    maps = trace_maps(TraceSampling(share, parents))
     conf.write_text(f"pid {tmp_path}/pid; events {{}} http {{ access_log off; {maps} }}")
     checked = subprocess.run(
         [config.find() or "", "-t", "-p", str(tmp_path), "-c", str(conf), "-e", "stderr"],

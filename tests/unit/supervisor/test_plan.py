@@ -19,7 +19,7 @@ from tfs_proxy.supervisor import plan
 from tfs_proxy.supervisor.gpus import Placement
 from tfs_proxy.supervisor.host.sockets import free_blocks, model_server_ports
 from tfs_proxy.supervisor.nginx import config as nginx
-from tfs_proxy.supervisor.nginx.serving_api import GrpcEndpoint
+from tfs_proxy.supervisor.nginx.config import GrpcEndpoint
 from tfs_proxy.supervisor.programs import gunicorn, model_server
 from tfs_proxy.supervisor.programs.model_server import Monitoring
 
@@ -341,10 +341,12 @@ def test_grpc_leads_to_the_gates_of_all_instances_and_lets_five_services_through
     text = nginx.config(GRPC, configured, WORKSPACE)
     block = text[text.index("listen 0.0.0.0:8500") :]
 
-    assert "server unix:/run/tfs/gate0.sock max_fails=0; server unix:/run/tfs/gate1.sock max_fails=0;" in text
+    assert re.search(
+        r"unix:/run/tfs/gate0.sock max_fails=0;\s+server unix:/run/tfs/gate1.sock max_fails=0;", text
+    )
     assert "grpc_read_timeout 90s;" in block
     assert "larger than 6 MB" in block
-    assert [line.split(" {")[0].strip() for line in block.splitlines() if "grpc_pass" in line] == [
+    assert re.findall(r"(location .*) \{[^}]* grpc_pass", block) == [
         "location /tensorflow.serving.PredictionService/",
         "location = /tensorflow.serving.ModelService/GetModelStatus",
         "location = /grpc.health.v1.Health/Check",
@@ -353,7 +355,9 @@ def test_grpc_leads_to_the_gates_of_all_instances_and_lets_five_services_through
         "location /inference.GRPCInferenceService/",
         "location = /inference.GRPCInferenceService/ModelStreamInfer",
     ]
-    assert "upstream inferences { least_conn; server unix:/run/tfs/router.sock max_fails=0;" in text
+    assert re.search(
+        r"upstream inferences \{\s+least_conn;\s+server unix:/run/tfs/router.sock max_fails=0;", text
+    )
     assert "/inference." not in nginx.config(GRPC, settings(TFS_PROXY_V2="off"), WORKSPACE)
 
 
@@ -365,9 +369,7 @@ def test_rest_is_published_when_something_is_served_and_there_are_model_servers(
         return "location ~* ^/v1/" in nginx.config(proxy, settings(), WORKSPACE)
 
     assert published(plain)
-    assert "server 127.0.0.1:8501 max_fails=0; server 127.0.0.1:8503" in nginx.config(
-        plain, settings(), WORKSPACE
-    )
+    assert re.search(r"8501 max_fails=0;\s+server 127.0.0.1:8503", nginx.config(plain, settings(), WORKSPACE))
     assert not published(replace(plain, serving=None))
     assert not published(replace(plain, serving=replace(DEPLOYMENT, rest_api=False)))
     assert not published(replace(plain, serving=replace(DEPLOYMENT, instances=())))

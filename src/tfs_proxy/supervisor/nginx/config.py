@@ -1,47 +1,56 @@
-"""The configuration of nginx: pure. nginx routes and buffers, Python decides."""
+"""The configuration of nginx, filled into its templates: pure. nginx routes and buffers, Python decides.
+
+`nginx.conf.j2` is the whole file; `one_archive.conf.j2` and `many_models.conf.j2` extend it by what leads to
+models, with the pieces of `macros.conf.j2`.
+"""
 
 import math
 import os
 import pwd
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from importlib.resources import files
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
-from string import Template
+from typing import Any
+from urllib.parse import quote
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from msgspec import Struct
 
-from tfs_proxy.attributes import MODEL_LABEL, MODEL_NAME, MODEL_VERSION
+from tfs_proxy import attributes, names
 from tfs_proxy.deployment import Deployment, TraceSampling
 from tfs_proxy.layout import Workspace
 from tfs_proxy.names import is_model_name
-from tfs_proxy.observe.request_counts import NGINX_FORMAT
+from tfs_proxy.observe import routes
+from tfs_proxy.observe.logs.access import GRPC_PREFIX, NGINX_PREFIX, OVER_LIMIT, quoted_reason
+from tfs_proxy.observe.logs.reasons import own_reason
+from tfs_proxy.observe.request_counts import NGINX_FORMAT, NGINX_GRPC_FORMAT
 from tfs_proxy.observe.request_record import PLAIN_ID
-from tfs_proxy.observe.routes import SERVED_MODELS
+from tfs_proxy.observe.tracing import parents
+from tfs_proxy.observe.tracing.choice import MARKED, NOT_MARKED, is_divided, marked_share
 from tfs_proxy.payload.media_types import JSON
 from tfs_proxy.setting_rows import LONGER_SECONDS
+from tfs_proxy.setting_values import AccessLog
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.nginx import (
-    access_log,
-    fast_path,
-    multi_model,
-    open_inference,
-    refusals,
-    serving_api,
-    traces,
-    uploads,
-    workers,
+from tfs_proxy.supervisor.nginx import many_models
+from tfs_proxy.supervisor.nginx.fast_path import MAX_BODY_MB, FastPath
+from tfs_proxy.supervisor.nginx.many_models import MultiModelRoutes
+from tfs_proxy.wire import header_names
+from tfs_proxy.wire.error_body import (
+    HEADERS_TOO_LARGE,
+    MODEL_SERVER,
+    NO_MODEL_SERVER,
+    TOO_LATE,
+    TOO_MANY_UPLOADS,
+    UNKNOWN_HTTP_VERSION,
+    UNKNOWN_TRANSFER_CODING,
+    UPLOAD_RETRY_SECONDS,
+    body_too_large,
+    error_body,
+    not_answered,
 )
-from tfs_proxy.supervisor.nginx.multi_model import MultiModelRoutes
-from tfs_proxy.supervisor.nginx.serving_api import GrpcEndpoint, ProxyLimits
-from tfs_proxy.supervisor.request_counter import NGINX_COUNT
-from tfs_proxy.wire.header_names import (
-    CUSTOM_ATTRIBUTES,
-    INFERENCE_ID,
-    REQUEST_ID,
-    STAGE_TIMES,
-    nginx_variable,
-)
+from tfs_proxy.wire.grpc_codes import REFUSALS as GRPC_REFUSALS
+from tfs_proxy.wire.grpc_codes import GrpcCode
 
 KEEP_ALIVE_SECONDS = 75
 
@@ -52,6 +61,58 @@ CONNECTIONS_A_CORE = 2048
 MOST_PROCESSES = 8
 KEPT_CONNECTIONS = 256
 """Idle connections to workers, and to model servers, that all processes of nginx keep together."""
+
+CONTROL_REQUEST_KB = 64
+"""The largest body of a request that the control API reads."""
+
+HTTP2_DIRECTIVE = (1, 25, 1)
+"""The first nginx that has ``http2 on``; later ones warn of ``listen ... http2``."""
+
+TOO_MANY_UPLOADS_STATUS = 590
+"""A status that nobody else gives, between ``limit_conn`` and the answer to the client."""
+
+STALLED_SECONDS = 15
+"""Between two reads of a body: longer than a network's hiccup, and a stalled upload soon makes room."""
+
+DISK_SHARE = 0.8
+"""What bodies may take of the free disk; the rest is for answers to slow readers."""
+
+MOST_LARGE_BODIES = 65_535
+"""nginx's own limit of the number."""
+
+QUIET_LEVELS = frozenset({"error", "crit", "alert", "emerg"})
+"""At these levels only requests that fail have lines in the error log."""
+
+REFUSALS: Mapping[int, str] = {
+    400: "bad request: it is not valid HTTP (RFC 9112)",
+    403: "forbidden",
+    404: "there is nothing at this path",
+    405: "this method is not allowed here",
+    408: TOO_LATE,
+    411: "a Content-Length is needed",
+    413: body_too_large("$limit MB"),
+    414: "the URI is too long",
+    416: "the range can't be satisfied",
+    421: "misdirected request",
+    429: "too many requests",
+    431: HEADERS_TOO_LARGE,
+    500: "internal error of nginx",
+    501: UNKNOWN_TRANSFER_CODING,
+    503: "not available",
+    504: "no answer in time",
+    505: UNKNOWN_HTTP_VERSION,
+}
+"""What nginx refuses by itself, as the text under ``error``."""
+
+REPLACED: Mapping[int, int] = {494: 431, 495: 400, 496: 400, 497: 400}
+"""nginx's own status numbers, and what clients get instead."""
+
+
+class GrpcEndpoint(Struct, frozen=True):
+    """Where gRPC is published: the address, and the version of nginx, which writes HTTP/2 in two ways."""
+
+    listen: str
+    nginx_version: tuple[int, ...]
 
 
 class ProxyConfig(Struct, frozen=True):
@@ -118,177 +179,189 @@ def answer_seconds(settings: Settings) -> int:
 
 def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
     """The whole nginx.conf."""
-    template = Template(files(__package__).joinpath("nginx.conf.template").read_text())
-    limits = ProxyLimits(settings.max_payload_mb, answer_seconds(settings))
-    served = proxy.multi_model or proxy.serving
-    sampling = served.traces if served else None
-    capture = served.capture if served else None
-    marks = (*traces.headers(sampling), *((fast_path.CAPTURED_HEADER,) if capture else ()))
-    routing = _multi_model(proxy, settings, workspace, marks) or _one_archive(
-        proxy, settings, workspace, marks
-    )
-    return template.substitute(
-        user=_user_line(),
-        root=workspace.root,
-        home=workspace.nginx,
-        requests=workspace.requests,
-        request_format=NGINX_FORMAT,
-        listen="\n        ".join(f"listen {address};" for address in (proxy.listen, *proxy.also_listen)),
-        proxy_headers="\n        ".join((*workers.PROXY_HEADERS, *traces.headers(sampling))),
-        chosen_id=_chosen_id(),
-        asked_version=_asked_version(),
-        id_header=refusals.ID_HEADER,
-        access_log=access_log.directives(settings, workspace.access),
-        id_header_name=REQUEST_ID,
-        stages_header=STAGE_TIMES,
-        control_socket=proxy.control_socket,
-        in_flight="$connections_writing" if proxy.counts_requests else '""',
-        in_flight_header=NGINX_COUNT,
-        log_level=access_log.error_level(settings.nginx_loglevel),
-        **_limits(proxy, settings, limits),
-        keep_seconds=KEEP_ALIVE_SECONDS if served else 0,
-        grpc_server=_grpc_server(proxy, settings, workspace),
-        trace_maps=traces.maps(sampling) if sampling else "",
-        captured=fast_path.captured(capture) if capture else "",
-        upstreams_and_maps=routing.upstreams_and_maps,
-        locations=routing.locations,
-        refusals="\n        ".join(refusals.directives(settings, routing.bad_gateway)),
-    )
+    values = {**_of_all(proxy, settings, workspace), **_of_models(proxy, settings)}
+    values["grpc"] = _grpc(proxy, settings, workspace)
+    # Macros see what they are made with, not what is rendered.
+    values["on"] = _templates().get_template("macros.conf.j2").make_module(values)
+    kind = "one_archive" if proxy.multi_model is None else "many_models"
+    return "\n".join(_indented(_templates().get_template(f"{kind}.conf.j2").render(values))) + "\n"
 
 
-def _limits(proxy: ProxyConfig, settings: Settings, limits: ProxyLimits) -> Mapping[str, object]:
-    """What requests and connections may take, by the names in the template."""
+def _indented(text: str) -> Iterator[str]:
+    """The lines of nested pieces of templates, each as deep as its block."""
+    depth = 0
+    for line in filter(None, map(str.strip, text.splitlines())):
+        depth -= line == "}"
+        yield "    " * depth + line
+        depth += line.endswith("{")
+
+
+@cache
+def _templates() -> Environment:
+    templates = Environment(
+        loader=PackageLoader(__package__, ""),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,  # noqa: S701 - what is written is no HTML
+    )
+    templates.filters["variable"] = header_names.nginx_variable
+    templates.filters["reason"] = lambda text: quoted_reason(own_reason(text))
+    templates.filters["error_body"] = lambda text: error_body(text).decode().replace("'", "\\'")
+    return templates
+
+
+def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> dict[str, Any]:
+    """What does not depend on the models."""
+    only_failed = settings.access_log.mode in {AccessLog.OFF, AccessLog.ERRORS}
+    level = settings.nginx_loglevel
     return {
-        "max_payload_mb": limits.message_mb,
-        "max_fast_body_mb": fast_path.MAX_BODY_MB,
-        "read_seconds": limits.read_seconds,
-        "stalled_seconds": uploads.STALLED_SECONDS,
-        "large_bodies": uploads.limit(fast_path.MAX_BODY_MB),
-        "most_large_bodies": uploads.maximum(proxy.free_bytes, settings.max_payload_bytes),
-        "connections": proxy.connections // proxy.processes,
+        "headers": header_names,
+        "attributes": attributes,
+        "names": names,
+        "routes": routes,
+        "user": pwd.getpwuid(0).pw_name if os.geteuid() == 0 else None,  # else it becomes one who may not
+        "root": workspace.root,
+        "home": workspace.nginx,
+        "addresses": (proxy.listen, *proxy.also_listen),
+        "control_socket": proxy.control_socket,
+        "control_kb": CONTROL_REQUEST_KB,
         "processes": proxy.processes,
+        "connections": proxy.connections // proxy.processes,
+        "kept": proxy.kept,
+        "log_level": "info" if level == "debug" else level,  # at debug it would log requests' headers
+        "requests": workspace.requests,
+        "request_format": NGINX_FORMAT,
+        "access": {
+            "path": workspace.access,
+            "prefix": NGINX_PREFIX,
+            "grpc_prefix": GRPC_PREFIX,
+            "grpc_format": NGINX_GRPC_FORMAT,
+            "over_limit": OVER_LIMIT,
+            "default": 0 if only_failed and level in QUIET_LEVELS else 1,
+        },
+        "plain_id": PLAIN_ID,
+        "in_flight": "$connections_writing" if proxy.counts_requests else '""',
+        "max_payload_mb": settings.max_payload_mb,
+        "max_fast_body_mb": MAX_BODY_MB,
+        "read_seconds": answer_seconds(settings),
         "stop_seconds": max(int(settings.stop_seconds), 1),
+        "most_large_bodies": most_large_bodies(proxy.free_bytes, settings.max_payload_bytes),
+        "uploads": {
+            "status": TOO_MANY_UPLOADS_STATUS,
+            "stalled_seconds": STALLED_SECONDS,
+            "least_mb": MAX_BODY_MB * 5 // 4,  # nginx takes a quarter more than its buffer
+        },
+        "refusals": {
+            status: text.replace("$limit", str(settings.max_payload_mb)) for status, text in REFUSALS.items()
+        },
+        "replaced": REPLACED,
+        "too_late": not_answered(MODEL_SERVER, settings.request_timeout_seconds),
+        "too_many_uploads": {"text": TOO_MANY_UPLOADS, "retry_seconds": UPLOAD_RETRY_SECONDS},
+        "open_inference": settings.publishes_open_inference,
     }
 
 
-class Routing(Struct, frozen=True):
-    """Where requests go, as parts of the http and the server block, and where a 502 of nginx's own leads."""
-
-    upstreams_and_maps: str
-    locations: str
-    bad_gateway: str
-
-
-def _one_archive(
-    proxy: ProxyConfig, settings: Settings, workspace: Workspace, marks: Sequence[str]
-) -> Routing:
-    serving, fast = proxy.serving, proxy.fast
-    sampling, line_ends = serving.traces if serving else None, _line_ends(proxy, settings)
-    gates = [workspace.grpc_gate(index) for index in range(settings.instance_count)]
-    upstreams_and_maps = (
-        workers.upstreams(proxy.web, proxy.kept),
-        _asked_model(),
-        serving_api.rest_upstream(serving.instances, proxy.kept) if serving else "",
-        serving_api.grpc_upstream(gates, proxy.kept) if proxy.grpc else "",
-        serving_api.router_upstream(workspace.grpc_router_socket, proxy.kept) if proxy.grpc else "",
-        fast_path.maps(fast, sampling, serving.capture, line_ends) if serving and fast else "",
-    )
-    pages = refusals.error_pages({502: workers.AGAIN})
-    locations = (
-        workers.locations("\n            ".join((fast_path.ENTRANCE, *pages)) if fast else "", marks),
-        fast_path.location(line_ends) if fast else "",
-        *(open_inference.of_one_archive() if settings.publishes_open_inference else ()),
-        *(
-            _rest(sampling, marks, is_limited=serving.adaptive_limit_seconds is not None)
-            if serving and serving.publishes_rest
-            else ()
+def _of_models(proxy: ProxyConfig, settings: Settings) -> dict[str, Any]:
+    """What leads to the model servers and workers of one archive, or of many models."""
+    many, serving = proxy.multi_model, proxy.serving
+    served = many or serving
+    sampling, capture = (served.traces, served.capture) if served else (None, None)
+    instances = served.instances if served else ()
+    one_line = settings.batch or settings.default_accept == JSON
+    is_fast = bool(instances) if many else proxy.fast is not None
+    return {
+        "keep_seconds": KEEP_ALIVE_SECONDS if served else 0,
+        "traces": _traces(sampling) if sampling else None,
+        "captured_percent": f"{capture.percent:.2f}" if capture else None,
+        "model_servers": [f"{instance.host}:{instance.rest_port}" for instance in instances],
+        "fast": FastPath(proxy.fast or "", one_line, proxy.edits_answers) if is_fast else None,
+        "web": proxy.web,
+        "rest_api": settings.rest_api if many else serving is not None and serving.publishes_rest,
+        "is_limited": serving is not None and serving.adaptive_limit_seconds is not None,
+        "bad_gateway": "/.refused/502" if many else "= @again",
+        "repository": (
+            f'~ "^{routes.SERVER}/repository/(?<repository_path>index|'
+            f'models/{names.LOADED_MODEL if many else names.MODEL}/(?:load|unload))\\z"'
         ),
-    )
-    return Routing("\n\n    ".join(upstreams_and_maps), "\n\n        ".join(locations), workers.AGAIN)
+        "many": many_models.values(many, settings) if many else None,
+    }
 
 
-def _rest(sampling: TraceSampling | None, marks: Sequence[str], *, is_limited: bool) -> Iterator[str]:
-    """TF Serving's REST API, with KServe's list of models."""
-    yield open_inference.control_api(f"= {SERVED_MODELS}")
-    yield open_inference.location(f'~* "{open_inference.STATUS_OF_MODEL}"', workers.directives("web", marks))
-    if not is_limited:  # else the workers, which pass requests on, hold the limit
-        yield serving_api.rest_location(sampling)
-
-
-def _multi_model(
-    proxy: ProxyConfig, settings: Settings, workspace: Workspace, marks: Sequence[str]
-) -> Routing | None:
-    routes = proxy.multi_model
-    if routes is None:
-        return None
-    line_ends = _line_ends(proxy, settings)
-    upstreams_and_maps = (
-        multi_model.upstreams(proxy.control_socket, routes, proxy.kept),
-        multi_model.maps(routes, line_ends),
-        serving_api.grpc_upstream([workspace.grpc_router_socket], proxy.kept) if proxy.grpc else "",
-    )
-    return Routing(
-        "\n\n    ".join(upstreams_and_maps),
-        multi_model.locations(routes, settings, marks, line_ends),
-        multi_model.BAD_GATEWAY_PAGE,
-    )
-
-
-def _line_ends(proxy: ProxyConfig, settings: Settings) -> fast_path.LineEnds:
-    return fast_path.LineEnds(settings.batch or settings.default_accept == JSON, proxy.edits_answers)
-
-
-def _grpc_server(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
+def _grpc(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> Mapping[str, Any] | None:
+    """What publishes gRPC; None if nothing does."""
     if proxy.grpc is None:
-        return ""
-    waits_seconds = 0 if proxy.multi_model is None else multi_model.wait_seconds(settings)
-    limits = ProxyLimits(settings.max_payload_mb, answer_seconds(settings) + waits_seconds)
-    passed: list[str] = []
-    if proxy.serving is None or proxy.serving.instances:  # a script model has no API of TF Serving
-        passed += serving_api.passed_to_models()
-    router = "inferences" if proxy.multi_model is None else "predictions"
-    passed += serving_api.passed_to_router(router, open_inference=settings.publishes_open_inference)
-    logs = (f"access_log {workspace.requests} grpc_requests;", access_log.grpc_directive(workspace.access))
-    return serving_api.grpc_server(proxy.grpc, limits, logs, passed)
+        return None
+    many = proxy.multi_model is not None
+    seconds = answer_seconds(settings) + (many_models.wait_seconds(settings) if many else 0)
+    gates = [workspace.grpc_gate(index) for index in range(settings.instance_count)]
+    return {
+        "listen": proxy.grpc.listen,
+        "has_http2_directive": proxy.grpc.nginx_version >= HTTP2_DIRECTIVE,
+        "request_format": NGINX_GRPC_FORMAT,
+        "model_servers": [f"unix:{gate}" for gate in gates],
+        "router": f"unix:{workspace.grpc_router_socket}",
+        "router_upstream": "predictions" if many else "inferences",
+        # A script model has no API of TF Serving.
+        "has_models": proxy.serving is None or bool(proxy.serving.instances),
+        "read_seconds": seconds,
+        "refusals": [
+            (int(code), GRPC_REFUSALS[code], quote(text, safe=" ,.:"))
+            for code, text in _grpc_refusals(settings.max_payload_mb, seconds).items()
+        ],
+    }
 
 
-def _chosen_id() -> str:
-    """The maps by which nginx chooses a request's id as `chosen_id` does; it makes new ones, too."""
-    own_id, inference_id = nginx_variable(REQUEST_ID), nginx_variable(INFERENCE_ID)
-    # PERF: an exact "" spares most requests the patterns, here and in the maps below.
-    return f"""map {own_id} $id_without_inference {{
-        default $request_id;
-        "" $request_id;
-        "~^{PLAIN_ID}$" {own_id};
-    }}
-    map {inference_id} $chosen_id {{
-        default $id_without_inference;
-        "" $id_without_inference;
-        "~^{PLAIN_ID}$" {inference_id};
-    }}"""
+def _grpc_refusals(message_mb: int, read_seconds: int) -> Mapping[GrpcCode, str]:
+    return {
+        GrpcCode.INVALID_ARGUMENT: "the request is malformed",
+        GrpcCode.DEADLINE_EXCEEDED: f"no answer within {read_seconds} seconds",
+        GrpcCode.RESOURCE_EXHAUSTED: f"the message is larger than {message_mb} MB, "
+        "the limit that SAGEMAKER_MAX_PAYLOAD_IN_MB sets",
+        GrpcCode.UNIMPLEMENTED: "not published here: only tensorflow.serving.PredictionService, "
+        "GetModelStatus of tensorflow.serving.ModelService, inference.GRPCInferenceService, "
+        "grpc.health.v1.Health and reflection can be",
+        GrpcCode.UNAVAILABLE: NO_MODEL_SERVER,
+    }
 
 
-def _asked_model() -> str:
-    """The map that says for which model a request is, for its line; ``?`` is not a name."""
-    return f"""map {nginx_variable(CUSTOM_ATTRIBUTES)} $asked_model {{
-        default "-";
-        "" "-";
-        "~(?:^|,) *{MODEL_NAME.key}=(?<asked_name>{MODEL_NAME.certain}) *(?:,|$)" $asked_name;
-        "~{MODEL_NAME.key}" "?";
-    }}"""
+def _traces(sampling: TraceSampling) -> Mapping[str, Any]:
+    """The maps of what has a parent, each of which leaves what has none to the map before it."""
+    carriers = []
+    if sampling.parents != "ignored":
+        flags = parents.SAMPLED_FLAGS, parents.ANY_FLAGS
+        otherwise = "$trace_share"
+        for header, variable, pattern, (sampled, either) in (
+            (
+                header_names.X_RAY,
+                "$traced_by_x_ray",
+                parents.x_ray_pattern,
+                (parents.SAMPLED, parents.EITHER),
+            ),
+            (header_names.CUSTOM_ATTRIBUTES, "$traced_by_attributes", parents.attributes_pattern, flags),
+            (header_names.TRACEPARENT, "$traced", parents.header_pattern, flags),
+        ):
+            carriers.append(
+                {
+                    "header": header,
+                    "variable": variable,
+                    "otherwise": otherwise,
+                    "sampled": pattern(sampled),
+                    "either": pattern(either),
+                }
+            )
+            otherwise = variable
+    return {
+        "percent": f"{100 * marked_share(sampling):.2f}" if is_divided(sampling) else None,
+        "share": MARKED if sampling.share else NOT_MARKED,
+        "marked": MARKED,
+        "not_marked": NOT_MARKED,
+        "unsampled": MARKED if sampling.parents == "examined" else NOT_MARKED,
+        "traceparent": parents.header_pattern(),
+        "carriers": carriers,
+    }
 
 
-def _asked_version() -> str:
-    return f"""map {nginx_variable(CUSTOM_ATTRIBUTES)} $asked_version {{
-        default "-";
-        "" "-";
-        "~(?:^|,) *{MODEL_VERSION.key}=(?<asked_number>{MODEL_VERSION.certain}) *(?:,|$)" $asked_number;
-        "~{MODEL_VERSION.key}|{MODEL_LABEL.key}" "?";
-    }}"""
-
-
-def _user_line() -> str:
-    """As root nginx would change to a user who can't open the workspace."""
-    if os.geteuid() != 0:
-        return ""
-    return f"user {pwd.getpwuid(0).pw_name};"
+def most_large_bodies(free_bytes: int, body_bytes: int) -> int:
+    """How many bodies of ``body_bytes`` the disk has room for; one at least."""
+    return max(1, min(int(free_bytes * DISK_SHARE) // body_bytes, MOST_LARGE_BODIES))

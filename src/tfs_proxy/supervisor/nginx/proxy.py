@@ -21,8 +21,8 @@ from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.orphans import child_pids, has_ended
 from tfs_proxy.supervisor.nginx import config as nginx
-from tfs_proxy.supervisor.nginx.multi_model import MultiModelRoutes
-from tfs_proxy.supervisor.nginx.serving_api import GrpcEndpoint
+from tfs_proxy.supervisor.nginx.config import GrpcEndpoint
+from tfs_proxy.supervisor.nginx.many_models import MultiModelRoutes
 from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec
 
 log = logging.getLogger(__name__)

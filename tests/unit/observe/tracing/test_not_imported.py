@@ -6,7 +6,7 @@ import sys
 MODULES = (
     "tfs_proxy.commands.serve",
     "tfs_proxy.supervisor.run",
-    "tfs_proxy.supervisor.nginx.traces",
+    "tfs_proxy.supervisor.nginx.config",
     "tfs_proxy.pipeline.run",
     "tfs_proxy.web.app",
     "tfs_proxy.web.workers.threads.worker",

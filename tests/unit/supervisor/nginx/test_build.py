@@ -45,7 +45,7 @@ def test_only_an_nginx_that_counts_is_asked_how_many_requests_it_has(counts: boo
     text = config.config(proxy, Settings.from_env({}), WORKSPACE)
 
     assert ("$connections_writing" in text) is counts
-    assert ('proxy_set_header x-tfs-proxy-in-flight "";' in text) is not counts
+    assert ('proxy_set_header X-Tfs-Proxy-In-Flight "";' in text) is not counts
 
 
 def test_answers_that_nginx_can_not_edit_are_those_of_workers() -> None:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.nginx_config import nginx_config
 from tfs_proxy.deployment import CaptureOptions, TraceSampling
-from tfs_proxy.supervisor.nginx import traces
-from tfs_proxy.supervisor.nginx.fast_path import MAX_BODY_MB, MAX_BRACES, SMALL, captured, only_object
+from tfs_proxy.supervisor.nginx.fast_path import MAX_BODY_MB, MAX_BRACES, SMALL, only_object
 
 PCRE_STEPS = 10_000_000
 STEPS_A_CHARACTER = 2
@@ -60,7 +60,8 @@ def test_only_small_bodies_are_looked_at(length: int) -> None:
 
 def test_shares_of_traces_and_of_capture_lie_within_each_other() -> None:
     """nginx draws both by one key, as the documentation says."""
-    drawn = captured(CaptureOptions("/captured", "model", 10.0, 1)) + traces.maps(TraceSampling(0.1))
+    capture = CaptureOptions("/captured", "model", 10.0, 1)
+    drawn = nginx_config(traces=TraceSampling(0.1), capture=capture)
 
     assert (
         re.findall(r'split_clients ("[^"]*") \S+ \{ ([0-9.]+%) 1;', drawn)

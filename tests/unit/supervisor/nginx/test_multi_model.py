@@ -12,14 +12,16 @@ from tfs_proxy.layout import Workspace
 from tfs_proxy.names import ARCHIVE_ENDING, LOADED_MODEL, LOADED_MODEL_CHARACTERS
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.nginx import config
-from tfs_proxy.supervisor.nginx.kept_connections import NUMBERS, STACKS, WEB_SOCKET
-from tfs_proxy.supervisor.nginx.multi_model import (
+from tfs_proxy.supervisor.nginx.config import GrpcEndpoint
+from tfs_proxy.supervisor.nginx.many_models import (
     MAX_SEGMENTS,
+    NUMBERS,
+    STACKS,
+    WEB_SOCKET,
     MultiModelRoutes,
     target_patterns,
 )
 from tfs_proxy.supervisor.nginx.proxy import NginxProxy
-from tfs_proxy.supervisor.nginx.serving_api import GrpcEndpoint
 
 WORKSPACE = Workspace(Path("/run/tfs"))
 
@@ -69,7 +71,7 @@ def test_calls_of_grpc_go_to_the_router_and_may_wait_for_a_load() -> None:
 
     text = config.config(proxy, Settings.from_env(environ), WORKSPACE)
 
-    assert "upstream predictions { least_conn; server unix:/run/tfs/router.sock max_fails=0;" in text
+    assert "server unix:/run/tfs/router.sock max_fails=0;" in text
     assert text.count("grpc_pass grpc://predictions;") == 7
     assert "grpc_read_timeout 415s;" in text
     assert "grpc_hide_header X-Tfs-Proxy-Model;" in text

@@ -10,7 +10,7 @@ from tfs_proxy.deployment import Deployment, Instance
 from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.nginx import config
-from tfs_proxy.supervisor.nginx.multi_model import MultiModelRoutes
+from tfs_proxy.supervisor.nginx.many_models import MultiModelRoutes
 
 WORKSPACE = Workspace(Path("/run/tfs"))
 INSTANCE = Instance(0, rest_port=1, grpc_port=2, grpc_socket="")

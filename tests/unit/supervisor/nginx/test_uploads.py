@@ -4,11 +4,13 @@ import re
 
 import pytest
 
-from tfs_proxy.supervisor.nginx import uploads
+from support.nginx_config import nginx_config
+from tfs_proxy.supervisor.nginx.config import most_large_bodies
 from tfs_proxy.supervisor.nginx.fast_path import MAX_BODY_MB
 
 MEGABYTE = 1024 * 1024
-PATTERNS = re.findall(r'"~(.+)" 1;', uploads.limit(MAX_BODY_MB))
+LARGE = nginx_config().partition("$large_body {")[2].partition("}\n    limit")[0]
+PATTERNS = re.findall(r'"~(.+)" 1;', LARGE)
 
 
 @pytest.mark.parametrize(
@@ -36,4 +38,4 @@ def test_bodies_that_nginx_does_not_keep_in_memory_are_large(length_and_coding: 
 )
 def test_there_are_as_many_as_the_disk_has_room_for(free_mb: int, body_mb: int, number: int) -> None:
     """One at least, or no large body could ever be sent."""
-    assert uploads.maximum(free_mb * MEGABYTE, body_mb * MEGABYTE) == number
+    assert most_large_bodies(free_mb * MEGABYTE, body_mb * MEGABYTE) == number

@@ -1,0 +1,130 @@
+"""The names that nginx and the supervisor share where models come and go."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from tfs_proxy import names
+from tfs_proxy.deployment import CaptureOptions, Instance, TraceSampling
+from tfs_proxy.settings import Settings
+from tfs_proxy.wire.error_body import WORKER_DIED, not_reached
+from tfs_proxy.wire.header_names import TARGET_MODEL
+
+GATES, SERVED_GATES, ALL_GATES = "m", "v", "o"
+"""The folders of the gates below the run's workspace, which is nginx's working directory.
+
+The first has them by the names of loaded models, the second by what the model server calls models, the third
+by both.
+"""
+
+FAST = "f"
+"""The folder with a file for each model whose requests may go straight to a model server."""
+
+STACKS, WEB_SOCKET = "s", "web.sock"
+"""The folder with a folder for each stack, called by a number, and the socket in that."""
+
+COMMON_SOCKET = "common.sock"
+"""The end of the names of the sockets on which common workers accept."""
+
+COMMON_WORKSPACES = "d"
+"""The folder of links to the workspaces of models that common workers serve, by name."""
+
+NUMBERS = range(500)
+"""The stacks to which nginx keeps connections; those above are reached by new ones."""
+
+SENDS_ON: Mapping[str, str] = {"X-Accel-Redirect": "@gate"}
+"""Headers with which the control API says that the model is ready; nginx keeps them for itself."""
+
+PAGE = "/console/"
+"""What the page to try the models is made of; the control API has it."""
+
+MAX_SEGMENTS = 6
+"""How many names a path in X-Amzn-SageMaker-Target-Model has at most."""
+
+MARGIN_SECONDS = 5
+"""What nginx waits longer than the control API does."""
+
+_SEGMENT = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+_HOW_TO_CALL = "no model is named: load one by POST to /models and send requests to /models/NAME/invoke"
+_WITHOUT_HEADER = f"{_HOW_TO_CALL}, or serve archives with --multi-model and name one in {TARGET_MODEL}"
+_WITH_HEADER = f"{_HOW_TO_CALL}, or name an archive in {TARGET_MODEL}"
+_TARGET_NEEDED = (
+    f"{TARGET_MODEL}: the path of an archive is needed, such as team/a{names.ARCHIVE_ENDING}: at most "
+    f"{MAX_SEGMENTS} names of letters, digits, '.', '_' and '-' that begin with a letter or a digit, and at "
+    f"most {names.LOADED_MODEL_CHARACTERS} characters for the model's name, in which {names.SLASH_IN_NAME} "
+    "stands for each slash"
+)
+
+
+class MultiModelRoutes(Struct, frozen=True):
+    """What nginx must know of a run whose models come and go.
+
+    A load or an unload may take ``load_seconds``. ``takes_target_model`` says whether requests to
+    ``/invocations`` may name an archive. ``instances`` are the model servers of all models, if all have the
+    same: nginx sends them what needs no conversion. ``common`` are the addresses of the common workers.
+    ``traces`` and ``capture`` are those of all models.
+    """
+
+    load_seconds: float
+    takes_target_model: bool = False
+    traces: TraceSampling | None = None
+    capture: CaptureOptions | None = None
+    instances: Sequence[Instance] = ()
+    common: Sequence[str] = ()
+
+
+def values(routes: MultiModelRoutes, settings: Settings) -> Mapping[str, Any]:
+    """What the template needs of them, under ``many``."""
+    return {
+        "GATES": GATES,
+        "SERVED_GATES": SERVED_GATES,
+        "ALL_GATES": ALL_GATES,
+        "FAST": FAST,
+        "STACKS": STACKS,
+        "WEB_SOCKET": WEB_SOCKET,
+        "WEB_SOCKET_PATTERN": re.escape(WEB_SOCKET),
+        "COMMON_WORKSPACES": COMMON_WORKSPACES,
+        "PAGE": PAGE,
+        "numbers": NUMBERS,
+        "common": routes.common,
+        "target_patterns": tuple(target_patterns()) if routes.takes_target_model else None,
+        "load_timeout_seconds": math.ceil(routes.load_seconds) + MARGIN_SECONDS,
+        "wait_seconds": wait_seconds(settings),
+        "refusals": _refusals(routes),
+    }
+
+
+def wait_seconds(settings: Settings) -> int:
+    """How long a request that waits for a load may get no answer."""
+    return math.ceil(settings.request_timeout_seconds) + MARGIN_SECONDS
+
+
+def target_patterns() -> Iterator[tuple[str, str]]:
+    """The paths of archives, and for each the model's name in nginx's variables."""
+    for count in range(1, MAX_SEGMENTS + 1):
+        numbers = range(1, count + 1)
+        longer_by = (count - 1) * (len(names.SLASH_IN_NAME) - len("/"))  # than the path is the name
+        most = names.LOADED_MODEL_CHARACTERS - longer_by + len(names.ARCHIVE_ENDING)
+        segments = "/".join(f"(?<segment{number}>{_SEGMENT})" for number in numbers)
+        suffix = names.ARCHIVE_ENDING.replace(".", r"\.")
+        name = names.SLASH_IN_NAME.join(f"${{segment{number}}}" for number in numbers)
+        yield rf"^/?(?=.{{1,{most}}}\z){segments}{suffix}\z", name
+
+
+def _refusals(routes: MultiModelRoutes) -> Mapping[str, tuple[int, str]]:
+    """What nginx refuses for lack of a model: status and text by the name of the location."""
+    return {
+        "502": (502, not_reached("The control API")),
+        "worker-died": (502, WORKER_DIED),
+        "connections": (503, "the model takes no connections at this moment: try again"),
+        "no-model": (404, _WITH_HEADER if routes.takes_target_model else _WITHOUT_HEADER),
+        "target-model": (400, _TARGET_NEEDED),
+        "models-504": (504, _not_done(routes.load_seconds)),
+    }
+
+
+def _not_done(seconds: float) -> str:
+    return f"not done within {seconds:g} seconds: it goes on, and GET /models says what is loaded"

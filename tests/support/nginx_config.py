@@ -1,0 +1,49 @@
+"""The text of nginx.conf for one archive, and the maps that decide about traces in it."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from tfs_proxy.deployment import CaptureOptions, Deployment, Instance, TraceSampling
+from tfs_proxy.layout import Workspace
+from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor.nginx import config
+
+SERVING = Deployment(
+    default_model="m",
+    models={"m": (1,)},
+    instances=(Instance(0, rest_port=1, grpc_port=2, grpc_socket=""),),
+    script=None,
+    import_paths=(),
+    max_payload_bytes=1,
+    request_timeout_seconds=1.0,
+    rest_api=True,
+)
+
+
+def nginx_config(
+    serving: Deployment = SERVING,
+    *,
+    traces: TraceSampling | None = None,
+    capture: CaptureOptions | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> str:
+    """The whole configuration for one archive."""
+    workspace = Workspace(Path("/run/tfs"))
+    served = replace(serving, traces=traces, capture=capture)
+    proxy = config.ProxyConfig("0.0.0.0:8080", ("unix:web.sock",), workspace.control_socket, serving=served)
+    return config.config(proxy, Settings.from_env(dict(environ or {})), workspace)
+
+
+def trace_maps(sampling: TraceSampling) -> str:
+    """The maps of ``$traced`` and ``$valid_traceparent``, for the http block."""
+    text = nginx_config(traces=sampling)
+    found = re.search(
+        r'^ *(?:split_clients "\$request_id"|map "") \$trace_share .*?\$valid_traceparent \{.*?\n    \}',
+        text,
+        re.DOTALL | re.MULTILINE,
+    )
+    assert found is not None
+    return found[0]
