@@ -4,11 +4,10 @@ A container sees its own limits at the top of ``/sys/fs/cgroup``; a process on a
 named in ``/proc/self/cgroup``, and every group above it limits it, too.
 """
 
-import ctypes
 import math
 import os
 import resource
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
@@ -41,9 +40,6 @@ MOST_DESCRIPTORS = 65_536
 MOST_THREADS = 1 << 16
 FEW_DESCRIPTORS = 4096
 """Below, a thousand clients and the connections that their requests need may not fit."""
-
-_MALLOPT = {"MALLOC_ARENA_MAX": -8, "MALLOC_MMAP_THRESHOLD_": -3, "MALLOC_TRIM_THRESHOLD_": -1}
-"""glibc's variables, and their numbers in malloc.h."""
 
 ReadGroupFile = Callable[[str], str | None]
 """The text of a file below ``/sys/fs/cgroup``, None if there is none."""
@@ -201,16 +197,6 @@ def raise_descriptor_limit() -> str | None:
         f"only {allowed} open files are allowed: beyond that idle connections are closed for new ones. "
         f"Allow {MOST_DESCRIPTORS} (ulimit -Hn, docker run --ulimit nofile={MOST_DESCRIPTORS})."
     )
-
-
-def set_malloc(values: Mapping[str, int]) -> bool:
-    """Set what glibc reads from these variables only when a program starts; whether the C library can."""
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):  # not glibc
-        return False
-    done = [mallopt(_MALLOPT[name], value) for name, value in values.items()]
-    return all(done)
 
 
 def most_descriptors() -> int:

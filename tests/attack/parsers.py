@@ -21,16 +21,28 @@ from tfs_proxy.archive.extract import ExtractLimits, extract
 from tfs_proxy.archive.lite_model import read_lite_model
 from tfs_proxy.archive.saved_model import read_saved_model
 from tfs_proxy.attributes import parse_target
-from tfs_proxy.embedded.batching.options import read_options
+from tfs_proxy.embedded.batch_options import read_options
 from tfs_proxy.embedded.core.servable import Tensor
 from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.flags import ModelServerFlags
 from tfs_proxy.embedded.model_config import from_flags
-from tfs_proxy.embedded.rest import example_body, predict_body, routes
+from tfs_proxy.embedded.rest import bodies as example_body
+from tfs_proxy.embedded.rest.bodies import decode_predict
+from tfs_proxy.embedded.rest.requests import is_uri, match
 from tfs_proxy.errors import TfsProxyError
 from tfs_proxy.memory import MemoryBudget
-from tfs_proxy.payload import media_types as media
 from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
+from tfs_proxy.payload.media_types import (
+    CSV,
+    JSON,
+    JSON_LINES,
+    NPY,
+    NPZ,
+    PNG,
+    RECORDIO,
+    TF_EXAMPLE,
+    TF_RECORD,
+)
 from tfs_proxy.payload.registry import (
     FORMATS,
     OUTPUT_TYPES,
@@ -42,7 +54,7 @@ from tfs_proxy.payload.registry import (
 )
 from tfs_proxy.protos.predict import read_response
 from tfs_proxy.protos.tensors import to_array
-from tfs_proxy.serving_json import requests as messages
+from tfs_proxy.serving_json.requests import named_signature, read_metadata, read_outputs, with_signature
 from tfs_proxy.settings import Settings
 from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
 from tfs_proxy.transform.batches import SPLITS, Split
@@ -130,13 +142,13 @@ def _ignoring(message: memoryview) -> list[tuple[int, int, memoryview]]:
 
 def _serving_json(data: bytes) -> None:
     for read in (
-        messages.named_signature,
-        lambda body: messages.with_signature(body, "s"),
-        messages.read_metadata,
+        named_signature,
+        lambda body: with_signature(body, "s"),
+        read_metadata,
     ):
         _refused_by(TfsProxyError, read, data)
     for signature in SIGNATURES[:2]:
-        _refused_by(TfsProxyError, partial(messages.read_outputs, signature=signature), data)
+        _refused_by(TfsProxyError, partial(read_outputs, signature=signature), data)
 
 
 def _refused_by(refusal: type[Exception], read: Callable[[bytes], object], data: bytes) -> None:
@@ -147,12 +159,12 @@ def _refused_by(refusal: type[Exception], read: Callable[[bytes], object], data:
 def _embedded_predict(data: bytes) -> object:
     choice, body = (data[0], data[1:]) if data else (0, b"")
     names = _INPUTS[choice % 6]
-    return predict_body.decode(body, lambda _: {name: TENSORS[name] for name in names}, MemoryBudget())
+    return decode_predict(body, lambda _: {name: TENSORS[name] for name in names}, MemoryBudget())
 
 
 def _route(data: bytes) -> object:
     method, _, path = data.decode("latin-1").partition(" ")
-    return routes.is_uri(path) and routes.match(method, path)
+    return is_uri(path) and match(method, path)
 
 
 def _tensor(data: bytes) -> object:
@@ -228,21 +240,19 @@ def _jsonpath(data: bytes) -> object:
 
 
 PARSERS: Mapping[str, Parser] = {
-    "JSON": Parser(_payload(media.JSON), corpus.JSON),
-    "JSON lines": Parser(_payload(media.JSON_LINES), corpus.JSON),
-    "CSV": Parser(_payload(media.CSV), (*corpus.BODIES, b"1,2\n3,4\n", b'"a""b",c\r\n')),
-    "npy": Parser(_payload(media.NPY), (corpus.npy(), corpus.npy(2), corpus.npy(3))),
-    "npz": Parser(_payload(media.NPZ, corpus.zipped), (*corpus.NPZ, corpus.npy())),
-    "TFRecord": Parser(_payload(media.TF_RECORD, tfrecord_frame), (*corpus.TFRECORDS, corpus.example())),
-    "RecordIO-protobuf": Parser(
-        _payload(media.RECORDIO, recordio_frame), (*corpus.RECORDIO, corpus.recordio())
-    ),
-    "tf.Example": Parser(_payload(media.TF_EXAMPLE), (corpus.example(),)),
-    "image": Parser(_payload(media.PNG), (corpus.PNG_HEAD,)),
+    "JSON": Parser(_payload(JSON), corpus.JSON),
+    "JSON lines": Parser(_payload(JSON_LINES), corpus.JSON),
+    "CSV": Parser(_payload(CSV), (*corpus.BODIES, b"1,2\n3,4\n", b'"a""b",c\r\n')),
+    "npy": Parser(_payload(NPY), (corpus.npy(), corpus.npy(2), corpus.npy(3))),
+    "npz": Parser(_payload(NPZ, corpus.zipped), (*corpus.NPZ, corpus.npy())),
+    "TFRecord": Parser(_payload(TF_RECORD, tfrecord_frame), (*corpus.TFRECORDS, corpus.example())),
+    "RecordIO-protobuf": Parser(_payload(RECORDIO, recordio_frame), (*corpus.RECORDIO, corpus.recordio())),
+    "tf.Example": Parser(_payload(TF_EXAMPLE), (corpus.example(),)),
+    "image": Parser(_payload(PNG), (corpus.PNG_HEAD,)),
     "model server's JSON": Parser(_serving_json, (corpus.OUTPUTS, corpus.METADATA, *corpus.GOLDEN)),
     "REST predict": Parser(_embedded_predict, corpus.JSON, (ServingError,)),
     "REST classify": Parser(
-        lambda body: example_body.decode(body, MemoryBudget()), corpus.GOLDEN, (ServingError,)
+        lambda body: example_body.decode_examples(body, MemoryBudget()), corpus.GOLDEN, (ServingError,)
     ),
     "REST path": Parser(
         _route,

@@ -18,8 +18,8 @@ from support.running import LOOPBACK, RunningProcess
 STAND_IN = Path(__file__).parent / "stand_ins" / "invocations.py"
 TUNING = """
 import sys
-from tfs_proxy.transform import run as tuning
-tuning.MEASURE_SECONDS = 1.5
+from tfs_proxy.transform.run import MEASURE_SECONDS
+MEASURE_SECONDS = 1.5
 from tfs_proxy.cli import main
 sys.exit(main(sys.argv[1:]))
 """

@@ -58,14 +58,18 @@ PEERS = ("web", "supervisor", "transform", "embedded")
 """None of these imports another: they are different programs, or may become different distributions."""
 
 WINGS = (
-    "errors text_format_errors",
+    "errors",
     "flags",
     "model_config",
     "core",
     "tensorflow",
+    "batch_options",
     "batching",
+    "loader",
     "lifecycle",
-    "rest grpc",
+    "rest grpc_services",
+    "profiler",
+    "grpc_server",
     "server",
     "__init__",
     "__main__",

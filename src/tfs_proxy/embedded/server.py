@@ -18,22 +18,25 @@ from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 from grpc_reflection.v1alpha.reflection import enable_server_reflection
 
 import tfs_proxy
-from tfs_proxy.embedded import flags as command_line
 from tfs_proxy.embedded import model_config
-from tfs_proxy.embedded.core.allocator import keep_freed_memory
-from tfs_proxy.embedded.core.call_threads import CallThreads, never_wait_here
 from tfs_proxy.embedded.core.catalog import Catalog
 from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.core.process_ledger import ProcessLedger
+from tfs_proxy.embedded.core.servable import never_wait_here
 from tfs_proxy.embedded.errors import ServingError
-from tfs_proxy.embedded.flags import ModelServerFlags
-from tfs_proxy.embedded.grpc import health, management, security
-from tfs_proxy.embedded.grpc.grpcio_server import GrpcioServer
-from tfs_proxy.embedded.grpc.profiler import Profiler
-from tfs_proxy.embedded.grpc.services import Handlers, Services
-from tfs_proxy.embedded.lifecycle.loader import Loader
-from tfs_proxy.embedded.lifecycle.servable_lifecycle import ServableLifecycle
-from tfs_proxy.embedded.lifecycle.version_loads import Retry
+from tfs_proxy.embedded.flags import ModelServerFlags, parse, usage
+from tfs_proxy.embedded.grpc_server import (
+    SERVICE,
+    GrpcioServer,
+    Health,
+    channel_arguments,
+    credentials,
+    on_socket_only,
+)
+from tfs_proxy.embedded.grpc_services import Handlers, Services
+from tfs_proxy.embedded.lifecycle import Retry, ServableLifecycle
+from tfs_proxy.embedded.loader import Loader
+from tfs_proxy.embedded.profiler import Profiler
 from tfs_proxy.embedded.rest.app import RestApp
 from tfs_proxy.embedded.rest.server import BACKLOG, RestServer, rest_options
 from tfs_proxy.errors import SettingsError, StopServing
@@ -51,8 +54,6 @@ _ONE_SIGNAL_SECONDS = 0.1
 _THREADS_PER_CORE = 4
 _THREADS = 32
 """At least as many, so that a few slow requests leave threads for the status of models."""
-_MOST_COMPUTING = 7
-"""Of calls shorter than `INLINE_LIMIT_SECONDS` more at a time wait for Python's lock, on any machine."""
 _BATCHED_THREADS = 128
 """With batching a request waits for others, which need threads of their own to arrive on."""
 
@@ -62,10 +63,10 @@ def main(argv: Sequence[str]) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     if {"--help", "-h"} & set(argv):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a pager that ends early is no error
-        print(command_line.usage())  # noqa: T201
+        print(usage())  # noqa: T201
         return 0
     try:
-        flags, remarks = command_line.parse(argv)
+        flags, remarks = parse(argv)
         if flags.version:
             print(_versions())  # noqa: T201
             return 0
@@ -74,7 +75,6 @@ def main(argv: Sequence[str]) -> int:
         few_descriptors = raise_descriptor_limit()
         if few_descriptors:
             log.warning("%s", few_descriptors)
-        keep_freed_memory()
         return Server(flags).run()
     except StopServing as error:
         print(error, file=sys.stderr)  # noqa: T201
@@ -100,7 +100,7 @@ class Server:
         cores = available_resources().cores
         self._profiler = Profiler(self._loader.prepare)
         self._catalog = Catalog()
-        self._health = health.Health(self._catalog)
+        self._health = Health(self._catalog)
         self._lifecycle = ServableLifecycle(
             self._catalog,
             self._loader,
@@ -113,16 +113,15 @@ class Server:
         waiting = _BATCHED_THREADS if flags.enable_batching else max(_THREADS_PER_CORE * cores, _THREADS)
         self._rest_threads = flags.rest_api_num_threads or waiting
         self._grpc_threads = flags.grpc_max_threads or waiting
-        self._grpc_places = min(cores, _MOST_COMPUTING) + 1
         self._rest_options = rest_options(flags)
         self._stopping = threading.Event()
 
     def run(self) -> int:
         """Serve until a signal; returns 0. Raises StopServing if it can't start."""
-        with CallThreads(self._grpc_threads, places=self._grpc_places) as threads:
+        with ThreadPoolExecutor(self._grpc_threads, thread_name_prefix="grpc") as threads:
             return self._run(threads)
 
-    def _run(self, threads: CallThreads) -> int:
+    def _run(self, threads: ThreadPoolExecutor) -> int:
         sources = model_config.from_flags(self._flags)
         listener = self._listen()
         grpc_running = self._start_grpc(threads)
@@ -156,7 +155,7 @@ class Server:
         log.info("Exporting HTTP/REST API at:%s:%d ...", flags.host, flags.rest_api_port)
         return listener
 
-    def _start_grpc(self, threads: CallThreads) -> GrpcioServer:
+    def _start_grpc(self, threads: ThreadPoolExecutor) -> GrpcioServer:
         flags = self._flags
         host = f"[{flags.host}]" if ":" in flags.host else flags.host
         addresses = [f"{host}:{flags.port}"] if flags.port else []
@@ -175,8 +174,8 @@ class Server:
             self._other_services(handlers),
             addresses,
             threads,
-            security.channel_arguments(flags.grpc_channel_arguments),
-            security.credentials(flags.ssl_config_file),
+            channel_arguments(flags.grpc_channel_arguments),
+            credentials(flags.ssl_config_file),
         )
         for address in addresses:
             log.info("Running gRPC ModelServer at %s ...", address)
@@ -186,14 +185,14 @@ class Server:
         handlers = dict(services.handlers())
         if self._flags.enable_profiler:
             handlers.update(self._profiler.handlers())
-        return management.on_socket_only(handlers) if self._flags.management_on_socket_only else handlers
+        return on_socket_only(handlers) if self._flags.management_on_socket_only else handlers
 
     def _other_services(self, handlers: Handlers) -> Iterator[Callable[[Any], None]]:
         """What grpcio's packages add to a server; the official binary has reflection linked in, too."""
         names = [*handlers, reflection.SERVICE]
         if self._flags.enable_grpc_healthcheck_service:
             self._background(self._health.follow)
-            names.append(health.SERVICE)
+            names.append(SERVICE)
             yield partial(add_HealthServicer_to_server, self._health)
         yield partial(enable_server_reflection, names, pool=reflection.reflected_pool())
 

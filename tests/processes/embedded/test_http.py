@@ -17,7 +17,7 @@ import uvicorn
 from support.gates import gate
 from support.model_fixtures import EmbeddedServer
 from support.waiting import wait_until
-from tfs_proxy.embedded.rest.connection import RestConnection
+from tfs_proxy.embedded.rest.server import RestConnection
 
 pytestmark = pytest.mark.tensorflow
 

@@ -165,7 +165,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from tfs_proxy.embedded.flags import ModelServerFlags
-from tfs_proxy.embedded.lifecycle.loader import Loader
+from tfs_proxy.embedded.loader import Loader
 from tfs_proxy.embedded.core.metrics import Metrics
 
 def resident():

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tfs_proxy.embedded.core import prediction_service
 from tfs_proxy.embedded.core.catalog import Catalog, Model
+from tfs_proxy.embedded.core.predict import classify
 from tfs_proxy.embedded.core.servable import Array, LoadedServable, PreparedCall
 from tfs_proxy.embedded.rest.handlers import Classify
-from tfs_proxy.embedded.rest.routes import Route
+from tfs_proxy.embedded.rest.requests import Route
 from tfs_proxy.errors import PayloadTooLarge
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.protos import ClassificationRequest, Example, ModelSpec, SignatureDef, TensorInfo
@@ -59,7 +59,7 @@ def test_labels_in_messages_are_text() -> None:
     request = ClassificationRequest(model_spec=ModelSpec(name="m"))
     example = request.input.example_list.examples.add()
     example.features.feature["s"].bytes_list.value.extend([b"a", b"b\xff"])
-    (answered,) = prediction_service.classify(servable(), request, MemoryBudget()).result.classifications
+    (answered,) = classify(servable(), request, MemoryBudget()).result.classifications
     assert [result.label for result in answered.classes] == ["a", "b\N{REPLACEMENT CHARACTER}"]
 
 
@@ -73,4 +73,4 @@ def test_a_context_is_not_copied_beyond_all_bounds() -> None:
     with pytest.raises(
         PayloadTooLarge, match=r"^The context, once for each example, becomes more than 400 MB"
     ):
-        prediction_service.classify(servable(), request, MemoryBudget())
+        classify(servable(), request, MemoryBudget())

@@ -6,7 +6,7 @@ from itertools import chain, combinations, permutations
 import numpy as np
 
 from tfs_proxy import protos
-from tfs_proxy.embedded.core.prediction_service import predict
+from tfs_proxy.embedded.core.predict import predict
 from tfs_proxy.embedded.core.servable import Array, LoadedServable, PreparedCall
 from tfs_proxy.memory import MemoryBudget
 

@@ -14,7 +14,7 @@ from support.rest_app import Passed, RestAppOnAModel
 from support.running import Answer
 from tfs_proxy.embedded.core.servable import Array, PreparedCall, ServableSignature
 from tfs_proxy.embedded.errors import ServingError
-from tfs_proxy.embedded.rest import example_body
+from tfs_proxy.embedded.rest.bodies import decode_examples
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.protos import SignatureDef, TensorInfo
 
@@ -244,15 +244,13 @@ def test_outputs_without_rows_are_refused(echoes: Echoes) -> None:
 def test_malformed_examples_are_refused(body: str, text: str) -> None:
     """Each has TF Serving's words."""
     with pytest.raises(ServingError) as caught:
-        example_body.decode(body.encode(), MemoryBudget())
+        decode_examples(body.encode(), MemoryBudget())
     assert caught.value.text == text
 
 
 def test_features_may_have_any_name() -> None:
     """Bytes that are no UTF-8 name a feature that no model asks for: the others are read."""
-    call = example_body.decode(
-        b'{"context": {"\xfe": 1}, "examples": [{"\xff": 1.0, "x": 2.0}]}', MemoryBudget()
-    )
+    call = decode_examples(b'{"context": {"\xfe": 1}, "examples": [{"\xff": 1.0, "x": 2.0}]}', MemoryBudget())
     (example,) = call.examples.example_list_with_context.examples
     assert list(example.features.feature["x"].float_list.value) == [2.0]
     assert len(example.features.feature) == 2
@@ -260,13 +258,13 @@ def test_features_may_have_any_name() -> None:
 
 def test_of_features_with_one_name_the_last_one_counts() -> None:
     """The others are not looked at."""
-    call = example_body.decode(b'{"examples": [{"x": null, "x": ["a"]}]}', MemoryBudget())
+    call = decode_examples(b'{"examples": [{"x": null, "x": ["a"]}]}', MemoryBudget())
     assert call.examples.example_list.examples[0].features.feature["x"].bytes_list.value == [b"a"]
 
 
 def test_examples_are_read_with_their_context() -> None:
     """Numbers, text, bytes and bools become features; the context stands beside the examples."""
-    call = example_body.decode(
+    call = decode_examples(
         b'{"signature_name": "s", "context": {"c": 1.5}, "examples": [{"i": true, "s": "t", "b": [{"b64": "YQ=="}]}]}',
         MemoryBudget(),
     )

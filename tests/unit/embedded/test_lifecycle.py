@@ -13,13 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tfs_proxy.embedded.core.catalog import Catalog, Model
+from tfs_proxy.embedded.core.catalog import Catalog, Model, VersionState, VersionStatus
 from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.core.servable import Array, LoadedServable, PreparedCall, Runner, Tensor
-from tfs_proxy.embedded.core.states import VersionState, VersionStatus
 from tfs_proxy.embedded.errors import ServingError
-from tfs_proxy.embedded.lifecycle.servable_lifecycle import ServableLifecycle
-from tfs_proxy.embedded.lifecycle.version_loads import Retry, VersionLoads
+from tfs_proxy.embedded.lifecycle import Retry, ServableLifecycle, VersionLoads
 from tfs_proxy.embedded.model_config import ModelSource, Policy
 from tfs_proxy.wire.grpc_codes import GrpcCode
 
@@ -364,7 +362,7 @@ def test_a_version_taken_away_as_soon_as_it_serves_is_unloaded(run: Run) -> None
                 reloading.join(60)
 
     handler = TakesAway()
-    log = logging.getLogger("tfs_proxy.embedded.lifecycle.version_loads")
+    log = logging.getLogger("tfs_proxy.embedded.lifecycle")
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     try:

@@ -13,11 +13,11 @@ import pytest
 
 from support.rest_app import Passed, RestAppOnAModel
 from support.running import Answer
-from tfs_proxy.embedded.core.call_threads import never_wait_here, next_of
 from tfs_proxy.embedded.core.process_ledger import ProcessLedger, RequestLedger
-from tfs_proxy.embedded.core.servable import Array, PreparedCall
+from tfs_proxy.embedded.core.servable import Array, PreparedCall, never_wait_here, next_of
 from tfs_proxy.embedded.errors import ServingError
-from tfs_proxy.embedded.rest import request_body, routes
+from tfs_proxy.embedded.rest import requests
+from tfs_proxy.embedded.rest.requests import TooSlow, match, read
 from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.server import bounds
 
@@ -121,10 +121,10 @@ def test_a_version_of_any_length_is_a_number_or_a_400(digits: str, version: int 
     """Python itself refuses to read a number of over 4,300 digits."""
     path = f"/v1/models/m/versions/{digits}"
     if version is not None:
-        assert routes.match("GET", path).version == version
+        assert match("GET", path).version == version
     else:
         with pytest.raises(ServingError, match="Failed to convert version: ") as caught:
-            routes.match("GET", path)
+            match("GET", path)
         assert caught.value.code is GrpcCode.INVALID_ARGUMENT
 
 
@@ -143,7 +143,7 @@ def test_a_packed_body_is_one_whole_packed_document(pool: ThreadPoolExecutor) ->
 
 def test_a_packed_body_has_a_limit(pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small body can't unpack to any size."""
-    monkeypatch.setattr(request_body, "MAX_UNPACKED_BYTES", 1000)
+    monkeypatch.setattr(requests, "MAX_UNPACKED_BYTES", 1000)
     fits = BODY + b" " * (1000 - len(BODY))
     assert RestAppOnAModel(pool).predict(gzip.compress(fits), content_encoding="gzip").status == 200
     reply = RestAppOnAModel(pool).predict(gzip.compress(fits + b" "), content_encoding="gzip")
@@ -279,7 +279,7 @@ def test_a_body_that_is_declared_too_large_is_not_read(pool: ThreadPoolExecutor)
 
 def test_a_body_that_stalls_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was reserved for the rest of it is free by then."""
-    monkeypatch.setattr(request_body, "AT_ONCE_SECONDS", 0.01)
+    monkeypatch.setattr(requests, "AT_ONCE_SECONDS", 0.01)
     monkeypatch.setattr(bounds, "SILENCE_SECONDS", 0.1)
     coming = iter([{"type": "http.request", "body": bytes(2_000_000), "more_body": True}])
 
@@ -287,6 +287,6 @@ def test_a_body_that_stalls_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None
         return next(coming, None) or await asyncio.get_running_loop().create_future()
 
     request = RequestLedger(ProcessLedger(100_000_000, 0.0))
-    with pytest.raises(request_body.TooSlow):
-        asyncio.run(request_body.read(receive, [(b"content-length", b"30000000")], request))
+    with pytest.raises(TooSlow):
+        asyncio.run(read(receive, [(b"content-length", b"30000000")], request))
     assert request.held == 3 * 2_000_000

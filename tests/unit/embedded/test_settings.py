@@ -4,15 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.embedded import flags as command_line
 from tfs_proxy.embedded import model_config
-from tfs_proxy.embedded.batching.options import BatchOptions, own_options, read_options
+from tfs_proxy.embedded.batch_options import BatchOptions, own_options, read_options
 from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.errors import ServingError
-from tfs_proxy.embedded.flags import ModelServerFlags
-from tfs_proxy.embedded.grpc import security
-from tfs_proxy.embedded.lifecycle.loader import Loader
-from tfs_proxy.embedded.lifecycle.versions import find
+from tfs_proxy.embedded.flags import ModelServerFlags, parse
+from tfs_proxy.embedded.grpc_server import channel_arguments, credentials
+from tfs_proxy.embedded.lifecycle import find
+from tfs_proxy.embedded.loader import Loader
 from tfs_proxy.embedded.model_config import ModelSource, Policy
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.wire.grpc_codes import GrpcCode
@@ -20,7 +19,7 @@ from tfs_proxy.wire.grpc_codes import GrpcCode
 
 def test_flags_are_read_in_every_form() -> None:
     """Values come behind an equals sign or as the next word; a bool may stand alone or be false."""
-    flags, remarks = command_line.parse(
+    flags, remarks = parse(
         [
             "--port=1",
             "--rest_api_port",
@@ -38,14 +37,14 @@ def test_flags_are_read_in_every_form() -> None:
 
 def test_a_bool_flag_takes_the_next_word_too() -> None:
     """``--enable_batching true`` is what other launchers write."""
-    flags, _ = command_line.parse(["--enable_batching", "true", "--port", "3"])
+    flags, _ = parse(["--enable_batching", "true", "--port", "3"])
     assert flags.enable_batching
     assert flags.port == 3
 
 
 def test_defaults_are_those_of_the_real_server() -> None:
     """No flag at all gives TF Serving's own defaults, but for the host."""
-    flags, _ = command_line.parse([])
+    flags, _ = parse([])
     assert flags == ModelServerFlags()
     assert (flags.port, flags.rest_api_port, flags.rest_api_timeout_in_ms) == (8500, 0, 30000)
     assert (flags.max_num_load_retries, flags.load_retry_interval_micros) == (5, 60_000_000)
@@ -54,7 +53,7 @@ def test_defaults_are_those_of_the_real_server() -> None:
 
 def test_flags_without_a_meaning_here_are_named() -> None:
     """They are accepted, and said once each."""
-    _, remarks = command_line.parse(["--flush_filesystem_caches=true", "--skip_initialize_tpu=true"])
+    _, remarks = parse(["--flush_filesystem_caches=true", "--skip_initialize_tpu=true"])
     assert len(remarks) == 2
     assert "--flush_filesystem_caches" in remarks[0]
 
@@ -86,7 +85,7 @@ def test_flags_without_a_meaning_here_are_named() -> None:
 def test_unusable_flags_are_refused(argv: list[str], text: str) -> None:
     """One sentence names the flag."""
     with pytest.raises(SettingsError, match=text):
-        command_line.parse(argv)
+        parse(argv)
 
 
 def config_file(folder: Path, text: str) -> ModelServerFlags:
@@ -229,24 +228,24 @@ def test_version_folders_are_numbers(tmp_path: Path) -> None:
 
 def test_channel_arguments_are_pairs() -> None:
     """Whole numbers of 32 bits become numbers."""
-    assert security.channel_arguments("a.b=1,c=x,d=-2") == [("a.b", 1), ("c", "x"), ("d", -2)]
+    assert channel_arguments("a.b=1,c=x,d=-2") == [("a.b", 1), ("c", "x"), ("d", -2)]
     for text in (str(2**31), "--5", "1.5", "\N{SUPERSCRIPT TWO}"):
-        assert security.channel_arguments(f"a={text}") == [("a", text)]
-    assert security.channel_arguments("") == []
+        assert channel_arguments(f"a={text}") == [("a", text)]
+    assert channel_arguments("") == []
     with pytest.raises(SettingsError, match="is not key=value"):
-        security.channel_arguments("a")
+        channel_arguments("a")
 
 
 def test_an_ssl_file_needs_key_and_certificate(tmp_path: Path) -> None:
     """Half a configuration is refused; none at all is plain text."""
     path = tmp_path / "ssl.txt"
     path.write_text('server_key: "k"')
-    assert security.credentials("") is None
+    assert credentials("") is None
     with pytest.raises(SettingsError, match="needs server_key and server_cert"):
-        security.credentials(str(path))
+        credentials(str(path))
     path.write_text('server_key: "k" server_cert: "c" client_verify: true')
     with pytest.raises(SettingsError, match="needs custom_ca"):
-        security.credentials(str(path))
+        credentials(str(path))
 
 
 def test_every_code_has_an_http_status() -> None:

@@ -7,8 +7,31 @@ from hpack import Decoder, Encoder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfs_proxy.wire import grpc_frames as frames
-from tfs_proxy.wire.grpc_frames import BlockReader, BrokenFrames, request_block, status_text
+from tfs_proxy.wire.grpc_frames import (
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    HEAD_BYTES,
+    HEADERS,
+    INITIAL_WINDOW_SIZE,
+    PADDED,
+    BlockReader,
+    BrokenFrames,
+    FrameHead,
+    data_frames,
+    frame_head,
+    header_fragment,
+    header_frames,
+    read_goaway,
+    read_head,
+    read_increment,
+    read_ping,
+    read_reset,
+    read_settings,
+    request_block,
+    status_text,
+)
 from tfs_proxy.wire.grpc_messages import (
     IncomingMessage,
     OutgoingMessage,
@@ -39,12 +62,12 @@ def read(decoder: Decoder, block: bytes) -> dict[str, str]:
     return {str(name): str(value) for name, value in decoder.decode(block)}
 
 
-def split(content: bytes) -> list[tuple[frames.FrameHead, bytes]]:
+def split(content: bytes) -> list[tuple[FrameHead, bytes]]:
     """Frames out of bytes."""
     found = []
     while content:
-        head = frames.read_head(content[: frames.HEAD_BYTES])
-        content = content[frames.HEAD_BYTES :]
+        head = read_head(content[:HEAD_BYTES])
+        content = content[HEAD_BYTES:]
         found.append((head, content[: head.length]))
         content = content[head.length :]
     return found
@@ -78,31 +101,31 @@ def test_a_message_survives_its_frames(pieces: list[bytes], most: int, parts: li
     while outgoing.remaining:
         count = min(outgoing.remaining, parts[turn % len(parts)])
         taken = outgoing.take(count)
-        sent += b"".join(frames.data_frames(3, taken, most, last=not outgoing.remaining))
+        sent += b"".join(data_frames(3, taken, most, last=not outgoing.remaining))
         turn += 1
     found, incoming = split(sent), IncomingMessage()
     for head, payload in found:
-        assert (head.kind, head.stream, head.length <= most) == (frames.DATA, 3, True)
+        assert (head.kind, head.stream, head.length <= most) == (DATA, 3, True)
         incoming.take(arriving(payload, [7]), head.length)
 
     assert bytes(incoming.whole()) == b"".join(pieces)
-    assert [head.flags for head, _ in found] == [0] * (len(found) - 1) + [frames.END_STREAM]
+    assert [head.flags for head, _ in found] == [0] * (len(found) - 1) + [END_STREAM]
 
 
 @given(st.binary(min_size=1, max_size=200), st.integers(1, 50))
 def test_a_header_block_survives_its_frames(block: bytes, most: int) -> None:
     """One HEADERS frame, then CONTINUATION frames, of which the last one says so."""
-    found = split(frames.header_frames(5, block, most))
+    found = split(header_frames(5, block, most))
 
     assert b"".join(payload for _, payload in found) == block
-    assert [head.kind for head, _ in found] == [frames.HEADERS] + [frames.CONTINUATION] * (len(found) - 1)
-    assert [bool(head.flags & frames.END_HEADERS) for head, _ in found] == [False] * (len(found) - 1) + [True]
+    assert [head.kind for head, _ in found] == [HEADERS] + [CONTINUATION] * (len(found) - 1)
+    assert [bool(head.flags & END_HEADERS) for head, _ in found] == [False] * (len(found) - 1) + [True]
 
 
 @given(st.integers(0, 2**24 - 1), st.integers(0, 255), st.integers(0, 255), st.integers(0, 2**31 - 1))
 def test_a_head_survives(length: int, kind: int, flags: int, stream: int) -> None:
     """Its nine bytes give back what went in."""
-    assert frames.read_head(frames.frame_head(length, kind, flags, stream)) == (length, kind, flags, stream)
+    assert read_head(frame_head(length, kind, flags, stream)) == (length, kind, flags, stream)
 
 
 @pytest.mark.parametrize(
@@ -165,15 +188,15 @@ def test_a_status_has_its_own_encoding() -> None:
 
 
 MALFORMED: dict[str, Callable[[], object]] = {
-    "SETTINGS": lambda: list(frames.read_settings(b"12345")),
-    "window": lambda: list(frames.read_settings(b"\0\4\x80\0\0\0")),
-    "size of frames": lambda: list(frames.read_settings(b"\0\5\0\0\0\1")),
-    "opens no window": lambda: frames.read_increment(b"\0\0\0\0"),
-    "WINDOW_UPDATE": lambda: frames.read_increment(b"\0"),
-    "RST_STREAM": lambda: frames.read_reset(b"12345"),
-    "GOAWAY": lambda: frames.read_goaway(b"1234567"),
-    "PING": lambda: frames.read_ping(b""),
-    "padding": lambda: frames.header_fragment(frames.FrameHead(3, 1, frames.PADDED, 1), b"\3ab"),
+    "SETTINGS": lambda: list(read_settings(b"12345")),
+    "window": lambda: list(read_settings(b"\0\4\x80\0\0\0")),
+    "size of frames": lambda: list(read_settings(b"\0\5\0\0\0\1")),
+    "opens no window": lambda: read_increment(b"\0\0\0\0"),
+    "WINDOW_UPDATE": lambda: read_increment(b"\0"),
+    "RST_STREAM": lambda: read_reset(b"12345"),
+    "GOAWAY": lambda: read_goaway(b"1234567"),
+    "PING": lambda: read_ping(b""),
+    "padding": lambda: header_fragment(FrameHead(3, 1, PADDED, 1), b"\3ab"),
     "further": lambda: SendWindows().open(2**31 - 1, stream=False),
     "compressed": lambda: IncomingMessage().take(arriving(b"\1\0\0\0\1x", [9]), 6),
     "4294967295 bytes": lambda: IncomingMessage().take(arriving(b"\0\xff\xff\xff\xff", [9]), 5),
@@ -201,7 +224,7 @@ def test_a_smaller_initial_window_may_close_the_present_one() -> None:
     """By as much as it shrinks, below nothing if need be (RFC 9113, 6.9.2)."""
     windows = SendWindows()
     windows.spend(60_000)
-    windows.set(frames.INITIAL_WINDOW_SIZE, 1_000)
+    windows.set(INITIAL_WINDOW_SIZE, 1_000)
     assert windows.available() == 0
     windows.open(60_000, stream=True)
 

@@ -1,20 +1,90 @@
-"""What is served right now: the servable lifecycle writes it, every request reads it.
-
-Reading takes no lock that a load could hold: the versions being served are replaced as a whole,
-never changed.
-"""
+"""What a model version goes through, as GetModelStatus tells it: set by the servable lifecycle."""
 
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from enum import IntEnum
 from pathlib import Path
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tfs_proxy.embedded.core.servable import LoadedServable
-from tfs_proxy.embedded.core.states import VersionStatus
 from tfs_proxy.embedded.errors import ServingError, invalid
+from tfs_proxy.protos import GetModelMetadataResponse, GetModelStatusResponse, ModelSpec, SignatureDefMap
 from tfs_proxy.wire.grpc_codes import GrpcCode
+
+
+class VersionState(IntEnum):
+    """ModelVersionStatus.State, by number."""
+
+    UNKNOWN = 0
+    START = 10
+    LOADING = 20
+    AVAILABLE = 30
+    UNLOADING = 40
+    END = 50
+
+
+NEXT = {
+    VersionState.UNKNOWN: {VersionState.START},
+    VersionState.START: {VersionState.LOADING, VersionState.END},
+    VersionState.LOADING: {VersionState.AVAILABLE, VersionState.END},
+    VersionState.AVAILABLE: {VersionState.UNLOADING},
+    VersionState.UNLOADING: {VersionState.END},
+    VersionState.END: {VersionState.START},
+}
+"""Which state may follow which; END starts over when the version is wanted again."""
+
+
+class VersionStatus(Struct):
+    """One version's state and the error of its last load, if it had one.
+
+    It is ``called_off`` once it is no longer wanted, until it starts over: a load under way is discarded.
+    """
+
+    version: int
+    state: VersionState = VersionState.UNKNOWN
+    error: ServingError | None = None
+    called_off: bool = False
+
+    def change_state(self, state: VersionState, error: ServingError | None = None) -> None:
+        """Go on to the next state; an error stays until a load succeeds or starts over."""
+        if state not in NEXT[self.state]:
+            raise ValueError(f"version {self.version} can't go from {self.state.name} to {state.name}")
+        self.state = state
+        self.error = error
+        self.called_off &= state is not VersionState.START
+
+    def copy(self) -> "VersionStatus":
+        """As it is at this moment."""
+        return replace(self)
+
+    @property
+    def may_start(self) -> bool:
+        """Whether it is not loaded, and has not failed since it was wanted."""
+        ended = self.state is VersionState.END and (self.error is None or self.called_off)
+        return self.state is VersionState.UNKNOWN or ended
+
+    @property
+    def failed(self) -> bool:
+        """Whether its last attempt has failed."""
+        return self.state is VersionState.END and not self.may_start
+
+    @property
+    def untried(self) -> bool:
+        """Whether it is on its way in, and no attempt has failed so far."""
+        return self.state < VersionState.AVAILABLE and self.error is None
+
+    @property
+    def code(self) -> GrpcCode:
+        """The gRPC code that the status carries: OK until the version has ended, whatever tries it takes."""
+        return self.error.code if self.error and self.state is VersionState.END else GrpcCode.OK
+
+    @property
+    def message(self) -> str:
+        """The text that goes with `code`."""
+        return self.error.text if self.error and self.state is VersionState.END else ""
 
 
 def still_loading() -> ServingError:
@@ -121,3 +191,45 @@ class Catalog:
         if version is None:
             raise invalid(f"Unrecognized servable version label: {label}")
         return version
+
+
+SIGNATURE_DEF = "signature_def"
+"""The only metadata field there is."""
+
+
+def status(catalog: Catalog, name: str, version: int | None = None) -> GetModelStatusResponse:
+    """The state of a model's versions. Raises ServingError if there is none.
+
+    A request by label gets all versions, too: TF Serving looks only at a version's number.
+    """
+    answer = GetModelStatusResponse()
+    for version_status in catalog.statuses(name, version):
+        line = answer.model_version_status.add(
+            version=version_status.version, state=int(version_status.state)
+        )
+        line.status.error_code = int(version_status.code)  # type: ignore[assignment]
+        line.status.error_message = version_status.message
+        line.status.SetInParent()
+    return answer
+
+
+def spec_of(servable: LoadedServable, signature: str = "") -> ModelSpec:
+    """The ModelSpec of an answer: the version that it came from."""
+    spec = ModelSpec(name=servable.name, signature_name=signature)
+    spec.version.value = servable.version
+    return spec
+
+
+def signatures(servable: LoadedServable) -> SignatureDefMap:
+    """Every signature of a servable."""
+    message = SignatureDefMap()
+    for name, signature in servable.signatures.items():
+        message.signature_def[name].CopyFrom(signature.message)
+    return message
+
+
+def metadata(servable: LoadedServable) -> GetModelMetadataResponse:
+    """The answer of GetModelMetadata."""
+    answer = GetModelMetadataResponse(model_spec=spec_of(servable))
+    answer.metadata[SIGNATURE_DEF].Pack(signatures(servable))
+    return answer

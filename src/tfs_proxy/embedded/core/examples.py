@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfs_proxy.embedded.core.describe import spec_of
+from tfs_proxy.embedded.core.catalog import spec_of
 from tfs_proxy.embedded.core.servable import (
     DEFAULT_SIGNATURE,
     Array,

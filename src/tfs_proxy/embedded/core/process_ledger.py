@@ -7,7 +7,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from tfs_proxy.embedded.core.call_threads import aside
 from tfs_proxy.errors import Overloaded
 from tfs_proxy.memory import DEFAULT_BODY_BYTES, DEFAULT_DECODED_BYTES, MemoryBudget
 
@@ -30,7 +29,7 @@ class ProcessLedger:
         """Wait for ``size_bytes`` to be free; raises Overloaded without them."""
         if self.try_reserve(size_bytes):
             return
-        with aside(), self._freed:
+        with self._freed:
             if not self._freed.wait_for(lambda: self._fits(size_bytes), self._wait_seconds):
                 raise _overloaded()
             self._held += size_bytes

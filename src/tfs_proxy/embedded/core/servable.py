@@ -3,13 +3,13 @@
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from queue import Empty, SimpleQueue
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy.typing as npt
 from msgspec import Struct
 
-from tfs_proxy.embedded.core.call_threads import aside
 from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.errors import invalid
 from tfs_proxy.protos import SignatureDef
@@ -30,6 +30,9 @@ INLINE_LIMIT_SECONDS = 0.001
 MAX_RUNNERS = 64
 """Beyond this many calls filters of outputs get none of their own: each stays while the model is loaded."""
 
+_here = threading.local()
+_T = TypeVar("_T")
+
 _RECENT = 0.2
 """The weight of the newest measurement in a call's average."""
 
@@ -39,6 +42,25 @@ PreparedCall = Callable[[Sequence[Array]], Sequence[Array]]
 
 Raises ServingError with TensorFlow's code and text.
 """
+
+
+class WouldWait(Exception):
+    """A call on a thread that never waits would have to."""
+
+
+def never_wait_here() -> None:
+    """Have no call on this thread wait, for it is an event loop's: see `next_of`."""
+    _here.never_waits = True
+
+
+def next_of(idle: SimpleQueue[_T]) -> _T:
+    """Take what is idle, or wait for it. Raises WouldWait on a thread that never waits."""
+    try:
+        return idle.get_nowait()
+    except Empty:
+        if getattr(_here, "never_waits", False):
+            raise WouldWait from None
+        return idle.get()
 
 
 class Backend(Protocol):
@@ -133,10 +155,7 @@ class Runner:
         ordered = [arrays[tensor.alias] for tensor in self._inputs]
         if [array.dtype for array in ordered] != self._kinds:
             self._refuse(ordered)
-        if self.quick:
-            return self._timed(ordered)
-        with aside():
-            return self._timed(ordered)
+        return self._timed(ordered)
 
     def _timed(self, ordered: Sequence[Array]) -> Sequence[Array]:
         call = self._call or self._prepared()

@@ -1,47 +1,114 @@
-"""TF Serving's REST API as a bare ASGI application: HTTP in front of the catalog and inference.
-
-A prediction runs on the event loop's own thread while it is measured to be quick (`Runner.quick`)
-and its body is small; otherwise on a bounded pool, so that everything else answers meanwhile.
-"""
+"""Whole answers of `rest.app`: their headers, the pages of a plain HTTP server, and refusals."""
 
 import asyncio
 import json
+import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import closing
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.protobuf import json_format
 from msgspec import Struct
 
-from tfs_proxy.embedded.core import describe
-from tfs_proxy.embedded.core.call_threads import WouldWait
+from tfs_proxy.embedded.core import catalog as describe
 from tfs_proxy.embedded.core.catalog import Catalog
 from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.core.process_ledger import ProcessLedger, RequestLedger, budget_of
-from tfs_proxy.embedded.errors import ServingError
-from tfs_proxy.embedded.rest import request_body
-from tfs_proxy.embedded.rest import routes as rest_routes
-from tfs_proxy.embedded.rest.answers import (
-    BAD_REQUEST,
-    CORS,
-    JSON,
-    NOT_FOUND,
-    TEXT,
-    RestAnswer,
-    memory_refusal,
-    preflight,
-    refused,
-    too_slow,
-)
+from tfs_proxy.embedded.core.servable import WouldWait
+from tfs_proxy.embedded.errors import ServingError, invalid, of_memory
 from tfs_proxy.embedded.rest.handlers import HANDLERS, Handler
-from tfs_proxy.embedded.rest.request_body import Headers, Receive, TooSlow
-from tfs_proxy.embedded.rest.routes import Route
+from tfs_proxy.embedded.rest.requests import (
+    PREFLIGHT,
+    Headers,
+    Receive,
+    Route,
+    TooSlow,
+    is_api,
+    is_packed,
+    is_uri,
+    match,
+    read,
+    unpacked,
+)
 from tfs_proxy.errors import Overloaded, PayloadTooLarge
 from tfs_proxy.memory import RESERVED_FROM_BYTES
-from tfs_proxy.wire.grpc_codes import GrpcCode
+from tfs_proxy.serving_json.answer_text import error as error_body
+from tfs_proxy.wire.error_body import TOO_LATE
+from tfs_proxy.wire.grpc_codes import HTTP_STATUS, GrpcCode
+
+log = logging.getLogger(__name__)
+
+JSON: Headers = [(b"content-type", b"application/json")]
+TEXT: Headers = [(b"content-type", b"text/plain")]
+_RETRY = (b"retry-after", b"1")
+_CLOSE = (b"connection", b"close")
+_HTML: Headers = [(b"content-type", b"text/html")]
+CORS: Headers = [
+    (b"access-control-allow-origin", b"*"),
+    (b"access-control-allow-methods", b"POST, GET"),
+    (b"access-control-allow-headers", b"Content-Type"),
+]
+_WEB_ORIGIN = re.compile(rb"https?://")
+
+
+class RestAnswer(NamedTuple):
+    """A whole HTTP answer; one that is not ``of_api`` says nothing of other origins."""
+
+    status: int
+    body: bytes
+    headers: Headers
+    of_api: bool = True
+
+
+def _page(status: int, reason: str) -> RestAnswer:
+    """What TF Serving's HTTP server answers with if no handler is responsible."""
+    body = (
+        f"<HTML><HEAD>\n<TITLE>{status} {reason}</TITLE>\n</HEAD><BODY>\n<H1>{reason}</H1>\n</BODY></HTML>\n"
+    )
+    return RestAnswer(status, body.encode(), _HTML, of_api=False)
+
+
+NOT_FOUND = _page(404, "Not Found")
+BAD_REQUEST = _page(400, "Bad Request")
+
+
+def memory_refusal(error: PayloadTooLarge | Overloaded) -> RestAnswer:
+    """The answer to a request that there is no memory for."""
+    if isinstance(error, PayloadTooLarge):
+        return RestAnswer(413, error_body(str(error)), JSON)
+    return RestAnswer(503, error_body(str(error)), [*JSON, _RETRY])
+
+
+def _refusal(error: ServingError) -> RestAnswer:
+    return RestAnswer(HTTP_STATUS[error.code], error_body(error.text), JSON)
+
+
+def refused(error: Exception, request: str) -> tuple[GrpcCode, RestAnswer]:
+    """What is counted and what is answered; one that nobody expects is logged, too."""
+    if isinstance(error, PayloadTooLarge | Overloaded):
+        return of_memory(error).code, memory_refusal(error)
+    if isinstance(error, RecursionError):
+        error = invalid("JSON Parse error: The document is nested too deeply")
+    elif not isinstance(error, ServingError):
+        log.error("%s failed", request, exc_info=error)
+        error = ServingError(GrpcCode.INTERNAL, "Internal error: see the model server's log")
+    return error.code, _refusal(error)
+
+
+def too_slow() -> RestAnswer:
+    """The answer to a body that did not arrive in time."""
+    return RestAnswer(408, error_body(TOO_LATE), [*JSON, _CLOSE])
+
+
+def preflight(headers: Headers) -> RestAnswer:
+    """What a browser asks in front of a request: fine for any origin of the web."""
+    origins = (value for name, value in headers if name == b"origin")
+    return RestAnswer(200 if _WEB_ORIGIN.search(next(origins, b"")) else 400, b"", [])
+
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
@@ -82,7 +149,7 @@ class RestApp:
         """Answer one request."""
         ledger = RequestLedger(self._ledger)
         try:
-            body = await request_body.read(receive, scope["headers"], ledger)
+            body = await read(receive, scope["headers"], ledger)
             if body is None:
                 return
             answer = await self._answer(scope["method"], _target(scope), scope["headers"], body, ledger)
@@ -106,7 +173,7 @@ class RestApp:
             return outside
         route, code = None, GrpcCode.OK
         try:
-            route = rest_routes.match(method, path)
+            route = match(method, path)
             answer = await self._act(route, headers, body, ledger)
         except Exception as error:  # noqa: BLE001 (the answer says it)
             code, answer = refused(error, f"{method} {path}")
@@ -116,7 +183,7 @@ class RestApp:
 
     def _outside(self, path: str) -> RestAnswer | None:
         """The answer to a path that is not the API's; None for one that is."""
-        if not rest_routes.is_uri(path):
+        if not is_uri(path):
             return BAD_REQUEST
         metrics = self._options.metrics_path
         if metrics is not None and path.partition("?")[0] == metrics:
@@ -124,13 +191,13 @@ class RestApp:
                 text = f"Unexpected path: {path}. Should be {metrics}"
                 return RestAnswer(400, text.encode(), TEXT, of_api=False)
             return RestAnswer(200, self._metrics.text(), TEXT, of_api=False)
-        return None if rest_routes.is_api(path) else NOT_FOUND
+        return None if is_api(path) else NOT_FOUND
 
     async def _act(self, route: Route, headers: Headers, body: bytes, ledger: RequestLedger) -> RestAnswer:
         handler_class = HANDLERS.get(route.action)
         if handler_class is not None:
             return await self._predict(handler_class(self._catalog, route), headers, body, ledger)
-        if route.action == rest_routes.PREFLIGHT:
+        if route.action == PREFLIGHT:
             return preflight(headers)
         if route.action == "status":
             return RestAnswer(200, _status(self._catalog, route), JSON)
@@ -139,7 +206,7 @@ class RestApp:
     async def _predict(
         self, handler: Handler, headers: Headers, body: bytes, ledger: RequestLedger
     ) -> RestAnswer:
-        packed = request_body.is_packed(headers)
+        packed = is_packed(headers)
         if packed or len(body) > _SMALL_BODY:
             return await self._in_pool(handler, partial(_read_and_run, handler, body, ledger, packed), ledger)
         try:
@@ -172,7 +239,7 @@ class RestApp:
 
 def _read_and_run(handler: Handler, body: bytes, ledger: RequestLedger, packed: bool) -> RestAnswer:
     with closing(handler):
-        plain = request_body.unpacked(body, ledger) if packed else body
+        plain = unpacked(body, ledger) if packed else body
         handler.read(plain, budget_of(ledger if len(plain) >= RESERVED_FROM_BYTES else None))
         return RestAnswer(200, handler.answer(), JSON)
 

@@ -19,8 +19,8 @@ from tfs_proxy.embedded.core.servable import (
     type_name,
 )
 from tfs_proxy.embedded.errors import invalid
-from tfs_proxy.embedded.rest import example_body, predict_body
-from tfs_proxy.embedded.rest.routes import Route
+from tfs_proxy.embedded.rest.bodies import PredictCall, decode_examples, decode_predict
+from tfs_proxy.embedded.rest.requests import Route
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.serving_json import answer_text
 from tfs_proxy.serving_json.answer_text import NoRows, NoText
@@ -64,12 +64,12 @@ class Predict(Handler):
     """``POST …:predict``."""
 
     _signature: ServableSignature
-    _call: predict_body.PredictCall
+    _call: PredictCall
     _arrays: Mapping[str, Array]
 
     def read(self, body: bytes, budget: MemoryBudget) -> None:
         """Decode the body against the signature that it names. Raises ServingError."""
-        self._call = predict_body.decode(body, self._inputs, budget)
+        self._call = decode_predict(body, self._inputs, budget)
         check_method(self._signature)
         self._arrays = with_defaults(self._signature, self._call.arrays)
         self._runner = self._acquire().runner(self._signature, self._signature.aliases)
@@ -104,7 +104,7 @@ class ExampleHandler(Handler):
 
     def read(self, body: bytes, budget: MemoryBudget) -> None:
         """Decode the examples, then look at the signature. Raises ServingError."""
-        call = example_body.decode(body, budget)
+        call = decode_examples(body, budget)
         self._run = ExampleRun(self._acquire(), call.signature, self.method, call.examples, budget)
         self._runner = self._run.runner
 

@@ -1,16 +1,167 @@
-"""Runs the REST API on uvicorn, as the flags of the model server say."""
+"""uvicorn's HTTP connection, which here ignores offers of HTTP/2 and answers clients that have said all.
+
+A request that offers HTTP/2, as those of Java's client do, would lose its body: httptools takes what follows
+the head for the other protocol, so it is read once more, without the offer. A client that shuts its side
+behind a request would get no answer, and one that sends nothing would hold its connection for ever.
+"""
 
 import asyncio
+from asyncio import AbstractEventLoop
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from typing import Any
 
+import httptools
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from tfs_proxy.embedded import model_config
 from tfs_proxy.embedded.flags import ModelServerFlags
 from tfs_proxy.embedded.rest.app import RestApp, RestOptions
-from tfs_proxy.embedded.rest.connection import RestConnection
 from tfs_proxy.protos import MonitoringConfig
+from tfs_proxy.resources import most_descriptors
+
+_MAX_HEAD_BYTES = 64 * 1024
+_DISCARD_SECONDS = 2.0
+
+
+class _WholeAnswers:
+    """A transport that sends an answer's head with its body: a kill in between would cut the answer."""
+
+    def __init__(self, transport: Any, loop: AbstractEventLoop) -> None:
+        self._transport, self._loop, self._head = transport, loop, b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Hold a head back until more comes, or the event loop's next turn."""
+        if not self._head and data.startswith(b"HTTP/1.1 "):
+            self._head = data
+            self._loop.call_soon(self._flush)
+            return
+        self._transport.write(self._head + data)
+        self._head = b""
+
+    def _flush(self) -> None:
+        if self._head:
+            self.write(b"")
+
+    def write_eof(self) -> None:
+        """Send what is held back, then the end."""
+        self._flush()
+        self._transport.write_eof()
+
+    def close(self) -> None:
+        """Send what is held back, and close."""
+        self._flush()
+        self._transport.close()
+
+
+class RestConnection(HttpToolsProtocol):
+    """One client's connection; all of them have at most half of the descriptors."""
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to wait for requests, if there is room for one more connection."""
+        self._unread_bytes = 0
+        self._is_refused = False
+        super().connection_made(_WholeAnswers(transport, self.loop))  # type: ignore[arg-type]
+        self._wait_for_client()
+        if len(self.connections) > max(1, most_descriptors() // 2):
+            self._refuse(503, "Too many connections are open.")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End; the timer of a connection that was reset would hold it for the rest of its time."""
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+
+    def data_received(self, data: bytes) -> None:
+        """Read what came; a request that offers another protocol is read again as one that does not."""
+        self._unset_keepalive_if_required()
+        while data and not self._is_refused:
+            data = self._read(data)
+        if not self._is_owed:
+            self._wait_for_client()
+
+    def _read(self, data: bytes) -> bytes:
+        """Parse it, and return what is to be parsed next."""
+        self._unread_bytes += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            if self._should_upgrade():
+                return self._head_without_offer() + data[offer.args[0] :]
+        except httptools.HttpParserError:
+            if not self._is_refused:
+                self.send_400_response("Invalid HTTP request received.")
+        if self._unread_bytes > _MAX_HEAD_BYTES:
+            self._refuse_head()
+        return b""
+
+    def on_headers_complete(self) -> None:
+        """Take a head, unless it is too large."""
+        self._unread_bytes = 0
+        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > _MAX_HEAD_BYTES:
+            self._refuse_head()
+            raise ValueError("the head is too large")
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+        self._unread_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End a request."""
+        self._unread_bytes = 0
+        super().on_message_complete()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Stay open until all whole requests are answered: their client may still read."""
+        if self._is_owed:
+            self.cycle.keep_alive = False
+        return self._is_owed
+
+    @property
+    def _is_owed(self) -> bool:
+        """Whether the client waits for the answer to a whole request."""
+        is_arriving = self.cycle is None or self.cycle.response_complete or self.cycle.more_body
+        return bool(self.pipeline) or not is_arriving
+
+    def _wait_for_client(self) -> None:
+        """Close the connection if nothing comes for the idle time, before a request or within its head."""
+        self._unset_keepalive_if_required()
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
+
+    def _should_upgrade(self) -> bool:
+        """Whether a request is read again: all but CONNECT, which always asks for another protocol."""
+        return self.scope["method"] != "CONNECT"
+
+    def _head_without_offer(self) -> bytes:
+        """The request's head for a new parser, for which data may follow ``Connection: close``, too."""
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        line = f"{self.scope['method']} ".encode() + self.url + f" HTTP/{self.scope['http_version']}".encode()
+        fields = [name + b": " + value for name, value in self.headers if name != b"upgrade"]
+        return b"\r\n".join([line, *fields, b"", b""])
+
+    def _refuse_head(self) -> None:
+        self._refuse(431 if self.headers else 414, f"The head of a request may have {_MAX_HEAD_BYTES} bytes.")
+
+    def _refuse(self, status: int, text: str) -> None:
+        """Answer, and end; what the client still sends is not looked at, so that it sees the answer."""
+        self._is_refused = True
+        self.pipeline.clear()
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        head = f"content-type: text/plain\r\nconnection: close\r\ncontent-length: {len(text)}\r\n\r\n"
+        self.transport.write(STATUS_LINE[status] + head.encode() + text.encode())
+        self.transport.write_eof()
+        self.loop.call_later(_DISCARD_SECONDS, self.transport.close)
+
 
 BACKLOG = 1024
 _METRICS_PATH = "/monitoring/prometheus/metrics"

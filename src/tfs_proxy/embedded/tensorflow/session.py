@@ -1,27 +1,220 @@
-"""A SavedModel in a TF1 session: TF Serving's own semantics, and the fastest call from Python.
+"""Ops that tensorflow_model_server has built in and TensorFlow lacks, loaded when a model asks for one.
 
-A prepared callable skips the checks of ``Session.run``; with the inter-op pool of -1 a call stays on
-its caller's thread, which saves 15 µs of hand-over.
+TF Serving links the ops of TensorFlow Text, and since 2.11 those of TensorFlow Decision Forests (its
+SUPPORTED_TENSORFLOW_OPS). Here they come from the packages of these projects, if they are installed:
+only their libraries of ops are loaded, nothing of their Python.
 """
 
 import gc
-from collections.abc import Mapping, Sequence
+import importlib.metadata
+import importlib.util
+import logging
+import threading
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from google.protobuf import text_format
+from google.protobuf.message import DecodeError
 
 from tfs_proxy.embedded.core.servable import Array, PreparedCall, type_name
-from tfs_proxy.embedded.errors import ServingError, from_tensorflow, invalid
+from tfs_proxy.embedded.errors import ServingError, from_tensorflow, invalid, tensorflow_errors
 from tfs_proxy.embedded.flags import ModelServerFlags
 from tfs_proxy.embedded.model_config import read_text
-from tfs_proxy.embedded.tensorflow import runtime
+from tfs_proxy.embedded.tensorflow import explain, runtime
 from tfs_proxy.embedded.tensorflow.explain import explained
-from tfs_proxy.embedded.tensorflow.restore import INDEX, restore
-from tfs_proxy.embedded.tensorflow.shape_guard import compiles, op_types
+from tfs_proxy.embedded.tensorflow.shape_guard import compiles, op_types, ops_outside
 from tfs_proxy.protos import MetaGraphDef, SignatureDef
 from tfs_proxy.protos.tensors import QUANTIZED
 from tfs_proxy.wire.data_types import DataType
+from tfs_proxy.wire.grpc_codes import GrpcCode
+
+log = logging.getLogger(__name__)
+
+
+class _Package(NamedTuple):
+    """A project of ops: its distribution, its package, and patterns of the libraries in it."""
+
+    distribution: str
+    module: str
+    libraries: tuple[str, ...]
+
+
+PACKAGES = (
+    _Package("tensorflow-text", "tensorflow_text", ("python/ops/_*.so", "python/metrics/_*.so")),
+    _Package(
+        "tensorflow-decision-forests",
+        "tensorflow_decision_forests",
+        ("tensorflow/ops/inference/inference.so",),
+    ),
+)
+
+_loading = threading.Lock()
+_left = list(PACKAGES)
+
+
+def provide(op_types: Collection[str]) -> None:
+    """Register what is missing of ``op_types``, as far as a package that is installed has it."""
+    with _loading:
+        while _left and not runtime.are_registered(op_types):
+            _load(_left.pop(0))
+
+
+def _load(package: _Package) -> None:
+    spec = importlib.util.find_spec(package.module)
+    if spec is None or spec.origin is None:
+        return
+    version = _version(package.distribution)
+    folder = Path(spec.origin).parent
+    libraries = [path for pattern in package.libraries for path in sorted(folder.glob(pattern))]
+    try:
+        for library in libraries:
+            runtime.load_library(str(library))
+    except runtime.OpError as error:
+        log.warning(
+            "%s %s does not fit TensorFlow %s, so its ops are missing: %s",
+            package.distribution,
+            version,
+            runtime.VERSION,
+            error.message,
+        )
+    else:
+        log.info("Loaded the ops of %s %s", package.distribution, version)
+
+
+def _version(distribution: str) -> str:
+    """The version of what is installed; of another build of it (a nightly one) that is not known."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "(of unknown version)"
+
+
+INDEX = Path("variables") / "variables.index"
+
+_BINARY, _TEXT = "saved_model.pb", "saved_model.pbtxt"
+_INIT_SIGNATURE = "__saved_model_init_op"
+_INIT_COLLECTIONS = ("saved_model_main_op", "legacy_init_op")
+_ASSETS = "saved_model_assets"
+
+
+def restore(session: Any, folder: Path, tags: Sequence[str]) -> Any:
+    """Load the graph of these tags, its variables and tables; TensorFlow's own MetaGraphDef of it.
+
+    Raises ServingError.
+    """
+    meta_graph = _tagged(_read(folder), tags, folder)
+    _import(session.graph, meta_graph)
+    assets = _assets(meta_graph, folder)
+    if (folder / INDEX).exists():
+        _variables(session, meta_graph.saver_def, folder, assets)
+    else:
+        log.warning("The SavedModel in %s has no variables: there is no %s", folder, INDEX)
+    if first := _init_op(meta_graph, folder):
+        _run(session, assets, first)
+    return meta_graph
+
+
+def _read(folder: Path) -> Any:
+    for name, form, parse in ((_BINARY, "binary", runtime.SavedModel.FromString), (_TEXT, "text", _of_text)):
+        path = folder / name
+        if path.exists():
+            content = path.read_bytes()
+            try:
+                return parse(content)
+            except (DecodeError, text_format.ParseError, UnicodeDecodeError) as error:
+                text = f"Can't parse {path} as {form} proto. {explain.unreadable(content)}"
+                raise ServingError(GrpcCode.DATA_LOSS, text) from error
+    raise ServingError(
+        GrpcCode.NOT_FOUND,
+        f"Could not find SavedModel .pb or .pbtxt at supplied export directory path: {folder}. "
+        "Check that the directory exists and that you have the right permissions for accessing it."
+        + explain.other_files(folder),
+    )
+
+
+def _of_text(content: bytes) -> Any:
+    return text_format.Parse(content.decode(), runtime.SavedModel())
+
+
+def _tagged(saved_model: Any, tags: Sequence[str], folder: Path) -> Any:
+    for meta_graph in saved_model.meta_graphs:
+        if set(meta_graph.meta_info_def.tags) == set(tags):
+            return meta_graph
+    known = [sorted(meta_graph.meta_info_def.tags) for meta_graph in saved_model.meta_graphs]
+    raise ServingError(
+        GrpcCode.NOT_FOUND,
+        f"Could not find meta graph def matching supplied tags: {{ {' '.join(tags)} }}. To inspect "
+        "available tag-sets in the SavedModel, please use the SavedModel CLI: `saved_model_cli`. "
+        + explain.other_tags(known, folder),
+    )
+
+
+def _import(graph: Any, meta_graph: Any) -> None:
+    writer = meta_graph.meta_info_def
+    known = writer.stripped_op_list if writer.HasField("stripped_op_list") else None
+    provide(ops_outside(meta_graph.graph_def))
+    try:
+        with tensorflow_errors(), graph.as_default():
+            runtime.import_graph_def(meta_graph.graph_def, name="", producer_op_list=known)
+    except ServingError as error:
+        # NOTE: Python's importer says ValueError for TensorFlow's INVALID_ARGUMENT.
+        was_value_error = isinstance(error.__cause__, ValueError)
+        raise invalid(error.text) if was_value_error else explain.explained(error) from error
+
+
+def _variables(session: Any, saver: Any, folder: Path, assets: Mapping[str, Array]) -> None:
+    path = np.array(str(folder / "variables" / "variables").encode(), object)
+    try:
+        _run(session, {saver.filename_tensor_name: path, **assets}, saver.restore_op_name)
+    except ServingError as error:
+        raise explain.of_files(error, folder / "variables") from error
+
+
+def _assets(meta_graph: Any, folder: Path) -> dict[str, Array]:
+    """The path of each asset by the tensor that it is for."""
+    listed = list(meta_graph.asset_file_def)
+    if not listed and _ASSETS in meta_graph.collection_def:
+        listed = list(map(_unpacked, meta_graph.collection_def[_ASSETS].any_list.value))
+    return {
+        asset.tensor_info.name: np.array(f"{folder}/assets/{asset.filename}".encode(), object)
+        for asset in listed
+    }
+
+
+def _unpacked(asset: Any) -> Any:
+    message = runtime.AssetFileDef()
+    asset.Unpack(message)
+    return message
+
+
+def _init_op(meta_graph: Any, folder: Path) -> str:
+    """The operation that fills tables, "" for none."""
+    if _INIT_SIGNATURE in meta_graph.signature_def:
+        outputs = meta_graph.signature_def[_INIT_SIGNATURE].outputs
+        if _INIT_SIGNATURE not in outputs:
+            raise ServingError(GrpcCode.FAILED_PRECONDITION, f"Could not find output {_INIT_SIGNATURE}")
+        return str(outputs[_INIT_SIGNATURE].name)
+    for name in _INIT_COLLECTIONS:
+        if name in meta_graph.collection_def:
+            operations = list(meta_graph.collection_def[name].node_list.value)
+            if len(operations) != 1:
+                raise ServingError(
+                    GrpcCode.FAILED_PRECONDITION, f"Expected exactly one main op in : {folder}"
+                )
+            return str(operations[0])
+    return ""
+
+
+def _run(session: Any, feeds: Mapping[str, Array], target: str) -> None:
+    options = runtime.CallableOptions(feed=feeds, target=[target])
+    try:
+        with tensorflow_errors():
+            session._make_callable_from_options(options)(*feeds.values())  # noqa: SLF001
+    except ServingError as error:
+        raise explain.explained(error) from error
+
 
 _CALLERS_THREAD = -1
 

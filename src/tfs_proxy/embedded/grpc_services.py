@@ -12,15 +12,14 @@ from typing import Any, Protocol, TypeVar
 from google.protobuf.message import Message
 
 from tfs_proxy.embedded import model_config
-from tfs_proxy.embedded.core import describe, prediction_service
-from tfs_proxy.embedded.core.call_threads import aside
-from tfs_proxy.embedded.core.catalog import Catalog
+from tfs_proxy.embedded.core import predict as prediction_service
+from tfs_proxy.embedded.core.catalog import SIGNATURE_DEF, Catalog, metadata, status
 from tfs_proxy.embedded.core.examples import multi_inference
 from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.core.process_ledger import ProcessLedger, RequestLedger, budget_of
 from tfs_proxy.embedded.core.servable import LoadedServable
 from tfs_proxy.embedded.errors import ServingError, invalid, of_memory
-from tfs_proxy.embedded.lifecycle.servable_lifecycle import ServableLifecycle
+from tfs_proxy.embedded.lifecycle import ServableLifecycle
 from tfs_proxy.errors import Overloaded, PayloadTooLarge
 from tfs_proxy.memory import RESERVED_FROM_BYTES, MemoryBudget
 from tfs_proxy.protos import (
@@ -127,16 +126,16 @@ class Services:
         if not request.metadata_field:
             raise invalid("GetModelMetadataRequest must specify at least one metadata_field")
         for field in request.metadata_field:
-            if field != describe.SIGNATURE_DEF:
+            if field != SIGNATURE_DEF:
                 raise invalid(f"Metadata field {field} is not supported")
         with self._catalog.using(*_target(spec)) as servable:
-            return describe.metadata(servable).SerializeToString()
+            return metadata(servable).SerializeToString()
 
     def get_model_status(self, message: bytes, _context: CallContext) -> bytes:
         """ModelService.GetModelStatus."""
         request = _parsed(GetModelStatusRequest, message, budget_of())
         name, version, _ = _target(_spec_of(request))
-        return describe.status(self._catalog, name, version).SerializeToString()
+        return status(self._catalog, name, version).SerializeToString()
 
     def reload_config(self, message: bytes, context: CallContext) -> bytes:
         """ModelService.HandleReloadConfigRequest: answers once every new model is loaded.
@@ -156,7 +155,7 @@ class Services:
         sources = model_config.from_message(request.config, self._catalog.names, default_platform="")
         answer = ReloadConfigResponse()
         answer.status.SetInParent()
-        with aside(), self._lifecycle.turn(context.is_active):
+        with self._lifecycle.turn(context.is_active):
             counted = {name: self._metrics.count_of(name) for name in request.metric_names}
             before = self._catalog.names
             self._lifecycle.reload(sources)

@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tfs_proxy.embedded.core.call_threads import aside
 from tfs_proxy.embedded.errors import ServingError, invalid
-from tfs_proxy.embedded.grpc.services import CallContext, Handler
+from tfs_proxy.embedded.grpc_services import CallContext, Handler
 from tfs_proxy.embedded.model_config import is_uri
 from tfs_proxy.protos import ProfileRequest, ProfileResponse, TerminateRequest, TerminateResponse
 from tfs_proxy.wire.grpc_codes import GrpcCode
@@ -53,7 +52,7 @@ class Profiler:
         """
         request = ProfileRequest.FromString(message)
         target = None if request.emit_xspace else _target(request)
-        with self._ending(request.session_id) as ends, aside():
+        with self._ending(request.session_id) as ends:
             recorded = self._record(request.opts.duration_ms / _MILLIS, ends, context)
         if not context.is_active():
             raise ServingError(GrpcCode.CANCELLED, "The caller has disconnected")

@@ -1,32 +1,95 @@
-"""Loads one model version: the folder on disk to a servable that is ready for requests."""
+"""Replays a model's recorded requests before it becomes available.
+
+The file is TF Serving's: ``assets.extra/tf_serving_warmup_requests``, a TFRecord of PredictionLog.
+"""
 
 import gc
 import logging
 import threading
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tfs_proxy.embedded.batching import options as batch_options
-from tfs_proxy.embedded.batching.options import BatchOptions
+from google.protobuf.message import DecodeError
+
+from tfs_proxy.embedded.batch_options import BatchOptions, own_options, read_options
+from tfs_proxy.embedded.core import predict as prediction_service
+from tfs_proxy.embedded.core.examples import multi_inference
 from tfs_proxy.embedded.core.metrics import Metrics
+from tfs_proxy.embedded.core.process_ledger import budget_of
 from tfs_proxy.embedded.core.servable import LoadedServable
-from tfs_proxy.embedded.errors import ServingError, tensorflow_errors
+from tfs_proxy.embedded.errors import ServingError, invalid, tensorflow_errors
 from tfs_proxy.embedded.flags import ModelServerFlags
-from tfs_proxy.embedded.lifecycle import warmup
 from tfs_proxy.embedded.tensorflow.shape_guard import CRASHING_OPS, ShapeGuard
-from tfs_proxy.errors import SettingsError
+from tfs_proxy.errors import BadInput, PayloadTooLarge, SettingsError
 from tfs_proxy.layout import WARMUP_FILE
+from tfs_proxy.memory import MemoryBudget
+from tfs_proxy.payload.formats.framing import tfrecords
+from tfs_proxy.protos import PredictionLog
 from tfs_proxy.resources import available_resources
 from tfs_proxy.wire.grpc_codes import GrpcCode
 
 if TYPE_CHECKING:
-    from tfs_proxy.embedded.batching import instrumentation
-    from tfs_proxy.embedded.batching import scheduler as batching
+    from tfs_proxy.embedded import batching
     from tfs_proxy.embedded.tensorflow import lite as tflite
     from tfs_proxy.embedded.tensorflow import session
 
     Loaded = session.SessionBackend | batching.BatchingBackend | tflite.TfliteBackend | ShapeGuard
+
+
+MAX_RECORDS = 1000
+
+_METHODS: Mapping[str | None, Callable[[LoadedServable, Any, MemoryBudget], object]] = {
+    "predict_log": prediction_service.predict,
+    "classify_log": prediction_service.classify,
+    "regress_log": prediction_service.regress,
+    "multi_inference_log": multi_inference,
+}
+"""What replays each kind of recorded request."""
+
+
+def warm_up(servable: LoadedServable, folder: Path, *, iterations: int = 1) -> int:
+    """Replay the requests of a version's folder, each this many times; returns how many there were.
+
+    Raises ServingError if the file is not a TFRecord file, or a request of it fails.
+    """
+    path = folder / WARMUP_FILE
+    count = 0
+    for record in _records(path):
+        count += 1
+        if count > MAX_RECORDS:
+            raise invalid(f"Number of warmup records exceeds the maximum ({MAX_RECORDS}) at {path}")
+        for _ in range(max(1, iterations)):
+            _replay(servable, record)
+    return count
+
+
+def _records(path: Path) -> Iterator[bytes]:
+    """The records of a TFRecord file. Raises ServingError if it is not one, or if it is damaged."""
+    with path.open("rb") as file:
+        try:
+            for frame in tfrecords(file, max_bytes=path.stat().st_size):
+                yield bytes(frame.payload)
+        except (BadInput, PayloadTooLarge) as error:
+            raise ServingError(
+                GrpcCode.DATA_LOSS, f"{path}: {error} Please verify your warmup data is in TFRecord format."
+            ) from error
+
+
+def _replay(servable: LoadedServable, record: bytes) -> None:
+    """Run one recorded request; as in TF Serving, one of an unknown kind does not count."""
+    try:
+        log = PredictionLog.FromString(record)
+    except DecodeError as error:
+        raise invalid("Failed to parse warmup record: no PredictionLog") from error
+    kind = log.WhichOneof("log_type")
+    if kind == "session_run_log":
+        number = PredictionLog.SESSION_RUN_LOG_FIELD_NUMBER
+        raise ServingError(GrpcCode.UNIMPLEMENTED, f"Unsupported log_type for warmup: {number}")
+    if kind in _METHODS:
+        _METHODS[kind](servable, getattr(log, kind).request, budget_of())
+
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +104,7 @@ class Loader:
 
     def __init__(self, flags: ModelServerFlags, metrics: Metrics) -> None:
         batches = flags.enable_batching
-        self._batching = batch_options.read_options(flags.batching_parameters_file) if batches else None
+        self._batching = read_options(flags.batching_parameters_file) if batches else None
         self._metrics = metrics
         self._flags = flags
         self._tags = tuple(tag for tag in flags.saved_model_tags.split(",") if tag)
@@ -106,12 +169,12 @@ class Loader:
         if not (folder / WARMUP_FILE).exists():
             return
         began = perf_counter()
-        count = warmup.warm_up(servable, folder, iterations=self._flags.num_request_iterations_for_warmup)
+        count = warm_up(servable, folder, iterations=self._flags.num_request_iterations_for_warmup)
         self._metrics.warmup(str(folder), perf_counter() - began)
         log.info("Warmed up {name: %s version: %d} with %d requests", servable.name, servable.version, count)
 
     def _backend(self, folder: Path) -> "Loaded":
-        from tfs_proxy.embedded.batching import scheduler as batching
+        from tfs_proxy.embedded import batching
         from tfs_proxy.embedded.tensorflow import lite as tflite
         from tfs_proxy.embedded.tensorflow import session
 
@@ -130,16 +193,14 @@ class Loader:
             return ShapeGuard(loaded, backend.signatures, backend.static_sizes, compiled=backend.compiled)
         return loaded
 
-    def _instrumentation(self, options: BatchOptions) -> "instrumentation.Instrumentation":
-        from tfs_proxy.embedded.batching import instrumentation
+    def _instrumentation(self, options: BatchOptions) -> "batching.Instrumentation":
+        from tfs_proxy.embedded import batching
 
         if not self._flags.monitoring_config_file:
-            return instrumentation.Instrumentation()
-        return instrumentation.BatchInstrumentation(
-            self._metrics.batches, pads=bool(options.allowed_batch_sizes)
-        )
+            return batching.Instrumentation()
+        return batching.BatchInstrumentation(self._metrics.batches, pads=bool(options.allowed_batch_sizes))
 
     def _batch_options(self, folder: Path) -> BatchOptions | None:
         if self._batching is None or not self._flags.enable_per_model_batching_parameters:
             return self._batching
-        return batch_options.own_options(folder, self._batching)
+        return own_options(folder, self._batching)

@@ -1,1 +1,0 @@
-"""Requests gathered into batches, on TensorFlow's own scheduler."""

@@ -1,1 +1,0 @@
-"""Servables as they come and go: found on disk, loaded, warmed up, unloaded."""
