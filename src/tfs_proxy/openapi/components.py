@@ -1,16 +1,19 @@
-"""The parts that many operations share: errors, headers, parameters, and schemas without a signature."""
+"""The parts that many operations share: bodies, errors, headers, and what parts.json has."""
 
 import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from string import Template
 from typing import Any
 
 from tfs_proxy.attributes import ATTRIBUTES
-from tfs_proxy.openapi.tensors import NESTED, TEXT, Schema
+from tfs_proxy.names import LOADED_MODEL
+from tfs_proxy.openapi.tensors import Schema
 from tfs_proxy.payload import media_types as media
 from tfs_proxy.payload.registry import ALIASES, FORMATS, format_of
-from tfs_proxy.script.values import LONGEST_ATTRIBUTES
-from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_ID, REQUEST_ID, TRACEPARENT
+from tfs_proxy.wire.header_names import REQUEST_ID
 
 Content = dict[str, Any]
 
@@ -19,8 +22,6 @@ INPUT_NAMES = "x-inputs"
 
 LONGEST_EXAMPLE_BYTES = 256 * 1024
 """Longer bodies are left out: a document is to be read."""
-
-TEXT_SCHEMA: Schema = {"type": "string"}
 
 
 def json_content(schema: Schema, example: Any = None) -> Content:
@@ -43,7 +44,7 @@ def body_schema(media_type: str) -> Schema:
         return {}
     if row.name == media.JSON:
         return {}
-    return TEXT_SCHEMA if row.is_text else binary_schema(row.name)
+    return {"type": "string"} if row.is_text else binary_schema(row.name)
 
 
 def with_aliases(names: Iterable[str]) -> list[str]:
@@ -91,33 +92,47 @@ Part = dict[str, Any]
 
 ANYTHING = "*/*"
 
-ERROR: Schema = {"$ref": "#/components/schemas/Error"}
 
-ERRORS: dict[int, str] = {
-    400: "The request is malformed, or its values do not fit the model: the sentence says where.",
-    404: "There is no such path, model, version or label.",
-    405: "The path does not take this method; Allow names those that it takes.",
-    406: "The answer can't be in a type that Accept names.",
-    408: "The request did not arrive in time.",
-    409: "The model is loaded already, or its name is taken.",
-    411: "A Content-Length is needed.",
-    414: "The URI is too long.",
-    415: "The body's Content-Type, Content-Encoding or charset can't be read.",
-    429: "Too many requests are under way.",
-    431: "The headers are too large.",
-    499: "The call was cancelled.",
-    500: "An error of the server, of the model, or of the script: see the log.",
-    501: "The model server does not implement this for the model's types, or the server the transfer coding.",
-    503: "Not ready, or too busy; the request may be sent again.",
-    504: "No answer in time.",
-    507: "There is not enough memory for the model.",
-}
 EVERYWHERE = (400, 404, 405, 408, 413, 414, 431, 500, 503, 504)
 WITH_BODY = (*EVERYWHERE, 411, 415, 501)
 CONVERTED = (*WITH_BODY, 406, 429)
 
 
-PATTERN_OF_ATTRIBUTES = r"^[\x20-\x7e]*$"
+@cache
+def static_parts() -> Mapping[str, Any]:
+    """The parts of documents that depend on no model, from parts.json, where operations are abridged."""
+    text = (files(__package__) / "parts.json").read_text(encoding="utf-8")
+    values = {"LOADED_MODEL": json.dumps(LOADED_MODEL)[1:-1], "ATTRIBUTES": ", ".join(ATTRIBUTES)}
+    return json.loads(Template(text).safe_substitute(values))  # type: ignore[no-any-return]
+
+
+def static_paths(name: str) -> Part:
+    """Paths of parts.json, with the headers and errors that each operation has."""
+    return {
+        path: {method: _whole(operation) for method, operation in methods.items()}
+        for path, methods in static_parts()[name].items()
+    }
+
+
+def _whole(abridged: Part) -> Part:
+    own = {key: abridged[key] for key in ("operationId", "summary", "tags")}
+    body = {"requestBody": abridged["requestBody"]} if "requestBody" in abridged else {}
+    by_script = {"default": answered_by_script()} if abridged.get("by_script") else {}
+    return {
+        **own,
+        "parameters": [*abridged.get("parameters", ()), *of_request()],
+        **body,
+        "responses": {
+            "200": answer(**abridged["answer"]),
+            **errors((*EVERYWHERE, *abridged.get("errors", ()))),
+            **by_script,
+        },
+    }
+
+
+def static_answer(name: str) -> Content:
+    """The body of an answer that is the same for each model."""
+    return json_content(static_parts()["answers"][name])
 
 
 def errors(statuses: Iterable[int]) -> Part:
@@ -135,19 +150,21 @@ def answer(description: str, content: Part | None = None, headers: Part | None =
 
 def answered_by_script() -> Part:
     """What stands under ``default`` if a script may answer."""
-    return answer("Any status that the script chooses.", {**json_content(ERROR), ANYTHING: {}})
+    return answer(
+        "Any status that the script chooses.",
+        {**json_content({"$ref": "#/components/schemas/Error"}), ANYTHING: {}},
+    )
 
 
 def shared_answers(max_payload_bytes: int) -> Part:
     """Every error by its status, all of one shape; bodies may have so many bytes."""
-    limit = f"The body is larger than {max_payload_bytes:,} bytes, packed or unpacked."
     return {
-        f"{status}": {
-            "description": text,
+        status: {
+            "description": text.replace("${MAX_BYTES}", f"{max_payload_bytes:,}"),
             "headers": {**_request_id(), **_extra_headers(status)},
-            "content": json_content(ERROR),
+            "content": json_content({"$ref": "#/components/schemas/Error"}),
         }
-        for status, text in sorted({**ERRORS, 413: limit}.items())
+        for status, text in static_parts()["errors"].items()
     }
 
 
@@ -155,50 +172,21 @@ def _request_id() -> Part:
     return {REQUEST_ID: {"$ref": f"#/components/headers/{REQUEST_ID}"}}
 
 
-def _extra_headers(status: int) -> Part:
+def _extra_headers(status: str) -> Part:
     match status:
-        case 405:
+        case "405":
             return {"Allow": {"description": "The methods of the path.", "schema": {"type": "string"}}}
-        case 503:
+        case "503":
             seconds = "Seconds after which the request may be sent again."
             return {"Retry-After": {"description": seconds, "schema": {"type": "integer"}}}
         case _:
             return {}
 
 
-def shared_headers() -> Part:
-    """Headers of answers."""
-    return {
-        REQUEST_ID: {
-            "description": "The id of the request in the log: the client's own, or a new one.",
-            "schema": {"type": "string"},
-        },
-        CUSTOM_ATTRIBUTES: {"description": "What the script answers.", "schema": {"type": "string"}},
-    }
-
-
-def shared_parameters() -> Part:
-    """Headers of requests."""
-    return {
-        "CustomAttributes": _header(
-            CUSTOM_ATTRIBUTES,
-            f"Comma separated key=value: {', '.join(ATTRIBUTES)} choose what answers.",
-            {"type": "string", "maxLength": LONGEST_ATTRIBUTES, "pattern": PATTERN_OF_ATTRIBUTES},
-        ),
-        "RequestId": _header(REQUEST_ID, "The id of the request in the log.", _visible(128)),
-        "InferenceId": _header(INFERENCE_ID, "SageMaker's id of the request, for the log.", _visible(64)),
-        "TraceParent": _header(TRACEPARENT, "The trace that the request belongs to (W3C).", _visible(128)),
-    }
-
-
 def of_request(*names: str) -> list[Part]:
     """References to the headers that every request may have, and to parameters by name."""
     everywhere = ("RequestId", "InferenceId", "TraceParent")
     return [{"$ref": f"#/components/parameters/{name}"} for name in (*names, *everywhere)]
-
-
-def _header(name: str, description: str, schema: Schema) -> Part:
-    return {"name": name, "in": "header", "required": False, "description": description, "schema": schema}
 
 
 def path_parameter(name: str, pattern: str, values: Sequence[object] = ()) -> Part:
@@ -208,44 +196,3 @@ def path_parameter(name: str, pattern: str, values: Sequence[object] = ()) -> Pa
         schema = {"type": "string", "pattern": f"^{pattern}$"}
     described: Part = {"name": name, "in": "path", "required": True, "schema": schema}
     return {**described, "example": f"{values[-1]}"} if values else described
-
-
-def _visible(characters: int) -> Schema:
-    return {"type": "string", "pattern": rf"^[\x21-\x7e]{{1,{characters}}}$"}
-
-
-def shared_schemas() -> Part:
-    """Errors, and values of any shape."""
-    return {
-        "Error": {
-            "type": "object",
-            "properties": {"error": {"type": "string", "description": "A sentence for people."}},
-            "required": ["error"],
-        },
-        "Text": {
-            "description": "Text as a string; bytes in base64 as an object.",
-            "anyOf": [
-                {"type": "string"},
-                {
-                    "type": "object",
-                    "properties": {"b64": {"type": "string", "contentEncoding": "base64"}},
-                    "required": ["b64"],
-                    "additionalProperties": False,
-                },
-            ],
-        },
-        "Tensor": {
-            "description": "A value, or lists of values, row-major. In answers, numbers that are not finite "
-            "stand as TF Serving writes them: NaN, Infinity and -Infinity.",
-            "anyOf": [
-                {"type": ["number", "boolean"]},
-                TEXT,
-                {"type": "array", "items": NESTED},
-            ],
-        },
-        "Features": {
-            "description": "Features by name, for classify and regress.",
-            "type": "object",
-            "additionalProperties": NESTED,
-        },
-    }

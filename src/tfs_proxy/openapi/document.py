@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from tfs_proxy import __version__
-from tfs_proxy.openapi.components import shared_answers, shared_headers, shared_parameters, shared_schemas
+from tfs_proxy.openapi.components import answer, shared_answers, static_parts, static_paths
 from tfs_proxy.openapi.invocations import invocations
-from tfs_proxy.openapi.management import invocations_of_many, limits_path, management_paths, platform_paths
-from tfs_proxy.openapi.open_inference import open_inference_paths, open_inference_schemas, repository_paths
+from tfs_proxy.openapi.open_inference import open_inference_paths
 from tfs_proxy.openapi.service import Service
 from tfs_proxy.openapi.serving_api import serving_paths
 
@@ -27,15 +26,15 @@ def document_of(service: Service) -> Document:
     """The document of one archive."""
     paths = {
         "/invocations": {"post": invocations(service)},
-        **limits_path(),
-        **platform_paths(console=service.console),
+        **static_paths("limits"),
+        **_platform(service),
     }
-    schemas = shared_schemas()
+    schemas = {**static_parts()["schemas"]}
     if service.rest_api and service.models:
         paths |= serving_paths(service.models)
     if service.open_inference != "off":
         paths |= open_inference_paths(service)
-        schemas |= open_inference_schemas()
+        schemas |= static_parts()["open_inference_schemas"]
     return _document(service.default_model or TITLE, paths, schemas, service.max_payload_bytes)
 
 
@@ -44,15 +43,23 @@ def document_of_many(service: Service, *, target_model: bool) -> Document:
 
     ``service`` has one `AnyModel`; ``target_model`` says that requests may name an archive in a header.
     """
-    paths = {**platform_paths(console=service.console), **management_paths()}
+    paths = {**_platform(service), **static_paths("management")}
     if target_model:
-        paths |= invocations_of_many()
+        paths |= static_paths("target_model")
     if service.rest_api:
         paths |= serving_paths(service.models)
     if service.open_inference != "off":
-        paths |= {**open_inference_paths(service), **repository_paths()}
-    schemas = {**shared_schemas(), **open_inference_schemas()}
+        paths |= {**open_inference_paths(service), **static_paths("repository")}
+    schemas = {**static_parts()["schemas"], **static_parts()["open_inference_schemas"]}
     return _document(TITLE, paths, schemas, service.max_payload_bytes)
+
+
+def _platform(service: Service) -> dict[str, Any]:
+    """``/ping``, ``/metrics``, ``/openapi.json`` and ``/``, which may be the page to try models."""
+    paths = static_paths("platform")
+    if service.console:
+        paths["/"]["get"]["responses"]["200"] = answer(**static_parts()["page"])
+    return paths
 
 
 def document_text(document: Document) -> bytes:
@@ -69,8 +76,8 @@ def _document(title: str, paths: dict[str, Any], schemas: dict[str, Any], max_pa
             "components": {
                 "schemas": schemas,
                 "responses": shared_answers(max_payload_bytes),
-                "headers": shared_headers(),
-                "parameters": shared_parameters(),
+                "headers": static_parts()["headers"],
+                "parameters": static_parts()["parameters"],
             },
         }
     )

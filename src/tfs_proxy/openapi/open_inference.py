@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tfs_proxy.names import LABEL, LOADED_MODEL
+from tfs_proxy.names import LABEL
 from tfs_proxy.open_inference.datatypes import datatype_of
 from tfs_proxy.openapi.components import (
     ANYTHING,
@@ -15,6 +15,8 @@ from tfs_proxy.openapi.components import (
     json_content,
     of_request,
     path_parameter,
+    static_answer,
+    static_paths,
 )
 from tfs_proxy.openapi.examples import infer_examples, sample_string
 from tfs_proxy.openapi.service import DescribedModel, Service
@@ -29,30 +31,10 @@ Paths = dict[str, Any]
 TAGS = ["Open Inference Protocol"]
 BY_SCRIPT = "script"
 
-_FLAG = {"type": "boolean"}
-_NAMES = {"type": "array", "items": {"type": "string"}}
-_STATISTICS = {
-    "type": "object",
-    "properties": {"model_stats": {"type": "array", "items": {"type": "object"}}},
-    "required": ["model_stats"],
-}
-_PARAMETERS = {
-    "type": "object",
-    "properties": {"parameters": {"type": "object", "properties": {"url": {"type": "string"}}}},
-}
-_INDEX = {
-    "type": "array",
-    "items": {
-        "type": "object",
-        "properties": {key: {"type": "string"} for key in ("name", "version", "state", "reason")},
-        "required": ["name"],
-    },
-}
-
 
 def open_inference_paths(service: Service) -> Paths:
     """All paths for the models, and those of the server; a script that is the model has one version."""
-    paths = _of_server()
+    paths = static_paths("open_inference")
     by_script = service.open_inference == BY_SCRIPT
     of_script = (DescribedModel(service.default_model, (1,), {}),) if service.default_model else ()
     for model in service.models or of_script:
@@ -62,70 +44,16 @@ def open_inference_paths(service: Service) -> Paths:
     return paths
 
 
-def repository_paths() -> Paths:
-    """Triton's way to load and unload models."""
-    paths = {}
-    for verb in ("load", "unload"):
-        operation = _get(f"{verb}ByTriton", f"{verb.capitalize()} a model", json_content({"type": "object"}))
-        operation["parameters"] = [path_parameter("model", LOADED_MODEL), *of_request()]
-        operation["responses"] |= errors((409, 507))
-        operation["requestBody"] = {"content": json_content(_PARAMETERS)}
-        paths[f"/v2/repository/models/{{model}}/{verb}"] = {"post": operation}
-    return paths
-
-
-def open_inference_schemas() -> dict[str, Schema]:
-    """Schemas that all models share."""
-    return {
-        "OpenInferenceParameters": {
-            "type": "object",
-            "additionalProperties": {"type": ["boolean", "number", "string"]},
-        },
-        "OpenInferenceTensorMetadata": {
-            "type": "object",
-            "properties": {
-                "name": {"type": "string"},
-                "datatype": {"type": "string"},
-                "shape": {"type": "array", "items": {"type": "integer", "minimum": -1}},
-            },
-            "required": ["name", "datatype", "shape"],
-        },
-    }
-
-
-def _of_server() -> Paths:
-    flags = {"type": "object", "properties": {"live": _FLAG, "ready": _FLAG}}
-    server = {
-        "type": "object",
-        "properties": {"name": {"type": "string"}, "version": {"type": "string"}, "extensions": _NAMES},
-        "required": ["name", "version", "extensions"],
-    }
-    index = _get("repositoryIndex", "The models and their states", json_content(_INDEX))
-    index["requestBody"] = {"content": json_content({"type": "object"}, {})}
-    return {
-        "/v2/health/live": {"get": _get("serverLive", "Whether the server is alive", json_content(flags))},
-        "/v2/health/ready": {"get": _get("serverReady", "Whether all models are ready", json_content(flags))},
-        "/v2": {"get": _get("serverMetadata", "The server and its extensions", json_content(server))},
-        "/v2/models/stats": {"get": _get("statistics", "Counts and times", json_content(_STATISTICS))},
-        "/v2/repository/index": {"post": index},
-    }
-
-
 def _of_model(path: str, model: DescribedModel, suffix: str, *, by_script: bool) -> Paths:
-    ready = {
-        "type": "object",
-        "properties": {"name": {"type": "string"}, "ready": {"type": "boolean"}},
-        "required": ["name", "ready"],
-    }
-    shown: dict[str, tuple[str, str, Schema]] = {
-        "": ("modelMetadata", "Inputs and outputs", _metadata()),
-        "/ready": ("modelReady", "Whether the model is ready", ready),
-        "/config": ("modelConfig", "The configuration as Triton shows it", {"type": "object"}),
-        "/stats": ("modelStatistics", "Counts and times of the model", _STATISTICS),
+    shown: dict[str, tuple[str, str, dict[str, Any]]] = {
+        "": ("modelMetadata", "Inputs and outputs", static_answer("model_metadata")),
+        "/ready": ("modelReady", "Whether the model is ready", static_answer("model_ready")),
+        "/config": ("modelConfig", "The configuration as Triton shows it", json_content({"type": "object"})),
+        "/stats": ("modelStatistics", "Counts and times of the model", static_answer("model_statistics")),
     }
     paths: Paths = {}
-    for ending, (verb, summary, schema) in shown.items():
-        operation = _get(operation_id(verb, model, suffix), f"{summary}: {model.name}", json_content(schema))
+    for ending, (verb, summary, content) in shown.items():
+        operation = _get(operation_id(verb, model, suffix), f"{summary}: {model.name}", content)
         operation["parameters"] = _parameters(suffix, model)
         paths[path + ending] = {"get": operation}
     infer = _infer(model, suffix)
@@ -147,21 +75,6 @@ def _get(operation: str, summary: str, content: dict[str, Any]) -> dict[str, Any
         "tags": TAGS,
         "parameters": of_request(),
         "responses": {"200": answer(summary + ".", content), **errors((*EVERYWHERE, 406, 411, 415, 501))},
-    }
-
-
-def _metadata() -> Schema:
-    tensors = {"type": "array", "items": {"$ref": "#/components/schemas/OpenInferenceTensorMetadata"}}
-    return {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string"},
-            "versions": _NAMES,
-            "platform": {"type": "string"},
-            "inputs": tensors,
-            "outputs": tensors,
-        },
-        "required": ["name", "platform", "inputs", "outputs"],
     }
 
 
@@ -189,7 +102,7 @@ def _infer(model: DescribedModel, suffix: str) -> dict[str, Any]:
         "responses": {
             "200": answer(
                 "The outputs; with binary tensors the JSON stands before them.",
-                {**json_content(_answer()), media.BYTES: {}},
+                {**static_answer("infer_answer"), media.BYTES: {}},
                 {
                     INFERENCE_HEADER_LENGTH: {
                         "description": "Bytes of JSON at the beginning.",
@@ -246,27 +159,4 @@ def _tensor(name: str, spec: TensorSpec) -> Schema:
             "data": {"type": "array", "items": NESTED},
         },
         "required": ["name", "shape", "datatype"],
-    }
-
-
-def _answer() -> Schema:
-    tensor = {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string"},
-            "shape": {"type": "array", "items": {"type": "integer"}},
-            "datatype": {"type": "string"},
-            "data": {"type": "array", "items": NESTED},
-        },
-        "required": ["name", "shape", "datatype"],
-    }
-    return {
-        "type": "object",
-        "properties": {
-            "model_name": {"type": "string"},
-            "model_version": {"type": "string"},
-            "id": {"type": "string"},
-            "outputs": {"type": "array", "items": tensor},
-        },
-        "required": ["model_name", "outputs"],
     }

@@ -15,6 +15,8 @@ from tfs_proxy.openapi.components import (
     json_content,
     of_request,
     path_parameter,
+    static_answer,
+    static_paths,
 )
 from tfs_proxy.openapi.examples import feature_values, json_string, sample_features, sample_string
 from tfs_proxy.openapi.invocations import RESULTS
@@ -30,17 +32,16 @@ BY_VERSION, BY_LABEL = "/versions/{version}", "/labels/{label}"
 
 TAGS = ["TensorFlow Serving"]
 _ANY_FORM: Schema = {"type": "object"}
-_STATE = {"enum": ["UNKNOWN", "START", "LOADING", "AVAILABLE", "UNLOADING", "END"]}
 
 
 def serving_paths(models: tuple[DescribedModel, ...]) -> Paths:
     """All paths of these models, and their list."""
-    paths: Paths = {"/v1/models": _list()}
+    paths = static_paths("serving")
     for model in models:
         for suffix in ("", BY_VERSION, BY_LABEL) if model.labels else ("", BY_VERSION):
             path = f"/v1/models/{model.path_name}{suffix}"
-            paths[path] = {"get": _status(model, suffix)}
-            paths[f"{path}/metadata"] = {"get": _metadata(model, suffix)}
+            paths[path] = {"get": _shown("status", "States by version.", model, suffix)}
+            paths[f"{path}/metadata"] = {"get": _shown("metadata", "Signatures by name.", model, suffix)}
             for method, operation in _methods(model, suffix).items():
                 paths[f"{path}:{method}"] = {"post": operation}
     return paths
@@ -66,76 +67,15 @@ def name_parameters(model: DescribedModel) -> list[Any]:
     return [path_parameter("model", SERVED_MODEL)] if isinstance(model, AnyModel) else []
 
 
-def _list() -> dict[str, Any]:
-    schema = {
-        "type": "object",
-        "properties": {"models": {"type": "array", "items": {"type": "string"}}},
-        "required": ["models"],
-    }
+def _shown(what: str, description: str, model: DescribedModel, suffix: str) -> dict[str, Any]:
+    subject = "versions of {} and their states" if what == "status" else "signatures of {}"
     return {
-        "get": {
-            "operationId": "listModels",
-            "summary": "The models by name",
-            "tags": TAGS,
-            "parameters": of_request(),
-            "responses": _replies("Their names.", schema),
-        }
-    }
-
-
-def _replies(description: str, schema: Schema) -> dict[str, Any]:
-    return {"200": answer(description, json_content(schema)), **errors((*EVERYWHERE, 501))}
-
-
-def _status(model: DescribedModel, suffix: str) -> dict[str, Any]:
-    status = {
-        "type": "object",
-        "properties": {
-            "version": {"type": "string"},
-            "state": _STATE,
-            "status": {
-                "type": "object",
-                "properties": {"error_code": {"type": "string"}, "error_message": {"type": "string"}},
-            },
-        },
-    }
-    schema = {
-        "type": "object",
-        "properties": {
-            "model_version_status": {"type": "array", "items": status},
-            "ready": {
-                "type": "boolean",
-                "description": "Whether a version is available.",
-            },
-        },
-        "required": ["model_version_status"],
-    }
-    return {
-        "operationId": operation_id("status", model, suffix),
-        "summary": f"The versions of {model.name} and their states",
+        "operationId": operation_id(what, model, suffix),
+        "summary": f"The {subject.format(model.name)}",
         "tags": TAGS,
         "parameters": parameters_of(suffix, model),
         "responses": {
-            "200": answer("States by version.", json_content(schema)),
-            **errors((*EVERYWHERE, 501)),
-        },
-    }
-
-
-def _metadata(model: DescribedModel, suffix: str) -> dict[str, Any]:
-    names = ("model_spec", "metadata")
-    schema = {
-        "type": "object",
-        "properties": {name: {"type": "object"} for name in names},
-        "required": list(names),
-    }
-    return {
-        "operationId": operation_id("metadata", model, suffix),
-        "summary": f"The signatures of {model.name}",
-        "tags": TAGS,
-        "parameters": parameters_of(suffix, model),
-        "responses": {
-            "200": answer("Signatures by name.", json_content(schema)),
+            "200": answer(description, static_answer(f"serving_{what}")),
             **errors((*EVERYWHERE, 501)),
         },
     }
