@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path, PurePath
 
-from msgspec import Struct, ValidationError, convert, field, to_builtins
+from msgspec import Struct, convert, field, to_builtins
 
 from tfs_proxy.memory import DEFAULT_DECODED_BYTES
 
@@ -166,7 +167,7 @@ def open_inference_of(choice: str, script: str | None, script_model: str | None)
 
 
 class BootFailure(Struct, frozen=True):
-    """Why a worker can't load the application: a worker tells the supervisor, which ends the start.
+    """Why a worker can't load the application: during the start, the supervisor ends it.
 
     ``text`` is a sentence, ``report`` a traceback or "".
     """
@@ -174,14 +175,49 @@ class BootFailure(Struct, frozen=True):
     text: str
     report: str = ""
 
-    def to_json(self) -> bytes:
-        """The form in which a worker sends it."""
-        return json.dumps(to_builtins(self)).encode()
 
-    @classmethod
-    def from_json(cls, message: bytes) -> "BootFailure":
-        """The inverse of `to_json`; raises ValueError for anything else."""
-        try:
-            return convert(json.loads(message), cls)
-        except (ValidationError, RecursionError) as error:
-            raise ValueError("not the failure of a worker") from error
+class WorkerPhase(StrEnum):
+    """How far a worker has come: it has begun, it loads the application, it serves, or it can't load it."""
+
+    BEGINS = "begins"
+    LOADS = "loads"
+    SERVES = "serves"
+    FAILED = "failed"
+
+
+class WorkerState(Struct, frozen=True, omit_defaults=True):
+    """A worker's state, as it tells the supervisor whenever it changes, and every few seconds.
+
+    ``line`` is where the script loads or hangs. If it ``hangs``, the worker should be replaced: ``stuck``
+    threads are lost, and no other is free if it is ``full``. ``answered`` says that a call of the script has
+    come back since the last time, ``limit`` how many inferences may run at once.
+    """
+
+    pid: int
+    phase: WorkerPhase
+    line: str = ""
+    hangs: bool = False
+    full: bool = False
+    stuck: int = 0
+    answered: bool = False
+    limit: int | None = None
+    failure: BootFailure | None = None
+
+
+class WorkerOrders(Struct, frozen=True):
+    """The supervisor's answer to a state: the level of the log, and whether it may accept requests."""
+
+    level: str
+    released: bool
+
+
+class KnownWorkers(Struct, frozen=True):
+    """The supervisor's answer to gunicorn's master: the level of the log, and the pids of its workers.
+
+    The workers that hang are not among those that serve.
+    """
+
+    level: str = ""
+    serving: frozenset[int] = frozenset()
+    hanging: frozenset[int] = frozenset()
+    failed: frozenset[int] = frozenset()

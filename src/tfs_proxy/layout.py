@@ -77,21 +77,17 @@ class Workspace:
         self.deployment = root / "deployment.json"  # of a model that the common workers serve, who lock it
         self.control_socket = root / "control.sock"  # the supervisor's control API
         self.client_socket = root / "client.sock"  # the same, for what nginx passes on
-        self.heartbeat_socket = root / "beat.sock"  # workers send heartbeats to it
         self.worker_sockets = root / "worker-sockets"  # locked byte by byte: which worker accepts where
         self.memory_ledger = root / "memory"  # what large requests of all workers take
         self.journal = root / "journal"  # the requests that each worker has begun, in a file named by its pid
         self.requests = root / "requests"  # a line for each request that has ended, by nginx or the workers
         self.stages = root / "stages"  # how long requests spent in each stage, in a table for each worker
-        self.traces_warning = root / "traces-warning"  # there once a process has warned of the collector
         self.grpc_router_socket = root / "router.sock"  # where the gRPC router listens
         self.grpc_calls = (
             root / "calls"
         )  # locked by the gRPC router while it has calls to these model servers
         self.grpc_gates = root / "g"  # links to the gRPC sockets of models that come and go
-        self.capture_counts = root / "captured"  # what became of captured records, by the workers
         self.access = root / "access"  # a line for each request that the log may have one for, by nginx
-        self.logging = root / "logging"  # the format and the level of the log, which workers follow
         self.zygote = root / "zygote.sock"  # the process that workers are forked from listens there
         self.nginx = root / "nginx"  # its prefix: configuration, temporary files and pid file
         self.model_config = root / "models.pbtxt"  # the model server's --model_config_file

@@ -2,7 +2,7 @@
 
 import argparse
 import socket
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,9 +13,12 @@ from gunicorn.config import Config
 from gunicorn.http.errors import LimitRequestHeaders, NoMoreData, ParseException
 from gunicorn.http.message import Request as GunicornRequest
 from gunicorn.http.parser import RequestParser
+from msgspec import DecodeError
+from msgspec.json import decode
 
 from attack.fronts import BODY
 from tfs_proxy.commands.pipeline import request_from
+from tfs_proxy.deployment import WorkerState
 from tfs_proxy.memory import MEGABYTE
 from tfs_proxy.pipeline.stage import ports_needed
 from tfs_proxy.supervisor.health.heartbeats import Heartbeats
@@ -36,7 +39,7 @@ HEADS = (
     HEAD + b"0\r\n\r\n",
 )
 CHUNKS = (b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY), b"1;a=b\r\nx\r\n0\r\nX-A: b\r\n\r\n")
-HEARTBEATS = (b"12", b"+12", b"12 hangs line 3 of inference.py", b'{"text": "a", "report": "b"}')
+STATES = (b'{"pid": 1, "phase": "serves", "hangs": true, "line": "inference.py:3", "stuck": 2, "limit": 3}',)
 SLOTS = (bytes(16), b"\x01" + bytes(7) + b"\x00\x10" + bytes(6), b"\xff" * 32)
 PIPELINES = (
     b"a.tar.gz\nb.tar.gz\n\n1:SAGEMAKER_GUNICORN_WORKERS=2\n2:A=b",
@@ -109,11 +112,12 @@ def chunk_ends(data: bytes) -> None:
         raise AssertionError(f"{end} bytes at once, {taken} in pieces of {size}")
 
 
-def heartbeat(data: bytes) -> None:
-    """A worker's datagram, and what readiness makes of it."""
-    heartbeats = Heartbeats(1.0)
-    heartbeats.datagram_received(data, None)
-    heartbeats.fresh()
+def worker_state(data: bytes) -> None:
+    """A worker's state, and what readiness makes of it."""
+    heartbeats = Heartbeats()
+    with suppress(DecodeError, RecursionError):
+        heartbeats.hear(decode(data, type=WorkerState))
+    heartbeats.lost()
     heartbeats.hanging()
 
 

@@ -305,7 +305,7 @@ PARSERS: Mapping[str, Parser] = {
         front_parsers.HEADS,
         front_parsers.REFUSED_ARRIVALS,
     ),
-    "workers' messages": Parser(front_parsers.heartbeat, front_parsers.HEARTBEATS),
+    "workers' states": Parser(front_parsers.worker_state, front_parsers.STATES),
     "memory ledger": Parser(lambda data: front_parsers.ledger(_folder(), data), front_parsers.SLOTS),
     "pipeline": Parser(front_parsers.pipeline, front_parsers.PIPELINES),
 }

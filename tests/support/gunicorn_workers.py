@@ -12,10 +12,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
+from msgspec.json import decode, encode
+
 from support.running import LOOPBACK, RunningProcess
-from tfs_proxy.deployment import BootFailure, Deployment, Instance
+from tfs_proxy.deployment import BootFailure, Deployment, Instance, WorkerOrders, WorkerPhase, WorkerState
 from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor.health.heartbeats import Heartbeats
 from tfs_proxy.supervisor.programs.gunicorn import argv, environment
 
 ANSWER_SECONDS = 60.0
@@ -62,12 +65,11 @@ class Workers(RunningProcess):
         settings: Settings,
         workspace: Workspace,
         listeners: Sequence[socket.socket],
-        receiver: socket.socket,
+        states: "States",
     ) -> None:
         self.ports = tuple(listener.getsockname()[1] for listener in listeners)
         self.grpc_socket = workspace.grpc_socket(0)
-        self.heartbeats: list[int] = []
-        self.failures: list[BootFailure] = []
+        self.heartbeats, self.failures = states.heartbeats, states.failures
         descriptors = [listener.fileno() for listener in listeners]
         super().__init__(
             argv(settings, descriptors),
@@ -75,9 +77,6 @@ class Workers(RunningProcess):
             env=environment({"PATH": "/usr/bin:/bin", **SOURCES}, settings, workspace, ()),
             pass_fds=descriptors,
         )
-        self._receiver = receiver
-        self._beats = threading.Thread(target=self._collect, daemon=True)
-        self._beats.start()
 
     def raw(self, sent: bytes, seconds: float = ANSWER_SECONDS) -> bytes:
         """Send bytes; everything that comes back until the connection closes."""
@@ -102,19 +101,6 @@ class Workers(RunningProcess):
         """Wait for so many signs of life since the start; the first one comes when a worker has booted."""
         self.wait_until(lambda: len(self.heartbeats) >= count, f"{count} heartbeats have come")
 
-    def kill(self) -> None:
-        """End it at once, and leave nothing behind."""
-        super().kill()
-        self._receiver.shutdown(socket.SHUT_RDWR)
-        self._beats.join()
-
-    def _collect(self) -> None:
-        while message := self._receiver.recv(65536):
-            if message.isdigit():  # workers also say that they begin to load, and what they do
-                self.heartbeats.append(int(message))
-            elif message.startswith(b"{"):
-                self.failures.append(BootFailure.from_json(message))
-
 
 def parsed(raw: bytes) -> tuple[int, dict[str, str], bytes]:
     """A raw HTTP response: status, headers in lower case, body."""
@@ -137,17 +123,36 @@ def error_text(raw: bytes, status: int) -> str:
     return text
 
 
-def _control_api(path: Path, deployment: Deployment) -> _UnixServer:
+class States(Heartbeats):
+    """What workers have said; those that serve, each time, and why others do not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heartbeats: list[int] = []
+        self.failures: list[BootFailure] = []
+
+    def hear(self, state: WorkerState) -> None:
+        super().hear(state)
+        if state.phase is WorkerPhase.SERVES:
+            self.heartbeats.append(state.pid)
+        if state.failure is not None:
+            self.failures.append(state.failure)
+
+
+def _control_api(path: Path, deployment: Deployment, states: States) -> _UnixServer:
     class ControlApi(_Quiet):
         answers: ClassVar[Mapping[str, tuple[int, bytes]]] = {
             "/deployment": (200, deployment.to_json()),
-            "/released": (200, b""),  # whichever process group asks
             "/ping": (503, b'{"error": "model half is loading"}'),
         }
 
         def do_GET(self) -> None:
-            asks_for_release = self.path.startswith(("/released/", "/until-released/"))
-            self.answer(*self.answers["/released" if asks_for_release else self.path])
+            known = 200, encode(states.known("info"))  # whichever process group asks
+            self.answer(*(known if self.path.startswith("/workers/") else self.answers[self.path]))
+
+        def do_POST(self) -> None:
+            states.hear(decode(self.rfile.read(int(self.headers["Content-Length"])), type=WorkerState))
+            self.answer(200, encode(WorkerOrders("info", released=True)))
 
     return _UnixServer(str(path), ControlApi)
 
@@ -177,7 +182,8 @@ def workers(
             max_payload_bytes=LIMIT_BYTES,
             request_timeout_seconds=10.0,
         )
-        control_api = _control_api(workspace.control_socket, deployment)
+        states = States()
+        control_api = _control_api(workspace.control_socket, deployment, states)
         for server in (model_server, control_api):
             threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         gunicorn = {
@@ -186,7 +192,7 @@ def workers(
         }
         settings = Settings.from_env({**gunicorn, "TFS_PROXY_STOP_SECONDS": "2", **(env or {})})
         try:
-            with _running(settings, workspace, listeners) as started:
+            with _running(settings, workspace, listeners, states) as started:
                 yield started
         finally:
             for server in (model_server, control_api):
@@ -195,12 +201,10 @@ def workers(
 
 
 @contextmanager
-def _running(settings: Settings, workspace: Workspace, count: int) -> Iterator[Workers]:
+def _running(settings: Settings, workspace: Workspace, count: int, states: States) -> Iterator[Workers]:
     with ExitStack() as opened:
-        receiver = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
         listeners = [opened.enter_context(socket.create_server((LOOPBACK, 0))) for _ in range(count)]
-        receiver.bind(str(workspace.heartbeat_socket))
-        started = Workers(settings, workspace, listeners, receiver)
+        started = Workers(settings, workspace, listeners, states)
         try:
             yield started
         finally:

@@ -1,12 +1,10 @@
-"""What became of captured records: each process appends its counts to one file, the supervisor reads it."""
+"""Counts of what became of captured records: workers send theirs to the supervisor."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from pathlib import Path
 
 from tfs_proxy.observe import catalogue
-from tfs_proxy.observe.line_file import LineReader, LineWriter
 from tfs_proxy.observe.metric import MeasuredMetric, Points
 
 
@@ -21,36 +19,18 @@ class CaptureOutcome(StrEnum):
 Counts = Mapping[CaptureOutcome, int]
 
 
-class CountsFile:
-    """Appends to the file, for any number of processes."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = LineWriter(path)
-
-    def add(self, counts: Counts) -> None:
-        """Append what has become of more records. Raises OSError."""
-        self._file.write(
-            (" ".join(str(counts.get(outcome, 0)) for outcome in CaptureOutcome) + "\n").encode()
-        )
-
-
 class CaptureCounter:
     """All records of a run by outcome; they only grow."""
 
-    def __init__(self, path: Path) -> None:
-        self._lines = LineReader(path)
-        self._counts = Counter(dict.fromkeys(CaptureOutcome, 0))
+    def __init__(self) -> None:
+        self._counts: Counter[CaptureOutcome] = Counter()
 
-    def read(self) -> None:
-        """Count what has been written since the last time."""
-        for chunk in self._lines.chunks():
-            for line in chunk.splitlines():
-                for outcome, number in zip(CaptureOutcome, line.split(), strict=True):
-                    self._counts[outcome] += int(number)
+    def add(self, counts: Counts) -> None:
+        """Count what has become of more records."""
+        self._counts.update(counts)
 
     def measure(self) -> Iterator[MeasuredMetric]:
         """All counts so far."""
-        self.read()
         yield measured(self._counts)
 
 

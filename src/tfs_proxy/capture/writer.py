@@ -18,7 +18,7 @@ from tfs_proxy.capture.counts import CaptureOutcome, Counts
 from tfs_proxy.capture.files import CaptureFailed, CaptureStore, Folder, RotatingFiles
 from tfs_proxy.capture.record import TEXT_ENCODINGS, CaptureRecord, Payload, line_of
 from tfs_proxy.deployment import CaptureOptions
-from tfs_proxy.errors import PayloadTooLarge
+from tfs_proxy.errors import PayloadTooLarge, UpstreamError
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_ID
 
 log = logging.getLogger(__name__)
@@ -134,7 +134,7 @@ class CaptureWriter:
             return
         try:
             self._report(counts)
-        except OSError:
+        except UpstreamError:
             with self._changed:
                 self._counts.update(counts)
 

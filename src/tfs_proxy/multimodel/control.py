@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 
+from tfs_proxy.capture.counts import Counts
 from tfs_proxy.console import FACTS, FOLDER, HEADERS, ROOT, StaticFile, at_root, facts, page_file
 from tfs_proxy.errors import ArchiveError
 from tfs_proxy.multimodel.api import ModelsApi
@@ -15,7 +16,7 @@ from tfs_proxy.multimodel.repository import NOT_LOADED, LoadedModels
 from tfs_proxy.observe.routes import OPENAPI
 from tfs_proxy.payload.media_types import JSON
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.control_api import ControlApi, Measure, nothing_at, served_models
+from tfs_proxy.supervisor.control_api import ControlApi, Measure, captured_records, nothing_at, served_models
 from tfs_proxy.supervisor.health.readiness import Readiness
 from tfs_proxy.supervisor.open_inference.api import OpenInferenceApi
 from tfs_proxy.supervisor.open_inference.statistics import InferenceTimes
@@ -133,6 +134,7 @@ def make_control_api(
     settings: Settings,
     readiness: Readiness,
     measure: Measure,
+    captured: Callable[[Counts], None],
     times: Callable[[], InferenceTimes],
     registry: ModelRegistry,
     stacks: ModelStacks,
@@ -142,7 +144,8 @@ def make_control_api(
 ) -> ControlApi:
     """The control API, not open yet; ``measure`` is what it answers to scrapes, ``times`` to statistics.
 
-    Without ``on_demand``, only requests to load a model load one. The gRPC router listens on ``grpc_router``.
+    ``captured`` gets what has become of captured records. Without ``on_demand``, only requests to load a
+    model load one. The gRPC router listens on ``grpc_router``.
     """
     repository = LoadedModels(
         registry, stacks.versions, on_demand, settings.wait_time_seconds, is_published=settings.rest_api
@@ -155,5 +158,6 @@ def make_control_api(
         *ConsoleApi(registry, stacks.versions, on_demand, settings).routes,
         *(protocol.routes if settings.publishes_open_inference else ()),
         served_models(repository.served),
+        captured_records(captured),
     )
     return ControlApi(readiness, routes, measure=measure)

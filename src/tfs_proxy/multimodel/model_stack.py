@@ -26,7 +26,7 @@ from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.process_usage import memory_of_tree
 from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.observe.stage_table import StageTables
-from tfs_proxy.supervisor.control_api import ControlApi
+from tfs_proxy.supervisor.control_api import ControlApi, captured_records
 from tfs_proxy.supervisor.gpus import Placement
 from tfs_proxy.supervisor.health.readiness import Phase
 from tfs_proxy.supervisor.host.workspace import make_workspace_within
@@ -59,7 +59,7 @@ class ModelStack:
         host = StackHost(
             self._workspace,
             run.watchdog,
-            run.log_descriptor,
+            run.log,
             spawn_workers=run.spawn_workers,
             priority=run.priority,
             servers=run.servers,
@@ -68,7 +68,7 @@ class ModelStack:
         settings = run.settings.for_one_of_many(name, None)
         self._stack = ServingStack(settings, request, host, (self._listener,), of=name)
         self._metrics = RunMetrics(self._stack.readiness, self._stack.children, self._workspace.journal)
-        self._control_api = ControlApi(self._stack.readiness)
+        self._control_api = ControlApi(self._stack.readiness, [captured_records(run.captured)])
         self._common: CommonModel | None = None
         self._stages: StageTables | None = None
         self._grpc_gates = GrpcGates(run.workspace.grpc_gates, ())
@@ -105,9 +105,7 @@ class ModelStack:
         if self._common is not None and self._common.in_use():
             return True
         alive = self._stack.readiness.heartbeats.alive
-        return self._grpc_gates.in_use or any(
-            under_way(self._workspace.journal / pid.decode()) for pid in alive if pid.isdigit()
-        )
+        return self._grpc_gates.in_use or any(under_way(self._workspace.journal / str(pid)) for pid in alive)
 
     @property
     def memory_bytes(self) -> int:
@@ -194,7 +192,6 @@ class ModelStack:
             self._owner.stopped(self)
         finally:
             self._stack.close()
-            self._stack.readiness.heartbeats.close()
             self._control_api.close()
             self._owner.gone(self)
             self._grpc_gates.forget()
@@ -256,4 +253,3 @@ class ModelStack:
         self._listener.bind(str(self._workspace.root / WEB_SOCKET))
         self._listener.listen(BACKLOG)
         await self._control_api.open(self._workspace.control_socket)
-        await self._stack.readiness.heartbeats.listen(self._workspace.heartbeat_socket)

@@ -89,7 +89,7 @@ class FrontReadiness(Readiness):
         reason = self.unready_processes()
         if reason is not None or not self.is_shared:
             return reason
-        return self.missing() if self.heartbeats.fresh() else "no worker sends heartbeats"
+        return self.missing() if self.heartbeats.alive else "no worker sends heartbeats"
 
     def _is_awaited(self, servable: ExpectedVersion, state: ServableState) -> bool:
         """One that has failed is its own model's matter alone."""
@@ -101,7 +101,6 @@ log = logging.getLogger(__name__)
 UNLOAD_SECONDS: Final = 30.0
 """What ends a load that took too long may take this much longer."""
 
-NO_WORKERS: Final = 0.0
 LONGEST_PATH: Final = "s/99999/control.sock"
 
 
@@ -147,7 +146,7 @@ class MultiModelSupervisor:
         self._records = RunRecords(settings, request.environ, workspace, listener)
         self._records.requests.expect(KnownModels(None, {}))
         self._is_shared = settings.multi_model_mode == "shared"
-        heartbeats = heartbeats_of(settings) if self._is_shared else Heartbeats(NO_WORKERS)
+        heartbeats = heartbeats_of(settings) if self._is_shared else Heartbeats()
         self._readiness = FrontReadiness(heartbeats)
         self._readiness.is_shared = self._is_shared
         self._children = Children(self._readiness, workspace, watchdog, own_exit_status=False)
@@ -176,16 +175,17 @@ class MultiModelSupervisor:
             self._request.environ,
             self._workspace,
             self._watchdog,
-            self._records.log_descriptor,
+            self._records.log,
             int(self._listener.getsockname()[1]),
             HttpGates(self._workspace.root),
             self._zygote.spawn,
             self._priority,
+            self._records.captured.add,
             None if self._shared is None else self._shared.servers,
         )
 
     def _make_shared(self) -> SharedMode:
-        host = StackHost(self._workspace, self._watchdog, self._records.log_descriptor, self._zygote.spawn)
+        host = StackHost(self._workspace, self._watchdog, self._records.log, self._zygote.spawn)
         return SharedMode(self._settings, host, self._children, self._readiness)
 
     def _make_control_api(self) -> ControlApi:
@@ -202,6 +202,7 @@ class MultiModelSupervisor:
             self._settings,
             self._readiness,
             lambda headers: added_up(metrics.measure(headers)),
+            self._records.captured.add,
             lambda: self._records.times(self._stacks.measure_stages()),
             self._registry,
             self._stacks,

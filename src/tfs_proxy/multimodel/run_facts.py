@@ -1,13 +1,15 @@
 """What all models of a run share: the run makes it, and each stack takes what it needs of it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from msgspec import Struct
 
+from tfs_proxy.capture.counts import Counts
 from tfs_proxy.layout import Workspace
 from tfs_proxy.multimodel.gates import HttpGates
 from tfs_proxy.multimodel.model_servers import SharedModelServers
+from tfs_proxy.observe.logs.config import LogConfig
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.host.load_priority import LoadPriority
 from tfs_proxy.supervisor.host.watchdog import Watchdog
@@ -18,7 +20,8 @@ from tfs_proxy.supervisor.process import Spawn
 class RunFacts(Struct, frozen=True):
     """What all models of a run share: settings, model server, environment, folder, clean-up and log.
 
-    ``port`` is the one that clients know, ``priority`` that of loads. ``servers`` are there in shared mode,
+    ``port`` is the one that clients know, ``priority`` that of loads. ``captured`` counts
+    captured records. ``servers`` are there in shared mode,
     in which models without a script are served by the workers that accept on ``common_socket``.
     ``spawn_workers`` is how gunicorn is started.
     """
@@ -28,11 +31,12 @@ class RunFacts(Struct, frozen=True):
     environ: Mapping[str, str]
     workspace: Workspace
     watchdog: Watchdog
-    log_descriptor: int
+    log: LogConfig
     port: int
     gates: HttpGates
     spawn_workers: Spawn
     priority: LoadPriority
+    captured: Callable[[Counts], None]
     servers: SharedModelServers | None = None
 
     @property

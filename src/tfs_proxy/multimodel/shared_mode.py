@@ -59,12 +59,8 @@ class SharedMode:
             listener.bind(str(self._workspace.root / address.removeprefix("unix:")))
             listener.listen(BACKLOG)
             listener.set_inheritable(True)
-        await heartbeats.listen(self._workspace.heartbeat_socket)
-        heartbeats.hanging_calls.workers = settings.gunicorn_workers
         descriptors = [listener.fileno() for listener in self._listeners]
-        spec = gunicorn.process(
-            settings, self._workspace, descriptors, (), environ, self._host.log_descriptor
-        )
+        spec = gunicorn.process(settings, self._workspace, descriptors, (), environ, self._host.log)
         self._children.workers = self._children.start(spec, self._host.spawn_workers)
         await heartbeats.booted.wait()
 
@@ -75,7 +71,6 @@ class SharedMode:
                 await child.stop(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
         for listener in self._listeners:
             listener.close()
-        self._readiness.heartbeats.close()
         self.servers.close()
 
 

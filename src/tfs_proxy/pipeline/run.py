@@ -17,7 +17,6 @@ from msgspec.structs import asdict
 from tfs_proxy.errors import ProcessGaveUp, SettingsError
 from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.logs.access import RequestLog
-from tfs_proxy.observe.logs.config import STDERR
 from tfs_proxy.pipeline import readiness
 from tfs_proxy.pipeline.capturing import PipelineCapture
 from tfs_proxy.pipeline.chain import Chain
@@ -32,7 +31,7 @@ from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.exit_status import describe_exit
 from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
-from tfs_proxy.supervisor.logs.run_log import RunLog, log_config
+from tfs_proxy.supervisor.logs.run_log import RunLog
 from tfs_proxy.supervisor.process import ChildProcess, ProcessState
 from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS, RunLoop
 from tfs_proxy.wire.error_body import NOTHING_HERE
@@ -66,7 +65,7 @@ async def serve(settings: Settings, listener: socket.socket, request: PipelineRe
     Raises StopServing if a stage can't begin or go on. ``listener`` is closed at the end.
     """
     with guarded_workspace(settings.home) as (workspace, watchdog), ExitStack() as held:
-        traces = pipeline_traces(request.environ, workspace)
+        traces = pipeline_traces(request.environ)
         try:
             return await Pipeline(
                 settings, listener, plan(request, held), request, workspace, watchdog, traces
@@ -116,9 +115,8 @@ class Pipeline:
         self._endpoint = self._front(traces)
         self._watchdog = watchdog
         self._workspace = workspace
-        config = log_config(settings, request.environ, STDERR)
         ports = [stage.port for stage in self._stages]
-        self._log = RunLog(workspace.logging, config, lambda: int(listener.getsockname()[1]), ports)
+        self._log = RunLog(lambda: int(listener.getsockname()[1]), ports)
         self._control_api = PipelineServer(self._respond_to_commands)
         self._server = self._front_server()
         self._children = [self._child(stage) for stage in self._stages]

@@ -7,7 +7,6 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.tracing.choice import trace_choice
 from tfs_proxy.observe.tracing.parents import parent_in
 from tfs_proxy.wire.header_names import TRACEPARENT, TRACESTATE
@@ -53,7 +52,7 @@ class PipelineTraces(Struct, frozen=True):
     close: Callable[[], None] = lambda: None
 
 
-def pipeline_traces(environ: Mapping[str, str], workspace: Workspace) -> PipelineTraces:
+def pipeline_traces(environ: Mapping[str, str]) -> PipelineTraces:
     """As the OTEL_* variables in ``environ``, this process's own, say; stages log which can't be used.
 
     Those that only OpenTelemetry refuses are no reason to end.
@@ -66,7 +65,7 @@ def pipeline_traces(environ: Mapping[str, str], workspace: Workspace) -> Pipelin
         from tfs_proxy.observe.tracing.provider import ProcessTraces
         from tfs_proxy.observe.tracing.spans import PipelineSpan
 
-        traces = ProcessTraces(environ, sampling, workspace.traces_warning)
+        traces = ProcessTraces(environ, sampling)
     except Exception as error:  # noqa: BLE001 - whatever the variables make its parts raise
         log.warning("no traces are sent: OpenTelemetry can't be configured: %s", error)
         return PipelineTraces()

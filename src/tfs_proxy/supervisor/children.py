@@ -232,7 +232,7 @@ class Children:
         if self._readiness.phase is not Phase.STARTING:
             return
         heartbeats = self._readiness.heartbeats
-        if len(heartbeats.loading) > heartbeats.hanging_calls.workers + SPARE_WORKERS:
+        if len(heartbeats.loading) > heartbeats.wanted + SPARE_WORKERS:
             raise self.ended_by_import()
         failure = heartbeats.failure
         if failure is None:

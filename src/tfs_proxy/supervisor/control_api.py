@@ -13,10 +13,14 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from contextlib import suppress
 from pathlib import Path
 
+from msgspec import DecodeError
+from msgspec.json import decode, encode
 from msgspec.structs import replace
 
-from tfs_proxy.deployment import Deployment
+from tfs_proxy.capture.counts import CaptureOutcome, Counts
+from tfs_proxy.deployment import Deployment, KnownWorkers, WorkerOrders, WorkerPhase, WorkerState
 from tfs_proxy.observe.logs.access import reason_text
+from tfs_proxy.observe.logs.config import current_level
 from tfs_proxy.observe.logs.reasons import own_reason
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.request_counts import FinishedRequest
@@ -42,7 +46,7 @@ CountEarly = Callable[[FinishedRequest, str], None]
 Answer = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 HOLD_SECONDS = 0.25
-"""How long a worker waits for its answer at most, until it must see to its signals and heartbeats."""
+"""How long a worker that is ready waits for its answer at most: it must see to its signals."""
 
 MAX_BODY_BYTES = 64 * 1024
 OK, BAD_REQUEST, NOT_FOUND, UNAVAILABLE = 200, 400, 404, 503
@@ -85,8 +89,8 @@ class ControlApi:
         return (
             Route("/deployment", GET, self._deployment, inner=True),
             Route("/settled", GET, self._settled, inner=True),
-            Route("/released/(?P<group>.*)", GET, self._is_released, inner=True),
-            Route("/until-released/(?P<group>.*)", GET, self._until_released, inner=True),
+            Route("/workers/(?P<group>.*)", ("POST",), self._hear_worker, inner=True),
+            Route("/workers/(?P<group>.*)", GET, self._show_workers, inner=True),
         )
 
     def _of_everybody(self) -> Sequence[Route]:
@@ -168,18 +172,28 @@ class ControlApi:
             return _ok_without(self._readiness.step)
         return HttpResponse(OK, self.deployment.to_json())
 
-    async def _until_released(self, request: HttpRequest, group: str) -> HttpResponse:
-        """The same as `_is_released`, at the release if that comes soon."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(HOLD_SECONDS):
-                await self._released.wait()
-        return await self._is_released(request, group)
+    async def _hear_worker(self, request: HttpRequest, group: str) -> HttpResponse:
+        """Note the state of a worker of this process group; one that is ready waits for the release."""
+        try:
+            state = decode(request.body, type=WorkerState)
+        except (DecodeError, RecursionError):  # a script can write to the socket, too
+            return HttpResponse.error(BAD_REQUEST, "not the state of a worker")
+        self._readiness.heartbeats.hear(state)
+        if state.phase is WorkerPhase.SERVES:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HOLD_SECONDS):
+                    await self._released.wait()
+        return HttpResponse(OK, encode(WorkerOrders(current_level(), self._may_serve(group))))
 
-    async def _is_released(self, _: HttpRequest, group: str) -> HttpResponse:
-        """Whether the workers of a process group may accept requests."""
-        if not self._released.is_set():
-            return _ok_without(self._readiness.step)
-        return _ok_without(None if self._serves(group) else "other workers serve")
+    async def _show_workers(self, _: HttpRequest, group: str) -> HttpResponse:
+        """The workers for gunicorn's master in this process group; none until they may serve."""
+        level, heartbeats = current_level(), self._readiness.heartbeats
+        return HttpResponse(
+            OK, encode(heartbeats.known(level) if self._may_serve(group) else KnownWorkers(level))
+        )
+
+    def _may_serve(self, group: str) -> bool:
+        return self._released.is_set() and self._serves(group)
 
     async def _metrics(self, request: HttpRequest) -> HttpResponse:
         await self._outside.refresh()
@@ -201,6 +215,19 @@ def served_models(served: Callable[[], Collection[str] | None]) -> Route:
         return HttpResponse(OK, json.dumps({"models": sorted(names)}).encode())
 
     return Route(SERVED_MODELS, GET, models)
+
+
+def captured_records(add: Callable[[Counts], None]) -> Route:
+    """Where workers tell what has become of records that they have captured; ``add`` counts it."""
+
+    async def counts(request: HttpRequest) -> HttpResponse:
+        try:
+            add(decode(request.body, type=dict[CaptureOutcome, int]))
+        except (DecodeError, RecursionError):
+            return HttpResponse.error(BAD_REQUEST, "not counts of records")
+        return HttpResponse(OK)
+
+    return Route("/captured", ("POST",), counts, inner=True)
 
 
 def nothing_at(path: str) -> HttpResponse:

@@ -61,7 +61,6 @@ class Generation:
     async def close(self) -> None:
         """Free its ports, and remove its folders."""
         self.stack.release_ports()
-        self.stack.readiness.heartbeats.close()
         for folder in self.folders():
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
@@ -95,7 +94,6 @@ class NextGeneration(Generation):
         if short := memory_warning(stack.settings):
             log.warning("%s", short)
         await self._control_api.open(self.workspace.control_socket)
-        await stack.readiness.heartbeats.listen(self.workspace.heartbeat_socket)
         self._control_api.deployment = deployment
         await stack.start_in_time(planned, prepared, every_worker=True)
         self.serving = Serving(prepared, planned, deployment)

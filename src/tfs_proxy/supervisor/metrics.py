@@ -98,9 +98,10 @@ class RunMetrics:
 
     def _workers(self) -> Iterator[MeasuredMetric]:
         heartbeats = self._readiness.heartbeats
-        yield _measured(catalogue.WORKERS, {(): len(heartbeats.alive)})
+        alive = heartbeats.alive
+        yield _measured(catalogue.WORKERS, {(): len(alive)})
         yield _measured(catalogue.WORKERS_CONFIGURED, {(): heartbeats.wanted})
-        yield _measured(catalogue.WORKERS_STUCK, {(): heartbeats.hanging_calls.count(heartbeats.alive)})
+        yield _measured(catalogue.WORKERS_STUCK, {(): sum(state.hangs for state in alive.values())})
         yield _measured(catalogue.WORKER_STARTS, {(): heartbeats.starts})
         limit = heartbeats.limit
         yield _measured(catalogue.ADAPTIVE_LIMIT, {} if limit is None else {(): limit})

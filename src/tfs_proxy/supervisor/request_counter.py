@@ -96,13 +96,14 @@ class WorkerThreads:
         self._threads_each = threads_each
 
     def follow(self, heartbeats: Heartbeats) -> None:
-        """Measure the workers that send these from now on."""
+        """Measure the workers of these from now on."""
         self._heartbeats = heartbeats
 
     def measure(self) -> Iterator[MeasuredMetric]:
         """All, busy, and stuck."""
-        calls, alive = self._heartbeats.hanging_calls, self._heartbeats.alive
-        busy = sum(under_way(self._journal / pid.decode()) for pid in alive if pid.isdigit())
-        yield MeasuredMetric(catalogue.WORKER_THREADS, {(): calls.workers * self._threads_each})
+        alive = self._heartbeats.alive
+        busy = sum(under_way(self._journal / str(pid)) for pid in alive)
+        stuck = sum(state.stuck for state in alive.values())
+        yield MeasuredMetric(catalogue.WORKER_THREADS, {(): self._heartbeats.wanted * self._threads_each})
         yield MeasuredMetric(catalogue.WORKER_THREADS_BUSY, {(): busy})
-        yield MeasuredMetric(catalogue.WORKER_THREADS_STUCK, {(): calls.stuck_threads(alive)})
+        yield MeasuredMetric(catalogue.WORKER_THREADS_STUCK, {(): stuck})

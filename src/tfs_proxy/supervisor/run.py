@@ -63,7 +63,7 @@ class Supervisor:
         self._settings, self._listener, self._workspace = settings, listener, workspace
         self._records = RunRecords(settings, request.environ, workspace, listener)
         self._reloading = _reloading(settings, request)
-        host = StackHost(workspace, watchdog, self._records.log_descriptor)
+        host = StackHost(workspace, watchdog, self._records.log)
         self._entrances = Entrances(settings, workspace, listener, request.environ)
         self._generations = Generations(settings, request, host, self._entrances)
         self._status = RunStatus(settings, self._records, workspace, self._stack)
@@ -96,7 +96,6 @@ class Supervisor:
     async def _open_listeners(self) -> None:
         """From here on every request gets an answer."""
         await self._control_api.open(self._workspace.control_socket, self._workspace.client_socket)
-        await self._stack.readiness.heartbeats.listen(self._workspace.heartbeat_socket)
         self._entrances.open(self._stack.children)
         count_early = None if self._entrances.behind_nginx else self._records.note_early
         await self._control_api.stand_in(self._entrances.web, count_early)

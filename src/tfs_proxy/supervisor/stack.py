@@ -17,10 +17,10 @@ from msgspec import Struct
 from tfs_proxy.deployment import Instance, ServedModel
 from tfs_proxy.errors import ModelLoadError, StartTimeout
 from tfs_proxy.layout import Workspace
+from tfs_proxy.observe.logs.config import LogConfig
 from tfs_proxy.report.prepare import Prepared
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.children import Children
-from tfs_proxy.supervisor.health.hanging_calls import HangingCalls
 from tfs_proxy.supervisor.health.heartbeats import Heartbeats
 from tfs_proxy.supervisor.health.model_states import ModelWatch
 from tfs_proxy.supervisor.health.readiness import Phase, Readiness
@@ -34,7 +34,6 @@ from tfs_proxy.supervisor.run_loop import together
 
 log = logging.getLogger(__name__)
 
-BUSY_BEAT_SECONDS = 10.0
 INSTALLING = "starting: installing packages"
 ONE_OF_MANY_TICK_SECONDS = 0.25
 """How often a stack that serves looks at its processes if there are several: each look takes 0.1 ms."""
@@ -58,7 +57,7 @@ class CommonModelServers(Protocol):
 
 
 class StackHost(Struct, frozen=True):
-    """Where a stack lives: its folder, who cleans up after this process, and where its workers log.
+    """Where a stack lives: its folder, who cleans up after this process, and how its workers log.
 
     ``spawn_workers`` is how gunicorn is started. With a ``priority`` it leaves the CPU to others until it is
     ready. With ``servers`` it has no model servers of its own, and without a script no workers either.
@@ -66,7 +65,7 @@ class StackHost(Struct, frozen=True):
 
     workspace: Workspace
     watchdog: Watchdog
-    log_descriptor: int
+    log: LogConfig
     spawn_workers: Spawn = spawn
     priority: LoadPriority | None = None
     servers: CommonModelServers | None = None
@@ -114,7 +113,7 @@ class ServingStack:
         self.readiness.step = "starting: opening the model archive"
         prepared = await open_archive(self.request, self.settings, self._workspace)
         self.settings = prepared.settings
-        self.readiness.heartbeats.hanging_calls.workers = self.settings.gunicorn_workers
+        self.readiness.heartbeats.wanted = self.settings.gunicorn_workers
         return prepared
 
     async def expect(self, prepared: Prepared, port: int) -> ProcessPlan:
@@ -207,7 +206,7 @@ class ServingStack:
         self._held.close()
 
     def _where_scripts_load(self) -> str:
-        lines = sorted(set(self.readiness.heartbeats.hanging_calls.loading.values()))
+        lines = sorted(set(self.readiness.heartbeats.loading_lines()))
         return f"; the script is at {' and at '.join(lines)}" if lines else ""
 
     async def _become_ready(self, planned: ProcessPlan, prepared: Prepared, every_worker: bool) -> None:
@@ -255,16 +254,11 @@ class ServingStack:
         for listener in self.web:
             listener.set_inheritable(True)
         descriptors = [listener.fileno() for listener in self.web]
-        spec = gunicorn.process(
-            self.settings, self._workspace, descriptors, paths, environ, self._host.log_descriptor
-        )
+        spec = gunicorn.process(self.settings, self._workspace, descriptors, paths, environ, self._host.log)
         self.children.workers = self.children.start(spec.named(self._of), self._host.spawn_workers)
 
 
 def heartbeats_of(settings: Settings) -> Heartbeats:
-    """A thread worker beats every second; the others stay silent while they answer a request."""
-    limit_seconds = float(settings.gunicorn_timeout_seconds)
-    if settings.gunicorn_worker_class == "gthread":
-        limit_seconds = min(BUSY_BEAT_SECONDS, limit_seconds)
+    """No worker yet; a call that hangs is over its limit before its worker is replaced."""
     replaced_seconds = settings.wait_time_seconds + settings.script_timeout_seconds
-    return Heartbeats(limit_seconds, hanging_calls=HangingCalls(settings.gunicorn_workers, replaced_seconds))
+    return Heartbeats(wanted=settings.gunicorn_workers, replaced_seconds=replaced_seconds)

@@ -5,15 +5,20 @@ from collections.abc import Mapping
 from contextlib import closing
 from http import HTTPStatus
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import quote
 
-from tfs_proxy.deployment import Deployment
+from msgspec import DecodeError
+from msgspec.json import decode, encode
+
+from tfs_proxy.deployment import Deployment, KnownWorkers, WorkerOrders, WorkerState
 from tfs_proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.wire.connect import connect_unix
 from tfs_proxy.wire.connections import ConnectionPool, Timeouts, get
 from tfs_proxy.wire.http_messages import HttpResponse
 
 TIMEOUT_SECONDS = 5.0
+Answer = TypeVar("Answer")
 
 
 def fetch_deployment(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> Deployment:
@@ -53,23 +58,23 @@ def ask(control_socket: Path, method: str, path: str, body: bytes) -> HttpRespon
         return connections.request(method, quote(path), body or None, {"Connection": "close"})
 
 
-def released(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> bool:
-    """Whether the supervisor lets this worker accept requests: all is ready, and its gunicorn serves.
+def report_state(control_socket: Path, state: WorkerState) -> WorkerOrders:
+    """Tell the supervisor a worker's state; one that is ready waits for its release, but not for long.
 
-    False if it can't be reached.
+    Raises as `ping`.
     """
-    try:
-        return _get(control_socket, f"/released/{os.getpgrp()}", timeout_seconds)[0] == HTTPStatus.OK
-    except (UpstreamUnavailable, UpstreamTimeout):
-        return False
+    answer = ask(control_socket, "POST", f"/workers/{os.getpgrp()}", encode(state))
+    return _read(answer, WorkerOrders)
 
 
-def until_released(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> bool:
-    """As `released`, but a run that is not ready answers at its release, or after a moment."""
-    try:
-        return _get(control_socket, f"/until-released/{os.getpgrp()}", timeout_seconds)[0] == HTTPStatus.OK
-    except (UpstreamUnavailable, UpstreamTimeout):
-        return False
+def known_workers(control_socket: Path) -> KnownWorkers:
+    """What the supervisor knows of the workers of this process group; raises as `ping`."""
+    return _read(ask(control_socket, "GET", f"/workers/{os.getpgrp()}", b""), KnownWorkers)
+
+
+def report_captured(control_socket: Path, counts: Mapping[str, int]) -> None:
+    """Tell the supervisor what has become of captured records; raises as `ping`."""
+    ask(control_socket, "POST", "/captured", encode(counts))
 
 
 def settled(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> bool:
@@ -78,6 +83,13 @@ def settled(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> b
         return _get(control_socket, "/settled", timeout_seconds)[0] == HTTPStatus.OK
     except (UpstreamUnavailable, UpstreamTimeout):
         return True
+
+
+def _read(answer: HttpResponse, kind: type[Answer]) -> Answer:
+    try:
+        return decode(answer.body, type=kind)
+    except DecodeError as error:
+        raise UpstreamUnavailable(f"The supervisor answered {answer.status}.") from error
 
 
 def _get(control_socket: Path, path: str, timeout_seconds: float) -> tuple[int, bytes]:

@@ -4,12 +4,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfs_proxy.capture.counts import CountsFile
 from tfs_proxy.capture.writer import CaptureWriter
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
 from tfs_proxy.memory import Ledger
-from tfs_proxy.upstream.instances import ask, fetch_deployment, metrics, ping, settled
+from tfs_proxy.upstream.instances import ask, fetch_deployment, metrics, ping, report_captured, settled
 from tfs_proxy.web import first_call
 from tfs_proxy.web.app import ContainerApp, create_app, create_script_model_app
 from tfs_proxy.web.capturing import Capturing
@@ -25,7 +24,7 @@ def _capturing(deployment: Deployment, workspace: Workspace) -> Capturing | None
     options = deployment.capture
     if options is None:
         return None
-    writer = CaptureWriter(options, CountsFile(workspace.capture_counts).add)
+    writer = CaptureWriter(options, partial(report_captured, workspace.control_socket))
     return Capturing(options, writer, behind_nginx=not deployment.counts_requests)
 
 

@@ -283,7 +283,7 @@ def test_what_is_left_is_sent_at_the_end(tmp_path: Path, received: Collector) ->
 
 
 def test_a_collector_that_is_away_is_warned_of_once(tmp_path: Path) -> None:
-    """Requests do not wait for it, and neither does the end."""
+    """By each worker. Requests do not wait for it, and neither does the end."""
     archive = stand_in_archive(tmp_path / "model.tar.gz", SCRIPT)
     with collector() as gone:
         env = {**gone.env, "SAGEMAKER_GUNICORN_WORKERS": "2"}
@@ -295,7 +295,7 @@ def test_a_collector_that_is_away_is_warned_of_once(tmp_path: Path) -> None:
         stack.stop()
 
     assert statuses == {200}
-    assert stack.log.count("traces can't be sent") == 1
+    assert 1 <= stack.log.count("traces can't be sent") <= 2
     assert "Transient error" not in stack.log
     assert "Traceback" not in stack.log
 

@@ -41,14 +41,13 @@ def running(request: pytest.FixtureRequest) -> Iterator[Workers]:
 
 
 def test_heartbeats(running: Workers) -> None:
-    """The worker that answers is the one that sends its pid while it is idle, at most once a second."""
+    """The worker that answers is the one that says that it serves, at most once a second."""
     _, _, pid = running.post(b"pid")
 
     running.wait_for_heartbeats(len(running.heartbeats) + 2)
 
     beats = tuple(running.heartbeats)
     assert set(beats) == {int(pid)}
-    # Since its start: beats that nobody has read for a while are all read at once.
     assert len(beats) - 1 <= time.monotonic() - running.began
 
 

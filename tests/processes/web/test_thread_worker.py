@@ -123,7 +123,7 @@ def test_a_request_may_come_in_pieces(two_threads: Workers) -> None:
 def test_an_idle_worker_outlives_the_shortest_timeout() -> None:
     """With nothing to do it wakes up rarely, but often enough for gunicorn, which would replace it."""
     with workers("gthread", SCRIPT, {"SAGEMAKER_GUNICORN_TIMEOUT_SECONDS": "1"}) as started:
-        started.wait_for_heartbeats(6)
+        started.wait_for_heartbeats(3)
 
         assert len(set(started.heartbeats)) == 1
         assert started.post(b"still", "Content-Type: text/plain")[0] == 200

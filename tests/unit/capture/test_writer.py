@@ -12,11 +12,12 @@ import pytest
 
 from support.capturing import body_of, captured, captured_files
 from support.waiting import wait_until
-from tfs_proxy.capture.counts import CaptureCounter, CaptureOutcome, CountsFile
+from tfs_proxy.capture.counts import CaptureOutcome
 from tfs_proxy.capture.files import FILE_SECONDS, CaptureFailed, Folder, FolderFile, RotatingFiles
 from tfs_proxy.capture.record import CaptureRecord, Payload
 from tfs_proxy.capture.writer import CaptureWriter
 from tfs_proxy.deployment import CaptureOptions
+from tfs_proxy.errors import UpstreamUnavailable
 
 NOON = 1_800_000_000.0
 
@@ -55,7 +56,7 @@ class Counted:
     def __call__(self, counts: Mapping[CaptureOutcome, int]) -> None:
         """Take one report."""
         if self.broken:
-            raise OSError
+            raise UpstreamUnavailable("the supervisor is gone")
         self.total.update(counts)
 
 
@@ -226,19 +227,6 @@ def test_a_failed_create_says_why(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(CaptureFailed, match=f"{tmp_path}/file can't be written: Not a directory"):
         Folder(tmp_path / "file").create("below/a.jsonl")
-
-
-def test_counts_of_several_processes_add_up(tmp_path: Path) -> None:
-    """Each appends, the supervisor reads."""
-    path = tmp_path / "captured"
-    counter, workers = CaptureCounter(path), [CountsFile(path), CountsFile(path)]
-    workers[0].add({CaptureOutcome.WRITTEN: 2})
-    workers[1].add({CaptureOutcome.WRITTEN: 3, CaptureOutcome.DROPPED: 1})
-    (metric,) = counter.measure()
-    assert metric.points == {("written",): 5, ("dropped",): 1, ("too_large",): 0}
-    workers[0].add({CaptureOutcome.TOO_LARGE: 1})
-    (metric,) = counter.measure()
-    assert metric.points == {("written",): 5, ("dropped",): 1, ("too_large",): 1}
 
 
 def test_a_file_that_can_not_be_closed_does_not_end_the_writing(

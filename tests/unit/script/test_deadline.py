@@ -21,7 +21,6 @@ from tfs_proxy.script.deadline import (
 )
 from tfs_proxy.script.event_loop import WorkerLoop
 from tfs_proxy.script.runner import ScriptRunner
-from tfs_proxy.supervisor.health.hanging_calls import HangingCalls
 
 FOLDER = __file__.rpartition("/")[0]
 
@@ -202,70 +201,3 @@ def test_where_nested_coroutines_wait() -> None:
 def test_where_a_thread_is_that_has_ended() -> None:
     """It is nowhere, which is no error."""
     assert place_of(ThreadLane(2**40).frames(), FOLDER) == NOWHERE
-
-
-def hears(hangs: HangingCalls, *words: str, pid: bytes = b"1", now: float = 0.0) -> None:
-    """What a worker said."""
-    for each in words:
-        hangs.hear(pid, each, now)
-
-
-def test_one_worker_that_hangs_is_no_reason() -> None:
-    """It has room for others, and is being replaced."""
-    hangs = HangingCalls(2, 300.0)
-    hears(hangs, "hangs inference.py:3 in handler")
-
-    assert hangs.reason([b"1", b"2"], 1.0) is None
-    assert hangs.reason([b"1"], 1.0) is None
-
-
-def test_threads_that_hang_count_while_their_worker_lives() -> None:
-    """As each worker said last; a script can send nonsense to the socket, too."""
-    hangs = HangingCalls(2, 300.0)
-    hears(hangs, "stuck 1", "stuck 3")
-    hears(hangs, "stuck 2", "stuck x", pid=b"2")
-
-    assert hangs.stuck_threads([b"1", b"2"]) == 5
-    assert hangs.stuck_threads([b"2"]) == 2
-    hangs.forget()
-    assert hangs.stuck_threads([b"2"]) == 0
-
-
-def test_all_workers_without_room() -> None:
-    """Nobody is left to answer; a new worker is."""
-    hangs = HangingCalls(2, 300.0)
-    hears(hangs, "full inference.py:3 in handler")
-    hears(hangs, "full inference.py:3 in handler", pid=b"2")
-
-    assert "every thread of every worker, at inference.py:3 in handler" in str(
-        hangs.reason([b"1", b"2"], 1.0)
-    )
-    assert hangs.reason([b"1", b"2", b"3"], 1.0) is None
-
-
-def test_no_new_worker_comes_up() -> None:
-    """After the time for a start; where the new one is stands with it."""
-    hangs = HangingCalls(1, 300.0)
-    hears(hangs, "hangs inference.py:3 in handler")
-    hears(hangs, "loading inference.py:9 in init", pid=b"2")
-    hears(hangs, "hangs inference.py:3 in handler", now=200.0)
-
-    assert hangs.reason([b"1"], 300.0) is None
-    said = str(hangs.reason([b"1"], 300.1))
-    assert "no new worker comes up" in said
-    assert "inference.py:9 in init" in said
-    assert hangs.reason([b"2"], 301.0) is None
-
-
-def test_new_workers_hang_as_well() -> None:
-    """Until anything is answered."""
-    hangs = HangingCalls(1, 300.0)
-    for pid in (b"1", b"2"):
-        hears(hangs, "hangs inference.py:3 in handler", pid=pid)
-        assert hangs.reason([pid], 1.0) is None
-    hears(hangs, "hangs inference.py:3 in handler", pid=b"3")
-
-    assert "new ones included, at inference.py:3" in str(hangs.reason([b"3"], 1.0))
-    assert "new ones included" in str(hangs.reason([b"4"], 1.0))
-    hears(hangs, "answered", pid=b"4")
-    assert hangs.reason([b"4"], 1.0) is None

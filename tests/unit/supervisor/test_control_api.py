@@ -1,11 +1,12 @@
 """The control API: what workers, commands and clients get from it."""
 
 import asyncio
+import json
 from collections.abc import Mapping
 
 import pytest
 
-from tfs_proxy.deployment import Deployment
+from tfs_proxy.deployment import Deployment, WorkerPhase, WorkerState
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.supervisor import control_api
 from tfs_proxy.supervisor.control_api import ControlApi
@@ -21,9 +22,9 @@ def door() -> ControlApi:
     return ControlApi(Readiness(Heartbeats(10)))
 
 
-def ask(door: ControlApi, method: str, path: str) -> HttpResponse:
+def ask(door: ControlApi, method: str, path: str, body: bytes = b"") -> HttpResponse:
     """One question at the unix socket's side."""
-    return asyncio.run(door.respond(HttpRequest(method, path)))
+    return asyncio.run(door.respond(HttpRequest(method, path, body=body)))
 
 
 def test_the_door_answers_ping_from_health() -> None:
@@ -34,7 +35,7 @@ def test_the_door_answers_ping_from_health() -> None:
     assert ask(door, "GET", "/ping") == HttpResponse.error(503, "starting: loading the models")
 
     readiness.phase = Phase.SERVING
-    readiness.heartbeats.datagram_received(b"1", None)
+    readiness.heartbeats.hear(WorkerState(1, WorkerPhase.SERVES))
     assert ask(door, "GET", "/ping") == HttpResponse(200)
 
 
@@ -70,25 +71,23 @@ def test_no_client_says_how_many_requests_there_are(count: str) -> None:
     assert scrapes == [{"accept": "*/*"}]
 
 
-def test_the_door_hands_out_the_deployment_and_the_release(door: ControlApi) -> None:
-    """Both are 503 before, so that a worker waits."""
-    assert ask(door, "GET", "/deployment").status == ask(door, "GET", "/released/7").status == 503
+def test_the_door_hands_out_the_deployment(door: ControlApi) -> None:
+    """It is 503 before, so that a worker waits."""
+    assert ask(door, "GET", "/deployment").status == 503
 
     deployment = Deployment("m", {"m": (1,)}, (), None, (), 10, 5.0)
     door.deployment = deployment
-    door.release()
 
     assert Deployment.from_json(ask(door, "GET", "/deployment").body) == deployment
-    assert ask(door, "GET", "/released/7").status == 200
 
 
 def test_a_worker_that_waits_hears_of_the_release_at_once(
     door: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requests that come right after it wait for no poll; a worker gets an answer now and then before."""
-    question = HttpRequest("GET", "/until-released/7")
+    question = HttpRequest("POST", "/workers/7", body=b'{"pid": 1, "phase": "serves"}')
 
-    async def wait_twice() -> tuple[int, int]:
+    async def wait_twice() -> list[bool]:
         monkeypatch.setattr(control_api, "HOLD_SECONDS", 0.01)
         in_vain = await door.respond(question)
         monkeypatch.setattr(control_api, "HOLD_SECONDS", 60)
@@ -96,18 +95,34 @@ def test_a_worker_that_waits_hears_of_the_release_at_once(
         await asyncio.sleep(0.01)
         assert not asking.done()
         door.release()
-        return in_vain.status, (await asking).status
+        return [json.loads(answer.body)["released"] for answer in (in_vain, await asking)]
 
-    assert asyncio.run(wait_twice()) == (503, 200)
+    assert asyncio.run(wait_twice()) == [False, True]
 
 
 def test_the_door_releases_the_workers_that_serve_alone() -> None:
-    """Workers of another process group wait, although the run serves."""
+    """Workers of another process group wait, although the run serves, and no master replaces them."""
     door = ControlApi(Readiness(Heartbeats(10)), serves=lambda group: group == "7")
     door.release()
 
-    assert ask(door, "GET", "/released/7").status == 200
-    assert ask(door, "GET", "/released/8").status == 503
+    state = b'{"pid": 1, "phase": "serves", "hangs": true}'
+    orders, known = (
+        [json.loads(ask(door, method, f"/workers/{group}", state).body) for group in (7, 8)]
+        for method in ("POST", "GET")
+    )
+    assert [each["released"] for each in orders] == [True, False]
+    assert [each["hanging"] for each in known] == [[1], []]
+
+
+@pytest.mark.parametrize(
+    "body", [b"{", b"{}", b"\xff", b'{"pid": "1"}', b'{"pid": 1, "phase": "x"}', b"[" * 3000]
+)
+def test_a_state_that_no_worker_sends_is_refused(body: bytes) -> None:
+    """A script can write to the socket, too."""
+    readiness = Readiness(Heartbeats(10))
+
+    assert ask(ControlApi(readiness), "POST", "/workers/7", body).status == 400
+    assert not readiness.heartbeats.alive
 
 
 def test_the_door_knows_no_other_path_or_method(door: ControlApi) -> None:
@@ -129,5 +144,5 @@ def test_clients_find_nothing_at_the_paths_of_workers(door: ControlApi) -> None:
     def status(path: str) -> int:
         return asyncio.run(door.respond_to_client(HttpRequest("GET", path))).status
 
-    assert [status(path) for path in ("/deployment", "/released/7", "/settled")] == [404] * 3
+    assert [status(path) for path in ("/deployment", "/workers/7", "/settled")] == [404] * 3
     assert status("/ping") == 503

@@ -1,13 +1,11 @@
 """OpenTelemetry's tracer provider of one process: made after the fork, closed at its end.
 
-Spans leave the process beside the requests; a collector that is away is logged once in a run.
+Spans leave the process beside the requests; it logs once that a collector is away.
 """
 
 import logging
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from opentelemetry import trace
@@ -78,14 +76,11 @@ def divided_sampler(configured: Sampler, kept: float) -> Sampler:
 
 
 class SaidOnce(logging.Filter):
-    """Lets through the first failure of the libraries that send spans, if no other process has had one.
+    """Lets through the first failure of the libraries that send spans."""
 
-    ``path`` is made by it, and shared by all processes.
-    """
-
-    def __init__(self, path: Path) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._path = path
+        self._has_warned = False
         self._last = ""
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -93,22 +88,18 @@ class SaidOnce(logging.Filter):
         if record.levelno < logging.ERROR:
             self._last = record.getMessage()  # of an attempt, after which there are others
             return False
-        with suppress(OSError):
-            self._path.open("x").close()
+        first, self._has_warned = not self._has_warned, True
+        if first:
             record.args = (self._last or record.getMessage(),)
             record.msg = "traces can't be sent, and are dropped until they can; this is not said again: %s"
             record.levelno, record.levelname, record.exc_info = logging.WARNING, "WARNING", None
-            return True
-        return False
+        return first
 
 
 class ProcessTraces:
-    """Traces of this process, whose own environment OpenTelemetry reads; ``environ`` is the same.
+    """Traces of this process, whose own environment OpenTelemetry reads; ``environ`` is the same."""
 
-    ``warned`` is a file that processes share, so that only one of them warns of a collector that is away.
-    """
-
-    def __init__(self, environ: Mapping[str, str], sampling: TraceSampling, warned: Path) -> None:
+    def __init__(self, environ: Mapping[str, str], sampling: TraceSampling) -> None:
         configured = TracerProvider(shutdown_on_exit=False).sampler
         resource = Resource.create()
         if str(resource.attributes.get(SERVICE_NAME, UNNAMED)).startswith(UNNAMED):
@@ -116,7 +107,7 @@ class ProcessTraces:
         sampler = divided_sampler(configured, kept_share(sampling))
         self._provider = TracerProvider(sampler, resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(_new_exporter(exporter_of(environ))))
-        once = SaidOnce(warned)
+        once = SaidOnce()
         for name in LIBRARIES:
             logging.getLogger(name).addFilter(once)
         self.tracer = self._provider.get_tracer("tfs_proxy")

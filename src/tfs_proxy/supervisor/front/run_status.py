@@ -11,7 +11,7 @@ from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.control_api import ControlApi, served_models
+from tfs_proxy.supervisor.control_api import ControlApi, captured_records, served_models
 from tfs_proxy.supervisor.logs.run_records import RunRecords
 from tfs_proxy.supervisor.metrics import RunMetrics
 from tfs_proxy.supervisor.open_inference.api import OpenInferenceApi
@@ -50,6 +50,7 @@ class RunStatus:
             *records.run_log.routes,
             *(self._open_inference.routes if settings.publishes_open_inference else ()),
             served_models(self._archive.served),
+            captured_records(records.captured.add),
         )
         self.control_api = ControlApi(readiness, routes, measure=self._metrics.measure, outside=self._outside)
         self._show(stack)

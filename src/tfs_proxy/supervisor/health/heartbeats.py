@@ -1,103 +1,93 @@
-"""What workers and gunicorn's master say of themselves in datagrams, for `Readiness`."""
+"""The state of each worker, as workers POST it to the control API, for `Readiness` and gunicorn's master.
+
+A worker that says nothing for a while is missing. gunicorn's master replaces a worker with calls of the
+script that hang within a few seconds, and the container stays in service. It is unhealthy if every worker
+is full of hanging calls, if no new worker comes up, or if new ones hang as well and answer nothing.
+"""
 
 import asyncio
-import logging
-import socket
 import time
-from collections.abc import Callable, Collection
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
-from tfs_proxy.deployment import BootFailure
-from tfs_proxy.supervisor.health.hanging_calls import HangingCalls
+from msgspec import Struct
 
-log = logging.getLogger(__name__)
+from tfs_proxy.deployment import BootFailure, KnownWorkers, WorkerPhase, WorkerState
+
+SILENCE_SECONDS = 10.0
+"""A worker that has said nothing for so long is missing."""
 
 LOOK_SECONDS = 0.01
 STARTS_IN_VAIN = 3
 """So often each worker may begin to load without that any worker serves."""
 
+MORE_THAN_WORKERS = 2
+"""This many more workers than configured must hang in a row, with no answer in between."""
 
-class Heartbeats(asyncio.DatagramProtocol):
-    """Workers send their pid; a beat is fresh for ``limit_seconds``.
 
-    ``booted`` is set by the first beat.
+class _Heard(Struct):
+    """A worker's last state and when it came, and since when calls of the script hang in it."""
 
-    A worker that begins to load the application sends its pid with a ``+``: ``loading`` has them all, and
-    ``starts`` counts them. One that can't load it sends a `BootFailure`: ``failure`` is the latest.
+    state: WorkerState
+    at: float
+    hangs_since: float | None = None
 
-    A message after the pid is its adaptive limit, for ``limit``, or for `HangingCalls`.
+
+class Heartbeats:
+    """The last state of each worker, which counts for ``silence_seconds``.
+
+    ``wanted`` is how many workers there should be, ``replaced_seconds`` how long it may take to replace one.
+    ``booted`` is set once a worker serves. ``loading`` has all that have begun to load the application since
+    `forget_loading`, ``starts`` counts them for ever; ``failure`` is why the latest one can't load it.
     """
 
     def __init__(
         self,
-        limit_seconds: float,
+        silence_seconds: float = SILENCE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
-        hanging_calls: HangingCalls | None = None,
+        wanted: int = 1,
+        replaced_seconds: float = 300.0,
     ) -> None:
-        self.limit_seconds = limit_seconds
-        self.hanging_calls = hanging_calls or HangingCalls()
-        self._clock = clock
-        self._beats: dict[bytes, float] = {}
-        self._limits: dict[bytes, int] = {}
+        self.wanted = wanted
         self.booted = asyncio.Event()
         self.failure: BootFailure | None = None
-        self.loading: set[bytes] = set()
+        self.loading: set[int] = set()
         self.starts = 0
+        self._silence_seconds, self._replaced_seconds = silence_seconds, replaced_seconds
+        self._clock = clock
+        self._heard: dict[int, _Heard] = {}
         self._starts_in_vain = 0
-        self._transport: asyncio.DatagramTransport | None = None
+        self._hang_in_a_row = 0
 
-    async def listen(self, path: Path) -> None:
-        """Receive beats on a unix datagram socket at ``path`` from now on."""
-        beats = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        beats.setblocking(False)
-        beats.bind(str(path))
-        loop = asyncio.get_running_loop()
-        self._transport, _ = await loop.create_datagram_endpoint(lambda: self, sock=beats)
-
-    def close(self) -> None:
-        """Receive no more; idempotent."""
-        if self._transport is not None:
-            self._transport.close()
-
-    def datagram_received(self, data: bytes, addr: object) -> None:
-        """Note a worker's message."""
-        del addr
-        if data.startswith(b"+"):
-            self.loading.add(data)
+    def hear(self, state: WorkerState) -> None:
+        """Note the state that a worker has sent."""
+        now, known = self._clock(), self._heard.get(state.pid)
+        since = None if known is None else known.hangs_since
+        if state.answered:
+            self._hang_in_a_row = 0
+        if state.hangs and since is None:
+            since = now
+            self._hang_in_a_row += 1
+        self._heard[state.pid] = _Heard(state, now, since)
+        if state.phase is WorkerPhase.BEGINS:
+            self.loading.add(state.pid)
             self.starts += 1
             self._starts_in_vain += 1
-            return
-        if data.startswith(b"{"):
-            self._note_failure(data)
-            return
-        pid, _, message = data.partition(b" ")
-        kind, _, value = message.partition(b" ")
-        if kind == b"limit" and value.isdigit():
-            self._limits[pid] = int(value)
-        elif message:
-            self.hanging_calls.hear(pid, message.decode(errors="replace"), self._clock())
-        else:
-            self._beats[data] = self._clock()
+            self._heard = self._heard_within(self._replaced_seconds)
+        elif state.phase is WorkerPhase.SERVES:
             self._starts_in_vain = 0
             self.booted.set()
-
-    def _note_failure(self, data: bytes) -> None:
-        try:
-            self.failure = BootFailure.from_json(data)
-        except ValueError:  # a script can write to the socket, too
-            log.warning("a message from a worker can't be read")
+        elif state.failure is not None and (known is None or known.state.failure is None):
+            self.failure = state.failure  # said once: it may have been dealt with since
 
     async def until_alive(self, *, every_worker: bool) -> None:
-        """Return once a worker beats, or as many as there should be."""
+        """Return once a worker serves, or as many as there should be."""
         await self.booted.wait()
         while len(self.alive) < (self.wanted if every_worker else 1):  # noqa: ASYNC110 - workers come and go
             await asyncio.sleep(LOOK_SECONDS)
 
     def forget(self) -> None:
-        """Drop all beats: their workers are gone."""
-        self._beats.clear()
-        self._limits.clear()
-        self.hanging_calls.forget()
+        """Drop all states: their workers are gone."""
+        self._heard.clear()
         self.booted.clear()
 
     def forget_loading(self) -> None:
@@ -105,42 +95,61 @@ class Heartbeats(asyncio.DatagramProtocol):
         self.loading.clear()
         self.failure = None
 
-    def fresh(self) -> bool:
-        """Whether any worker is booted and beats."""
-        now = self._clock()
-        self._beats = {pid: beat for pid, beat in self._beats.items() if now - beat <= self.limit_seconds}
-        return bool(self._beats)
+    @property
+    def alive(self) -> Mapping[int, WorkerState]:
+        """The states of workers that serve and are not missing, by pid."""
+        return self._in_phase(WorkerPhase.SERVES)
+
+    def known(self, level: str) -> KnownWorkers:
+        """The workers, for gunicorn's master, which logs from ``level`` on."""
+        alive = self.alive
+        hanging = frozenset(pid for pid, state in alive.items() if state.hangs)
+        failed = self._in_phase(WorkerPhase.FAILED)
+        return KnownWorkers(level, frozenset(alive) - hanging, hanging, frozenset(failed))
+
+    def loading_lines(self) -> list[str]:
+        """Where workers are that load the script."""
+        states = (heard.state for heard in self._heard.values())
+        return [state.line for state in states if state.phase is WorkerPhase.LOADS and state.line]
 
     def lost(self) -> str | None:
         """Why no worker answers, as a phrase; None if one does, or is about to.
 
-        A killed worker counts as long as its last beat is fresh: another one takes its place.
+        A killed worker counts as long as it is not missing: another one takes its place.
         """
         if self._starts_in_vain > STARTS_IN_VAIN * max(self.wanted, 1):
             return "workers end before they serve: the log says why"
-        return "no worker sends heartbeats" if self.missed() else None
-
-    def missed(self) -> bool:
-        """Whether no worker beats."""
-        return not self.fresh()
-
-    @property
-    def alive(self) -> Collection[bytes]:
-        """The pids of workers whose last beat is fresh."""
-        return self._beats.keys() if self.fresh() else ()
-
-    @property
-    def wanted(self) -> int:
-        """How many workers there should be."""
-        return self.hanging_calls.workers
+        return None if self.alive else "no worker sends heartbeats"
 
     @property
     def limit(self) -> int | None:
         """How many inferences the workers ``alive`` may answer at once; None if nothing limits them."""
-        alive = self.alive
-        self._limits = {pid: limit for pid, limit in self._limits.items() if pid in alive}
-        return sum(self._limits.values()) if self._limits else None
+        limits = [state.limit for state in self.alive.values() if state.limit is not None]
+        return sum(limits) if limits else None
 
     def hanging(self) -> str | None:
         """Why the workers that live can't answer for the script; None if they can."""
-        return self.hanging_calls.reason(self._beats, self._clock())
+        alive = self.alive
+        hanging = [self._heard[pid] for pid, state in alive.items() if state.hangs]
+        helps = self._hang_in_a_row < self.wanted + MORE_THAN_WORKERS
+        if not hanging:
+            return None if helps else "the script hangs in every worker, new ones included"
+        line = hanging[-1].state.line
+        if not helps:
+            return f"the script hangs in every worker, new ones included, at {line}"
+        if len(hanging) < len(alive):
+            return None
+        if all(heard.state.full for heard in hanging):
+            return f"the script hangs in every thread of every worker, at {line}"
+        if self._clock() - max(heard.hangs_since or 0.0 for heard in hanging) > self._replaced_seconds:
+            loads = "".join(f": it loads the script, {line}" for line in self.loading_lines()[-1:])
+            return f"the script hangs at {line}, and no new worker comes up{loads}"
+        return None
+
+    def _in_phase(self, phase: WorkerPhase) -> dict[int, WorkerState]:
+        heard = self._heard_within(self._silence_seconds)
+        return {pid: each.state for pid, each in heard.items() if each.state.phase is phase}
+
+    def _heard_within(self, seconds: float) -> dict[int, _Heard]:
+        earliest = self._clock() - seconds
+        return {pid: heard for pid, heard in self._heard.items() if heard.at >= earliest}

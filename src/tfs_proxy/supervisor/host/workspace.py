@@ -119,12 +119,4 @@ def make_workspace_within(run: Workspace, root: Path, *more: Path) -> Workspace:
 
 def _once_a_run(run: Workspace) -> Sequence[Path]:
     """What all workers of a run write to and follow, whichever models they serve."""
-    return (
-        run.requests,
-        run.access,
-        run.logging,
-        run.memory_ledger,
-        run.capture_counts,
-        run.traces_warning,
-        run.nginx,
-    )
+    return (run.requests, run.access, run.memory_ledger, run.nginx)

@@ -1,13 +1,10 @@
-"""How a run logs: written for its workers, and changed through its control API while it runs."""
+"""How a run logs, changed through its control API while it runs."""
 
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
-from msgspec.structs import replace
-
-from tfs_proxy.observe.logs.config import LEVELS, LogConfig, set_level, wants_colour
+from tfs_proxy.observe.logs.config import LEVELS, LogConfig, current_level, set_level, wants_colour
 from tfs_proxy.settings import Settings
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.routes import Route
@@ -19,24 +16,17 @@ OK, NOT_FOUND = 200, 404
 
 
 class RunLog:
-    """The configuration of the log of a run, in ``path`` for the other processes.
+    """The level of the log of this process, which workers get with each answer of the control API.
 
     ``port`` is that on which the run listens, ``stages`` are those of its stages if it is a pipeline.
     """
 
-    def __init__(
-        self, path: Path, config: LogConfig, port: Callable[[], int], stages: Sequence[int] = ()
-    ) -> None:
-        self._path = path
-        self._config = config
+    def __init__(self, port: Callable[[], int], stages: Sequence[int] = ()) -> None:
         self._port = port
         self._stages = stages
-        config.save(path)
 
     def change(self, level: str) -> None:
         """Log from this level on, in this process and in those that follow."""
-        self._config = replace(self._config, level=level)
-        self._config.save(self._path)
         set_level("info")
         log.info("log level: %s", level)
         set_level(level)
@@ -50,7 +40,7 @@ class RunLog:
         )
 
     async def _show(self, _: HttpRequest) -> HttpResponse:
-        state = {"port": self._port(), "level": self._config.level, "stages": list(self._stages)}
+        state = {"port": self._port(), "level": current_level(), "stages": list(self._stages)}
         return HttpResponse(OK, json.dumps(state).encode())
 
     async def _change(self, request: HttpRequest, level: str) -> HttpResponse:
@@ -63,4 +53,4 @@ class RunLog:
 def log_config(settings: Settings, environ: Mapping[str, str], descriptor: int) -> LogConfig:
     """How all processes log, to this descriptor."""
     coloured = wants_colour(descriptor, environ)
-    return LogConfig(settings.log_format, settings.gunicorn_loglevel, coloured, descriptor)
+    return LogConfig(settings.log_format, coloured, descriptor)

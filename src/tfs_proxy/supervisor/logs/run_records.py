@@ -25,18 +25,17 @@ READ_PAUSE_SECONDS = 0.05
 class RunRecords:
     """The log of a run and its requests; ``listener`` is where the run listens.
 
-    ``log_descriptor`` is where all processes log to.
+    ``log`` is how and where to all processes log.
     """
 
     def __init__(
         self, settings: Settings, environ: Mapping[str, str], workspace: Workspace, listener: socket.socket
     ) -> None:
-        self.log_descriptor = os.dup(STDERR)
-        config = log_config(settings, environ, self.log_descriptor)
-        self.run_log = RunLog(workspace.logging, config, lambda: int(listener.getsockname()[1]))
+        self.log = log_config(settings, environ, os.dup(STDERR))
+        self.run_log = RunLog(lambda: int(listener.getsockname()[1]))
         self.requests = RequestCounter(workspace.requests, workspace.stages)
         self.request_lines = RequestLines(workspace.access, settings.access_log)
-        self._captured = CaptureCounter(workspace.capture_counts)
+        self.captured = CaptureCounter()
 
     def follow(self, children: Children) -> None:
         """Bring nginx's lines of requests and of errors together."""
@@ -51,7 +50,6 @@ class RunRecords:
     def read(self) -> bool:
         """Count and log what nginx and the workers have written by now; whether there was anything new."""
         counted = self.requests.read()
-        self._captured.read()
         return self.request_lines.read() or counted
 
     async def keep_reading(self) -> None:
@@ -63,7 +61,7 @@ class RunRecords:
     def measure(self) -> Iterator[MeasuredMetric]:
         """What has been counted."""
         yield from self.requests.measure()
-        yield from self._captured.measure()
+        yield from self.captured.measure()
 
     def times(self, stages: Iterable[MeasuredMetric] = ()) -> InferenceTimes:
         """The inferences that have ended by now; ``stages`` are those that others have measured."""
@@ -74,4 +72,4 @@ class RunRecords:
     def close(self) -> None:
         """Show the lines that are left, and give up the descriptor of the log."""
         self.request_lines.close()
-        os.close(self.log_descriptor)
+        os.close(self.log.descriptor)

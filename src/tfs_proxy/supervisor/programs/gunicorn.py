@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tfs_proxy.layout import Workspace
+from tfs_proxy.observe.logs.config import LogConfig
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.process import ProcessSpec
 from tfs_proxy.worker_environment import WORKSPACE_VARIABLE
@@ -99,16 +100,16 @@ def process(
     listener_fds: Sequence[int],
     packages: Sequence[Path],
     environ: Mapping[str, str],
-    log_descriptor: int,
+    log: LogConfig,
 ) -> ProcessSpec:
     """gunicorn on the inherited listeners; ``packages`` come first on its import path.
 
-    Its log goes to ``log_descriptor``.
+    It logs as ``log`` says.
     """
     return ProcessSpec(
         name="gunicorn",
         argv=argv(settings, listener_fds),
-        env=environment(environ, settings, workspace, packages),
-        pass_fds=(*listener_fds, log_descriptor),
+        env={**environment(environ, settings, workspace, packages), **log.variable()},
+        pass_fds=(*listener_fds, log.descriptor),
         orphaned_signal=signal.SIGQUIT,  # its workers end at once, too
     )

@@ -60,10 +60,10 @@ class WorkerExchange:
     async def _until_all_beat(self, new: ChildProcess, generation: Generation) -> None:
         children, heartbeats = generation.stack.children, generation.stack.readiness.heartbeats
         deadline = time.monotonic() + self._load_seconds
-        while _loaded(new, heartbeats) < heartbeats.hanging_calls.workers:
+        while _loaded(new, heartbeats) < heartbeats.wanted:
             if heartbeats.failure is not None or new.state is ProcessState.GAVE_UP:
                 raise _why_it_failed(new, generation)
-            if len(heartbeats.loading) > heartbeats.hanging_calls.workers + SPARE_WORKERS:
+            if len(heartbeats.loading) > heartbeats.wanted + SPARE_WORKERS:
                 raise children.ended_by_import()
             if time.monotonic() > deadline:
                 raise ScriptLoadError(
@@ -86,7 +86,7 @@ def _why_it_failed(new: ChildProcess, generation: Generation) -> ScriptLoadError
 def _loaded(gunicorn: ChildProcess, heartbeats: Heartbeats) -> int:
     """How many of gunicorn's workers have loaded the application: they are in its process group."""
     group = gunicorn.pid
-    return sum(_group_of(int(pid)) == group for pid in heartbeats.alive) if group else 0
+    return sum(_group_of(pid) == group for pid in heartbeats.alive) if group else 0
 
 
 def _group_of(pid: int) -> int | None:

@@ -1,4 +1,4 @@
-"""What all of gunicorn's workers need in this container: JSON refusals, heartbeats, one place for logs.
+"""What all of gunicorn's workers need in this container: JSON refusals, reports, one place for logs.
 
 The supervisor names one of the classes in `standard`, `threads.worker`, `gevent` and `tornado`.
 """
@@ -9,8 +9,6 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from functools import partial
 from threading import Thread
 from types import FrameType
 from typing import Any, NoReturn
@@ -20,12 +18,13 @@ from gunicorn.http.message import Message
 from gunicorn.workers.base import Worker
 
 from tfs_proxy.capture.writer import Blocking, CaptureWriter
+from tfs_proxy.deployment import BootFailure, WorkerPhase, WorkerState
 from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.request_counts import FinishedRequest
 from tfs_proxy.observe.request_record import chosen_id, current_request, set_current_request
-from tfs_proxy.script.deadline import DeadlineWatch, Lane, ScriptCall, ThreadLane
+from tfs_proxy.script.deadline import DeadlineWatch, Lane, ScriptCall, ThreadLane, own_part
 from tfs_proxy.setting_values import AccessLog, access_log
-from tfs_proxy.upstream.instances import fetch_deployment, released, until_released
+from tfs_proxy.upstream.instances import fetch_deployment
 from tfs_proxy.web.workers import late_calls
 from tfs_proxy.web.workers.admission.gate import AdmissionGate
 from tfs_proxy.web.workers.around_requests.access_log import AccessObserver, StagesForNginx
@@ -33,8 +32,6 @@ from tfs_proxy.web.workers.around_requests.boundary import RequestBoundary, Requ
 from tfs_proxy.web.workers.around_requests.counting import RequestCounting, StageObserver
 from tfs_proxy.web.workers.around_requests.journal import RequestJournal, WsgiApp
 from tfs_proxy.web.workers.around_requests.traces import WorkerTraces, begin_traces
-from tfs_proxy.web.workers.heartbeat import Heartbeat, boot_failure
-from tfs_proxy.web.workers.loading import watched_loading
 from tfs_proxy.web.workers.refusals import (
     OUR_FAULT,
     OUT_OF_TIME,
@@ -42,6 +39,7 @@ from tfs_proxy.web.workers.refusals import (
     refusal,
     refuse_misread,
 )
+from tfs_proxy.web.workers.reports import Loading, Reports, boot_failure
 from tfs_proxy.web.workers.worker_log import WorkerLog
 from tfs_proxy.wire.header_names import INFERENCE_ID, REQUEST_ID
 from tfs_proxy.worker_environment import worker_workspace
@@ -62,7 +60,10 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     """What all worker classes share; a mixin in front of one of gunicorn's own."""
 
     printed: WorkerLog
-    heartbeat: Heartbeat
+    reports: Reports
+    phase = WorkerPhase.BEGINS
+    loading: Loading | None = None
+    failure: BootFailure | None = None
     wsgi: WsgiApp
     close_app: Callable[[], None]
     boundary: RequestBoundary
@@ -101,14 +102,16 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     def load_wsgi(self) -> None:
         """Load the application; if it can't be loaded, the supervisor gets the reason, and ends the start."""
         workspace = worker_workspace()
-        self.printed = WorkerLog(self.log.error_log, workspace.logging)
-        self.heartbeat = Heartbeat(workspace.heartbeat_socket)
-        self.heartbeat.say_loading()
+        self.printed = WorkerLog(self.log.error_log)
+        self.reports = Reports(workspace.control_socket, self.state, self._tick_of_reports)
+        self.reports.start()
+        self.phase = WorkerPhase.LOADS
         try:
-            with self._watched_loading(workspace):
-                super().load_wsgi()
+            self._prepare(workspace)
+            super().load_wsgi()
         except Exception as error:  # noqa: BLE001 - the supervisor gets every error
             self.give_up(error)
+        self.loading = None
         self.observers += self.wsgi.observers  # type: ignore[attr-defined]
         self.close_app = self.traces.closing_behind(self.wsgi.close)  # type: ignore[attr-defined]
         self.watch = self.wsgi.watch  # type: ignore[attr-defined]
@@ -136,11 +139,12 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             self.gate = app = AdmissionGate(app, seconds, behind_nginx=self.counting is None)
         return app
 
-    def _watched_loading(self, workspace: Workspace) -> AbstractContextManager[None]:
+    def _prepare(self, workspace: Workspace) -> None:
+        """Take from the deployment what is there before the application is loaded."""
         deployment = fetch_deployment(workspace.control_socket)
         self.access_log = access_log(deployment.access_log)
         self.adaptive_limit_seconds = deployment.adaptive_limit_seconds
-        self.traces = begin_traces(deployment, workspace)
+        self.traces = begin_traces(deployment)
         self.observers = [*self.traces.observers, self.printed]
         if deployment.many_models is None:
             self.observers.append(StageObserver(workspace.stages, deployment))
@@ -149,17 +153,9 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             self.observers.append(self.counting)
             if self.access_log.mode != AccessLog.OFF:
                 self.observers.append(AccessObserver(self.access_log))
-
-        def alive(line: str) -> None:
-            super(ContainerWorker, self).notify()
-            self.heartbeat.say(f"loading {line}")
-
-        return watched_loading(
-            self.new_lane(),
-            deployment.script_folder,
-            deployment.wait_time_seconds,
-            alive,
-            give_up=partial(late_calls.end_now, 1),
+        limit_seconds = deployment.wait_time_seconds
+        self.loading = Loading(
+            self.new_lane(), deployment.script_folder, limit_seconds, time.monotonic() + limit_seconds
         )
 
     def give_up(self, error: Exception) -> NoReturn:
@@ -167,23 +163,20 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
 
         The supervisor logs the reason, once for all workers. gunicorn would report the end of each at length.
         """
-        failure = boot_failure(error)
-        self.heartbeat.say_failure(failure)
-        if released(worker_workspace().control_socket):
-            late_calls.mark(self.tmp, late_calls.FAILED)
+        self.loading = None
+        self.phase, self.failure = WorkerPhase.FAILED, boot_failure(error)
+        self.reports.deliver()
         while self.alive and os.getppid() == self.ppid:
             super().notify()
             time.sleep(RELEASE_PAUSE_SECONDS)
         sys.exit(0)
 
     def run(self) -> None:
-        """Send a heartbeat, wait until everything is ready, then serve."""
-        control_socket = worker_workspace().control_socket
-        if not released(control_socket):
+        """Report that it is ready, wait until everything else is, then serve."""
+        if not self.reports.deliver():
             self._wait_for_first_call()
-        self.notify()
-        late_calls.mark(self.tmp, late_calls.SERVES)
-        while self.alive and not until_released(control_socket):
+        self.phase = WorkerPhase.SERVES
+        while self.alive and not self.reports.deliver():
             self.notify()
             time.sleep(RELEASE_PAUSE_SECONDS)
         self.watch.start()
@@ -196,7 +189,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         self.printed.finish()
 
     def _wait_for_first_call(self) -> None:
-        """Return once the worker is warm; until its first heartbeat the run is not ready."""
+        """Return once the worker is warm; until it says that it serves the run is not ready."""
         while self.alive and self.first_call is not None and self.first_call.is_alive():
             super().notify()
             self.first_call.join(FIRST_CALL_TICK_SECONDS)
@@ -205,26 +198,38 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         """Take requests until gunicorn ends this worker."""
         super().run()
 
-    def notify(self) -> None:
-        """Tell the supervisor and gunicorn that this worker is alive."""
-        super().notify()
-        if self.heartbeat.beat():
-            self.printed.follow()
-            self.tell()
-            if self.gate is not None:
-                self.gate.tell(self.heartbeat.say)
-            if self.capture is not None:
-                self.capture.report()
-
-    def tell(self) -> None:
-        """Tell the supervisor, and gunicorn's master, of calls of the script that hang."""
+    def _tick_of_reports(self) -> None:
+        """See to what goes on beside requests, from the thread of the reports."""
+        loading = self.loading
+        if loading is not None:
+            super().notify()  # loading may outlast gunicorn's timeout
+            if loading.is_late():
+                late_calls.end_now(1)
         if self.watch.hangs:
-            # The master ends this worker once another one serves: there is no hurry then.
-            patient_seconds = max(self.cfg.graceful_timeout, math.ceil(self.watch.seconds))
-            self.cfg.set("graceful_timeout", patient_seconds)
-            late_calls.mark(self.tmp, late_calls.HANGS)
-        for message in late_calls.messages(self.watch, self.most_hanging):
-            self.heartbeat.say(message)
+            self.prepare_for_replacement()
+        if self.capture is not None:
+            self.capture.report()
+
+    def state(self) -> WorkerState:
+        """What the supervisor is to know now."""
+        watch, loading = self.watch, self.loading
+        answered, watch.answered = watch.answered, False
+        return WorkerState(
+            os.getpid(),
+            self.phase,
+            loading.line() if loading is not None else own_part(watch.place),
+            hangs=watch.hangs,
+            full=watch.hanging >= self.most_hanging,
+            stuck=watch.hanging,
+            answered=answered,
+            limit=None if self.gate is None else self.gate.most,
+            failure=self.failure,
+        )
+
+    def prepare_for_replacement(self) -> None:
+        """Be patient at the end: once the master ends this worker another one serves."""
+        patient_seconds = max(self.cfg.graceful_timeout, math.ceil(self.watch.seconds))
+        self.cfg.set("graceful_timeout", patient_seconds)
 
     def abandon(self, call: ScriptCall) -> None:
         """Answer for a call that is over its deadline and can't be ended; from the watch's thread."""

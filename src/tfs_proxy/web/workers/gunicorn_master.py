@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ from gunicorn.errors import HaltServer
 from gunicorn.glogging import Logger
 from gunicorn.workers.base import Worker
 
+from tfs_proxy.deployment import KnownWorkers
+from tfs_proxy.errors import UpstreamError
 from tfs_proxy.observe.journal_notes import under_way
-from tfs_proxy.observe.logs.config import FollowedLevel
-from tfs_proxy.web.workers.late_calls import FAILED, HANGS, SERVES, marked
+from tfs_proxy.observe.logs.config import current_level, set_level
+from tfs_proxy.upstream.instances import known_workers
 from tfs_proxy.web.workers.worker_log import gunicorn_handler
 from tfs_proxy.worker_environment import worker_workspace
 
@@ -30,6 +33,9 @@ BOOT_FAILED = 3
 
 RETRY_SECONDS = 5.0
 """How long a worker that can't load the application keeps its place, while others serve."""
+
+ASK_SECONDS = 0.9
+"""gunicorn looks at its workers once a second."""
 
 KEPT_RECORDS = 64
 """Records of dead workers. nginx repeats a request as soon as a worker is gone."""
@@ -44,7 +50,7 @@ class QuietLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
     def setup(self, cfg: Any) -> None:
         """Take gunicorn's settings, but for the handler."""
         super().setup(cfg)
-        self.error_log.handlers = [gunicorn_handler(worker_workspace().logging)]
+        self.error_log.handlers = [gunicorn_handler()]
 
     def close_on_exec(self) -> None:
         """Nothing: Python itself closes files on exec (PEP 446), and gunicorn logs to none.
@@ -101,7 +107,8 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
     def __init__(self, application: "Application") -> None:
         self._told_to_end: set[int] = set()
         self._failed_at: dict[int, float] = {}
-        self._level = FollowedLevel(worker_workspace().logging)
+        self._known = KnownWorkers()
+        self._ask_at = 0.0
         super().__init__(application)
 
     def stop(self, graceful: bool = True) -> None:
@@ -117,20 +124,33 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
 
         Raises HaltServer if none of them can load the application.
         """
-        self._level.follow()
+        self._ask()
         self._replace_failed()
-        hanging = self._marked(HANGS)
+        hanging = self._those(self._known.hanging)
         self._num_workers = self.cfg.workers + len(hanging)
         super().manage_workers()
         self._told_to_end &= self.WORKERS.keys()
         self._end(sorted(hanging, key=lambda worker: worker.age))
+
+    def _ask(self) -> None:
+        """Ask the supervisor for what the workers have told it, once a second."""
+        now = time.monotonic()
+        if now < self._ask_at:
+            return
+        self._ask_at = now + ASK_SECONDS
+        try:
+            self._known = known_workers(worker_workspace().control_socket)
+        except UpstreamError:
+            return  # the supervisor is busy
+        if self._known.level != current_level():
+            set_level(self._known.level)
 
     def _end(self, hanging: list[Worker]) -> None:
         """End those that hang, each once there are enough others that serve.
 
         They finish their other requests; gunicorn's timeout is for those that do not even end.
         """
-        serving = self._marked(SERVES)
+        serving = self._those(self._known.serving)
         waiting = [worker for worker in hanging if worker.pid not in self._told_to_end]
         for worker in waiting[: max(len(serving) + len(waiting) - self.cfg.workers, 0)]:
             self.log.warning(
@@ -141,7 +161,7 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
 
     def _replace_failed(self) -> None:
         """Have others try what workers could not load, after a while; raises HaltServer if all failed."""
-        failed = self._marked(FAILED)
+        failed = self._those(self._known.failed)
         if failed and len(failed) == len(self.WORKERS):
             raise HaltServer("no worker can load the application", BOOT_FAILED)
         now = time.monotonic()
@@ -150,8 +170,8 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
             if now - since > RETRY_SECONDS:
                 self.kill_worker(pid, signal.SIGTERM)
 
-    def _marked(self, state: bytes) -> list[Worker]:
-        return [worker for worker in self.WORKERS.values() if marked(worker.tmp) == state]
+    def _those(self, pids: Collection[int]) -> list[Worker]:
+        return [worker for pid, worker in self.WORKERS.items() if pid in pids]
 
 
 class Application(WSGIApplication):  # type: ignore[misc]  # gunicorn has no types

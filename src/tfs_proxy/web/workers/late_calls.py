@@ -1,7 +1,7 @@
 """What a worker does about calls of the script that are over their deadline: it answers, and is replaced.
 
-The thread that watches calls writes the answer to the connection of the call that hangs. Then the worker
-marks itself for `web.workers.gunicorn_master`, which starts another one before it ends this one.
+The thread that watches calls writes the answer to the connection of the call that hangs. Then
+`web.workers.gunicorn_master` learns of it, and starts another worker before it ends this one.
 """
 
 import logging
@@ -11,31 +11,16 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
-from tfs_proxy.script.deadline import DeadlineWatch, ScriptCall, own_part
+from tfs_proxy.script.deadline import DeadlineWatch, ScriptCall
 from tfs_proxy.web.workers.refusals import Refusal
 
 log = logging.getLogger(__name__)
-
-SERVES, HANGS, FAILED = b"S", b"H", b"F"
-"""A worker's state, in the first byte of the file that it shares with gunicorn's master."""
 
 SOCKET = "gunicorn.socket"
 """Where WSGI's environ has the connection."""
 
 CLOSE_SECONDS = 5.0
-
-
-def mark(shared_file: Any, state: bytes) -> None:
-    """Tell the master; ``shared_file`` is gunicorn's ``WorkerTmp``, whose time is the sign of life."""
-    os.pwrite(shared_file.fileno(), state, 0)
-    shared_file.notify()
-
-
-def marked(shared_file: Any) -> bytes:
-    """The state that the worker has set; empty before it serves."""
-    return os.pread(shared_file.fileno(), 1, 0)
 
 
 def answer_for(call: ScriptCall, watch: DeadlineWatch, request_id: str | None) -> None:
@@ -50,18 +35,6 @@ def answer_for(call: ScriptCall, watch: DeadlineWatch, request_id: str | None) -
         refused = Refusal(504, str(watch.timeout()))
         connection.send(refused.response(request_id), socket.MSG_DONTWAIT)
         connection.shutdown(socket.SHUT_WR)
-
-
-def messages(watch: DeadlineWatch, most_hanging: int) -> list[str]:
-    """News of the script's calls for the supervisor, since the last time."""
-    news = []
-    if watch.answered:
-        watch.answered = False
-        news.append("answered")
-    if watch.hangs:
-        state = "full" if watch.hanging >= most_hanging else "hangs"
-        news += [f"{state} {own_part(watch.place)}", f"stuck {watch.hanging}"]
-    return news
 
 
 def end_with_hanging_calls(close_app: Callable[[], None]) -> None:

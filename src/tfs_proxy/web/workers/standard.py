@@ -6,7 +6,6 @@ from typing import Any
 from gunicorn.workers.gthread import ThreadWorker as GunicornThreadWorker
 from gunicorn.workers.sync import SyncWorker as GunicornSyncWorker
 
-from tfs_proxy.script.deadline import ScriptCall
 from tfs_proxy.web.workers import late_calls
 from tfs_proxy.web.workers.base import ContainerWorker
 
@@ -27,13 +26,8 @@ class SequentialWorker(ContainerWorker, GunicornSyncWorker):  # type: ignore[mis
     most_hanging = 1
 
     def wait(self, timeout: float) -> Any:
-        """Wait for a connection, waking up often enough for the heartbeat."""
+        """Wait for a connection, waking up often enough to see that the master has gone."""
         return super().wait(min(timeout, IDLE_SECONDS))
-
-    def abandon(self, call: ScriptCall) -> None:
-        """As in the base, then say so at once: the thread that tells otherwise is the one that hangs."""
-        super().abandon(call)
-        self.tell()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """End after the request in progress; at once if that one hangs."""

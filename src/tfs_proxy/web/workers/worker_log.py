@@ -7,20 +7,19 @@ starts) goes through the supervisor, which makes entries of it.
 import logging
 import os
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
-from tfs_proxy.observe.logs.config import STDERR, FollowedLevel, LogConfig, set_level
+from tfs_proxy.observe.logs.config import STDERR, LogConfig, set_level
 from tfs_proxy.observe.logs.entry import EntryHandler, writer
 from tfs_proxy.observe.logs.streams import LoggedStream
 from tfs_proxy.observe.request_record import RequestRecord, handling
+from tfs_proxy.settings import inherited_environment
 
 STDOUT = 1
 
 
-def gunicorn_handler(logging_file: Path) -> EntryHandler:
+def gunicorn_handler() -> EntryHandler:
     """The handler of gunicorn's master, which its workers inherit."""
-    config = LogConfig.load(logging_file)
+    config = LogConfig.inherited(inherited_environment())
     if config.descriptor != STDERR:
         os.set_inheritable(config.descriptor, False)  # programs that a script starts must not hold it
     master = os.getpid()
@@ -29,13 +28,11 @@ def gunicorn_handler(logging_file: Path) -> EntryHandler:
 
 
 class WorkerLog:
-    """What this worker logs and prints: with its request, from the level on that the run has now."""
+    """What this worker logs and prints: with its request."""
 
-    def __init__(self, error_log: logging.Logger, logging_file: Path) -> None:
+    def __init__(self, error_log: logging.Logger) -> None:
         collect_logs(error_log)
-        set_level(LogConfig.load(logging_file).level if logging_file.exists() else _level_name(error_log))
-        self._level = FollowedLevel(logging_file)
-        self.follow: Callable[[], None] = self._level.follow
+        set_level(logging.getLevelName(error_log.getEffectiveLevel()).lower())
         self._streams: tuple[LoggedStream, ...] = ()
         handler = next((handler for handler in error_log.handlers if isinstance(handler, EntryHandler)), None)
         if handler is not None:
@@ -65,7 +62,3 @@ def collect_logs(error_log: logging.Logger) -> None:
     if not root.handlers:
         root.handlers = list(error_log.handlers)
         root.setLevel(error_log.level)
-
-
-def _level_name(logger: logging.Logger) -> str:
-    return logging.getLevelName(logger.getEffectiveLevel()).lower()

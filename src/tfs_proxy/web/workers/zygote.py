@@ -20,6 +20,7 @@ from typing import Final
 from msgspec import Struct
 
 from tfs_proxy.errors import UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.observe.logs.config import LOG_VARIABLE
 from tfs_proxy.settings import change_environment, inherited_environment
 from tfs_proxy.upstream.instances import fetch_deployment
 from tfs_proxy.web.workers import gunicorn_master
@@ -31,7 +32,7 @@ MOST_DESCRIPTORS: Final = 253
 """In one message, as Linux allows."""
 
 PYTHON_PATH: Final = "PYTHONPATH"
-OF_MODEL: Final = (WORKSPACE_VARIABLE, PYTHON_PATH, "CUDA_VISIBLE_DEVICES")
+OF_MODEL: Final = (WORKSPACE_VARIABLE, LOG_VARIABLE, PYTHON_PATH, "CUDA_VISIBLE_DEVICES")
 """Variables that are a model's own, and that no module reads while it is imported."""
 
 OF_PYTHON: Final = "LC_CTYPE"

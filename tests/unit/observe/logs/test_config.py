@@ -3,11 +3,10 @@
 import logging
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tfs_proxy.observe.logs.config import QUIET, FollowedLevel, LogConfig, set_level, wants_colour
+from tfs_proxy.observe.logs.config import QUIET, LogConfig, current_level, set_level, wants_colour
 
 
 @pytest.fixture(autouse=True)
@@ -34,25 +33,17 @@ def test_a_terminal_has_colours_unless_somebody_asks_for_none() -> None:
             os.close(descriptor)
 
 
-def test_other_processes_read_what_the_supervisor_wrote(tmp_path: Path) -> None:
+def test_other_processes_inherit_how_they_log() -> None:
     """Without a run around them they have the defaults."""
-    config = LogConfig("json", "debug", coloured=True, descriptor=7)
-    config.save(tmp_path / "logging")
+    config = LogConfig("json", coloured=True, descriptor=7)
 
-    assert LogConfig.load(tmp_path / "logging") == config
-    assert LogConfig.load(tmp_path / "nothing") == LogConfig()
+    assert LogConfig.inherited(config.variable()) == config
+    assert LogConfig.inherited({}) == LogConfig()
 
 
-def test_the_level_is_followed_and_libraries_stay_quiet(tmp_path: Path) -> None:
+def test_libraries_stay_quiet() -> None:
     """botocore and others would log credentials and requests at debug."""
-    path = tmp_path / "logging"
-    set_level("info")
-    followed = FollowedLevel(path)
-    followed.follow()
-    assert logging.getLogger().level == logging.INFO
+    set_level("debug")
 
-    LogConfig(level="debug").save(path)
-    followed.follow()
-
-    assert logging.getLogger().level == logging.DEBUG
+    assert current_level() == "debug"
     assert {logging.getLogger(name).getEffectiveLevel() for name in QUIET} == {logging.WARNING}

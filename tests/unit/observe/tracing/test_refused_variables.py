@@ -8,21 +8,17 @@ import pytest
 
 PIPELINE = """
 import os
-from pathlib import Path
-from tfs_proxy.layout import Workspace
 from tfs_proxy.pipeline.traces import HandedOn, pipeline_traces
 
-assert pipeline_traces(os.environ, Workspace(Path("unused"))).begin is HandedOn
+assert pipeline_traces(os.environ).begin is HandedOn
 """
 WORKER = """
-from pathlib import Path
 from types import SimpleNamespace
 from tfs_proxy.deployment import TraceSampling
-from tfs_proxy.layout import Workspace
 from tfs_proxy.web.workers.around_requests.traces import begin_traces
 
 deployment = SimpleNamespace(traces=TraceSampling(1.0, "followed"))
-assert begin_traces(deployment, Workspace(Path("unused"))).observers == ()
+assert begin_traces(deployment).observers == ()
 """
 
 

@@ -2,10 +2,11 @@
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
-from tfs_proxy.deployment import BootFailure, Instance
+from tfs_proxy.deployment import BootFailure, Instance, WorkerPhase, WorkerState
 from tfs_proxy.errors import UpstreamTimeout
 from tfs_proxy.supervisor.health.heartbeats import Heartbeats
 from tfs_proxy.supervisor.health.model_states import MISSES, ModelWatch, loading_pause
@@ -27,6 +28,11 @@ class Clock:
         return self.now
 
 
+def serving(pid: int, **more: Any) -> WorkerState:
+    """What a worker says that serves."""
+    return WorkerState(pid, WorkerPhase.SERVES, **more)
+
+
 def health_of(versions: dict[str, list[int]], clock: Clock) -> Readiness:
     """A run that serves ``versions`` on one instance; without models there is none."""
     readiness = Readiness(Heartbeats(10.0, clock))
@@ -42,7 +48,7 @@ def test_every_version_must_be_available_and_a_worker_alive() -> None:
     assert readiness.reason() == "starting"
     readiness.phase = Phase.SERVING
     assert "no worker" in str(readiness.reason())
-    readiness.heartbeats.datagram_received(b"17", None)
+    readiness.heartbeats.hear(serving(17))
     assert "does not answer" in str(readiness.reason())
     readiness.note(0, "a", {1: AVAILABLE, 2: ServableState("LOADING")})
     assert readiness.reason() == "model a version 2 is LOADING"
@@ -55,14 +61,14 @@ def test_workers_that_only_start_are_no_workers() -> None:
     readiness = health_of({}, Clock())
     readiness.phase = Phase.SERVING
     heartbeats = readiness.heartbeats
-    heartbeats.datagram_received(b"17", None)
+    heartbeats.hear(serving(17))
     for number in range(3 * heartbeats.wanted):
-        heartbeats.datagram_received(b"+%d" % (20 + number), None)
+        heartbeats.hear(WorkerState(20 + number, WorkerPhase.BEGINS))
     assert readiness.reason() is None
 
-    heartbeats.datagram_received(b"+90", None)
+    heartbeats.hear(WorkerState(90, WorkerPhase.BEGINS))
     assert readiness.reason() == "workers end before they serve: the log says why"
-    heartbeats.datagram_received(b"90", None)
+    heartbeats.hear(serving(90))
     assert readiness.reason() is None
 
 
@@ -71,7 +77,7 @@ def test_a_heartbeat_goes_stale() -> None:
     clock = Clock()
     readiness = health_of({}, clock)
     readiness.phase = Phase.SERVING
-    readiness.heartbeats.datagram_received(b"17", None)
+    readiness.heartbeats.hear(serving(17))
 
     clock.now = 10.0
     assert readiness.reason() is None
@@ -84,11 +90,11 @@ def test_the_adaptive_limit_is_that_of_the_workers_that_live() -> None:
     clock = Clock()
     heartbeats = Heartbeats(10.0, clock)
     assert heartbeats.limit is None
-    for message in (b"17", b"17 limit 3", b"18", b"18 limit 1", b"17 limit 4", b"18 limit none"):
-        heartbeats.datagram_received(message, None)
+    for state in (serving(17), serving(17, limit=3), serving(18, limit=1), serving(17, limit=4)):
+        heartbeats.hear(state)
     assert heartbeats.limit == 5
     clock.now += 9
-    heartbeats.datagram_received(b"17", None)
+    heartbeats.hear(serving(17, limit=4))
     clock.now += 9
     assert heartbeats.limit == 4
     heartbeats.forget()
@@ -99,7 +105,7 @@ def test_a_process_that_is_down_is_named() -> None:
     """So is the draining."""
     readiness = health_of({}, Clock())
     readiness.phase = Phase.SERVING
-    readiness.heartbeats.datagram_received(b"17", None)
+    readiness.heartbeats.hear(serving(17))
     readiness.down = {"nginx"}
 
     assert readiness.reason() == "nginx is down and being restarted"
@@ -238,12 +244,76 @@ def test_a_model_server_whose_rest_threads_are_all_busy_is_there(answers_grpc: b
     assert missing is None if answers_grpc else "does not answer" in str(missing)
 
 
-@pytest.mark.parametrize("message", [b"{", b"{}", b"\xff", b'{"text": 1}', b'{"a": 1}', b'{"a":' * 3000])
-def test_a_message_that_no_worker_sends_is_no_failure(message: bytes) -> None:
-    """The script can write to the workers' socket, too: what can't be read is passed over."""
+def test_a_failure_is_told_once() -> None:
+    """A worker goes on saying that it has failed, which may have been dealt with since."""
     heartbeats = Heartbeats(10.0, Clock())
+    failed = WorkerState(1, WorkerPhase.FAILED, failure=BootFailure("no"))
 
-    heartbeats.datagram_received(message, None)
-    heartbeats.datagram_received(b'{"text": "no", "report": ""}', None)
-
+    heartbeats.hear(failed)
     assert heartbeats.failure == BootFailure("no")
+    heartbeats.forget_loading()
+    heartbeats.hear(failed)
+
+    assert heartbeats.failure is None
+    assert heartbeats.known("info").failed == {1}
+
+
+def hanging(pid: int = 1, *, full: bool = False, stuck: int = 1) -> WorkerState:
+    """What a worker says in which the script hangs."""
+    return serving(pid, line="inference.py:3 in handler", hangs=True, full=full, stuck=stuck)
+
+
+def test_one_worker_that_hangs_is_no_reason() -> None:
+    """It has room for others, and is being replaced."""
+    heartbeats = Heartbeats(wanted=2)
+    heartbeats.hear(hanging(1))
+    assert heartbeats.hanging() is None
+    heartbeats.hear(serving(2))
+
+    assert heartbeats.hanging() is None
+    known = heartbeats.known("")
+    assert (known.hanging, known.serving) == (frozenset({1}), frozenset({2}))
+
+
+def test_all_workers_without_room() -> None:
+    """Nobody is left to answer; a new worker is."""
+    heartbeats = Heartbeats(wanted=2)
+    heartbeats.hear(hanging(1, full=True))
+    heartbeats.hear(hanging(2, full=True))
+
+    assert "every thread of every worker, at inference.py:3 in handler" in str(heartbeats.hanging())
+    heartbeats.hear(serving(3))
+    assert heartbeats.hanging() is None
+
+
+def test_no_new_worker_comes_up() -> None:
+    """After the time for a start; where the new one is stands with it."""
+    clock = Clock()
+    heartbeats = Heartbeats(clock=clock)
+    heartbeats.hear(hanging())
+    heartbeats.hear(WorkerState(2, WorkerPhase.LOADS, "inference.py:9 in init"))
+    for clock.now in (200.0, 300.0):
+        heartbeats.hear(hanging())
+
+    assert heartbeats.hanging() is None
+    clock.now = 300.1
+    said = str(heartbeats.hanging())
+    assert "no new worker comes up" in said
+    assert "inference.py:9 in init" in said
+
+
+def test_new_workers_hang_as_well() -> None:
+    """Until anything is answered."""
+    heartbeats = Heartbeats()
+    for pid in (1, 2):
+        heartbeats.hear(hanging(pid))
+        assert heartbeats.hanging() is None
+        heartbeats.forget()
+    heartbeats.hear(hanging(3))
+
+    assert "new ones included, at inference.py:3" in str(heartbeats.hanging())
+    heartbeats.forget()
+    heartbeats.hear(serving(4))
+    assert "new ones included" in str(heartbeats.hanging())
+    heartbeats.hear(serving(4, answered=True))
+    assert heartbeats.hanging() is None

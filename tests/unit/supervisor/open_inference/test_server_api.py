@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tfs_proxy import __version__
-from tfs_proxy.deployment import Deployment, Instance
+from tfs_proxy.deployment import Deployment, Instance, WorkerPhase, WorkerState
 from tfs_proxy.observe.metric import Distribution
 from tfs_proxy.observe.request_counts import Inferences
 from tfs_proxy.supervisor.control_api import ControlApi, served_models
@@ -55,7 +55,7 @@ class Run:
     def serve(self) -> None:
         """All is ready."""
         self.readiness.phase = Phase.SERVING
-        self.readiness.heartbeats.datagram_received(b"17", None)
+        self.readiness.heartbeats.hear(WorkerState(17, WorkerPhase.SERVES))
         for servable in tuple(self.readiness.servables):
             self.readiness.note(0, servable.model, {servable.version or 1: AVAILABLE})
 

@@ -149,20 +149,6 @@ def test_a_target_that_one_request_alone_exceeds_is_told_once(caplog: pytest.Log
     assert "TFS_PROXY_ADAPTIVE_LIMIT=50ms" in warnings[0]
 
 
-def test_the_limit_is_told_when_it_has_changed() -> None:
-    """Which requests below it do not make it do."""
-    said: list[str] = []
-    gate = AdmissionGate(lambda _environ, _start: [b"answer"], target_seconds=1.0)
-    for _ in range(3):
-        gate.tell(said.append)
-    assert said == ["limit 1"]
-    for _ in range(10):
-        call(gate, environ())
-    for _ in range(3):
-        gate.tell(said.append)
-    assert said == ["limit 1", "limit 2"]
-
-
 @pytest.mark.skipif(not hasattr(socket, "TCP_INFO"), reason="only Linux tells")
 def test_the_age_of_what_waits_on_a_connection_is_known() -> None:
     """Also before it is read; a unix socket knows nothing, which is no age."""

@@ -52,7 +52,6 @@ class AdmissionGate:
         self._decided: dict[Turn, threading.Event] = {}
         self._refusals = RareLines(REFUSAL_LINE_SECONDS, clock)
         self._warnings = RareLines(WARNING_SECONDS, clock)
-        self._told = 0
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         """Answer one request, as WSGI has it."""
@@ -72,12 +71,10 @@ class AdmissionGate:
             return pieces
         return UntilFirstByte(pieces, lambda: self._end(turn))
 
-    def tell(self, say: Callable[[str], None]) -> None:
-        """Tell the supervisor the limit, unless it is what was told last."""
-        most = self._limit.most
-        if most != self._told:
-            self._told = most
-            say(f"limit {most}")
+    @property
+    def most(self) -> int:
+        """How many inferences may run at once now."""
+        return self._limit.most
 
     def _take_in(self, waited_seconds: float) -> Turn:
         with self._lock:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from tfs_proxy.deployment import Deployment
-from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import inherited_environment
 from tfs_proxy.web.workers.around_requests.boundary import RequestObserver
 
@@ -29,7 +28,7 @@ class WorkerTraces(Struct, frozen=True):
         return close
 
 
-def begin_traces(deployment: Deployment, workspace: Workspace) -> WorkerTraces:
+def begin_traces(deployment: Deployment) -> WorkerTraces:
     """Traces if the deployment has them; OTEL_* variables that OpenTelemetry refuses are no reason to end."""
     if deployment.traces is None:
         return WorkerTraces()
@@ -38,7 +37,7 @@ def begin_traces(deployment: Deployment, workspace: Workspace) -> WorkerTraces:
         from tfs_proxy.observe.tracing.provider import ProcessTraces
         from tfs_proxy.observe.tracing.spans import RequestSpans
 
-        traces = ProcessTraces(inherited_environment(), deployment.traces, workspace.traces_warning)
+        traces = ProcessTraces(inherited_environment(), deployment.traces)
     except Exception as error:  # noqa: BLE001 - whatever the variables make its parts raise
         log.warning("no traces are sent: OpenTelemetry can't be configured: %s", error)
         return WorkerTraces()

@@ -92,7 +92,7 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
         self._poller.stop()
 
     def _tick(self) -> None:
-        """Send a heartbeat, sleep, close idle connections, and accept what other workers leave waiting."""
+        """Show a sign of life, sleep, close idle connections, and accept what other workers leave waiting."""
         self.notify()
         self.wait_for_and_dispatch_events(self._pause_seconds())
         self._connections.close_idle(time.monotonic())
@@ -135,11 +135,10 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
         super().abandon(call)
         self._poller.add_thread()
 
-    def tell(self) -> None:
+    def prepare_for_replacement(self) -> None:
         """As in the base; the worker that replaces this one takes its socket."""
-        if self.watch.hangs:
-            self._worker_sockets.leave()
-        super().tell()
+        self._worker_sockets.leave()
+        super().prepare_for_replacement()
 
     def _serve_descriptor(self, descriptor: int) -> None:
         connection = self._connections.take(descriptor)
