@@ -1,7 +1,8 @@
 """The deadline of a script's calls: one watch for each worker looks at what runs a few times a second.
 
-A call that is over its deadline is interrupted if it runs on a coroutine or a greenlet. A thread can't be
-interrupted: the watch answers its request, nothing that it writes later counts, and its worker is replaced.
+It answers the request of a call that is over its deadline, and logs where the call is. The call can't be
+trusted to end: a coroutine or a greenlet is told to, what it writes later counts for nothing, and its worker
+is replaced.
 """
 
 import errno
@@ -27,9 +28,6 @@ TICK_SECONDS = 0.25
 IDLE_TICK_SECONDS = 1.0
 """While nothing runs: no call that begins meanwhile is over its deadline sooner."""
 
-GRACE_SECONDS = 1.0
-"""What a call has to end in once it is interrupted; beyond that it counts as one that hangs."""
-
 NOWHERE = "an unknown line"
 WITHIN_ANOTHER = nullcontext()
 
@@ -47,7 +45,7 @@ class Lane(Protocol):
     def frames(self) -> tuple[FrameType, ...]:
         """What it executes at this moment, innermost call first."""
 
-    def interrupt(self, unless_over: Callable[[], bool]) -> bool:
+    def cancel(self, unless_over: Callable[[], bool]) -> None:
         """End what it executes, if that can be done at all; nothing happens once ``unless_over`` is true."""
 
 
@@ -61,39 +59,35 @@ class ThreadLane:
         """What the thread executes; empty if it has ended."""
         return frames_from(sys._current_frames().get(self._ident))  # noqa: SLF001 - the documented way
 
-    def interrupt(self, unless_over: Callable[[], bool]) -> bool:
-        """A thread can't be interrupted."""
-        del unless_over
-        return False
+    def cancel(self, unless_over: Callable[[], bool]) -> None:
+        """A thread can't be ended."""
 
 
 class CoroutineLane:
-    """A coroutine, or async generator, that a thread waits for: on the event loop of the lane ``loop``."""
+    """A coroutine, or async generator, that a thread waits for by ``future``, on the event loop ``loop``."""
 
-    def __init__(self, awaitable: Any) -> None:
+    def __init__(self, awaitable: Any, future: Future[Any] | None = None, loop: Lane | None = None) -> None:
         self._awaitable = awaitable
-        self.finished = False
-        self.loop: ThreadLane | None = None
-        self.future: Future[Any] | None = None
+        self._future = future
+        self._loop = loop
 
     def frames(self) -> tuple[FrameType, ...]:
         """Where it waits; one that keeps the loop from everything else is where the loop is."""
         frames, awaitable = [], self._awaitable
         while awaitable is not None:
             # Of an async generator, running says only that its next piece is waited for.
-            if getattr(awaitable, "cr_running", False) and self.loop is not None:
-                return self.loop.frames()
+            if getattr(awaitable, "cr_running", False) and self._loop is not None:
+                return self._loop.frames()
             frame = _attribute(awaitable, "frame")
             if frame is not None:
                 frames.append(frame)
             awaitable = _attribute(awaitable, "await") or getattr(awaitable, "gi_yieldfrom", None)
         return tuple(reversed(frames))
 
-    def interrupt(self, unless_over: Callable[[], bool]) -> bool:
+    def cancel(self, unless_over: Callable[[], bool]) -> None:
         """Cancel the coroutine; the thread that waits for it goes on at once."""
-        if self.future is not None and not unless_over():
-            self.future.cancel()
-        return True
+        if self._future is not None and not unless_over():
+            self._future.cancel()
 
 
 class ScriptCall:
@@ -103,7 +97,7 @@ class ScriptCall:
     the answer is out, and that only a piece of its body is waited for.
     """
 
-    __slots__ = ("_watch", "connection", "deadline", "expired", "lane", "streaming")
+    __slots__ = ("_watch", "connection", "deadline", "lane", "streaming")
 
     def __init__(self, watch: "DeadlineWatch", connection: Any, deadline: float, *, streaming: bool) -> None:
         self._watch = watch
@@ -111,7 +105,6 @@ class ScriptCall:
         self.streaming = streaming
         self.lane = watch.new_lane()
         self.deadline = deadline
-        self.expired = False
 
     def __enter__(self) -> None:
         self._watch.begin(self)
@@ -148,7 +141,6 @@ class DeadlineWatch:
         self._here = _Here()
         self._running: set[ScriptCall] = set()
         self._abandoned: set[ScriptCall] = set()
-        self._cancelled: list[tuple[CoroutineLane, float]] = []
 
     @property
     def hanging(self) -> int:
@@ -167,7 +159,7 @@ class DeadlineWatch:
     def call(self, *, streaming: bool = False) -> AbstractContextManager[None]:
         """Hold what is done in the block to the deadline; within another such block this one does nothing.
 
-        Raises ScriptTimeout if it was interrupted, and Abandoned if its request has been answered by now.
+        Raises Abandoned if its request has been answered by now.
         """
         here = self._here
         if here.call:
@@ -188,18 +180,16 @@ class DeadlineWatch:
         except KeyError:
             self._abandoned.discard(call)
             raise Abandoned from None
-        if call.expired:
-            raise self.timeout() from None
         self.answered = True
 
     def current(self) -> ScriptCall | None:
         """The call that this thread is at."""
         return self._here.call
 
-    def interrupted(self) -> bool:
+    def is_abandoned(self) -> bool:
         """Whether this thread's call is over its deadline: then what it raises is of no interest."""
         call = self._here.call
-        return call is not None and call.expired
+        return call is not None and call not in self._running
 
     def timeout(self) -> ScriptTimeout:
         """The error that the client gets."""
@@ -214,40 +204,27 @@ class DeadlineWatch:
             threading.Thread(target=self._keep_looking, name="script-watch", daemon=True).start()
 
     def look(self) -> None:
-        """See to calls that are over their deadline, and to coroutines that go on although cancelled."""
+        """Give up every call that is over its deadline, and say where they are."""
         now, over = self._clock(), Counter[str]()
         for call in [call for call in tuple(self._running) if call.deadline <= now]:
-            first_time, place = not call.expired, place_of(call.lane.frames(), self.folder)
-            if self._expire(call, now) and first_time:
+            place = place_of(call.lane.frames(), self.folder)
+            if self._give_up(call):
                 over[place] += 1
         for place, count in over.items():
             self.place = place
             calls, hang = ("a call", "it hangs") if count == 1 else (f"{count} calls", "they hang")
             log.error("%s of the script did not end within %g s: %s at %s", calls, self.seconds, hang, place)
-        due = [lane for lane, deadline in self._cancelled if deadline <= now and not lane.finished]
-        self._cancelled = [(lane, deadline) for lane, deadline in self._cancelled if deadline > now]
-        for lane in due:
-            self.hangs, self.place = True, place_of(lane.frames(), self.folder)
-            log.error("a cancelled coroutine of the script still runs at %s", self.place)
 
     def _keep_looking(self) -> None:
         while True:
-            time.sleep(TICK_SECONDS if self._running or self._cancelled else IDLE_TICK_SECONDS)
+            time.sleep(TICK_SECONDS if self._running else IDLE_TICK_SECONDS)
             try:
                 self.look()
             except Exception:
                 log.exception("the deadline watch of the script's calls failed")
 
-    def _expire(self, call: ScriptCall, now: float) -> bool:
-        """Interrupt the call or give it up; False if it has just ended."""
-        lane = call.lane
-        if not call.expired:
-            call.expired = True
-            if lane.interrupt(lambda: call not in self._running):
-                call.deadline = now + GRACE_SECONDS
-                if isinstance(lane, CoroutineLane):
-                    self._cancelled.append((lane, call.deadline))
-                return True
+    def _give_up(self, call: ScriptCall) -> bool:
+        """Answer for the call, and tell it to end; False if it has just ended."""
         self._abandoned.add(call)
         try:
             self._running.remove(call)
@@ -256,6 +233,7 @@ class DeadlineWatch:
             return False
         self.hangs = True
         self.abandon(call)
+        call.lane.cancel(lambda: call not in self._abandoned)
         return True
 
 

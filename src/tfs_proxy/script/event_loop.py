@@ -59,11 +59,9 @@ class WorkerLoop:
         piece of, which knows where it waits if ``awaitable`` does not.
         """
         subject = next((subject for subject in subjects if hasattr(subject, "ag_frame")), awaitable)
-        lane = CoroutineLane(subject)
-        future = asyncio.run_coroutine_threadsafe(_outcome(awaitable, lane), self._started())
-        lane.future, lane.loop = future, self._lane
+        future = asyncio.run_coroutine_threadsafe(_outcome(awaitable), self._started())
         if call is not None:
-            thread, call.lane = call.lane, lane
+            thread, call.lane = call.lane, CoroutineLane(subject, future, self._lane)
         try:
             outcome = future.result()
         except BaseException:
@@ -97,13 +95,11 @@ class WorkerLoop:
             return self._loop
 
 
-async def _outcome(awaitable: Awaitable[Any], lane: CoroutineLane) -> Any:
+async def _outcome(awaitable: Awaitable[Any]) -> Any:
     try:
         return await awaitable
     except BaseException as error:  # noqa: BLE001 - it is raised again in the thread that waits
         return _Raised(error)
-    finally:
-        lane.finished = True
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

@@ -100,8 +100,8 @@ class ScriptRunner:
         except self._left_alone:
             raise
         except BaseException as error:
-            if self.watch.interrupted():
-                raise self.watch.timeout() from None
+            if self.watch.is_abandoned():
+                raise Abandoned from None
             # Not Exception alone: sys.exit or a cancelled task in a script must not end the worker.
             # A subclass of SystemExit is the worker's own end, which arises in whatever code runs.
             if isinstance(error, SystemExit) and type(error) is not SystemExit:

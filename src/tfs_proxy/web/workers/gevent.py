@@ -20,7 +20,7 @@ class Expired(BaseException):
 
 
 class GreenletLane:
-    """The greenlet that makes a call; one that never yields can't be interrupted, and stops all others."""
+    """The greenlet that makes a call; one that never yields can't be ended, and stops all others."""
 
     def __init__(self) -> None:
         self._greenlet = gevent.getcurrent()
@@ -29,7 +29,7 @@ class GreenletLane:
         """What the greenlet executes; it is suspended, since another greenlet runs."""
         return frames_from(self._greenlet.gr_frame)
 
-    def interrupt(self, unless_over: Callable[[], bool]) -> bool:
+    def cancel(self, unless_over: Callable[[], bool]) -> None:
         """Raise an exception in the greenlet as soon as the event loop runs it."""
 
         def throw() -> None:
@@ -37,7 +37,6 @@ class GreenletLane:
                 self._greenlet.throw(Expired())
 
         gevent.get_hub().loop.run_callback(throw)
-        return True
 
 
 class GeventWorker(ContainerWorker, GunicornGeventWorker):  # type: ignore[misc]
