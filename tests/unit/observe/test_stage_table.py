@@ -9,7 +9,7 @@ from pathlib import Path
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import Distribution
 from tfs_proxy.observe.request_counts import KnownModels
-from tfs_proxy.observe.request_record import CONVERT, MODEL_SERVER, READ, RequestRecord
+from tfs_proxy.observe.request_record import CONVERT, READ, RequestRecord
 from tfs_proxy.observe.stage_table import StageLayout, StageTable, StageTables
 
 KNOWN = KnownModels("m", {"m": (1,), "n": ()})
@@ -65,30 +65,3 @@ def test_the_counts_of_a_worker_outlive_it(tmp_path: Path) -> None:
     for _ in range(2):
         assert sum(measured(tables)["convert", "m"].counts) == 2
     assert [path.name.partition("-")[0] for path in folder.iterdir()] == [str(os.getpid())]
-
-
-def test_without_workers_there_is_nothing(tmp_path: Path) -> None:
-    """The folder comes with the first of them; a table that is being made is empty."""
-    tables = StageTables(tmp_path / "stages", KNOWN)
-
-    assert measured(tables) == {}
-    (tmp_path / "stages").mkdir()
-    (tmp_path / "stages" / f"{os.getpid()}-1").touch()
-    assert measured(tables) == {}
-
-
-def test_failed_requests_count_by_stage(tmp_path: Path) -> None:
-    """The first error's stage, else the one under way, else other; beside the histograms, of all workers."""
-    folder = tmp_path / "stages"
-    one, other = StageTable(folder, StageLayout(KNOWN)), StageTable(folder, StageLayout(KNOWN))
-    refused, late, lost = request("m", 0.003), request("n", 0.003), request("", 0.003)
-    refused.failed_stage, late.under_way = MODEL_SERVER, CONVERT
-    for table, record in ((one, refused), (other, refused), (one, late), (other, lost)):
-        table.add(record)
-        table.add_failure(record)
-    metrics = {metric.description: metric for metric in StageTables(folder, KNOWN).measure()}
-
-    failed = {("model_server", "m"): 2, ("convert", "n"): 1, ("other", "other"): 1}
-    assert metrics[catalogue.STAGE_ERRORS].points == failed
-    stages = metrics[catalogue.STAGE_DURATION].distributions or {}
-    assert abs(stages["convert", "m"].total - 0.006) < 1e-9

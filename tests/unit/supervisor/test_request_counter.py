@@ -12,31 +12,6 @@ from tfs_proxy.supervisor.request_counter import RequestCounter
 LINE = b"200 0.003 - a - 100 20 POST /models/a/invoke HTTP/1.1\n"
 
 
-def test_the_last_requests_of_a_model_that_goes_are_not_another_s(tmp_path: Path) -> None:
-    """They are read before it is forgotten, and a model of its name begins anew."""
-    lines = tmp_path / "requests"
-    lines.write_bytes(b"")
-    counter = RequestCounter(lines, tmp_path / "stages")
-    known = KnownModels(None, {})
-    counter.expect(known)
-
-    def by_model() -> dict[tuple[str, ...], float]:
-        measured = {metric.description.name: metric for metric in counter.measure()}
-        return dict(measured[catalogue.MODEL_REQUESTS.name].points or {})
-
-    known.add("a", (1,))
-    lines.write_bytes(LINE * 2)
-    assert by_model() == {("a", "latest", "ok"): 2}
-
-    lines.write_bytes(LINE * 3)
-    counter.forget("a")
-    assert by_model() == {}
-
-    known.add("a", (1,))
-    lines.write_bytes(LINE * 4)
-    assert by_model() == {("a", "latest", "ok"): 1}
-
-
 def test_before_models_are_counted_none_is_forgotten(tmp_path: Path) -> None:
     """A run that ends early may say that its models have gone."""
     (tmp_path / "requests").write_bytes(LINE)

@@ -7,7 +7,6 @@ from tfs_proxy.observe.logs.access import (
     RequestLine,
     is_shown,
     line_of,
-    needs_stages,
     read_access_line,
     stages_text,
 )
@@ -41,15 +40,6 @@ def test_the_setting_says_which_requests_get_a_line(wanted: str, shown: tuple[st
     assert tuple(name for name in lines if is_shown(lines[name], access_log(wanted))) == shown
     assert not is_shown(line(503, path="/ping?x"), access_log(wanted))
     assert not is_shown(line(200, path="/metrics"), access_log(wanted))
-
-
-def test_a_sample_is_about_as_large_as_it_should_be() -> None:
-    """By the request's id."""
-    wanted = access_log("sample:0.1")
-
-    count = sum(is_shown(line(request_id=str(number)), wanted) for number in range(10_000))
-
-    assert 800 < count < 1200
 
 
 def test_the_entry_has_no_query_and_tells_the_stages_that_took_time() -> None:
@@ -154,21 +144,3 @@ def test_a_request_that_no_worker_saw_has_the_model_that_it_asks_for(
 def test_what_is_no_line_is_left_out(raw: bytes) -> None:
     """Nobody's text becomes an entry by accident."""
     assert read_access_line(raw) is None
-
-
-@pytest.mark.parametrize(
-    ("wanted", "status", "needed"),
-    [
-        ("off", 500, False),
-        ("errors", 200, False),
-        ("errors", 400, True),
-        ("slow:1", 200, True),
-        ("all", 200, True),
-    ],
-)
-def test_nginx_gets_stages_only_if_there_may_be_a_line(wanted: str, status: int, needed: bool) -> None:
-    """By default a request that succeeds costs nothing."""
-    record = RequestRecord("id-1")
-    record.status = status
-
-    assert needs_stages(record, access_log(wanted)) is needed
