@@ -1,8 +1,7 @@
-"""The servers that are attacked: nginx, gunicorn alone, a pipeline's front, embedded REST, the control API."""
+"""The servers that are attacked: nginx, gunicorn alone, a pipeline's front, embedded REST."""
 
 import contextlib
 import http.client
-import os
 import runpy
 import socket
 import subprocess
@@ -79,7 +78,11 @@ def stack_of(
 ) -> Iterator[Stack]:
     """A ready stack of a kind: nginx, gunicorn or pipeline; stopped at the end."""
     folder.mkdir(parents=True, exist_ok=True)
-    light = {"SAGEMAKER_GUNICORN_WORKERS": "2", **({} if kind == "nginx" else without_nginx()), **(env or {})}
+    light = {
+        "SAGEMAKER_GUNICORN_WORKERS": "2",
+        **(without_nginx() if kind == "gunicorn" else {}),
+        **(env or {}),
+    }
     if kind == "pipeline":
         parts = [str(pack(folder / f"part-{n}.tar.gz", {"code/inference.py": ECHO})) for n in (1, 2)]
         stack = Stack(*parts, env=light, command="pipeline", launcher=launcher)
@@ -96,7 +99,7 @@ def stack_of(
 
 def kinds() -> tuple[str, ...]:
     """The kinds of stacks that this machine can run."""
-    return ("nginx", "gunicorn", "pipeline") if has_nginx() else ("gunicorn", "pipeline")
+    return ("nginx", "gunicorn", "pipeline") if has_nginx() else ("gunicorn",)
 
 
 def front_of(kind: str, stack: Stack) -> Front:
@@ -116,9 +119,8 @@ def all_fronts(folder: Path) -> Iterator[list[Front]]:
 
 
 def _inner(stack: Stack) -> list[Front]:
-    """The embedded model server's REST side and the control API of a stack."""
+    """The embedded model server's REST side of a stack."""
     host, _, port = stack.model_server().partition(":")
-    (control,) = stack.home.glob("*/control.sock")
     model = "/v1/models/half_plus_two"
     return [
         Front(
@@ -128,12 +130,4 @@ def _inner(stack: Stack) -> list[Front]:
             model,
             f"{model}:predict",
         ),
-        Front("control", lambda: _connect_unix(control), stack, post="/ping", good=frozenset({405})),
     ]
-
-
-def _connect_unix(path: Path) -> socket.socket:
-    link = socket.socket(socket.AF_UNIX)
-    link.settimeout(SECONDS)
-    link.connect(os.fspath(path))
-    return link

@@ -13,7 +13,7 @@ from support.small_disks import can_mount
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(600)]
 
-NAMES = (*kinds(), "embedded", "control")
+NAMES = (*kinds(), "embedded")
 PUBLIC = NAMES[:-1]
 FRONT = kinds()[0]
 BOMBS = (

@@ -23,7 +23,7 @@ from tfs_proxy.errors import Overloaded, PayloadTooLarge, RequestError, Settings
 from tfs_proxy.memory import DEFAULT_BODY_BYTES
 from tfs_proxy.protos import SSLConfig
 from tfs_proxy.wire.grpc_codes import GrpcCode
-from tfs_proxy.wire.server.grpc_serving import keep_metadata_out_of_the_log, server_options, unpacked
+from tfs_proxy.wire.grpc_serving import keep_metadata_out_of_the_log, server_options, unpacked
 
 log = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ from tfs_proxy.names import is_model_name, is_served_model_name, printable
 from tfs_proxy.upstream.grpc_channels import CONNECT_FAILED
 from tfs_proxy.wire.error_body import MODEL_SERVER, NO_MODEL_SERVER, error_text, not_answered
 from tfs_proxy.wire.grpc_codes import GrpcCode
+from tfs_proxy.wire.grpc_serving import is_packed, unpacked
 from tfs_proxy.wire.header_names import GRPC_MODEL
 from tfs_proxy.wire.http_answer import BrokenAnswer
-from tfs_proxy.wire.server.grpc_serving import is_packed, unpacked
 
 Handler = Callable[[bytes, Any], Awaitable[bytes]]
 """Answers one call: a message and the call's ``grpc.aio.ServicerContext`` to a message."""

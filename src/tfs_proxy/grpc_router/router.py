@@ -27,7 +27,7 @@ from tfs_proxy.protos import reflection
 from tfs_proxy.wire.error_body import INTERNAL_ERROR
 from tfs_proxy.wire.error_status import status_of_error
 from tfs_proxy.wire.grpc_codes import GrpcCode
-from tfs_proxy.wire.server.grpc_serving import keep_metadata_out_of_the_log, server_options
+from tfs_proxy.wire.grpc_serving import keep_metadata_out_of_the_log, server_options
 
 log = logging.getLogger(__name__)
 

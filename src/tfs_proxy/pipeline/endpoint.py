@@ -1,25 +1,25 @@
 """What the one address of a pipeline answers: /ping, /metrics, /invocations and /execution-parameters."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from tfs_proxy.observe.logs.access import RequestLog
 from tfs_proxy.observe.request_record import chosen_id
-from tfs_proxy.observe.routes import INVOCATIONS
+from tfs_proxy.observe.routes import EXECUTION_PARAMETERS, INVOCATIONS
 from tfs_proxy.pipeline import readiness
 from tfs_proxy.pipeline.capturing import PipelineCapture
 from tfs_proxy.pipeline.chain import ID_FIELD, Chain
 from tfs_proxy.pipeline.metrics import PipelineMetrics
 from tfs_proxy.pipeline.stage import Stage
-from tfs_proxy.wire.error_body import NOTHING_HERE, not_allowed
+from tfs_proxy.wire.error_body import NOTHING_HERE
 from tfs_proxy.wire.header_names import INFERENCE_ID, REQUEST_ID
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
-from tfs_proxy.wire.server.connection import Respond
+from tfs_proxy.wire.routes import GET, Route, Routes
 
 _INFERENCE_ID = INFERENCE_ID.lower()
-OK, NOT_FOUND, NOT_ALLOWED, UNAVAILABLE = 200, 404, 405, 503
+OK, NOT_FOUND, UNAVAILABLE = 200, 404, 503
 ALMOST = "starting: all stages are ready, the pipeline will be in a moment"
 
 
@@ -40,12 +40,14 @@ class PipelineEndpoint:
         self._hop_limit_bytes = hop_limit_bytes
         self._capture = capture
         self._metrics = PipelineMetrics(stages, log, capture.measure)
-        self._routes: Mapping[str, tuple[str, Respond]] = {
-            "/ping": ("GET, HEAD", self._ping),
-            "/metrics": ("GET, HEAD", self._metrics.answer),
-            INVOCATIONS: ("POST", self._invoke),
-            "/execution-parameters": ("GET, HEAD", self._parameters),
-        }
+        self._routes = Routes(
+            (
+                Route("/ping", GET, self._ping),
+                Route("/metrics", GET, self._metrics.answer),
+                Route(INVOCATIONS, ("POST",), self._invoke),
+                Route(EXECUTION_PARAMETERS, GET, self._parameters),
+            )
+        )
 
     async def respond(self, request: HttpRequest) -> HttpResponse:
         """Answer one request, and count it; all stages and the answer have its id."""
@@ -59,14 +61,8 @@ class PipelineEndpoint:
         return _with_id(named, response)
 
     async def _route(self, request: HttpRequest) -> HttpResponse:
-        if request.path not in self._routes:
-            return HttpResponse.error(NOT_FOUND, NOTHING_HERE)
-        allowed, answer = self._routes[request.path]
-        if request.method not in allowed.split(", "):
-            return HttpResponse.error(
-                NOT_ALLOWED, not_allowed(request.method, allowed), headers={"Allow": allowed}
-            )
-        return await answer(request)
+        answer = await self._routes.answer(request)
+        return answer or HttpResponse.error(NOT_FOUND, NOTHING_HERE)
 
     async def _ping(self, _: HttpRequest) -> HttpResponse:
         """200 if all stages are ready, else 503 that names the others (docs/reference/sagemaker.md)."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from http import HTTPStatus
 
 from tfs_proxy.errors import UpstreamError
@@ -16,7 +16,6 @@ from tfs_proxy.pipeline.stage import Stage
 from tfs_proxy.supervisor.host.sockets import LOOPBACK
 from tfs_proxy.wire.connections import get_async
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
-from tfs_proxy.wire.server.connection import Respond
 
 STAGE_SECONDS = 1.0
 """How long a stage may take to answer; one that is later is left out of this scrape."""
@@ -24,6 +23,9 @@ STAGE_SECONDS = 1.0
 OK = 200
 WHOLE_PIPELINE = "all"
 """The value of the label ``stage`` for requests of the pipeline's clients."""
+
+
+Respond = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 
 class PipelineMetrics:

@@ -21,6 +21,7 @@ from tfs_proxy.pipeline import readiness
 from tfs_proxy.pipeline.capturing import PipelineCapture
 from tfs_proxy.pipeline.chain import Chain
 from tfs_proxy.pipeline.endpoint import PipelineEndpoint
+from tfs_proxy.pipeline.front import PipelineFront
 from tfs_proxy.pipeline.stage import Stage, StageOrder, ports_needed, process, stage
 from tfs_proxy.pipeline.stage_client import StageClient
 from tfs_proxy.pipeline.stage_log import message_of, show_of_stage
@@ -35,19 +36,14 @@ from tfs_proxy.supervisor.logs.run_log import RunLog
 from tfs_proxy.supervisor.process import ChildProcess, ProcessState
 from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS, RunLoop
 from tfs_proxy.wire.error_body import NOTHING_HERE
-from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+from tfs_proxy.wire.http_server import HttpServer, app_of
 from tfs_proxy.wire.routes import Routes
-from tfs_proxy.wire.server.accepting import PipelineServer
-from tfs_proxy.wire.server.bounds import BodyMemory
-from tfs_proxy.wire.server.connection import RequestLimits
 
 log = logging.getLogger(__name__)
 
 NOT_FOUND = 404
 TICK_SECONDS = 0.05
-SILENCE_SECONDS = 60.0
-"""How long a client may be silent in the middle of a request."""
 
 
 class PipelineRequest(Struct, frozen=True):
@@ -112,31 +108,24 @@ class Pipeline:
             StageClient(stage, self._threads, settings.pipeline_timeout_seconds) for stage in self._stages
         ]
         self._capture = PipelineCapture(settings)
-        self._endpoint = self._front(traces)
+        self._endpoint = self._make_endpoint(traces)
         self._watchdog = watchdog
         self._workspace = workspace
         ports = [stage.port for stage in self._stages]
         self._log = RunLog(lambda: int(listener.getsockname()[1]), ports)
-        self._control_api = PipelineServer(self._respond_to_commands)
-        self._server = self._front_server()
+        self._control_api = HttpServer(app_of(self._respond_to_commands))
+        self._front = PipelineFront(
+            settings, workspace, listener, request.environ, self._endpoint.respond, self._endpoint.refused
+        )
         self._children = [self._child(stage) for stage in self._stages]
         self._run_loop = RunLoop(settings.stop_seconds)
         self._tasks: list[asyncio.Task[None]] = []
 
-    def _front(self, traces: PipelineTraces) -> PipelineEndpoint:
+    def _make_endpoint(self, traces: PipelineTraces) -> PipelineEndpoint:
         settings = self._settings
         chain = Chain(self._clients, settings.pipeline_timeout_seconds, settings.hop_limit_bytes, traces)
         requests = RequestLog(settings.access_log)
         return PipelineEndpoint(self._stages, chain, settings.hop_limit_bytes, self._capture, requests)
-
-    def _front_server(self) -> PipelineServer:
-        limits = RequestLimits(
-            self._settings.max_payload_bytes,
-            SILENCE_SECONDS,
-            frozenset({CUSTOM_ATTRIBUTES.lower()}),
-            BodyMemory(self._settings.max_decoded_total_bytes),
-        )
-        return PipelineServer(self._endpoint.respond, limits, self._endpoint.refused)
 
     def _child(self, stage: Stage) -> ChildProcess:
         return ChildProcess(
@@ -160,8 +149,10 @@ class Pipeline:
         if captures:
             log.info("%s", captures)
         await self._control_api.open_unix(self._workspace.control_socket)
-        await self._server.open(self._listener)
+        await self._front.open(self._watchdog.guard, self._watchdog.forget)
         log.info("listening on http://%s", sockets.shown_address(self._listener))
+        if self._front.nginx is not None:
+            self._tasks.append(asyncio.create_task(self._front.nginx.run()))
         for served, child in zip(self._stages, self._children, strict=True):
             log.info("%s: serving %s on port %d", served.name, served.archive, served.port)
             self._tasks.append(asyncio.create_task(child.run()))
@@ -177,6 +168,9 @@ class Pipeline:
         answer = await Routes(self._log.routes).answer(request)
         return answer or HttpResponse.error(NOT_FOUND, NOTHING_HERE)
 
+    def _all_children(self) -> list[ChildProcess]:
+        return [*self._children, *([] if self._front.nginx is None else [self._front.nginx])]
+
     def _hear_first(self, line: str) -> None:
         """The pipeline suggests the same request as its first stage."""
         self._command = command_in(message_of(line), self._url) or self._command
@@ -185,7 +179,7 @@ class Pipeline:
         """Wait; raises ProcessGaveUp, with a stage's own exit status, if one has given up."""
         await asyncio.sleep(seconds)
         self._watchdog.look()
-        for child in self._children:
+        for child in self._all_children():
             child.reap_orphans()
             if child.state is ProcessState.GAVE_UP:
                 error = ProcessGaveUp(
@@ -200,11 +194,11 @@ class Pipeline:
         deadline = time.monotonic() + self._settings.stop_seconds
         if self._endpoint.ready:
             await self._run_loop.accept_pending([self._listener], deadline)
-        await self._run_loop.stop(self._stop_all(deadline), self._children)
-        self._listener.close()
+        self._front.close()
+        await self._run_loop.stop(self._stop_all(deadline), self._all_children())
 
     async def _stop_all(self, deadline: float) -> None:
-        await self._server.drain(deadline - time.monotonic())
+        await self._front.drain(deadline - time.monotonic())
         self._control_api.close()
         seconds = max(deadline - time.monotonic(), LAST_STEPS_SECONDS)
         await asyncio.gather(*(child.stop(seconds) for child in self._children))

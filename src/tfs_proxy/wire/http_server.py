@@ -8,13 +8,15 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, contextmanager, nullcontext, suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
 import uvicorn
+from msgspec.structs import replace
 
+from tfs_proxy.errors import BadInput, Overloaded
 from tfs_proxy.memory import MEGABYTE
 from tfs_proxy.resources import most_descriptors
 from tfs_proxy.wire.error_body import INTERNAL_ERROR, body_too_large
@@ -94,15 +96,43 @@ class _Gone(Exception):
     """The client has ended its connection."""
 
 
-def app_of(respond: Respond, body_bytes: int = 0) -> AsgiApp:
+Refused = Callable[[HttpRequest, HttpResponse], HttpResponse]
+"""Sees a request that was refused before it was whole, and its answer, to which it may add."""
+
+Held = Callable[[int], AbstractAsyncContextManager[None]]
+"""Holds the memory of a body of so many bytes; raises Overloaded."""
+
+
+def app_of(
+    respond: Respond,
+    body_bytes: int = 0,
+    *,
+    refused: Refused = lambda _request, response: response,
+    held: Held = lambda _body_bytes: nullcontext(),
+    only_once: str = "",
+) -> AsgiApp:
     """An ASGI callable that answers with ``respond``, which gets bodies of at most so many bytes.
 
-    With 0 all bodies are discarded.
+    With 0 all bodies are discarded. A request that repeats the header ``only_once`` is refused.
     """
 
     async def app(scope: Message, receive: Receive, send: Send) -> None:
+        request = _head_of(scope)
         with suppress(_Gone):
-            response = await _answer(scope, receive, respond, body_bytes)
+            try:
+                _refuse_repeated(scope, only_once)
+                async with held(_declared(request, body_bytes)):
+                    response = await _answer(request, receive, respond, body_bytes)
+            except _TooLarge:
+                await _discard(request, receive)
+                text = body_too_large(f"{body_bytes // MEGABYTE} MB")
+                response = refused(request, HttpResponse.error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text))
+            except BadInput as error:
+                await _discard(request, receive)
+                response = refused(request, HttpResponse.error(HTTPStatus.BAD_REQUEST, str(error)))
+            except Overloaded as error:
+                await _discard(request, receive)
+                response = refused(request, _unavailable(str(error)))
             if isinstance(response, StreamedResponse):
                 await _send_stream(receive, send, response)
             else:
@@ -111,31 +141,51 @@ def app_of(respond: Respond, body_bytes: int = 0) -> AsgiApp:
     return app
 
 
+def _head_of(scope: Message) -> HttpRequest:
+    """The request without its body; a header that is repeated has its values between commas."""
+    headers: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        key, text = name.decode("latin-1"), value.decode("latin-1")
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    path, query = scope["raw_path"].decode("ascii", "replace"), scope["query_string"].decode("latin-1")
+    return HttpRequest(scope["method"], path, headers, query=query)
+
+
+def _refuse_repeated(scope: Message, name: str) -> None:
+    """Raise BadInput if a header stands more than once: two servers could read that differently."""
+    if [key for key, _ in scope["headers"]].count(name.lower().encode()) > 1:
+        raise BadInput(f"the header {name} stands more than once")
+
+
+def _declared(request: HttpRequest, limit: int) -> int:
+    """How large a body may become, by its head; one in chunks as large as any may be."""
+    if "transfer-encoding" in request.headers:
+        return limit
+    return min(int(request.headers.get("content-length", 0)), limit)
+
+
 async def _answer(
-    scope: Message, receive: Receive, respond: Respond, body_bytes: int
+    request: HttpRequest, receive: Receive, respond: Respond, body_bytes: int
 ) -> HttpResponse | StreamedResponse:
-    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     try:
-        body = await _read(headers, receive, body_bytes)
-        path, query = scope["raw_path"].decode("ascii", "replace"), scope["query_string"].decode("latin-1")
-        return await respond(HttpRequest(scope["method"], path, headers, body, query))
-    except _TooLarge:
-        await _discard(headers, receive)
-        limit = f"{body_bytes // MEGABYTE} MB"
-        return HttpResponse.error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, body_too_large(limit))
-    except _Gone:
+        return await respond(replace(request, body=await _read(request, receive, body_bytes)))
+    except (_TooLarge, _Gone):
         raise
     except Exception:
         log.exception("a request failed")
         return HttpResponse.error(HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_ERROR)
 
 
-async def _read(headers: Mapping[str, str], receive: Receive, limit: int) -> bytes:
+def _unavailable(text: str) -> HttpResponse:
+    return HttpResponse.error(HTTPStatus.SERVICE_UNAVAILABLE, text, headers={"Retry-After": "1"})
+
+
+async def _read(request: HttpRequest, receive: Receive, limit: int) -> bytes:
     """The whole body; raises _TooLarge and _Gone."""
     if not limit:
-        await _discard(headers, receive)
+        await _discard(request, receive)
         return b""
-    if int(headers.get("content-length", 0)) > limit:
+    if int(request.headers.get("content-length", 0)) > limit:
         raise _TooLarge
     body, more = bytearray(), True
     while more:
@@ -154,9 +204,9 @@ async def _part(receive: Receive) -> tuple[bytes, bool]:
     return message.get("body", b""), message.get("more_body", False)
 
 
-async def _discard(headers: Mapping[str, str], receive: Receive) -> None:
+async def _discard(request: HttpRequest, receive: Receive) -> None:
     """Read on for a moment: a client that still writes would not see the answer."""
-    if "expect" in headers:
+    if "expect" in request.headers:
         return
     with suppress(TimeoutError):
         async with asyncio.timeout(DISCARD_SECONDS):

@@ -18,8 +18,8 @@ from tfs_proxy.embedded.core.servable import Array, PreparedCall, never_wait_her
 from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.rest import requests
 from tfs_proxy.embedded.rest.requests import TooSlow, match, read
+from tfs_proxy.wire import deadlines
 from tfs_proxy.wire.grpc_codes import GrpcCode
-from tfs_proxy.wire.server import bounds
 
 METRICS = "/monitoring/prometheus/metrics"
 BODY = b'{"instances": [1.0]}'
@@ -280,7 +280,7 @@ def test_a_body_that_is_declared_too_large_is_not_read(pool: ThreadPoolExecutor)
 def test_a_body_that_stalls_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was reserved for the rest of it is free by then."""
     monkeypatch.setattr(requests, "AT_ONCE_SECONDS", 0.01)
-    monkeypatch.setattr(bounds, "SILENCE_SECONDS", 0.1)
+    monkeypatch.setattr(deadlines, "SILENCE_SECONDS", 0.1)
     coming = iter([{"type": "http.request", "body": bytes(2_000_000), "more_body": True}])
 
     async def receive() -> dict[str, Any]:

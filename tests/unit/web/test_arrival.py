@@ -20,7 +20,7 @@ from tfs_proxy.web.workers.threads.arrival import (
     NoRoom,
     Room,
 )
-from tfs_proxy.wire.server.bounds import GRACE_SECONDS, HEAD_SECONDS, LEAST_BYTES_PER_SECOND, SILENCE_SECONDS
+from tfs_proxy.wire.deadlines import GRACE_SECONDS, HEAD_SECONDS, LEAST_BYTES_PER_SECOND, SILENCE_SECONDS
 
 LIMIT_BYTES = 2 * LARGE_BODY_BYTES
 POST = b"POST /invocations HTTP/1.1\r\nHost: x\r\n"

@@ -16,9 +16,9 @@ from tfs_proxy.embedded.errors import invalid
 from tfs_proxy.errors import BadInput, PayloadTooLarge
 from tfs_proxy.memory import DEFAULT_BODY_BYTES, MEGABYTE, RESERVED_FROM_BYTES
 from tfs_proxy.names import HIGHEST_VERSION
+from tfs_proxy.wire.deadlines import body_deadline
 from tfs_proxy.wire.error_body import body_too_large
 from tfs_proxy.wire.packed_body import gunzip
-from tfs_proxy.wire.server.bounds import body_deadline
 
 _CHOICE = r"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
 _PREDICTION = re.compile(

@@ -1,7 +1,7 @@
 """The configuration of nginx, filled into its templates: pure. nginx routes and buffers, Python decides.
 
-`nginx.conf.j2` is the whole file; `one_archive.conf.j2` and `many_models.conf.j2` extend it by what leads to
-models, with the pieces of `macros.conf.j2`.
+`nginx.conf.j2` is the whole file; `one_archive.conf.j2`, `many_models.conf.j2` and `pipeline.conf.j2` extend
+it by what leads to models, with the pieces of `macros.conf.j2`.
 """
 
 import math
@@ -181,9 +181,24 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
     """The whole nginx.conf."""
     values = {**_of_all(proxy, settings, workspace), **_of_models(proxy, settings)}
     values["grpc"] = _grpc(proxy, settings, workspace)
+    return _rendered("one_archive" if proxy.multi_model is None else "many_models", values)
+
+
+def pipeline_config(proxy: ProxyConfig, settings: Settings, workspace: Workspace, read_seconds: int) -> str:
+    """The same for a pipeline, which answers everything on ``control_socket`` within ``read_seconds``."""
+    values = {**_of_all(proxy, settings, workspace), **_of_models(proxy, settings)}
+    values |= {
+        "grpc": None,
+        "bad_gateway": "/.refused/503",
+        "read_seconds": read_seconds,
+        "keep_seconds": KEEP_ALIVE_SECONDS,
+    }
+    return _rendered("pipeline", values)
+
+
+def _rendered(kind: str, values: dict[str, Any]) -> str:
     # Macros see what they are made with, not what is rendered.
     values["on"] = _templates().get_template("macros.conf.j2").make_module(values)
-    kind = "one_archive" if proxy.multi_model is None else "many_models"
     return "\n".join(_indented(_templates().get_template(f"{kind}.conf.j2").render(values))) + "\n"
 
 

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -71,22 +72,7 @@ class NginxProxy:
         self._workspace.nginx.mkdir()
         self.configure(None)
         listeners = [self._listener, *self.other_entrances]
-        for listener in listeners:
-            listener.set_inheritable(True)
-        descriptors = tuple(listener.fileno() for listener in listeners)
-        home = self._workspace.nginx
-        return ProcessSpec(
-            name="nginx",
-            argv=(self._program, "-p", f"{home}", "-c", f"{home / 'nginx.conf'}", "-e", "stderr"),
-            # By this variable nginx inherits listening sockets, in its own upgrade protocol.
-            env={**environ, "NGINX": "".join(f"{descriptor};" for descriptor in descriptors)},
-            pass_fds=descriptors,
-            stop_signal=signal.SIGQUIT,
-            survivors_signal=signal.SIGQUIT,
-            orphaned_signal=signal.SIGTERM,  # its workers end at once, too
-            drops_output=True,
-            logs_by_lines=True,  # a line that waits would miss that of its request
-        )
+        return nginx_process(self._program, self._workspace.nginx, listeners, environ)
 
     def configure(self, serving: Deployment | None) -> None:
         """Write nginx.conf, for what is served now; nginx reads it at its start and on SIGHUP."""
@@ -146,6 +132,27 @@ class NginxProxy:
         address = sockets.shown_address(self.grpc_listener)
         log.info("listening for gRPC on %s", address)
         return GrpcEndpoint(address, self._build.version)
+
+
+def nginx_process(
+    program: str, home: Path, listeners: Sequence[socket.socket], environ: Mapping[str, str]
+) -> ProcessSpec:
+    """nginx on these listeners, with its configuration in the folder ``home``."""
+    for listener in listeners:
+        listener.set_inheritable(True)
+    descriptors = tuple(listener.fileno() for listener in listeners)
+    return ProcessSpec(
+        name="nginx",
+        argv=(program, "-p", f"{home}", "-c", f"{home / 'nginx.conf'}", "-e", "stderr"),
+        # By this variable nginx inherits listening sockets, in its own upgrade protocol.
+        env={**environ, "NGINX": "".join(f"{descriptor};" for descriptor in descriptors)},
+        pass_fds=descriptors,
+        stop_signal=signal.SIGQUIT,
+        survivors_signal=signal.SIGQUIT,
+        orphaned_signal=signal.SIGTERM,  # its workers end at once, too
+        drops_output=True,
+        logs_by_lines=True,  # a line that waits would miss that of its request
+    )
 
 
 def _end_gracefully(former: Collection[int]) -> None:

@@ -20,7 +20,7 @@ from tfs_proxy.web.workers.threads.framing import (
     has_bare_line_feed,
     without_expectation,
 )
-from tfs_proxy.wire.server.bounds import HEAD_SECONDS, body_deadline
+from tfs_proxy.wire.deadlines import HEAD_SECONDS, body_deadline
 
 HEAD_BYTES = 64 * 1024
 """As much as nginx takes: four buffers of 16 KB."""

@@ -1,1 +1,0 @@
-"""What a server does for one connection, and what it bounds for all of them."""
