@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """What a script seldom needs: made available when asked for, since it imports numpy or other modules."""
+    """Import what a script seldom needs when it is asked for: numpy and other modules come with it."""
     if name == "Context":
         from tfs_proxy.script.context import Context
 

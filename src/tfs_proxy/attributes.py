@@ -82,7 +82,7 @@ ATTRIBUTES: Mapping[str, Attribute] = {
 
 
 def parse_target(header: str | None, default_model: str) -> Target:
-    """What the request is for: comma separated ``key=value`` among attributes of other people.
+    """Read what the request is for: comma separated ``key=value`` among attributes of other people.
 
     A value may contain ``=``. Raises BadInput that names the attribute if one is malformed, empty or
     given twice, or if a version and a label come together.

@@ -32,7 +32,7 @@ class Examples(Struct, frozen=True):
 
     @property
     def records(self) -> int:
-        """How many records the client sent."""
+        """Number of records that the client sent."""
         return len(self.features)
 
 

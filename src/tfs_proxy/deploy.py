@@ -26,7 +26,7 @@ Requests = Mapping[str, Mapping[str, Any]]
 
 
 class DeployOptions(Struct, frozen=True):
-    """What is deployed, and how: ``name`` is the endpoint's, ``bucket`` an ``s3://BUCKET/PREFIX``."""
+    """Deployment to make: ``name`` is the endpoint's, ``bucket`` an ``s3://BUCKET/PREFIX``."""
 
     name: str
     role: str
@@ -38,7 +38,7 @@ class DeployOptions(Struct, frozen=True):
 
 
 class CallPlan(Struct, frozen=True):
-    """Where the archive goes (``bucket``, ``key``), and the requests that follow."""
+    """Address of the archive (``bucket``, ``key``), and the requests that follow."""
 
     bucket: str
     key: str

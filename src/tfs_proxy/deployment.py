@@ -10,7 +10,7 @@ from msgspec import Struct, convert, field, to_builtins
 from tfs_proxy.memory import DEFAULT_DECODED_BYTES
 
 BY_SCRIPT, OFF = "script", "off"
-"""Who answers inferences of the Open Inference Protocol: a script; nobody."""
+"""Answerer of inferences of the Open Inference Protocol: a script; nobody."""
 
 
 class Instance(Struct, frozen=True):
@@ -27,14 +27,14 @@ class Instance(Struct, frozen=True):
 
 
 class TransformLimits(Struct, frozen=True):
-    """What a batch transform job should send at once, and in one request; SageMaker's defaults."""
+    """Requests that a batch transform job should send at once, and their size; SageMaker's defaults."""
 
     concurrent: int = 1
     payload_mb: int = 6
 
 
 class TraceSampling(Struct, frozen=True):
-    """Which requests are traced: this ``share`` of those that nobody has decided about.
+    """Choice of requests to trace: this ``share`` of those that nobody has decided about.
 
     ``parents`` says what counts for a request that belongs to a trace: "followed" is its flag, "examined" the
     sampler's own look at its id, "ignored" the share.
@@ -45,7 +45,7 @@ class TraceSampling(Struct, frozen=True):
 
 
 class CaptureOptions(Struct, frozen=True):
-    """What is captured of requests, and where to: ``target`` is a folder or an ``s3://`` address.
+    """Parts of requests to capture, and where to: ``target`` is a folder or an ``s3://`` address.
 
     ``name`` stands where SageMaker has the endpoint's, ``variant`` where it has the variant's. ``percent`` of
     the requests are captured. A file has at most ``max_bytes``, as has what waits to be written.
@@ -62,7 +62,7 @@ class CaptureOptions(Struct, frozen=True):
 
     @property
     def is_s3(self) -> bool:
-        """Whether the target is in S3."""
+        """True if the target is in S3."""
         return self.target.startswith("s3://")
 
 
@@ -134,17 +134,17 @@ class Deployment(Struct, frozen=True):
     is_batch: bool = False
 
     def served_name(self, name: str) -> str:
-        """What the model server calls the model that a request for this deployment calls ``name``."""
+        """Name in the model server of the model that a request for this deployment calls ``name``."""
         return self.inner_names.get(name, name)
 
     @property
     def script_folder(self) -> str:
-        """Where the script and its own modules lie; empty without a script."""
+        """Folder of the script and its own modules; empty without a script."""
         return "" if self.script is None else str(PurePath(self.script).parent)
 
     @property
     def publishes_rest(self) -> bool:
-        """Whether TF Serving's REST API is published, and there is one."""
+        """True if TF Serving's REST API is published, and there is one."""
         return self.rest_api and bool(self.instances)
 
     def to_json(self) -> bytes:
@@ -158,7 +158,7 @@ class Deployment(Struct, frozen=True):
 
 
 def open_inference_of(choice: str, script: str | None, script_model: str | None) -> str:
-    """Who answers inferences of the Open Inference Protocol: a script model has no model behind it."""
+    """Answerer of inferences of the Open Inference Protocol: a script model has no model behind it."""
     if choice == OFF:
         return choice
     if script_model is not None or (choice == BY_SCRIPT and script is not None):
@@ -167,7 +167,7 @@ def open_inference_of(choice: str, script: str | None, script_model: str | None)
 
 
 class BootFailure(Struct, frozen=True):
-    """Why a worker can't load the application: during the start, the supervisor ends it.
+    """Reason why a worker can't load the application: during the start, the supervisor ends it.
 
     ``text`` is a sentence, ``report`` a traceback or "".
     """
@@ -177,7 +177,7 @@ class BootFailure(Struct, frozen=True):
 
 
 class WorkerPhase(StrEnum):
-    """How far a worker has come: it has begun, it loads the application, it serves, or it can't load it."""
+    """Progress of a worker: it has begun, it loads the application, it serves, or it can't load it."""
 
     BEGINS = "begins"
     LOADS = "loads"

@@ -18,7 +18,7 @@ CSV_COLUMNS_FILE = Path("assets.extra") / "tfs_proxy_csv_columns"
 
 
 def recorded_columns(folder: str | None) -> str | None:
-    """What the `CSV_COLUMNS_FILE` in a version's folder says; None if there is none that can be read."""
+    """Read the `CSV_COLUMNS_FILE` in a version's folder; None if there is none that can be read."""
     try:
         return None if folder is None else (Path(folder) / CSV_COLUMNS_FILE).read_text().strip() or None
     except (OSError, UnicodeDecodeError):
@@ -95,7 +95,7 @@ class Workspace:
         self.batching_config = root / "batching.pbtxt"  # the model server's --batching_parameters_file
 
     def grpc_socket(self, index: int) -> Path:
-        """Where model server ``index`` listens for gRPC."""
+        """Socket on which model server ``index`` listens for gRPC."""
         return self.root / f"tfs{index}.sock"
 
     def grpc_gate(self, index: int) -> Path:

@@ -5,7 +5,7 @@ from typing import Protocol, Self
 
 from tfs_proxy.errors import PayloadTooLarge
 
-MEGABYTE = 1024 * 1024
+KILOBYTE, MEGABYTE, GIGABYTE = 1024, 1024**2, 1024**3
 DEFAULT_BODY_BYTES = 100 * MEGABYTE
 DEFAULT_DECODED_BYTES = 4 * DEFAULT_BODY_BYTES
 SETTING = "TFS_PROXY_MAX_DECODED_MB"
@@ -35,7 +35,7 @@ PARSED_NUMBER_BYTES = 96
 
 
 class Ledger(Protocol):
-    """Where large requests of all processes are added up."""
+    """Sum of the large requests of all processes."""
 
     def reserve(self, size_bytes: int, is_wanted: Callable[[], bool]) -> None:
         """Wait for ``size_bytes`` to be free, while the request is wanted; raises Overloaded without them."""
@@ -45,7 +45,7 @@ class Ledger(Protocol):
 
 
 class MemoryBudget:
-    """What is left of one request's memory, in bytes; used by one thread at a time.
+    """Rest of one request's memory, in bytes; used by one thread at a time.
 
     A context, at whose end everything is given back. ``is_wanted`` tells whether a client still waits for
     the answer, ``remedy`` how to avoid a refusal.

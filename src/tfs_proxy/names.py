@@ -47,22 +47,22 @@ _VERSION = re.compile(VERSION, re.ASCII)
 
 
 def is_model_name(text: str) -> bool:
-    """Whether a model can have this name."""
+    """Tell whether a model can have this name."""
     return _MODEL.fullmatch(text) is not None
 
 
 def is_loaded_model_name(text: str) -> bool:
-    """Whether a model that is loaded at run time can have this name."""
+    """Tell whether a model that is loaded at run time can have this name."""
     return _LOADED_MODEL.fullmatch(text) is not None
 
 
 def is_served_model_name(text: str) -> bool:
-    """Whether a model of a loaded archive can have this name in the model server."""
+    """Tell whether a model of a loaded archive can have this name in the model server."""
     return _SERVED_MODEL.fullmatch(text) is not None
 
 
 def is_version(text: str) -> bool:
-    """Whether ``text`` is written as a version number; it may be above `HIGHEST_VERSION` nevertheless."""
+    """Tell whether ``text`` is written as a version number, which may be above `HIGHEST_VERSION`."""
     return _VERSION.fullmatch(text) is not None
 
 

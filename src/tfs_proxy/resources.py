@@ -13,11 +13,11 @@ from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
 
+from tfs_proxy.memory import KILOBYTE, MEGABYTE
+
 GROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIPS = Path("/proc/self/cgroup")
 MACHINE_MEMORY = Path("/proc/meminfo")
-KILOBYTE = 1024
-MEGABYTE = 1024 * 1024
 _NO_LIMIT_BYTES = 2**62
 WORKER_BYTES = 150 * MEGABYTE
 """What one worker takes with a usual script, NumPy and Pillow imported."""
@@ -46,7 +46,7 @@ ReadGroupFile = Callable[[str], str | None]
 
 
 class Resources(Struct, frozen=True):
-    """What this process may use; None means no limit.
+    """Resources that this process may use; None means no limit.
 
     Schedulable cores, a CPU limit in cores, memory, and tasks: processes and threads together.
     """
@@ -65,7 +65,7 @@ class Resources(Struct, frozen=True):
 
     @property
     def limits_cores(self) -> bool:
-        """Whether the CPU limit leaves fewer cores than may be scheduled, which TensorFlow does not see."""
+        """True if the CPU limit leaves fewer cores than may be scheduled, which TensorFlow does not see."""
         return self.cores < self.schedulable
 
     @property
@@ -84,7 +84,7 @@ class MemoryLeft(Struct, frozen=True):
 
 
 class WorkerCount(Struct, frozen=True):
-    """How many workers there are by default, and the reason, as a phrase."""
+    """Number of workers by default, and the reason, as a phrase."""
 
     count: int
     reason: str
@@ -114,7 +114,7 @@ def default_workers(resources: Resources, models_bytes: int) -> WorkerCount:
 
 
 class Machine(Struct, frozen=True):
-    """What defaults depend on: cores, memory, and a batch job of SageMaker's and its requests at a time.
+    """Facts behind defaults: cores, memory, and a batch job of SageMaker's and its requests at a time.
 
     ``models_bytes`` is the size of the models on disk, 0 until it is known.
     """
@@ -153,7 +153,7 @@ class Machine(Struct, frozen=True):
 
     @property
     def busy(self) -> bool:
-        """Whether a batch job keeps every core busy with a request of its own.
+        """True if a batch job keeps every core busy with a request of its own.
 
         If the job does not limit concurrent requests, ``/execution-parameters`` asks for more than cores.
         """
@@ -161,7 +161,7 @@ class Machine(Struct, frozen=True):
 
 
 def available_resources() -> Resources:
-    """What this process may use now."""
+    """Read what this process may use now."""
     cpu_limit, memory_limit = group_limits(_text(MEMBERSHIPS) or "", lambda name: _text(GROUPS / name))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = [size for size in (memory_limit, _memory_of_the_machine()) if size is not None]
@@ -170,7 +170,7 @@ def available_resources() -> Resources:
 
 
 def memory_left() -> MemoryLeft | None:
-    """What this process and those beside it can still take, where least is left; None if nothing says."""
+    """Memory that this process and those beside it can take, where least is left; None if nothing says."""
     groups = groups_memory_left(_text(MEMBERSHIPS) or "", lambda name: _text(GROUPS / name))
     return tightest([*groups, *machine_memory_left(_text(MACHINE_MEMORY) or "")])
 
@@ -200,7 +200,7 @@ def raise_descriptor_limit() -> str | None:
 
 
 def most_descriptors() -> int:
-    """How many files and sockets this process may have open, `MOST_DESCRIPTORS` if any number."""
+    """Number of files and sockets that this process may have open, `MOST_DESCRIPTORS` if any number."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
 
@@ -234,7 +234,7 @@ def group_tasks(memberships: str, read: ReadGroupFile) -> int | None:
 
 
 def groups_memory_left(memberships: str, read: ReadGroupFile) -> Iterator[MemoryLeft]:
-    """What every group upwards that has a limit can still take; arguments are those of `group_limits`."""
+    """Memory that every group upwards with a limit can still take; arguments are those of `group_limits`."""
     for controllers, group in _groups(memberships):
         if not controllers:
             files = (f"{group}memory.max", f"{group}memory.current", f"{group}memory.stat")
@@ -248,7 +248,7 @@ def groups_memory_left(memberships: str, read: ReadGroupFile) -> Iterator[Memory
 def _left_in_group(
     files: tuple[str, str, str], prefix: str, mapped: str, read: ReadGroupFile
 ) -> Iterator[MemoryLeft]:
-    """What one group with a limit can still take: files in the cache that no process has mapped are free."""
+    """Memory that one group with a limit can still take: cached files that no process has mapped are free."""
     limit_file, usage_file, stat_file = files
     for limit, used in zip(_size(read(limit_file)), _size(read(usage_file)), strict=False):
         # Version 1 has no word for "no limit": it shows the largest multiple of a page.
@@ -260,7 +260,7 @@ def _left_in_group(
 
 
 def machine_memory_left(meminfo: str) -> Iterator[MemoryLeft]:
-    """What the machine has left, by the text of ``/proc/meminfo``."""
+    """Memory that the machine has left, by the text of ``/proc/meminfo``."""
     kilobytes = _numbers(meminfo.replace(":", ""))
     if "MemTotal" in kilobytes and "MemAvailable" in kilobytes:
         yield MemoryLeft(kilobytes["MemTotal"] * KILOBYTE, kilobytes["MemAvailable"] * KILOBYTE)

@@ -306,12 +306,12 @@ def labels(value: str) -> Mapping[str, int]:
 
 
 def is_on_sagemaker(environ: Mapping[str, str]) -> bool:
-    """Whether SageMaker has started this container."""
+    """Tell whether SageMaker has started this container."""
     return any(environ.get(name, "").strip() for name in PLATFORM_VARIABLES)
 
 
 def has_ports_of_sagemaker(environ: Mapping[str, str]) -> bool:
-    """Whether SageMaker has said which ports this container may use."""
+    """Tell whether SageMaker has said which ports this container may use."""
     return any(environ.get(name, "").strip() for name in PLATFORM_PORTS)
 
 

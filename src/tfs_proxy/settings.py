@@ -14,12 +14,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from tfs_proxy import setting_values as parse
+from tfs_proxy.memory import GIGABYTE, MEGABYTE
 from tfs_proxy.resources import Machine, Resources, available_resources
 from tfs_proxy.setting_rows import Group, duration, ordered_timeouts, patient, table_of
 from tfs_proxy.setting_values import HIGHEST_PORT, AccessLog, ExtraPorts, GrpcPort, PortRange
 
-MEGABYTE = 1024 * 1024
-GIGABYTE = 1024 * MEGABYTE
 SERVING_VARIABLES = ("MODEL_NAME", "MODEL_BASE_PATH")
 """They count only if the image replaces tensorflow/serving; otherwise they may be a script's own."""
 
@@ -375,17 +374,17 @@ class Settings:
 
     @property
     def follows_changes(self) -> bool:
-        """Whether what is served may change while it is served."""
+        """True if what is served may change while it is served."""
         return self.reload or self.watch
 
     @property
     def shares_servers(self) -> bool:
-        """Whether these are the settings of one model of many that have the same model servers."""
+        """True if these are the settings of one model of many that have the same model servers."""
         return self.loaded_as is not None and self.multi_model_mode == "shared"
 
     @property
     def publishes_open_inference(self) -> bool:
-        """Whether anything answers under /v2."""
+        """True if anything answers under /v2."""
         return self.open_inference != "off"
 
     @property
@@ -419,7 +418,7 @@ def for_inner_stack(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def asks_for_json(environ: Mapping[str, str]) -> bool:
-    """Whether the log should be JSON, even if another setting can't be used."""
+    """Tell whether the log should be JSON, even if another setting can't be used."""
     return environ.get("TFS_PROXY_LOG_FORMAT", "").strip().lower() == "json"
 
 

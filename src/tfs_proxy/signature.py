@@ -34,7 +34,7 @@ class Signature(Struct, frozen=True):
 
 
 class Target(Struct, frozen=True):
-    """Which model, version and signature one request is for (TF Serving's ModelSpec and method).
+    """Model, version and signature that one request is for (TF Serving's ModelSpec and method).
 
     ``version`` and ``label`` exclude each other; neither means the newest version. ``signature``
     None means ``serving_default``. ``method`` is predict, classify or regress.

@@ -82,7 +82,7 @@ class LoadedScript:
 
     @property
     def calls(self) -> Sequence[ModelCall]:
-        """What the model server was asked so far: ``target`` and ``inputs``."""
+        """Calls of the model server so far: ``target`` and ``inputs``."""
         return self._model_server.calls
 
     def post(
@@ -137,7 +137,7 @@ def load(
 
 @dataclass(frozen=True, slots=True)
 class _Contents:
-    """What `load` loads: models by name, the default one's name, the script, and a script model's folder."""
+    """Models by name, the default one's name, the script, and a script model's folder."""
 
     models: Mapping[str, Versions]
     default: str

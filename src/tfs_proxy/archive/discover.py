@@ -109,12 +109,12 @@ def base_paths(models: Iterable[DiscoveredModel], folder: Path) -> dict[str, Pat
 
 
 def holds_saved_model(folder: Path) -> bool:
-    """Whether ``folder`` is a SavedModel."""
+    """Tell whether ``folder`` is a SavedModel."""
     return any((folder / name).is_file() for name in SAVED_MODEL_FILES)
 
 
 def holds_lite_model(folder: Path) -> bool:
-    """Whether ``folder`` has a TensorFlow Lite model, and no SavedModel beside it."""
+    """Tell whether ``folder`` has a TensorFlow Lite model, and no SavedModel beside it."""
     return (folder / LITE_FILE).is_file() and not holds_saved_model(folder)
 
 
@@ -148,7 +148,7 @@ class _Search:
 
     @property
     def folders(self) -> int:
-        """How many folders were searched."""
+        """Number of folders that were searched."""
         return len(self._visited)
 
     def run(self) -> None:
@@ -296,7 +296,7 @@ def refuse_unreadable(paths: Iterable[Path]) -> None:
 
 
 def _may_read(path: Path, wanted: Path) -> bool:
-    """Whether ``path``, ``wanted`` or a folder above it, lets this user through to ``wanted``."""
+    """Tell whether ``path``, ``wanted`` or a folder above it, lets this user through to ``wanted``."""
     is_folder = os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises if a folder above may not be entered
     needed = os.X_OK if path != wanted else os.R_OK | (os.X_OK if is_folder else 0)
     return os.access(path, needed)

@@ -19,11 +19,10 @@ from tfs_proxy.archive.discover import unreadable
 from tfs_proxy.archive.tar import DamagedArchive, Member, MemberKind, TarReader
 from tfs_proxy.errors import ArchiveError
 from tfs_proxy.layout import SAGEMAKER_MODEL_DIR
+from tfs_proxy.memory import GIGABYTE
 from tfs_proxy.names import printable
 
-GIGABYTE = 1024**3
-RATIO_FREE_BYTES = GIGABYTE
-MAX_OVERHEAD_BYTES = GIGABYTE
+RATIO_FREE_BYTES = MAX_OVERHEAD_BYTES = GIGABYTE
 MAX_PART_BYTES = 255
 MAX_NAME_BYTES = 2048
 MAX_LINK_BYTES = 4095
@@ -36,7 +35,7 @@ Progress = Callable[[int, int], None]
 
 
 class ExtractLimits(Struct, frozen=True):
-    """What an archive may unpack to: bytes, files and folders, and the ratio of unpacked to packed size.
+    """Limits of an unpacked archive: bytes, files and folders, and the ratio of unpacked to packed size.
 
     The ratio is checked only beyond 1 GB unpacked, because weights of zero compress 1000:1.
     """

@@ -145,7 +145,7 @@ def _types(node: _Node) -> list[int]:
 
 
 class GraphInputs(Struct, frozen=True):
-    """What a graph does with strings: nothing that is known, unless said otherwise.
+    """Use that a graph makes of strings: nothing that is known, unless said otherwise.
 
     ``resizes`` says that pictures of other sizes than the model's are taken, ``from_base64`` that they come
     as web-safe base64.

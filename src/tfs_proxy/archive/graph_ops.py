@@ -72,7 +72,7 @@ class _GraphStep(Struct, frozen=True):
 
 
 def calls_python(folder: Path, signatures: Iterable[Signature]) -> bool:
-    """Whether each of ``signatures`` of the SavedModel in ``folder`` calls Python for every answer.
+    """Tell whether each of ``signatures`` of the SavedModel in ``folder`` calls Python for every answer.
 
     What only one branch of a condition calls does not count. The graph is searched for the names of the
     ops first, and read only if it has one. Raises DiscoveryError if it is damaged.

@@ -62,7 +62,7 @@ def read_lite_model(folder: Path) -> SavedModelSummary:
 
 
 class _Allowance:
-    """How much may be read: a hostile file can name the same part of itself any number of times."""
+    """Bytes and parts left to read: a hostile file can name the same part of itself any number of times."""
 
     def __init__(self) -> None:
         self._left = MOST_UNITS
@@ -112,14 +112,14 @@ class _Record:
         return bytes(self._table.Bytes[start : start + count])
 
     def _vector(self, slot: int) -> tuple[int, int]:
-        """Where a vector begins, and how many entries it has."""
+        """Beginning of a vector, and the number of its entries."""
         offset = self._offset(slot)
         if not offset:
             return 0, 0
         return self._table.Vector(offset), self._allowance.take(int(self._table.VectorLen(offset)))
 
     def _offset(self, slot: int) -> int:
-        """Where a field is, from the beginning of its table; 0 if it is not there."""
+        """Offset of a field, from the beginning of its table; 0 if it is not there."""
         return int(self._table.Offset(4 + 2 * slot))
 
 

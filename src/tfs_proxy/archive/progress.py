@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 
+from tfs_proxy.memory import MEGABYTE
+
 INTERVAL_SECONDS = 5.0
-MEGABYTE = 1024 * 1024
 
 _log = logging.getLogger(__name__)
 

@@ -59,7 +59,7 @@ def download(
 
 
 def objects_at(address: str, client: "Callable[[], S3Client]") -> Sequence[S3Object]:
-    """What `download` would download of ``address``, as ``client()`` sees it now; raises ArchiveError."""
+    """List what `download` would fetch of ``address``, as ``client()`` sees it now; raises ArchiveError."""
     bucket, key = parse_address(address)
     with s3_errors(address, ArchiveError):
         objects = _objects(client(), bucket, key, address)

@@ -46,7 +46,7 @@ INIT_SIGNATURES = frozenset({"__saved_model_init_op", "__saved_model_train_op"})
 
 
 class SavedModelSummary(Struct, frozen=True):
-    """What a saved_model.pb says of itself.
+    """Description that a saved_model.pb has of itself.
 
     ``tags`` are the tag sets in it; ``signatures`` those under the one tag ``serve``, which is what TF
     Serving loads. ``lost_variables`` names variables that the signatures read and that TF Serving
@@ -84,7 +84,7 @@ def graphs_in(folder: Path) -> list[memoryview]:
 
 
 class _MetaGraph(Struct, frozen=True):
-    """What is wanted of one MetaGraphDef."""
+    """Parts of one MetaGraphDef."""
 
     tags: tuple[str, ...]
     tensorflow_version: str

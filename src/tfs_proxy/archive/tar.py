@@ -95,12 +95,12 @@ class TarReader:
 
     @property
     def position(self) -> int:
-        """How many unpacked bytes have been read."""
+        """Number of unpacked bytes that have been read."""
         return self._stream.tell()
 
     @property
     def packed_position(self) -> int:
-        """How many bytes of the file have been read."""
+        """Number of bytes of the file that have been read."""
         return self._stream.packed_position
 
     def members(self) -> Iterator[Member]:

@@ -9,7 +9,7 @@ from tfs_proxy.observe.metric import MeasuredMetric, Points
 
 
 class CaptureOutcome(StrEnum):
-    """What became of a record: the values of a label."""
+    """Outcomes of a record: the values of a label."""
 
     WRITTEN = "written"
     DROPPED = "dropped"

@@ -14,8 +14,9 @@ from msgspec import Struct
 
 from tfs_proxy.deployment import CaptureOptions
 from tfs_proxy.errors import SettingsError
+from tfs_proxy.memory import MEGABYTE
 from tfs_proxy.names import is_model_name
-from tfs_proxy.settings import MEGABYTE, Settings
+from tfs_proxy.settings import Settings
 
 
 class CaptureFailed(Exception):
@@ -45,7 +46,7 @@ class CaptureFile(Protocol):
 
 
 class CaptureStore(Protocol):
-    """Where files are."""
+    """Place of files."""
 
     def create(self, path: str) -> CaptureFile:
         """A new file at ``path`` below the target. Raises CaptureFailed."""
@@ -120,12 +121,11 @@ def check_folder(options: CaptureOptions) -> None:
         raise SettingsError(f"TFS_PROXY_CAPTURE={options.target} can't be used: {reason}.")
 
 
-S3 = "s3://"
-UNNAMED = "model"
+S3, UNNAMED = "s3://", "model"
 
 
 def capture_options(settings: Settings, model: str) -> CaptureOptions | None:
-    """What to capture, and where; None if nothing is. ``model`` names the folder if no setting does."""
+    """Read what to capture, and where; None for nothing. ``model`` names the folder if no setting does."""
     target = settings.capture_target
     if target is None or not settings.capture_percent:
         return None
@@ -140,7 +140,7 @@ def capture_options(settings: Settings, model: str) -> CaptureOptions | None:
 
 
 def is_chosen(options: CaptureOptions, share: Callable[[], float] = random.random) -> bool:
-    """Whether one more request is among those that are captured."""
+    """Tell whether one more request is among those that are captured."""
     return 100 * share() < options.percent
 
 
@@ -173,7 +173,7 @@ class RotatingFiles:
 
     @property
     def is_open(self) -> bool:
-        """Whether a file is not complete."""
+        """True if a file is not complete."""
         return self._file is not None
 
     @property

@@ -79,7 +79,7 @@ def line_of(record: CaptureRecord, encodings: Mapping[str, str] = TEXT_ENCODINGS
 
 
 def is_record(document: object) -> bool:
-    """Whether a JSON document looks like a record."""
+    """Tell whether a JSON document looks like a record."""
     return isinstance(document, dict) and {"captureData", "eventMetadata"} <= document.keys()
 
 
@@ -147,7 +147,7 @@ _BEGINNING = re.compile(rb'\s*\{\s*"(captureData|eventMetadata|eventVersion)"')
 
 
 class CapturedRequest(Struct, frozen=True):
-    """What a client sent: headers are None if it sent none."""
+    """Request of a client: headers are None if it sent none."""
 
     body: bytes
     content_type: str | None
@@ -155,7 +155,7 @@ class CapturedRequest(Struct, frozen=True):
 
 
 def is_capture(name: str, beginning: bytes) -> bool:
-    """Whether a file of this name that begins so is one of data capture, SageMaker's or ours."""
+    """Tell whether a file of this name that begins so is one of data capture, SageMaker's or ours."""
     return name.endswith(ENDING) and _BEGINNING.match(beginning) is not None
 
 

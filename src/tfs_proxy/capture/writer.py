@@ -41,7 +41,7 @@ Report = Callable[[Counts], None]
 
 
 def store_of(options: CaptureOptions) -> CaptureStore:
-    """Where ``options`` say that records go."""
+    """Store that ``options`` name."""
     if not options.is_s3:
         return Folder(Path(options.target))
     from tfs_proxy.capture.s3_files import Bucket

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -111,7 +112,7 @@ def _archive(name: str, models: ModelFolder, listing: Listing) -> str:
 
 
 def _finding(url: str, settings: Settings, *, strict: bool) -> str:
-    """What would be served from the archive, in one line.
+    """Say in one line what would be served from the archive.
 
     Raises what `prepare` raises, ScriptLoadError for a script that can't be used, and ArchiveError for a
     warning if ``strict``.
@@ -138,7 +139,6 @@ if TYPE_CHECKING:
 
 FAILED = ScriptLoadError.exit_status
 WARNED = 2
-ERRORS_FROM = 400
 SHOWN_CHARACTERS = 2000
 
 DESCRIPTION = """\
@@ -243,7 +243,7 @@ def _print_document(served: Served, settings: Settings) -> int:
     with _explained(served.layout), testing.load(served.layout.root, settings=settings) as script:
         reply = script.openapi()
     print(reply.text)
-    return FAILED if reply.status >= ERRORS_FROM else 0
+    return FAILED if reply.status >= HTTPStatus.BAD_REQUEST else 0
 
 
 def _try_one(
@@ -263,7 +263,7 @@ def _try_one(
         f"Answer: {reply.status} {reply.content_type}, {len(reply.body)} bytes, {milliseconds:.1f} ms{broken}"
     )
     print(_shown(reply.body))
-    return FAILED if reply.broken or reply.status >= ERRORS_FROM else 0
+    return FAILED if reply.broken or reply.status >= HTTPStatus.BAD_REQUEST else 0
 
 
 @contextmanager

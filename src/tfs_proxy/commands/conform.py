@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def wanted_from(arguments: argparse.Namespace) -> "Wanted":
-    """What the flags ask for. Raises SettingsError."""
+    """Read the flags. Raises SettingsError."""
     from tfs_proxy.conform.target import Capability
     from tfs_proxy.conform.wanted import Wanted, variables
 
@@ -123,8 +123,8 @@ def _judge(arguments: argparse.Namespace, checks: Sequence["Check"]) -> int:
     wanted = wanted_from(arguments)
     with judging_of(wanted, inherited_environment(), extract_limits(Settings.from_env())) as judging:
         print(f"Judging {judging.target.name}", flush=True)
-        with Judge(judging) as judge:
-            results = judge.run(checks, lambda result: print(*result_lines(result), sep="\n", flush=True))
+        judge = Judge(judging)
+        results = judge.run(checks, lambda result: print(*result_lines(result), sep="\n", flush=True))
         print(*summary_lines(results, judging.probed), sep="\n")
         _write_files(arguments, judging.target.name, results, judging.probed)
     return exit_status(results)

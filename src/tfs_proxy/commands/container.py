@@ -62,7 +62,7 @@ def command_of(words: Sequence[str], commands: Collection[str]) -> list[str] | N
 def holds_served_models(
     settings: Settings, served: Path = Path(SERVING_BASE_PATH), archives: Path = SAGEMAKER_MODEL_DIR
 ) -> bool:
-    """Whether the container was started as one of tensorflow/serving is: by its variables, or its folder."""
+    """Tell whether the container was started as tensorflow/serving is: by its variables, or its folder."""
     if settings.serving_model_name or settings.serving_base_path:
         return True
     if settings.model is not None or _has_content(archives):

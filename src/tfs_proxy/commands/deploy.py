@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def options_of(arguments: argparse.Namespace) -> DeployOptions:
-    """What is asked for; raises SettingsError for a variable that is not NAME=VALUE."""
+    """Read the flags; raises SettingsError for a variable that is not NAME=VALUE."""
     environment: dict[str, str] = {}
     for text in arguments.env:
         name, equals, value = text.partition("=")

@@ -55,7 +55,7 @@ def add_preprocessing_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def preprocessing_of(arguments: argparse.Namespace) -> Preprocessing | None:
-    """What the flags ask for; None if they ask for nothing. Raises SettingsError."""
+    """Read the flags; None if they ask for nothing. Raises SettingsError."""
     if arguments.decode_image is not None and arguments.standardize is not None:
         raise SettingsError(
             "--decode-image and --standardize exclude each other: one is for pictures, one for tables."
@@ -173,7 +173,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def layout_options(arguments: argparse.Namespace) -> LayoutOptions:
-    """What is to be laid out, as the flags say."""
+    """Read what is to be laid out from the flags."""
     pythons = tuple(arguments.python or DEFAULT_PYTHONS)
     return LayoutOptions(
         model=arguments.model,

@@ -22,7 +22,7 @@ METRICS_SECONDS = 10.0
 
 
 class BusyPeriod(Struct, frozen=True):
-    """What was measured while requests were worked on; a string says why there is no answer.
+    """Measurements while requests were worked on; a string says why there is no answer.
 
     ``in_flight`` is how many of the requests still waited for an answer at the end of the measurements.
     """
@@ -100,7 +100,7 @@ def _connect_seconds(address: Address) -> float:
 
 
 def said(ask: Callable[[], Measured]) -> Measured | str:
-    """What it returns, or why there was no answer."""
+    """Call ``ask``; its value, or why there was no answer."""
     try:
         return ask()
     except NoReply as error:

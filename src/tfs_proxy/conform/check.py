@@ -16,7 +16,7 @@ Trial = Callable[["Judging"], str | None]
 
 
 class Level(Enum):
-    """How much a finding weighs."""
+    """Weight of a finding."""
 
     MUST = "must"
     """SageMaker needs it: see the source."""
@@ -25,7 +25,7 @@ class Level(Enum):
 
 
 class RuleSource(Enum):
-    """Where a rule comes from: the sections of docs/reference/sagemaker.md."""
+    """Sources of rules: the sections of docs/reference/sagemaker.md."""
 
     START_AND_STOP = "Start and stop"
     MODEL = "Model artefacts"
@@ -55,7 +55,7 @@ class Occasion(Enum):
 
 
 class Violation(TfsProxyError):
-    """What a check found: what the contract expects, what the container did, and how to mend it."""
+    """Finding of a check: what the contract expects, what the container did, and how to mend it."""
 
     def __init__(self, *, expected: str, got: str, mend: str = "") -> None:
         super().__init__(f"expected {expected}; got {got}")

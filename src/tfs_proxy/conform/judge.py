@@ -3,8 +3,6 @@
 import time
 from collections.abc import Callable, Iterable
 from enum import Enum
-from types import TracebackType
-from typing import Self
 
 from msgspec import Struct
 
@@ -15,11 +13,10 @@ from tfs_proxy.conform.starts import StartFailed, log_end
 from tfs_proxy.conform.target import CannotStart
 
 MOST_RESTARTS = 5
-URL_REASON = "with a URL alone nothing is started or stopped: use --image or --command"
 
 
 class CheckOutcome(Enum):
-    """How a check ended."""
+    """Ways in which a check ends."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -27,7 +24,7 @@ class CheckOutcome(Enum):
 
 
 class CheckResult(Struct, frozen=True):
-    """What came of a check: ``violation`` if it failed; ``note`` is what was seen, or why it was not run."""
+    """Result of a check: ``violation`` if it failed; ``note`` is what was seen, or why it was not run."""
 
     check: Check
     outcome: CheckOutcome
@@ -37,7 +34,7 @@ class CheckResult(Struct, frozen=True):
 
     @property
     def is_failure(self) -> bool:
-        """Whether a must failed."""
+        """True if a must failed."""
         return self.outcome is CheckOutcome.FAILED and self.check.level is Level.MUST
 
 
@@ -48,14 +45,6 @@ class Judge:
         self._judging = judging
         self._restarts = 0
         self._given_up = ""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._judging.close()
 
     def run(self, checks: Iterable[Check], report: Callable[[CheckResult], None]) -> list[CheckResult]:
         """Run them in the order of occasions; each result is reported at once."""
@@ -90,13 +79,13 @@ class Judge:
 
     def _refuse_futile(self, check: Check) -> None:
         """Raises NotRun if the check can't be tried with this target, or not any more."""
-        if check.occasion is not Occasion.RUNNING and not self._judging.target.can_start:
-            raise NotRun(URL_REASON)
+        if check.occasion is not Occasion.RUNNING:
+            self._judging.need_start()
         if check.occasion is Occasion.RUNNING and self._given_up:
             raise NotRun(self._given_up)
 
     def _aftermath(self, check: Check) -> str:
-        """What a failure has left behind: a container that ended or hangs is started again, some times."""
+        """Start a container again that a failure has ended or left hanging, some times."""
         judging = self._judging
         if check.occasion is not Occasion.RUNNING or not judging.is_dead:
             return ""

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from http import HTTPStatus
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -14,7 +15,7 @@ from tfs_proxy.conform.check import NotRun, Occasion, Violation
 from tfs_proxy.conform.occasions import start_order
 from tfs_proxy.conform.raw_http import NoReply, RawConnection, RawReply, RawRequest, ask_once
 from tfs_proxy.conform.requests_file import KnownRequest, KnownRequests
-from tfs_proxy.conform.starts import OK, PING_SECONDS, StartedContainer, StartFailed, Starting
+from tfs_proxy.conform.starts import PING_SECONDS, StartedContainer, StartFailed, Starting
 from tfs_proxy.conform.target import Capability, ConformTarget, RunningContainer, StartOrder
 
 JSON, CSV = "application/json", "text/csv"
@@ -78,7 +79,7 @@ NO_WAIT = frozenset({Occasion.STARTING, Occasion.EMPTY_MODEL})
 
 
 class JudgingOptions(Struct, frozen=True):
-    """What the user says on top of target and requests."""
+    """Options besides target and requests."""
 
     model: Path | None = None
     capabilities: frozenset[Capability] = frozenset()
@@ -88,7 +89,7 @@ class JudgingOptions(Struct, frozen=True):
 
 
 class Observed(Struct):
-    """What checks of one start share: it is measured by the first that asks."""
+    """Measurements that checks of one start share: the first that asks makes them."""
 
     busy: BusyPeriod | None = None
     first_reply: RawReply | None = None
@@ -132,7 +133,7 @@ class Judging:
 
     @property
     def is_dead(self) -> bool:
-        """Whether the container ended, or answers neither of two pings."""
+        """True if the container ended, or answers neither of two pings."""
         if self._starting is None or isinstance(self._outcome, StartFailed):
             return False
         if self._starting.container.exit_status() is not None:
@@ -152,7 +153,7 @@ class Judging:
 
     @property
     def start(self) -> StartedContainer:
-        """How it started, once it listens and is ready, or long after. Raises StartFailed."""
+        """Start of the container, once it listens and is ready, or long after. Raises StartFailed."""
         container = self.container
         if self._outcome is None and self._starting is not None:
             if not self.target.can_start:
@@ -165,7 +166,7 @@ class Judging:
 
     @property
     def address(self) -> Address:
-        """Where it listens. Raises StartFailed."""
+        """Address of the container. Raises StartFailed."""
         return self.start.container.address
 
     def need_start(self) -> None:
@@ -197,7 +198,7 @@ class Judging:
 
     @property
     def busy(self) -> BusyPeriod:
-        """What was measured with every worker busy; by the slow request, else by the good one."""
+        """Measurements with every worker busy; by the slow request, else by the good one."""
         if self.observed.busy is None:
             load = self.request(self.known.slow or self.good)
             paths = (PING, self.known.metrics_path)
@@ -212,11 +213,11 @@ class Judging:
         return RawRequest("POST", path, {**known.headers, **(headers or {})}, known.body)
 
     def post(self, known: KnownRequest, headers: Mapping[str, str] | None = None) -> RawReply:
-        """What /invocations answers to it. Raises NoReply."""
+        """Send it to /invocations. Raises NoReply."""
         return self.ask(self.request(known, headers))
 
     def ask(self, request: RawRequest, seconds: float | None = None) -> RawReply:
-        """What it answers, on a connection of its own. Raises NoReply."""
+        """Send it on a connection of its own. Raises NoReply."""
         return ask_once(self.address, request, seconds or self.options.answer_seconds)
 
     def get(self, path: str) -> RawReply:
@@ -240,7 +241,7 @@ class Judging:
     def ping(self, headers: Mapping[str, str] | None = None) -> RawReply:
         """GET /ping, which must answer 200 within 2 s. Raises NoReply or Violation."""
         reply = self.ask(RawRequest(path=PING, headers=headers or {}), PING_SECONDS)
-        if reply.status != OK:
+        if reply.status != HTTPStatus.OK:
             raise Violation(
                 expected="200 of ping",
                 got=reply.shown(),

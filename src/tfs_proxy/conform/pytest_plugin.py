@@ -4,7 +4,6 @@ Each check is an item named after it. A must that fails is a failed test, advice
 and what does not apply is skipped. The container is started for each occasion, as by ``tfs-proxy conform``.
 """
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -65,7 +64,7 @@ def _item(session: pytest.Session, check: Check, judge: Judge) -> "CheckItem":
 
 
 def wanted_from(config: pytest.Config) -> Wanted:
-    """What the options ask for. Raises UsageError."""
+    """Read the options. Raises UsageError."""
     try:
         env = variables(config.getoption("conform_env"))
     except StopServing as error:
@@ -111,13 +110,13 @@ class CheckItem(pytest.Item):
             raise CheckFailed(_text(result))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> str:
-        """What was found, without a traceback of this program."""
+        """Finding, without a traceback of this program."""
         if isinstance(excinfo.value, CheckFailed):
             return str(excinfo.value)
         return str(super().repr_failure(excinfo, style))  # type: ignore[arg-type]  # pytest's own Literal
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        """Where the test stands in reports: nowhere but in its name."""
+        """Place of the test in reports: its name alone."""
         return self.path, None, self.name
 
 
@@ -126,8 +125,4 @@ class CheckFailed(AssertionError):
 
 
 def _text(result: CheckResult) -> str:
-    return "\n".join(_lines(result))
-
-
-def _lines(result: CheckResult) -> Iterator[str]:
-    yield from (line.strip() for line in result_lines(result))
+    return "\n".join(line.strip() for line in result_lines(result))

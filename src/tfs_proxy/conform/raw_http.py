@@ -53,17 +53,17 @@ class RawReply(Struct, frozen=True):
 
     @property
     def is_chunked(self) -> bool:
-        """Whether the body came in chunks."""
+        """True if the body came in chunks."""
         return "chunked" in (self.header("Transfer-Encoding") or "").lower()
 
     @property
     def is_good(self) -> bool:
-        """Whether the status is 2xx."""
+        """True if the status is 2xx."""
         return 200 <= self.status < 300  # noqa: PLR2004 - the class of status that is said
 
     @property
     def is_failure(self) -> bool:
-        """Whether the status says that the container is to blame: 5xx."""
+        """True if the status says that the container is to blame: 5xx."""
         return self.status >= 500  # noqa: PLR2004
 
     def shown(self, characters: int = 160) -> str:
@@ -74,7 +74,7 @@ class RawReply(Struct, frozen=True):
 
 
 class RawRequest(Struct, frozen=True):
-    """What is sent. ``chunk_bytes`` is the size of chunks if the body goes in chunked transfer encoding."""
+    """Request to send. ``chunk_bytes`` is the size of chunks if the body is sent in chunks."""
 
     method: str = "GET"
     path: str = "/ping"

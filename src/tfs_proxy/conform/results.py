@@ -48,7 +48,7 @@ def list_lines(checks: Iterable[Check]) -> list[str]:
 
 
 def printable(text: str) -> str:
-    """What a container said, on one line and without control characters."""
+    """Text of a container, on one line and without control characters."""
     return "".join(letter if letter.isprintable() else " " for letter in " ".join(text.split()))
 
 

@@ -2,6 +2,7 @@
 
 import time
 from contextlib import AbstractContextManager
+from http import HTTPStatus
 
 from msgspec import Struct
 
@@ -13,7 +14,6 @@ PING_SECONDS = 2.0
 """The platform's patience with a ping: docs/reference/sagemaker.md, Ping."""
 POLL_SECONDS = 0.05
 LOG_LINES, LOG_CHARACTERS = 3, 400
-OK = 200
 
 
 class StartFailed(TfsProxyError):
@@ -83,7 +83,7 @@ class Starting:
             self._last_ping = str(error)
             return False
         self._last_ping = reply.shown()
-        return reply.status == OK
+        return reply.status == HTTPStatus.OK
 
 
 def log_end(container: RunningContainer) -> str:

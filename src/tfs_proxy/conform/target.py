@@ -34,7 +34,7 @@ LABELS = {
 
 
 def of_labels(labels: Mapping[str, str]) -> frozenset[Capability]:
-    """What the labels of an image say."""
+    """Read the labels of an image."""
     return frozenset(each for each in Capability if labels.get(each.label, "").lower() == "true")
 
 
@@ -43,7 +43,7 @@ class CannotStart(TfsProxyError):
 
 
 class StartOrder(Struct, frozen=True):
-    """How a container is started: on top of what the user said, variables, another model, another port.
+    """Start of a container: on top of what the user said, variables, another model, another port.
 
     ``model`` replaces the user's; ``models`` is the folder of models to load, one below each name;
     ``port`` is what SAGEMAKER_BIND_TO_PORT says.
@@ -78,7 +78,7 @@ class RunningContainer(Protocol):
 
 
 class ConformTarget(Protocol):
-    """What is judged."""
+    """Address, command or image that is judged."""
 
     name: str
     capabilities: frozenset[Capability]

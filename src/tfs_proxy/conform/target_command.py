@@ -33,7 +33,7 @@ def free_port() -> int:
 
 
 def is_taken(port: int) -> bool:
-    """Whether a program of this machine listens on a port, on loopback or on every address."""
+    """Tell whether a program of this machine listens on a port, on loopback or on every address."""
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
@@ -190,7 +190,7 @@ class StartedCommand:
         return status if status is None or status >= 0 else 128 - status
 
     def log(self) -> bytes:
-        """What it has written so far; of more than `LOG_BYTES` the end."""
+        """Output so far; of more than `LOG_BYTES` the end."""
         size = os.fstat(self._output.fileno()).st_size
         return os.pread(self._output.fileno(), LOG_BYTES, max(size - LOG_BYTES, 0))
 
@@ -200,7 +200,7 @@ class StartedCommand:
         self._process.terminate()
 
     def listening(self) -> frozenset[int] | None:
-        """What the processes of its session listen on."""
+        """Ports that the processes of its session listen on."""
         return group_ports(self._process.pid)
 
     def close(self) -> None:

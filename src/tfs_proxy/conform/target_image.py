@@ -124,7 +124,7 @@ def _own_addresses(name: str) -> list[str]:
 
 
 def _is_reached(address: tuple[str, int]) -> bool:
-    """Whether there is a way to it; a connection that is refused has come there."""
+    """Tell whether there is a way to it; a connection that is refused has come there."""
     try:
         socket.create_connection(address, REACH_SECONDS).close()
     except ConnectionRefusedError:
@@ -135,7 +135,7 @@ def _is_reached(address: tuple[str, int]) -> bool:
 
 
 def docker(*words: str, missing_is_empty: bool = False) -> str:
-    """What a docker command prints. Raises SettingsError with what Docker says."""
+    """Run a docker command; its output. Raises SettingsError with what Docker says."""
     try:
         done = subprocess.run(
             ["docker", *words],  # noqa: S607 - the user's docker

@@ -42,7 +42,7 @@ class Wanted(Struct, frozen=True):
 
 @contextmanager
 def judging_of(wanted: Wanted, environ: Mapping[str, str], limits: ExtractLimits) -> Iterator[Judging]:
-    """What checks need; an archive of a model is unpacked meanwhile, as SageMaker does.
+    """Make what checks need; an archive of a model is unpacked meanwhile, as SageMaker does.
 
     Commands get ``environ`` and the variables that are asked for, containers these alone.
     Raises SettingsError and ArchiveError.
@@ -93,7 +93,7 @@ def variables(assignments: Sequence[str]) -> dict[str, str]:
 
 
 def extract_limits(settings: Settings) -> ExtractLimits:
-    """What an archive may unpack to."""
+    """Limits of archives, as the settings have them."""
     return ExtractLimits(settings.max_archive_bytes, settings.max_archive_members, settings.max_archive_ratio)
 
 

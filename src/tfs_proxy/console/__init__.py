@@ -54,7 +54,7 @@ class StaticFile(Struct, frozen=True):
 
 
 def prefers_html(accept: str | None) -> bool:
-    """Whether an Accept header likes HTML better than JSON, as a browser's does."""
+    """Tell whether an Accept header likes HTML better than JSON, as a browser's does."""
     return best(accept, (JSON, HTML)) == HTML
 
 
@@ -81,7 +81,7 @@ def page_file(name: str) -> StaticFile | None:
 
 
 def facts(**values: object) -> bytes:
-    """What the page must know, as JSON; ``values`` are those that differ between ways to serve."""
+    """Facts that the page needs, as JSON; ``values`` are those that differ between ways to serve."""
     return json.dumps({"server": f"tfs_proxy {__version__}", **values}).encode()
 
 

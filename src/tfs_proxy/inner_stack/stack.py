@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from http import HTTPStatus
 
 from tfs_proxy.errors import ProcessGaveUp, StopServing, UpstreamError
 from tfs_proxy.wire.connections import get
@@ -18,7 +19,6 @@ STOP_SECONDS = 40.0
 PING_SECONDS = 10.0
 _KEPT_LINES = 30
 _LISTENING = re.compile(r"listening on http://[^ ]*:(\d+)")
-_HTTP_OK = 200
 
 log = logging.getLogger(__name__)
 
@@ -102,6 +102,6 @@ def serving(model: str, environment: Mapping[str, str], flags: Sequence[str] = (
 
 def _answers_ping(port: int) -> bool:
     try:
-        return get("127.0.0.1", port, "/ping", PING_SECONDS).status == _HTTP_OK
+        return get("127.0.0.1", port, "/ping", PING_SECONDS).status == HTTPStatus.OK
     except UpstreamError:
         return False

@@ -13,7 +13,8 @@ from typing import Final
 from msgspec import Struct
 
 from tfs_proxy.errors import NotEnoughResources
-from tfs_proxy.resources import MEGABYTE, MODEL_FACTOR, WORKER_BYTES, MemoryLeft
+from tfs_proxy.memory import MEGABYTE
+from tfs_proxy.resources import MODEL_FACTOR, WORKER_BYTES, MemoryLeft
 
 MODEL_SERVER_BYTES = 350 * MEGABYTE
 """What an embedded model server takes without a model; the official one takes less."""
@@ -29,8 +30,7 @@ MOST_FACTOR = 10.0
 LEAST_DIFFERENCE_BYTES = 32 * MEGABYTE
 """Models whose sizes differ by less say nothing about the factor: their scripts differ by more."""
 
-MOST_SAMPLES = 50
-"""PERF: the factor is the median over all pairs."""
+MOST_SAMPLES = 50  # the factor is the median over all pairs
 
 MARGIN_SETTING = "TFS_PROXY_MULTI_MODEL_MEMORY_MARGIN"
 

@@ -83,7 +83,7 @@ def example_object(media_type: str, body: bytes) -> dict[str, Any]:
 
 
 def is_json(media_type: str) -> bool:
-    """Whether a body of this type is one JSON document."""
+    """Tell whether a body of this type is one JSON document."""
     name = media_type.partition(";")[0]
     return name == media.JSON or name.endswith("+json")
 
@@ -149,7 +149,7 @@ def answer(description: str, content: Part | None = None, headers: Part | None =
 
 
 def answered_by_script() -> Part:
-    """What stands under ``default`` if a script may answer."""
+    """Answer under ``default`` if a script may answer."""
     return answer(
         "Any status that the script chooses.",
         {**json_content({"$ref": "#/components/schemas/Error"}), ANYTHING: {}},

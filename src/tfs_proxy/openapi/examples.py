@@ -76,7 +76,7 @@ ANY_STRING = SAMPLE_TEXT.encode()
 
 
 def sample_string(signature: Signature, graph: GraphInputs) -> bytes | None:
-    """What a string among the inputs may be; None if nothing is known to work."""
+    """Example of a string among the inputs; None if nothing is known to work."""
     if [spec.dtype for spec in signature.inputs.values()] != ["DT_STRING"]:
         return ANY_STRING
     features = graph.features_of(signature)
@@ -172,7 +172,7 @@ def sample_array(spec: TensorSpec, string: bytes) -> npt.NDArray[Any]:
 
 
 def _is_read(body: bytes, media_type: str, signature: Signature, inputs: Outputs | None = None) -> bool:
-    """Whether a body is what the signature takes, and these ``inputs`` if they are given."""
+    """Tell whether a body is what the signature takes, and these ``inputs`` if they are given."""
     try:
         batch = decode(body, media.parse(media_type), signature)
     except RequestError:

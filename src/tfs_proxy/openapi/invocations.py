@@ -54,7 +54,7 @@ def invocations(service: Service) -> dict[str, Any]:
 
 
 def _request_content(service: Service) -> Content:
-    """What may be sent: what the script describes, else what the conversion reads, else anything."""
+    """Describe what may be sent: what the script describes, else what the conversion reads, else anything."""
     script = service.script
     if script is not None and script.description.accepts is not None:
         return content_of(script.description.accepts, script.description.examples)
@@ -72,7 +72,7 @@ def _request_content(service: Service) -> Content:
 
 
 def _converted(service: Service) -> Content:
-    """What the default conversion reads for the default model; anything if its signatures are not known."""
+    """Describe what the conversion reads for the default model; anything if its signatures are not known."""
     signature = None if service.default is None else service.default.default_signature
     if signature is None or service.default is None:
         return {name: {"schema": body_schema(name)} for name in with_aliases(names_with(_reads))}
@@ -152,7 +152,7 @@ def _answer_schemas(service: Service) -> Mapping[str, Schema]:
 
 
 def _can_be_written(row: Format, signatures: tuple[Signature, ...]) -> bool:
-    """Whether a request may get an answer of this format, by any of the signatures."""
+    """Tell whether a request may get an answer of this format, by any of the signatures."""
     by_record = not row.by_record or not signatures or any(map(answers_in_rows, signatures))
     single = row.name != media.NPY or not signatures or any(len(each.outputs) == 1 for each in signatures)
     return by_record and single

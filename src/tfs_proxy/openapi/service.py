@@ -12,7 +12,7 @@ from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature
 
 
 class Conversion(Enum):
-    """Who reads the bodies of requests, or writes those of answers, at ``/invocations``."""
+    """Readers of requests' bodies, or writers of answers', at ``/invocations``."""
 
     BY_SIGNATURE = "the default conversion by the model's signature"
     OF_ARRAYS = "the default conversion of arrays, without a signature"
@@ -20,7 +20,7 @@ class Conversion(Enum):
 
 
 class ScriptBodies(Struct, frozen=True):
-    """Who reads, who writes, what the script has described, and the media types that its text names."""
+    """Reader and writer of bodies, the script's description, and the media types that its text names."""
 
     reads: Conversion = Conversion.BY_SCRIPT
     writes: Conversion = Conversion.BY_SCRIPT
@@ -68,7 +68,7 @@ class AnyModel(DescribedModel, frozen=True):
 
 
 class Service(Struct, frozen=True):
-    """What one run serves, as far as its clients see.
+    """Everything that one run serves, as far as its clients see.
 
     ``script`` is None without one. ``rest_api`` says that TF Serving's API is published, ``open_inference``
     who answers inferences of the Open Inference Protocol: model, script or off. ``console`` says that a
@@ -91,10 +91,10 @@ class Service(Struct, frozen=True):
 
     @property
     def reads(self) -> Conversion:
-        """Who reads a request's body at ``/invocations``."""
+        """Reader of a request's body at ``/invocations``."""
         return Conversion.BY_SIGNATURE if self.script is None else self.script.reads
 
     @property
     def writes(self) -> Conversion:
-        """Who writes an answer's body at ``/invocations``."""
+        """Writer of an answer's body at ``/invocations``."""
         return Conversion.BY_SIGNATURE if self.script is None else self.script.writes

@@ -159,7 +159,7 @@ def _example_sample(signatures: Mapping[str, Signature], graph: GraphInputs) -> 
 
 
 def _named(name: str) -> dict[str, str]:
-    """How a request names a signature."""
+    """Field by which a request names a signature."""
     return {} if name == DEFAULT_SIGNATURE else {"signature_name": name}
 
 

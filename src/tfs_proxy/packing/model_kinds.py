@@ -12,7 +12,7 @@ from tfs_proxy.settings import Settings
 
 
 class ModelKind(enum.Enum):
-    """What `pack` makes an archive of; the values say it in a sentence."""
+    """Kinds of models that `pack` takes; the values say it in a sentence."""
 
     FOLDER = "a folder of SavedModels"
     KERAS = "a Keras file"
@@ -39,7 +39,7 @@ TAKEN = "MODEL must be a SavedModel, a folder of its versions, or a .keras, .h5 
 
 
 def is_model_file(path: str) -> bool:
-    """Whether ``path`` names a file that is a model itself, and has to be laid out before it is served."""
+    """Tell whether ``path`` is a model file, which has to be laid out before it is served."""
     return Path(path).suffix.lower() in ENDINGS and Path(path).is_file()
 
 

@@ -11,14 +11,14 @@ from tfs_proxy.savedmodel_export.preprocessing import Preprocessing
 
 
 class Fill(Enum):
-    """What numbers the made-up requests have."""
+    """Numbers of requests that are made up."""
 
     ZEROS = "zeros"
     RANDOM = "random"
 
 
 class WarmupOptions(Struct, frozen=True):
-    """Which requests are recorded.
+    """Requests to record.
 
     ``requests`` are a client's; without them requests are made from the signatures, one for each of
     ``batch_sizes``, whose numbers are ``fill``; () stands for the sizes that the settings allow. Sizes that

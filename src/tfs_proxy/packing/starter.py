@@ -150,7 +150,7 @@ def _undo(made: list[Path]) -> None:
 
 
 class Starter(Struct, frozen=True):
-    """What `init` has written: the folder, the files below it, the model, and the example request."""
+    """Project that `init` has written: the folder, the files below it, the model, and the example request."""
 
     folder: Path
     files: tuple[Path, ...]

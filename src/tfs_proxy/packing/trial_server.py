@@ -43,7 +43,7 @@ class TrialServer(Struct, frozen=True):
 
     @property
     def warmed_versions(self) -> int:
-        """How many versions answered recorded requests while they were loaded, by its own metrics."""
+        """Count the versions that answered recorded requests while they were loaded, by its own metrics."""
         if self.metrics_path is None:
             return 0
         instance = self.instance

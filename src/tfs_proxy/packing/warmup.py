@@ -107,7 +107,7 @@ def _versions(prepared: Prepared, options: WarmupOptions) -> Iterator[_Version]:
 
 
 def _by_model(prepared: Prepared, options: WarmupOptions) -> Mapping[str, Sequence[RecordedRequest]]:
-    """What clients' requests ask each model."""
+    """Group what clients' requests ask by model."""
     by_model: dict[str, list[RecordedRequest]] = {}
     for request in (
         of_clients(options.requests, prepared.served, prepared.settings) if options.requests else ()

@@ -1,6 +1,7 @@
 """Requests that a warm-up records: batches made of a signature, or those of a file."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -118,8 +119,6 @@ def _array(
 MOST_RECORDS = 1000
 """More than that keep a version from loading (docs/reference/tensorflow-serving.md)."""
 
-FIRST_ERROR = 400
-
 
 class RecordedRequest(Struct, frozen=True):
     """One request to a model server; ``origin`` names it in errors."""
@@ -160,7 +159,7 @@ def _chosen(signatures: Mapping[str, Signature], name: str | None) -> Sequence[S
 def of_clients(
     requests: Iterable[CapturedRequest], served: Served, settings: Settings
 ) -> Iterator[RecordedRequest]:
-    """What the model server is asked for a client's requests, behind the archive's own script if it has one.
+    """Find what the model server is asked for a client's requests, behind the archive's script.
 
     Raises SettingsError for a request that is refused, and ScriptLoadError for the script.
     """
@@ -172,7 +171,7 @@ def of_clients(
             reply = script.post(
                 request.body, request.content_type, custom_attributes=request.custom_attributes
             )
-            if reply.status >= FIRST_ERROR:
+            if reply.status >= HTTPStatus.BAD_REQUEST:
                 raise SettingsError(f"Request {number} is refused with {reply.status}: {reply.text}")
             for call in script.calls[earlier:]:
                 yield RecordedRequest(call.target, Batch(call.inputs, 1), f"request {number}")

@@ -34,7 +34,7 @@ def download_wheels(
 
 
 def arguments(requirements: Path, target: Path, python: str, machine: str) -> list[str]:
-    """What pip is told: wheels alone, since nothing is to be built for another machine."""
+    """Arguments of pip: wheels alone, since nothing is to be built for another machine."""
     tag = "cp" + python.replace(".", "")
     platforms = [f"manylinux_2_{minor}_{machine}" for minor in range(NEWEST_GLIBC, OLDEST_GLIBC - 1, -1)]
     platforms += [f"{name}_{machine}" for name in ("manylinux2014", "manylinux2010", "manylinux1", "linux")]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tfs_proxy.memory import MEGABYTE
 from tfs_proxy.pipeline.stage_client import StageClient, StageFailed
 from tfs_proxy.pipeline.traces import PipelineTraces, RequestTrace
 from tfs_proxy.wire.error_body import error_body
@@ -21,7 +22,6 @@ TIMING_FIELDS = frozenset({ASKS_TIMING.lower(), "x-tfs-proxy-stage-latency"})
 """The header that a single stack understands too, and the pipeline's own of before."""
 
 FAILED_DEPENDENCY, TOO_LARGE = 424, 413
-MEGABYTE = 1024 * 1024
 
 
 class _Passage(Struct):

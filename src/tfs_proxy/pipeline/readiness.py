@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from tfs_proxy.errors import UpstreamError, UpstreamTimeout
+from tfs_proxy.memory import MEGABYTE
 from tfs_proxy.pipeline.stage import Stage
 from tfs_proxy.pipeline.stage_client import message_of
 from tfs_proxy.supervisor.host.sockets import LOOPBACK
@@ -14,7 +15,6 @@ ASK_SECONDS = 2.0
 """How long SageMaker waits for the answer to a ping (docs/reference/sagemaker.md)."""
 
 OK = 200
-MEGABYTE = 1024 * 1024
 
 
 async def faults(stages: Sequence[Stage]) -> list[str]:

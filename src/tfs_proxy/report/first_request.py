@@ -164,6 +164,6 @@ def _npy(signature: Signature) -> FirstRequest | None:
 
 
 def _has_op(served: Served, ops: Iterable[str]) -> bool:
-    """Whether the default model's newest graph seems to have one of ``ops``."""
+    """Tell whether the default model's newest graph seems to have one of ``ops``."""
     model = next(model for model in served.models if model.name == served.default_model)
     return bool(ops_in(model.versions[max(model.versions)], ops))

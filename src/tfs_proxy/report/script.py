@@ -19,7 +19,7 @@ from tfs_proxy.script.syntax import (
 
 
 class ScriptFindings(Struct, frozen=True):
-    """What reading the script shows: ``sentence`` says what it is, ``fault`` why it can't be used.
+    """Findings of reading the script: ``sentence`` says what it is, ``fault`` why it can't be used.
 
     ``one_thread`` says what in it fails if requests come in several threads.
     """
@@ -71,7 +71,7 @@ def _handlers(ast_names: AstNames) -> str:
 
 
 def _functions(ast_names: AstNames) -> str:
-    """Why a script is the model itself: the functions that it defines, or what it imports."""
+    """Reason why a script is the model itself: the functions that it defines, or what it imports."""
     functions = ast_names.defined(SCRIPT_MODEL_FUNCTIONS)
     if not functions:
         return ", by what it imports"

@@ -36,7 +36,7 @@ def sample_inputs(signature: Signature, string: Any = SAMPLE_TEXT) -> Mapping[st
 
 
 def answers_in_rows(signature: Signature) -> bool:
-    """Whether every output can have a value for each record, judging by its shape."""
+    """Tell whether every output can have a value for each record, judging by its shape."""
     return all(spec.shape != () for spec in signature.outputs.values())
 
 
@@ -85,7 +85,7 @@ class Served(Struct, frozen=True):
 
     @property
     def graph_folders(self) -> Mapping[str, str]:
-        """Where the newest version of each model lies, by its name."""
+        """Folder of the newest version of each model, by its name."""
         return {
             model.name: str(model.versions[max(model.versions)]) for model in self.models if model.versions
         }

@@ -42,7 +42,7 @@ class ModelReport(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """What is served from ``root``; ``notes`` are sentences about what is ignored.
+    """Report on what is served from ``root``; ``notes`` are sentences about what is ignored.
 
     ``warnings`` are sentences about what can be served but won't do what the user meant; ``model_faults``
     those of them about models that can answer no request; ``script_fault`` says why the script can't be
@@ -240,7 +240,7 @@ def _program_notes(layout: ModelLayout, settings: Settings) -> Iterator[str]:
 
 
 def _code_notes(layout: ModelLayout) -> Iterator[str]:
-    """What in ``code/`` is ignored."""
+    """Notes on what in ``code/`` is ignored."""
     requirements, lib, wheels = layout.requirements.is_file(), layout.lib.is_dir(), layout.wheels.is_dir()
     if layout.code.is_dir() and not layout.script.is_file():
         others = words_joined(sorted(path.name for path in layout.code.glob("*.py"))[:NAMES_SHOWN])
@@ -268,7 +268,7 @@ def _misplaced_code(layout: ModelLayout, models: Sequence[DiscoveredModel]) -> I
 
 
 def _leftovers(layout: ModelLayout, models: Sequence[DiscoveredModel]) -> Iterator[str]:
-    """What else is at the top level, unless that is a SavedModel itself."""
+    """Notes on what else is at the top level, unless that is a SavedModel itself."""
     paths = [path for model in models for path in model.versions.values()]
     known = {layout.code.name, layout.script.name, layout.requirements.name}
     if layout.root in paths:

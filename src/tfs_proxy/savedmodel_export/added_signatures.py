@@ -19,7 +19,7 @@ SHOWN_CHARACTERS = 500
 
 
 class FirstStage(Protocol):
-    """What stands before a network: the inputs of the new signature, and what the network gets for them."""
+    """Stage before a network: the inputs of the new signature, and what the network gets for them."""
 
     signature: Specs
 

@@ -20,11 +20,10 @@ from typing import Self
 from msgspec import Struct, convert, to_builtins
 
 from tfs_proxy.errors import ExportError, SettingsError
+from tfs_proxy.memory import GIGABYTE
 from tfs_proxy.names import how_to_install, printable
 from tfs_proxy.savedmodel_export.preprocessing import Preprocessing
 from tfs_proxy.settings import inherited_environment
-
-GIGABYTE = 1024**3
 
 
 class ExportRequest(Struct, frozen=True):
@@ -52,7 +51,7 @@ class ExportRequest(Struct, frozen=True):
 
 
 class ExportReport(Struct, frozen=True):
-    """What the export process did; ``refusal`` is the sentence that says why it wrote nothing.
+    """Report of the export process; ``refusal`` is the sentence that says why it wrote nothing.
 
     ``exporter`` names the library that read the file, with its version; ``warnings`` are sentences.
     ``inputs`` are the names of a Keras model's inputs, if they are a list.
@@ -154,7 +153,7 @@ def _wait(process: subprocess.Popen[bytes], request: ExportRequest, cancelled: t
 
 
 def _ended(request: ExportRequest, status: int, errors: Path) -> str:
-    """Why there is no report, as far as exit status and output tell."""
+    """Say why there is no report, as far as exit status and output tell."""
     how = f"the process that reads it ended with status {status}"
     if status < 0:
         how = f"the process that reads it was ended by {signal.Signals(-status).name}"

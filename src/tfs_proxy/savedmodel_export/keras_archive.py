@@ -14,10 +14,10 @@ from typing import Any
 from msgspec import Struct
 
 from tfs_proxy.errors import ExportError
+from tfs_proxy.memory import MEGABYTE
 
 CONFIG, METADATA, WEIGHTS = "config.json", "metadata.json", "model.weights.h5"
 SHARDED_WEIGHTS = "model.weights.json"
-MEGABYTE = 1024**2
 MOST_JSON_BYTES = 64 * MEGABYTE
 MOST_MEMBERS = 100_000
 RATIO_FREE_BYTES = 1024 * MEGABYTE
@@ -29,7 +29,7 @@ SAVE_AGAIN = "Copy it again from where it was saved, or save it again with model
 
 
 class KerasDescription(Struct, frozen=True):
-    """What a Keras file says of itself: Keras' version ("" if unknown) and the model's configuration."""
+    """Description in a Keras file: Keras' version ("" if unknown) and the model's configuration."""
 
     version: str
     config: Any
@@ -112,7 +112,7 @@ def _check_members(path: Path, members: list[zipfile.ZipInfo], max_bytes: int) -
 
 
 def _fault(member: zipfile.ZipInfo, names: set[str]) -> str | None:
-    """What is wrong with one member, as the end of a sentence."""
+    """Fault of one member, as the end of a sentence."""
     parts = PurePosixPath(member.filename.replace("\\", "/"))
     if parts.is_absolute() or ".." in parts.parts or ":" in member.filename:
         return "leads out of the file's own folder"

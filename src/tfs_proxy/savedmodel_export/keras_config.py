@@ -61,7 +61,7 @@ def custom_classes(config: Any) -> Iterator[str]:
 
 
 def _owner(node: Mapping[str, Any], above: str) -> str:
-    """What the parts of ``node`` belong to: the layer that it describes, if it is one."""
+    """Owner of the parts of ``node``: the layer that it describes, if it is one."""
     inner, kind = node.get("config"), node.get("class_name")
     name = inner.get("name") if isinstance(inner, Mapping) else None
     return f"layer {_short(name)} ({_short(kind)})" if isinstance(name, str) and kind else above
@@ -88,7 +88,7 @@ def _reason(node: Mapping[str, Any], owner: str) -> str | None:
 
 
 def _names_a_modelling_function(node: Mapping[str, Any]) -> bool:
-    """Whether it is one that models are made of; a user's own is imported, never run."""
+    """Tell whether it is one that models are made of; a user's own is imported, never run."""
     module = node.get("module")
     if not isinstance(module, str) or module.split(".", maxsplit=1)[0] not in OWN_PACKAGES:
         return True

@@ -13,7 +13,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from tfs_proxy.errors import ExportError
-from tfs_proxy.savedmodel_export.child import GIGABYTE, ExportReport, ExportRequest
+from tfs_proxy.memory import GIGABYTE
+from tfs_proxy.savedmodel_export.child import ExportReport, ExportRequest
 from tfs_proxy.savedmodel_export.keras_archive import (
     KerasDescription,
     check_weights,
@@ -164,7 +165,7 @@ def _keras(description: KerasDescription) -> tuple[Any, str]:
 
 @contextmanager
 def _explained(path: Path, description: KerasDescription, library: str, version: str) -> Iterator[None]:
-    """What Keras raises becomes a sentence that says what to do."""
+    """Turn what Keras raises into a sentence that says what to do."""
     try:
         yield
     except ExportError:

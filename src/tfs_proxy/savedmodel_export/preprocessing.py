@@ -41,13 +41,13 @@ class Scaling(Struct, frozen=True):
 
     @property
     def channels(self) -> int | None:
-        """How many channels it is for; None for any."""
+        """Number of channels that it is for; None for any."""
         counts = {len(self.mean), len(self.std)} - {1}
         return max(counts, default=None)
 
     @property
     def is_none(self) -> bool:
-        """Whether pixels stay what they are."""
+        """True if pixels stay what they are."""
         return self == Scaling()
 
 
@@ -87,7 +87,7 @@ class Standardization(Struct, frozen=True):
 
 
 class Preprocessing(Struct, frozen=True):
-    """What a model's graph gets before and behind the network.
+    """Stages that a model's graph gets before and behind the network.
 
     ``image`` decodes pictures, ``standardize`` has the inputs of tables by name. ``labels`` name the last
     axis of the output, of which the ``top`` most probable are answered (`DEFAULT_TOP` if it is None). With

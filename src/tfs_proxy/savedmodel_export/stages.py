@@ -87,7 +87,7 @@ class ImageStage:
         return (pictures / scaling.divisor - tf.constant(scaling.mean)) / tf.constant(scaling.std)
 
     def _fits(self, sides: list[int | None]) -> bool:
-        """Whether these may be height, width and channels."""
+        """Tell whether these may be height, width and channels."""
         height, width, channels = sides
         return (
             height in (None, self._image.height)
@@ -274,7 +274,7 @@ class LabelStage:
         self._labels = tf.constant(preprocessing.labels) if preprocessing.labels else None
 
     def tensors(self, answer: Tensors) -> Tensors:
-        """What the new signature answers, for what the network answers."""
+        """Make the new signature's answer of the network's."""
         if not self._ranks and not self._softmax:
             return answer
         scores = answer[self._name]
@@ -286,7 +286,7 @@ class LabelStage:
         return {LABELS: labels, PROBABILITIES: values}
 
     def warnings(self, answer: Tensors) -> Sequence[str]:
-        """What looks wrong in the network's answer to a sample.
+        """Say what looks wrong in the network's answer to a sample.
 
         Raises ExportError if it has another number of classes than there are labels.
         """
@@ -327,7 +327,7 @@ def _refuse_scalars(name: str, spec: tf.TensorSpec) -> None:
 
 
 def _classes(name: str, spec: tf.TensorSpec, labels: Sequence[str]) -> int:
-    """How many there are; the signature may leave it open if there are labels."""
+    """Number of classes; the signature may leave it open if there are labels."""
     classes: int | None = spec.shape[-1] if spec.shape.rank == RANK else None
     if classes is None and not labels:
         raise ExportError(

@@ -5,7 +5,6 @@ The first one has the folder and the control API of the run; a later one loads b
 
 import asyncio
 import logging
-import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,8 +15,9 @@ from msgspec.structs import replace
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import ArchiveError
 from tfs_proxy.layout import Workspace
+from tfs_proxy.memory import MEGABYTE
 from tfs_proxy.report.prepare import Prepared
-from tfs_proxy.resources import MEGABYTE, MODEL_FACTOR, WORKER_BYTES, memory_left
+from tfs_proxy.resources import MODEL_FACTOR, WORKER_BYTES, memory_left
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.control_api import Answer, ControlApi
 from tfs_proxy.supervisor.front.entrances import Entrances
@@ -136,7 +136,7 @@ def memory_warning(settings: Settings) -> str | None:
     wanted_bytes = MODEL_FACTOR * models_bytes + settings.gunicorn_workers * WORKER_BYTES
     if left is None or wanted_bytes <= left.free_bytes:
         return None
-    wanted, models = (math.ceil(size / MEGABYTE) for size in (wanted_bytes, models_bytes))
+    wanted, models = (-(-size // MEGABYTE) for size in (wanted_bytes, models_bytes))
     return (
         f"memory is short: what is loaded beside what serves may take {wanted} MB (the models count as "
         f"{MODEL_FACTOR} x {models} MB), and {left.free_bytes // MEGABYTE} MB are free."

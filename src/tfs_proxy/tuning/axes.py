@@ -32,7 +32,7 @@ class Axis(Struct, frozen=True):
 
 
 class TunedModel(Struct, frozen=True):
-    """What is measured: whether requests pass the workers, and whether batching can join them.
+    """Model that is measured: whether requests pass the workers, and whether batching can join them.
 
     ``has_script`` says that a script answers them, ``batches`` that every input and output has a first
     dimension of an open size.
@@ -51,11 +51,11 @@ class Space(Struct, frozen=True):
 
     @property
     def default(self) -> Point:
-        """What the stack does without being told."""
+        """Point of the defaults."""
         return (0,) * len(self.axes)
 
     def place(self, name: str) -> int | None:
-        """Where the axis ``name`` stands, None if there is none."""
+        """Place of the axis ``name``, None if there is none."""
         return next((place for place, axis in enumerate(self.axes) if axis.name == name), None)
 
     def canonical(self, point: Point) -> Point:
@@ -105,7 +105,7 @@ _SEARCHED = (
 
 
 def _given(settings: Settings) -> dict[str, str]:
-    """What the user has set of all that could be searched."""
+    """Settings of the user among all that could be searched."""
     given = {
         row.variable: f"{getattr(settings, row.field)}".lower()
         for row in TABLE

@@ -48,7 +48,7 @@ def whole_request(request: CapturedRequest, host: str) -> bytes:
 
 
 def workload_of(served: Served, requests: Sequence[CapturedRequest], settings: Settings) -> TunedModel:
-    """What answers these requests, and whether batching can join them."""
+    """Find out what answers these requests, and whether batching can join them."""
     signature = _signature(served)
     types = {media.parse(request.content_type).name for request in requests}
     has_nginx = settings.nginx and find_nginx() is not None
@@ -82,6 +82,6 @@ def _folder(served: Served) -> Path | None:
 
 
 def _has_open_batches(signature: Signature) -> bool:
-    """Whether each tensor has a first dimension of an open size: what batching joins requests along."""
+    """Tell whether each tensor has a first dimension of an open size: what batching joins requests along."""
     tensors = (*signature.inputs.values(), *signature.outputs.values())
     return all(spec.shape is not None and spec.shape[:1] == (None,) for spec in tensors)

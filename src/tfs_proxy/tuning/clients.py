@@ -38,7 +38,7 @@ class NotAnAnswer(Exception):
 
 
 class _Head(Struct, frozen=True):
-    """What the head of an answer says; ``length`` is None if the body comes in chunks."""
+    """Head of an answer; ``length`` is None if the body comes in chunks."""
 
     status: int
     length: int | None

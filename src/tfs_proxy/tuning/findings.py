@@ -29,7 +29,7 @@ class Finding(Struct, frozen=True):
 
     @property
     def failure(self) -> str:
-        """What went wrong, "" if nothing did."""
+        """Reason of a failure, "" without one."""
         return "; ".join(filter(None, (trial.failure for trial in self.trials)))
 
 
@@ -48,12 +48,12 @@ class Findings(Struct, frozen=True):
 
     @property
     def default(self) -> Finding | None:
-        """What the stack does without being told."""
+        """Finding of the defaults."""
         return next((finding for finding in self.ranked if finding.is_default), None)
 
 
 def findings_of(search: Search, space: Space, p99_ms: float, seconds: float) -> Findings:
-    """What ``search`` has found so far, after so many ``seconds``."""
+    """Collect what ``search`` has found so far, after so many ``seconds``."""
     ranked = tuple(
         Finding(
             point=point,
@@ -111,7 +111,7 @@ def _row(finding: Finding, p99_ms: float) -> tuple[str, str, str, str, str]:
 
 
 def _gain(best: Finding, default: Finding | None) -> str:
-    """What that is beside the defaults."""
+    """Compare it with the defaults."""
     if default is None or best.is_default:
         return ""
     if default.score <= 0:

@@ -27,7 +27,7 @@ class LoadLevel(Struct, frozen=True):
     failures: Mapping[str, int] = field(default_factory=dict)
 
     def holds(self, p99_ms: float) -> bool:
-        """Whether every request was answered, and 99 of 100 in time."""
+        """Tell whether every request was answered, and 99 of 100 in time."""
         return not self.failures and self.rate > 0 and self.p99_ms <= p99_ms
 
 
@@ -52,7 +52,7 @@ class Trial(Struct, frozen=True):
 
     @property
     def failure(self) -> str:
-        """What went wrong with requests, or with the start; "" if nothing did."""
+        """Failures of requests, or of the start; "" without any."""
         counts = [f"{count} x {name}" for level in self.levels for name, count in level.failures.items()]
         return self.fault or "; ".join(counts)
 
@@ -108,7 +108,7 @@ class LoadWindow:
         self._waiting_ms = [each for each in waiting if each > slowest_ms]
 
     def level(self) -> LoadLevel:
-        """What was measured."""
+        """Load as it was measured."""
         ascending = sorted([*self._latencies_ms, *self._waiting_ms])
         return LoadLevel(
             connections=self._connections,

@@ -24,11 +24,11 @@ class Scale(Struct, frozen=True):
     most_ms: float
 
     def x(self, rate: float) -> float:
-        """Where a rate is."""
+        """Place of a rate."""
         return LEFT + (RIGHT - LEFT) * rate / self.most_rate
 
     def y(self, milliseconds: float) -> float:
-        """Where a latency is."""
+        """Place of a latency."""
         low, high = math.log(self.least_ms), math.log(self.most_ms)
         share = (math.log(max(milliseconds, self.least_ms)) - low) / (high - low)
         return BOTTOM - (BOTTOM - TOP) * share

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class TuneRequest(Struct, frozen=True):
-    """What is asked for: without ``requests`` one is made of the model's signature.
+    """Search that is asked for: without ``requests`` one is made of the model's signature.
 
     ``flags`` are those of `serve`, ``environ`` is what stacks inherit.
     """
@@ -67,7 +67,7 @@ class Tuning:
         self._search.run()
 
     def findings(self) -> Findings:
-        """What is known so far."""
+        """Findings so far."""
         return findings_of(self._search, self.space, self._request.p99_ms, self._clock())
 
     def measure(self, point: Point, times: int) -> Trial:

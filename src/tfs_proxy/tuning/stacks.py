@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from http import HTTPStatus
 from urllib.parse import urlsplit
 
 from tfs_proxy.capture.record import CapturedRequest
@@ -56,7 +57,6 @@ FIRST_CONNECTIONS = 8
 """Of the first climb; later ones begin where the best one so far was at its best."""
 
 REQUEST_SECONDS = 60.0
-FIRST_ERROR = 400
 
 
 class StackTrials:
@@ -120,7 +120,7 @@ class StackTrials:
                 sent = {"Content-Type": request.content_type, CUSTOM_ATTRIBUTES: request.custom_attributes}
                 headers = {name: value for name, value in sent.items() if value is not None}
                 answer = connections.request("POST", INVOCATIONS, request.body, headers)
-                if answer.status >= FIRST_ERROR:
+                if answer.status >= HTTPStatus.BAD_REQUEST:
                     reason = error_text(answer.body) or "no reason is given"
                     raise SettingsError(
                         f"Request {number} is refused with {answer.status}: {reason}. If it was made of the "

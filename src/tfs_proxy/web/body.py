@@ -11,12 +11,11 @@ import falcon
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import BadInput, PayloadTooLarge
-from tfs_proxy.memory import Ledger, MemoryBudget
+from tfs_proxy.memory import MEGABYTE, Ledger, MemoryBudget
 from tfs_proxy.observe.request_record import READ, note_size, stage
 from tfs_proxy.wire.error_body import body_too_large
 from tfs_proxy.wire.packed_body import decoded_body
 
-_MEGABYTE = 1024 * 1024
 _PIECE_BYTES = 64 * 1024
 DISCARD_SECONDS = 2.0
 
@@ -137,5 +136,5 @@ class AnswerBeforeTheEnd:
 
 
 def _too_large(limit_bytes: int) -> PayloadTooLarge:
-    limit = f"{limit_bytes // _MEGABYTE} MB" if limit_bytes >= _MEGABYTE else f"{limit_bytes} bytes"
+    limit = f"{limit_bytes // MEGABYTE} MB" if limit_bytes >= MEGABYTE else f"{limit_bytes} bytes"
     return PayloadTooLarge(body_too_large(limit))

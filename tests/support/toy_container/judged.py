@@ -4,7 +4,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from tfs_proxy.conform.judge import Judge
@@ -39,5 +39,5 @@ def judged(
     env = {**os.environ, "PYTHONPATH": str(TESTS)}
     target = CommandTarget(shlex.join(words).replace("'", ""), model, env, 0)
     options = JudgingOptions(model, CAPABILITIES, start_seconds, stop_seconds=3.0)
-    with Judge(Judging(target, REQUESTS, options)) as judge:
-        yield judge
+    with closing(Judging(target, REQUESTS, options)) as judging:
+        yield Judge(judging)

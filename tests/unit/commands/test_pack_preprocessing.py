@@ -17,11 +17,6 @@ def parsed(*words: str) -> Preprocessing | None:
     return preprocessing_of(parser.parse_args(words))
 
 
-def test_no_flag_changes_nothing() -> None:
-    """A model is packed as it is unless a flag says otherwise."""
-    assert parsed() is None
-
-
 def test_flags_are_read(tmp_path: Path) -> None:
     """Files are read and numbers taken, for pictures and for tables."""
     (tmp_path / "labels.txt").write_text("cat\ndog\n")
@@ -49,11 +44,3 @@ def test_flags_that_can_not_be_used_are_refused(words: list[str], reason: str) -
     """Before anything is exported, with a sentence."""
     with pytest.raises(SettingsError, match=reason):
         parsed(*words)
-
-
-def test_help_can_be_printed() -> None:
-    """The forms of the values are in it."""
-    parser = argparse.ArgumentParser()
-    add_preprocessing_arguments(parser)
-
-    assert "mean=R,G,B;std=R,G,B" in " ".join(parser.format_help().split())

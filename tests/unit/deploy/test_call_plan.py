@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from tfs_proxy.deploy import DeployOptions, call_plan
-from tfs_proxy.errors import ArchiveError, SettingsError
+from tfs_proxy.errors import SettingsError
 
 OPTIONS = DeployOptions(
     name="shop",
@@ -14,33 +14,6 @@ OPTIONS = DeployOptions(
     bucket="s3://models/prod/",
     environment={"A": "b"},
 )
-
-
-def test_three_requests_belong_together() -> None:
-    """The config names the model, the endpoint the config, the model the archive that is uploaded."""
-    plan = call_plan(OPTIONS, "digest")
-
-    model, config, endpoint = plan.requests.values()
-    name = model["ModelName"]
-    assert name.startswith("shop-")
-    assert plan.address == f"s3://models/prod/{name}/model.tar.gz"
-    assert model["PrimaryContainer"] == {
-        "Image": OPTIONS.image,
-        "ModelDataUrl": plan.address,
-        "Environment": {"A": "b"},
-    }
-    assert config == {
-        "EndpointConfigName": name,
-        "ProductionVariants": [
-            {
-                "VariantName": "AllTraffic",
-                "ModelName": name,
-                "InstanceType": "ml.m5.large",
-                "InitialInstanceCount": 1,
-            }
-        ],
-    }
-    assert endpoint == {"EndpointName": "shop", "EndpointConfigName": name}
 
 
 def test_names_change_with_what_is_deployed_and_with_nothing_else() -> None:
@@ -71,9 +44,3 @@ def test_what_aws_would_refuse_is_refused_before(changes: dict[str, object], mem
     """With AWS's name of the member."""
     with pytest.raises(SettingsError, match=member):
         call_plan(replace(OPTIONS, **changes), "digest")
-
-
-def test_bucket_must_be_an_address() -> None:
-    """Of S3."""
-    with pytest.raises(ArchiveError, match="not an S3 address"):
-        call_plan(replace(OPTIONS, bucket="models"), "digest")

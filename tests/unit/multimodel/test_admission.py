@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tfs_proxy.memory import MEGABYTE
 from tfs_proxy.multimodel.admission import (
     COMMON_SERVER_BASE_BYTES,
     MODEL_SERVER_BYTES,
@@ -13,7 +14,7 @@ from tfs_proxy.multimodel.admission import (
     estimate_from,
     refusal,
 )
-from tfs_proxy.resources import MEGABYTE, MODEL_FACTOR, MemoryLeft
+from tfs_proxy.resources import MODEL_FACTOR, MemoryLeft
 
 GIGABYTE = 1024 * MEGABYTE
 MARGIN = 0.1

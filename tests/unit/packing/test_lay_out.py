@@ -93,25 +93,6 @@ def test_versions_and_models(tmp_path: Path) -> None:
         lay_out(LayoutOptions(tmp_path / "in" / "a", version=3), tmp_path / "y", Settings.from_env({}))
 
 
-def test_links_are_followed(tmp_path: Path) -> None:
-    """An archive has no links, so what they lead to is packed; what is packed is not changed by that."""
-    saved_model(tmp_path / "store")
-    (tmp_path / "in" / "m").mkdir(parents=True)
-    (tmp_path / "in" / "m" / "1").symlink_to(tmp_path / "store")
-
-    files = laid_out(tmp_path, model=tmp_path / "in" / "m")
-
-    assert "m/1/saved_model.pb" in files
-    assert not any(path.is_symlink() for path in (tmp_path / "laid out").rglob("*"))
-
-
-def test_a_lite_file(tmp_path: Path) -> None:
-    """It becomes the only version of a model of its name."""
-    (tmp_path / "small.tflite").write_bytes(b"\x1c\0\0\0TFL3")
-
-    assert list(laid_out(tmp_path, model=tmp_path / "small.tflite")) == ["small/1/model.tflite"]
-
-
 def test_script_file(tmp_path: Path) -> None:
     """Whatever it is called, it becomes the script; requirements are put beside it."""
     (tmp_path / "my_handler.py").write_text("def handler(data, context): ...")

@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.savedmodel_export.child import ExportRequest
 from tfs_proxy.savedmodel_export.preprocessing import (
     SCALINGS,
     ImageInput,
-    Preprocessing,
     Scaling,
     Standardization,
     read_labels,
@@ -139,18 +137,3 @@ def test_standardize_refuses_a_broken_file(tmp_path: Path, content: Any, reason:
 
     assert str(path) in str(caught.value)
     assert len(str(caught.value)) < 1000
-
-
-def test_preprocessing_survives_json() -> None:
-    """What the command line asks for reaches the export process unchanged."""
-    asked = Preprocessing(
-        image=ImageInput.parse("8x9:caffe"),
-        standardize={"a": Standardization((1.0,), (2.0,))},
-        labels=("a", "Ż"),
-        top=2,
-        softmax=True,
-    )
-
-    for preprocessing in (asked, Preprocessing()):
-        request = ExportRequest(Path("a"), Path("b"), preprocessing=preprocessing)
-        assert ExportRequest.from_json(request.to_json()) == request

@@ -3,7 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from tfs_proxy.resources import MEGABYTE, MODEL_FACTOR, WORKER_BYTES, MemoryLeft
+from tfs_proxy.memory import MEGABYTE
+from tfs_proxy.resources import MODEL_FACTOR, WORKER_BYTES, MemoryLeft
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor import generation
 

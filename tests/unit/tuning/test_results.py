@@ -75,11 +75,6 @@ def test_the_picture_has_every_load_that_was_answered() -> None:
     assert "defaults: 8 connections, 1000 req/s, p99 20.0 ms" in titles
 
 
-def test_a_picture_of_nothing_is_a_picture() -> None:
-    """A search that is stopped at once has nothing to draw."""
-    ET.fromstring(picture(Findings((), {}, 50, 0)))
-
-
 def test_json_has_every_load() -> None:
     """For machines, with the same names."""
     document = json.loads(json_text(findings()))

@@ -1,6 +1,7 @@
 """The group ``batch``: what a transform job asks, sends and sets."""
 
 import json
+from http import HTTPStatus
 
 from msgspec.structs import replace
 
@@ -14,24 +15,23 @@ from tfs_proxy.conform.checks.invocations import (
 from tfs_proxy.conform.judging import Judging
 from tfs_proxy.conform.raw_http import RawReply
 from tfs_proxy.conform.requests_file import KnownRequest
-from tfs_proxy.conform.starts import OK, StartFailed
+from tfs_proxy.conform.starts import StartFailed
+from tfs_proxy.memory import MEGABYTE
 
 GROUP = CheckGroup("batch", RuleSource.BATCH)
 PATH = "/execution-parameters"
 CONCURRENCY, STRATEGY, PAYLOAD = "MaxConcurrentTransforms", "BatchStrategy", "MaxPayloadInMB"
 STRATEGIES = ("MULTI_RECORD", "SINGLE_RECORD")
-MEGABYTE = 1024 * 1024
 MOST_MEGABYTES = 100
 MOST_AT_ONCE = 64
 """As many as this program sends at once, whatever the container says."""
-FAILURES_FROM = 500
 LINE_TYPES = frozenset({"text/csv", "application/jsonlines", "application/jsonl", "application/x-ndjson"})
 
 
 @GROUP.must("GET /execution-parameters is answered with 200 or 4xx.")
 def execution_parameters(judging: Judging) -> str | None:
     reply = judging.get_once(PATH)
-    if reply.status != OK and not 400 <= reply.status < FAILURES_FROM:  # noqa: PLR2004 - 4xx
+    if reply.status != HTTPStatus.OK and not 400 <= reply.status < HTTPStatus.INTERNAL_SERVER_ERROR:  # noqa: PLR2004 - 4xx
         raise Violation(expected="200, or 404 if there is no such path", got=reply.shown())
     return f"answered with {reply.status}"
 
@@ -147,7 +147,7 @@ def join(judging: Judging) -> str | None:
 
 def _answered(judging: Judging) -> RawReply:
     reply = judging.get_once(PATH)
-    if reply.status != OK:
+    if reply.status != HTTPStatus.OK:
         raise NotRun(f"GET {PATH} is answered with {reply.status}")
     return reply
 
@@ -160,7 +160,7 @@ def _parsed(reply: RawReply) -> object:
 
 
 def _value(judging: Judging, name: str) -> int:
-    """What /execution-parameters says, of whatever type. Raises NotRun if it says nothing."""
+    """Value in /execution-parameters, of whatever type. Raises NotRun if it says nothing."""
     parameters = _parsed(_answered(judging))
     if not isinstance(parameters, dict) or name not in parameters:
         raise NotRun(f"GET {PATH} does not answer {name}")

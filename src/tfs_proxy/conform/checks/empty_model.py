@@ -1,13 +1,14 @@
 """The rest of the group ``start-stop``: a container that can't serve, since its model folder is empty."""
 
 import time
+from http import HTTPStatus
 
 from tfs_proxy.conform.busy import said
 from tfs_proxy.conform.check import CheckGroup, NotRun, Occasion, RuleSource, Violation
 from tfs_proxy.conform.checks.start_stop import BETWEEN_SECONDS
 from tfs_proxy.conform.judging import Judging
 from tfs_proxy.conform.raw_http import RawRequest, ask_once
-from tfs_proxy.conform.starts import OK, PING_SECONDS, log_end
+from tfs_proxy.conform.starts import PING_SECONDS, log_end
 
 GROUP = CheckGroup("start-stop", RuleSource.PING, Occasion.EMPTY_MODEL)
 EMPTY_SECONDS = 60.0
@@ -50,7 +51,7 @@ def empty_model_not_healthy(judging: Judging) -> str | None:
     if _end_of_empty(judging) is not None:
         return "it ended"
     ping = said(lambda: ask_once(judging.container.address, RawRequest(), PING_SECONDS))
-    if isinstance(ping, str) or ping.status != OK or _serves_without_model(judging):
+    if isinstance(ping, str) or ping.status != HTTPStatus.OK or _serves_without_model(judging):
         return None
     raise Violation(
         expected="another status than 200 from ping",
@@ -65,7 +66,7 @@ def _end_of_empty(judging: Judging) -> int | None:
     deadline = container.started + min(judging.options.start_seconds, EMPTY_SECONDS)
     while (status := container.exit_status()) is None and time.monotonic() < deadline:
         reply = said(lambda: ask_once(container.address, RawRequest(), PING_SECONDS))
-        if not isinstance(reply, str) and reply.status == OK:
+        if not isinstance(reply, str) and reply.status == HTTPStatus.OK:
             return None
         time.sleep(BETWEEN_SECONDS)
     return status

@@ -2,6 +2,7 @@
 
 import json
 import re
+from http import HTTPStatus
 
 from tfs_proxy.conform.check import CheckGroup, RuleSource, Violation
 from tfs_proxy.conform.checks.invocations import expect_good
@@ -12,7 +13,6 @@ from tfs_proxy.conform.requests_file import KnownRequest
 GROUP = CheckGroup("errors", RuleSource.INVOCATIONS)
 LONGEST_MESSAGE = 2048
 """Characters of OriginalMessage in a ModelError."""
-NOT_FOUND = 404
 ERRORS_FROM, FAILURES_FROM = 400, 500
 BAD_REQUESTS, BROKEN_CLIENTS = 20, 10
 CLAIMED_BYTES = 10_000
@@ -104,7 +104,7 @@ def unknown_content_type(judging: Judging) -> str | None:
 @GROUP.should("A path that does not exist is answered with 404.")
 def unknown_path(judging: Judging) -> str | None:
     reply = judging.get("/no-such-path")
-    if reply.status != NOT_FOUND:
+    if reply.status != HTTPStatus.NOT_FOUND:
         raise Violation(expected="404", got=reply.shown())
     return None
 

@@ -1,5 +1,7 @@
 """The group ``invocations``: how requests reach the container, and in which form answers leave it."""
 
+from http import HTTPStatus
+
 from msgspec.structs import replace
 
 from tfs_proxy.conform.check import CheckGroup, NotRun, RuleSource, Violation
@@ -15,7 +17,6 @@ CONNECTS, REPEATS, AT_ONCE = 10, 5, 8
 PIECES = 5
 CONTINUE_SECONDS = 1.0
 EXCESS_SECONDS = 0.1
-TOO_LARGE = 413
 
 
 @GROUP.must("POST /invocations answers a good request with 2xx.")
@@ -215,7 +216,7 @@ def expect_taken(judging: Judging, length: int) -> str:
         if is_same:
             raise
         raise NotRun(f"the good request, repeated up to {length} bytes, gets no answer: {error}") from None
-    if reply.status == TOO_LARGE or (is_same and not reply.is_good):
+    if reply.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or (is_same and not reply.is_good):
         raise Violation(
             expected=f"an answer to a body of {length} bytes",
             got=reply.shown(),

@@ -1,6 +1,7 @@
 """The group ``metrics``: what SageMaker's collector scrapes; all advice, since a container may have none."""
 
 from collections.abc import Mapping
+from http import HTTPStatus
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus_text
@@ -10,7 +11,6 @@ from tfs_proxy.conform.check import CheckGroup, NotRun, RuleSource, Violation
 from tfs_proxy.conform.checks.invocations import expect_good
 from tfs_proxy.conform.judging import Judging
 from tfs_proxy.conform.raw_http import RawReply, RawRequest
-from tfs_proxy.conform.starts import OK
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_ID
 
 GROUP = CheckGroup("metrics", RuleSource.METRICS)
@@ -23,7 +23,7 @@ Samples = Mapping[str, float]
 @GROUP.should("GET /metrics answers 200.")
 def answers(judging: Judging) -> str | None:
     reply = _scraped(judging)
-    if reply.status != OK:
+    if reply.status != HTTPStatus.OK:
         raise Violation(
             expected="200",
             got=reply.shown(),
@@ -66,7 +66,7 @@ def counts(judging: Judging) -> str | None:
 def while_busy(judging: Judging) -> str | None:
     _answered(judging, _scraped(judging))
     reply = judging.busy.metrics
-    if isinstance(reply, str) or reply.status != OK:
+    if isinstance(reply, str) or reply.status != HTTPStatus.OK:
         raise Violation(
             expected=f"200 within {METRICS_SECONDS:.0f} s",
             got=reply if isinstance(reply, str) else reply.shown(),
@@ -96,7 +96,7 @@ def _scraped(judging: Judging) -> RawReply:
 
 
 def _answered(judging: Judging, reply: RawReply) -> RawReply:
-    if reply.status != OK:
+    if reply.status != HTTPStatus.OK:
         raise NotRun(f"GET {judging.known.metrics_path} is answered with {reply.status}")
     return reply
 

@@ -5,6 +5,7 @@ They are one story, told in order: each check does what the ones before it have 
 
 import json
 from collections.abc import Mapping
+from http import HTTPStatus
 from threading import Thread
 from urllib.parse import quote
 
@@ -15,7 +16,7 @@ from tfs_proxy.conform.checks.ping import refuse_bad_ping
 from tfs_proxy.conform.judging import PING, Judging
 from tfs_proxy.conform.occasions import MODEL_NAMES
 from tfs_proxy.conform.raw_http import RawReply, RawRequest
-from tfs_proxy.conform.starts import OK, PING_SECONDS, StartFailed
+from tfs_proxy.conform.starts import PING_SECONDS, StartFailed
 from tfs_proxy.conform.target import Capability
 
 GROUP = CheckGroup("multi-model", RuleSource.MULTI_MODEL, Occasion.MULTI_MODEL)
@@ -77,7 +78,7 @@ def load_missing(judging: Judging) -> str | None:
 @GROUP.must("POST /models answers 200.")
 def load(judging: Judging) -> str | None:
     _require_model(judging)
-    _expect_status(_load(judging, FIRST), OK, "POST /models")
+    _expect_status(_load(judging, FIRST), HTTPStatus.OK, "POST /models")
     return None
 
 
@@ -131,7 +132,11 @@ def get(judging: Judging) -> str | None:
     described = _parsed(reply)
     # AWS's Multi Model Server answers a list of one here.
     described = described[0] if isinstance(described, list) and described else described
-    if reply.status != OK or not isinstance(described, dict) or not expected.items() <= described.items():
+    if (
+        reply.status != HTTPStatus.OK
+        or not isinstance(described, dict)
+        or not expected.items() <= described.items()
+    ):
         raise Violation(expected=json.dumps(expected), got=reply.shown(300))
     return None
 
@@ -156,7 +161,7 @@ def two_models(judging: Judging) -> str | None:
 @GROUP.must("DELETE of a loaded model answers 200.")
 def unload(judging: Judging) -> str | None:
     _require_loaded(judging, SECOND)
-    _expect_status(_unload(judging, SECOND), OK, "DELETE of a loaded model")
+    _expect_status(_unload(judging, SECOND), HTTPStatus.OK, "DELETE of a loaded model")
     return None
 
 
@@ -173,7 +178,7 @@ def unloaded_is_gone(judging: Judging) -> str | None:
 @GROUP.must("It can be loaded again.")
 def load_after_unload(judging: Judging) -> str | None:
     _require_unloaded(judging, SECOND)
-    _expect_status(_load(judging, SECOND), OK, "POST /models of an unloaded model")
+    _expect_status(_load(judging, SECOND), HTTPStatus.OK, "POST /models of an unloaded model")
     return None
 
 
@@ -224,7 +229,7 @@ def _require_loaded(judging: Judging, name: str) -> None:
     """Load it if it is not. Raises NotRun if that fails."""
     _require_model(judging)
     reply = _load(judging, name)
-    if not reply.is_good and judging.get(f"/models/{name}").status != OK:
+    if not reply.is_good and judging.get(f"/models/{name}").status != HTTPStatus.OK:
         raise NotRun(f"the model could not be loaded: {reply.shown()}")
 
 
@@ -247,7 +252,7 @@ def _page(judging: Judging, token: str | None) -> tuple[list[Mapping[str, object
     reply = judging.get("/models" + (f"?next_page_token={quote(token)}" if token else ""))
     page = _parsed(reply)
     models = page.get("models") if isinstance(page, dict) else None
-    if reply.status != OK or not isinstance(page, dict) or not isinstance(models, list):
+    if reply.status != HTTPStatus.OK or not isinstance(page, dict) or not isinstance(models, list):
         raise Violation(expected='200 {"models": [..]}', got=reply.shown())
     if not all(isinstance(model, dict) for model in models):
         raise Violation(expected='{"modelName": .., "modelUrl": ..} for each model', got=reply.shown())

@@ -1,10 +1,12 @@
 """The group ``ping``: what SageMaker asks every five seconds."""
 
+from http import HTTPStatus
+
 from tfs_proxy.conform.busy import TIMES
 from tfs_proxy.conform.check import CheckGroup, NotRun, Occasion, RuleSource, Violation
 from tfs_proxy.conform.judging import PING, Judging
 from tfs_proxy.conform.raw_http import RawReply, RawRequest
-from tfs_proxy.conform.starts import OK, PING_SECONDS
+from tfs_proxy.conform.starts import PING_SECONDS
 
 GROUP = CheckGroup("ping", RuleSource.PING)
 MANY, AT_ONCE = 10, 20
@@ -70,7 +72,7 @@ def ready_means_ready(judging: Judging) -> str | None:
 @GROUP.should("HEAD /ping answers 200 without a body.")
 def head(judging: Judging) -> str | None:
     reply = judging.ask(RawRequest("HEAD", PING), PING_SECONDS)
-    if reply.status != OK:
+    if reply.status != HTTPStatus.OK:
         raise Violation(expected="200 for HEAD /ping", got=reply.shown())
     return None
 
@@ -83,7 +85,7 @@ def extra_headers(judging: Judging) -> str | None:
 
 def refuse_bad_ping(reply: RawReply | str, when: str) -> None:
     """Raise Violation unless it is 200 in time."""
-    if isinstance(reply, str) or reply.status != OK:
+    if isinstance(reply, str) or reply.status != HTTPStatus.OK:
         raise Violation(
             expected=f"200 of ping within {PING_SECONDS:.0f} s {when}",
             got=reply if isinstance(reply, str) else reply.shown(),

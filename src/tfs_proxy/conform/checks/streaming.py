@@ -39,7 +39,7 @@ def open_websocket(connection: RawConnection, path: str, seconds: float) -> None
 
 
 def answers_ping(connection: RawConnection, seconds: float) -> bool:
-    """Whether a ping comes back as a pong with the same payload; frames of messages are passed over."""
+    """Tell whether a ping comes back as a pong with the same payload; frames of messages are passed over."""
     mask = b"\x01\x02\x03\x04"
     masked = bytes(byte ^ mask[at % 4] for at, byte in enumerate(PAYLOAD))
     connection.send_bytes(bytes([PING_FRAME, MASKED | len(PAYLOAD)]) + mask + masked)

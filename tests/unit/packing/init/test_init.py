@@ -104,17 +104,6 @@ def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert {name: (new / name).read_text() for name in files_below(new)} == {existing: "mine"}
 
 
-def test_a_script_that_is_there_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The same command again changes nothing."""
-    main(["init", str(tmp_path / "new")])
-    (tmp_path / "new" / "code" / "inference.py").write_text("mine")
-
-    assert main(["init", str(tmp_path / "new")]) == 2
-
-    assert "exists already" in capsys.readouterr().err
-    assert (tmp_path / "new" / "code" / "inference.py").read_text() == "mine"
-
-
 def test_a_folder_that_can_not_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A file, a folder below one that is missing."""
     (tmp_path / "file").write_text("")
