@@ -9,10 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from support.fake_upstream import Call
-from tfs_proxy.deployment import Deployment
-from tfs_proxy.signature import Signature, Target, TensorSpec
-from tfs_proxy.upstream.fake_server import FakeModelServer
-from tfs_proxy.upstream.for_deployment import ForDeployment
+from tfs_proxy.signature import Signature, TensorSpec
 from tfs_proxy.upstream.interface import ModelAnswer
 
 ErrorOf = Callable[[falcon.testing.Result], str]
@@ -63,15 +60,6 @@ def test_text_for_a_number(make_front: Any, error_of: ErrorOf) -> None:
     assert error_of(result) == (
         f'Record 1, input "x": "a" is a string, but DT_FLOAT takes numbers. The model server says: {OWN}'
     )
-
-
-def test_two_shapes_that_do_not_fit(make_front: Any, error_of: ErrorOf) -> None:
-    """Each input whose shape does not fit is named."""
-    front = taking(make_front(status=400, body=REFUSAL), x=(None, 3), y=(None,), z=(None, 1))
-
-    result = front.post('{"instances": [{"x": [1, 2], "y": 1, "z": 1}]}')
-
-    assert error_of(result).startswith(f'{SENTENCE} The input "z" has shape [1], expected [?, 1]. The model')
 
 
 @pytest.mark.parametrize(
@@ -159,18 +147,6 @@ def test_a_known_model_that_is_not_found(make_front: Any, error_of: ErrorOf) -> 
     result = front.post('{"instances": [1]}', **{ATTRIBUTES: "tfs-model-name=half,tfs-model-version=9"})
 
     assert error_of(result) == "Servable not found for request: Specific(half, 9)"
-
-
-def test_the_fake_server_says_it_once() -> None:
-    """The fake model server's error is that sentence, and is not begun with it again."""
-    inputs = {"x": TensorSpec("x", "DT_FLOAT", (None, 3)), "y": TensorSpec("y", "DT_FLOAT", (None,))}
-    one = Signature("serving_default", "", inputs, {})
-    deployment = Deployment("m", {"m": (1,)}, (), None, (), 1000, 1.0)
-    explaining = ForDeployment(FakeModelServer({"m": {1: {"serving_default": one}}}), deployment)
-
-    answer = explaining.predict(Target("m"), b'{"instances": [{"x": [1, 2], "y": [1]}]}')
-
-    assert json.loads(answer.body)["error"] == f'{SENTENCE} The input "y" has shape [1, 1], expected [?].'
 
 
 def test_json_that_is_not_strict(make_front: Any, error_of: ErrorOf) -> None:

@@ -7,7 +7,6 @@ import falcon.testing
 import pytest
 
 from support.fake_upstream import Call
-from tfs_proxy.errors import UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.signature import Target
 
 ErrorOf = Callable[[falcon.testing.Result], str]
@@ -62,13 +61,6 @@ def test_malformed_attributes(front: Any, error_of: ErrorOf, attributes: str) ->
     assert attributes.partition("=")[0] in error_of(result)
 
 
-def test_no_custom_attributes_on_the_answer(front: Any) -> None:
-    """The request's attributes are not echoed."""
-    result = front.post('{"instances": [1]}', **{ATTRIBUTES: "trace=x"})
-
-    assert "x-amzn-sagemaker-custom-attributes" not in result.headers
-
-
 @pytest.mark.parametrize(
     ("accept", "content_type", "text"),
     [
@@ -116,25 +108,6 @@ def test_model_server_errors(make_front: Callable[..., Any], error_of: ErrorOf, 
     result = front.post('{"instances": [1]}')
 
     assert (result.status_code, error_of(result)) == (status, "no such thing")
-
-
-@pytest.mark.parametrize(
-    ("error", "status", "text"),
-    [
-        (UpstreamUnavailable("away"), 503, "away"),
-        (UpstreamTimeout("slow"), 504, "slow"),
-        (UpstreamRefused(404, b'{"error": "Servable not found"}'), 404, "Servable not found"),
-    ],
-)
-def test_no_answer(
-    make_front: Callable[..., Any], error_of: ErrorOf, error: Exception, status: int, text: str
-) -> None:
-    """A model server that is away is 503, a slow one 504."""
-    front = make_front(error=error)
-
-    result = front.post('{"instances": [1]}')
-
-    assert (result.status_code, error_of(result)) == (status, text)
 
 
 def test_only_input_handler(make_front: Callable[..., Any]) -> None:

@@ -1,18 +1,13 @@
 """GET /openapi.json of a worker: what it serves, and what its script says."""
 
-from collections.abc import Callable
 from typing import Any
 
 import falcon.testing
-import pytest
 from openapi_spec_validator import validate
 
 from tfs_proxy.deployment import Deployment
-from tfs_proxy.errors import UpstreamUnavailable
 from tfs_proxy.script.script_model import load_script_model
 from tfs_proxy.web.app import create_script_model_app
-
-ErrorOf = Callable[[falcon.testing.Result], str]
 
 
 def invoke_of(front: Any) -> dict[str, Any]:
@@ -87,16 +82,3 @@ def test_a_script_model(tmp_path: Any) -> None:
     assert "application/x-npy" in operation["responses"]["200"]["content"]
     assert not [path for path in document["paths"] if path.startswith("/v1")]
     assert "*/*" in document["paths"]["/v2/models/of_script/infer"]["post"]["requestBody"]["content"]
-
-
-def test_no_model_server(front: Any, error_of: ErrorOf, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A document that would be wrong is not given."""
-
-    def fail(_: Any) -> Any:
-        raise UpstreamUnavailable("it is away")
-
-    monkeypatch.setattr(type(front.upstream), "signatures_of", lambda _self, target: fail(target))
-    result = front.client.simulate_get("/openapi.json")
-
-    assert result.status_code == 503
-    assert error_of(result) == "it is away"

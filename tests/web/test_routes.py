@@ -41,55 +41,6 @@ def test_every_request_error_has_a_status() -> None:
     assert status_of(errors.RequestError("?")) == 500
 
 
-@pytest.mark.parametrize("path", ["/v2", "/nope", "/invocations/", "/models", "/ping/x"])
-@pytest.mark.parametrize("method", ["GET", "POST"])
-def test_unknown_path(front: Any, error_of: ErrorOf, method: str, path: str) -> None:
-    """Other paths are 404."""
-    result = front.client.simulate_request(method, path)
-
-    assert result.status_code == 404
-    assert "nothing at this path" in error_of(result)
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "allowed"),
-    [
-        ("GET", "/invocations", "POST"),
-        ("PUT", "/invocations", "POST"),
-        ("POST", "/ping", "GET"),
-        ("DELETE", "/ping", "GET"),
-    ],
-)
-def test_wrong_method(front: Any, error_of: ErrorOf, method: str, path: str, allowed: str) -> None:
-    """Other methods are 405, with Allow."""
-    result = front.client.simulate_request(method, path)
-
-    assert result.status_code == 405
-    assert allowed in result.headers["allow"]
-    assert method in error_of(result)
-
-
-def test_head(front: Any) -> None:
-    """HEAD is no way to invoke a model."""
-    assert front.client.simulate_head("/invocations").status_code == 405
-
-
-def test_ping(front: Any) -> None:
-    """The control API's word is passed on: an empty 200."""
-    result = front.client.simulate_get("/ping")
-
-    assert (result.status_code, result.content) == (200, b"")
-
-
-def test_ping_not_ready(front: Any, error_of: ErrorOf) -> None:
-    """The control API's reason is passed on."""
-    front.door.status, front.door.body = 503, b'{"error": "model half is loading"}'
-
-    result = front.client.simulate_get("/ping")
-
-    assert (result.status_code, error_of(result)) == (503, "model half is loading")
-
-
 @pytest.mark.parametrize("script", [None, "def handler(data, context): return ''"])
 @pytest.mark.parametrize("framing", [{}, {"Transfer-Encoding": "chunked"}])
 def test_too_large(

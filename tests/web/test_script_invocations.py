@@ -8,7 +8,7 @@ from typing import Any
 import falcon.testing
 import pytest
 
-from tfs_proxy.errors import ScriptLoadError, UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.errors import ScriptLoadError
 
 ErrorOf = Callable[[falcon.testing.Result], str]
 
@@ -349,53 +349,3 @@ def test_unusable_request(
     assert message in error_of(result)
     assert "inference.py: input_handler" in caplog.text
     assert front.upstream.calls == []
-
-
-@pytest.mark.parametrize(
-    ("error", "status"), [(UpstreamUnavailable("away"), 503), (UpstreamTimeout("slow"), 504)]
-)
-def test_model_server_away(
-    make_front: Callable[..., Any], error_of: ErrorOf, error: Exception, status: int
-) -> None:
-    """Without an answer from the model server there is nothing for output_handler."""
-    front = make_front(PAIR, error=error)
-
-    result = front.post('{"instances": []}')
-
-    assert (result.status_code, error_of(result)) == (status, str(error))
-
-
-def test_empty_body(make_front: Callable[..., Any], error_of: ErrorOf) -> None:
-    """A script sees an empty body; what its parser raises is a 500."""
-    front = make_front(PAIR)
-
-    result = front.post("")
-
-    assert result.status_code == 500
-    assert "Expecting value" in error_of(result)
-
-
-def test_malformed_attributes(make_front: Callable[..., Any], error_of: ErrorOf) -> None:
-    """Malformed attributes are refused before the script runs."""
-    front = make_front(PAIR)
-
-    result = front.post("x", X_Amzn_SageMaker_Custom_Attributes="tfs-model-name=../x")
-
-    assert result.status_code == 400
-    assert "tfs-model-name" in error_of(result)
-
-
-def test_any_content_type(make_front: Callable[..., Any]) -> None:
-    """A script sees every type, those too that nobody else reads."""
-    front = make_front("def handler(data, context): return context.request_content_type, 'text/plain'")
-
-    assert front.post("x", Content_Type="application/x-unheard-of").text == "application/x-unheard-of"
-
-
-def test_custom_attributes_are_not_echoed(make_front: Callable[..., Any]) -> None:
-    """The request's attributes do not appear on the answer."""
-    front = make_front("def handler(data, context): return 'x', 'text/plain'")
-
-    result = front.post("x", X_Amzn_SageMaker_Custom_Attributes="trace=1")
-
-    assert "x-amzn-sagemaker-custom-attributes" not in result.headers

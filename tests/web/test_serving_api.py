@@ -9,11 +9,9 @@ import pytest
 
 from support.fake_upstream import FakeUpstream
 from tfs_proxy.deployment import Deployment, Instance
-from tfs_proxy.errors import UpstreamUnavailable
 from tfs_proxy.upstream.interface import ModelAnswer
 from tfs_proxy.web.app import create_app
 
-ErrorOf = Callable[[falcon.testing.Result], str]
 LIMIT_BYTES = 1000
 
 
@@ -109,34 +107,3 @@ def test_a_get_has_no_body_and_an_empty_post_an_empty_one(
         ("/v1/models/m", None),
         ("/V1/models/m:predict", b""),
     ]
-
-
-@pytest.mark.parametrize("method", ["HEAD", "PUT", "DELETE", "PATCH"])
-def test_other_methods_do_not_reach_it(
-    client: falcon.testing.TestClient, model_server: ModelServer, method: str
-) -> None:
-    """405, with the methods that there are."""
-    result = client.simulate_request(method, "/v1/models/m")
-
-    assert result.status_code == 405
-    assert result.headers["allow"] == "GET, OPTIONS, POST"
-    assert model_server.seen == []
-
-
-def test_a_model_server_that_is_away_is_503(error_of: ErrorOf) -> None:
-    """As with /invocations."""
-
-    def away(*_: object) -> ModelAnswer:
-        raise UpstreamUnavailable("The model server can't be reached.")
-
-    result = client_of(away).simulate_get("/v1/models/m")
-
-    assert (result.status_code, error_of(result)) == (503, "The model server can't be reached.")
-
-
-def test_without_it_the_path_is_nothing(error_of: ErrorOf) -> None:
-    """TFS_PROXY_REST_API=false."""
-    result = client_of(None).simulate_get("/v1/models/m")
-
-    assert result.status_code == 404
-    assert "nothing at this path" in error_of(result)

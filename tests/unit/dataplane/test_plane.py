@@ -11,11 +11,10 @@ from support.fake_upstream import Call, FakeUpstream
 from support.plane import answer
 from tfs_proxy.dataplane.bodies import Body
 from tfs_proxy.dataplane.plane import DataPlane
-from tfs_proxy.deployment import Instance
-from tfs_proxy.errors import BadInput, NotAcceptable, UnsupportedMediaType, UpstreamRefused
+from tfs_proxy.errors import NotAcceptable, UnsupportedMediaType
 from tfs_proxy.payload.formats.npy import read_npy, write_npy
 from tfs_proxy.signature import DEFAULT_SIGNATURE, PREDICT_METHOD, Signature, Target, TensorSpec
-from tfs_proxy.upstream.interface import ModelAnswer, Upstream
+from tfs_proxy.upstream.interface import ModelAnswer
 
 TARGET = Target("m")
 
@@ -39,13 +38,6 @@ def _upstream(reply: Callable[[Call], ModelAnswer], *signatures: Signature) -> F
     return FakeUpstream({signature.name: signature for signature in signatures or (ONE,)}, reply)
 
 
-def test_fake_is_an_upstream() -> None:
-    """The fake has the whole interface."""
-    upstream: Upstream = _upstream(_says("{}"))
-    upstream.close()
-    assert upstream.choose() == Instance(0, 8501, 8500, "")
-
-
 @pytest.mark.parametrize(
     "body",
     [
@@ -64,14 +56,6 @@ def test_serving_form_goes_untouched(body: bytes) -> None:
     assert reply.body == b'{\n"predictions": [2.5\n]}'
 
 
-def test_the_chosen_instance_is_asked() -> None:
-    """The instance chosen for the request is handed on, forwarded or decoded."""
-    upstream, chosen = _upstream(_says('{"predictions": [1]}')), Instance(3, 1, 2, "")
-    for body in (b'{"instances": [1]}', b"[1]"):
-        answer(upstream, TARGET, body, None, None, chosen)
-    assert [call.instance for call in upstream.calls] == [chosen, chosen]
-
-
 def test_byte_order_mark_and_charset_are_taken_off() -> None:
     """TF Serving reads UTF-8 without a mark, so that is what it gets."""
     upstream = _upstream(_says('{"predictions": [1]}'))
@@ -79,14 +63,6 @@ def test_byte_order_mark_and_charset_are_taken_off() -> None:
     answer(upstream, TARGET, b"\xef\xbb\xbf" + text.encode(), "application/json", None)
     answer(upstream, TARGET, text.encode("latin-1"), "application/json; charset=latin-1", None)
     assert [call.body for call in upstream.calls] == [text.encode(), text.encode()]
-
-
-def test_two_documents_are_two_records() -> None:
-    """Several documents are never TF Serving's form, which would lose all but the first."""
-    upstream = _upstream(_says('{"predictions": [1]}'))
-    with pytest.raises(BadInput, match="only document of its body"):
-        answer(upstream, TARGET, b'{"instances": [1]}\n{"instances": [2]}', "application/json", None)
-    assert not upstream.calls
 
 
 def test_record_with_an_input_called_inputs() -> None:
@@ -174,16 +150,6 @@ def test_fewer_outputs_than_records(given: str) -> None:
     assert answer(upstream, TARGET, b'{"instances": [1, 2]}', None, None).body == given.encode()
 
 
-def test_unanswerable_requests_never_reach_the_model() -> None:
-    """415 and 406 are said before the model server is asked."""
-    upstream = _upstream(_says("{}"))
-    with pytest.raises(UnsupportedMediaType, match="image/png"):
-        answer(upstream, TARGET, b"", "image/png", None)
-    with pytest.raises(NotAcceptable, match="image/png"):
-        answer(upstream, TARGET, b"[1]", None, "image/png")
-    assert not upstream.calls
-
-
 @pytest.mark.parametrize("method", ["classify", "regress"])
 def test_classify_and_regress(method: str) -> None:
     """Their own form is forwarded, records become examples, results come one a line if asked."""
@@ -196,14 +162,6 @@ def test_classify_and_regress(method: str) -> None:
     assert [call.json for call in upstream.calls] == [json.loads(own)] * 3
     with pytest.raises(UnsupportedMediaType, match="by name"):
         answer(upstream, target, b"1", "text/csv", None)
-
-
-def test_errors_pass_through() -> None:
-    """An error of the model server keeps its status and body, under any Accept."""
-    upstream = _upstream(_says('{ "error": "queue is full" }', 503))
-    reply = answer(upstream, TARGET, b"[1]", None, "text/csv")
-    assert (reply.status, reply.content_type) == (503, "application/json")
-    assert reply.body == b'{ "error": "queue is full" }'
 
 
 @pytest.mark.parametrize(
@@ -223,68 +181,6 @@ def test_odd_errors_become_json(body: bytes, text: str) -> None:
     assert reply.status == 404
 
 
-def test_unknown_model_at_its_metadata() -> None:
-    """A model server that knows no such model is quoted when its signature is asked for."""
-
-    class Nowhere(FakeUpstream):
-        def signature(self, target: Target) -> Signature:
-            raise UpstreamRefused(404, b'{"error": "Servable not found"}')
-
-    reply = answer(Nowhere(), TARGET, b"[1]", None, None)
-    assert (reply.status, reply.body) == (404, b'{"error": "Servable not found"}')
-
-
-def test_decode_gives_what_a_request_without_a_script_sends() -> None:
-    """TF Serving's form and records alike become arrays by input name."""
-    plane = DataPlane(_upstream(_says("{}")))
-    for body, content_type in (
-        (b'\xef\xbb\xbf{"instances": [1, 2]}', None),
-        (b"[[1], [2]]", None),
-        (b"1\n2\n", "text/csv"),
-    ):
-        batch = plane.decode(TARGET, Body(body, content_type))
-        assert (batch.inputs["x"].ravel().tolist(), batch.records) == ([1, 2], 2)
-
-
-def test_encode_writes_arrays_by_media_type() -> None:
-    """Arrays come out as the same answer of a model server would."""
-    plane = DataPlane(_upstream(_says("{}")))
-    outputs = {"y": np.array([[1, 2], [3, 4]], np.float32)}
-    for accept, text in (
-        ("text/csv", "1.0,2.0\n3.0,4.0\n"),
-        ("application/jsonlines", "[1.0,2.0]\n[3.0,4.0]\n"),
-    ):
-        assert plane.encode(outputs, accept) == (text.encode(), accept)
-    assert plane.encode(outputs, None) == (b'{"predictions":[[1.0,2.0],[3.0,4.0]]}', "application/json")
-
-
-def test_encode_writes_several_outputs_as_objects() -> None:
-    """Rows are objects by output name; outputs without rows in common are columns."""
-    plane = DataPlane(_upstream(_says("{}")))
-    strings = np.array([b"a", b"\xff"], object)
-    both = {"n": np.array([1, 2]), "s_bytes": strings}
-    body, _ = plane.encode(both, None)
-    assert body == b'{"predictions":[{"n":1,"s_bytes":{"b64":"YQ=="}},{"n":2,"s_bytes":{"b64":"/w=="}}]}'
-    assert plane.encode({"n": np.array(7)}, None)[0] == b'{"outputs":7}'
-    body, _ = plane.encode({"n": np.array([1]), "m": np.array([1.5, 2])}, None)
-    assert body == b'{"outputs":{"n":[1],"m":[1.5,2.0]}}'
-
-
-def test_encode_refuses_fewer_outputs_than_records() -> None:
-    """Records without an output are not acceptable in a form of one line per record."""
-    plane = DataPlane(_upstream(_says("{}")))
-    with pytest.raises(NotAcceptable, match="has 1 for 2"):
-        plane.encode({"y": np.array([1])}, "text/csv", records=2)
-
-
-def test_predict_raises_an_error_of_the_model_server() -> None:
-    """Arrays by output name come back; an error of the model server is raised with its status."""
-    plane = DataPlane(_upstream(_says('{"predictions": [2.5]}')))
-    assert plane.predict(TARGET, [1], "here")["y"].tolist() == [2.5]
-    with pytest.raises(UpstreamRefused, match="400"):
-        DataPlane(_upstream(_says('{"error": "no"}', 400))).predict(TARGET, [1], "here")
-
-
 def test_decode_gives_arrays_to_write_to() -> None:
     """A script may change what it gets in place, whatever it came in."""
     plane = DataPlane(_upstream(_says("{}")))
@@ -293,12 +189,3 @@ def test_decode_gives_arrays_to_write_to() -> None:
         batch = plane.decode(TARGET, sent)
         batch.inputs["x"][:] += 1
     assert read_npy(body).tolist() == [1, 2]
-
-
-def test_json_of_a_script_goes_unread_to_an_output_handler() -> None:
-    """What a script writes is sent byte for byte, and its answer's outputs have the signature that it names."""
-    upstream = _upstream(_says('{"predictions": [2.5]}'), ONE, NORM)
-    sent = b'{"signature_name": "norm", "instances": [1]}'
-    outcome = DataPlane(upstream).call(TARGET, sent)
-    assert upstream.calls[0].body == sent
-    assert outcome.signature_target.signature == "norm"

@@ -1,23 +1,17 @@
 """The engine's loading, replacing and letting go, with loads that are made up."""
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
-import numpy as np
 import pytest
 
-from tfs_proxy.embedded.core.catalog import Catalog, Model, VersionState, VersionStatus
-from tfs_proxy.embedded.core.metrics import Metrics
-from tfs_proxy.embedded.core.servable import Array, LoadedServable, PreparedCall, Runner, Tensor
+from tfs_proxy.embedded.core.catalog import Catalog, VersionState
+from tfs_proxy.embedded.core.servable import Array, LoadedServable, PreparedCall
 from tfs_proxy.embedded.errors import ServingError
-from tfs_proxy.embedded.lifecycle import Retry, ServableLifecycle, VersionLoads
+from tfs_proxy.embedded.lifecycle import Retry, ServableLifecycle
 from tfs_proxy.embedded.model_config import ModelSource, Policy
 from tfs_proxy.wire.grpc_codes import GrpcCode
 
@@ -155,23 +149,6 @@ def test_a_version_in_use_is_closed_only_when_it_is_left(run: Run) -> None:
     eventually(lambda: run.loads.backends["m", 1].closed)
 
 
-def test_versions_in_use_hold_up_no_load(tmp_path: Path) -> None:
-    """However many wait for their last request, a new version is loaded and serves."""
-    made = Run(tmp_path, load_threads=1)
-    with ExitStack() as held:
-        for version in (1, 2, 3):
-            made.add(version)
-            made.lifecycle.reload([made.source()])
-            eventually(partial(made.serves, version))
-            held.callback(made.catalog.acquire("m").leave)
-        assert [made.states()[version] for version in (1, 2)] == [
-            VersionState.UNLOADING,
-            VersionState.UNLOADING,
-        ]
-    eventually(lambda: made.states() == {1: VersionState.END, 2: VersionState.END, 3: VersionState.AVAILABLE})
-    made.lifecycle.close()
-
-
 def test_a_failed_load_is_retried_and_told(run: Run) -> None:
     """After its retries the version has ended with its error, and the old one still serves."""
     run.add(1)
@@ -246,26 +223,6 @@ def test_a_version_has_no_error_before_its_last_try(tmp_path: Path) -> None:
     made.lifecycle.close()
 
 
-def test_a_version_that_goes_between_two_tries_is_not_tried_again(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """When its next try is due it ends with the error of its last one."""
-    due: SimpleQueue[Callable[[], None]] = SimpleQueue()
-    monkeypatch.setattr(VersionLoads, "_later", lambda _, work, *args: due.put(partial(work, *args)))
-    run.loads.failing.add(1)
-    run.add(1)
-    run.lifecycle.reload([run.source()])
-    next_try = due.get(timeout=60)
-    (run.base / "1").rmdir()
-    run.lifecycle.poll()
-    assert run.states()[1] is VersionState.LOADING
-    next_try()
-    (status,) = run.catalog.statuses("m")
-    assert (status.state, status.message) == (VersionState.END, "no model in version 1")
-    assert len(run.loads.attempts) == 1
-    assert due.empty()
-
-
 def test_a_version_that_goes_while_it_loads_never_serves(run: Run) -> None:
     """The one before it answers all along; its load has ended as cancelled, and its memory is given back."""
     run.add(1)
@@ -283,136 +240,6 @@ def test_a_version_that_goes_while_it_loads_never_serves(run: Run) -> None:
     assert (newest.code, newest.message) == (GrpcCode.CANCELLED, "Loading of servable cancelled")
     assert run.serves(1)
     assert run.loads.backends["m", 2].closed
-
-
-def test_a_version_that_comes_back_while_it_loads_is_loaded_anew(run: Run) -> None:
-    """Its folder may have been put in the place of another one: what began to load is not served."""
-    run.add(1)
-    run.loads.gate.clear()
-    run.lifecycle.reload([run.source()])
-    eventually(lambda: len(run.loads.attempts) == 1)
-    (run.base / "1").rmdir()
-    run.lifecycle.poll()
-    run.add(1)
-    run.lifecycle.poll()
-    run.loads.gate.set()
-    eventually(lambda: run.states()[1] is VersionState.AVAILABLE)
-    assert run.loads.attempts == [("m", 1), ("m", 1)]
-    (status,) = run.catalog.statuses("m")
-    assert status.code is GrpcCode.OK
-
-
-def test_the_newest_version_is_loaded_first(tmp_path: Path) -> None:
-    """Of many at once, so that the one that requests are for is there soonest."""
-    made = Run(tmp_path, load_threads=1)
-    made.add(1, 2, 3)
-    made.lifecycle.reload([made.source(Policy(every=True))])
-    eventually(lambda: made.serves(1, 2, 3))
-    assert made.loads.attempts == [("m", 3), ("m", 2), ("m", 1)]
-    made.lifecycle.close()
-
-
-def test_every_failed_load_is_tried_again(run: Run) -> None:
-    """Also one that fails with an error that nobody foresaw."""
-    run.loads.unforeseen.add(1)
-    run.add(1)
-    run.lifecycle.reload([run.source()])
-    eventually(lambda: run.states().get(1) is VersionState.END)
-    assert run.loads.attempts == [("m", 1), ("m", 1)]
-    (status,) = run.catalog.statuses("m")
-    assert (status.code, status.message) == (GrpcCode.INTERNAL, "The load failed: KeyError: 1")
-
-
-def test_a_version_that_nobody_has_begun_to_load_is_waited_for(run: Run) -> None:
-    """Somebody who waits for a model may come between its folder's being seen and its load."""
-    model = run.catalog.models["m"] = Model()
-    model.aspire({1: run.base / "1"})
-    assert not model.settled
-    model.versions[1] = VersionStatus(1, VersionState.END)
-    assert not model.settled
-    model.versions[1].error = ServingError(GrpcCode.NOT_FOUND, "none")
-    assert model.settled
-
-
-def test_a_reload_at_the_start_waits_for_the_first_models(tmp_path: Path) -> None:
-    """TF Serving takes none before they are loaded; who asks gives up where they never are."""
-    made = Run(tmp_path)
-    made.loads.gate.clear()
-    made.add(1)
-    made.lifecycle.reload([made.source()])
-    with pytest.raises(ServingError) as caught, made.lifecycle.turn(lambda: False):
-        pass
-    assert caught.value.code is GrpcCode.UNAVAILABLE
-    made.loads.gate.set()
-    with made.lifecycle.turn():
-        assert made.serves(1)
-    made.lifecycle.close()
-
-
-def test_a_version_taken_away_as_soon_as_it_serves_is_unloaded(run: Run) -> None:
-    """It stays until its last request is done, and can be loaded again, whatever its load still has to do."""
-    held: list[LoadedServable] = []
-
-    class TakesAway(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if record.getMessage().startswith("Successfully") and len(run.loads.attempts) == 1:
-                held.append(run.catalog.acquire("m"))
-                reloading = threading.Thread(target=run.lifecycle.reload, args=([],))
-                reloading.start()
-                reloading.join(60)
-
-    handler = TakesAway()
-    log = logging.getLogger("tfs_proxy.embedded.lifecycle")
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
-        run.add(1)
-        run.lifecycle.reload([run.source()])
-        eventually(lambda: bool(held) and run.catalog.models["m"].versions[1].state is VersionState.UNLOADING)
-        held.pop().leave()
-        eventually(lambda: run.states() == {1: VersionState.END})
-        run.lifecycle.reload([run.source()])
-        run.lifecycle.wait_until_available(["m"])
-    finally:
-        for servable in held:
-            servable.leave()
-        log.removeHandler(handler)
-        log.setLevel(logging.NOTSET)
-    assert run.states() == {1: VersionState.AVAILABLE}
-    assert run.loads.attempts == [("m", 1)] * 2
-
-
-def test_reloads_take_turns(run: Run) -> None:
-    """One that comes while another waits for its models waits for it, so that none takes the other's away."""
-    run.lifecycle.reload([])
-    came = threading.Event()
-
-    def second() -> None:
-        with run.lifecycle.turn():
-            came.set()
-
-    with run.lifecycle.turn():
-        waiting = threading.Thread(target=second)
-        waiting.start()
-        with pytest.raises(ServingError), run.lifecycle.turn(lambda: False):
-            pass
-        assert not came.is_set()
-    waiting.join(60)
-    assert came.is_set()
-
-
-def test_nobody_waits_for_another_try_at_the_end(tmp_path: Path) -> None:
-    """Who waits for a model whose load is to be tried again is told its error when the server stops."""
-    made = Run(tmp_path, retry=Retry(5, 600.0))
-    made.loads.failing.add(1)
-    made.add(1)
-    made.lifecycle.reload([made.source()])
-    eventually(lambda: not made.catalog.starting)
-    made.lifecycle.stop()
-    with pytest.raises(ServingError, match="NOT_FOUND: no model in version 1"):
-        made.lifecycle.wait_until_available(["m"])
-    assert made.states() == {1: VersionState.END}
-    made.lifecycle.close()
 
 
 def test_a_load_under_way_at_the_end_is_finished(tmp_path: Path) -> None:
@@ -529,85 +356,3 @@ def test_without_polls_nothing_is_ever_loaded(tmp_path: Path) -> None:
         made.catalog.acquire("m")
     assert caught.value.code is GrpcCode.UNAVAILABLE
     made.lifecycle.close()
-
-
-def test_unknown_things_have_no_status(run: Run) -> None:
-    """Models and versions that never were are NOT_FOUND."""
-    with pytest.raises(ServingError, match="Could not find any versions of model x"):
-        run.catalog.statuses("x")
-    run.add(1)
-    run.lifecycle.reload([run.source()])
-    with pytest.raises(ServingError, match="Could not find version 3 of model m"):
-        run.catalog.statuses("m", 3)
-
-
-def test_waiting_for_a_model_without_folders_fails(run: Run) -> None:
-    """A base path that is not there is told at once."""
-    run.lifecycle.reload([ModelSource("gone", str(run.base / "nowhere"))])
-    with pytest.raises(ServingError, match="no versions of it were found"):
-        run.lifecycle.wait_until_available(["gone"])
-
-
-@pytest.mark.parametrize(
-    ("state", "other"),
-    [(VersionState.UNKNOWN, VersionState.AVAILABLE), (VersionState.END, VersionState.LOADING)],
-)
-def test_states_follow_their_table(state: VersionState, other: VersionState) -> None:
-    """No state is skipped."""
-    with pytest.raises(ValueError, match="can't go from"):
-        VersionStatus(1, state).change_state(other)
-
-
-def test_calls_that_wait_for_others_are_not_quick() -> None:
-    """Those of a batch would hold up what is to come into it."""
-    backend = Nothing()
-    backend.waits = True
-    runner = Runner(backend, [Tensor("x", "x:0", 1)], ["y:0"])
-    for _ in range(50):
-        runner.run({"x": np.ones(1, np.float32)})
-    assert not runner.quick
-
-
-def test_slow_calls_are_not_quick() -> None:
-    """A call is quick only once it has been measured to be."""
-    backend = Nothing()
-    runner = Runner(backend, [Tensor("x", "x:0", 1)], ["y:0"])
-    x = {"x": np.zeros(1, np.float32)}
-    assert not runner.quick
-    for _ in range(1000):
-        runner.run(x)
-        if runner.quick:
-            break
-    assert runner.quick
-    backend.seconds = 0.02
-    for _ in range(5):
-        runner.run(x)
-    assert not runner.quick
-
-
-def test_wrong_types_name_the_argument() -> None:
-    """The text is TensorFlow's."""
-    runner = Runner(Nothing(), [Tensor("x", "x:0", 1)], ["y:0"])
-    with pytest.raises(ServingError, match=r"Expects arg\[0\] to be float but int32 is provided"):
-        runner.run({"x": np.zeros(1, np.int32)})
-
-
-def test_metrics_have_tf_servings_names_and_buckets() -> None:
-    """Counters and histograms come out as Prometheus reads them."""
-    metrics = Metrics()
-    metrics.request('m"x', "predict", "REST", GrpcCode.OK, 15.0)
-    metrics.run("m", "Predict", 0.001)
-    metrics.examples("m", 3)
-    metrics.load("/m/1", GrpcCode.NOT_FOUND, 0.5)
-    text = metrics.text().decode()
-    assert ':tensorflow:serving:request_count{model_name="m\\"x",status="OK"} 1' in text
-    assert 'request_latency_bucket{model_name="m\\"x",API="predict",entrypoint="REST",le="10"} 0' in text
-    assert 'request_latency_bucket{model_name="m\\"x",API="predict",entrypoint="REST",le="18"} 1' in text
-    assert 'le="708235"' in text
-    assert 'runtime_latency_count{model_name="m",API="Predict",runtime="TF1"} 1' in text
-    assert ':tensorflow:serving:request_example_count_total{model="m"} 3' in text
-    assert ':tensorflow:cc:saved_model:load_attempt_count{model_path="/m/1",status="fail"} 1' in text
-    metrics.load("/m/2", GrpcCode.OK, 0.5)
-    metrics.load("/m/1", GrpcCode.NOT_FOUND, 0.5)
-    assert metrics.count_of("/tensorflow/cc/saved_model/load_attempt_count") == 2
-    assert metrics.count_of("/tensorflow/serving/request_latency") == 0

@@ -12,14 +12,11 @@ from typing import Any
 import pytest
 
 from support.rest_app import Passed, RestAppOnAModel
-from support.running import Answer
 from tfs_proxy.embedded.core.process_ledger import ProcessLedger, RequestLedger
-from tfs_proxy.embedded.core.servable import Array, PreparedCall, never_wait_here, next_of
-from tfs_proxy.embedded.errors import ServingError
+from tfs_proxy.embedded.core.servable import Array, PreparedCall, next_of
 from tfs_proxy.embedded.rest import requests
-from tfs_proxy.embedded.rest.requests import TooSlow, match, read
+from tfs_proxy.embedded.rest.requests import TooSlow, read
 from tfs_proxy.wire import deadlines
-from tfs_proxy.wire.grpc_codes import GrpcCode
 
 METRICS = "/monitoring/prometheus/metrics"
 BODY = b'{"instances": [1.0]}'
@@ -112,22 +109,6 @@ def test_a_path_that_is_no_uri_is_a_plain_400(pool: ThreadPoolExecutor, path: st
     assert b"<TITLE>400 Bad Request</TITLE>" in reply.body
 
 
-@pytest.mark.parametrize(
-    ("digits", "version"),
-    [("0" * 5000 + "7", 7), ("0", 0), (str(2**63 - 1), 2**63 - 1), (str(2**63), None), ("9" * 5000, None)],
-    ids=["zeros first", "0", "highest", "beyond", "5000 digits"],
-)
-def test_a_version_of_any_length_is_a_number_or_a_400(digits: str, version: int | None) -> None:
-    """Python itself refuses to read a number of over 4,300 digits."""
-    path = f"/v1/models/m/versions/{digits}"
-    if version is not None:
-        assert match("GET", path).version == version
-    else:
-        with pytest.raises(ServingError, match="Failed to convert version: ") as caught:
-            match("GET", path)
-        assert caught.value.code is GrpcCode.INVALID_ARGUMENT
-
-
 def test_a_packed_body_is_one_whole_packed_document(pool: ThreadPoolExecutor) -> None:
     """Whatever is not unpacks to nothing, and nothing is the empty document."""
     server = RestAppOnAModel(pool)
@@ -174,62 +155,6 @@ def test_a_request_that_was_given_up_is_not_begun() -> None:
     server.servable.retire()
 
 
-def test_quick_requests_wait_for_nothing_on_the_event_loop(pool: ThreadPoolExecutor) -> None:
-    """Where there is nothing idle to run it on, a quick request waits on the pool, and others are answered."""
-    backend = Lends()
-    backend.idle.put(1)
-    server = RestAppOnAModel(pool, backend=backend)
-    for _ in range(5):
-        assert server.predict(BODY).status == 200
-    taken = backend.idle.get()
-
-    async def both() -> tuple[Answer, Answer]:
-        never_wait_here()
-        waiting = asyncio.create_task(server.answer("POST", "/v1/models/m:predict", BODY))
-        await asyncio.sleep(0.1)
-        assert not waiting.done()
-        other = await server.answer("GET", "/v1/models/m/metadata")
-        backend.idle.put(taken)
-        return await waiting, other
-
-    with ThreadPoolExecutor(1) as loop_s_own:
-        waited, other = loop_s_own.submit(lambda: asyncio.run(both())).result(30)
-    assert (waited.status, other.status) == (200, 200)
-
-
-def test_method_names_are_checked_where_that_is_asked_for(pool: ThreadPoolExecutor) -> None:
-    """A prediction needs a signature of one of TF Serving's methods then; what is no request comes first."""
-    named = b'{"signature_name": "named", "instances": [1.0]}'
-    unchecked, checked = RestAppOnAModel(pool), RestAppOnAModel(pool, check_methods=True)
-    assert [unchecked.predict(body).status for body in (BODY, named)] == [200, 200]
-    assert checked.predict(named).status == 200
-    refused = checked.predict(BODY)
-    assert refused.status == 500
-    assert refused.json["error"] == (
-        "Expected prediction signature method_name to be one of {tensorflow/serving/predict, "
-        "tensorflow/serving/classify, tensorflow/serving/regress}. Was: own"
-    )
-    assert checked.predict(b'{"instances": ["no number"]}').status == 400
-
-
-def test_a_row_of_base64_is_a_plain_value(pool: ThreadPoolExecutor) -> None:
-    """It names no input, so that a signature of several inputs refuses it."""
-    reply = RestAppOnAModel(pool).predict(b'{"signature_name": "pair", "instances": [{"b64": "YQ=="}]}')
-    assert reply.status == 400
-    assert reply.json["error"].startswith("instances is a plain list")
-
-
-def test_only_requests_that_went_well_have_a_latency(pool: ThreadPoolExecutor) -> None:
-    """Both are counted by their status."""
-    server = RestAppOnAModel(pool)
-    server.predict(BODY)
-    server.predict(b"nonsense")
-    text = server.metrics.text().decode()
-    assert 'request_count{model_name="m",status="OK"} 1' in text
-    assert 'request_count{model_name="m",status="INVALID_ARGUMENT"} 1' in text
-    assert 'request_latency_count{model_name="m",API="predict",entrypoint="REST"} 1' in text
-
-
 def full_ledger() -> ProcessLedger:
     """Other requests have all the memory, and nobody waits for it."""
     ledger = ProcessLedger(100, wait_seconds=0.0)
@@ -253,28 +178,6 @@ def test_a_large_request_without_memory_is_asked_to_come_again(
         "error": "Other large requests are using the memory that this one needs: try again."
     }
     assert server.predict(BODY).status == 200
-
-
-def test_a_large_request_gives_its_memory_back(pool: ThreadPoolExecutor) -> None:
-    """The next one may be as large."""
-    server = RestAppOnAModel(pool, ledger=ProcessLedger(100_000_000, wait_seconds=0.0))
-    for _ in range(3):
-        assert server.predict(LARGE_BODY).status == 200
-
-
-def test_a_body_that_becomes_too_much_is_refused(pool: ThreadPoolExecutor) -> None:
-    """413, in the form of all errors, which says what is too large."""
-    answer = RestAppOnAModel(pool).predict(b'{"instances": [' + b"[]," * 6_000_000 + b"[]]}")
-    assert answer.status == 413
-    assert answer.json["error"].startswith("The body becomes more than 400 MB of values: ")
-
-
-def test_a_body_that_is_declared_too_large_is_not_read(pool: ThreadPoolExecutor) -> None:
-    """413 after the head, however much of the body there is."""
-    server = RestAppOnAModel(pool)
-    answer = asyncio.run(server.answer_to_parts([b"[", None], content_length=str(9 * 10**18)))
-    assert answer.status == 413
-    assert "1000 MB" in answer.json["error"]
 
 
 def test_a_body_that_stalls_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from support.fake_upstream import FakeUpstream
 from tfs_proxy.dataplane.plane import DataPlane
 from tfs_proxy.errors import NotAcceptable
+from tfs_proxy.payload.formats import outputs as outputs_of_models
 from tfs_proxy.payload.media_types import CSV, JSON_LINES
 from tfs_proxy.payload.registry import OUTPUT_TYPES, encode, encode_values
 from tfs_proxy.protos.tensors import numpy_type
@@ -148,7 +149,7 @@ def test_pieces_make_the_same_body(
     outputs = {f"y{number}": array for number, array in enumerate(arrays)}
     whole = encode(outputs, 7, media_type)
 
-    monkeypatch.setattr(outputs, "PIECE_ELEMENTS", 3)
+    monkeypatch.setattr(outputs_of_models, "PIECE_ELEMENTS", 3)
 
     assert encode(outputs, 7, media_type) == whole
 

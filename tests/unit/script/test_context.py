@@ -31,50 +31,6 @@ def context(target: Target | None = None, **headers: Any) -> tuple[Context, Fake
     return Context(request, INSTANCE, worker), channels
 
 
-def test_defaults() -> None:
-    """Without headers, model, method and types are filled all the same."""
-    seen, _ = context()
-
-    assert seen.model_name == "half"
-    assert seen.model_version is None
-    assert seen.method == "predict"
-    assert seen.rest_uri == "http://localhost:8501/v1/models/half:predict"
-    assert seen.grpc_port == "9000"
-    assert seen.custom_attributes is None
-    assert seen.request_content_type == "application/json"
-    assert seen.accept_header == "application/json"
-    assert seen.content_length is None
-    assert seen.timeout == 60.0
-
-
-def test_headers_are_raw() -> None:
-    """Headers arrive as the client sent them."""
-    seen, _ = context(
-        content_type="text/csv; charset=utf-8", accept="*/*", custom_attributes="a=b", content_length=7
-    )
-
-    assert seen.request_content_type == "text/csv; charset=utf-8"
-    assert seen.accept_header == "*/*"
-    assert seen.custom_attributes == "a=b"
-    assert seen.content_length == 7
-
-
-@pytest.mark.parametrize(
-    ("target", "path", "version"),
-    [
-        (Target("m", version=3), "/v1/models/m/versions/3:predict", "3"),
-        (Target("m", label="canary"), "/v1/models/m/labels/canary:predict", None),
-        (Target("m", method="regress"), "/v1/models/m:regress", None),
-    ],
-)
-def test_rest_uri(target: Target, path: str, version: str | None) -> None:
-    """Version, label and method are part of the URI; the version is text, as AWS gives it."""
-    seen, _ = context(target)
-
-    assert seen.rest_uri == f"http://localhost:8501{path}"
-    assert seen.model_version == version
-
-
 def test_replace_as_of_a_named_tuple() -> None:
     """A copy has the new values, the channel's too; other names are refused, and the old one stays."""
     seen, channels = context()
@@ -110,29 +66,6 @@ def test_like_a_namedtuple() -> None:
     assert list(seen._asdict()) == list(seen._fields)
     assert len(seen) == 11
     assert seen._fields[5] == "channel"
-
-
-def test_headers_and_ids() -> None:
-    """Headers are found in any case; the inference id is one of them, and goes into the log's records."""
-    seen, _ = context(headers=lambda: {"X-AMZN-SAGEMAKER-INFERENCE-ID": "abc", "X-OWN": "1"})
-
-    assert seen.headers["x-own"] == seen.headers["X-Own"] == "1"
-    assert seen.inference_id == "abc"
-    assert seen.logger.extra == {"model_name": "half", "inference_id": "abc"}
-    assert seen.models == {"half": (1, 2)}
-    assert context()[0].inference_id is None
-
-
-@pytest.mark.parametrize(
-    ("given", "text"), [("a=1", "a=1"), ({"a": "1", "b": "x y"}, "a=1,b=x y"), (["a", "b"], "a,b"), ("", "")]
-)
-def test_custom_attributes(given: Any, text: str) -> None:
-    """Text, a mapping, or parts."""
-    seen, _ = context()
-
-    seen.set_custom_attributes(given)
-
-    assert seen.reply_attributes == text
 
 
 @pytest.mark.parametrize("given", ["a" * 1025, "a\r\nb", "\u00e9", {"a": "\n"}])

@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.transform_doubles import FakeSender
-from tfs_proxy.errors import ServerLost
 from tfs_proxy.transform.batches import MiniBatch, lines, pack
 from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.run_statistics import ObjectFailed
-from tfs_proxy.transform.transformer import FAIL, PLACEHOLDER, SIDECAR, Transformer
+from tfs_proxy.transform.transformer import PLACEHOLDER, SIDECAR, Transformer
 
 
 def batch_of(texts: list[bytes]) -> MiniBatch:
@@ -63,28 +62,12 @@ def test_a_sidecar_has_what_the_output_leaves_out(is_bad: list[bool]) -> None:
     assert outcome.text.split() == [text.upper() for text in texts if text.startswith(b"good")]
 
 
-@given(st.lists(st.booleans(), min_size=1, max_size=40).filter(any))
-def test_the_first_bad_record_fails_the_object(is_bad: list[bool]) -> None:
-    """It is named with the server's words, whatever comes after it."""
-    with pytest.raises(ObjectFailed) as caught:
-        transformer(FakeSender(), FAIL)(batch_of(texts_of(is_bad)), "a")
-    assert (caught.value.bad_record.record, caught.value.bad_record.status) == (is_bad.index(True) + 1, 400)
-    assert caught.value.bad_record.error == "this is bad"
-
-
 def test_one_bad_record_costs_few_requests() -> None:
     """Halving 64 records finds it with two requests for each of six halvings."""
     sender = FakeSender()
     texts = texts_of([number == 41 for number in range(64)])
     transformer(sender, SIDECAR)(batch_of(texts), "a")
     assert len(sender.bodies) == 1 + 2 * 6
-
-
-def test_a_good_batch_is_sent_once() -> None:
-    """As it is."""
-    sender = FakeSender()
-    transformer(sender, FAIL)(batch_of([b"one", b"two"]), "a")
-    assert sender.bodies == [b"one\ntwo\n"]
 
 
 def test_a_record_that_a_filter_does_not_fit() -> None:
@@ -101,21 +84,3 @@ def test_an_answer_that_a_join_cannot_use() -> None:
     with pytest.raises(ObjectFailed, match="the answer can't be used"):
         transformer(sender, SIDECAR, join="Input")(batch_of([b"1", b"2"]), "a")
     assert len(sender.bodies) == 1
-
-
-def test_a_lost_server_is_not_a_bad_record() -> None:
-    """It ends the run."""
-
-    def lost(_body: bytes) -> bytes:
-        raise ServerLost("nothing listens there")
-
-    with pytest.raises(ServerLost):
-        transformer(FakeSender(lost), SIDECAR)(batch_of([b"1", b"2"]), "a")
-
-
-def test_a_streamed_object_that_is_refused() -> None:
-    """It fails as a whole: there are no records to look for."""
-    with pytest.raises(ObjectFailed) as caught:
-        transformer(FakeSender(), SIDECAR).stream(lambda: [b"go", b"od bad"], "a")
-    assert (caught.value.bad_record.record, caught.value.bad_record.status) == (None, 400)
-    assert transformer(FakeSender(), SIDECAR).stream(lambda: [b"o", b"k"], "a").text == b"OK\n"

@@ -11,7 +11,6 @@ from tfs_proxy.transform.files import InputObject
 from tfs_proxy.transform.job import ExecutionPlan, Job, make_job, read_description
 from tfs_proxy.transform.leftovers import job_fingerprint, model_digest, shard
 from tfs_proxy.transform.options import stack_environment
-from tfs_proxy.transform.run_statistics import RunStatistics, Workload
 from tfs_proxy.transform.s3 import relative_name
 from tfs_proxy.transform.sender import EndpointAddress
 
@@ -158,21 +157,3 @@ def test_no_endpoint(url: str) -> None:
     """An address that can't be one is refused in words."""
     with pytest.raises(SettingsError, match="--endpoint"):
         EndpointAddress.parse(url)
-
-
-def test_endpoints() -> None:
-    """A path may be given; its neighbour has the execution parameters."""
-    assert EndpointAddress.parse("localhost:8080") == EndpointAddress("localhost", 8080, "/invocations")
-    assert EndpointAddress.parse("https://host/a/invocations") == EndpointAddress(
-        "host", 443, "/a/invocations", tls=True
-    )
-    assert EndpointAddress.parse("http://host/a/invocations").beside("/x") == "/a/x"
-
-
-def test_percentiles() -> None:
-    """Within 2 % of the true ones."""
-    statistics = RunStatistics(Workload(1, 1))
-    for number in range(1, 1001):
-        statistics.add_request(number / 1000)
-    for share in (0.5, 0.9, 0.99):
-        assert statistics.percentile_seconds(share) == pytest.approx(share, rel=0.03)

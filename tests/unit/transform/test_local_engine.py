@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.transform_doubles import FakeSender, MemoryTarget
-from tfs_proxy.errors import ServerLost
 from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
 from tfs_proxy.transform.files import InputObject
 from tfs_proxy.transform.job import ExecutionPlan, Job
@@ -141,13 +140,6 @@ def test_a_bad_record_fails_its_object_only(are_bad: list[list[bool]], concurren
     )  # fmt: skip
 
 
-def test_a_placeholder_stands_in_the_place_of_a_bad_record() -> None:
-    """The others keep their answers, also within one mini-batch."""
-    run = Run({"a": b"one\nbad\ntwo\n"}, FakeSender(), on_error="placeholder", strategy="MultiRecord")
-    assert run.outputs["a.out"] == b"ONE\nERROR\nTWO\n"
-    assert run.failure("a")["record"] == 2
-
-
 @pytest.mark.parametrize(
     ("split_type", "frame"), [("TFRecord", tfrecord_frame), ("RecordIO", recordio_frame)]
 )
@@ -176,14 +168,6 @@ def test_a_damaged_object_fails_alone() -> None:
     assert run.failure("d")["offset"] == len(good)
 
 
-@pytest.mark.parametrize("content", [gzip.compress(b"one\n" * 1000)[:-9], b"plain"], ids=["cut", "plain"])
-def test_damaged_gzip_fails_its_object(content: bytes) -> None:
-    """The error file says so."""
-    run = Run({"a": content, "b": gzip.compress(b"good\n")}, FakeSender(), compression="Gzip")
-    assert run.outputs.keys() == {"a.err", "b.out"}
-    assert "gzip" in run.failure("a")["error"]
-
-
 def test_a_record_over_the_limit_is_named() -> None:
     """Blank lines before it count as bytes but not as records."""
     run = Run({"a": b"1\n\n\n" + b"2" * 20 + b"\n3\n"}, FakeSender(), payload_bytes=10)
@@ -191,48 +175,11 @@ def test_a_record_over_the_limit_is_named() -> None:
     assert "over the limit of 10 bytes" in run.failure("a")["error"]
 
 
-@pytest.mark.parametrize("compression", ["None", "Gzip"])
-def test_a_whole_object_over_the_limit_is_not_sent(compression: str) -> None:
-    """Its own size tells; that of packed content is known only once it is read."""
-    pack = gzip.compress if compression == "Gzip" else bytes
-    sender = FakeSender()
-    run = Run(
-        {"large": pack(b"x" * 11), "small": pack(b"x" * 10)}, sender,
-        payload_bytes=10, split_type="None", assemble_with="None", compression=compression,
-    )  # fmt: skip
-    assert sender.bodies == [b"x" * 10]
-    assert run.outputs.keys() == {"large.err", "small.out"}
-    assert "larger than MaxPayloadInMB allows (10 bytes)" in run.failure("large")["error"]
-
-
 def test_an_object_of_any_size_is_streamed_without_a_limit() -> None:
     """MaxPayloadInMB 0 makes one request of it, lines or not."""
     sender = FakeSender(upper)
     run = Run({"a": b"one\ntwo\n"}, sender, payload_bytes=None, strategy="MultiRecord")
     assert (sender.bodies, run.outputs) == ([b"one\ntwo\n"], {"a.out": b"ONE\nTWO\n"})
-
-
-def test_an_empty_object_has_an_empty_output_and_no_request() -> None:
-    """Whole or split."""
-    for split_type in ("None", "Line"):
-        sender = FakeSender()
-        run = Run({"a": b""}, sender, split_type=split_type, assemble_with=split_type)
-        assert (sender.bodies, run.outputs) == ([], {"a.out": b""})
-
-
-def test_a_lost_server_ends_the_run() -> None:
-    """The error comes out, unfinished outputs are aborted, and later objects are not begun."""
-
-    def respond(body: bytes) -> bytes:
-        if body.startswith(b"lost"):
-            raise ServerLost("nothing listens there")
-        return body
-
-    run = Run({"a": b"1\n", "b": b"2\nlost\n3\n", "c": b"4\n"}, FakeSender(respond), concurrent=1)
-    assert isinstance(run.error, ServerLost)
-    assert "b.out" not in run.outputs
-    assert "b.err" not in run.outputs
-    assert run.target.aborts == ["b.out"]
 
 
 def test_no_more_of_a_failed_object_is_sent() -> None:

@@ -11,8 +11,6 @@ from tfs_proxy.transform.run_statistics import (
     BadRecord,
     ObjectFailed,
     RunStatistics,
-    RunStopped,
-    StorageError,
     Workload,
 )
 from tfs_proxy.transform.transformer import Outcome
@@ -84,68 +82,6 @@ def test_the_earliest_failure_is_reported(order: list[int], failing: set[int]) -
     assert run.statistics.counts["failed"] == 1
 
 
-def test_batches_that_come_early_wait_in_memory() -> None:
-    """Memory is free again when a batch is written, and that is when all before it are."""
-    run = Run()
-    run.start(3)
-    run.output.deliver(2, Outcome(1, b"c"), 1)
-    run.output.deliver(1, Outcome(1, b"b"), 1)
-    assert (run.released, run.target.created) == (0, [])
-    run.output.deliver(0, Outcome(1, b"a"), 1)
-    assert run.released == 3
-
-
-def test_bad_records_that_do_not_fail_the_object() -> None:
-    """Their lines are committed before the output, which marks the object as finished."""
-    run = Run()
-    run.start(1)
-    why = BadRecord("a", 1, 0, 400, "bad")
-    run.output.deliver(0, Outcome(2, b"ERROR\n", b"line\n", [why]), 1)
-    run.output.end_input()
-    assert run.target.commits == ["a.err", "a.out"]
-    assert run.target.objects == {"a.out": b"ERROR\n", "a.err": b"line\n"}
-    assert (run.statistics.counts["bad_records"], run.statistics.failures) == (1, [why])
-
-
-def test_an_error_file_of_an_earlier_run_goes() -> None:
-    """An object that succeeds has an output only."""
-    run = Run(MemoryTarget(objects={"a.err": b"old"}))
-    run.output.end_input()
-    assert run.target.objects == {"a.out": b""}
-
-
-def test_an_output_of_an_earlier_run_goes() -> None:
-    """An object that fails has an error file only."""
-    run = Run(MemoryTarget(objects={"a.out": b"old"}))
-    run.start(1)
-    run.output.fail_batch(bad(1))
-    run.output.end_input()
-    assert list(run.target.objects) == ["a.err"]
-
-
-def test_a_stopped_run_leaves_nothing() -> None:
-    """Neither an output nor an error file: the next run does the object again."""
-    run = Run()
-    run.start(2)
-    run.output.deliver(0, Outcome(1, b"a"), 1)
-    run.output.fail_batch(RunStopped())
-    run.output.end_input()
-    assert run.output.was_stopped
-    assert (run.target.objects, run.target.aborts) == ({}, ["a.out"])
-    assert (run.statistics.counts["objects"], run.statistics.counts["failed"], run.ended) == (0, 0, 1)
-
-
-def test_a_failure_counts_more_than_a_stop() -> None:
-    """An object that failed before the run was stopped has its error file."""
-    run = Run()
-    run.start(2)
-    run.output.fail_batch(bad(1))
-    run.output.fail_batch(RunStopped())
-    run.output.end_input()
-    assert not run.output.was_stopped
-    assert list(run.target.objects) == ["a.err"]
-
-
 @pytest.mark.parametrize("written", [0, 1])
 def test_a_full_disk(written: int) -> None:
     """The object fails, its parts are removed, and every batch is released."""
@@ -158,13 +94,3 @@ def test_a_full_disk(written: int) -> None:
     assert "a.out" in run.target.aborts
     assert (run.released, run.statistics.counts["failed"]) == (3, 1)
     assert "the disk is full" in run.statistics.failures[0].error
-
-
-def test_input_that_cannot_be_read_on() -> None:
-    """What was sent is not written, and the error file says why."""
-    run = Run()
-    run.start(1)
-    run.output.deliver(0, Outcome(1, b"a"), 1)
-    run.output.end_input(StorageError("its gzip data is truncated"))
-    assert list(run.target.objects) == ["a.err"]
-    assert b"truncated" in run.target.objects["a.err"]

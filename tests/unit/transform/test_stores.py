@@ -7,14 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.transform.files import ERRORS, OUT, STATE_FOLDER, InputObject, LocalTarget, open_file
+from tfs_proxy.transform.files import OUT, STATE_FOLDER, InputObject, LocalTarget
 from tfs_proxy.transform.job import MANIFEST, S3_PREFIX
-from tfs_proxy.transform.leftovers import objects_of, shard
-from tfs_proxy.transform.run_statistics import StorageError
+from tfs_proxy.transform.leftovers import objects_of
 
 # A target's journal is open, and so locked, until its process ends.
 pytestmark = pytest.mark.filterwarnings("ignore:.*finished-:pytest.PytestUnraisableExceptionWarning")
@@ -104,51 +101,6 @@ def test_what_is_no_manifest_is_refused(tmp_path: Path, text: str, words: str) -
         names_in(manifest, MANIFEST)
 
 
-@given(st.integers(0, 40), st.integers(1, 8))
-def test_shards_are_a_partition(object_count: int, shard_count: int) -> None:
-    """Every object belongs to one machine, and none has two more than another."""
-    items = [InputObject(f"/{number}", f"{number}", 1, "1") for number in range(object_count)]
-    shards = [shard(items, index, shard_count) for index in range(shard_count)]
-    assert sorted(item.name for part in shards for item in part) == sorted(item.name for item in items)
-    assert max(map(len, shards)) - min(map(len, shards)) <= 1
-
-
-def test_an_output_appears_when_it_is_committed(tmp_path: Path) -> None:
-    """Until then its name is not there."""
-    target = LocalTarget(tmp_path)
-    sink = target.create(ITEM, OUT, "fingerprint")
-    sink.write(b"te")
-    sink.write(b"xt")
-    assert not (tmp_path / "sub").exists()
-    sink.commit()
-    assert (tmp_path / "sub" / "a.out").read_bytes() == b"text"
-
-
-def test_an_aborted_output_leaves_nothing(tmp_path: Path) -> None:
-    """Not even out of sight."""
-    sink = LocalTarget(tmp_path).create(ITEM, OUT, "fingerprint")
-    sink.write(b"text")
-    sink.abort()
-    assert not (tmp_path / "sub").exists()
-    assert list((tmp_path / STATE_FOLDER / "growing-0-of-1").iterdir()) == []
-
-
-def test_finished_objects_are_remembered(tmp_path: Path) -> None:
-    """By fingerprint, for all shards of a folder; error files and deleted outputs do not count."""
-    first, second = LocalTarget(tmp_path, "0-of-2"), LocalTarget(tmp_path, "1-of-2")
-    other = InputObject("/in/b", "b", 1, "version 7")
-    failed = InputObject("/in/c", "c", 1, "1")
-    write_output(first)
-    write_output(second, other)
-    second.create(failed, ERRORS, "fingerprint").commit()
-    later = LocalTarget(tmp_path, "0-of-1")
-    assert later.finished("fingerprint") == {"sub/a": "version 1", "b": "version 7"}
-    assert later.finished("another") == {}
-    later.remove("b", OUT)
-    later.remove("never was", OUT)
-    assert later.finished("fingerprint") == {"sub/a": "version 1"}
-
-
 def test_half_a_line_of_a_killed_run_is_ignored(tmp_path: Path) -> None:
     """What the next run records stands on a line of its own."""
     write_output(LocalTarget(tmp_path, "1-of-2"))
@@ -158,31 +110,6 @@ def test_half_a_line_of_a_killed_run_is_ignored(tmp_path: Path) -> None:
     assert LocalTarget(tmp_path).finished("fingerprint") == {"sub/a": "version 1", "b": "1"}
 
 
-def test_two_runs_at_once_are_refused(tmp_path: Path) -> None:
-    """They would delete each other's files; another shard is no such run."""
-    first = LocalTarget(tmp_path)
-    write_output(first)
-    with pytest.raises(SettingsError, match="Another run is writing"):
-        LocalTarget(tmp_path).create(ITEM, OUT, "fingerprint")
-    write_output(LocalTarget(tmp_path, "1-of-2"))
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("../up", "can't be a local path"),
-        ("a//b", "can't be a local path"),
-        ("/a", "can't be a local path"),
-        ("a\0", "can't be a local path"),
-        ("a" * 252, "too long for a local file"),
-    ],
-)
-def test_keys_that_are_no_paths_are_refused(tmp_path: Path, name: str, words: str) -> None:
-    """Before any work: they come from S3, and would leave the folder."""
-    with pytest.raises(SettingsError, match=words):
-        LocalTarget(tmp_path).prepare([ITEM, InputObject(name, name, 1, "1")])
-
-
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     """Before any work, if a file stands in its way."""
     (tmp_path / "file").write_text("")
@@ -190,16 +117,3 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         SettingsError, match=r"The output .*/file/below can't be written: .*/file is not a folder"
     ):
         LocalTarget(tmp_path / "file" / "below").prepare([ITEM])
-
-
-def test_a_commit_that_fails_says_where(tmp_path: Path) -> None:
-    """A folder stands in the place of the output."""
-    (tmp_path / "sub" / "a.out" / "x").mkdir(parents=True)
-    with pytest.raises(StorageError, match=r"sub/a.out can't be written"):
-        write_output(LocalTarget(tmp_path))
-
-
-def test_a_file_that_is_gone(tmp_path: Path) -> None:
-    """It was listed, and can't be opened any more: its object fails."""
-    with pytest.raises(StorageError, match="can't be read: No such file"):
-        open_file(str(tmp_path / "gone"))

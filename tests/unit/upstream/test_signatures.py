@@ -1,8 +1,5 @@
 """Signatures by version: asked once, followed where no version is named, forgotten when told."""
 
-import pytest
-
-from tfs_proxy.errors import BadInput
 from tfs_proxy.serving_json.requests import Metadata
 from tfs_proxy.signature import PREDICT_METHOD, Signature, Target
 from tfs_proxy.upstream.rest import FOLLOW_SECONDS, Signatures
@@ -27,17 +24,6 @@ class Server:
 
 
 NEWEST, FIRST = Target("m"), Target("m", version=1)
-
-
-def test_a_version_is_asked_once() -> None:
-    """For ever, and shared with what means that version; a missing name is the client's mistake."""
-    server = Server()
-    assert [server.name(NEWEST), server.name(FIRST), server.name(FIRST)] == ["v1", "v1", "v1"]
-    server.now += 1e6
-    assert server.name(FIRST) == "v1"
-    assert server.asked == [NEWEST]
-    with pytest.raises(BadInput, match="its signatures are serving_default"):
-        server.signatures.get(Target("m", version=1, signature="nope"))
 
 
 def test_no_version_follows_the_newest() -> None:
