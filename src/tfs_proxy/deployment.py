@@ -190,7 +190,8 @@ class WorkerState(Struct, frozen=True, omit_defaults=True):
 
     ``line`` is where the script loads or hangs. If it ``hangs``, the worker should be replaced: ``stuck``
     threads are lost, and no other is free if it is ``full``. ``answered`` says that a call of the script has
-    come back since the last time, ``limit`` how many inferences may run at once.
+    come back since the last time, ``limit`` how many inferences may run at once,
+    ``problem`` which file can't be written without which counts and kills are not known.
     """
 
     pid: int
@@ -202,6 +203,7 @@ class WorkerState(Struct, frozen=True, omit_defaults=True):
     answered: bool = False
     limit: int | None = None
     failure: BootFailure | None = None
+    problem: str = ""
 
 
 class WorkerOrders(Struct, frozen=True):

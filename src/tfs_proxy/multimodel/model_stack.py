@@ -21,7 +21,7 @@ from tfs_proxy.multimodel.gates import GrpcGates
 from tfs_proxy.multimodel.run_facts import RunFacts
 from tfs_proxy.multimodel.shared_mode import CommonModel
 from tfs_proxy.observe import catalogue
-from tfs_proxy.observe.journal_notes import under_way
+from tfs_proxy.observe.fixed_file import under_way
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.process_usage import memory_of_tree
 from tfs_proxy.observe.request_counts import KnownModels

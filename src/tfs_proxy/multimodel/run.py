@@ -89,7 +89,7 @@ class FrontReadiness(Readiness):
         reason = self.unready_processes()
         if reason is not None or not self.is_shared:
             return reason
-        return self.missing() if self.heartbeats.alive else "no worker sends heartbeats"
+        return self.heartbeats.lost() or self.heartbeats.problem() or self.missing()
 
     def _is_awaited(self, servable: ExpectedVersion, state: ServableState) -> bool:
         """One that has failed is its own model's matter alone."""

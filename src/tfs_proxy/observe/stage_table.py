@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tfs_proxy.observe import catalogue
-from tfs_proxy.observe.mapped_file import mapped
+from tfs_proxy.observe.fixed_file import FixedFile
 from tfs_proxy.observe.metric import Distribution, MeasuredMetric
 from tfs_proxy.observe.request_counts import OTHER, KnownModels
 from tfs_proxy.observe.request_record import STAGES, RequestRecord
@@ -62,18 +62,31 @@ class StageTable:
     """A worker's table; for all its threads."""
 
     def __init__(self, folder: Path, layout: StageLayout) -> None:
-        folder.mkdir(exist_ok=True)
         self._first_of, self._failures_of = layout.first_of, layout.failures_of
         self._lock = threading.Lock()
         # A pid may come again: the counts of a worker that had it before must stay.
-        table = memoryview(mapped(folder / f"{os.getpid()}-{time.time_ns()}", layout.table_bytes))
-        self._counts = table[: layout.counts_bytes].cast("Q")
-        self._sums = table[layout.counts_bytes :].cast("d")
+        self._file = FixedFile(folder / f"{os.getpid()}-{time.time_ns()}", layout.table_bytes)
+        self._counts_bytes = layout.counts_bytes
+        self._write_to_file()
+
+    def _write_to_file(self) -> None:
+        table = memoryview(self._file.memory)
+        self._counts = table[: self._counts_bytes].cast("Q")
+        self._sums = table[self._counts_bytes :].cast("d")
+
+    def problem(self) -> str:
+        """Why others can't read the table, after another try to write it; empty if they can."""
+        if self._file.problem:
+            with self._lock:
+                self._file.make()
+                self._write_to_file()
+        return self._file.problem
 
     def add(self, record: RequestRecord) -> None:
         """Count a request that has ended."""
-        histogram, counts, sums = self._first_of(record.model), self._counts, self._sums
+        histogram = self._first_of(record.model)
         with self._lock:
+            counts, sums = self._counts, self._sums
             for seconds in record.seconds:
                 if seconds:
                     counts[histogram * _BUCKETS + bisect_left(SECONDS_BOUNDS, seconds)] += 1

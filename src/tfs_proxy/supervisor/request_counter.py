@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tfs_proxy.observe import catalogue
-from tfs_proxy.observe.journal_notes import under_way
+from tfs_proxy.observe.fixed_file import under_way
 from tfs_proxy.observe.line_file import LineReader
 from tfs_proxy.observe.metric import MeasuredMetric, added_up
 from tfs_proxy.observe.request_counts import KnownModels, ModelCounts, RequestCounts

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tfs_proxy.observe.journal_notes import under_way
+from tfs_proxy.observe.fixed_file import under_way
 from tfs_proxy.observe.request_record import READ, WAIT, RequestRecord, current_request, stage
 from tfs_proxy.script.deadline import DeadlineWatch
 from tfs_proxy.web.workers.around_requests.boundary import (

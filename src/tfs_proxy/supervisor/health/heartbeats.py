@@ -127,6 +127,10 @@ class Heartbeats:
         limits = [state.limit for state in self.alive.values() if state.limit is not None]
         return sum(limits) if limits else None
 
+    def problem(self) -> str | None:
+        """Which file a worker can't write; None if all can."""
+        return next((state.problem for state in self.alive.values() if state.problem), None)
+
     def hanging(self) -> str | None:
         """Why the workers that live can't answer for the script; None if they can."""
         alive = self.alive

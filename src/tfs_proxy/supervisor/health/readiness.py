@@ -156,4 +156,5 @@ class Readiness:
 
     def unready_workers_and_models(self) -> str | None:
         """Why no worker answers, or no model; None if they do."""
-        return self.heartbeats.lost() or self.heartbeats.hanging() or self.missing()
+        heartbeats = self.heartbeats
+        return heartbeats.lost() or heartbeats.problem() or heartbeats.hanging() or self.missing()

@@ -71,6 +71,9 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     """Told of every request, from the moment that the application is loaded."""
 
     journal: RequestJournal
+    file_problems: tuple[Callable[[], str], ...] = ()
+    """Each says why a file that others read can't be written, if it can't."""
+
     access_log: AccessLog
     adaptive_limit_seconds: float | None
     gate: AdmissionGate | None = None
@@ -122,6 +125,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         if self.capture is not None:
             self.capture.start(self.blocking())
         self.journal = RequestJournal(workspace.journal, max(self.cfg.worker_connections, self.cfg.threads))
+        self.file_problems = (*self.file_problems, self.journal.problem)
         self.boundary = RequestBoundary(
             self._limited(self.wsgi),
             self.journal,
@@ -147,7 +151,9 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         self.traces = begin_traces(deployment)
         self.observers = [*self.traces.observers, self.printed]
         if deployment.many_models is None:
-            self.observers.append(StageObserver(workspace.stages, deployment))
+            stages = StageObserver(workspace.stages, deployment)
+            self.observers.append(stages)
+            self.file_problems = (stages.problem,)
         if deployment.counts_requests:
             self.counting = RequestCounting(workspace.requests)
             self.observers.append(self.counting)
@@ -224,6 +230,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             answered=answered,
             limit=None if self.gate is None else self.gate.most,
             failure=self.failure,
+            problem=next(filter(None, (problem() for problem in self.file_problems)), ""),
         )
 
     def prepare_for_replacement(self) -> None:

@@ -22,7 +22,7 @@ from gunicorn.workers.base import Worker
 
 from tfs_proxy.deployment import KnownWorkers
 from tfs_proxy.errors import UpstreamError
-from tfs_proxy.observe.journal_notes import under_way
+from tfs_proxy.observe.fixed_file import under_way
 from tfs_proxy.observe.logs.config import current_level, set_level
 from tfs_proxy.upstream.instances import known_workers
 from tfs_proxy.web.workers.worker_log import gunicorn_handler

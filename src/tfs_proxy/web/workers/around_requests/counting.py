@@ -50,6 +50,7 @@ class StageObserver:
     def __init__(self, folder: Path, deployment: Deployment) -> None:
         known = KnownModels(deployment.default_model, deployment.models)
         self._table = StageTable(folder, StageLayout(known))
+        self.problem = self._table.problem
         self._is_script_model = deployment.script_model is not None
 
     def end(self, record: RequestRecord) -> None:

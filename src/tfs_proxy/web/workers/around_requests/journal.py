@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfs_proxy.observe.journal_notes import BEGUN, ENDED, ID_BYTES, NOTE_BYTES
+from tfs_proxy.observe.fixed_file import BEGUN, ENDED, ID_BYTES, NOTE_BYTES, FixedFile
 from tfs_proxy.observe.logs.reasons import note_refusal
-from tfs_proxy.observe.mapped_file import mapped
 from tfs_proxy.wire.error_body import WORKER_DIED, error_body
 from tfs_proxy.wire.header_names import HAD_MODEL_SERVER, NGINX_ID, SENT_AGAIN, wsgi_name
 
@@ -26,17 +25,24 @@ WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class RequestJournal:
-    """The notes of one worker, see `observe.journal_notes`.
+    """The notes of one worker, see `observe.fixed_file`.
 
     At most ``most`` requests may be under way at once. Offsets are used in turn, so a note stays readable
     for a long time after the request's end.
     """
 
     def __init__(self, folder: Path, most: int) -> None:
-        folder.mkdir(exist_ok=True)
         self._folder = folder
-        self._notes = mapped(folder / str(os.getpid()), most * NOTE_BYTES)
+        self._file = FixedFile(folder / str(os.getpid()), most * NOTE_BYTES)
+        self._notes = self._file.memory
         self._free = deque(range(0, most * NOTE_BYTES, NOTE_BYTES))
+
+    def problem(self) -> str:
+        """Why others can't read the notes, after another try to write them; empty if they can."""
+        if self._file.problem:
+            self._file.make()
+            self._notes = self._file.memory
+        return self._file.problem
 
     def begin(self, request_id: str) -> int:
         """Note that a request begins; the offset of the note in the file."""
