@@ -15,6 +15,7 @@ from tfs_proxy.errors import NotReached, UpstreamUnavailable
 from tfs_proxy.wire.connect import Connect, authority, connect_tcp, has_unread, has_unread_tcp
 from tfs_proxy.wire.error_body import MODEL_SERVER, connection_closed, not_reached
 from tfs_proxy.wire.exchange import Deadline, Exchange, Patience, Pieces, framing
+from tfs_proxy.wire.http_answer import ComingAnswer
 from tfs_proxy.wire.http_messages import HttpResponse
 
 
@@ -103,6 +104,23 @@ class ConnectionPool:
             return self._run(exchange, fresh)
         except ConnectionError as error:
             raise UpstreamUnavailable(connection_closed(self._server)) from error
+
+    def stream(self, path: str, body: bytes, headers: Mapping[str, str], seconds: float) -> ComingAnswer:
+        """POST on a connection of its own; the answer as soon as its head is there.
+
+        All of it has so many seconds. Raises as `request` does, and so do the parts.
+        """
+        deadline = Deadline(self._server, seconds, self._timeouts.write_seconds, self._clock)
+        exchange = self._exchange("POST", path, body, headers, deadline)
+        connection = self._open(min(self._timeouts.connect_seconds, seconds))
+        try:
+            return exchange.begin(connection)
+        except ConnectionError as error:
+            connection.close()
+            raise UpstreamUnavailable(connection_closed(self._server)) from error
+        except BaseException:
+            connection.close()
+            raise
 
     def close(self) -> None:
         """Close what is idle; connections in use are closed when they come back."""

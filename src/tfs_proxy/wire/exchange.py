@@ -4,14 +4,18 @@ import _socket
 import socket
 import ssl
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
 from socket import SO_RCVTIMEO, SO_SNDTIMEO
+from typing import TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tfs_proxy.errors import UpstreamTimeout, UpstreamUnavailable
-from tfs_proxy.wire.error_body import MODEL_SERVER, not_answered
-from tfs_proxy.wire.http_answer import BrokenAnswer, read_response
+from tfs_proxy.wire.error_body import MODEL_SERVER, connection_closed, not_answered
+from tfs_proxy.wire.http_answer import BrokenAnswer, ComingAnswer, Receive, read_coming, read_response
 from tfs_proxy.wire.http_messages import HttpResponse
 
 _READ_BYTES = 1 << 16
@@ -20,6 +24,8 @@ _AT_ONCE_BYTES = 1 << 12
 """PERF: the kernel takes so much without waiting if nothing is on its way, so that it needs no timeout."""
 
 _TIMEVAL = struct.Struct("ll").pack
+
+Answer = TypeVar("Answer")
 
 Pieces = Callable[[], Iterable[bytes]]
 """Makes the pieces of a body that is sent in chunks, from its beginning."""
@@ -97,12 +103,28 @@ class Exchange:
 
     def run(self, connection: socket.socket) -> HttpResponse:
         """Send and read; raises ConnectionError if the connection ends before an answer begins."""
+        return self._run(connection, read_response)
+
+    def begin(self, connection: socket.socket) -> ComingAnswer:
+        """The same for an answer that is read as it comes, and ends the connection."""
+        answer = self._run(connection, read_coming)
+        return replace(answer, parts=self._parts(answer), close=partial(_end, connection))
+
+    def _parts(self, answer: ComingAnswer) -> Iterator[bytes]:
+        try:
+            yield from answer.parts
+        except BrokenAnswer as error:
+            raise UpstreamUnavailable(connection_closed(self._server)) from error
+        finally:
+            _end(self._connection)
+
+    def _run(self, connection: socket.socket, read: Callable[[Receive], Answer]) -> Answer:
         self._connection = connection
         self._started = False
         try:
             broken = self._send()
             try:
-                return read_response(self._receive)
+                return read(self._receive)
             except (ConnectionError, BrokenAnswer):
                 if broken is not None and not self._started:
                     raise broken from None
@@ -154,6 +176,13 @@ class Exchange:
             raise ConnectionResetError(str(error)) from error
         self._started = self._started or bool(part)
         return part
+
+
+def _end(connection: socket.socket) -> None:
+    """Close a connection from which another thread may be reading."""
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+    connection.close()
 
 
 def set_timeout(connection: socket.socket, seconds: float | None, option: int) -> None:

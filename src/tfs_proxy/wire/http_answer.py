@@ -5,7 +5,7 @@ email package, which costs more than the model server's whole part of a small re
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
@@ -42,6 +42,45 @@ def read_response(receive: Receive) -> HttpResponse:
 
     Raises NoAnswer, BrokenAnswer, and what ``receive`` raises.
     """
+    version, status, headers, buffer = _final_head(receive)
+    body, rest, delimited = _read_body(status, headers, buffer, receive)
+    # Bytes after the answer belong to no request of ours: taken for the next answer they would be wrong.
+    keeps_connection = delimited and not rest and _is_kept(version, headers)
+    fields = {header.name: header.value for header in headers}
+    return HttpResponse(status, body, fields, keeps_connection)
+
+
+class ComingAnswer(Struct, frozen=True):
+    """An answer whose body is still to be read; ``parts`` raise as `read_response` does."""
+
+    status: int
+    headers: Mapping[str, str]
+    parts: Iterator[bytes]
+    close: Callable[[], None] = lambda: None
+    """Gives up the rest, from any thread; idempotent."""
+
+
+def read_coming(receive: Receive) -> ComingAnswer:
+    """The same as `read_response`, as soon as the head is there; a chunk is a part."""
+    _, status, headers, buffer = _final_head(receive)
+    fields = {header.name: header.value for header in headers}
+    return ComingAnswer(status, fields, _coming_parts(status, headers, buffer, receive))
+
+
+def _coming_parts(status: int, headers: "_Headers", buffer: bytes, receive: Receive) -> Iterator[bytes]:
+    codings, lengths = _values(headers, "transfer-encoding"), _values(headers, "content-length")
+    if [coding.lower() for coding in codings] == ["chunked"] and not lengths:
+        yield from _chunks(buffer, receive)
+    elif codings or lengths or status in {_NO_CONTENT, _NOT_MODIFIED}:
+        yield _read_body(status, headers, buffer, receive)[0]
+    else:
+        yield buffer
+        while part := receive():
+            yield part
+
+
+def _final_head(receive: Receive) -> "tuple[bytes, int, _Headers, bytes]":
+    """Version, status and headers of the answer that is no interim one, and what follows."""
     buffer = receive()
     if not buffer:
         raise NoAnswer("the connection ended without an answer")
@@ -51,12 +90,7 @@ def read_response(receive: Receive) -> HttpResponse:
         if status == _SWITCHING:
             raise BrokenAnswer("it switches protocols")
         if status >= _OK:
-            break
-    body, rest, delimited = _read_body(status, headers, buffer, receive)
-    # Bytes after the answer belong to no request of ours: taken for the next answer they would be wrong.
-    keeps_connection = delimited and not rest and _is_kept(version, headers)
-    fields = {header.name: header.value for header in headers}
-    return HttpResponse(status, body, fields, keeps_connection)
+            return version, status, headers, buffer
 
 
 class _Header(Struct, frozen=True):
@@ -168,6 +202,16 @@ def _read_exactly(length: int, buffer: bytes, receive: Receive) -> tuple[bytes, 
 
 def _read_chunks(buffer: bytes, receive: Receive) -> tuple[bytes, bytes]:
     parts: list[bytes] = []
+    chunks = _chunks(buffer, receive)
+    while True:
+        try:
+            parts.append(next(chunks))
+        except StopIteration as end:
+            return b"".join(parts), end.value
+
+
+def _chunks(buffer: bytes, receive: Receive) -> Generator[bytes, None, bytes]:
+    """The chunks as they come; returns what follows them."""
     while True:
         line, buffer = _read_line(buffer, receive)
         size = _CHUNK_LINE.match(line)
@@ -175,11 +219,11 @@ def _read_chunks(buffer: bytes, receive: Receive) -> tuple[bytes, bytes]:
             raise BrokenAnswer("a chunk's size is not a number")
         length = int(size[1], 16)
         if not length:
-            return b"".join(parts), _read_trailers(buffer, receive)
+            return _read_trailers(buffer, receive)
         part, buffer = _read_exactly(length + 2, buffer, receive)
         if part[-2:] != b"\r\n":
             raise BrokenAnswer("a chunk is longer than it says")
-        parts.append(part[:-2])
+        yield part[:-2]
 
 
 def _read_trailers(buffer: bytes, receive: Receive) -> bytes:

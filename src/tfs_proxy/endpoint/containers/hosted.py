@@ -5,17 +5,39 @@ from collections.abc import Mapping
 from concurrent.futures import Executor
 from contextlib import ExitStack
 from functools import partial
+from typing import Self
 
-from tfs_proxy.endpoint.containers.answer_stream import request_stream
 from tfs_proxy.errors import UpstreamError
 from tfs_proxy.supervisor.process import ChildProcess, ProcessState
 from tfs_proxy.wire.connections import ConnectionPool, Timeouts, get_async
-from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse, StreamedResponse
+from tfs_proxy.wire.http_answer import ComingAnswer
+from tfs_proxy.wire.http_messages import HttpResponse, StreamedResponse
 
 PING_SECONDS = 2.0
 """How long /ping may take (docs/reference/sagemaker.md)."""
 
 HTTP_OK = 200
+
+
+class ComingParts:
+    """The parts of an answer that ``threads`` wait for."""
+
+    def __init__(self, answer: ComingAnswer, threads: Executor) -> None:
+        self._answer, self._threads = answer, threads
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        loop = asyncio.get_running_loop()
+        part = await loop.run_in_executor(self._threads, next, self._answer.parts, None)
+        if part is None:
+            raise StopAsyncIteration
+        return part
+
+    async def aclose(self) -> None:
+        """Close the connection; what the container still sends is lost."""
+        self._answer.close()
 
 
 class HostedContainer:
@@ -69,8 +91,9 @@ class HostedContainer:
         self, path: str, body: bytes, headers: Mapping[str, str], seconds: float
     ) -> StreamedResponse:
         """Its answer to a POST as it comes, whatever the status; raises UpstreamError, as do the parts."""
-        request = HttpRequest("POST", path, headers, body)
-        return await request_stream(self.host, self.port, request, seconds, self.name)
+        send = partial(self._connections.stream, path, body, headers, seconds)
+        answer = await asyncio.get_running_loop().run_in_executor(self._threads, send)
+        return StreamedResponse(answer.status, ComingParts(answer, self._threads), answer.headers)
 
     async def stop(self, seconds: float) -> None:
         """SIGTERM, then SIGKILL after ``seconds``; one that this process has not started goes on."""

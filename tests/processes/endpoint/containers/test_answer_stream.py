@@ -3,18 +3,19 @@
 import asyncio
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import pytest
 
-from tfs_proxy.endpoint.containers.answer_stream import request_stream
+from tfs_proxy.endpoint.containers.hosted import HostedContainer
 from tfs_proxy.errors import NotReached, UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.wire.http_messages import HttpRequest, StreamedResponse
 from tfs_proxy.wire.http_server import HttpServer, app_of
 
 Outcome = TypeVar("Outcome")
+THREADS = ThreadPoolExecutor(4)
 PlannedParts = AsyncGenerator[bytes, None]
-ASKED = HttpRequest("POST", "/stream", {"content-type": "text/plain"}, b"hello")
 
 
 def ask(
@@ -32,12 +33,18 @@ def ask(
         await server.open([listener])
         try:
             port = listener.getsockname()[1]
-            return await read(await request_stream("127.0.0.1", port, ASKED, seconds, "the server"))
+            return await read(await request_stream(port, seconds))
         finally:
             await server.drain(0)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return asyncio.run(scenario(listener))
+
+
+async def request_stream(port: int, seconds: float) -> StreamedResponse:
+    """The answer of a container on this port."""
+    container = HostedContainer("the server", "127.0.0.1", port, THREADS)
+    return await container.stream("/stream", b"hello", {"Content-Type": "text/plain"}, seconds)
 
 
 async def whole(answer: StreamedResponse) -> bytes:
@@ -132,4 +139,4 @@ def test_nothing_that_listens_is_not_reached() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with pytest.raises(NotReached, match="the server can't be reached"):
-        asyncio.run(request_stream("127.0.0.1", port, ASKED, 5.0, "the server"))
+        asyncio.run(request_stream(port, 5.0))
