@@ -83,10 +83,6 @@ class Workspace:
         self.requests = root / "requests"  # a line for each request that has ended, by nginx or the workers
         self.stages = root / "stages"  # how long requests spent in each stage, in a table for each worker
         self.grpc_router_socket = root / "router.sock"  # where the gRPC router listens
-        self.grpc_calls = (
-            root / "calls"
-        )  # locked by the gRPC router while it has calls to these model servers
-        self.grpc_gates = root / "g"  # links to the gRPC sockets of models that come and go
         self.access = root / "access"  # a line for each request that the log may have one for, by nginx
         self.zygote = root / "zygote.sock"  # the process that workers are forked from listens there
         self.nginx = root / "nginx"  # its prefix: configuration, temporary files and pid file

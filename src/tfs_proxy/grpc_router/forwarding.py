@@ -53,7 +53,7 @@ _SHOWN_CHARACTERS = 64
 
 
 class NoServerReady(Exception):
-    """The model has no gate: it is not loaded, or being started again."""
+    """The model has no model server: it is not loaded, or being started again."""
 
 
 class NotConnected(Exception):
@@ -73,8 +73,8 @@ class ForwardedCall(Struct, frozen=True):
 class LoadWaiting:
     """Asks ``GET /served/NAME/ready`` of the control API, which answers within ``wait_seconds``."""
 
-    def __init__(self, control: ControlClient, wait_seconds: float) -> None:
-        self._control = control
+    def __init__(self, control: ControlClient, servers: ModelServers, wait_seconds: float) -> None:
+        self._control, self._servers = control, servers
         self._wait_seconds = wait_seconds + MARGIN_SECONDS
 
     async def until_ready(self, model: str) -> None:
@@ -91,14 +91,20 @@ class LoadWaiting:
             raise RefusedCall(GrpcCode.UNAVAILABLE, NO_MODEL_SERVER) from None
         if answer.status != HTTPStatus.OK:
             raise RefusedCall.for_status(answer.status, error_text(answer.body) or NO_MODEL_SERVER)
+        await self._servers.refresh()
 
 
 class NothingLoads:
     """In the place of `LoadWaiting` if one archive is served: nothing is loaded by a call."""
 
-    async def until_ready(self, _: str) -> None:
-        """Raise RefusedCall at once: the model server is starting, or being restarted."""
-        raise RefusedCall(GrpcCode.UNAVAILABLE, NO_MODEL_SERVER)
+    def __init__(self, servers: ModelServers) -> None:
+        self._servers = servers
+
+    async def until_ready(self, model: str) -> None:
+        """Return if a model server is ready by now; raises RefusedCall if one is starting, or restarted."""
+        await self._servers.refresh()
+        if not self._servers.are_ready(model):
+            raise RefusedCall(GrpcCode.UNAVAILABLE, NO_MODEL_SERVER)
 
 
 class TfServingForwarding:
@@ -159,7 +165,7 @@ class TfServingForwarding:
     def _no_answer(self, model: str) -> RefusedCall:
         if self.has_model_server(model):
             return RefusedCall(GrpcCode.UNAVAILABLE, NO_MODEL_SERVER)
-        # It is ready, and there has never been a gate.
+        # It is ready, and has never had one.
         return RefusedCall(GrpcCode.UNIMPLEMENTED, SCRIPT_IS_THE_MODEL)
 
     async def _send(self, call: ForwardedCall) -> bytes:

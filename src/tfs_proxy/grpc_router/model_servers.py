@@ -1,25 +1,33 @@
-"""The channels to model servers, one for each socket, and which of them gets the next call."""
+"""The model servers of each model by the supervisor's table, their channels, and the calls in flight."""
 
 import asyncio
 import itertools
-from collections.abc import Iterator, Sequence
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import Any, Final
 
 from grpc import aio
 
-from tfs_proxy.grpc_router.gates import Gates, SharedGates
+from tfs_proxy.grpc_router.control_client import ControlClient
+from tfs_proxy.grpc_router.options import ANY_MODEL, ROUTES_PATH
 from tfs_proxy.upstream.grpc_channels import OPTIONS
+from tfs_proxy.wire.http_answer import BrokenAnswer
+
+PAUSE_SECONDS: Final = 0.1
+"""After which a supervisor that has not answered is asked again."""
 
 LOOK_SECONDS: Final = 1.0
-"""How often channels are looked at whose gates may have gone."""
+"""How often channels are looked at that may lead nowhere any more."""
 
 
 class ModelServerChannel:
-    """The channel to the model server at ``socket``, for calls to ``model``."""
+    """The channel to the model server at ``socket``."""
 
-    def __init__(self, socket: str, model: str) -> None:
-        self.socket, self.model = socket, model
+    def __init__(self, socket: str) -> None:
+        self.socket = socket
         self.calls = 0
         self.last_call = 0
         self._channel = aio.insecure_channel(f"unix:{socket}", options=OPTIONS)
@@ -37,39 +45,87 @@ class ModelServerChannel:
 
 
 class ModelServers:
-    """The model servers that ``gates`` lead to."""
+    """The model servers of the table that the supervisor has on its control API."""
 
-    def __init__(self, gates: Gates | SharedGates) -> None:
-        self._gates = gates
+    def __init__(self, control: ControlClient) -> None:
+        self._control = control
+        self._number = 0
+        self._sockets: Mapping[str, Sequence[str]] = {}
+        self._in_flight: Counter[str] = Counter()
         self._channels: dict[str, ModelServerChannel] = {}
         self._numbers = itertools.count(1)
+        self._telling: set[asyncio.Task[None]] = set()
 
     def have_had(self, model: str) -> bool:
         """Whether a model server has had the model since it was loaded."""
-        return self._gates.have_led_to(model)
+        return model in self._sockets or ANY_MODEL in self._sockets
+
+    def are_ready(self, model: str) -> bool:
+        """Whether calls for the model can be sent now."""
+        return bool(self._sockets_of(model))
+
+    async def follow(self) -> None:
+        """Take the supervisor's table whenever it changes, for ever."""
+        while True:
+            if not await self._ask(waits=True):
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    async def refresh(self) -> None:
+        """Take the table as it is now, and tell which calls are in flight."""
+        await self._ask(waits=False)
+
+    async def _ask(self, *, waits: bool) -> bool:
+        """Whether the supervisor has answered."""
+        told = {"seen": self._number, "busy": list(self._in_flight), "waits": waits}
+        try:
+            answer = await self._control.ask("POST", ROUTES_PATH, json.dumps(told).encode())
+            if answer.status != HTTPStatus.OK:
+                return False
+            table = json.loads(answer.body)
+        except (OSError, BrokenAnswer):
+            return False
+        if table["number"] > self._number:
+            self._number, self._sockets = table["number"], table["sockets"]
+        return True
 
     @contextmanager
     def for_call(self, model: str, avoided: Sequence[str] = ()) -> Iterator[ModelServerChannel | None]:
         """The least busy model server of a model, None if none is ready; sockets to avoid come last."""
-        with self._gates.call(model) as sockets:
-            if not sockets:
-                yield None
-                return
-            channels = [self._channel(socket, model) for socket in sockets]
-            chosen = min(channels, key=lambda one: (avoided.count(one.socket), one.calls, one.last_call))
-            chosen.calls += 1
-            chosen.last_call = next(self._numbers)
-            try:
-                yield chosen
-            finally:
-                chosen.calls -= 1
+        sockets = self._sockets_of(model)
+        if not sockets:
+            yield None
+            return
+        channels = [self._channel(socket) for socket in sockets]
+        chosen = min(channels, key=lambda one: (avoided.count(one.socket), one.calls, one.last_call))
+        chosen.calls += 1
+        chosen.last_call = next(self._numbers)
+        self._in_flight.update((model, chosen.socket))
+        try:
+            yield chosen
+        finally:
+            chosen.calls -= 1
+            self._note_end(model, chosen.socket)
 
-    async def close_forsaken(self) -> None:
-        """Close channels whose gates have gone, for ever; those with calls wait for them."""
+    def _note_end(self, model: str, socket: str) -> None:
+        for name in (model, socket):
+            self._in_flight[name] -= 1
+            if not self._in_flight[name]:
+                del self._in_flight[name]
+        if socket not in self._sockets_of(model):  # somebody may wait for the end of its calls
+            telling = asyncio.create_task(self.refresh())
+            self._telling.add(telling)
+            telling.add_done_callback(self._telling.discard)
+
+    def _sockets_of(self, model: str) -> Sequence[str]:
+        return self._sockets.get(model) or self._sockets.get(ANY_MODEL, ())
+
+    async def close_unused(self) -> None:
+        """Close channels to which no model leads any more, for ever; those with calls wait for them."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
+            known = set(itertools.chain.from_iterable(self._sockets.values()))
             for channel in tuple(self._channels.values()):
-                if not channel.calls and channel.socket not in self._gates.sockets(channel.model):
+                if not channel.calls and channel.socket not in known:
                     del self._channels[channel.socket]
                     await channel.close()
 
@@ -79,7 +135,7 @@ class ModelServers:
             _, channel = self._channels.popitem()
             await channel.close()
 
-    def _channel(self, socket: str, model: str) -> ModelServerChannel:
+    def _channel(self, socket: str) -> ModelServerChannel:
         if socket not in self._channels:
-            self._channels[socket] = ModelServerChannel(socket, model)
+            self._channels[socket] = ModelServerChannel(socket)
         return self._channels[socket]

@@ -1,7 +1,6 @@
 """The router's server: services on a unix socket, from the first call to the drain at SIGTERM."""
 
 import asyncio
-import contextlib
 import logging
 import signal
 import sys
@@ -19,7 +18,6 @@ from tfs_proxy.grpc_router import health
 from tfs_proxy.grpc_router.calls import CallCounting, RefusedCall, messages_until
 from tfs_proxy.grpc_router.control_client import ControlClient
 from tfs_proxy.grpc_router.forwarding import Handler, LoadWaiting, NothingLoads, TfServingForwarding
-from tfs_proxy.grpc_router.gates import Gates, SharedGates
 from tfs_proxy.grpc_router.model_servers import ModelServers
 from tfs_proxy.grpc_router.open_inference.service import SERVICE, STREAM, STREAM_PATH, OpenInferenceService
 from tfs_proxy.grpc_router.options import BY_SCRIPT, OFF, RouterOptions
@@ -47,8 +45,8 @@ async def run(options: RouterOptions) -> int:
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     control = ControlClient(options.control_socket)
-    servers = ModelServers(_gates(options))
-    loads = LoadWaiting(control, options.wait_seconds) if options.gates else NothingLoads()
+    servers = ModelServers(control)
+    loads = LoadWaiting(control, servers, options.wait_seconds) if options.loads else NothingLoads(servers)
     forwarding = TfServingForwarding(servers, loads, options.answer_seconds, options.message_bytes)
     counting = CallCounting(options.requests, behind_nginx=options.listen is None)
     open_inference = OpenInferenceService(
@@ -72,20 +70,14 @@ async def run(options: RouterOptions) -> int:
     for service, table in tables.items():
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, table),))
     await server.start()
-    tidying = asyncio.create_task(servers.close_forsaken())
+    following = [asyncio.create_task(work) for work in (servers.follow(), servers.close_unused())]
     await stopping.wait()
     await server.stop(options.wait_seconds + options.answer_seconds)
-    tidying.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await tidying
+    for task in following:
+        task.cancel()
+    await asyncio.wait(following)
     await servers.close()
     return 0
-
-
-def _gates(options: RouterOptions) -> Gates | SharedGates:
-    if options.gates is None:
-        return SharedGates(options.shared_gates)
-    return Gates(options.gates, options.instances)
 
 
 def _server(options: RouterOptions) -> Any:

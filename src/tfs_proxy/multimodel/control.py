@@ -140,7 +140,7 @@ def make_control_api(
     stacks: ModelStacks,
     on_demand: OnDemandModels | None,
     grpc_router: Path,
-    log_routes: Sequence[Route],
+    more: Sequence[Route],
 ) -> ControlApi:
     """The control API, not open yet; ``measure`` is what it answers to scrapes, ``times`` to statistics.
 
@@ -152,7 +152,7 @@ def make_control_api(
     )
     protocol = OpenInferenceApi(readiness, repository, times, settings.version_labels, grpc_router)
     routes = (
-        *log_routes,
+        *more,
         *DescriptionApi(settings, target_model=on_demand is not None).routes,
         *ModelsApi(registry, settings.request_timeout_seconds, on_demand, stacks.is_served).routes,
         *ConsoleApi(registry, stacks.versions, on_demand, settings).routes,

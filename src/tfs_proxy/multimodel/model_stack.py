@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from tfs_proxy.capture.files import check_folder
 from tfs_proxy.deployment import Instance
 from tfs_proxy.layout import Workspace
-from tfs_proxy.multimodel.gates import GrpcGates
 from tfs_proxy.multimodel.run_facts import RunFacts
 from tfs_proxy.multimodel.shared_mode import CommonModel
 from tfs_proxy.observe import catalogue
@@ -71,7 +70,8 @@ class ModelStack:
         self._control_api = ControlApi(self._stack.readiness, [captured_records(run.captured)])
         self._common: CommonModel | None = None
         self._stages: StageTables | None = None
-        self._grpc_gates = GrpcGates(run.workspace.grpc_gates, ())
+        self._led: Collection[str] = ()
+        self._is_shut = False
         self._instances: tuple[Instance, ...] = ()
         self._stopped = False
 
@@ -105,7 +105,9 @@ class ModelStack:
         if self._common is not None and self._common.in_use():
             return True
         alive = self._stack.readiness.heartbeats.alive
-        return self._grpc_gates.in_use or any(under_way(self._workspace.journal / str(pid)) for pid in alive)
+        return self._run.grpc_routes.in_use(self._led) or any(
+            under_way(self._workspace.journal / str(pid)) for pid in alive
+        )
 
     @property
     def memory_bytes(self) -> int:
@@ -154,12 +156,12 @@ class ModelStack:
 
     def follow_model_servers(self) -> None:
         """Let calls reach the model servers that have its models: one that is being restarted has none."""
-        if not self.is_ready:
+        if not self.is_ready or self._is_shut:
             return
         servers = self._run.servers
         loaded = self._stack.readiness.loaded() if servers is None else servers.loaded()
-        sockets = {each.index: Path(each.grpc_socket) for each in self._instances}
-        self._grpc_gates.lead_to({index: path for index, path in sockets.items() if index in loaded})
+        sockets = [Path(each.grpc_socket) for each in self._instances if each.index in loaded]
+        self._run.grpc_routes.lead(self._led, sockets)
 
     def lose_model_server(self, index: int) -> None:
         """A common model server has ended: until it has the models again, requests of its workers wait."""
@@ -172,7 +174,8 @@ class ModelStack:
 
     def shut(self) -> None:
         """Close the gates for good; idempotent."""
-        self._grpc_gates.close()
+        self._is_shut = True
+        self._run.grpc_routes.forget(self._led)
         if not self.is_loading:
             self._run.gates.close(self.name, self.models)
 
@@ -194,7 +197,6 @@ class ModelStack:
             self._stack.close()
             self._control_api.close()
             self._owner.gone(self)
-            self._grpc_gates.forget()
             await asyncio.to_thread(shutil.rmtree, self._workspace.root, ignore_errors=True)
 
     async def _load(self) -> None:
@@ -214,8 +216,7 @@ class ModelStack:
             self._control_api.deployment = deployment
         else:
             self._common = CommonModel(self._workspace, deployment)
-        self._instances = deployment.instances
-        self._grpc_gates = GrpcGates(self._run.workspace.grpc_gates, deployment.models)
+        self._instances, self._led = deployment.instances, tuple(deployment.models)
         if self._run.servers is None:
             self._stack.children.each_tick = self.follow_model_servers
         await self._stack.start_in_time(planned, prepared)
@@ -245,7 +246,7 @@ class ModelStack:
         await asyncio.gather(
             *([] if self._common is None else [self._common.withdraw(seconds)]),
             self._stack.stop_workers(seconds),
-            self._grpc_gates.wait_for_calls(seconds),
+            self._run.grpc_routes.until_idle(self._led, seconds),
         )
         await self._stack.stop_model_servers(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
 

@@ -65,7 +65,6 @@ class ModelStacks:
     def make_folders(self) -> None:
         """Make the folders of gates and of stacks, before the first model comes."""
         self._run.gates.make_folders()
-        self._run.workspace.grpc_gates.mkdir()
         (self._run.workspace.root / STACKS).mkdir()
 
     def launch(self, name: str, url: str) -> ModelStack:

@@ -28,6 +28,7 @@ from tfs_proxy.report.serving_flags import capacity
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.children import Children
 from tfs_proxy.supervisor.control_api import ControlApi
+from tfs_proxy.supervisor.grpc_routes import GrpcRoutes
 from tfs_proxy.supervisor.health.heartbeats import Heartbeats
 from tfs_proxy.supervisor.health.readiness import Phase, Readiness
 from tfs_proxy.supervisor.health.servable_states import ExpectedVersion, ServableState
@@ -153,6 +154,7 @@ class MultiModelSupervisor:
         self._records.follow(self._children)
         self._children.each_tick = self._tick
         self._priority = LoadPriority()
+        self._grpc_routes = GrpcRoutes()
         self._zygote = Zygote(settings, workspace, request.environ)
         self._shared = self._make_shared() if self._is_shared else None
         self._stacks = ModelStacks(self._facts(), self._records.requests)
@@ -178,6 +180,7 @@ class MultiModelSupervisor:
             self._records.log,
             int(self._listener.getsockname()[1]),
             HttpGates(self._workspace.root),
+            self._grpc_routes,
             self._zygote.spawn,
             self._priority,
             self._records.captured.add,
@@ -208,7 +211,7 @@ class MultiModelSupervisor:
             self._stacks,
             self._on_demand,
             self._workspace.grpc_router_socket,
-            self._records.run_log.routes,
+            (*self._records.run_log.routes, *self._grpc_routes.routes),
         )
 
     async def run(self) -> int:
@@ -340,6 +343,7 @@ class MultiModelSupervisor:
             await self._children.nginx.stop(deadline - time.monotonic())
         if self._children.grpc_router is not None:
             await self._children.grpc_router.stop(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
+            self._grpc_routes.end()
         await self._registry.close()
         if self._shared is not None:
             await self._shared.stop(deadline)

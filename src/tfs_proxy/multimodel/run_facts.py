@@ -11,6 +11,7 @@ from tfs_proxy.multimodel.gates import HttpGates
 from tfs_proxy.multimodel.model_servers import SharedModelServers
 from tfs_proxy.observe.logs.config import LogConfig
 from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor.grpc_routes import GrpcRoutes
 from tfs_proxy.supervisor.host.load_priority import LoadPriority
 from tfs_proxy.supervisor.host.watchdog import Watchdog
 from tfs_proxy.supervisor.nginx.many_models import COMMON_SOCKET
@@ -34,6 +35,7 @@ class RunFacts(Struct, frozen=True):
     log: LogConfig
     port: int
     gates: HttpGates
+    grpc_routes: GrpcRoutes
     spawn_workers: Spawn
     priority: LoadPriority
     captured: Callable[[Counts], None]

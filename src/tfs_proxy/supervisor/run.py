@@ -66,7 +66,9 @@ class Supervisor:
         host = StackHost(workspace, watchdog, self._records.log)
         self._entrances = Entrances(settings, workspace, listener, request.environ)
         self._generations = Generations(settings, request, host, self._entrances)
-        self._status = RunStatus(settings, self._records, workspace, self._stack)
+        self._status = RunStatus(
+            settings, self._records, workspace, self._stack, self._entrances.grpc_routes.routes
+        )
         self._control_api = self._status.control_api
         self._orphans = Orphans()
         self._run_loop = RunLoop(settings.stop_seconds)
@@ -171,6 +173,7 @@ class Supervisor:
             await children.nginx.stop(deadline - time.monotonic())
         if children.grpc_router is not None:
             await children.grpc_router.stop(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
+            self._entrances.grpc_routes.end()
         await self._stack.stop_workers(deadline - time.monotonic())
         await self._generations.stop_former(deadline)
         await self._stack.stop_model_servers(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))

@@ -18,11 +18,13 @@ from tfs_proxy.supervisor.host.load_priority import LoadPriority
 from tfs_proxy.supervisor.host.workspace import make_workspace_within
 from tfs_proxy.supervisor.opening import ServeRequest
 from tfs_proxy.supervisor.process import ChildProcess
-from tfs_proxy.supervisor.programs.grpc_gates import until_calls_end
 from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS, cancel
 from tfs_proxy.supervisor.stack import ServingStack, StackHost
 
 log = logging.getLogger(__name__)
+
+ROUTER_SECONDS = 5.0
+"""How long the gRPC router may take to follow: it is told at once."""
 
 LONGEST_PATH_WITHIN = "999999/control.sock"
 """The longest path of a socket in the folder of a generation."""
@@ -75,6 +77,7 @@ class Generations:
             await new.abandon()
             raise
         self._exchange(new, serving, status)
+        await self._entrances.grpc_routes.until_idle((), ROUTER_SECONDS)
         return serving
 
     async def watch_forever(self) -> None:
@@ -131,10 +134,13 @@ class Generations:
     async def _end(self, old: Generation, former_nginx: Collection[int]) -> None:
         """Let what is under way end, then the processes: nothing asks the model servers after that."""
         seconds = self._settings.stop_seconds
+        old_sockets = [
+            str(old.workspace.grpc_socket(index)) for index in range(self._settings.instance_count)
+        ]
         await asyncio.gather(
             old.stack.stop_workers(seconds),
             self._entrances.until_led_elsewhere(self.stack.children, former_nginx, seconds),
-            until_calls_end(old.workspace.grpc_calls, seconds),
+            self._entrances.grpc_routes.until_idle(old_sockets, seconds),
         )
         await old.stop_model_servers()
         await old.close()

@@ -62,7 +62,7 @@ class NotingServer:
 @pytest.fixture
 def router(tmp_path: Path) -> Iterator[Router]:
     """A router for models with two model servers."""
-    running = Router(tmp_path, instances=2)
+    running = Router(tmp_path)
     yield running
     running.close()
 
@@ -77,7 +77,7 @@ def server(tmp_path: Path) -> Iterator[NotingServer]:
 
 def test_bytes_metadata_and_deadline_are_passed_on(router: Router, server: NotingServer) -> None:
     """The message and the answer unread, the client's metadata, and what is left of its time."""
-    router.gates("a").lead_to({0: server.socket})
+    router.lead("a", to=(server.socket,))
     message = request_for("a") + b"\x12\x02\xff\xff"  # an entry of inputs that is not one
     metadata = (("x-request-id", "id-1"), ("traceparent", "00-1-2-01"), ("own-bin", b"\x00\xff"))
 
@@ -93,7 +93,7 @@ def test_bytes_metadata_and_deadline_are_passed_on(router: Router, server: Notin
 
 def test_a_refusal_comes_back_as_it_is(router: Router, server: NotingServer) -> None:
     """Code, text and trailing metadata."""
-    router.gates("refused").lead_to({0: server.socket})
+    router.lead("refused", to=(server.socket,))
 
     with pytest.raises(grpc.RpcError) as caught:
         router.call(request_for("refused"), timeout=SECONDS)
@@ -104,29 +104,28 @@ def test_a_refusal_comes_back_as_it_is(router: Router, server: NotingServer) -> 
 
 
 def test_a_client_that_cancels_ends_the_call_behind(router: Router, server: NotingServer) -> None:
-    """The model server learns of it, and the model has no calls then."""
-    gates = router.gates("held")
-    gates.lead_to({0: server.socket})
+    """The model server learns of it, and an unload that waits for the call goes on."""
+    router.lead("held", to=(server.socket,))
     call = router.call.future(request_for("held"), timeout=SECONDS)
     assert server.begun.wait(SECONDS)
-    assert gates.in_use
+    router.forget("held")
+    assert not router.idle("held", 0.2)
 
     call.cancel()
 
     assert server.ended.wait(SECONDS)
-    wait_until(lambda: not gates.in_use, SECONDS, "no call is under way")
+    assert router.idle("held", SECONDS)
 
 
 def test_a_call_goes_to_another_model_server_if_the_first_takes_no_connections(
     router: Router, server: NotingServer, tmp_path: Path
 ) -> None:
     """Nothing was sent there; if no one does, the client may try again."""
-    gates = router.gates("a")
-    gates.lead_to({0: tmp_path / "nobody.sock", 1: server.socket})
+    router.lead("a", to=(tmp_path / "nobody.sock", server.socket))
     for _ in range(4):
         assert router.call(request_for("a"), timeout=SECONDS) == ANSWER
 
-    gates.lead_to({0: tmp_path / "nobody.sock"})
+    router.lead("a", to=(tmp_path / "nobody.sock",))
 
     assert refusal(lambda: router.call(request_for("a"), timeout=SECONDS)) == (
         "UNAVAILABLE",
@@ -139,7 +138,7 @@ def test_the_least_busy_model_server_gets_the_call(
 ) -> None:
     """All of them, while the first one is held."""
     other = NotingServer(tmp_path / "1.sock")
-    router.gates("held", "free").lead_to({0: server.socket, 1: other.socket})
+    router.lead("held", "free", to=(server.socket, other.socket))
     held = router.call.future(request_for("held"), timeout=SECONDS)
     wait_until(lambda: server.begun.is_set() or other.begun.is_set(), SECONDS, "a call is held")
     busy, idle = (server, other) if server.begun.is_set() else (other, server)
@@ -154,20 +153,19 @@ def test_the_least_busy_model_server_gets_the_call(
 
 
 def test_nothing_is_left_of_a_model_that_has_gone(router: Router, server: NotingServer) -> None:
-    """Its channel is closed soon after its gate."""
-    gates = router.gates("a")
+    """Its channel is closed soon after."""
     before = router.descriptors()
-    gates.lead_to({0: server.socket})
+    router.lead("a", to=(server.socket,))
     assert router.call(request_for("a"), timeout=SECONDS) == ANSWER
     assert router.descriptors() > before
 
-    gates.close()
+    router.forget("a")
 
     wait_until(lambda: router.descriptors() <= before, SECONDS, "its channel is closed")
 
 
-def test_without_a_supervisor_calls_are_refused(router: Router) -> None:
-    """The control API can't be asked."""
+def test_a_call_for_a_model_that_is_not_loaded_gets_the_supervisors_reason(router: Router) -> None:
+    """What it says when it is asked to load the model."""
     code, text = refusal(lambda: router.call(request_for("a"), timeout=SECONDS))
 
-    assert (code, text) == ("UNAVAILABLE", "no model server is ready: starting, or being restarted")
+    assert (code, text) == ("UNAVAILABLE", "there is no supervisor here")

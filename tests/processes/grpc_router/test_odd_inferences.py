@@ -24,8 +24,8 @@ CODES = {"INVALID_ARGUMENT", "NOT_FOUND", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "
 @pytest.fixture(scope="module")
 def router(embedded_server: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
     """A router whose requests may take little memory."""
-    running = Router(tmp_path_factory.mktemp("router"), instances=1, decoded_bytes=DECODED_BYTES)
-    running.gates(MODEL).lead_to({0: Path(embedded_server.grpc_socket)})
+    running = Router(tmp_path_factory.mktemp("router"), decoded_bytes=DECODED_BYTES)
+    running.lead(MODEL, to=(Path(embedded_server.grpc_socket),))
     yield running
     running.close()
 

@@ -8,15 +8,16 @@ import socket
 from collections.abc import Collection, Mapping, Sequence
 
 from tfs_proxy.deployment import Deployment
+from tfs_proxy.grpc_router.options import ANY_MODEL
 from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.children import Children
+from tfs_proxy.supervisor.grpc_routes import GrpcRoutes, InstanceGates
 from tfs_proxy.supervisor.health.readiness import Readiness
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.nginx import config as nginx
 from tfs_proxy.supervisor.nginx.proxy import NginxProxy
 from tfs_proxy.supervisor.programs import grpc_router, gunicorn
-from tfs_proxy.supervisor.programs.grpc_gates import InstanceGates
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ class Entrances:
         self._listener = listener
         self.web: tuple[socket.socket, ...] = (listener,)
         self._proxy: NginxProxy | None = None
+        self.grpc_routes = GrpcRoutes()
         self._gates = InstanceGates(workspace, settings.instance_count)
         self._grpc_port: socket.socket | None = None  # held for the router if there is no nginx
 
@@ -117,7 +119,9 @@ class Entrances:
     def lead_grpc_to(self, readiness: Readiness, workspace: Workspace) -> None:
         """Let gRPC calls reach the model servers of ``workspace`` that are ready, and no others."""
         if self._grpc_port is not None or (self._proxy is not None and self._proxy.grpc_listener is not None):
-            self._gates.lead_to({index: workspace.grpc_socket(index) for index in readiness.loaded()})
+            ready = {index: workspace.grpc_socket(index) for index in readiness.loaded()}
+            self._gates.lead_to(ready)
+            self.grpc_routes.lead([ANY_MODEL], ready.values())
 
     def public(self) -> list[socket.socket]:
         """The open listeners that clients connect to."""

@@ -4,6 +4,7 @@ It follows the stack that serves: `supervisor.succession` names the next one.
 """
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from tfs_proxy.capture.files import check_folder, described
@@ -20,15 +21,24 @@ from tfs_proxy.supervisor.plan import ProcessPlan
 from tfs_proxy.supervisor.request_counter import WorkerThreads
 from tfs_proxy.supervisor.scraping import OutsideMetrics
 from tfs_proxy.supervisor.stack import ServingStack
+from tfs_proxy.wire.routes import Route
 
 log = logging.getLogger(__name__)
 
 
 class RunStatus:
-    """The control API and the metrics of one run, from the ``stack`` that serves and its ``records``."""
+    """The control API and the metrics of one run, from the ``stack`` that serves and its ``records``.
+
+    ``more`` are routes of others.
+    """
 
     def __init__(
-        self, settings: Settings, records: RunRecords, workspace: Workspace, stack: ServingStack
+        self,
+        settings: Settings,
+        records: RunRecords,
+        workspace: Workspace,
+        stack: ServingStack,
+        more: Sequence[Route],
     ) -> None:
         self._settings, self._records = settings, records
         self._outside = OutsideMetrics()
@@ -47,6 +57,7 @@ class RunStatus:
             readiness, self._archive, records.times, settings.version_labels, workspace.grpc_router_socket
         )
         routes = (
+            *more,
             *records.run_log.routes,
             *(self._open_inference.routes if settings.publishes_open_inference else ()),
             served_models(self._archive.served),

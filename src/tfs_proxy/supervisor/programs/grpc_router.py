@@ -25,26 +25,23 @@ def argv(
 ) -> tuple[str, ...]:
     """The whole command; the model server has ``answer_seconds`` for a call.
 
-    With ``one_archive`` all models are on all of its model servers; else each has gates of its own. With
+    With ``one_archive`` no models come and go. With
     ``listen``, HOST:PORT, it takes clients' connections, too.
     """
     if one_archive is None:
-        gates = [f"--gates={workspace.grpc_gates}"]
         answered_by = BY_MODEL if settings.open_inference == AUTO else settings.open_inference
     else:
-        gates = [f"--shared-gate={workspace.grpc_gate(one.index)}" for one in one_archive.instances]
         answered_by = one_archive.open_inference
     return (
         sys.executable,
         "-m",
         PROGRAM,
         f"--socket={workspace.grpc_router_socket}",
-        *gates,
+        *(("--loads",) if one_archive is None else ()),
         *(() if listen is None else (f"--listen={listen}",)),
         f"--open-inference={answered_by}",
         f"--control-socket={workspace.control_socket}",
         f"--requests={workspace.requests}",
-        f"--instances={settings.instance_count}",
         f"--message-bytes={settings.max_payload_bytes}",
         f"--decoded-bytes={settings.max_decoded_bytes}",
         f"--wait-seconds={settings.request_timeout_seconds}",
