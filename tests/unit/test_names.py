@@ -1,8 +1,15 @@
 """Which names models can have, and how names are shown: none makes a line of its own."""
 
-import pytest
+import contextlib
 
-from tfs_proxy.names import is_loaded_model_name, is_model_name, one_entry, printable
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfs_proxy.attributes import parse_target
+from tfs_proxy.errors import BadInput
+from tfs_proxy.names import METHODS, is_loaded_model_name, is_model_name, one_entry, printable
+from tfs_proxy.signature import Target
 
 
 def test_a_name_stays_on_its_line() -> None:
@@ -28,3 +35,73 @@ def test_names_of_models_that_are_loaded_at_run_time(name: str) -> None:
 def test_names_that_no_loaded_model_can_have(name: str) -> None:
     """Short enough for the path of a socket, and no path themselves."""
     assert not is_loaded_model_name(name)
+
+
+@pytest.mark.parametrize(
+    ("header", "target"),
+    [
+        (None, Target("default")),
+        ("", Target("default")),
+        ("trace=abc,user=7", Target("default")),
+        ("tfs-unknown=1, tfs-model-name", None),
+        ("tfs-model-name=other", Target("other")),
+        (" tfs-model-name = other , trace=a=b", Target("other")),
+        ("tfs-model-version=12", Target("default", version=12)),
+        ("tfs-model-version=9223372036854775807", Target("default", version=2**63 - 1)),
+        ("tfs-model-label=canary_2", Target("default", label="canary_2")),
+        ("tfs-signature-name=a=b", Target("default", signature="a=b")),
+        ("tfs-method=classify", Target("default", method="classify")),
+        (
+            "x=1,tfs-model-name=m,tfs-model-version=2,tfs-method=regress,tfs-signature-name=s",
+            Target("m", version=2, method="regress", signature="s"),
+        ),
+        ("tfs-model-nam=1", Target("default")),
+        ("my-tfs-model-name=other", Target("default")),
+    ],
+)
+def test_targets(header: str | None, target: Target | None) -> None:
+    """Our attributes are read among any others; a value may contain an equals sign."""
+    if target is None:
+        with pytest.raises(BadInput, match="tfs-model-name"):
+            parse_target(header, "default")
+    else:
+        assert parse_target(header, "default") == target
+
+
+@pytest.mark.parametrize(
+    ("header", "name"),
+    [
+        ("tfs-model-name=../../etc", "tfs-model-name"),
+        ("tfs-model-name=", "tfs-model-name"),
+        ("tfs-model-name=-x", "tfs-model-name"),
+        ("tfs-model-name=" + "a" * 256, "tfs-model-name"),
+        ("tfs-model-name=a%2Fb", "tfs-model-name"),
+        ("tfs-model-version=x", "tfs-model-version"),
+        ("tfs-model-version=-1", "tfs-model-version"),
+        ("tfs-model-version=1.0", "tfs-model-version"),
+        ("tfs-model-version=٣", "tfs-model-version"),
+        ("tfs-model-version=9223372036854775808", "tfs-model-version"),
+        ("tfs-model-version=" + "1" * 5000, "tfs-model-version"),
+        ("tfs-model-label=a-b", "tfs-model-label"),
+        ("tfs-signature-name=a b", "tfs-signature-name"),
+        ("tfs-signature-name=", "tfs-signature-name"),
+        ("tfs-method=explain", "tfs-method"),
+        ("tfs-method=Predict", "tfs-method"),
+        ("tfs-method=predict,tfs-method=predict", "tfs-method"),
+        ("tfs-model-version=1,tfs-model-label=a", "exclude each other"),
+    ],
+)
+def test_malformed(header: str, name: str) -> None:
+    """A malformed attribute is the client's mistake, and named."""
+    with pytest.raises(BadInput, match=name):
+        parse_target(header, "default")
+
+
+@given(st.text(max_size=60) | st.from_regex(r"tfs-(model-(name|version|label)|method|signature-name)=.{0,9}"))
+def test_any_header(header: str) -> None:
+    """Whatever the header holds: a target that fits a URI, or BadInput."""
+    with contextlib.suppress(BadInput):
+        target = parse_target(header, "default")
+        assert target.method in METHODS
+        assert "/" not in target.model
+        assert target.version is None or 0 <= target.version < 2**63

@@ -5,7 +5,9 @@ import os
 import random
 import re
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
@@ -16,6 +18,8 @@ from tfs_proxy.deployment import CaptureOptions
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.memory import MEGABYTE
 from tfs_proxy.names import is_model_name
+from tfs_proxy.observe import catalogue
+from tfs_proxy.observe.metric import MeasuredMetric, Points
 from tfs_proxy.settings import Settings
 
 
@@ -214,3 +218,35 @@ def _hour(now: float) -> str:
 def _name(now: float) -> str:
     """Minute, second and millisecond, as SageMaker has it, and what makes it unique."""
     return f"{time.strftime('%M-%S', time.gmtime(now))}-{int(now * 1000) % 1000:03}-{uuid4()}.jsonl"
+
+
+class CaptureOutcome(StrEnum):
+    """Outcomes of a record: the values of a label."""
+
+    WRITTEN = "written"
+    DROPPED = "dropped"
+    TOO_LARGE = "too_large"
+
+
+Counts = Mapping[CaptureOutcome, int]
+
+
+class CaptureCounter:
+    """All records of a run by outcome; they only grow."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[CaptureOutcome] = Counter()
+
+    def add(self, counts: Counts) -> None:
+        """Count what has become of more records."""
+        self._counts.update(counts)
+
+    def measure(self) -> Iterator[MeasuredMetric]:
+        """All counts so far."""
+        yield measured(self._counts)
+
+
+def measured(counts: Counts) -> MeasuredMetric:
+    """Counts as the metric."""
+    points: Points = {(outcome.value,): counts.get(outcome, 0) for outcome in CaptureOutcome}
+    return MeasuredMetric(catalogue.CAPTURE_RECORDS, points)

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tfs_proxy.capture.counts import CaptureOutcome, Counts
-from tfs_proxy.capture.files import CaptureFailed, CaptureStore, Folder, RotatingFiles
+from tfs_proxy.capture.files import CaptureFailed, CaptureOutcome, CaptureStore, Counts, Folder, RotatingFiles
 from tfs_proxy.capture.record import TEXT_ENCODINGS, CaptureRecord, Payload, line_of
 from tfs_proxy.deployment import CaptureOptions
 from tfs_proxy.errors import PayloadTooLarge, UpstreamError

@@ -9,8 +9,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from tfs_proxy.archive.s3_client import S3_SCHEME
-from tfs_proxy.capture.counts import CaptureOutcome, Counts
-from tfs_proxy.capture.files import check_folder, described, is_chosen
+from tfs_proxy.capture.files import CaptureOutcome, Counts, check_folder, described, is_chosen
 from tfs_proxy.capture.record import CSV, JSON, TEXT_ENCODINGS, Payload
 from tfs_proxy.capture.writer import CaptureWriter
 from tfs_proxy.deployment import CaptureOptions

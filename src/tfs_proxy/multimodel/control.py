@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 
-from tfs_proxy.capture.counts import Counts
+from tfs_proxy.capture.files import Counts
 from tfs_proxy.console import FACTS, FOLDER, HEADERS, ROOT, StaticFile, at_root, facts, page_file
 from tfs_proxy.errors import ArchiveError
 from tfs_proxy.multimodel.api import ModelsApi

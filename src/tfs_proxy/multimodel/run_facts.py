@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tfs_proxy.capture.counts import Counts
+from tfs_proxy.capture.files import Counts
 from tfs_proxy.layout import Workspace
 from tfs_proxy.multimodel.gates import HttpGates
 from tfs_proxy.multimodel.model_servers import SharedModelServers

@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from http import HTTPStatus
 
-from tfs_proxy.capture.counts import CaptureOutcome, Counts, measured
-from tfs_proxy.capture.files import capture_options, check_folder, described, is_chosen
+from tfs_proxy.capture import files
 from tfs_proxy.capture.record import Payload
 from tfs_proxy.capture.writer import CaptureWriter
 from tfs_proxy.observe.metric import MeasuredMetric
@@ -20,24 +19,24 @@ class PipelineCapture:
     """Records requests from `start` to `close`; nothing if the settings name no target."""
 
     def __init__(self, settings: Settings) -> None:
-        self._options = capture_options(settings, NAME)
+        self._options = files.capture_options(settings, NAME)
         self._writer = CaptureWriter(self._options, self._add) if self._options else None
-        self._counts: Counter[CaptureOutcome] = Counter()
+        self._counts: Counter[files.CaptureOutcome] = Counter()
 
     def start(self) -> str | None:
         """Begin to write; a sentence for the log. Raises SettingsError if the target can't be written."""
         if self._options is None or self._writer is None:
             return None
-        check_folder(self._options)
+        files.check_folder(self._options)
         self._writer.start()
-        return described(self._options)
+        return files.described(self._options)
 
     def add(self, request: HttpRequest, response: HttpResponse) -> None:
         """Record a request and its answer, if it is one of the share that is recorded."""
         options = self._options
         if options is None or self._writer is None or response.status >= HTTPStatus.BAD_REQUEST:
             return
-        if not is_chosen(options):
+        if not files.is_chosen(options):
             return
         headers = request.headers
         sent = Payload(headers.get("content-type", ""), request.body, headers.get("content-encoding", ""))
@@ -48,12 +47,12 @@ class PipelineCapture:
         """What became of the records."""
         if self._writer is not None:
             self._writer.report()
-            yield measured(self._counts)
+            yield files.measured(self._counts)
 
     def close(self) -> None:
         """Write the last records."""
         if self._writer is not None:
             self._writer.close()
 
-    def _add(self, counts: Counts) -> None:
+    def _add(self, counts: files.Counts) -> None:
         self._counts.update(counts)

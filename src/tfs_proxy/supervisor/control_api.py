@@ -17,7 +17,7 @@ from msgspec import DecodeError
 from msgspec.json import decode, encode
 from msgspec.structs import replace
 
-from tfs_proxy.capture.counts import CaptureOutcome, Counts
+from tfs_proxy.capture.files import CaptureOutcome, Counts
 from tfs_proxy.deployment import Deployment, KnownWorkers, WorkerOrders, WorkerPhase, WorkerState
 from tfs_proxy.observe.logs.access import reason_text
 from tfs_proxy.observe.logs.config import current_level

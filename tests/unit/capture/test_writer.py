@@ -12,8 +12,14 @@ import pytest
 
 from support.capturing import body_of, captured, captured_files
 from support.waiting import wait_until
-from tfs_proxy.capture.counts import CaptureOutcome
-from tfs_proxy.capture.files import FILE_SECONDS, CaptureFailed, Folder, FolderFile, RotatingFiles
+from tfs_proxy.capture.files import (
+    FILE_SECONDS,
+    CaptureFailed,
+    CaptureOutcome,
+    Folder,
+    FolderFile,
+    RotatingFiles,
+)
 from tfs_proxy.capture.record import CaptureRecord, Payload
 from tfs_proxy.capture.writer import CaptureWriter
 from tfs_proxy.deployment import CaptureOptions

@@ -9,8 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from support.loading import load_script
-from tfs_proxy.cli import main
-from tfs_proxy.commands.editors import SCHEMAS
+from tfs_proxy.cli import SCHEMAS, main
 from tfs_proxy.endpoint.run import catalogue_of
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.savedmodel_export.preprocessing import read_standardize

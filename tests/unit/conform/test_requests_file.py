@@ -7,7 +7,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tfs_proxy.commands.editors import schema_text
+from tfs_proxy.cli import schema_text
 from tfs_proxy.conform.requests_file import KnownRequest, KnownRequests, read_requests_file
 from tfs_proxy.conform.target import Capability
 from tfs_proxy.errors import SettingsError

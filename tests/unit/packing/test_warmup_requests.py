@@ -8,8 +8,9 @@ import pytest
 
 from tfs_proxy.archive.graph_inputs import GraphInputs
 from tfs_proxy.batch import Batch
-from tfs_proxy.errors import SettingsError
+from tfs_proxy.errors import ArchiveError, SettingsError
 from tfs_proxy.packing.options import Fill, WarmupOptions
+from tfs_proxy.packing.warmup import write_files
 from tfs_proxy.packing.warmup_requests import (
     MOST_RECORDS,
     RecordedRequest,
@@ -116,3 +117,21 @@ def test_more_requests_than_a_model_server_takes_are_refused() -> None:
     many = [RecordedRequest(Target("m"), Batch({}, 1), "a request")] * (MOST_RECORDS + 1)
     with pytest.raises(SettingsError, match="1001 requests are too many"):
         file_of(many, {"serving_default": TABLE})
+
+
+def test_files_appear_together(tmp_path: Path) -> None:
+    """A version whose folder can't be written to leaves the others as they were."""
+    first, second = (tmp_path / name / "assets.extra" / "requests" for name in "12")
+    first.parent.mkdir(parents=True)
+    first.write_bytes(b"old")
+    second.parent.parent.write_bytes(b"a file, and no folder")
+
+    with pytest.raises(ArchiveError, match="can't be written"):
+        write_files({first: b"new", second: b"new"})
+    assert [path.name for path in first.parent.iterdir()] == ["requests"]
+    assert first.read_bytes() == b"old"
+
+    second.parent.parent.unlink()
+    second.parent.parent.mkdir()
+    write_files({first: b"new", second: b"new"})
+    assert first.read_bytes() == second.read_bytes() == b"new"

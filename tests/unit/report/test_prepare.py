@@ -8,7 +8,7 @@ from support.archives import pack
 from support.lite_models import lite_model
 from tfs_proxy.errors import DiscoveryError, SettingsError
 from tfs_proxy.layout import Workspace
-from tfs_proxy.report.prepare import Prepared, prepare
+from tfs_proxy.report.prepare import Prepared, check_worker_class, prepare
 from tfs_proxy.settings import Settings
 
 
@@ -47,3 +47,19 @@ def test_labels_of_many(tmp_path: Path) -> None:
 
     (tmp_path / "one").mkdir()
     assert prepared(tmp_path / "one", settings.for_one_of_many("m", None)).models[0].versions == (2,)
+
+
+def test_tornado_can_not_keep_an_adaptive_limit() -> None:
+    """The error names both settings, and what to take instead; also where tornado is not installed."""
+    environ = {"SAGEMAKER_GUNICORN_WORKER_CLASS": "tornado", "TFS_PROXY_ADAPTIVE_LIMIT": "50ms"}
+
+    with pytest.raises(SettingsError, match=r"TFS_PROXY_ADAPTIVE_LIMIT .*=tornado: .* Take gthread"):
+        check_worker_class(Settings.from_env(environ))
+
+
+@pytest.mark.parametrize("worker_class", ["gthread", "sync", "gevent"])
+def test_all_other_classes_keep_it(worker_class: str) -> None:
+    """They are installed with the tests."""
+    environ = {"SAGEMAKER_GUNICORN_WORKER_CLASS": worker_class, "TFS_PROXY_ADAPTIVE_LIMIT": "50ms"}
+
+    check_worker_class(Settings.from_env(environ))

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from tfs_proxy.capture.counts import CaptureOutcome
+from tfs_proxy.capture.files import CaptureOutcome
 from tfs_proxy.capture.writer import CaptureWriter
 from tfs_proxy.deployment import CaptureOptions
 from tfs_proxy.script.runner import Stream

@@ -5,7 +5,7 @@ import os
 import socket
 from collections.abc import Iterable, Iterator, Mapping
 
-from tfs_proxy.capture.counts import CaptureCounter
+from tfs_proxy.capture.files import CaptureCounter
 from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.logs.access import RequestLine
 from tfs_proxy.observe.logs.config import STDERR

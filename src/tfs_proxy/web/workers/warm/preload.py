@@ -16,7 +16,7 @@ WORKER: Final = (
     "tfs_proxy.web.first_call",
     "tfs_proxy.web.many_models",
     "tfs_proxy.web.memory_ledger",
-    "tfs_proxy.capture.counts",
+    "tfs_proxy.capture.files",
     "tfs_proxy.upstream.binary",
     "tfs_proxy.upstream.recovery",
 )
