@@ -70,7 +70,7 @@ class BodyDecoder:
         readable(kind)
         if kind.type in {media.JSON, *LINES}:
             text = as_utf8(body.data, kind).removeprefix(BYTE_ORDER_MARK)
-            # PERF: TF Serving's form starts with a brace; lists, often large, are parsed just once.
+            # TF Serving's form starts with a brace; lists, often large, are parsed just once.
             if text.lstrip().startswith(b"{"):
                 return self._read_objects(target, text, body.budget, by_line=kind.type in LINES)
         return self._decoded(target, body, kind)

@@ -115,7 +115,7 @@ class Profiler:
 
 
 def _is_empty(recorded: bytes) -> bool:
-    """Whether nothing happened. PERF: a long recording, which takes long to read, holds something."""
+    """Tell if nothing happened; a long recording, which takes long to read, holds something."""
     from tfs_proxy.embedded.tensorflow import runtime
 
     return len(recorded) < _LONG_BYTES and not runtime.has_events(recorded)

@@ -28,7 +28,7 @@ _MORE = 0x80
 _LAST_BYTES = bytes(range(_MORE))
 """The bytes that end a varint."""
 _SOME_FIELDS = 100_000
-"""PERF: counting takes longer than parsing does; after so many the largest sum will do, if it fits."""
+"""Counting takes longer than parsing does; after so many the largest sum will do, if it fits."""
 
 _NUMBER_BYTES = {
     FieldDescriptor.CPPTYPE_BOOL: _FLAG,

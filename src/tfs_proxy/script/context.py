@@ -195,7 +195,7 @@ class ScriptRequest(Struct, frozen=True):
     accept: str | None = None
     custom_attributes: str | None = None
     content_length: int | None = None
-    headers: Callable[[], Mapping[str, str]] = dict  # PERF: gathered only for scripts that ask
+    headers: Callable[[], Mapping[str, str]] = dict  # gathered only for scripts that ask
     budget: MemoryBudget = field(default_factory=MemoryBudget)
     codec: InferCodec | None = None
     """For a request of the Open Inference Protocol."""

@@ -18,7 +18,7 @@ from tfs_proxy.upstream.interface import OK, ModelAnswer
 if TYPE_CHECKING:
     from requests import Response
 else:
-    # PERF: importing requests takes 50 ms and 5 MB, and most scripts look at little of a response.
+    # Importing requests takes 50 ms and 5 MB, and most scripts look at little of a response.
     Response = object
 from collections.abc import Mapping
 

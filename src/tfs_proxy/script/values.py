@@ -1,7 +1,4 @@
-"""HTTP headers as a script sees them: by name, in upper or lower case.
-
-PERF: `requests` has such a mapping, too, but its import takes 50 ms and 5 MB that few scripts need.
-"""
+"""Values that scripts get and make: headers by name in any case, answers, requests and errors."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping

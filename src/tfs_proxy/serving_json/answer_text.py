@@ -58,11 +58,6 @@ def rows(outputs: Mapping[str, Array]) -> bytes:
     count = row_count(outputs)
     if len(outputs) == 1:
         ((name, array),) = outputs.items()
-        if (
-            array.size <= PIECE_ELEMENTS
-        ):  # PERF: most answers are small, and a writer costs as much as their text
-            elements = ", ".join(_lists(element_texts(name, array), array.shape[1:], count))
-            return as_bytes(f'{{\n    "predictions": [{elements}\n    ]\n}}')
         pieces = _elements(name, array)
     else:
         pieces = _objects(outputs, count)

@@ -85,7 +85,7 @@ class BinaryUpstream:
             signature = self.signature(target)
         except UpstreamRefused as refused:
             return ModelAnswer.refused(refused)
-        # PERF: a call over gRPC costs about three of one over a kept connection, and JSON about 0.1 µs
+        # PERF: rows "tiny array": 5,487 requests/s by pooled REST, 1,506 by gRPC; JSON costs about 0.1 µs
         # more for each number (benchmarks/README.md).
         if as_json and _bytes_of(records) <= SMALL_BYTES and has_json(signature):
             return self._rest.predict(target, records, instance=instance, timeout_seconds=timeout_seconds)

@@ -22,14 +22,13 @@ from tfs_proxy.upstream.interface import Upstream
 from tfs_proxy.web import console
 from tfs_proxy.web.body import BodyReader
 from tfs_proxy.web.capturing import CapturedBodies, Capturing
-from tfs_proxy.web.control_relay import AskControlApi, add_relay
 from tfs_proxy.web.errors import install
 from tfs_proxy.web.inference_protocol.model_answers import ModelInference
 from tfs_proxy.web.inference_protocol.resources import Inference, Serves, add_routes
 from tfs_proxy.web.inference_protocol.script_answers import ScriptInference, ScriptModelInference
 from tfs_proxy.web.invocations import ModelInvocations, ScriptInvocations, ScriptModelInvocations
 from tfs_proxy.web.openapi import OpenApiResource
-from tfs_proxy.web.serving_api import PREFIX, PassOn, ServingApi
+from tfs_proxy.web.serving_api import PREFIX, AskControlApi, PassOn, ServingApi, add_relay
 from tfs_proxy.web.status import ExecutionParameters, FetchMetrics, MetricsResource, Ping, PingResource
 from tfs_proxy.wire.error_body import being_unloaded
 from tfs_proxy.wire.header_names import SERVED_NAME, wsgi_name

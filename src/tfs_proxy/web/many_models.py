@@ -96,7 +96,7 @@ class ManyModelsApp:
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> WsgiAnswer:
         """Answer one request by the app of the model that it is for."""
         name = environ.pop(_NAME, "")
-        path = f"{self._folder}/{name}/{self._file_name}"  # PERF: a Path takes longer than opening the file
+        path = f"{self._folder}/{name}/{self._file_name}"
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:

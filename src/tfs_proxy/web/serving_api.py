@@ -1,8 +1,4 @@
-"""TF Serving's REST API under ``/v1/``, which the model server itself answers.
-
-nginx sends most requests straight to the model server. They come here if there is no nginx, if the model
-server is away for a moment, or if the body is compressed.
-"""
+"""Requests that are passed on: TF Serving's REST API to the model server, others to the control API."""
 
 import json
 import re
@@ -12,9 +8,11 @@ from urllib.parse import quote, urlsplit
 
 import falcon
 
+from tfs_proxy.observe.routes import ALL_STATISTICS, SERVED_MODELS, SERVER, SHARED_MEMORY
 from tfs_proxy.upstream.interface import ModelAnswer
 from tfs_proxy.upstream.rest import has_available
 from tfs_proxy.web.body import BodyReader
+from tfs_proxy.wire.http_messages import HttpResponse
 
 PassOn = Callable[[str, str, bytes | None, Mapping[str, str]], ModelAnswer]
 """Method, path, body and headers of a request -> the model server's answer."""
@@ -65,3 +63,51 @@ def raw_path(req: falcon.Request) -> str:
     """The request's path with its query, not decoded; of an absolute URI what comes after the host."""
     raw = str(req.env.get("RAW_URI") or quote(req.path))
     return raw if raw.startswith("/") else urlsplit(raw)._replace(scheme="", netloc="").geturl()
+
+
+AskControlApi = Callable[[str, str, bytes], HttpResponse]
+"""Method, path and body of a request -> the control API's answer."""
+
+RELAYED = re.compile(
+    rf"(?:{SERVED_MODELS}|{SHARED_MEMORY}|{SERVER}(?:/|/health/(?:live|ready)|/repository/.+|/models/(?:[^/]+/)*stats)?)\Z"
+)
+EXACT = (SERVED_MODELS, ALL_STATISTICS)
+"""Paths that would otherwise be a model's, or the model server's."""
+
+ANSWERED = ("Content-Type", "Allow")
+
+
+class ControlRelay:
+    """A sink for `RELAYED`, and the resource of `EXACT`."""
+
+    method = "GET"
+
+    def __init__(self, ask: AskControlApi, bodies: BodyReader) -> None:
+        self._ask = ask
+        self._bodies = bodies
+
+    def __call__(self, req: falcon.Request, resp: falcon.Response, **_: Any) -> None:
+        """Pass one request on, and the answer back."""
+        with self._bodies.budget(req) as budget:
+            body = self._bodies.read(req, budget)
+        answer = self._ask("GET" if req.method == "HEAD" else req.method, req.path, body)
+        resp.status, resp.data, resp.content_type = answer.status, answer.body, None
+        for name in ANSWERED:
+            if (value := answer.header(name)) is not None:
+                resp.set_header(name, value)
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """As the sink."""
+        self(req, resp)
+
+    on_head = on_get
+
+
+def add_relay(
+    app: "falcon.App[falcon.Request, falcon.Response]", ask: AskControlApi, bodies: BodyReader
+) -> None:
+    """Publish by ``app`` what the control API answers."""
+    relay = ControlRelay(ask, bodies)
+    for path in EXACT:
+        app.add_route(path, relay)
+    app.add_sink(relay, RELAYED)

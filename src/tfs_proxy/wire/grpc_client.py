@@ -173,7 +173,7 @@ class GrpcConnection:
             self._send([])
         set_timeout(self._socket, self._deadline.to_read(), SO_RCVTIMEO)
         try:
-            # PERF: once for all, as every return of the kernel waits for the interpreter's lock.
+            # Once for all, as every return of the kernel waits for the interpreter's lock.
             count = self._socket.recv_into(room, 0, MSG_WAITALL if len(room) > BUFFER_BYTES else 0)
         except (TimeoutError, BlockingIOError) as error:
             raise self._deadline.over() from error

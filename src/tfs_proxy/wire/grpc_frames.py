@@ -214,7 +214,7 @@ class BlockReader:
         except HPACKError as error:
             raise BrokenFrames(f"a header block can't be read: {error}") from error
         headers = {name.decode(errors="replace"): value.decode(errors="replace") for name, value in fields}
-        # PERF: headers mostly are the same bytes again. Those mean the same as long as no block changes the
+        # Headers mostly are the same bytes again. Those mean the same as long as no block changes the
         # table.
         first_now, length_now, size_now = self._table_state()
         changed = first_now is not first or (length_now, size_now) != (length, size)

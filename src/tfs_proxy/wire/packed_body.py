@@ -89,7 +89,7 @@ def gunzip(
 def _unpacked(
     pieces: Iterator[bytes], encoding: str, limit_bytes: int, reserve: Reserve, *, keeps: bool = True
 ) -> bytes:
-    # PERF: a list of pieces, joined, would take the memory twice.
+    # A list of pieces, joined, would take the memory twice.
     unpacked = io.BytesIO()
     size = 0
     for piece in pieces:

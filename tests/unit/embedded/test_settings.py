@@ -5,13 +5,11 @@ from pathlib import Path
 import pytest
 
 from tfs_proxy.embedded import model_config
-from tfs_proxy.embedded.batch_options import BatchOptions, own_options, read_options
-from tfs_proxy.embedded.core.metrics import Metrics
+from tfs_proxy.embedded.batch_options import read_options
 from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.flags import ModelServerFlags, parse
 from tfs_proxy.embedded.grpc_server import channel_arguments, credentials
 from tfs_proxy.embedded.lifecycle import find
-from tfs_proxy.embedded.loader import Loader
 from tfs_proxy.embedded.model_config import ModelSource, Policy
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.wire.grpc_codes import GrpcCode
@@ -190,15 +188,6 @@ def test_a_config_that_is_read_again_lists_models(tmp_path: Path) -> None:
         model_config.again_from_file(str(path), {"m"})
 
 
-def test_unusable_batching_parameters_are_told_at_the_start(tmp_path: Path) -> None:
-    """Not with the first model, and without TensorFlow."""
-    with pytest.raises(SettingsError, match="Can't read"):
-        Loader(
-            ModelServerFlags(enable_batching=True, batching_parameters_file=str(tmp_path / "missing")),
-            Metrics(),
-        )
-
-
 def test_no_model_at_all_is_refused(tmp_path: Path) -> None:
     """A path, or a config file that can be read, is needed."""
     with pytest.raises(SettingsError, match="--model_base_path"):
@@ -329,16 +318,3 @@ def test_batches_are_cut_and_padded_to_sizes(tmp_path: Path, text: str, sizes: l
     path = tmp_path / "batching.txt"
     path.write_text(f"max_batch_size {{ value: 8 }} {text}")
     assert read_options(str(path)).op_batch_sizes == sizes
-
-
-def test_a_version_may_have_batching_parameters_of_its_own(tmp_path: Path) -> None:
-    """The threads stay the shared ones; without a file it is not batched, a bad file fails its load."""
-    shared = BatchOptions(max_batch_size=4, num_batch_threads=3)
-    assert own_options(tmp_path, shared) is None
-    own = tmp_path / "batching_params.pbtxt"
-    own.write_text("max_batch_size { value: 16 } num_batch_threads { value: 1 }")
-    assert own_options(tmp_path, shared) == BatchOptions(max_batch_size=16, num_batch_threads=3)
-    own.write_text("max_batch_size {")
-    with pytest.raises(ServingError) as caught:
-        own_options(tmp_path, shared)
-    assert caught.value.code is GrpcCode.INVALID_ARGUMENT

@@ -69,7 +69,7 @@ _TOGETHER = "_class"
 def prepared(session: Any, options: Any) -> Callable[[Sequence[Any]], list[Any]]:
     """A call on a session: arrays in the order of the feeds to those of the fetches.
 
-    PERF: the callable that TensorFlow's Python makes of it looks for options on every call.
+    The callable that TensorFlow's Python makes of it looks for options on every call.
     """
     prepared_call = session._make_callable_from_options(options)  # noqa: SLF001
     run = pywrap_tf_session.TF_SessionRunCallable

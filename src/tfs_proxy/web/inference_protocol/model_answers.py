@@ -12,8 +12,7 @@ from tfs_proxy.open_inference.json_request import read_request
 from tfs_proxy.payload import media_types as media
 from tfs_proxy.signature import Target
 from tfs_proxy.web.body import BodyReader
-from tfs_proxy.web.inference_protocol.framing import json_size, write
-from tfs_proxy.web.inference_protocol.targets import targeted_signature
+from tfs_proxy.web.inference_protocol.framing import json_size, targeted_signature, write
 
 
 class ModelInference:

@@ -12,7 +12,7 @@ from tfs_proxy.names import printable
 from tfs_proxy.observe.logs.reasons import note_refusal
 from tfs_proxy.open_inference.metadata import ModelMetadata, model_metadata
 from tfs_proxy.signature import Signature, Target
-from tfs_proxy.web.inference_protocol.targets import ONLY_VERSION, target_of
+from tfs_proxy.web.inference_protocol.framing import ONLY_VERSION, target_of
 
 PATHS = ("/v2/models/{model}", "/v2/models/{model}/versions/{version}")
 GetSignature = Callable[[Target], Signature]

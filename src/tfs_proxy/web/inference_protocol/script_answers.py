@@ -15,8 +15,7 @@ from tfs_proxy.script.context import ScriptRequest
 from tfs_proxy.script.script_model import ScriptModelRequest
 from tfs_proxy.signature import Target
 from tfs_proxy.web.body import BodyReader
-from tfs_proxy.web.inference_protocol.framing import json_size
-from tfs_proxy.web.inference_protocol.targets import ONLY_VERSION
+from tfs_proxy.web.inference_protocol.framing import ONLY_VERSION, json_size
 from tfs_proxy.web.script_reply import write_reply
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_HEADER_LENGTH
 
