@@ -77,7 +77,6 @@ class Workspace:
         self.deployment = root / "deployment.json"  # of a model that the common workers serve, who lock it
         self.control_socket = root / "control.sock"  # the supervisor's control API
         self.client_socket = root / "client.sock"  # the same, for what nginx passes on
-        self.worker_sockets = root / "worker-sockets"  # locked byte by byte: which worker accepts where
         self.memory_ledger = root / "memory"  # what large requests of all workers take
         self.journal = root / "journal"  # the requests that each worker has begun, in a file named by its pid
         self.requests = root / "requests"  # a line for each request that has ended, by nginx or the workers

@@ -16,7 +16,8 @@ from tfs_proxy.names import LABEL, S3_ADDRESS, SHORT_VERSION, is_model_name
 
 Number = TypeVar("Number", int, float)
 
-WORKER_CLASSES = ("gthread", "sync", "gevent", "tornado")
+WORKER_CLASSES = ("gthread", "sync", "gevent")
+GONE_CLASSES = {"eventlet": "gevent", "tornado": "gthread"}
 HIGHEST_PORT = 65535
 HUNDRED = 100.0
 GRPC_PORT = 8500
@@ -208,11 +209,10 @@ def access_log(value: str) -> AccessLog:
 
 
 def worker_class(value: str) -> str:
-    """A gunicorn worker class; the error says that eventlet is gone."""
-    if value.strip().lower() == "eventlet":
-        raise ValueError(
-            f"one of {', '.join(WORKER_CLASSES)}: gunicorn no longer has an eventlet worker, take gevent"
-        )
+    """A gunicorn worker class; the error says that two of AWS's container are gone."""
+    name = value.strip().lower()
+    if name in GONE_CLASSES:
+        raise ValueError(f"one of {', '.join(WORKER_CLASSES)}: no {name} here, take {GONE_CLASSES[name]}")
     return one_of(*WORKER_CLASSES)(value)
 
 

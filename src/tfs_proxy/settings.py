@@ -230,7 +230,7 @@ class Settings:
         "threads of each gthread worker: a request that waits for a model costs only a thread",
         shown="256 / default workers, at least 8; fewer where pids.max is small", aws="1")
     gunicorn_worker_class: str = WORKERS.setting(
-        "SAGEMAKER_GUNICORN_WORKER_CLASS", parse.worker_class, "gthread", "gthread, sync, gevent or tornado",
+        "SAGEMAKER_GUNICORN_WORKER_CLASS", parse.worker_class, "gthread", "gthread, sync or gevent",
         aws="gevent")
     gunicorn_timeout_seconds: int = WORKERS.setting(
         "SAGEMAKER_GUNICORN_TIMEOUT_SECONDS", parse.whole(1, 86400), patient(70, 3610),
@@ -245,8 +245,7 @@ class Settings:
     adaptive_limit_seconds: float | None = WORKERS.setting(
         "TFS_PROXY_ADAPTIVE_LIMIT", duration(1, 600_000), None,
         "time, such as 50ms, within which inferences are answered: those that could not be are refused with "
-        "503 and Retry-After instead of waiting; then all HTTP requests go through the workers, which can't "
-        "be of the class tornado",
+        "503 and Retry-After instead of waiting; then all HTTP requests go through the workers",
         shown="off")
     stop_seconds: float = WORKERS.setting(
         "TFS_PROXY_STOP_SECONDS", parse.number(0, 86400), 25.0,

@@ -67,12 +67,17 @@ def _asked(blow: str, front: Front, note: str) -> Finding:
     return Finding(blow, front.name, 2 * ASKED, pings + posts, note)
 
 
+def buffering() -> list[str]:
+    """The kinds of stacks that take in what clients send: workers without nginx are for development."""
+    return [kind for kind in kinds() if kind != "gunicorn"]
+
+
 def descriptors(folder: Path, which: Sequence[str] = ()) -> list[Finding]:
     """1,100 idle connections: under a soft limit of 1,024, which may be raised, and under a hard one."""
     limits = {"soft": f"{DESCRIPTORS}:", "hard": f"{DESCRIPTORS}:{DESCRIPTORS}"}
     return [
         finding
-        for kind in which or kinds()
+        for kind in which or buffering()
         for name, limit in limits.items()
         for finding in _idle(folder / f"{kind}-{name}", kind, name, limit)
     ]
@@ -91,7 +96,7 @@ def disk(folder: Path, which: Sequence[str] = ()) -> list[Finding]:
     """Uploads that stall just before their end, on a disk that holds them and no more; a pipeline's front has none."""
     if not can_mount():
         return []
-    uploading = which or [kind for kind in kinds() if kind != "pipeline"]
+    uploading = which or [kind for kind in buffering() if kind != "pipeline"]
     return [finding for kind in uploading for finding in _stalled(folder / kind, kind)]
 
 

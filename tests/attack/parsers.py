@@ -299,12 +299,6 @@ PARSERS: Mapping[str, Parser] = {
         front_parsers.gunicorn_head, front_parsers.HEADS, front_parsers.REFUSED_HEADS
     ),
     "chunks": Parser(front_parsers.chunks, front_parsers.CHUNKS),
-    "chunks in pieces": Parser(front_parsers.chunk_ends, front_parsers.CHUNKS),
-    "requests in pieces": Parser(
-        lambda data: front_parsers.arrival(_folder(), data),
-        front_parsers.HEADS,
-        front_parsers.REFUSED_ARRIVALS,
-    ),
     "workers' states": Parser(front_parsers.worker_state, front_parsers.STATES),
     "memory ledger": Parser(lambda data: front_parsers.ledger(_folder(), data), front_parsers.SLOTS),
     "pipeline": Parser(front_parsers.pipeline, front_parsers.PIPELINES),

@@ -6,7 +6,7 @@ import socket
 import socketserver
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -58,22 +58,23 @@ SOURCES = {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ
 
 
 class Workers(RunningProcess):
-    """gunicorn with our workers: its ports, what it has printed, and what its workers sent."""
+    """gunicorn with our workers: its port, what it has printed, and what its workers sent."""
 
     def __init__(
         self,
         settings: Settings,
         workspace: Workspace,
-        listeners: Sequence[socket.socket],
+        listener: socket.socket,
         states: "States",
+        *,
+        behind_nginx: bool,
     ) -> None:
-        self.ports = tuple(listener.getsockname()[1] for listener in listeners)
         self.grpc_socket = workspace.grpc_socket(0)
         self.heartbeats, self.failures = states.heartbeats, states.failures
-        descriptors = [listener.fileno() for listener in listeners]
+        descriptors = [listener.fileno()]
         super().__init__(
-            argv(settings, descriptors),
-            port=self.ports[0],
+            argv(settings, descriptors, behind_nginx=behind_nginx),
+            port=listener.getsockname()[1],
             env=environment({"PATH": "/usr/bin:/bin", **SOURCES}, settings, workspace, ()),
             pass_fds=descriptors,
         )
@@ -162,9 +163,11 @@ def workers(
     worker_class: str = "gthread",
     script: str | None = None,
     env: Mapping[str, str] | None = None,
-    listeners: int = 1,
+    count: int = 1,
+    *,
+    behind_nginx: bool = True,
 ) -> Iterator[Workers]:
-    """Gunicorn as the supervisor starts it, with a worker per listener and the ``script``'s text, if any."""
+    """Gunicorn as the supervisor starts it, with ``count`` workers and the ``script``'s text, if any."""
     with tempfile.TemporaryDirectory(prefix="tw-") as folder:
         workspace = Workspace(Path(folder))
         model_server = ThreadingHTTPServer((LOOPBACK, 0), _ModelServer)
@@ -187,12 +190,12 @@ def workers(
         for server in (model_server, control_api):
             threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         gunicorn = {
-            "SAGEMAKER_GUNICORN_WORKERS": str(listeners),
+            "SAGEMAKER_GUNICORN_WORKERS": str(count),
             "SAGEMAKER_GUNICORN_WORKER_CLASS": worker_class,
         }
         settings = Settings.from_env({**gunicorn, "TFS_PROXY_STOP_SECONDS": "2", **(env or {})})
         try:
-            with _running(settings, workspace, listeners, states) as started:
+            with _running(settings, workspace, states, behind_nginx=behind_nginx) as started:
                 yield started
         finally:
             for server in (model_server, control_api):
@@ -201,10 +204,12 @@ def workers(
 
 
 @contextmanager
-def _running(settings: Settings, workspace: Workspace, count: int, states: States) -> Iterator[Workers]:
+def _running(
+    settings: Settings, workspace: Workspace, states: States, *, behind_nginx: bool
+) -> Iterator[Workers]:
     with ExitStack() as opened:
-        listeners = [opened.enter_context(socket.create_server((LOOPBACK, 0))) for _ in range(count)]
-        started = Workers(settings, workspace, listeners, states)
+        listener = opened.enter_context(socket.create_server((LOOPBACK, 0)))
+        started = Workers(settings, workspace, listener, states, behind_nginx=behind_nginx)
         try:
             yield started
         finally:

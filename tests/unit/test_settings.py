@@ -135,10 +135,11 @@ def test_the_log_level_that_sagemaker_s_sdk_sets_counts_if_ours_is_unset(
     assert Settings.from_env(environ).gunicorn_loglevel == level
 
 
-def test_eventlet_says_what_to_take_instead() -> None:
-    """Gunicorn dropped its eventlet worker; the error names gevent."""
-    with pytest.raises(SettingsError, match="gevent"):
-        Settings.from_env({"SAGEMAKER_GUNICORN_WORKER_CLASS": "eventlet"})
+@pytest.mark.parametrize(("gone", "instead"), [("eventlet", "take gevent"), ("tornado", "take gthread")])
+def test_a_class_of_workers_that_is_gone_says_what_to_take_instead(gone: str, instead: str) -> None:
+    """AWS's container has them."""
+    with pytest.raises(SettingsError, match=instead):
+        Settings.from_env({"SAGEMAKER_GUNICORN_WORKER_CLASS": gone})
 
 
 def test_a_port_range_must_hold_two_ports_an_instance() -> None:

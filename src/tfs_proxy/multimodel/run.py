@@ -39,7 +39,7 @@ from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.supervisor.logs.run_records import RunRecords
 from tfs_proxy.supervisor.metrics import RunMetrics
 from tfs_proxy.supervisor.nginx import config as nginx
-from tfs_proxy.supervisor.nginx.many_models import MultiModelRoutes
+from tfs_proxy.supervisor.nginx.many_models import COMMON_SOCKET, MultiModelRoutes
 from tfs_proxy.supervisor.nginx.proxy import NginxProxy
 from tfs_proxy.supervisor.opening import ServeRequest
 from tfs_proxy.supervisor.process import ChildProcess
@@ -52,7 +52,7 @@ from tfs_proxy.wire.header_names import TARGET_MODEL
 
 def refuse_unusable(settings: Settings) -> None:
     """Raise SettingsError for settings that multi-model mode can't work with."""
-    if nginx.find() is None or not settings.nginx:
+    if nginx.program(settings) is None:
         raise SettingsError(
             "multi-model mode needs nginx, which sends requests to their models: install it, and don't set "
             "TFS_PROXY_NGINX=false."
@@ -284,7 +284,7 @@ class MultiModelSupervisor:
             capture=capture_options(self._settings, ""),
             # The workers hold the adaptive limit, so nothing may go past them.
             instances=self._shared.servers.instances if self._shared and not is_limited else (),
-            common=() if self._shared is None else self._shared.addresses,
+            common=() if self._shared is None else (f"unix:{COMMON_SOCKET}",),
         )
         return NginxProxy(
             nginx.find() or "", self._settings, self._workspace, self._listener, multi_model=routes

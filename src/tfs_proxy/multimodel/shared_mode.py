@@ -34,14 +34,7 @@ class SharedMode:
         self.servers = SharedModelServers(settings, host.workspace, children, readiness)
         self._settings, self._workspace, self._host = settings, host.workspace, host
         self._children, self._readiness = children, readiness
-        self._listeners = [
-            socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(gunicorn.listeners(settings))
-        ]
-
-    @property
-    def addresses(self) -> tuple[str, ...]:
-        """Where the common workers accept, as nginx has it: the first has the name that gates lead to."""
-        return tuple(f"unix:{number or ''}{COMMON_SOCKET}" for number in range(len(self._listeners)))
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 
     async def start(self, request: ServeRequest) -> Deployment:
         """Start the model servers; returns what the common workers are to know."""
@@ -55,11 +48,10 @@ class SharedMode:
         """Start the workers, which know the deployment by the control API; returns once one answers."""
         settings, heartbeats = self._settings, self._readiness.heartbeats
         self._readiness.step = "starting: waiting for a worker"
-        for listener, address in zip(self._listeners, self.addresses, strict=True):
-            listener.bind(str(self._workspace.root / address.removeprefix("unix:")))
-            listener.listen(BACKLOG)
-            listener.set_inheritable(True)
-        descriptors = [listener.fileno() for listener in self._listeners]
+        self._listener.bind(str(self._workspace.root / COMMON_SOCKET))
+        self._listener.listen(BACKLOG)
+        self._listener.set_inheritable(True)
+        descriptors = [self._listener.fileno()]
         spec = gunicorn.process(settings, self._workspace, descriptors, (), environ, self._host.log)
         self._children.workers = self._children.start(spec, self._host.spawn_workers)
         await heartbeats.booted.wait()
@@ -69,8 +61,7 @@ class SharedMode:
         for child in (self._children.workers, *self._children.model_servers):
             if child is not None:
                 await child.stop(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
-        for listener in self._listeners:
-            listener.close()
+        self._listener.close()
         self.servers.close()
 
 

@@ -84,7 +84,7 @@ WORKER_THREADS = _gauge(
 )
 WORKER_THREADS_BUSY = _gauge(
     "tfs_proxy_worker_threads_busy",
-    "Threads of the workers that answer a request now; with gevent or tornado, requests.",
+    "Threads of the workers that answer a request now; with gevent, requests.",
 )
 WORKER_THREADS_STUCK = _gauge(
     "tfs_proxy_worker_threads_stuck",

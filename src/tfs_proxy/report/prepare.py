@@ -170,17 +170,11 @@ def refuse_multi_model(settings: Settings) -> None:
 
 
 def check_worker_class(settings: Settings) -> None:
-    """Raise SettingsError for a worker class that can't keep the limit, or whose library is not installed."""
-    library = settings.gunicorn_worker_class
-    if library == "tornado" and settings.adaptive_limit_seconds is not None:
+    """Raise SettingsError for a worker class whose library is not installed."""
+    if settings.gunicorn_worker_class == "gevent" and find_spec("gevent") is None:
         raise SettingsError(
-            "TFS_PROXY_ADAPTIVE_LIMIT can't be kept with SAGEMAKER_GUNICORN_WORKER_CLASS=tornado: under load "
-            "requests and answers wait in its event loop, where no limit sees them. Take gthread or gevent."
-        )
-    if library in {"gevent", "tornado"} and find_spec(library) is None:
-        raise SettingsError(
-            f"SAGEMAKER_GUNICORN_WORKER_CLASS={library} can't be used: {library} is not installed. "
-            f"Install it (pip install {library}), or take gthread."
+            "SAGEMAKER_GUNICORN_WORKER_CLASS=gevent can't be used: gevent is not installed. "
+            "Install it (pip install gevent), or take gthread."
         )
 
 

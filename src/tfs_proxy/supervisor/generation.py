@@ -86,7 +86,6 @@ class NextGeneration(Generation):
         """
         stack = self.stack
         prepared = await stack.open_archive()
-        stack.web = tuple(self._entrances.web_for(stack.settings))
         planned = await stack.expect(prepared, self._entrances.port)
         deployment = replace(planned.deployment, counts_requests=not self._entrances.behind_nginx)
         refuse_other_kind(before.deployment, deployment)

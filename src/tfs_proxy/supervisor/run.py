@@ -108,7 +108,7 @@ class Supervisor:
         if self._reloading is not None:
             self._reloading.look()
         prepared = await self._stack.open_archive()
-        self._stack.web = tuple(self._entrances.web_for(self._stack.settings))
+        self._stack.web = self._entrances.web
         planned = await self._stack.expect(prepared, self._entrances.port)
         deployment = replace(planned.deployment, counts_requests=not self._entrances.behind_nginx)
         self._status.expect(planned, deployment)

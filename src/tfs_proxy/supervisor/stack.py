@@ -26,6 +26,7 @@ from tfs_proxy.supervisor.health.model_states import ModelWatch
 from tfs_proxy.supervisor.health.readiness import Phase, Readiness
 from tfs_proxy.supervisor.host.load_priority import LoadPriority
 from tfs_proxy.supervisor.host.watchdog import Watchdog
+from tfs_proxy.supervisor.nginx import config as nginx
 from tfs_proxy.supervisor.opening import ServeRequest, find_host_resources, open_archive, plan_processes
 from tfs_proxy.supervisor.plan import HostResources, ProcessPlan
 from tfs_proxy.supervisor.process import Spawn, spawn
@@ -254,7 +255,15 @@ class ServingStack:
         for listener in self.web:
             listener.set_inheritable(True)
         descriptors = [listener.fileno() for listener in self.web]
-        spec = gunicorn.process(self.settings, self._workspace, descriptors, paths, environ, self._host.log)
+        spec = gunicorn.process(
+            self.settings,
+            self._workspace,
+            descriptors,
+            paths,
+            environ,
+            self._host.log,
+            behind_nginx=nginx.program(self.settings) is not None,
+        )
         self.children.workers = self.children.start(spec.named(self._of), self._host.spawn_workers)
 
 

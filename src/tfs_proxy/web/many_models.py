@@ -20,7 +20,7 @@ from tfs_proxy.observe.logs.reasons import note_refusal
 from tfs_proxy.observe.request_record import RequestRecord
 from tfs_proxy.script.deadline import DeadlineWatch
 from tfs_proxy.web.app import ContainerApp
-from tfs_proxy.web.workers.around_requests.counting import StageObserver
+from tfs_proxy.web.workers.request_observers import StageObserver
 from tfs_proxy.wire.error_body import being_unloaded, error_body
 from tfs_proxy.wire.header_names import SERVED_NAME, wsgi_name
 

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +45,7 @@ FRONTS = [
 ]
 
 
-CLASSES = ("gthread", "sync", "gevent", *(("tornado",) if find_spec("tornado") else ()))
+CLASSES = ("gthread", "sync", "gevent")
 
 
 @pytest.fixture(params=FRONTS)

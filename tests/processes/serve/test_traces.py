@@ -4,7 +4,6 @@ import concurrent.futures
 import json
 import uuid
 from collections.abc import Iterator, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -179,11 +178,9 @@ def test_probes_are_not_traced(stack: Stack, received: Collector) -> None:
     assert not [span for span in received.spans if "ping" in span.name or "metrics" in span.name]
 
 
-@pytest.mark.parametrize("worker_class", ["sync", "gevent", "tornado"])
+@pytest.mark.parametrize("worker_class", ["sync", "gevent"])
 def test_every_class_of_workers_makes_spans(tmp_path: Path, received: Collector, worker_class: str) -> None:
     """The whole of them, one within the other."""
-    if worker_class == "tornado" and find_spec("tornado") is None:
-        pytest.skip("tornado is not installed")
     archive = stand_in_archive(tmp_path / "model.tar.gz", SCRIPT)
     env = {**received.env, "SAGEMAKER_GUNICORN_WORKER_CLASS": worker_class, "SAGEMAKER_GUNICORN_WORKERS": "1"}
     trace_id = worker_class.encode().hex().ljust(32, "0")

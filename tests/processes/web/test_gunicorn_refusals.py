@@ -12,7 +12,7 @@ CHUNKED = b"POST /invocations HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\
 @pytest.fixture(scope="module", params=["gthread", "sync", "gevent"])
 def running(request: pytest.FixtureRequest) -> Iterator[Workers]:
     """One worker of each class, without a script."""
-    with workers(request.param) as started:
+    with workers(request.param, behind_nginx=False) as started:
         started.wait_for_heartbeats()
         yield started
 

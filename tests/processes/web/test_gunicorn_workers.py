@@ -4,7 +4,6 @@ import json
 import time
 from collections.abc import Iterator
 from concurrent import futures
-from importlib.util import find_spec
 from pathlib import Path
 
 import grpc
@@ -12,7 +11,7 @@ import pytest
 
 from support.gunicorn_workers import Workers, error_text, workers
 
-CLASSES = ("gthread", "sync", "gevent", *(("tornado",) if find_spec("tornado") else ()))
+CLASSES = ("gthread", "gthread without nginx", "sync", "gevent")
 SCRIPT = """
 import os, sys, time
 import requests
@@ -35,7 +34,8 @@ def handler(data, context):
 @pytest.fixture(scope="module", params=CLASSES)
 def running(request: pytest.FixtureRequest) -> Iterator[Workers]:
     """One worker of each class, with a script."""
-    with workers(request.param, SCRIPT) as started:
+    name, _, without = request.param.partition(" ")
+    with workers(name, SCRIPT, behind_nginx=not without) as started:
         started.wait_for_heartbeats()
         yield started
 
@@ -102,7 +102,7 @@ def test_worker_that_runs_out_of_time() -> None:
         assert before != after
 
 
-@pytest.mark.parametrize("worker_class", CLASSES)
+@pytest.mark.parametrize("worker_class", ["gthread", "sync", "gevent"])
 def test_script_that_can_not_be_imported(worker_class: str) -> None:
     """Gunicorn ends; the supervisor is told the script's traceback and one sentence, and gets no heartbeat."""
     with workers(worker_class, "import json\nimport nothing_of_this_name\n") as started:

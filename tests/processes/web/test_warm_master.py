@@ -39,7 +39,7 @@ def transform_fn(model, data, content_type, accept):
 """
 LOOKS = """
 import json, os, sys
-from tfs_proxy.web.workers.warm.preload import SCRIPT, WORKER, preload
+from tfs_proxy.web.workers.preload import SCRIPT, WORKER, preload
 preload([*WORKER, *SCRIPT])
 before = set(sys.modules)
 try:

@@ -239,13 +239,20 @@ def test_gunicorn_takes_the_inherited_listener_and_its_settings() -> None:
     assert "--worker-class=tfs_proxy.web.workers.standard.SequentialWorker" in words
 
 
-@pytest.mark.parametrize("worker_class", ["gthread", "sync", "gevent", "tornado"])
+@pytest.mark.parametrize("worker_class", ["gthread", "sync", "gevent"])
 def test_only_thread_workers_have_their_modules_imported_before_the_fork(worker_class: str) -> None:
-    """gevent and tornado change modules while they are imported."""
+    """gevent changes modules while they are imported."""
     words = gunicorn.argv(settings(SAGEMAKER_GUNICORN_WORKER_CLASS=worker_class), [5])
 
-    program = words[words.index("-m") + 1]
-    assert (program == "tfs_proxy.web.workers.warm.master") == (worker_class == "gthread")
+    assert (f"--config=python:{gunicorn.PRELOAD}" in words) == (worker_class == "gthread")
+
+
+def test_the_thread_workers_without_nginx_are_gunicorns_own() -> None:
+    """Ours answer nginx alone."""
+    bare, behind = (gunicorn.argv(settings(), [5], behind_nginx=nginx) for nginx in (False, True))
+
+    assert f"--worker-class={gunicorn.WORKER_CLASSES['gthread']}" in bare
+    assert f"--worker-class={gunicorn.BEHIND_NGINX}" in behind
 
 
 def test_workers_find_the_sockets_and_installed_packages() -> None:

@@ -12,11 +12,11 @@ import pytest
 from tfs_proxy.observe.fixed_file import under_way
 from tfs_proxy.observe.request_record import READ, WAIT, RequestRecord, current_request, stage
 from tfs_proxy.script.deadline import DeadlineWatch
-from tfs_proxy.web.workers.around_requests.boundary import (
+from tfs_proxy.web.workers.boundary import (
     CLIENT_GONE,
     RequestBoundary,
 )
-from tfs_proxy.web.workers.around_requests.journal import (
+from tfs_proxy.web.workers.journal import (
     AGAIN,
     REQUEST,
     RequestJournal,

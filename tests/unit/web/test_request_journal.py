@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tfs_proxy.observe.fixed_file import under_way
-from tfs_proxy.web.workers.around_requests.journal import RequestJournal
+from tfs_proxy.web.workers.journal import RequestJournal
 
 ONE, OTHER = "1" * 32, "2" * 32
 

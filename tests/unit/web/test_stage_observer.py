@@ -9,7 +9,7 @@ from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.observe.request_record import READ, WAIT, RequestRecord
 from tfs_proxy.observe.stage_table import StageTables
-from tfs_proxy.web.workers.around_requests.counting import StageObserver
+from tfs_proxy.web.workers.request_observers import StageObserver
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.web.workers.warm.preload import BroughtByModel, imported_names, names_in, preload
+from tfs_proxy.web.workers.preload import BroughtByModel, imported_names, names_in, preload
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ def test_a_worker_imports_no_library_that_it_may_not_need(modules: str) -> None:
     """Each would cost every worker memory, and its start time."""
     code = (
         "import json, sys\n"
-        "from tfs_proxy.web.workers.warm.preload import SCRIPT, WORKER, preload\n"
+        "from tfs_proxy.web.workers.preload import SCRIPT, WORKER, preload\n"
         f"preload({modules})\n"
         "print(json.dumps(list(sys.modules)))\n"
     )

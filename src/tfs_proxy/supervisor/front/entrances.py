@@ -17,13 +17,14 @@ from tfs_proxy.supervisor.health.readiness import Readiness
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.nginx import config as nginx
 from tfs_proxy.supervisor.nginx.proxy import NginxProxy
-from tfs_proxy.supervisor.programs import grpc_router, gunicorn
+from tfs_proxy.supervisor.programs import grpc_router
 
 log = logging.getLogger(__name__)
 
 NO_NGINX = (
-    "no nginx in front: the workers listen on the port themselves. Without it there is no "
-    "answer to /ping while all threads are busy, no fast path for JSON, and no second try if a worker dies"
+    "no nginx in front: the workers listen on the port themselves, which is for development. A client that "
+    "stalls holds a thread, there is no answer to /ping while all threads are busy, no fast path for JSON, "
+    "and no second try if a worker dies"
 )
 
 
@@ -53,7 +54,7 @@ class Entrances:
 
     def open(self, children: Children) -> None:
         """Start nginx if it is installed, else hold the gRPC port; raises SettingsError for a port in use."""
-        program = nginx.find() if self._settings.nginx else None
+        program = nginx.program(self._settings)
         if program is not None:
             self._start_nginx(program, children)
             return
@@ -64,15 +65,10 @@ class Entrances:
             log.warning("TFS_PROXY_EXTRA_PORTS has no effect without nginx")
 
     def _start_nginx(self, program: str, children: Children) -> None:
-        count = gunicorn.listeners(self._settings)
-        ports, instances = self._settings.safe_port_range, self._settings.instance_count
-        self.web = sockets.web_listeners(ports, instances, count)
+        web = sockets.web_listener(self._settings.safe_port_range, self._settings.instance_count)
+        self.web = (web,)
         self._proxy = NginxProxy(program, self._settings, self._workspace, self._listener, self.web)
         children.nginx = children.start(self._proxy.spec(self._environ))
-
-    def web_for(self, settings: Settings) -> Sequence[socket.socket]:
-        """What the workers of ``settings`` accept on: large models may leave memory for fewer of them."""
-        return self.web if self._proxy is None else self.web[: gunicorn.listeners(settings)]
 
     def start_grpc_router(self, children: Children, deployment: Deployment) -> None:
         """Start what answers all but TF Serving's calls over gRPC, and without nginx takes those, too."""

@@ -5,7 +5,7 @@ import logging
 import secrets
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -184,17 +184,12 @@ def model_server_ports(ports: PortRange | None, instances: int, held: ExitStack)
     return list(zip(free[::2], free[1::2], strict=True))
 
 
-def web_listeners(ports: PortRange | None, instances: int, count: int) -> tuple[socket.socket, ...]:
-    """``count`` loopback sockets for the workers behind nginx: from the end of the range, else free ones.
+def web_listener(ports: PortRange | None, instances: int) -> socket.socket:
+    """A loopback socket for the workers behind nginx: from the end of the range, else a free one.
 
-    What the range has beyond the ports of `model_server_ports` may be too little: the rest are free ones.
+    The range may have nothing beyond the ports of `model_server_ports`.
     """
-    candidates = iter(range(ports.high, ports.low + 2 * instances - 1, -1) if ports else ())
-    return tuple(_listen_on_first(candidates) for _ in range(count))
-
-
-def _listen_on_first(candidates: Iterator[int]) -> socket.socket:
-    for port in candidates:
+    for port in range(ports.high, ports.low + 2 * instances - 1, -1) if ports else ():
         with suppress(SettingsError):
             return listen(LOOPBACK, port)
     return listen(LOOPBACK, 0)

@@ -165,6 +165,11 @@ def find() -> str | None:
     return shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/opt/homebrew/bin")
 
 
+def program(settings: Settings) -> str | None:
+    """The nginx program, if the settings want it in front of the workers and it is installed."""
+    return find() if settings.nginx else None
+
+
 def most_connections(cores: int, descriptors: int) -> int:
     """How many connections nginx may have on a machine of so many cores, with so many open descriptors."""
     # A quarter is left for bodies on disk, and for what nginx itself has open.

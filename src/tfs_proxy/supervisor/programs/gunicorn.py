@@ -12,19 +12,19 @@ from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.process import ProcessSpec
 from tfs_proxy.worker_environment import WORKSPACE_VARIABLE
 
-PROGRAM = "tfs_proxy.web.workers.gunicorn_master"
-WARM_PROGRAM = "tfs_proxy.web.workers.warm.master"
-"""For the class whose workers live with what their parent has imported, and that patches nothing."""
+PROGRAM = "tfs_proxy.web.workers.master"
+HOOKS = "tfs_proxy.web.workers.hooks"
+PRELOAD = "tfs_proxy.web.workers.preload"
+"""Hooks for the classes whose workers live with what their master has imported: the others patch modules."""
 
 APPLICATION = "tfs_proxy.web.wsgi:app"
-OWN_SOCKET = "tfs_proxy.web.workers.threads.worker.ThreadWorker"
-"""The class whose workers accept on a socket of their own."""
+BEHIND_NGINX = "tfs_proxy.web.workers.thread_worker.ThreadWorker"
+"""The class in the place of `gthread` for requests from nginx, which sends none that stall."""
 
 WORKER_CLASSES = {
-    "gthread": OWN_SOCKET if hasattr(select, "epoll") else "tfs_proxy.web.workers.standard.HandOverWorker",
+    "gthread": "tfs_proxy.web.workers.standard.HandOverWorker",
     "sync": "tfs_proxy.web.workers.standard.SequentialWorker",
     "gevent": "tfs_proxy.web.workers.gevent.GeventWorker",
-    "tornado": "tfs_proxy.web.workers.tornado.TornadoWorker",
 }
 MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - gunicorn's own heartbeat files, not ours
 KEEP_ALIVE_SECONDS = 75
@@ -40,18 +40,21 @@ BOOT_FAILED = (3, 4)
 """gunicorn's exit statuses if a worker can't load the application."""
 
 
-def argv(settings: Settings, listener_fds: Sequence[int]) -> tuple[str, ...]:
+def argv(settings: Settings, listener_fds: Sequence[int], *, behind_nginx: bool = True) -> tuple[str, ...]:
     """The whole command; gunicorn accepts on the inherited ``listener_fds``."""
+    name = settings.gunicorn_worker_class
+    has_threads = name == "gthread"
+    in_place = has_threads and behind_nginx and hasattr(select, "epoll")
     return (
         sys.executable,
         "-m",
-        WARM_PROGRAM if lives_with_imports(settings) else PROGRAM,
+        PROGRAM,
         APPLICATION,
-        f"--config=python:{PROGRAM}",
+        f"--config=python:{PRELOAD if has_threads else HOOKS}",
         *(f"--bind=fd://{descriptor}" for descriptor in listener_fds),
         f"--workers={settings.gunicorn_workers}",
         f"--threads={settings.gunicorn_threads}",
-        f"--worker-class={WORKER_CLASSES[settings.gunicorn_worker_class]}",
+        f"--worker-class={BEHIND_NGINX if in_place else WORKER_CLASSES[name]}",
         f"--timeout={settings.gunicorn_timeout_seconds}",
         f"--graceful-timeout={max(int(settings.stop_seconds), 1)}",
         f"--keep-alive={KEEP_ALIVE_SECONDS}",
@@ -62,19 +65,6 @@ def argv(settings: Settings, listener_fds: Sequence[int]) -> tuple[str, ...]:
         "--limit-request-line=8190",
         *(("--worker-tmp-dir", str(MEMORY_FOLDER)) if MEMORY_FOLDER.is_dir() else ()),
     )
-
-
-def listeners(settings: Settings) -> int:
-    """How many sockets nginx distributes requests to: one, or one for each worker if the class has its own.
-
-    The kernel would give connections to whichever worker is faster, and kept connections stay with it.
-    """
-    return settings.gunicorn_workers if lives_with_imports(settings) else 1
-
-
-def lives_with_imports(settings: Settings) -> bool:
-    """Whether the workers are of the class that lives with what their parent has imported."""
-    return WORKER_CLASSES[settings.gunicorn_worker_class] == OWN_SOCKET
 
 
 def defaults(settings: Settings) -> dict[str, str]:
@@ -101,6 +91,8 @@ def process(
     packages: Sequence[Path],
     environ: Mapping[str, str],
     log: LogConfig,
+    *,
+    behind_nginx: bool = True,
 ) -> ProcessSpec:
     """gunicorn on the inherited listeners; ``packages`` come first on its import path.
 
@@ -108,7 +100,7 @@ def process(
     """
     return ProcessSpec(
         name="gunicorn",
-        argv=argv(settings, listener_fds),
+        argv=argv(settings, listener_fds, behind_nginx=behind_nginx),
         env={**environment(environ, settings, workspace, packages), **log.variable()},
         pass_fds=(*listener_fds, log.descriptor),
         orphaned_signal=signal.SIGQUIT,  # its workers end at once, too

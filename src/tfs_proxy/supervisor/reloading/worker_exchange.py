@@ -4,9 +4,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import suppress
 
 from tfs_proxy.errors import ScriptLoadError
 from tfs_proxy.report.prepare import without_workspace
@@ -40,16 +38,15 @@ class WorkerExchange:
         if old is None:
             return
         heartbeats.forget_loading()
-        with _sockets_taken_anew(generation.workspace.worker_sockets):
-            new = children.start_beside(old.spec)
-            try:
-                await self._until_all_beat(new, generation)
-            except BaseException:
-                new.ask_to_stop()
-                new.signal_group(signal.SIGKILL)  # it has no requests to end
-                await children.stop_beside(new, LAST_STEPS_SECONDS)
-                heartbeats.forget_loading()
-                raise
+        new = children.start_beside(old.spec)
+        try:
+            await self._until_all_beat(new, generation)
+        except BaseException:
+            new.ask_to_stop()
+            new.signal_group(signal.SIGKILL)  # it has no requests to end
+            await children.stop_beside(new, LAST_STEPS_SECONDS)
+            heartbeats.forget_loading()
+            raise
         children.exchange_workers(new)
         children.logged_failure = None
         heartbeats.forget_loading()
@@ -93,18 +90,3 @@ def _group_of(pid: int) -> int | None:
     with suppress(ProcessLookupError):
         return os.getpgid(pid)
     return None
-
-
-@contextmanager
-def _sockets_taken_anew(locks: Path) -> Iterator[None]:
-    """Let new workers take the sockets that old ones own, but for the case that the block raises."""
-    old_locks = locks.with_name(f"{locks.name}.old")
-    with suppress(FileNotFoundError):
-        locks.rename(old_locks)
-    try:
-        yield
-    except BaseException:
-        with suppress(FileNotFoundError):
-            old_locks.rename(locks)
-        raise
-    old_locks.unlink(missing_ok=True)

@@ -1,11 +1,12 @@
 """What all of gunicorn's workers need in this container: JSON refusals, reports, one place for logs.
 
-The supervisor names one of the classes in `standard`, `threads.worker`, `gevent` and `tornado`.
+The supervisor names one of the classes in `standard`, `thread_worker` and `gevent`.
 """
 
 import logging
 import math
 import os
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -13,8 +14,6 @@ from threading import Thread
 from types import FrameType
 from typing import Any, NoReturn
 
-from gunicorn import util
-from gunicorn.http.message import Message
 from gunicorn.workers.base import Worker
 
 from tfs_proxy.capture.writer import Blocking, CaptureWriter
@@ -26,20 +25,24 @@ from tfs_proxy.script.deadline import DeadlineWatch, Lane, ScriptCall, ThreadLan
 from tfs_proxy.setting_values import AccessLog, access_log
 from tfs_proxy.upstream.instances import fetch_deployment
 from tfs_proxy.web.workers import late_calls
-from tfs_proxy.web.workers.admission.gate import AdmissionGate
-from tfs_proxy.web.workers.around_requests.access_log import AccessObserver, StagesForNginx
-from tfs_proxy.web.workers.around_requests.boundary import RequestBoundary, RequestObserver
-from tfs_proxy.web.workers.around_requests.counting import RequestCounting, StageObserver
-from tfs_proxy.web.workers.around_requests.journal import RequestJournal, WsgiApp
-from tfs_proxy.web.workers.around_requests.traces import WorkerTraces, begin_traces
+from tfs_proxy.web.workers.admission import AdmissionGate
+from tfs_proxy.web.workers.boundary import RequestBoundary, RequestObserver
+from tfs_proxy.web.workers.journal import RequestJournal, WsgiApp
 from tfs_proxy.web.workers.refusals import (
     OUR_FAULT,
     OUT_OF_TIME,
     is_refused_by_gunicorn,
     refusal,
-    refuse_misread,
 )
 from tfs_proxy.web.workers.reports import Loading, Reports, boot_failure
+from tfs_proxy.web.workers.request_observers import (
+    AccessObserver,
+    RequestCounting,
+    StageObserver,
+    StagesForNginx,
+    WorkerTraces,
+    begin_traces,
+)
 from tfs_proxy.web.workers.worker_log import WorkerLog
 from tfs_proxy.wire.header_names import INFERENCE_ID, REQUEST_ID
 from tfs_proxy.worker_environment import worker_workspace
@@ -244,13 +247,6 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         late_calls.answer_for(call, self.watch, record.request_id if record else None)
         self.boundary.give_up(call.connection, str(self.watch.timeout()))
 
-    def handle_request(self, *arguments: Any) -> Any:
-        """Answer a request that gunicorn has parsed, unless its headers can be read in two ways."""
-        for argument in arguments:
-            if isinstance(argument, Message):
-                refuse_misread(argument.headers)
-        return super().handle_request(*arguments)
-
     def handle_error(self, req: Any, client: Any, _address: Any, error: BaseException) -> None:
         """Answer what gunicorn refuses by itself, without repeating the client's text."""
         self._count_refused(req, error)
@@ -260,7 +256,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         else:
             log.debug("refused with %d: %s", refused.status, type(error).__name__)
         try:
-            util.write_nonblock(client, refused.response(_id_of(req)))
+            client.send(refused.response(_id_of(req)), socket.MSG_DONTWAIT)
         except OSError:
             log.debug("the client of a refused request was gone")
         set_current_request(None)
@@ -271,20 +267,8 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             method, target = (getattr(req, name, None) or "-" for name in ("method", "uri"))
             refused = refusal(error)
             request = FinishedRequest(method, refused.status, 0.0, target, reason=refused.text)
-            self._note_refused(request, _id_of(req))
-
-    def count_unserved(self, head: bytes, status: int, request_id: str, reason: str) -> None:
-        """Count a request that ended before it was whole: its client left, or was refused."""
-        if self.counting is not None:
-            method, _, target = head.partition(b"\r")[0].decode("latin-1").partition(" ")
-            request = FinishedRequest(method, status, 0.0, target.partition(" ")[0], reason=reason)
-            self._note_refused(request, request_id)
-
-    def _note_refused(self, request: FinishedRequest, request_id: str) -> None:
-        """Count and log a request that never came to the application."""
-        if self.counting is not None:
             self.counting.write(request)
-            AccessObserver(self.access_log).log_refused(request, request_id)
+            AccessObserver(self.access_log).log_refused(request, _id_of(req))
 
     def handle_abort(self, sig: int, frame: FrameType | None) -> None:
         """End because gunicorn's timeout is over."""

@@ -1,18 +1,22 @@
 """The ``gevent`` worker class: imported only if it is configured, since gevent is an extra."""
 
 from collections.abc import Callable
+from contextlib import suppress
+from socket import SHUT_WR
 from types import FrameType
 from typing import Any
 
 import gevent
 from gevent.threadpool import ThreadPool
-from gunicorn import util
 from gunicorn.workers.ggevent import GeventWorker as GunicornGeventWorker
 
 from tfs_proxy.capture.writer import Blocking
 from tfs_proxy.script.deadline import frames_from
 from tfs_proxy.web.workers.base import ContainerWorker
 from tfs_proxy.web.workers.grpc_on_gevent import GrpcOnGevent
+
+LINGER_SECONDS = 1.0
+LINGER_BYTES = 64 * 1024
 
 
 class Expired(BaseException):
@@ -62,4 +66,7 @@ class GeventWorker(ContainerWorker, GunicornGeventWorker):  # type: ignore[misc]
     def handle_error(self, _req: Any, client: Any, address: Any, error: BaseException) -> None:
         """As in the base, then read on for a moment: closing at once would reset the connection."""
         super().handle_error(_req, client, address, error)
-        util.close_graceful(client)
+        with gevent.Timeout(LINGER_SECONDS, False), suppress(OSError):
+            client.shutdown(SHUT_WR)
+            while client.recv(LINGER_BYTES):
+                pass

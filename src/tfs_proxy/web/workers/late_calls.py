@@ -1,7 +1,7 @@
 """What a worker does about calls of the script that are over their deadline: it answers, and is replaced.
 
 The thread that watches calls writes the answer to the connection of the call that hangs. Then
-`web.workers.gunicorn_master` learns of it, and starts another worker before it ends this one.
+`web.workers.master` learns of it, and starts another worker before it ends this one.
 """
 
 import logging

@@ -3,23 +3,23 @@
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 
-from gunicorn.http.errors import UnsupportedTransferCoding
 from msgspec import Struct
 
 from tfs_proxy.observe.request_record import chosen_id
 from tfs_proxy.wire.error_body import (
     HEADERS_TOO_LARGE,
     INTERNAL_ERROR,
-    TOO_LATE,
-    TOO_MANY_UPLOADS,
     UNKNOWN_HTTP_VERSION,
     UNKNOWN_TRANSFER_CODING,
-    UPLOAD_RETRY_SECONDS,
     error_body,
 )
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, REQUEST_ID
 
 _ATTRIBUTES = CUSTOM_ATTRIBUTES.upper()
+
+
+class UnsupportedTransferCoding(Exception):
+    """A body is coded in a way that this server does not know."""
 
 
 class RepeatedHeader(Exception):
@@ -45,7 +45,6 @@ class Refusal(Struct, frozen=True):
 
     status: int
     text: str
-    retry_seconds: int | None = None
 
     @property
     def body(self) -> bytes:
@@ -60,9 +59,8 @@ class Refusal(Struct, frozen=True):
     def response(self, request_id: str | None = None) -> bytes:
         """The whole HTTP response; the connection closes after it. Without an id it gets a new one."""
         body = self.body
-        retry = "" if self.retry_seconds is None else f"Retry-After: {self.retry_seconds}\r\n"
         head = (
-            f"HTTP/1.1 {self.status} {self.phrase}\r\n{retry}"
+            f"HTTP/1.1 {self.status} {self.phrase}\r\n"
             f"{REQUEST_ID}: {request_id or chosen_id(None, None)}\r\n"
             "Content-Type: application/json\r\n"
             f"Content-Length: {len(body)}\r\n"
@@ -74,8 +72,6 @@ class Refusal(Struct, frozen=True):
 OUT_OF_TIME = Refusal(
     504, "the worker was stopped before it could answer: it exceeded SAGEMAKER_GUNICORN_TIMEOUT_SECONDS"
 )
-NO_ROOM = Refusal(503, TOO_MANY_UPLOADS, UPLOAD_RETRY_SECONDS)
-LATE = Refusal(408, TOO_LATE)
 OUR_FAULT = Refusal(500, INTERNAL_ERROR)
 REFUSALS: Mapping[str, Refusal] = {
     "LimitRequestLine": Refusal(414, "the request line is too long"),

@@ -13,7 +13,7 @@ IDLE_SECONDS = 1.0
 
 
 class HandOverWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
-    """``gthread`` on systems without epoll: one thread waits for requests, and hands them to a pool."""
+    """``gthread`` without nginx, for development: a client that stalls holds a thread."""
 
 
 class SequentialWorker(ContainerWorker, GunicornSyncWorker):  # type: ignore[misc]

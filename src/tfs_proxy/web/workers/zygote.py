@@ -23,9 +23,8 @@ from tfs_proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.observe.logs.config import LOG_VARIABLE
 from tfs_proxy.settings import change_environment, inherited_environment
 from tfs_proxy.upstream.instances import fetch_deployment
-from tfs_proxy.web.workers import gunicorn_master
-from tfs_proxy.web.workers.warm import master
-from tfs_proxy.web.workers.warm.preload import REQUESTS, SCRIPT, WORKER, imported_names, preload
+from tfs_proxy.web.workers import master
+from tfs_proxy.web.workers.preload import REQUESTS, SCRIPT, WORKER, imported_names, names_brought, preload
 from tfs_proxy.worker_environment import FORK_SECONDS, GO, WORKSPACE_VARIABLE, ForkRequest, worker_workspace
 
 MOST_DESCRIPTORS: Final = 253
@@ -66,7 +65,7 @@ def main(listener: socket.socket) -> None:
     if os.getppid() != supervisor or not _is_wanted(received.connection):
         os._exit(1)
     _become(received, names)
-    gunicorn_master.main()
+    master.main()
 
 
 def _serve(listener: socket.socket, supervisor: int) -> Received:
@@ -170,7 +169,7 @@ def _imports_alike(request: ForkRequest, names: Collection[str]) -> bool:
     sys.path[first:first] = added
     try:
         deployment = fetch_deployment(worker_workspace().control_socket)
-        return master.names_brought(deployment).isdisjoint(names)
+        return names_brought(deployment).isdisjoint(names)
     except (UpstreamUnavailable, UpstreamTimeout, OSError):
         return False
 

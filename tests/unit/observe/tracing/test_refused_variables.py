@@ -15,7 +15,7 @@ assert pipeline_traces(os.environ).begin is HandedOn
 WORKER = """
 from types import SimpleNamespace
 from tfs_proxy.deployment import TraceSampling
-from tfs_proxy.web.workers.around_requests.traces import begin_traces
+from tfs_proxy.web.workers.request_observers import begin_traces
 
 deployment = SimpleNamespace(traces=TraceSampling(1.0, "followed"))
 assert begin_traces(deployment).observers == ()

@@ -172,7 +172,7 @@ def test_stages_at_the_same_time_do_not_mix() -> None:
 
 
 def test_a_stage_on_a_thread_without_context_belongs_to_the_request() -> None:
-    """tornado makes each piece of an answer on any of its threads."""
+    """A server may make each piece of an answer on any of its threads."""
     traced = Traced()
     record = RequestRecord("id", "POST", "/invocations")
     traced.observer.begin(record, {})

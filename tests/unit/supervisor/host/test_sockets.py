@@ -15,7 +15,7 @@ from tfs_proxy.supervisor.host.sockets import (
     free_ports,
     listen,
     listen_on_extra_ports,
-    web_listeners,
+    web_listener,
 )
 
 pytestmark = pytest.mark.skipif(
@@ -69,7 +69,7 @@ def test_the_workers_sockets_are_in_the_safe_range() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", low + 5))
         taken.listen()
-        listeners = web_listeners(PortRange(low, low + 5), 1, 2)
+        listeners = [web_listener(PortRange(low, low + 5), 1) for _ in range(2)]
 
     assert [listener.getsockname()[1] for listener in listeners] == [low + 4, low + 3]
     for listener in listeners:
@@ -79,7 +79,7 @@ def test_the_workers_sockets_are_in_the_safe_range() -> None:
 def test_a_range_without_room_leaves_free_ports_for_the_workers() -> None:
     """The model servers' ports are never taken."""
     low = free_range(2)
-    (listener,) = web_listeners(PortRange(low, low + 1), 1, 1)
+    listener = web_listener(PortRange(low, low + 1), 1)
 
     assert listener.getsockname()[1] not in {low, low + 1}
     listener.close()

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from support.waiting import wait_until
-from tfs_proxy.web.workers.admission.gate import AdmissionGate
-from tfs_proxy.web.workers.admission.waiting import since_last_data
+from tfs_proxy.web.workers.admission import AdmissionGate, since_last_data
 
 Started = list[tuple[str, dict[str, str]]]
 

@@ -6,8 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tfs_proxy.web.workers.admission.limit import AdaptiveLimit
-from tfs_proxy.web.workers.admission.turns import AdmissionQueue, Turn, TurnState
+from tfs_proxy.web.workers.adaptive_limit import AdaptiveLimit, AdmissionQueue, Turn, TurnState
 
 TARGET = 0.05
 Service = Callable[[float, int, random.Random], float]

@@ -1,9 +1,12 @@
 """The gate between a worker's requests and the application: runs an inference now, soon, or refuses it.
 
-It stands inside of `around_requests.boundary`, so that refusals are counted and logged as all answers are.
+It stands inside of `boundary`, so that refusals are counted and logged as all answers are.
 """
 
 import logging
+import socket
+import struct
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -11,15 +14,68 @@ from http import HTTPStatus
 from typing import Any
 
 from tfs_proxy.errors import OverLimit
-from tfs_proxy.observe.request_record import current_request
+from tfs_proxy.observe.request_record import WAIT, RequestRecord, current_request
 from tfs_proxy.observe.routes import is_inference
-from tfs_proxy.web.workers.admission.limit import AdaptiveLimit
-from tfs_proxy.web.workers.admission.rare_lines import RareLines
-from tfs_proxy.web.workers.admission.turns import AdmissionQueue, Turn, TurnState
-from tfs_proxy.web.workers.admission.waiting import seconds_waited
-from tfs_proxy.web.workers.around_requests.journal import WsgiApp
+from tfs_proxy.web.workers.adaptive_limit import AdaptiveLimit, AdmissionQueue, Turn, TurnState
+from tfs_proxy.web.workers.journal import WsgiApp
+from tfs_proxy.web.workers.late_calls import SOCKET
 from tfs_proxy.wire.error_body import error_body
 from tfs_proxy.wire.error_status import status_of_error
+
+
+class RareLines:
+    """Counts events between lines that are at least so many seconds apart."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._unsaid = 0
+        self._next_line = float("-inf")
+
+    def count(self) -> int:
+        """Count one event; how many a line written now is for, 0 if it is too early for one."""
+        with self._lock:
+            self._unsaid += 1
+            now = self._clock()
+            if now < self._next_line:
+                return 0
+            self._next_line = now + self._seconds
+            unsaid, self._unsaid = self._unsaid, 0
+            return unsaid
+
+
+_LAST_DATA_RECEIVED = struct.Struct("=52xI")
+"""``tcpi_last_data_recv`` in Linux's ``struct tcp_info``: milliseconds since the last bytes came."""
+
+_MILLISECOND = 0.001
+
+
+def seconds_waited(environ: dict[str, Any], record: RequestRecord | None, *, behind_nginx: bool) -> float:
+    """Seconds since nginx sent the request on, or since its last bytes came from the client; 0 if unknown.
+
+    The former has the time in the accept queue and until a thread was free; the latter, too.
+    """
+    if behind_nginx:
+        return 0.0 if record is None else record.seconds[WAIT]
+    return since_last_data(environ.get(SOCKET))
+
+
+def since_last_data(connection: object) -> float:
+    """Seconds since the last bytes came on a TCP connection, read or not; 0 where only others know."""
+    if not (sys.platform == "linux" and isinstance(connection, socket.socket)):
+        return 0.0
+    if connection.family == socket.AF_UNIX:
+        return 0.0
+    try:
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_DATA_RECEIVED.size)
+    except OSError:
+        return 0.0
+    if len(info) < _LAST_DATA_RECEIVED.size:
+        return 0.0
+    milliseconds: int = _LAST_DATA_RECEIVED.unpack(info)[0]
+    return milliseconds * _MILLISECOND
+
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from tfs_proxy.observe.request_record import (
 )
 from tfs_proxy.script.deadline import WITHIN_ANOTHER, DeadlineWatch
 from tfs_proxy.upstream.recovery import sent_before
-from tfs_proxy.web.workers.around_requests.journal import (
+from tfs_proxy.web.workers.journal import (
     AGAIN,
     REQUEST,
     SENT,
@@ -221,7 +221,7 @@ class Answer:
         return self
 
     def __next__(self) -> bytes:
-        set_current_request(self.record)  # tornado makes each piece on any of its threads
+        set_current_request(self.record)  # a server may make each piece on any of its threads
         self._end_writing()
         piece = next(self._iterator)
         self.record.bytes_out += len(piece)

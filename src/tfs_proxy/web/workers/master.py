@@ -1,8 +1,7 @@
 """gunicorn whose master replaces a worker with calls that hang: run as a module, in place of gunicorn.
 
 gunicorn itself starts a worker only once another has ended; here the new one is up first. It also ends with
-the first worker that can't load the application; here it goes on as long as others serve. gunicorn reads
-this module as its configuration, too: `child_exit` and `logger_class` are settings.
+the first worker that can't load the application; here it goes on as long as others serve.
 """
 
 import logging
@@ -11,21 +10,17 @@ import signal
 import sys
 import time
 from collections.abc import Collection
-from pathlib import Path
-from typing import Any
+from contextlib import suppress
 
 from gunicorn.app.wsgiapp import WSGIApplication
-from gunicorn.arbiter import Arbiter
 from gunicorn.errors import HaltServer
-from gunicorn.glogging import Logger
 from gunicorn.workers.base import Worker
 
 from tfs_proxy.deployment import KnownWorkers
 from tfs_proxy.errors import UpstreamError
-from tfs_proxy.observe.fixed_file import under_way
 from tfs_proxy.observe.logs.config import current_level, set_level
 from tfs_proxy.upstream.instances import known_workers
-from tfs_proxy.web.workers.worker_log import gunicorn_handler
+from tfs_proxy.web.workers.gunicorn_parts import Arbiter
 from tfs_proxy.worker_environment import worker_workspace
 
 BOOT_FAILED = 3
@@ -36,67 +31,6 @@ RETRY_SECONDS = 5.0
 
 ASK_SECONDS = 0.9
 """gunicorn looks at its workers once a second."""
-
-KEPT_RECORDS = 64
-"""Records of dead workers. nginx repeats a request as soon as a worker is gone."""
-
-
-class QuietLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
-    """Logs at ``debug`` what gunicorn logs at ``info``: which workers start and end, where it listens.
-
-    Its entries have the form of all others.
-    """
-
-    def setup(self, cfg: Any) -> None:
-        """Take gunicorn's settings, but for the handler."""
-        super().setup(cfg)
-        self.error_log.handlers = [gunicorn_handler()]
-
-    def close_on_exec(self) -> None:
-        """Nothing: Python itself closes files on exec (PEP 446), and gunicorn logs to none.
-
-        PERF: gunicorn looks at every logger, which takes each worker 0.7 MB of what it shares with others.
-        """
-
-    def info(self, msg: str, *args: Any, **kwargs: Any) -> None:
-        """A step of gunicorn's."""
-        self.debug(msg, *args, **kwargs)
-
-
-logger_class = QuietLogger
-
-
-def child_exit(server: Any, worker: Any) -> None:
-    """Log how many requests a worker that has ended had begun: their clients get 502."""
-    journal = worker_workspace().journal
-    record = journal / str(worker.pid)
-    count = under_way(record)
-    if count:
-        requests = f"{count} request{'s' if count > 1 else ''}"
-        server.log.error(
-            "worker %d ended with %s in progress: those without an answer get 502, and are not sent again",
-            worker.pid,
-            requests,
-        )
-    if record.exists():
-        os.utime(record)
-        _forget_old(journal)
-
-
-def _forget_old(journal: Path) -> None:
-    """Remove the oldest records of workers that have ended; another gunicorn's may serve, too."""
-    dead = [record for record in journal.iterdir() if not _lives(int(record.name))]
-    dead.sort(key=lambda record: record.stat().st_mtime_ns)
-    for record in dead[:-KEPT_RECORDS]:
-        record.unlink()
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
@@ -111,14 +45,6 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         self._ask_at = 0.0
         super().__init__(application)
 
-    def stop(self, graceful: bool = True) -> None:
-        """End all workers; the sockets stay, as with systemd: gunicorn would remove files of unix sockets.
-
-        They are the supervisor's, and the next master accepts there.
-        """
-        self.systemd = True
-        super().stop(graceful)
-
     def manage_workers(self) -> None:
         """Start, and end, as many workers as there should be; those that hang don't count.
 
@@ -127,7 +53,7 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         self._ask()
         self._replace_failed()
         hanging = self._those(self._known.hanging)
-        self._num_workers = self.cfg.workers + len(hanging)
+        self.num_workers = self.cfg.workers + len(hanging)
         super().manage_workers()
         self._told_to_end &= self.WORKERS.keys()
         self._end(sorted(hanging, key=lambda worker: worker.age))
@@ -157,7 +83,7 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
                 "worker %d has calls that hang, and ends: another one serves in its place", worker.pid
             )
             self._told_to_end.add(worker.pid)
-            self.kill_worker(worker.pid, signal.SIGTERM)
+            _end(worker.pid)
 
     def _replace_failed(self) -> None:
         """Have others try what workers could not load, after a while; raises HaltServer if all failed."""
@@ -168,10 +94,15 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         self._failed_at = {worker.pid: self._failed_at.get(worker.pid, now) for worker in failed}
         for pid, since in self._failed_at.items():
             if now - since > RETRY_SECONDS:
-                self.kill_worker(pid, signal.SIGTERM)
+                _end(pid)
 
     def _those(self, pids: Collection[int]) -> list[Worker]:
         return [worker for pid, worker in self.WORKERS.items() if pid in pids]
+
+
+def _end(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
 
 
 class Application(WSGIApplication):  # type: ignore[misc]  # gunicorn has no types

@@ -1,16 +1,31 @@
-"""Imports before the fork what every worker would import after it, but nothing that a model may replace."""
+"""gunicorn's `hooks`, and one more: its master imports what workers need before it forks them (gthread only).
+
+It imports nothing that a model may replace. If that can't be done for this model, or fails, gunicorn starts
+anew with the `hooks` alone, and its workers import by themselves: only they report what is wrong.
+"""
 
 import gc
 import importlib
+import os
+import re
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
+
+from tfs_proxy.deployment import Deployment
+from tfs_proxy.errors import UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.upstream.instances import fetch_deployment
+from tfs_proxy.web.workers import hooks
+from tfs_proxy.web.workers.hooks import child_exit, logger_class, pre_request, when_ready
+from tfs_proxy.worker_environment import worker_workspace
+
+__all__ = ("child_exit", "logger_class", "on_starting", "pre_request", "when_ready")
 
 WORKER: Final = (
-    "tfs_proxy.web.workers.threads.worker",
+    "tfs_proxy.web.workers.thread_worker",
     "tfs_proxy.web.app",
     "tfs_proxy.web.capturing",
     "tfs_proxy.web.first_call",
@@ -33,8 +48,44 @@ SCRIPT: Final = (
 REQUESTS: Final = ("tfs_proxy.upstream.pooled_requests",)
 """What workers import with a script that imports `requests`."""
 
+MASTER: Final = "tfs_proxy.web.workers.master"
 AT_START: Final = frozenset({"sitecustomize", "usercustomize", "setproctitle", "inotify"})
 """Python and gunicorn have imported these by the time that `preload` looks, if there are any."""
+
+
+_IMPORTS_REQUESTS: Final = re.compile(rb"^\s*(?:import|from)\s[^#\n]*\brequests\b", re.MULTILINE)
+"""A line of a script; if it is one of a text, an import that nobody needs does no harm."""
+
+
+def on_starting(server: Any) -> None:
+    """Import, before the first worker is forked."""
+    try:
+        deployment = fetch_deployment(worker_workspace().control_socket)
+        preload([*WORKER, *_for_script(deployment.script)], names_brought(deployment))
+    except (UpstreamUnavailable, UpstreamTimeout):
+        pass  # so say the workers
+    except (Exception, SystemExit, BroughtByModel):  # noqa: BLE001 - a worker will report it
+        for handler in server.log.error_log.handlers:
+            os.set_inheritable(handler.descriptor, True)
+        words = [word.replace(f"python:{__name__}", f"python:{hooks.__name__}") for word in sys.argv[1:]]
+        os.execv(sys.executable, [sys.executable, "-m", MASTER, *words])  # noqa: S606 - needs no shell
+
+
+def _for_script(script: str | None) -> tuple[str, ...]:
+    """The modules that workers with this script import besides. Raises OSError if it can't be read."""
+    if script is None:
+        return ()
+    return (*SCRIPT, *REQUESTS) if _IMPORTS_REQUESTS.search(Path(script).read_bytes()) else SCRIPT
+
+
+def names_brought(deployment: Deployment) -> set[str]:
+    """The top-level modules of the folders that came with the model, or were installed for it.
+
+    Raises OSError if one can't be read.
+    """
+    installed = [Path(path) for path in sys.path if Path(path).is_relative_to(worker_workspace().packages)]
+    folders = [*installed, *map(Path, deployment.import_paths)]
+    return names_in(folder for folder in folders if folder.is_dir())
 
 
 class BroughtByModel(BaseException):

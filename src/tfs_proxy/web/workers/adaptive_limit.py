@@ -1,0 +1,175 @@
+"""The adaptive limit of one worker, pure: how many requests it answers at once, and which one may run now."""
+
+from collections import deque
+from enum import Enum
+
+SERVING_SHARE = 0.5
+"""Of the target, that answering may take; the rest is for the wait before it."""
+
+CALM_SHARE = 0.3
+"""Of the target, up to which answering is quick enough for a higher limit."""
+
+KEPT_SHARE = 0.8
+"""Of the target, within which 99 of 100 answers are to begin: what comes after it is not measured here."""
+
+LEAST_WAIT_SHARE = 0.1
+"""Of the target, that a request may always have waited: slow answers of others leave no place empty."""
+
+SHRINK = 0.75
+SLOW_QUANTILE = 0.9
+SLOWEST_PART = 40
+"""The mean of the slowest fortieth stands for the 99th percentile, of which a few hundred times say little.
+
+If times fall off exponentially, it is the percentile 1 - 1 / (40 * e).
+"""
+
+FEWEST_TIMES = 10
+REMEMBERED_TIMES = 256
+
+
+class AdaptiveLimit:
+    """The limit of one worker, at least 1, for a target in seconds; not safe for several threads."""
+
+    def __init__(self, target_seconds: float) -> None:
+        self.target_seconds = target_seconds
+        self._limit = 1.0
+        self._has_shrunk = False
+        self._was_reached = False
+        self._round: list[float] = []
+        self._remembered: deque[float] = deque(maxlen=REMEMBERED_TIMES)
+        self.usual_seconds = 0.0
+        self.slowest_seconds = 0.0
+
+    @property
+    def most(self) -> int:
+        """How many requests may be under way."""
+        return int(self._limit)
+
+    def latest_start(self, arrived: float) -> float:
+        """Until when a request that arrived then must begin, so that it can still end within the target."""
+        wait_seconds = KEPT_SHARE * self.target_seconds - self.slowest_seconds
+        return arrived + max(wait_seconds, LEAST_WAIT_SHARE * self.target_seconds)
+
+    def note(self, seconds: float, under_way: int) -> None:
+        """Learn from an answer that took so long while so many were under way, itself included."""
+        self._was_reached = self._was_reached or under_way >= self.most
+        self._round.append(seconds)
+        self._remembered.append(seconds)
+        if len(self._remembered) < FEWEST_TIMES:
+            self._estimate()
+        if len(self._round) >= max(FEWEST_TIMES, 2 * self.most):
+            self._adapt()
+
+    def _adapt(self) -> None:
+        """End a round: change the limit by what was slow in it."""
+        slow = _quantile(sorted(self._round), SLOW_QUANTILE)
+        if slow > SERVING_SHARE * self.target_seconds:
+            self._limit = max(1.0, self._limit * SHRINK)
+            self._has_shrunk = True
+        elif slow < CALM_SHARE * self.target_seconds and self._was_reached:
+            # Until it has been too high once, nobody knows its magnitude.
+            self._limit = self._limit + 1.0 if self._has_shrunk else self._limit * 2.0
+        self._round.clear()
+        self._was_reached = False
+        self._estimate()
+
+    def _estimate(self) -> None:
+        times = sorted(self._remembered)
+        self.usual_seconds = sum(times) / len(times)
+        slowest = times[-max(1, len(times) // SLOWEST_PART) :]
+        # What exceeds the target is late by however much: one long pause must not stand for all answers.
+        self.slowest_seconds = sum(min(seconds, self.target_seconds) for seconds in slowest) / len(slowest)
+
+
+def _quantile(ascending: list[float], share: float) -> float:
+    return ascending[min(int(share * len(ascending)), len(ascending) - 1)]
+
+
+ALONE_SLACK_SECONDS = 0.005
+"""How much earlier than it came a request may seem to have arrived: clocks of sockets count in ticks."""
+
+
+class TurnState(Enum):
+    """What has become of a request."""
+
+    WAITS = "waits"
+    RUNS = "runs"
+    REFUSED = "refused"
+
+
+class Turn:
+    """One request: when it arrived, until when it must begin, and since when it runs, by one clock."""
+
+    __slots__ = ("alone", "arrived", "began", "latest_start", "state")
+
+    def __init__(self, arrived: float, latest_start: float) -> None:
+        self.arrived = arrived
+        self.latest_start = latest_start
+        self.began = 0.0
+        self.alone = False
+        self.state = TurnState.WAITS
+
+
+class AdmissionQueue:
+    """The requests under way in one worker, and those that wait; not safe for several threads.
+
+    A request that meets no other is never refused, whatever its age, and however slow answers are.
+    """
+
+    def __init__(self, limit: AdaptiveLimit) -> None:
+        self.limit = limit
+        self.under_way = 0
+        self._waiting: deque[Turn] = deque()
+        self._last_end = self._last_change = float("-inf")
+
+    def enter(self, arrived: float, now: float) -> Turn:
+        """Take a request in: it runs, waits, or is refused since it could not end within the target."""
+        turn = Turn(arrived, self.limit.latest_start(arrived))
+        if not self.under_way and arrived >= self._last_end - ALONE_SLACK_SECONDS:
+            turn.alone = True
+            self._begin(turn, now)
+        elif self.under_way < self.limit.most and not self._waiting:
+            self._begin_in_time(turn, now)
+        elif now + self._wait_seconds(now) > turn.latest_start:
+            turn.state = TurnState.REFUSED
+        else:
+            self._waiting.append(turn)
+        return turn
+
+    def leave(self, turn: Turn, now: float, *, learn: bool = True) -> list[Turn]:
+        """End a request that ran; those that waited and now run, or are refused since it is too late.
+
+        Without ``learn`` its time says nothing about answers.
+        """
+        self._last_end = self._last_change = now
+        if learn:
+            self.limit.note(now - turn.began, self.under_way)
+        self.under_way -= 1
+        decided = []
+        while self._waiting and self.under_way < self.limit.most:
+            next_turn = self._waiting.popleft()
+            self._begin_in_time(next_turn, now)
+            decided.append(next_turn)
+        return decided
+
+    def give_up(self, turn: Turn) -> None:
+        """Refuse a request that waits; nothing happens to one that does not."""
+        if turn.state is TurnState.WAITS:
+            self._waiting.remove(turn)
+            turn.state = TurnState.REFUSED
+
+    def _wait_seconds(self, now: float) -> float:
+        """Until one more request could begin, if places become free at a steady pace."""
+        pace_seconds = self.limit.usual_seconds / self.limit.most
+        return (len(self._waiting) + 1) * pace_seconds - min(now - self._last_change, pace_seconds)
+
+    def _begin_in_time(self, turn: Turn, now: float) -> None:
+        if now > turn.latest_start:
+            turn.state = TurnState.REFUSED
+        else:
+            self._begin(turn, now)
+
+    def _begin(self, turn: Turn, now: float) -> None:
+        turn.state = TurnState.RUNS
+        turn.began = self._last_change = now
+        self.under_way += 1

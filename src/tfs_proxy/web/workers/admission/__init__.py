@@ -1,1 +1,0 @@
-"""The adaptive limit: how many requests a worker answers at once, and which it refuses beyond that."""

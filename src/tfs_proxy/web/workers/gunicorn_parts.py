@@ -1,0 +1,23 @@
+"""All that is used of gunicorn beyond its documented interface, at most ten names; a test holds the list."""
+
+from typing import Final
+
+from gunicorn.arbiter import Arbiter
+from gunicorn.http.parser import RequestParser
+from gunicorn.http.wsgi import Response, create
+
+PRIVATE_NAMES: Final = (
+    "Arbiter",
+    "Arbiter.WORKERS",
+    "Arbiter.manage_workers",
+    "Arbiter.num_workers",
+    "Arbiter.systemd",
+    "RequestParser",
+    "Response",
+    "SyncWorker.wait",
+    "Worker.handle_error",
+    "create",
+)
+"""Documented are the settings, the hooks, the classes of workers, and what those share in `Worker`."""
+
+__all__ = ("PRIVATE_NAMES", "Arbiter", "RequestParser", "Response", "create")

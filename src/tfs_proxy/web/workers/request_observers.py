@@ -1,0 +1,149 @@
+"""What follows the requests of a worker: counts, stages, lines of the access log, and traces.
+
+Requests that gunicorn refuses before the application sees them are counted where they are refused.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from tfs_proxy.deployment import Deployment
+from tfs_proxy.observe.line_file import LineWriter
+from tfs_proxy.observe.logs.access import (
+    RequestLine,
+    RequestLog,
+    line_of,
+    needs_stages,
+    stages_text,
+)
+from tfs_proxy.observe.request_counts import FinishedRequest, KnownModels, request_line
+from tfs_proxy.observe.request_record import READ, RequestRecord
+from tfs_proxy.observe.routes import PROBES, path_of
+from tfs_proxy.observe.stage_table import FAILED_FROM, StageLayout, StageTable
+from tfs_proxy.setting_values import AccessLog
+from tfs_proxy.settings import inherited_environment
+from tfs_proxy.web.workers.boundary import RequestObserver
+from tfs_proxy.wire.header_names import STAGE_TIMES
+
+log = logging.getLogger(__name__)
+
+PROCESS = "worker"
+
+
+class RequestCounting:
+    """Writes a line for each request that has ended."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = LineWriter(path)
+
+    def end(self, record: RequestRecord) -> None:
+        """Count a request that the application had."""
+        seconds = time.perf_counter() - record.began
+        self.write(
+            FinishedRequest(
+                record.method,
+                record.status,
+                seconds,
+                record.target,
+                model=record.model,
+                version=record.version,
+                bytes_in=record.bytes_in,
+                bytes_out=record.bytes_out,
+            )
+        )
+
+    def write(self, request: FinishedRequest) -> None:
+        """Write a request's line."""
+        self._file.write(request_line(request))
+
+
+class StageObserver:
+    """Counts the requests that were for a model, and all that failed; those refused before have no stages.
+
+    A script that is the model itself has no name.
+    """
+
+    def __init__(self, folder: Path, deployment: Deployment) -> None:
+        known = KnownModels(deployment.default_model, deployment.models)
+        self._table = StageTable(folder, StageLayout(known))
+        self.problem = self._table.problem
+        self._is_script_model = deployment.script_model is not None
+
+    def end(self, record: RequestRecord) -> None:
+        """Count its stages, and the one that it failed in."""
+        if record.status >= FAILED_FROM and path_of(record.target) not in PROBES:
+            self._table.add_failure(record)
+        if record.model or (self._is_script_model and record.seconds[READ]):
+            self._table.add(record)
+
+
+class AccessObserver:
+    """Logs the requests that ``wanted`` asks for."""
+
+    def __init__(self, wanted: AccessLog) -> None:
+        self._wanted = wanted
+        self._log = RequestLog(wanted)
+
+    def end(self, record: RequestRecord) -> None:
+        """Log a request that the application had."""
+        if not needs_stages(record, self._wanted):
+            return  # PERF: no line is made that nobody sees
+        seconds = time.perf_counter() - record.began
+        request = FinishedRequest(record.method, record.status, seconds, record.target, reason=record.reason)
+        self._log.show(line_of(record, request), PROCESS, os.getpid())
+
+    def log_refused(self, request: FinishedRequest, request_id: str) -> None:
+        """Log a request that never came to the application."""
+        self._log.show(RequestLine(request, request_id), PROCESS, os.getpid())
+
+
+class StagesForNginx:
+    """The header by which nginx learns of the stages of a request that may get a line."""
+
+    def __init__(self, wanted: AccessLog) -> None:
+        self._wanted = wanted
+
+    def __call__(self, record: RequestRecord) -> Sequence[tuple[str, str]]:
+        """Headers of an answer whose status is known."""
+        if record.over_limit or needs_stages(record, self._wanted):
+            return ((STAGE_TIMES, stages_text(record)),)
+        return ()
+
+
+class WorkerTraces(Struct, frozen=True):
+    """What makes spans of a worker's requests; ``close`` sends those that are left."""
+
+    observers: tuple[RequestObserver, ...] = ()
+    close: Callable[[], None] = lambda: None
+
+    def closing_behind(self, close_app: Callable[[], None]) -> Callable[[], None]:
+        """Close the application, whose script may still make spans, and then the traces."""
+
+        def close() -> None:
+            close_app()
+            self.close()
+
+        return close
+
+
+def begin_traces(deployment: Deployment) -> WorkerTraces:
+    """Traces if the deployment has them; OTEL_* variables that OpenTelemetry refuses are no reason to end."""
+    if deployment.traces is None:
+        return WorkerTraces()
+    try:
+        # PERF: OpenTelemetry costs a start a few hundred ms. Its import reads variables, too.
+        from tfs_proxy.observe.tracing.provider import ProcessTraces
+        from tfs_proxy.observe.tracing.spans import RequestSpans
+
+        traces = ProcessTraces(inherited_environment(), deployment.traces)
+    except Exception as error:  # noqa: BLE001 - whatever the variables make its parts raise
+        log.warning("no traces are sent: OpenTelemetry can't be configured: %s", error)
+        return WorkerTraces()
+    traces.install()
+    return WorkerTraces(
+        (RequestSpans(traces.tracer, behind_nginx=not deployment.counts_requests),), traces.close
+    )
