@@ -61,7 +61,7 @@ def pipeline_traces(environ: Mapping[str, str]) -> PipelineTraces:
     if sampling is None:
         return PipelineTraces()
     try:
-        # PERF: OpenTelemetry costs a start a few hundred ms. Its import reads variables, too.
+        # OpenTelemetry costs a start a few hundred ms. Its import reads variables, too.
         from tfs_proxy.observe.tracing.provider import ProcessTraces
         from tfs_proxy.observe.tracing.spans import PipelineSpan
 

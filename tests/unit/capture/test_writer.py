@@ -14,7 +14,6 @@ from support.capturing import body_of, captured, captured_files
 from support.waiting import wait_until
 from tfs_proxy.capture.files import (
     FILE_SECONDS,
-    CaptureFailed,
     CaptureOutcome,
     Folder,
     FolderFile,
@@ -147,18 +146,6 @@ def test_counts_that_can_not_be_reported_are_kept(tmp_path: Path) -> None:
     assert counted.total == {CaptureOutcome.TOO_LARGE: 1}
 
 
-def test_a_record_whose_line_is_too_large_is_counted(tmp_path: Path) -> None:
-    """A body of bytes grows by its encoding."""
-    counted = Counted()
-    writer = CaptureWriter(options(tmp_path, 4000), counted)
-    writer.start()
-    writer.offer(CaptureRecord(Payload("image/png", b"\xff" * 2900), None, NOON))
-    writer.close()
-
-    assert counted.total == {CaptureOutcome.TOO_LARGE: 1}
-    assert captured_files(tmp_path) == []
-
-
 def test_a_file_is_complete_when_it_is_large_or_old_and_at_the_end_of_the_hour(tmp_path: Path) -> None:
     """Its name is the time of its first record, in a folder of the hour."""
     files = RotatingFiles(Folder(tmp_path), "shop/AllTraffic", max_bytes=10)
@@ -228,13 +215,6 @@ def test_a_target_that_recovers_is_written_again(tmp_path: Path) -> None:
     assert counted.total == {CaptureOutcome.WRITTEN: 1, CaptureOutcome.DROPPED: 1}
 
 
-def test_a_failed_create_says_why(tmp_path: Path) -> None:
-    """In the words of the system."""
-    (tmp_path / "file").touch()
-    with pytest.raises(CaptureFailed, match=f"{tmp_path}/file can't be written: Not a directory"):
-        Folder(tmp_path / "file").create("below/a.jsonl")
-
-
 def test_a_file_that_can_not_be_closed_does_not_end_the_writing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,17 +251,3 @@ def test_a_packed_body_is_recorded_unpacked(tmp_path: Path) -> None:
 
     assert [body_of(line) for line in captured(tmp_path)] == [b"[1]", b"[2]"]
     assert counted.total == {CaptureOutcome.WRITTEN: 2, CaptureOutcome.TOO_LARGE: 1}
-
-
-def test_a_record_s_headers_take_room_too(tmp_path: Path) -> None:
-    """A client may send thousands of bytes in each."""
-    counted, stuck = Counted(), Stuck(tmp_path)
-    writer = CaptureWriter(options(tmp_path, 10_000), counted, stuck)
-    writer.start()
-    for _ in range(3):
-        writer.offer(CaptureRecord(None, None, NOON, "i" * 3000, "a" * 3000))
-    writer.report()
-    stuck.go_on.set()
-    writer.close()
-
-    assert counted.total == {CaptureOutcome.WRITTEN: 1, CaptureOutcome.DROPPED: 2}

@@ -143,15 +143,6 @@ def test_warnings_count_where_check_is_strict(
     assert main(["check", path, "--strict"]) == 2
 
 
-def test_strict_does_not_mind_notes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is ignored is no warning."""
-    half = signature_model()
-    path = str(pack(tmp_path / "model.tar.gz", {"m/1/saved_model.pb": half, "notes.txt": "x"}))
-
-    assert main(["check", path, "--strict"]) == 0
-    assert "Note: Not served, because not a SavedModel: notes.txt." in capsys.readouterr().out
-
-
 def test_a_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The request's answer is shown with its status, type and size."""
     request = tmp_path / "request"
@@ -167,23 +158,6 @@ def test_a_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Model server (a fake one, which answers zeros): not called" in said
     assert any(line.startswith("Answer: 200 text/csv, 3 bytes, ") for line in said)
     assert said[-1] == "a,b"
-
-
-@pytest.mark.parametrize(
-    ("script", "status"),
-    [
-        ("import tfs_proxy\ndef handler(d, c): raise tfs_proxy.HTTPError(422, 'no')", 3),
-        ("def handler(d, c):\n    yield 'a'\n    raise ValueError", 3),
-        ("import nothing_of_this_name", 3),
-        (MIRROR, 0),
-    ],
-)
-def test_exit_status(tmp_path: Path, script: str, status: int) -> None:
-    """3 where the script can't be imported, or answers with an error."""
-    request = tmp_path / "request"
-    request.write_text("x")
-
-    assert main(["check", archive(tmp_path, script), "--request", str(request)]) == status
 
 
 def test_requirements_are_not_installed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -158,7 +158,7 @@ def nginx_process(
 def _end_gracefully(former: Collection[int]) -> None:
     """Tell former workers to end, as nginx does.
 
-    PERF: it has started new ones by then, but sleeps for 100 ms before it says so.
+    It has started new ones by then, but sleeps for 100 ms before it says so.
     """
     for pid in former:
         with contextlib.suppress(ProcessLookupError):
