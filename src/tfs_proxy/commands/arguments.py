@@ -44,7 +44,7 @@ def _port(text: str) -> int:
 
 def exit_on_stop_signals() -> None:
     """Exit with 0 on SIGTERM or SIGHUP from now on, until the run loop installs its own handlers."""
-    from tfs_proxy.supervisor.host.stop_signals import stop_signals
+    from tfs_proxy.supervisor.host.processes import stop_signals
 
     # As PID 1 of a container, a process without a handler ignores SIGTERM. Nothing has started yet that must
     # be stopped in order, and an exception could be swallowed by the imports that are under way.

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Find the run, and ask its control API."""
-    from tfs_proxy.supervisor.logs.runs import chosen, found_runs
+    from tfs_proxy.supervisor.logs.run_log import chosen, found_runs
 
     runs = chosen(found_runs(Settings.from_env().home), arguments.port)
     if arguments.level is None:

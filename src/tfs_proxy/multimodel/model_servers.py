@@ -19,7 +19,7 @@ from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.children import Children
 from tfs_proxy.supervisor.health.readiness import Readiness
 from tfs_proxy.supervisor.host import sockets
-from tfs_proxy.supervisor.host.daemon_thread import in_daemon_thread
+from tfs_proxy.supervisor.host.waiting import in_daemon_thread
 from tfs_proxy.supervisor.opening import ServeRequest, resources_on
 from tfs_proxy.supervisor.plan import files_of_model_servers, instances_on, model_server_process
 from tfs_proxy.supervisor.process import ChildProcess

@@ -33,7 +33,7 @@ from tfs_proxy.observe.request_counts import OTHER
 from tfs_proxy.resources import memory_left
 from tfs_proxy.setting_values import PortRange
 from tfs_proxy.supervisor.gpus import Placement, visible_devices
-from tfs_proxy.supervisor.host.daemon_thread import in_daemon_thread
+from tfs_proxy.supervisor.host.waiting import in_daemon_thread
 from tfs_proxy.supervisor.nginx.many_models import STACKS
 from tfs_proxy.supervisor.process import ChildProcess
 from tfs_proxy.supervisor.request_counter import RequestCounter

@@ -20,7 +20,7 @@ from tfs_proxy.multimodel.archives import Listing, ModelFolder
 from tfs_proxy.multimodel.model_life import LoadState
 from tfs_proxy.multimodel.registry import ModelRegistry
 from tfs_proxy.multimodel.uses import ModelUse, idle, least_recently_used
-from tfs_proxy.supervisor.host.daemon_thread import in_daemon_thread
+from tfs_proxy.supervisor.host.waiting import in_daemon_thread
 
 log = logging.getLogger(__name__)
 

@@ -30,11 +30,10 @@ from tfs_proxy.supervisor.children import Children
 from tfs_proxy.supervisor.control_api import ControlApi
 from tfs_proxy.supervisor.grpc_routes import GrpcRoutes
 from tfs_proxy.supervisor.health.heartbeats import Heartbeats
-from tfs_proxy.supervisor.health.readiness import Phase, Readiness
-from tfs_proxy.supervisor.health.servable_states import ExpectedVersion, ServableState
+from tfs_proxy.supervisor.health.readiness import ExpectedVersion, Phase, Readiness, ServableState
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.load_priority import NOT_RESTORED, LoadPriority
-from tfs_proxy.supervisor.host.orphans import Orphans
+from tfs_proxy.supervisor.host.processes import Orphans
 from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.supervisor.logs.run_records import RunRecords
 from tfs_proxy.supervisor.metrics import RunMetrics

@@ -17,7 +17,7 @@ from tfs_proxy.report.served import Served
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.children import Children
 from tfs_proxy.supervisor.health.readiness import Readiness
-from tfs_proxy.supervisor.host.file_locks import is_locked, is_path_locked
+from tfs_proxy.supervisor.host.workspace import is_locked, is_path_locked
 from tfs_proxy.supervisor.nginx.many_models import COMMON_SOCKET, COMMON_WORKSPACES
 from tfs_proxy.supervisor.opening import ServeRequest
 from tfs_proxy.supervisor.plan import deployment_of

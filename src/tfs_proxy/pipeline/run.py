@@ -30,7 +30,7 @@ from tfs_proxy.report.first_request import command_in, ready_line
 from tfs_proxy.resources import CONCURRENCY
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.host import sockets
-from tfs_proxy.supervisor.host.exit_status import describe_exit
+from tfs_proxy.supervisor.host.processes import describe_exit
 from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.supervisor.logs.run_log import RunLog
 from tfs_proxy.supervisor.process import ChildProcess, ProcessState

@@ -14,8 +14,8 @@ from tfs_proxy.layout import Workspace
 from tfs_proxy.report.prepare import without_workspace
 from tfs_proxy.supervisor.gpus import Devices
 from tfs_proxy.supervisor.health.readiness import Phase, Readiness
-from tfs_proxy.supervisor.host.exit_status import describe_exit, shell_status
 from tfs_proxy.supervisor.host.load_priority import LoadPriority
+from tfs_proxy.supervisor.host.processes import describe_exit, shell_status
 from tfs_proxy.supervisor.host.watchdog import Watchdog
 from tfs_proxy.supervisor.logs.request_lines import ChildLog
 from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec, ProcessState, Spawn, spawn

@@ -13,7 +13,7 @@ from tfs_proxy.observe.process_usage import NeverFalling, ProcessUsage, usage, u
 from tfs_proxy.resources import available_resources
 from tfs_proxy.supervisor.children import Children
 from tfs_proxy.supervisor.health.readiness import Phase, Readiness
-from tfs_proxy.supervisor.host.orphans import child_pids
+from tfs_proxy.supervisor.host.processes import child_pids
 from tfs_proxy.supervisor.process import ProcessState
 from tfs_proxy.supervisor.request_counter import RequestsInFlight
 

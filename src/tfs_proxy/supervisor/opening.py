@@ -17,7 +17,7 @@ from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor import plan
 from tfs_proxy.supervisor.gpus import Placement, count_gpus, spread, visible_devices
 from tfs_proxy.supervisor.host import sockets
-from tfs_proxy.supervisor.host.daemon_thread import in_daemon_thread
+from tfs_proxy.supervisor.host.waiting import in_daemon_thread
 from tfs_proxy.supervisor.programs.model_server import monitoring_for, program
 
 log = logging.getLogger(__name__)

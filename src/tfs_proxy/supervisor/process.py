@@ -15,10 +15,8 @@ from functools import partial
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tfs_proxy.supervisor.host.exit_status import describe_exit
-from tfs_proxy.supervisor.host.parent_death import signal_on_parent_death
-from tfs_proxy.supervisor.host.running_process import RunningProcess
-from tfs_proxy.supervisor.host.unless_set import unless_set
+from tfs_proxy.supervisor.host.processes import RunningProcess, describe_exit, signal_on_parent_death
+from tfs_proxy.supervisor.host.waiting import unless_set
 from tfs_proxy.supervisor.logs.child_output import ChildOutput
 from tfs_proxy.wire.backoff import growing_pause
 

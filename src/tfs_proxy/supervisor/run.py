@@ -19,7 +19,7 @@ from tfs_proxy.supervisor.front.run_status import RunStatus
 from tfs_proxy.supervisor.generation import Serving
 from tfs_proxy.supervisor.health.readiness import Phase
 from tfs_proxy.supervisor.host import sockets
-from tfs_proxy.supervisor.host.orphans import Orphans
+from tfs_proxy.supervisor.host.processes import Orphans
 from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.supervisor.host.workspace import LONGEST_PATH
 from tfs_proxy.supervisor.logs.run_records import RunRecords

@@ -9,8 +9,8 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
-from tfs_proxy.supervisor.host import listener_drain
-from tfs_proxy.supervisor.host.stop_signals import reason, stop_signals
+from tfs_proxy.supervisor.host import sockets
+from tfs_proxy.supervisor.host.processes import reason, stop_signals
 from tfs_proxy.supervisor.process import ChildProcess
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class RunLoop:
 
     async def accept_pending(self, listeners: Sequence[socket.socket], deadline: float) -> None:
         """Wait for pending connections to be accepted, at most until ``deadline``."""
-        await listener_drain.accept_pending(
+        await sockets.accept_pending(
             listeners, lambda: not self._signals.empty() or time.monotonic() > deadline
         )
 

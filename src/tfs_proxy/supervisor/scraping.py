@@ -20,7 +20,7 @@ from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import UpstreamError
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import MeasuredMetric, MetricDescription, Points
-from tfs_proxy.supervisor.host.daemon_thread import in_daemon_thread
+from tfs_proxy.supervisor.host.waiting import in_daemon_thread
 from tfs_proxy.wire.connections import get_async
 from tfs_proxy.wire.http_messages import HttpResponse
 

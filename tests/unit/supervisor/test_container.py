@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from tfs_proxy.supervisor.gpus import Devices
-from tfs_proxy.supervisor.host.orphans import Orphans
+from tfs_proxy.supervisor.host.processes import Orphans
 from tfs_proxy.supervisor.programs.packages import noexec_warning
 
 GPU_LINE = (

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tfs_proxy.supervisor.host.exit_status import describe_exit, shell_status
-from tfs_proxy.supervisor.host.subreaper import become_subreaper
+from tfs_proxy.supervisor.host.processes import become_subreaper, describe_exit, shell_status
 from tfs_proxy.supervisor.process import ARROWS, Backoff, ChildProcess, ProcessSpec, ProcessState
 
 SPEC = ProcessSpec(name="child", argv=("child",), env={}, backoff=Backoff(tries=3, healthy_seconds=10))

@@ -23,8 +23,8 @@ from tfs_proxy.endpoint.description.values import ContainerDefinition
 from tfs_proxy.layout import SAGEMAKER_MODEL_DIR, Workspace
 from tfs_proxy.observe.logs.entry import entry_handler
 from tfs_proxy.settings import Settings, for_inner_stack
-from tfs_proxy.supervisor.host.daemon_thread import in_daemon_thread
 from tfs_proxy.supervisor.host.sockets import LOOPBACK, free_blocks
+from tfs_proxy.supervisor.host.waiting import in_daemon_thread
 from tfs_proxy.supervisor.host.watchdog import Watchdog
 from tfs_proxy.supervisor.process import Backoff, ChildProcess, ProcessSpec
 

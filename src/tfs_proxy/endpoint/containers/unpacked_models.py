@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tfs_proxy.archive.s3 import objects_at
 from tfs_proxy.archive.s3_client import S3_SCHEME, s3_client
-from tfs_proxy.supervisor.host.daemon_thread import in_daemon_thread
-from tfs_proxy.supervisor.reloading.code_files import snapshot_of_file, snapshot_of_folder
+from tfs_proxy.supervisor.host.waiting import in_daemon_thread
+from tfs_proxy.supervisor.reloading.files import snapshot_of_file, snapshot_of_folder
 
 
 class UnpackedModels:

@@ -1,24 +1,131 @@
-"""The run's readiness: its phase, the workers' heartbeats and the state of every model version.
+"""The run's readiness: its phase, the workers' heartbeats and TF Serving's state of every model version.
 
 `Readiness.reason` is what ``/ping`` answers from; nothing here waits.
 """
 
 import asyncio
+import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
 from itertools import product
+from typing import Any
+
+from msgspec import Struct
 
 from tfs_proxy.deployment import Instance
 from tfs_proxy.supervisor.health.heartbeats import Heartbeats
-from tfs_proxy.supervisor.health.servable_states import (
-    AVAILABLE,
-    NO_VERSION,
-    ExpectedVersion,
-    ServableState,
-    state_of,
-)
-from tfs_proxy.supervisor.health.start_steps import StartSteps
+from tfs_proxy.wire.grpc_codes import GrpcCode
+
+AVAILABLE = "AVAILABLE"
+ENDED = "END"
+EXHAUSTED = GrpcCode.RESOURCE_EXHAUSTED.name
+
+
+class ExpectedVersion(Struct, frozen=True):
+    """One version of a model on one instance; None stands for whichever version the instance has."""
+
+    instance: int
+    model: str
+    version: int | None
+
+    def __str__(self) -> str:
+        return f"model {self.model}" + ("" if self.version is None else f" version {self.version}")
+
+
+class ServableState(Struct, frozen=True):
+    """TF Serving's state of a version, and its error (docs/reference/tensorflow-serving.md)."""
+
+    state: str = "START"
+    error: str = ""
+
+    @property
+    def available(self) -> bool:
+        """Whether it answers requests."""
+        return self.state == AVAILABLE
+
+    @property
+    def failed(self) -> bool:
+        """Whether it will not become available."""
+        return self.state == ENDED and bool(self.error)
+
+    @property
+    def unloaded(self) -> bool:
+        """Whether it was unloaded on request, which is not a failure."""
+        return self.state == ENDED and not self.error
+
+
+NO_VERSION = ServableState("not loaded: the model server has found no version of it")
+
+
+def best_of(states: Collection[ServableState]) -> ServableState:
+    """The state of a model whose versions come and go: that of the version closest to serving."""
+    ranks: tuple[Callable[[ServableState], bool], ...] = (
+        lambda state: state.available,
+        lambda state: state.state != ENDED,
+        lambda state: not state.unloaded,
+    )
+    for fits in ranks:
+        for state in states:
+            if fits(state):
+                return state
+    return next(iter(states), NO_VERSION)
+
+
+def read_status(body: bytes) -> dict[int, ServableState]:
+    """The answer of ``GET /v1/models/NAME`` as state by version; raises ValueError if it is not one."""
+    try:
+        return {
+            int(entry["version"]): _read_state(entry) for entry in json.loads(body)["model_version_status"]
+        }
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"not a model status: {error!r}") from error
+
+
+def _read_state(entry: Mapping[str, Any]) -> ServableState:
+    status = entry.get("status", {})
+    code, message = status.get("error_code", "OK"), str(status.get("error_message", ""))
+    if code == EXHAUSTED and EXHAUSTED not in message:
+        message = f"{EXHAUSTED}: {message}"  # which the message alone may not tell
+    return ServableState(entry["state"], "" if code == "OK" else message)
+
+
+def state_of(servable: ExpectedVersion, states: Mapping[int, ServableState]) -> ServableState:
+    """The state of what is expected, among those of its model; a version that is missing has not begun."""
+    if servable.version is None:
+        return best_of(tuple(states.values()))
+    return states.get(servable.version, ServableState())
+
+
+FIRST = "starting"
+_PREFIX = f"{FIRST}: "
+
+
+class StartSteps:
+    """The step that the start is at, and how long it has been in each."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.current = FIRST
+        self._clock = clock
+        self._began: float | None = clock()
+        self._seconds: dict[str, float] = {}
+
+    def begin(self, step: str) -> None:
+        """Note that the next step begins."""
+        self.end()
+        self.current, self._began = step, self._clock()
+
+    def end(self) -> None:
+        """Note that the current step is over; idempotent."""
+        self._seconds = dict(self.seconds())
+        self._began = None
+
+    def seconds(self) -> Mapping[str, float]:
+        """Seconds by step, with those of the current one so far."""
+        if self._began is None:
+            return self._seconds
+        name = self.current.removeprefix(_PREFIX)
+        return {**self._seconds, name: self._seconds.get(name, 0.0) + self._clock() - self._began}
 
 
 class Phase(Enum):

@@ -1,11 +1,18 @@
-"""Sockets that the supervisor owns and passes to its children: bound first, they outlive every child."""
+"""Sockets that the supervisor owns and passes to its children: bound first, they outlive every child.
+
+Closing a listening one resets the connections in its accept queue, whose clients may have sent requests. So
+the processes that accept go on until the queue is empty, and with it all that came before the stop (Linux;
+elsewhere it is closed at once). No capability is needed: containers have none to filter packets.
+"""
 
 import asyncio
 import logging
 import secrets
 import socket
+import struct
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -216,3 +223,31 @@ def local_url(listener: socket.socket) -> str:
     """A URL that reaches ``listener`` from this machine: ``localhost`` if it listens on every address."""
     host, port = listener.getsockname()[:2]
     return f"http://localhost:{port}" if host in EVERY_ADDRESS else f"http://{shown_address(listener)}"
+
+
+QUIET_LOOKS = 10
+"""The queue must be empty this many times in a row: a handshake may still be under way."""
+
+MOST_SECONDS = 2.0
+"""Clients that never pause keep a queue from being empty: it ends so long after it was shortest."""
+
+_WAITING = struct.Struct("24xI")
+"""In TCP_INFO of a listening socket: connections in its accept queue (``tcpi_unacked``)."""
+
+
+async def accept_pending(listeners: Sequence[socket.socket], enough: Callable[[], bool]) -> None:
+    """Return once the accept queues were empty for a while, grow no shorter, or ``enough`` says so."""
+    if sys.platform != "linux":
+        return
+    shortest, since, quiet = sys.maxsize, time.monotonic(), 0
+    while quiet < QUIET_LOOKS and not enough() and time.monotonic() < since + MOST_SECONDS:
+        await asyncio.sleep(LOOK_SECONDS)
+        waiting = sum(map(_waiting, listeners))
+        quiet = 0 if waiting else quiet + 1
+        if waiting < shortest:
+            shortest, since = waiting, time.monotonic()
+
+
+def _waiting(listener: socket.socket) -> int:
+    tcp_info = listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _WAITING.size)
+    return int(_WAITING.unpack(tcp_info)[0])

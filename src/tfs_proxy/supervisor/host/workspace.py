@@ -1,4 +1,4 @@
-"""The folder of one run, made before anything else is written; if that fails, the error has the remedy."""
+"""The folder of one run, made before anything else is written, and files that processes lock."""
 
 import fcntl
 import os
@@ -12,7 +12,6 @@ from pathlib import Path
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.layout import Workspace
 from tfs_proxy.names import printable
-from tfs_proxy.supervisor.host.file_locks import is_path_locked
 
 PREFIX = "tfs-proxy-"
 REMEDY = (
@@ -120,3 +119,25 @@ def make_workspace_within(run: Workspace, root: Path, *more: Path) -> Workspace:
 def _once_a_run(run: Workspace) -> Sequence[Path]:
     """What all workers of a run write to and follow, whichever models they serve."""
     return (run.requests, run.access, run.memory_ledger, run.nginx)
+
+
+def is_locked(descriptor: int) -> bool:
+    """Whether another process has locked the file; a lock that is got is given back at once."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return False
+
+
+def is_path_locked(path: Path) -> bool:
+    """The same for the file at ``path``; False if there is none."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return is_locked(descriptor)
+    finally:
+        os.close(descriptor)

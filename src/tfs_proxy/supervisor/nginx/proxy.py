@@ -20,7 +20,7 @@ from tfs_proxy.layout import Workspace
 from tfs_proxy.resources import available_resources, most_descriptors
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.host import sockets
-from tfs_proxy.supervisor.host.orphans import child_pids, has_ended
+from tfs_proxy.supervisor.host.processes import child_pids, has_ended
 from tfs_proxy.supervisor.nginx import config as nginx
 from tfs_proxy.supervisor.nginx.config import GrpcEndpoint
 from tfs_proxy.supervisor.nginx.many_models import MultiModelRoutes

@@ -8,8 +8,7 @@ from msgspec import Struct
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import BadInput
-from tfs_proxy.supervisor.health.readiness import Readiness
-from tfs_proxy.supervisor.health.servable_states import AVAILABLE, ENDED, ServableState, best_of
+from tfs_proxy.supervisor.health.readiness import AVAILABLE, ENDED, Readiness, ServableState, best_of
 
 ONLY_VERSION = "1"
 """The version of what has none of its own: a script that is the model."""

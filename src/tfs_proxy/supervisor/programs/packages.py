@@ -26,7 +26,7 @@ from tfs_proxy.errors import RequirementsError
 from tfs_proxy.layout import ModelLayout, Workspace
 from tfs_proxy.names import printable
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.host.parent_death import signal_on_parent_death
+from tfs_proxy.supervisor.host.processes import signal_on_parent_death
 
 TAIL_LINES = 15
 MAX_LINE_BYTES = 256 * 1024

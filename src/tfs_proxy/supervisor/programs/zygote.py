@@ -13,8 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 
 from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.host.running_process import ForkedProcess, RunningProcess, can_watch_forked
-from tfs_proxy.supervisor.host.subreaper import become_subreaper
+from tfs_proxy.supervisor.host.processes import (
+    ForkedProcess,
+    RunningProcess,
+    become_subreaper,
+    can_watch_forked,
+)
 from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec, ProcessState, spawn
 from tfs_proxy.supervisor.programs import gunicorn
 from tfs_proxy.wire.http_server import BACKLOG

@@ -11,11 +11,40 @@ from msgspec import Struct
 
 from tfs_proxy.errors import ScriptLoadError, StopServing
 from tfs_proxy.names import printable
-from tfs_proxy.supervisor.reloading.code_files import Snapshot
-from tfs_proxy.supervisor.reloading.settling import SettlingFiles
+from tfs_proxy.supervisor.reloading.files import Snapshot, changed_files
 from tfs_proxy.supervisor.run_loop import cancel
 
 log = logging.getLogger(__name__)
+
+
+class SettlingFiles:
+    """Files that differ from those ``loaded`` last count once they have been the same for ``seconds``."""
+
+    def __init__(self, loaded: Snapshot, seconds: float) -> None:
+        self._loaded = self._seen = loaded
+        self._seconds = seconds
+        self._since = 0.0
+
+    def note(self, files: Snapshot, now: float) -> None:
+        """This is what they look like now."""
+        if files != self._seen:
+            self._seen, self._since = files, now
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether there is a change, whole or not."""
+        return self._seen != self._loaded
+
+    def is_whole(self, now: float) -> bool:
+        """Whether there is none, or one that is whole."""
+        return not self.is_pending or now - self._since >= self._seconds
+
+    def take(self) -> tuple[Path, ...]:
+        """The files that have changed; from here on these are loaded."""
+        changed = changed_files(self._loaded, self._seen)
+        self._loaded = self._seen
+        return changed
+
 
 CODE_SETTLED_SECONDS = 0.05
 """Changed code is whole once nothing has changed for so long: editors write several files, git many."""

@@ -14,8 +14,7 @@ from tfs_proxy.observe.metric import Distribution
 from tfs_proxy.observe.request_counts import Inferences
 from tfs_proxy.supervisor.control_api import ControlApi, served_models
 from tfs_proxy.supervisor.health.heartbeats import Heartbeats
-from tfs_proxy.supervisor.health.readiness import Phase, Readiness
-from tfs_proxy.supervisor.health.servable_states import ServableState
+from tfs_proxy.supervisor.health.readiness import Phase, Readiness, ServableState
 from tfs_proxy.supervisor.open_inference.api import OpenInferenceApi
 from tfs_proxy.supervisor.open_inference.repository import ServedArchive
 from tfs_proxy.supervisor.open_inference.statistics import InferenceTimes

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.supervisor.reloading.code_files import changed_files, forget_bytecode, snapshot_of_folder
+from tfs_proxy.supervisor.reloading.files import changed_files, forget_bytecode, snapshot_of_folder
 
 
 @pytest.mark.parametrize(

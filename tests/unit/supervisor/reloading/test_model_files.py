@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.supervisor.reloading.code_files import changed_files
-from tfs_proxy.supervisor.reloading.model_files import model_source, snapshot_of_models
+from tfs_proxy.supervisor.reloading.files import changed_files, model_source, snapshot_of_models
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tfs_proxy.supervisor.reloading.settling import SettlingFiles
+from tfs_proxy.supervisor.reloading.reloader import SettlingFiles
 
 A, B = Path("a"), Path("b")
 

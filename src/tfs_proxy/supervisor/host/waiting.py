@@ -1,8 +1,8 @@
-"""Blocking work beside the event loop, in a thread that never holds up the end of the process."""
+"""Waiting in the event loop: for blocking work in a thread, and for work that an event ends."""
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Final, TypeVar
 
@@ -40,3 +40,21 @@ async def in_daemon_thread(
         raise
     finally:
         waiting.cancel()
+
+
+async def unless_set(event: asyncio.Event, work: Awaitable[Result]) -> Result | None:
+    """The result of ``work``, which is cancelled as soon as ``event`` is set; None if it had none by then.
+
+    Raises what ``work`` does.
+    """
+    working = asyncio.ensure_future(work)
+    waiting = asyncio.create_task(event.wait())
+    try:
+        await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            working.cancel()
+            await asyncio.wait({working})
+    finally:
+        waiting.cancel()
+        working.cancel()
+    return None if working.cancelled() else working.result()

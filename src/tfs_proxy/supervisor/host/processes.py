@@ -1,0 +1,194 @@
+"""Processes as the system has them: how they end, who inherits them, and the signals that end a run."""
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+
+def shell_status(status: int | None) -> int:
+    """An exit status as shells have it: 128 and the signal's number for a child that a signal ended."""
+    if status is None:
+        return 1
+    return 128 - status if status < 0 else status
+
+
+def describe_exit(status: int | None) -> str:
+    """An exit status in words: ``exit status 3``, ``SIGKILL``."""
+    if status is None:
+        return "no exit status"
+    if status < 0:
+        return signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
+    return f"exit status {status}"
+
+
+_PR_SET_PDEATHSIG = 1
+
+
+def signal_on_parent_death(number: signal.Signals) -> Callable[[], None] | None:
+    """What the child does between fork and exec, as ``preexec_fn``; None if the system can't do it.
+
+    Linux sends the signal when the thread that started the child ends: start it in the main thread. The
+    child's own children get none.
+    """
+    if sys.platform != "linux":
+        return None
+    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
+
+    def request_signal() -> None:
+        prctl(_PR_SET_PDEATHSIG, int(number))
+        if os.getppid() != parent:  # it died before prctl
+            os.kill(os.getpid(), number)
+
+    return request_signal
+
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def become_subreaper() -> bool:
+    """From here on processes whose parent has ended fall to this one; whether the system can do that."""
+    if sys.platform != "linux":
+        return False
+    return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+
+
+LOST = 255
+"""The exit status of a process that somebody else has collected, as asyncio has it."""
+
+
+class RunningProcess(Protocol):
+    """What asyncio's own ``Process`` has, too."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+
+    async def wait(self) -> int:
+        """Wait for its end; the exit status, or the negative number of the signal that ended it."""
+
+    def send_signal(self, signal: int, /) -> None:
+        """Send it a signal; raises ProcessLookupError if it has ended."""
+
+
+class ForkedProcess:
+    """A child of this process that another one has forked (Linux); to be made in the event loop.
+
+    Raises OSError if the system can't watch it.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._loop = asyncio.get_running_loop()
+        self._descriptor = os.pidfd_open(pid)
+        self._exit_status: asyncio.Future[int] = self._loop.create_future()
+        self._loop.add_reader(self._descriptor, self._collect)
+
+    async def wait(self) -> int:
+        """Wait for its end; as `RunningProcess` says."""
+        return await asyncio.shield(self._exit_status)
+
+    def send_signal(self, signal: int, /) -> None:
+        """Send it a signal; until it has been collected nobody else gets its number."""
+        if not self._exit_status.done():
+            os.kill(self.pid, signal)
+
+    def _collect(self) -> None:
+        self._loop.remove_reader(self._descriptor)
+        os.close(self._descriptor)
+        try:
+            _, status = os.waitpid(self.pid, 0)
+            self._exit_status.set_result(os.waitstatus_to_exitcode(status))
+        except ChildProcessError:
+            self._exit_status.set_result(LOST)
+
+
+def can_watch_forked() -> bool:
+    """Whether ends of processes can be waited for that this one has not started itself."""
+    if not hasattr(os, "pidfd_open"):
+        return False
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:
+        return False
+    return True
+
+
+PROC = Path("/proc")
+GRACE_SECONDS = 2.0
+"""The code that starts a child collects it at once; a zombie this old is an orphan."""
+
+LOOK_SECONDS = 1.0
+
+
+class Orphans:
+    """Zombies below this process; ``collect`` may be called often and looks once a second."""
+
+    def __init__(self, proc: Path = PROC, clock: Callable[[], float] = time.monotonic) -> None:
+        self._proc = proc
+        self._clock = clock
+        self._looked = clock()
+        self._seen: dict[int, float] = {}
+
+    def collect(self) -> list[int]:
+        """Collect orphaned zombies; their process ids."""
+        now = self._clock()
+        if now - self._looked < LOOK_SECONDS:
+            return []
+        self._looked = now
+        if not _any_ended():
+            self._seen.clear()
+            return []
+        self._seen = {pid: self._seen.get(pid, now) for pid in self._zombies()}
+        old = [pid for pid, since in self._seen.items() if now - since >= GRACE_SECONDS]
+        for pid in old:
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
+        return old
+
+    def _zombies(self) -> Iterable[int]:
+        return (pid for pid in child_pids("self", self._proc) if has_ended(pid, self._proc))
+
+
+def _any_ended() -> bool:
+    """Ask for any child that waits to be collected, in one call instead of one for each in /proc."""
+    try:
+        return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return False
+
+
+def child_pids(of: int | str, proc: Path = PROC) -> Iterator[int]:
+    """The children of a process, ended ones too until they are collected; none if there is no /proc."""
+    with contextlib.suppress(OSError):
+        for task in (proc / str(of) / "task").iterdir():
+            yield from map(int, (task / "children").read_text().split())
+
+
+def has_ended(pid: int, proc: Path = PROC) -> bool:
+    """Whether a process is gone, or waits to be collected."""
+    try:
+        state = (proc / str(pid) / "stat").read_text().rpartition(") ")[2]
+    except OSError:
+        return True
+    return state.startswith("Z")
+
+
+def stop_signals() -> tuple[signal.Signals, ...]:
+    """SIGTERM, SIGINT, and SIGHUP unless it is ignored, which is what ``nohup`` asks for."""
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        return signal.SIGTERM, signal.SIGINT
+    return signal.SIGTERM, signal.SIGINT, signal.SIGHUP
+
+
+def reason(number: signal.Signals) -> str:
+    """The beginning of the log line about the stop."""
+    if number is signal.SIGHUP:
+        return "SIGHUP: nothing is reloaded; stopping as on SIGTERM"
+    return f"{number.name}: stopping"
