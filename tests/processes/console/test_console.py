@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from support.archives import pack
+from support.archives import pack, without_nginx
+from support.browser import AXE, CHROMIUM, DRIVER, Browser, url_of
 from support.building import EXAMPLES, alone_in
 from support.stack import Stack, serving
 
 pytest.importorskip("selenium")
-from support.browser import AXE, CHROMIUM, DRIVER, Browser, url_of
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -194,3 +194,49 @@ def test_it_can_be_switched_off(saved_models: Path, tmp_path: Path) -> None:
     with serving(str(archive), env={"TFS_PROXY_CONSOLE": "false"}) as stack:
         assert stack.ask("GET", "/", headers={"Accept": "text/html"}).json == {"status": "alive"}
         assert stack.ask("GET", "/console/main.js").status == 404
+
+
+pytest.importorskip("selenium")
+
+SCRIPT = """
+def input_handler(data, context):
+    raise ValueError("nothing fits")
+
+
+def output_handler(response, context):
+    return response.content, "application/json"
+"""
+
+
+@pytest.fixture(scope="module")
+def failing(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A script that refuses every request, without nginx."""
+    folders = {"half": saved_models / "half_plus_two"}
+    archive = pack(tmp_path_factory.mktemp("failing") / "m.tar.gz", {"code/inference.py": SCRIPT}, folders)
+    with serving(str(archive), "--model-server", "embedded", env=without_nginx()) as stack:
+        yield stack
+
+
+def stages(browser: Browser) -> dict[str, str]:
+    """How many requests have failed, by the stage as the page names it."""
+    lines = browser.driver.execute_script(
+        "return [...document.querySelectorAll('#error-stages .barline')].map((line) =>"
+        " [line.querySelector('.name').textContent, line.querySelector('.number').textContent])"
+    )
+    return dict(lines)
+
+
+def test_errors_stand_by_their_stage(failing: Stack, browser: Browser) -> None:
+    """Of the script's function, of a broken body, and of none; the numbers go on by themselves."""
+    browser.open(url_of(failing))
+    assert stages(browser) == {}
+    browser.click("#tab-text")
+    browser.fill("#body", "x")
+    assert browser.send().startswith("500")
+    browser.wait(lambda: stages(browser) == {"input handler": "1"}, "the page has seen it")
+    assert browser.text("#errors-note").endswith("500")
+
+    failing.invoke(b"no gzip", **{"Content-Encoding": "gzip"})
+    failing.ask("GET", "/nothing/here")
+    expected = {"input handler": "1", "read": "1", "no stage": "1"}
+    browser.wait(lambda: stages(browser) == expected, "the page has seen the others")
