@@ -18,7 +18,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from tfs_proxy.errors import ScriptTimeout
 
@@ -29,60 +29,46 @@ IDLE_TICK_SECONDS = 1.0
 """While nothing runs: no call that begins meanwhile is over its deadline sooner."""
 
 NOWHERE = "an unknown line"
+KINDS = ("cr", "ag", "gi")
 WITHIN_ANOTHER = nullcontext()
 
 
 class Abandoned(ConnectionResetError):
     """The request has been answered without this call, which must not write anything any more."""
 
-    def __init__(self) -> None:
-        super().__init__(errno.ECONNRESET, "the call came back after its deadline")
+    errno = errno.ECONNRESET
 
 
-class Lane(Protocol):
-    """What a call runs on."""
-
-    def frames(self) -> tuple[FrameType, ...]:
-        """What it executes at this moment, innermost call first."""
-
-    def cancel(self, unless_over: Callable[[], bool]) -> None:
-        """End what it executes, if that can be done at all; nothing happens once ``unless_over`` is true."""
-
-
-class ThreadLane:
-    """A thread, by default the one that makes the call."""
+class Lane:
+    """What a call runs on: by default the thread that makes it, which nothing can end."""
 
     def __init__(self, ident: int | None = None) -> None:
         self._ident = ident or threading.get_ident()
 
     def frames(self) -> tuple[FrameType, ...]:
-        """What the thread executes; empty if it has ended."""
+        """What it executes at this moment, innermost call first; empty if it has ended."""
         return frames_from(sys._current_frames().get(self._ident))  # noqa: SLF001 - the documented way
 
     def cancel(self, unless_over: Callable[[], bool]) -> None:
-        """A thread can't be ended."""
+        """End what it executes, if that can be done at all; nothing happens once ``unless_over`` is true."""
 
 
-class CoroutineLane:
+class CoroutineLane(Lane):
     """A coroutine, or async generator, that a thread waits for by ``future``, on the event loop ``loop``."""
 
     def __init__(self, awaitable: Any, future: Future[Any] | None = None, loop: Lane | None = None) -> None:
-        self._awaitable = awaitable
-        self._future = future
-        self._loop = loop
+        self._awaitable, self._future, self._loop = awaitable, future, loop
 
     def frames(self) -> tuple[FrameType, ...]:
         """Where it waits; one that keeps the loop from everything else is where the loop is."""
         frames, awaitable = [], self._awaitable
-        while awaitable is not None:
+        while kind := next((kind for kind in KINDS if hasattr(awaitable, f"{kind}_frame")), None):
             # Of an async generator, running says only that its next piece is waited for.
             if getattr(awaitable, "cr_running", False) and self._loop is not None:
                 return self._loop.frames()
-            frame = _attribute(awaitable, "frame")
-            if frame is not None:
-                frames.append(frame)
-            awaitable = _attribute(awaitable, "await") or getattr(awaitable, "gi_yieldfrom", None)
-        return tuple(reversed(frames))
+            frames.append(getattr(awaitable, f"{kind}_frame"))
+            awaitable = getattr(awaitable, "gi_yieldfrom" if kind == "gi" else f"{kind}_await")
+        return tuple(frame for frame in reversed(frames) if frame is not None)
 
     def cancel(self, unless_over: Callable[[], bool]) -> None:
         """Cancel the coroutine; the thread that waits for it goes on at once."""
@@ -134,7 +120,7 @@ class DeadlineWatch:
         self.seconds = seconds
         self.folder = folder
         self.abandon: Callable[[ScriptCall], None] = lambda _call: None
-        self.new_lane: Callable[[], Lane] = ThreadLane
+        self.new_lane: Callable[[], Lane] = Lane
         self.hangs = self.answered = False
         self.place = ""
         self._clock = clock
@@ -150,11 +136,6 @@ class DeadlineWatch:
     def serve(self, connection: Any) -> None:
         """From here on this thread's calls answer a request on ``connection``."""
         self._here.connection = connection
-
-    @property
-    def connection(self) -> Any:
-        """What `serve` set for this thread last."""
-        return self._here.connection
 
     def call(self, *, streaming: bool = False) -> AbstractContextManager[None]:
         """Hold what is done in the block to the deadline; within another such block this one does nothing.
@@ -261,12 +242,6 @@ def place_of(frames: tuple[FrameType, ...], folder: str) -> str:
 def own_part(place: str) -> str:
     """``place`` without what lies outside the script's folder: for clients of ``/ping``."""
     return place.partition(", which waits in ")[0]
-
-
-def _attribute(awaitable: Any, name: str) -> Any:
-    """``cr_``, ``ag_`` or ``gi_`` and ``name`` of a coroutine or generator of any kind; None without."""
-    values = (getattr(awaitable, f"{kind}_{name}", None) for kind in ("cr", "ag", "gi"))
-    return next((value for value in values if value is not None), None)
 
 
 def _line(frame: FrameType) -> str:

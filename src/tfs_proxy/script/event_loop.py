@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tfs_proxy.script.deadline import CoroutineLane, ScriptCall, ThreadLane
+from tfs_proxy.script.deadline import CoroutineLane, Lane, ScriptCall
 
 CALL_THREADS = 64
 """How many calls that block, ``context.predict_async`` among them, run beside the loop at a time."""
@@ -48,7 +48,7 @@ class WorkerLoop:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._lane: ThreadLane | None = None
+        self._lane: Lane | None = None
 
     def run(
         self, awaitable: Awaitable[Any], call: ScriptCall | None = None, subjects: Sequence[Any] = ()
@@ -91,7 +91,7 @@ class WorkerLoop:
                     target=_serve, args=(self._loop,), name="script-loop", daemon=True
                 )
                 self._thread.start()
-                self._lane = ThreadLane(self._thread.ident)
+                self._lane = Lane(self._thread.ident)
             return self._loop
 
 

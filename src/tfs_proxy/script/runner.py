@@ -156,7 +156,8 @@ class Stream:
         self._function = function
         self._runner = runner
         self._closed = False
-        self._connection = runner.watch.connection
+        call = runner.watch.current()
+        self._connection = None if call is None else call.connection
         self._first: bytes | None = None
         try:
             self._first = self._next()

@@ -13,8 +13,8 @@ from tfs_proxy.script.deadline import (
     Abandoned,
     CoroutineLane,
     DeadlineWatch,
+    Lane,
     ScriptCall,
-    ThreadLane,
     own_part,
     place_of,
 )
@@ -189,4 +189,4 @@ def test_where_nested_coroutines_wait() -> None:
 
 def test_where_a_thread_is_that_has_ended() -> None:
     """It is nowhere, which is no error."""
-    assert place_of(ThreadLane(2**40).frames(), FOLDER) == NOWHERE
+    assert place_of(Lane(2**40).frames(), FOLDER) == NOWHERE

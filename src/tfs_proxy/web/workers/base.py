@@ -21,7 +21,7 @@ from tfs_proxy.deployment import BootFailure, WorkerPhase, WorkerState
 from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.request_counts import FinishedRequest
 from tfs_proxy.observe.request_record import chosen_id, current_request, set_current_request
-from tfs_proxy.script.deadline import DeadlineWatch, Lane, ScriptCall, ThreadLane, own_part
+from tfs_proxy.script.deadline import DeadlineWatch, Lane, ScriptCall, own_part
 from tfs_proxy.setting_values import AccessLog, access_log
 from tfs_proxy.upstream.instances import fetch_deployment
 from tfs_proxy.web.workers import late_calls
@@ -93,7 +93,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     first_call: Thread | None = None
     """The worker's own warm-up, if its model has recorded requests."""
 
-    new_lane: Callable[[], Lane] = ThreadLane
+    new_lane: Callable[[], Lane] = Lane
     """What a call of the script runs on in this class of workers."""
 
     @property

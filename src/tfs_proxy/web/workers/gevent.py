@@ -11,7 +11,7 @@ from gevent.threadpool import ThreadPool
 from gunicorn.workers.ggevent import GeventWorker as GunicornGeventWorker
 
 from tfs_proxy.capture.writer import Blocking
-from tfs_proxy.script.deadline import frames_from
+from tfs_proxy.script.deadline import Lane, frames_from
 from tfs_proxy.web.workers.base import ContainerWorker
 from tfs_proxy.web.workers.grpc_on_gevent import GrpcOnGevent
 
@@ -23,7 +23,7 @@ class Expired(BaseException):
     """Ends a greenlet whose call is over its deadline: no ``except Exception`` of a script stops it."""
 
 
-class GreenletLane:
+class GreenletLane(Lane):
     """The greenlet that makes a call; one that never yields can't be ended, and stops all others."""
 
     def __init__(self) -> None:

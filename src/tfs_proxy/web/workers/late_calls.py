@@ -1,7 +1,6 @@
-"""What a worker does about calls of the script that are over their deadline: it answers, and is replaced.
+"""Answers for calls of the script that are over their deadline, and ends the worker that has them.
 
-The thread that watches calls writes the answer to the connection of the call that hangs. Then
-`web.workers.master` learns of it, and starts another worker before it ends this one.
+`web.workers.master` learns of such a call, and starts another worker before it ends this one.
 """
 
 import logging
@@ -26,15 +25,12 @@ CLOSE_SECONDS = 5.0
 def answer_for(call: ScriptCall, watch: DeadlineWatch, request_id: str | None) -> None:
     """Answer 504 on the call's connection, or break it if the head of its answer is out."""
     connection = call.connection
-    if connection is None:
-        return
     with suppress(OSError):
-        if call.streaming:
-            connection.shutdown(socket.SHUT_RDWR)
-            return
-        refused = Refusal(504, str(watch.timeout()))
-        connection.send(refused.response(request_id), socket.MSG_DONTWAIT)
-        connection.shutdown(socket.SHUT_WR)
+        if connection is not None and not call.streaming:
+            refused = Refusal(504, str(watch.timeout()))
+            connection.send(refused.response(request_id), socket.MSG_DONTWAIT)
+        if connection is not None:
+            connection.shutdown(socket.SHUT_RDWR if call.streaming else socket.SHUT_WR)
 
 
 def end_with_hanging_calls(close_app: Callable[[], None]) -> None:
