@@ -33,7 +33,6 @@ from tfs_proxy.supervisor.metrics import RunMetrics
 from tfs_proxy.supervisor.nginx.many_models import WEB_SOCKET
 from tfs_proxy.supervisor.opening import ServeRequest
 from tfs_proxy.supervisor.process import ChildProcess
-from tfs_proxy.supervisor.request_counter import WorkerThreads
 from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS
 from tfs_proxy.supervisor.stack import ServingStack, StackHost
 from tfs_proxy.wire.http_server import BACKLOG
@@ -119,13 +118,10 @@ class ModelStack:
 
     def measure(self) -> Iterator[MeasuredMetric]:
         """What its processes, workers and models are like now, and the stages of its requests."""
-        stack, journal = self._stack, self._workspace.journal
-        yield from self._metrics.measure_stack(has_model_servers=self._run.servers is None)
+        threads = self._stack.settings.gunicorn_threads
+        yield from self._metrics.measure_stack(threads, has_model_servers=self._run.servers is None)
         if self.placements:
             yield MeasuredMetric(catalogue.MODEL_GPU_SHARE, self._gpu_shares())
-        yield from WorkerThreads(
-            stack.readiness.heartbeats, journal, stack.settings.gunicorn_threads
-        ).measure()
         yield from self.measure_stages()
 
     def measure_stages(self) -> Iterator[MeasuredMetric]:

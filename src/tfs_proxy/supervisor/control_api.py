@@ -27,10 +27,9 @@ from tfs_proxy.observe.request_counts import FinishedRequest
 from tfs_proxy.observe.request_record import chosen_id
 from tfs_proxy.observe.routes import PROBES, SERVED_MODELS
 from tfs_proxy.supervisor.health.readiness import Readiness
-from tfs_proxy.supervisor.request_counter import NGINX_COUNT
 from tfs_proxy.supervisor.scraping import OutsideMetrics
 from tfs_proxy.wire.error_body import error_text
-from tfs_proxy.wire.header_names import INFERENCE_ID, REQUEST_ID, STAGE_TIMES
+from tfs_proxy.wire.header_names import IN_FLIGHT, INFERENCE_ID, REQUEST_ID, STAGE_TIMES
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.http_server import HttpServer, app_of
 from tfs_proxy.wire.routes import GET, Route, Routes, refused_method
@@ -147,7 +146,7 @@ class ControlApi:
 
     async def respond_early(self, request: HttpRequest) -> HttpResponse:
         """Requests of clients before the workers take over: the reason, and no connection is kept."""
-        own = {name: value for name, value in request.headers.items() if name != NGINX_COUNT}
+        own = {name: value for name, value in request.headers.items() if name != IN_FLIGHT.lower()}
         request = replace(request, headers=own)  # no client speaks for nginx
         answer = await self._early_routes.answer(request)
         if answer is None:

@@ -1,18 +1,12 @@
-"""The requests of a run as metrics: that have ended, that are in flight, and the threads that they take."""
+"""Counts the run's requests: reads what nginx and the workers have written of them."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
-from tfs_proxy.observe import catalogue
-from tfs_proxy.observe.fixed_file import under_way
 from tfs_proxy.observe.line_file import LineReader
 from tfs_proxy.observe.metric import MeasuredMetric, added_up
 from tfs_proxy.observe.request_counts import KnownModels, ModelCounts, RequestCounts
 from tfs_proxy.observe.stage_table import StageTables
-from tfs_proxy.supervisor.health.heartbeats import Heartbeats
-from tfs_proxy.wire.header_names import IN_FLIGHT
-
-NGINX_COUNT = IN_FLIGHT.lower()
 
 
 class RequestCounter:
@@ -68,42 +62,3 @@ class RequestCounter:
         yield from self.counts.measure()
         measured = [metric for tables in self._stages for metric in tables.measure()]
         yield from added_up([*self._former_stages, *measured])
-
-
-class RequestsInFlight:
-    """``workers`` are the pids of those that run; ``journals`` has the notes of each."""
-
-    def __init__(self, journals: Path, workers: Callable[[], Iterable[int]]) -> None:
-        self._journals = journals
-        self._workers = workers
-
-    def measure(self, headers: Mapping[str, str]) -> MeasuredMetric:
-        """All but the scrape itself, whose ``headers`` these are."""
-        by_nginx = headers.get(NGINX_COUNT, "")
-        count = int(by_nginx) if by_nginx.isdecimal() else self._noted()
-        return MeasuredMetric(catalogue.REQUESTS_IN_FLIGHT, {(): max(count - 1, 0)})
-
-    def _noted(self) -> int:
-        return sum(under_way(self._journals / str(pid)) for pid in self._workers())
-
-
-class WorkerThreads:
-    """Measures the threads of the workers that live; their journals are in the folder ``journal``."""
-
-    def __init__(self, heartbeats: Heartbeats, journal: Path, threads_each: int) -> None:
-        self._heartbeats = heartbeats
-        self._journal = journal
-        self._threads_each = threads_each
-
-    def follow(self, heartbeats: Heartbeats) -> None:
-        """Measure the workers of these from now on."""
-        self._heartbeats = heartbeats
-
-    def measure(self) -> Iterator[MeasuredMetric]:
-        """All, busy, and stuck."""
-        alive = self._heartbeats.alive
-        busy = sum(under_way(self._journal / str(pid)) for pid in alive)
-        stuck = sum(state.stuck for state in alive.values())
-        yield MeasuredMetric(catalogue.WORKER_THREADS, {(): self._heartbeats.wanted * self._threads_each})
-        yield MeasuredMetric(catalogue.WORKER_THREADS_BUSY, {(): busy})
-        yield MeasuredMetric(catalogue.WORKER_THREADS_STUCK, {(): stuck})

@@ -12,7 +12,7 @@ from tfs_proxy.supervisor import control_api
 from tfs_proxy.supervisor.control_api import ControlApi
 from tfs_proxy.supervisor.health.heartbeats import Heartbeats
 from tfs_proxy.supervisor.health.readiness import Phase, Readiness
-from tfs_proxy.supervisor.request_counter import NGINX_COUNT
+from tfs_proxy.wire.header_names import IN_FLIGHT
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
 
@@ -66,7 +66,9 @@ def test_no_client_says_how_many_requests_there_are(count: str) -> None:
         return []
 
     door = ControlApi(Readiness(Heartbeats(10)), measure=measure)
-    asyncio.run(door.respond_early(HttpRequest("GET", "/metrics", {NGINX_COUNT: count, "accept": "*/*"})))
+    asyncio.run(
+        door.respond_early(HttpRequest("GET", "/metrics", {IN_FLIGHT.lower(): count, "accept": "*/*"}))
+    )
 
     assert scrapes == [{"accept": "*/*"}]
 

@@ -18,7 +18,6 @@ from tfs_proxy.supervisor.metrics import RunMetrics
 from tfs_proxy.supervisor.open_inference.api import OpenInferenceApi
 from tfs_proxy.supervisor.open_inference.repository import ServedArchive
 from tfs_proxy.supervisor.plan import ProcessPlan
-from tfs_proxy.supervisor.request_counter import WorkerThreads
 from tfs_proxy.supervisor.scraping import OutsideMetrics
 from tfs_proxy.supervisor.stack import ServingStack
 from tfs_proxy.wire.routes import Route
@@ -43,14 +42,13 @@ class RunStatus:
         self._settings, self._records = settings, records
         self._outside = OutsideMetrics()
         readiness = stack.readiness
-        self._threads = WorkerThreads(readiness.heartbeats, workspace.journal, settings.gunicorn_threads)
         self._metrics = RunMetrics(
             readiness,
             stack.children,
             workspace.journal,
-            self._threads.measure,
             self._outside.measure,
             records.measure,
+            threads_each=settings.gunicorn_threads,
         )
         self._archive = ServedArchive(readiness, lambda: self.control_api.deployment)
         self._open_inference = OpenInferenceApi(
@@ -91,7 +89,6 @@ class RunStatus:
     def _show(self, stack: ServingStack) -> None:
         self._records.follow(stack.children)
         self._metrics.follow(stack.readiness, stack.children)
-        self._threads.follow(stack.readiness.heartbeats)
         self._archive.readiness = stack.readiness
         self.control_api.follow(stack.readiness, stack.children.serves)
         self._open_inference.readiness = stack.readiness
