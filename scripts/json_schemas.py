@@ -13,7 +13,7 @@ from botocore.session import get_session
 
 from tfs_proxy.conform.requests_file import CAPABILITIES, PATHS, REQUEST_FIELDS, REQUESTS
 from tfs_proxy.conform.target import Capability
-from tfs_proxy.endpoint.description.operations_file import OPERATIONS
+from tfs_proxy.endpoint.operations import OPERATIONS
 
 FOLDER = Path(__file__).parents[1] / "src" / "tfs_proxy" / "schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from tfs_proxy.archive.s3_client import error_code, one_line, parse_address, s3_client, s3_errors
-from tfs_proxy.endpoint.description.service_model import problems
+from tfs_proxy.endpoint.aws_api import problems
 from tfs_proxy.errors import SettingsError, StopServing
 
 DIGITS = 8

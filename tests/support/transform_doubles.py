@@ -7,7 +7,7 @@ from tfs_proxy.transform.files import OUT, InputObject
 from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.run_statistics import RunStatistics, StorageError
 from tfs_proxy.transform.sender import EndpointAddress, Refused, Sender
-from tfs_proxy.wire.exchange import Pieces
+from tfs_proxy.wire.http_client import Pieces
 
 
 def answer_unless_bad(body: bytes) -> bytes:

@@ -74,8 +74,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.update:
         return _update(arguments)
     exit_on_stop_signals()
-    from tfs_proxy.endpoint.containers.choice import parse_choices
     from tfs_proxy.endpoint.run import EndpointRequest, catalogue_of
+    from tfs_proxy.endpoint.starter import parse_choices
 
     choices = parse_choices(arguments.container)
     catalogue_of(arguments.files)
@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _update(arguments: argparse.Namespace) -> int:
-    from tfs_proxy.endpoint.update import update
+    from tfs_proxy.endpoint.hosting import update
 
     log_to_stderr("info")
     update([*arguments.files, *arguments.update], arguments.url)

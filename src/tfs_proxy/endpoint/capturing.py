@@ -13,7 +13,7 @@ from tfs_proxy.capture.files import CaptureOutcome, Counts, check_folder, descri
 from tfs_proxy.capture.record import CSV, JSON, TEXT_ENCODINGS, Payload
 from tfs_proxy.capture.writer import CaptureWriter
 from tfs_proxy.deployment import CaptureOptions
-from tfs_proxy.endpoint.asynchronous.locations import address_of
+from tfs_proxy.endpoint.delivery import address_of
 from tfs_proxy.memory import MEGABYTE
 from tfs_proxy.wire.http_messages import HttpResponse
 

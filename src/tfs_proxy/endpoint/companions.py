@@ -1,6 +1,7 @@
 """What goes along with an endpoint's calls by its config: data capture, shadow copies, the queue."""
 
 import asyncio
+import json
 import logging
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -9,23 +10,25 @@ from typing import Any
 
 from msgspec import Struct
 
-from tfs_proxy.endpoint.asynchronous.config import async_config
-from tfs_proxy.endpoint.asynchronous.locations import MOST_BYTES
-from tfs_proxy.endpoint.asynchronous.notifications import Notifications
-from tfs_proxy.endpoint.asynchronous.queue import AsyncQueue
-from tfs_proxy.endpoint.calls.errors import AwsError, original_answer
-from tfs_proxy.endpoint.calls.headers import container_headers
-from tfs_proxy.endpoint.calls.invoke import Invocation, Invoked, Invoker
-from tfs_proxy.endpoint.calls.passage import InvocationLimits
+from tfs_proxy.endpoint.aws_api import (
+    UNAVAILABLE,
+    AwsError,
+    container_headers,
+    header_name,
+    original_answer,
+    refused,
+)
 from tfs_proxy.endpoint.capturing import EndpointCapture
-from tfs_proxy.endpoint.description.values import EndpointConfig
+from tfs_proxy.endpoint.delivery import ASYNC, MOST_BYTES, Notifications, async_config
 from tfs_proxy.endpoint.hosted_endpoint import HostedEndpoint
-from tfs_proxy.endpoint.shadows.copies import ShadowCopies, share_of
-from tfs_proxy.endpoint.shadows.differences import RELATIVE
-from tfs_proxy.endpoint.shadows.report import ShadowReport, VariantAnswer
-from tfs_proxy.endpoint.variants.group import InstanceGroup
-from tfs_proxy.errors import SettingsError
-from tfs_proxy.wire.http_messages import HttpResponse
+from tfs_proxy.endpoint.instances import InstanceGroup
+from tfs_proxy.endpoint.invoke import Invocation, Invoked, Invoker
+from tfs_proxy.endpoint.operations import EndpointConfig
+from tfs_proxy.endpoint.passage import InvocationLimits
+from tfs_proxy.endpoint.queue import AsyncQueue
+from tfs_proxy.endpoint.shadows import RELATIVE, ShadowCopies, ShadowReport, VariantAnswer, share_of
+from tfs_proxy.errors import Overloaded, SettingsError
+from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
 log = logging.getLogger(__name__)
 
@@ -170,3 +173,29 @@ def _variant_answer(answer: HttpResponse, seconds: float) -> VariantAnswer:
     has_body = answer.status == HTTPStatus.OK
     body = answer.body if has_body else b""  # refusals differ in their words, which is no difference
     return VariantAnswer(answer.status, answer.header("Content-Type") or "", body, seconds)
+
+
+class AsyncInvoker:
+    """Takes requests for the queues of endpoints with AsyncInferenceConfig."""
+
+    def __init__(self, companions: Companions) -> None:
+        self._companions = companions
+
+    async def invoke(self, endpoint: HostedEndpoint, request: HttpRequest) -> HttpResponse:
+        """202 with the id, and both locations as headers; raises AwsError."""
+        queue = self._companions.of(endpoint).queue
+        if queue is None:
+            raise refused(f"Endpoint {endpoint.name} is not asynchronous: it has no AsyncInferenceConfig.")
+        endpoint.group_for({})
+        try:
+            accepted = queue.accept(request)
+        except Overloaded as error:
+            raise AwsError(UNAVAILABLE, str(error)) from error
+        locations = {"OutputLocation": accepted.output, "FailureLocation": accepted.failure}
+        headers = {
+            header_name(ASYNC, "out", member): address
+            for member, address in locations.items()
+            if address is not None
+        }
+        body = json.dumps({"InferenceId": accepted.inference_id}).encode()
+        return HttpResponse(HTTPStatus.ACCEPTED, body, headers)

@@ -8,12 +8,11 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from tfs_proxy.endpoint.calls.errors import NOT_READY, UNAVAILABLE, AwsError, refused
-from tfs_proxy.endpoint.containers.starter import ContainerStarter
-from tfs_proxy.endpoint.description.catalogue import Catalogue
-from tfs_proxy.endpoint.description.values import EndpointConfig, InferenceComponent, Variant
-from tfs_proxy.endpoint.variants.group import GroupPlan, InstanceGroup
-from tfs_proxy.endpoint.variants.routing import by_weight
+from tfs_proxy.endpoint.aws_api import NOT_READY, UNAVAILABLE, AwsError, refused
+from tfs_proxy.endpoint.catalogue import Catalogue
+from tfs_proxy.endpoint.instances import GroupPlan, InstanceGroup, by_weight
+from tfs_proxy.endpoint.operations import EndpointConfig, InferenceComponent, Variant
+from tfs_proxy.endpoint.starter import ContainerStarter
 from tfs_proxy.errors import StopServing
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from tfs_proxy.endpoint.calls.errors import MODEL_ERROR, NO_ANSWER, AwsError
+from tfs_proxy.endpoint.aws_api import MODEL_ERROR, NO_ANSWER, AwsError
 
 CLIENT_ERRORS = range(400, 500)
 SUCCESS_STATUS = 200

@@ -9,16 +9,15 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from tfs_proxy.endpoint.calls.invoke import Invoker
-from tfs_proxy.endpoint.calls.passage import MOST_BYTES
+from tfs_proxy.endpoint.catalogue import Catalogue
 from tfs_proxy.endpoint.companions import CompanionOptions, Companions
-from tfs_proxy.endpoint.containers.choice import Choice, unused_choices
-from tfs_proxy.endpoint.containers.starter import ContainerStarter
-from tfs_proxy.endpoint.description.catalogue import Catalogue
-from tfs_proxy.endpoint.description.operations_file import read_operations
 from tfs_proxy.endpoint.hosting import Hosting
+from tfs_proxy.endpoint.invoke import Invoker
 from tfs_proxy.endpoint.metrics import VariantMetrics
+from tfs_proxy.endpoint.operations import read_operations
+from tfs_proxy.endpoint.passage import MOST_BYTES
 from tfs_proxy.endpoint.server import EndpointServer
+from tfs_proxy.endpoint.starter import Choice, ContainerStarter, unused_choices
 from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.host import sockets

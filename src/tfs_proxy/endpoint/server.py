@@ -9,15 +9,14 @@ from http import HTTPStatus
 
 from msgspec.structs import replace
 
-from tfs_proxy.endpoint.calls.asynchronous import AsyncInvoker
-from tfs_proxy.endpoint.calls.control_plane import TARGET, ControlPlane
-from tfs_proxy.endpoint.calls.errors import AwsError, answer_to
-from tfs_proxy.endpoint.calls.invoke import Invoker, refuse_large
-from tfs_proxy.endpoint.calls.stream import StreamInvoker
-from tfs_proxy.endpoint.companions import Companions
+from tfs_proxy.endpoint.aws_api import AwsError, answer_to
+from tfs_proxy.endpoint.companions import AsyncInvoker, Companions
+from tfs_proxy.endpoint.control_plane import TARGET, ControlPlane
 from tfs_proxy.endpoint.hosted_endpoint import HostedEndpoint
 from tfs_proxy.endpoint.hosting import Hosting
+from tfs_proxy.endpoint.invoke import Invoker, refuse_large
 from tfs_proxy.endpoint.metrics import VariantMetrics
+from tfs_proxy.endpoint.stream import StreamInvoker
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse, StreamedResponse
 
 log = logging.getLogger(__name__)

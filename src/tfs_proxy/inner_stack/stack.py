@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 
 from tfs_proxy.errors import ProcessGaveUp, StopServing, UpstreamError
-from tfs_proxy.wire.connections import get
+from tfs_proxy.wire.http_client import get
 
 READY_PAUSE_SECONDS = 0.05
 STOP_SECONDS = 40.0

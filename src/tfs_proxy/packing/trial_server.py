@@ -21,7 +21,7 @@ from tfs_proxy.supervisor.health.readiness import Readiness
 from tfs_proxy.supervisor.opening import ServeRequest, find_host_resources, plan_processes
 from tfs_proxy.supervisor.plan import ProcessPlan
 from tfs_proxy.upstream.binary import GrpcCalls
-from tfs_proxy.wire.connections import get
+from tfs_proxy.wire.http_client import get
 from tfs_proxy.wire.protobuf_writer import Piece, message_field
 
 LOG = "model-server.log"

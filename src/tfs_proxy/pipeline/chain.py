@@ -7,7 +7,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tfs_proxy.memory import MEGABYTE
-from tfs_proxy.pipeline.stage_client import StageClient, StageFailed
+from tfs_proxy.pipeline.stage import StageClient, StageFailed
 from tfs_proxy.pipeline.traces import PipelineTraces, RequestTrace
 from tfs_proxy.wire.error_body import error_body
 from tfs_proxy.wire.header_names import ASKS_TIMING, REQUEST_ID, SAGEMAKER_PREFIX

@@ -14,7 +14,7 @@ from tfs_proxy.observe.request_counts import FinishedRequest, RequestCounts
 from tfs_proxy.pipeline.chain import ID_FIELD
 from tfs_proxy.pipeline.stage import Stage
 from tfs_proxy.supervisor.host.sockets import LOOPBACK
-from tfs_proxy.wire.connections import get_async
+from tfs_proxy.wire.http_client import get_async
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
 STAGE_SECONDS = 1.0

@@ -17,14 +17,20 @@ from msgspec.structs import asdict
 from tfs_proxy.errors import ProcessGaveUp, SettingsError
 from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.logs.access import RequestLog
-from tfs_proxy.pipeline import readiness
 from tfs_proxy.pipeline.capturing import PipelineCapture
 from tfs_proxy.pipeline.chain import Chain
-from tfs_proxy.pipeline.endpoint import PipelineEndpoint
+from tfs_proxy.pipeline.endpoint import PipelineEndpoint, faults
 from tfs_proxy.pipeline.front import PipelineFront
-from tfs_proxy.pipeline.stage import Stage, StageOrder, ports_needed, process, stage
-from tfs_proxy.pipeline.stage_client import StageClient
-from tfs_proxy.pipeline.stage_log import message_of, show_of_stage
+from tfs_proxy.pipeline.stage import (
+    Stage,
+    StageClient,
+    StageOrder,
+    line_text,
+    ports_needed,
+    process,
+    show_of_stage,
+    stage,
+)
 from tfs_proxy.pipeline.traces import PipelineTraces, pipeline_traces
 from tfs_proxy.report.first_request import command_in, ready_line
 from tfs_proxy.resources import CONCURRENCY
@@ -156,7 +162,7 @@ class Pipeline:
         for served, child in zip(self._stages, self._children, strict=True):
             log.info("%s: serving %s on port %d", served.name, served.archive, served.port)
             self._tasks.append(asyncio.create_task(child.run()))
-        while await readiness.faults(self._stages):
+        while await faults(self._stages):
             await self._watch_for(TICK_SECONDS)
         self._endpoint.ready = True
         log.info("%s", ready_line(self._url, self._command))
@@ -173,7 +179,7 @@ class Pipeline:
 
     def _hear_first(self, line: str) -> None:
         """The pipeline suggests the same request as its first stage."""
-        self._command = command_in(message_of(line), self._url) or self._command
+        self._command = command_in(line_text(line), self._url) or self._command
 
     async def _watch_for(self, seconds: float) -> None:
         """Wait; raises ProcessGaveUp, with a stage's own exit status, if one has given up."""

@@ -1,15 +1,27 @@
-"""Archives and settings -> the stages of a pipeline, as values: pure."""
+"""The stages of a pipeline: how each is planned and started, asked over pooled connections, and logged."""
 
+import asyncio
+import json
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from functools import partial
 from pathlib import PurePosixPath
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from tfs_proxy.errors import SettingsError
+from tfs_proxy.errors import NotReached, RequestError, SettingsError, UpstreamError, UpstreamTimeout
+from tfs_proxy.latencies import Latencies
+from tfs_proxy.observe.logs.entry import entry_handler
+from tfs_proxy.observe.logs.foreign import read_event
+from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.settings import Settings, for_inner_stack
 from tfs_proxy.supervisor.host.sockets import LOOPBACK
-from tfs_proxy.supervisor.process import ProcessSpec
+from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec
+from tfs_proxy.wire.error_body import error_text
+from tfs_proxy.wire.http_client import ConnectionPool, Timeouts
+from tfs_proxy.wire.http_messages import HttpResponse
 
 FEWEST, MOST = 2, 15
 """How many containers SageMaker takes in one pipeline (docs/reference/sagemaker.md)."""
@@ -79,3 +91,109 @@ def process(stage: Stage, model_server: str) -> ProcessSpec:
         ),
         env=stage.environ,
     )
+
+
+LONGEST_MESSAGE = 2048
+"""The most characters of a stage's own error that reach the client, as in OriginalMessage
+(docs/reference/sagemaker.md)."""
+
+UNAVAILABLE, TIMED_OUT = 503, 504
+SUCCESSES = range(200, 300)
+
+
+class StageFailed(RequestError):
+    """A stage of a pipeline did not give an answer that the next stage can take.
+
+    ``status`` is the status of its answer, or stands for it; ``message`` is its own error text.
+    """
+
+    def __init__(self, text: str, status: int, message: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.message = message
+
+
+class Counts(Struct):
+    """Requests that went wrong at one stage.
+
+    ``refused`` ones it answered with an error, or with more than may go on to the next stage;
+    ``unanswered`` ones it got and did not answer; ``not_reached`` ones it never got.
+    """
+
+    refused: int = 0
+    unanswered: int = 0
+    not_reached: int = 0
+
+
+class StageClient:
+    """Sends requests to one stage, with ``latencies`` of its answers and ``counts`` of its failures."""
+
+    def __init__(self, stage: Stage, threads: Executor, timeout_seconds: float) -> None:
+        self.stage = stage
+        self.latencies = Latencies()
+        self.counts = Counts()
+        self._threads = threads
+        self._connections = ConnectionPool(LOOPBACK, stage.port, Timeouts(timeout_seconds), server=stage.name)
+
+    async def invoke(self, body: bytes, headers: Mapping[str, str], seconds: float) -> HttpResponse:
+        """The stage's answer; raises StageFailed if there is none, or it is an error."""
+        response = await self._exchange(body, headers, seconds)
+        if response.status not in SUCCESSES:
+            self.counts.refused += 1
+            raise self.failed(f"answered {response.status}", response.status, message_of(response.body))
+        return response
+
+    async def _exchange(self, body: bytes, headers: Mapping[str, str], seconds: float) -> HttpResponse:
+        """Any answer of the stage; errors of the connection become StageFailed."""
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        send = partial(self._connections.request, "POST", INVOCATIONS, body, headers, max(seconds, 0.001))
+        try:
+            response = await loop.run_in_executor(self._threads, send)
+        except UpstreamTimeout as error:
+            self.counts.unanswered += 1
+            raise self.failed("did not answer", TIMED_OUT, "the time for the request is over") from error
+        except NotReached as error:
+            self.counts.not_reached += 1
+            raise self.failed("can't be reached", UNAVAILABLE, "it is down, or being restarted") from error
+        except UpstreamError as error:
+            self.counts.unanswered += 1
+            raise self.failed("gave no answer", UNAVAILABLE, "the connection to it broke") from error
+        self.latencies.add(loop.time() - started)
+        return response
+
+    def failed(self, how: str, status: int, message: str) -> StageFailed:
+        """The error to raise: how the stage failed, and its own error text."""
+        return StageFailed(f"{self.stage.name} {how}: {message}", status, message)
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._connections.close()
+
+
+def message_of(body: bytes) -> str:
+    """The text under ``error`` in an error's body, or the body itself; of limited length."""
+    text = error_text(body)
+    message = body.decode(errors="replace") if text is None else text
+    return message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}..."
+
+
+def line_text(line: str) -> str:
+    """What a line of a stage says: it is an entry in JSON, or text."""
+    try:
+        return str(json.loads(line)["message"])
+    except (ValueError, LookupError, TypeError):
+        return line
+
+
+def show_of_stage(number: int, child: ChildProcess, lines: Sequence[str]) -> None:
+    """Log what a stage has printed: JSON gets a field more, text a prefix."""
+    handler = entry_handler()
+    for line in lines:
+        if line.startswith('{"'):
+            handler.write_line(f'{{"stage": {number}, {line[1:]}')
+        elif not handler.writes_json:
+            handler.write_line(f"[stage {number}] {line}")
+    if handler.writes_json and not lines[0].startswith('{"'):
+        entry = read_event(lines).entry(child.name, child.pid)
+        handler.write(replace(entry, fields={**entry.fields, "stage": number}))

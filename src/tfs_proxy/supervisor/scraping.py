@@ -21,7 +21,7 @@ from tfs_proxy.errors import UpstreamError
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import MeasuredMetric, MetricDescription, Points
 from tfs_proxy.supervisor.host.waiting import in_daemon_thread
-from tfs_proxy.wire.connections import get_async
+from tfs_proxy.wire.http_client import get_async
 from tfs_proxy.wire.http_messages import HttpResponse
 
 if TYPE_CHECKING:

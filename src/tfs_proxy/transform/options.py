@@ -24,7 +24,7 @@ from tfs_proxy.transform.job import MANIFEST, MULTI, SINGLE, ExecutionPlan, Job
 from tfs_proxy.transform.s3 import S3Stream, S3Target
 from tfs_proxy.transform.sender import EndpointAddress, EndpointNotReached
 from tfs_proxy.transform.transformer import FAIL, BadLimit
-from tfs_proxy.wire.connections import get
+from tfs_proxy.wire.http_client import get
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

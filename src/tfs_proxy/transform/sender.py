@@ -15,8 +15,7 @@ from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.run_statistics import RunStatistics, RunStopped
 from tfs_proxy.wire.backoff import growing_pause
 from tfs_proxy.wire.connect import authority, connect_tcp, connect_tls
-from tfs_proxy.wire.connections import ConnectionPool, Timeouts
-from tfs_proxy.wire.exchange import Pieces
+from tfs_proxy.wire.http_client import ConnectionPool, Pieces, Timeouts
 from tfs_proxy.wire.http_messages import HttpResponse
 
 

@@ -14,9 +14,9 @@ from tfs_proxy.tuning.axes import Point, Space
 from tfs_proxy.tuning.bodies import GIVE_REQUESTS, whole_request
 from tfs_proxy.tuning.clients import ClosedLoop
 from tfs_proxy.tuning.measured import LoadLevel, Trial
-from tfs_proxy.wire.connections import ConnectionPool, Timeouts
 from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
+from tfs_proxy.wire.http_client import ConnectionPool, Timeouts
 
 MOST_CONNECTIONS = 256
 MIN_GAIN = 1.03

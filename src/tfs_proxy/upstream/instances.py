@@ -14,7 +14,7 @@ from msgspec.json import decode, encode
 from tfs_proxy.deployment import Deployment, KnownWorkers, WorkerOrders, WorkerState
 from tfs_proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.wire.connect import connect_unix
-from tfs_proxy.wire.connections import ConnectionPool, Timeouts, get
+from tfs_proxy.wire.http_client import ConnectionPool, Timeouts, get
 from tfs_proxy.wire.http_messages import HttpResponse
 
 TIMEOUT_SECONDS = 5.0

@@ -26,7 +26,7 @@ from urllib3 import HTTPResponse
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.upstream.rest import RestUpstream
-from tfs_proxy.wire.exchange import Patience
+from tfs_proxy.wire.http_client import Patience
 from tfs_proxy.wire.http_messages import HttpResponse
 
 _METHODS = {"GET", "POST"}

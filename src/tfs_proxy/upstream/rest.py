@@ -17,8 +17,7 @@ from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, Target
 from tfs_proxy.upstream.interface import JSON_HEADERS, OK, ModelAnswer, Records
 from tfs_proxy.upstream.load_balancer import LoadBalancer
 from tfs_proxy.wire.connect import Connect, connect_tcp
-from tfs_proxy.wire.connections import ConnectionPool, Timeouts
-from tfs_proxy.wire.exchange import Patience
+from tfs_proxy.wire.http_client import ConnectionPool, Patience, Timeouts
 from tfs_proxy.wire.http_messages import HttpResponse
 
 PROBE_SECONDS = 2.0

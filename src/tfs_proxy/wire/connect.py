@@ -1,17 +1,18 @@
 """Opens a connection to a server, over TCP, TLS or a unix socket, and tells whether one can be used again."""
 
+import _socket
 import select
 import socket
 import ssl
+import struct
 from collections.abc import Callable
 from pathlib import Path
-
-from tfs_proxy.wire.exchange import set_timeout
 
 Connect = Callable[[str, int, float | None], socket.socket]
 """Opens a connection to host and port, within a time in seconds, None for any; raises OSError."""
 
 _LOOPBACK = "127.0.0.1"
+_TIMEVAL = struct.Struct("ll").pack
 _SO_MEMINFO = 55
 """Linux's option for the memory that a socket takes; the first of its numbers is that of unread data."""
 
@@ -122,3 +123,17 @@ def has_ended_tcp(connection: socket.socket) -> bool:
 
 def _tcp_state(connection: socket.socket) -> bytes:
     return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, len(_ESTABLISHED))
+
+
+def set_timeout(connection: socket.socket, seconds: float | None, option: int) -> None:
+    """Let what takes longer than ``seconds`` end, as BlockingIOError or TimeoutError; None is for ever.
+
+    PERF: with a timeout of Python's own every step asks the kernel twice, and gives the interpreter's lock
+    away twice, which costs more than the step if many threads want it. So the kernel keeps the time.
+    """
+    # OpenSSL takes the kernel's timeout for a call to try again, without end; gevent has its own sockets.
+    if isinstance(connection, _socket.socket) and not isinstance(connection, ssl.SSLSocket):
+        microseconds = 0 if seconds is None else max(1, int(seconds * 1e6))
+        connection.setsockopt(socket.SOL_SOCKET, option, _TIMEVAL(*divmod(microseconds, 1_000_000)))
+    else:
+        connection.settimeout(seconds)

@@ -10,9 +10,8 @@ from msgspec import Struct
 
 from tfs_proxy.errors import NotReached, UpstreamError, UpstreamUnavailable
 from tfs_proxy.wire import grpc_frames as frames
-from tfs_proxy.wire.connect import has_ended_tcp
+from tfs_proxy.wire.connect import has_ended_tcp, set_timeout
 from tfs_proxy.wire.error_body import MODEL_SERVER, connection_closed, not_reached
-from tfs_proxy.wire.exchange import Deadline, set_timeout
 from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.grpc_frames import (
     MOST_HEADER_BYTES,
@@ -32,6 +31,7 @@ from tfs_proxy.wire.grpc_messages import (
     ReceiveWindow,
     SendWindows,
 )
+from tfs_proxy.wire.http_client import Deadline
 from tfs_proxy.wire.protobuf_writer import Piece
 
 _SETTINGS: Mapping[int, int] = {

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from msgspec import Struct
 
-from tfs_proxy.wire.exchange import Deadline
 from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.grpc_frames import (
     DEFAULT_WINDOW,
@@ -19,6 +18,7 @@ from tfs_proxy.wire.grpc_frames import (
     Headers,
     status_text,
 )
+from tfs_proxy.wire.http_client import Deadline
 from tfs_proxy.wire.protobuf_writer import Piece
 
 BUFFER_BYTES = 1 << 14

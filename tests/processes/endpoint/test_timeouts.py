@@ -9,13 +9,13 @@ import pytest
 
 from support.endpoints import described, of_image, variant
 from support.remote_container import RemoteContainer, remote_container
-from tfs_proxy.endpoint.calls.errors import AwsError
-from tfs_proxy.endpoint.calls.invoke import Invoker
-from tfs_proxy.endpoint.calls.passage import InvocationLimits
-from tfs_proxy.endpoint.containers.starter import ContainerStarter
+from tfs_proxy.endpoint.aws_api import AwsError
 from tfs_proxy.endpoint.hosted_endpoint import HostedEndpoint
+from tfs_proxy.endpoint.invoke import Invoker
 from tfs_proxy.endpoint.metrics import VariantMetrics
+from tfs_proxy.endpoint.passage import InvocationLimits
 from tfs_proxy.endpoint.run import catalogue_of
+from tfs_proxy.endpoint.starter import ContainerStarter
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.host.watchdog import guarded_workspace
 from tfs_proxy.wire.http_messages import HttpRequest

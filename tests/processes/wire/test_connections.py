@@ -13,7 +13,7 @@ import pytest
 
 from tfs_proxy.errors import NotReached, UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.wire.connect import connect_tls, connect_unix
-from tfs_proxy.wire.connections import ConnectionPool, Timeouts, get
+from tfs_proxy.wire.http_client import ConnectionPool, Timeouts, get
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 Handle = Callable[[socket.socket], None]

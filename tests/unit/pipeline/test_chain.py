@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfs_proxy.errors import NotReached, UpstreamError, UpstreamTimeout
-from tfs_proxy.pipeline import stage_client
+from tfs_proxy.pipeline import stage as stage_client
 from tfs_proxy.pipeline.chain import Chain
-from tfs_proxy.pipeline.stage import Stage
-from tfs_proxy.pipeline.stage_client import LONGEST_MESSAGE, StageClient, message_of
+from tfs_proxy.pipeline.stage import LONGEST_MESSAGE, Stage, StageClient, message_of
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
 PARENT = f"00-{'1' * 32}-{'2' * 16}-01"

@@ -8,7 +8,7 @@ import pytest
 
 from tfs_proxy.errors import UpstreamError, UpstreamTimeout
 from tfs_proxy.observe.logs.access import RequestLog
-from tfs_proxy.pipeline import readiness
+from tfs_proxy.pipeline import endpoint as readiness
 from tfs_proxy.pipeline.capturing import PipelineCapture
 from tfs_proxy.pipeline.chain import Chain
 from tfs_proxy.pipeline.endpoint import PipelineEndpoint

@@ -15,7 +15,7 @@ from tfs_proxy.observe.logs.config import LEVELS, LogConfig, current_level, set_
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.host.workspace import PREFIX
 from tfs_proxy.wire.connect import connect_unix
-from tfs_proxy.wire.connections import ConnectionPool, Timeouts
+from tfs_proxy.wire.http_client import ConnectionPool, Timeouts
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.routes import Route
 

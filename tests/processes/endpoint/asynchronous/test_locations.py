@@ -6,7 +6,7 @@ import boto3
 import pytest
 
 from support.transform_command import S3_SETTINGS, s3_server
-from tfs_proxy.endpoint.asynchronous.locations import LocationFailed, read_location, write_location
+from tfs_proxy.endpoint.delivery import LocationFailed, read_location, write_location
 
 
 @pytest.fixture(scope="module")

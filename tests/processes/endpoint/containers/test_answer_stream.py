@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pytest
 
-from tfs_proxy.endpoint.containers.hosted import HostedContainer
+from tfs_proxy.endpoint.container import HostedContainer
 from tfs_proxy.errors import NotReached, UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.wire.http_messages import HttpRequest, StreamedResponse
 from tfs_proxy.wire.http_server import HttpServer, app_of

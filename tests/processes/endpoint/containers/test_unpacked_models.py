@@ -9,7 +9,7 @@ import pytest
 from support.archives import pack
 from tfs_proxy.archive.extract import ExtractLimits
 from tfs_proxy.archive.fetch import fetch
-from tfs_proxy.endpoint.containers.unpacked_models import UnpackedModels
+from tfs_proxy.endpoint.starter import UnpackedModels
 from tfs_proxy.layout import Workspace
 
 MOUNT = "/opt/ml/models"

@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 
-from tfs_proxy.endpoint.asynchronous import queue
-from tfs_proxy.endpoint.asynchronous.config import AsyncConfig
-from tfs_proxy.endpoint.asynchronous.notifications import Notifications
-from tfs_proxy.endpoint.asynchronous.queue import AsyncQueue, InvokeWithin
-from tfs_proxy.endpoint.asynchronous.request import AsyncRequest
+from tfs_proxy.endpoint import queue
+from tfs_proxy.endpoint.delivery import AsyncConfig, AsyncRequest, Notifications
+from tfs_proxy.endpoint.queue import AsyncQueue, InvokeWithin
 from tfs_proxy.errors import Overloaded, UpstreamTimeout
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 

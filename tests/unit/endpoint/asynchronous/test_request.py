@@ -4,10 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.endpoint.asynchronous.config import AsyncConfig, async_config
-from tfs_proxy.endpoint.asynchronous.request import INLINE_BYTES, async_request
-from tfs_proxy.endpoint.calls.errors import AwsError
-from tfs_proxy.endpoint.calls.headers import container_headers
+from tfs_proxy.endpoint.aws_api import AwsError, container_headers
+from tfs_proxy.endpoint.delivery import INLINE_BYTES, AsyncConfig, async_config, async_request
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.wire.http_messages import HttpRequest
 

@@ -12,7 +12,7 @@ from botocore.parsers import create_parser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfs_proxy.endpoint.calls import event_stream
+from tfs_proxy.endpoint import stream as event_stream
 
 TEXTS = st.text(st.characters(codec="utf-8"))
 NAMES = TEXTS.filter(lambda name: 0 < len(name.encode()) <= 255)

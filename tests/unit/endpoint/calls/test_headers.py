@@ -2,8 +2,7 @@
 
 import pytest
 
-from tfs_proxy.endpoint.calls.errors import AwsError
-from tfs_proxy.endpoint.calls.headers import client_headers, container_headers, given_members
+from tfs_proxy.endpoint.aws_api import AwsError, client_headers, container_headers, given_members
 from tfs_proxy.wire.http_messages import HttpResponse
 
 STREAM = "InvokeEndpointWithResponseStream"

@@ -6,9 +6,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from tfs_proxy.endpoint.calls import event_stream
-from tfs_proxy.endpoint.calls.event_stream import payload_part
-from tfs_proxy.endpoint.calls.stream import EventParts
+from tfs_proxy.endpoint import stream as event_stream
+from tfs_proxy.endpoint.stream import EventParts, payload_part
 from tfs_proxy.errors import UpstreamTimeout, UpstreamUnavailable
 
 Ended = list[str]

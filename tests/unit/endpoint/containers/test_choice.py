@@ -2,7 +2,8 @@
 
 import pytest
 
-from tfs_proxy.endpoint.containers.choice import (
+from tfs_proxy.endpoint.operations import ContainerDefinition, HostedModel
+from tfs_proxy.endpoint.starter import (
     DockerImage,
     Ours,
     Running,
@@ -10,7 +11,6 @@ from tfs_proxy.endpoint.containers.choice import (
     parse_choices,
     unused_choices,
 )
-from tfs_proxy.endpoint.description.values import ContainerDefinition, HostedModel
 from tfs_proxy.errors import SettingsError
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tfs_proxy.endpoint.description.catalogue import Catalogue
-from tfs_proxy.endpoint.description.operations_file import OperationRequest, read_operations
+from tfs_proxy.endpoint.catalogue import Catalogue
+from tfs_proxy.endpoint.operations import OperationRequest, read_operations
 from tfs_proxy.endpoint.run import catalogue_of
 from tfs_proxy.errors import SettingsError
 

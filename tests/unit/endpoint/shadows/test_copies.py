@@ -4,9 +4,15 @@ import asyncio
 
 import pytest
 
-from tfs_proxy.endpoint.shadows import copies
-from tfs_proxy.endpoint.shadows.copies import AskShadow, ShadowCopies, share_of
-from tfs_proxy.endpoint.shadows.report import MOST_EXAMPLES, ShadowReport, VariantAnswer
+from tfs_proxy.endpoint import shadows as copies
+from tfs_proxy.endpoint.shadows import (
+    MOST_EXAMPLES,
+    AskShadow,
+    ShadowCopies,
+    ShadowReport,
+    VariantAnswer,
+    share_of,
+)
 
 
 def answer(status: int = 200, body: bytes = b'{"y": 1.0}') -> VariantAnswer:

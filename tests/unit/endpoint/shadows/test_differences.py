@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfs_proxy.endpoint.shadows.differences import body_difference
+from tfs_proxy.endpoint.shadows import body_difference
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

@@ -4,8 +4,8 @@ import random
 from collections import Counter
 from dataclasses import dataclass
 
-from tfs_proxy.endpoint.description.values import LEAST_OUTSTANDING, RANDOM
-from tfs_proxy.endpoint.variants.routing import by_weight, instance_for
+from tfs_proxy.endpoint.instances import by_weight, instance_for
+from tfs_proxy.endpoint.operations import LEAST_OUTSTANDING, RANDOM
 
 
 @dataclass(frozen=True)

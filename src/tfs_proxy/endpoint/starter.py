@@ -1,32 +1,193 @@
-"""Starts containers for `variants.instance`: ours as a process, an image by Docker, or none at all."""
+"""How containers are started: as stacks of ours, as images, or not at all, with models that are unpacked."""
 
 import asyncio
+import hashlib
 import itertools
 import logging
 import os
 import shutil
+import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from tfs_proxy.archive.extract import ExtractLimits
 from tfs_proxy.archive.fetch import fetch
-from tfs_proxy.endpoint.containers.choice import Choice, DockerImage, Ours, Running, choice_for
-from tfs_proxy.endpoint.containers.hosted import HostedContainer
-from tfs_proxy.endpoint.containers.many_models import ManyModels
-from tfs_proxy.endpoint.containers.unpacked_models import UnpackedModels
-from tfs_proxy.endpoint.description.values import ContainerDefinition
+from tfs_proxy.archive.s3 import objects_at
+from tfs_proxy.archive.s3_client import S3_SCHEME, s3_client
+from tfs_proxy.endpoint.container import HostedContainer, ManyModels
+from tfs_proxy.endpoint.operations import ContainerDefinition, HostedModel
+from tfs_proxy.errors import SettingsError
 from tfs_proxy.layout import SAGEMAKER_MODEL_DIR, Workspace
+from tfs_proxy.names import printable
 from tfs_proxy.observe.logs.entry import entry_handler
 from tfs_proxy.settings import Settings, for_inner_stack
 from tfs_proxy.supervisor.host.sockets import LOOPBACK, free_blocks
 from tfs_proxy.supervisor.host.waiting import in_daemon_thread
 from tfs_proxy.supervisor.host.watchdog import Watchdog
 from tfs_proxy.supervisor.process import Backoff, ChildProcess, ProcessSpec
+from tfs_proxy.supervisor.reloading.files import snapshot_of_file, snapshot_of_folder
+
+LOCAL = "local"
+INSPECT_SECONDS = 30.0
+
+
+class Ours(Struct, frozen=True):
+    """This package's own container, as a process; ``because`` says why, if nobody asked for it."""
+
+    because: str = ""
+
+
+class DockerImage(Struct, frozen=True):
+    """An image that Docker has."""
+
+    reference: str
+
+
+class Running(Struct, frozen=True):
+    """A container that runs already."""
+
+    host: str
+    port: int
+
+
+Choice = Ours | DockerImage | Running
+
+
+def parse_choices(words: Sequence[str]) -> dict[str, Choice]:
+    """``HOSTNAME=local|IMAGE|http://HOST:PORT`` of the command line; raises SettingsError for others."""
+    choices: dict[str, Choice] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not (name and equals and value):
+            raise SettingsError(
+                f"--container {printable(word)} can't be used: it must be "
+                "HOSTNAME=local, HOSTNAME=IMAGE or HOSTNAME=http://HOST:PORT."
+            )
+        choices[name] = _chosen(value)
+    return choices
+
+
+def _chosen(value: str) -> Choice:
+    if value == LOCAL:
+        return Ours()
+    return _running(value) if _is_address(value) else DockerImage(value)
+
+
+def _is_address(text: str) -> bool:
+    return text.startswith("http://")
+
+
+def _running(address: str) -> Running:
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if not host or parts.path.strip("/"):
+        raise SettingsError(f"{printable(address)} can't be used: it must be http://HOST:PORT.")
+    return Running(host, port or 80)
+
+
+def choice_for(model_name: str, definition: ContainerDefinition, choices: Mapping[str, Choice]) -> Choice:
+    """The container for ``definition``, by its hostname, else by the name of its model, else by its image."""
+    for name in (definition.name, model_name):
+        if name in choices:
+            return choices[name]
+    image = definition.image
+    if image is None:
+        return Ours("its model names no image")
+    if _is_address(image):
+        return _running(image)
+    missing = _why_docker_has_not(image)
+    return DockerImage(image) if missing is None else Ours(missing)
+
+
+def unused_choices(choices: Mapping[str, Choice], models: Iterable[HostedModel]) -> list[str]:
+    """The names of ``choices`` that neither a model nor a container has."""
+    known = {name for model in models for name in (model.name, *(each.name for each in model.containers))}
+    return [name for name in choices if name not in known]
+
+
+def _why_docker_has_not(image: str) -> str | None:
+    docker = shutil.which("docker")
+    if docker is None:
+        return "there is no Docker here"
+    try:
+        inspect = [docker, "image", "inspect", image]
+        found = subprocess.run(inspect, capture_output=True, timeout=INSPECT_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return "Docker does not answer"
+    return None if found.returncode == 0 else f"Docker has no image {image}"
+
+
+class UnpackedModels:
+    """The models of ``endpoint`` below ``prefix``, each in ``folder/ID/model``, which no other endpoint sees.
+
+    An ID stands for a version of an archive: what has been unpacked is never changed, and a new archive
+    under an old name is another model. ``unpacked`` opens an archive, below ``root`` unless it is a folder.
+    """
+
+    def __init__(
+        self, root: Path, endpoint: str, prefix: str, unpacked: Callable[[str], Awaitable[Path]]
+    ) -> None:
+        self._root, self._unpacked = root, unpacked
+        self.folder = root / f"models-{_digest(endpoint, prefix)}"
+        self.folder.mkdir(exist_ok=True)
+
+    async def unpack(self, address: str, mount: str | None) -> tuple[str, str]:
+        """The ID of the model at ``address``, and its folder, as a container sees it at ``mount``.
+
+        Without a ``mount`` a model that is a folder already stays where it is. Raises ArchiveError.
+        """
+        model_id, is_folder = await in_daemon_thread(partial(_identified, address), "archive")
+        if is_folder and mount is None:
+            return model_id, str(await self._unpacked(address))
+        model = self.folder / model_id / "model"
+        if not await asyncio.to_thread(model.exists):
+            opened = await self._unpacked(address)
+            await asyncio.to_thread(self._place, opened, model)
+        return model_id, f"{mount or self.folder}/{model_id}/model"
+
+    def _place(self, opened: Path, model: Path) -> None:
+        """Move what has been unpacked to ``model``, or copy the user's own folder: all of it at once."""
+        staged = Path(tempfile.mkdtemp(dir=self._root)) / "model"
+        if opened.is_relative_to(self._root):
+            opened.rename(staged)
+        else:
+            shutil.copytree(opened, staged)
+        model.parent.mkdir(exist_ok=True)
+        try:
+            staged.rename(model)
+        except OSError:
+            if not model.exists():
+                raise
+            shutil.rmtree(staged)  # another instance has been quicker
+        staged.parent.rmdir()
+
+
+def _identified(address: str) -> tuple[str, bool]:
+    """An archive's id, which says nothing of it, as on SageMaker; and that it is a folder."""
+    if address.startswith(S3_SCHEME):
+        looks = {item.key: item.etag for item in objects_at(address, s3_client)}
+        return _digest(address, str(sorted(looks.items()))), False
+    path = Path(address)
+    is_folder = path.is_dir()
+    files = snapshot_of_folder(path) if is_folder else snapshot_of_file(path)
+    return _digest(address, str(sorted((str(file), look) for file, look in files.items()))), is_folder
+
+
+def _digest(*words: str) -> str:
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()[:32]
+
 
 log = logging.getLogger(__name__)
 

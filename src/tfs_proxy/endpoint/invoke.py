@@ -1,24 +1,25 @@
-"""InvokeEndpoint: a request goes through the containers of one instance, within AWS's limits."""
+"""InvokeEndpoint: one request, and the answer of the containers of one instance."""
 
 import time
 from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from tfs_proxy.endpoint.calls.errors import (
+from tfs_proxy.endpoint.aws_api import (
+    INVOKE,
     NOT_READY,
     TOO_LARGE,
     UNAVAILABLE,
     AwsError,
+    client_headers,
+    given_members,
     original_answer,
     refused,
 )
-from tfs_proxy.endpoint.calls.headers import INVOKE, client_headers, given_members
-from tfs_proxy.endpoint.calls.passage import MOST_BYTES, InvocationLimits, Passage
 from tfs_proxy.endpoint.hosted_endpoint import HostedEndpoint
+from tfs_proxy.endpoint.instances import InstanceGroup, VariantInstance
 from tfs_proxy.endpoint.metrics import VariantMetrics
-from tfs_proxy.endpoint.variants.group import InstanceGroup
-from tfs_proxy.endpoint.variants.instance import VariantInstance
+from tfs_proxy.endpoint.passage import MOST_BYTES, InvocationLimits, Passage
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
 

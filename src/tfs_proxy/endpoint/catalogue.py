@@ -1,28 +1,79 @@
-"""All that has been created: each request is checked as AWS checks it, and kept as values by name."""
+"""What was created by AWS's operations: models, configs, endpoints and components by their names."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct, field
 
-from tfs_proxy.endpoint.asynchronous.config import async_config
+from tfs_proxy.archive.s3_client import S3_SCHEME
+from tfs_proxy.endpoint.aws_api import problems
 from tfs_proxy.endpoint.capturing import destination_of
-from tfs_proxy.endpoint.description.containers_of import container_definitions
-from tfs_proxy.endpoint.description.operations_file import OperationRequest
-from tfs_proxy.endpoint.description.service_model import problems
-from tfs_proxy.endpoint.description.values import (
+from tfs_proxy.endpoint.delivery import async_config
+from tfs_proxy.endpoint.operations import (
     DIRECT,
     LEAST_OUTSTANDING,
     SERIAL,
     STARTUP_SECONDS,
+    ContainerDefinition,
     EndpointConfig,
     HostedModel,
     InferenceComponent,
+    OperationRequest,
     Variant,
 )
 from tfs_proxy.errors import SettingsError
+from tfs_proxy.names import printable
+
+MANY_MODELS = "MultiModel"
+PRIMARY = "primary"
+"""How AWS's errors call the container of a model that has only one."""
+
+
+def container_definitions(
+    containers: Sequence[Mapping[str, Any]], folder: Path
+) -> Iterator[ContainerDefinition]:
+    """Values of AWS's container definitions; relative paths start from ``folder``.
+
+    Raises SettingsError for model data of a kind that can't be had here.
+    """
+    for number, container in enumerate(containers, start=1):
+        by_place = PRIMARY if len(containers) == 1 else f"container{number}"
+        cache = container.get("MultiModelConfig", {}).get("ModelCacheSetting", "Enabled")
+        yield ContainerDefinition(
+            name=container.get("ContainerHostname", by_place),
+            image=container.get("Image"),
+            archive=_archive(container, folder),
+            many_models=container.get("Mode") == MANY_MODELS,
+            caches_models=cache == "Enabled",
+            environment=container.get("Environment", {}),
+        )
+
+
+def _archive(container: Mapping[str, Any], folder: Path) -> str | None:
+    source = container.get("ModelDataSource", {}).get("S3DataSource", {})
+    address = container.get("ModelDataUrl") or source.get("S3Uri")
+    return None if address is None else located(address, folder)
+
+
+def located(address: str, folder: Path) -> str:
+    """An ``s3://`` address as it is; a ``file://`` address or a path as an absolute path.
+
+    Raises SettingsError for other schemes.
+    """
+    if address.startswith(S3_SCHEME):
+        return address
+    parts = urlsplit(address)
+    if parts.scheme == "file":
+        return unquote(parts.path)
+    if "://" in address:
+        raise SettingsError(
+            f"ModelDataUrl {printable(address)} can't be used here: take s3://, file:// or a path."
+        )
+    return str((folder / address).absolute())
+
 
 NAME_MEMBERS = {
     "CreateModel": "ModelName",

@@ -1,18 +1,84 @@
 """InvokeEndpointWithResponseStream: what a container sends in chunks reaches the client as events."""
 
+import json
 import logging
+import struct
+import zlib
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from http import HTTPStatus
 from typing import Self
 
-from tfs_proxy.endpoint.calls import event_stream
-from tfs_proxy.endpoint.calls.headers import client_headers, given_members
-from tfs_proxy.endpoint.calls.invoke import picked, refuse_asynchronous
-from tfs_proxy.endpoint.calls.passage import InvocationLimits, Passage
+from tfs_proxy.endpoint.aws_api import client_headers, given_members
 from tfs_proxy.endpoint.hosted_endpoint import HostedEndpoint
+from tfs_proxy.endpoint.invoke import picked, refuse_asynchronous
 from tfs_proxy.endpoint.metrics import VariantMetrics
+from tfs_proxy.endpoint.passage import InvocationLimits, Passage
 from tfs_proxy.errors import UpstreamError, UpstreamTimeout
 from tfs_proxy.wire.http_messages import HttpRequest, Parts, StreamedResponse
+
+CONTENT_TYPE = "application/vnd.amazon.eventstream"
+
+_LENGTHS = struct.Struct(">II")
+_CHECKSUM = struct.Struct(">I")
+_TEXT_LENGTH = struct.Struct(">BH")
+_TEXT = 7
+"""The type of a header whose value is a string."""
+
+_FRAME_BYTES = _LENGTHS.size + 2 * _CHECKSUM.size
+_MOST_NAME_BYTES, _MOST_VALUE_BYTES = 255, 32767
+
+TIME_EXCEEDED, STREAM_BROKEN = "ModelInvocationTimeExceeded", "StreamBroken"
+"""The error codes of ModelStreamError (botocore's model of InvokeEndpointWithResponseStream)."""
+
+
+def message(headers: Mapping[str, str], payload: bytes) -> bytes:
+    """One message with string headers; raises ValueError for a name or value that the format can't hold."""
+    fields = b"".join(_header(name, value) for name, value in headers.items())
+    lengths = _LENGTHS.pack(_FRAME_BYTES + len(fields) + len(payload), len(fields))
+    prelude = lengths + _CHECKSUM.pack(zlib.crc32(lengths))
+    content = b"".join((prelude, fields, payload))
+    return content + _CHECKSUM.pack(zlib.crc32(content))
+
+
+def payload_part(data: bytes) -> bytes:
+    """A PayloadPart: some bytes of the container's answer."""
+    headers = {
+        ":event-type": "PayloadPart",
+        ":content-type": "application/octet-stream",
+        ":message-type": "event",
+    }
+    return message(headers, data)
+
+
+def model_stream_error(code: str, text: str) -> bytes:
+    """The container did not finish its answer; ``code`` is `TIME_EXCEEDED` or `STREAM_BROKEN`."""
+    return _exception("ModelStreamError", {"Message": text, "ErrorCode": code})
+
+
+def internal_stream_failure(text: str) -> bytes:
+    """The endpoint itself could not finish the answer."""
+    return _exception("InternalStreamFailure", {"Message": text})
+
+
+def _exception(kind: str, members: Mapping[str, str]) -> bytes:
+    headers = {
+        ":exception-type": kind,
+        ":content-type": "application/json",
+        ":message-type": "exception",
+    }
+    return message(headers, json.dumps(members).encode())
+
+
+def _header(name: str, value: str) -> bytes:
+    encoded_name, encoded_value = name.encode(), value.encode()
+    if not 0 < len(encoded_name) <= _MOST_NAME_BYTES:
+        raise ValueError(f"a header's name has 1 to {_MOST_NAME_BYTES} bytes, not {len(encoded_name)}")
+    if len(encoded_value) > _MOST_VALUE_BYTES:
+        raise ValueError(f"the header {name} has {len(encoded_value)} bytes, over {_MOST_VALUE_BYTES}")
+    length = bytes((len(encoded_name),))
+    return length + encoded_name + _TEXT_LENGTH.pack(_TEXT, len(encoded_value)) + encoded_value
+
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +112,7 @@ class StreamInvoker:
                 await events.await_first()
             events.keep(held.pop_all())
         headers = client_headers(STREAM, answer, group.plan.variant)
-        return StreamedResponse(HTTPStatus.OK, events, {**headers, "Content-Type": event_stream.CONTENT_TYPE})
+        return StreamedResponse(HTTPStatus.OK, events, {**headers, "Content-Type": CONTENT_TYPE})
 
 
 class EventParts:
@@ -81,7 +147,7 @@ class EventParts:
             raise StopAsyncIteration
         try:
             part, self._first = self._first, None
-            return event_stream.payload_part(await anext(self._parts) if part is None else part)
+            return payload_part(await anext(self._parts) if part is None else part)
         except StopAsyncIteration:
             await self.aclose()
             raise
@@ -98,9 +164,9 @@ class EventParts:
     def _error_event(self, error: Exception) -> bytes:
         if isinstance(error, UpstreamTimeout):
             text = f"The model did not end its answer within {self._seconds:g} seconds."
-            return event_stream.model_stream_error(event_stream.TIME_EXCEEDED, text)
+            return model_stream_error(TIME_EXCEEDED, text)
         if isinstance(error, UpstreamError):
             text = "The connection to the model broke before the end of its answer."
-            return event_stream.model_stream_error(event_stream.STREAM_BROKEN, text)
+            return model_stream_error(STREAM_BROKEN, text)
         log.error("a stream failed", exc_info=error)
-        return event_stream.internal_stream_failure(_FAILED)
+        return internal_stream_failure(_FAILED)

@@ -1,4 +1,4 @@
-"""The queue of an asynchronous endpoint: reads requests' bodies, asks containers, writes their answers."""
+"""The queue of an asynchronous endpoint: it calls the variants for requests, and delivers the answers."""
 
 import asyncio
 import logging
@@ -6,10 +6,16 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 
-from tfs_proxy.endpoint.asynchronous.config import AsyncConfig
-from tfs_proxy.endpoint.asynchronous.locations import LocationFailed, read_location, write_location
-from tfs_proxy.endpoint.asynchronous.notifications import AsyncOutcome, Notifications
-from tfs_proxy.endpoint.asynchronous.request import AsyncRequest, async_request
+from tfs_proxy.endpoint.delivery import (
+    AsyncConfig,
+    AsyncOutcome,
+    AsyncRequest,
+    LocationFailed,
+    Notifications,
+    async_request,
+    read_location,
+    write_location,
+)
 from tfs_proxy.errors import Overloaded, RequestError
 from tfs_proxy.memory import MEGABYTE
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse

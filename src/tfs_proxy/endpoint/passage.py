@@ -7,13 +7,18 @@ from contextlib import AsyncExitStack
 
 from msgspec import Struct, field
 
-from tfs_proxy.endpoint.calls.errors import LONGEST_MESSAGE, NO_ANSWER, AwsError, model_error, refused
-from tfs_proxy.endpoint.calls.headers import container_headers
-from tfs_proxy.endpoint.containers.hosted import HostedContainer
-from tfs_proxy.endpoint.containers.many_models import ManyModels
-from tfs_proxy.endpoint.description.values import ACCOUNT, DIRECT, REGION
+from tfs_proxy.endpoint.aws_api import (
+    LONGEST_MESSAGE,
+    NO_ANSWER,
+    AwsError,
+    container_headers,
+    model_error,
+    refused,
+)
+from tfs_proxy.endpoint.container import HostedContainer, ManyModels
+from tfs_proxy.endpoint.instances import VariantInstance
 from tfs_proxy.endpoint.metrics import CountedInvocation
-from tfs_proxy.endpoint.variants.instance import VariantInstance
+from tfs_proxy.endpoint.operations import ACCOUNT, DIRECT, REGION
 from tfs_proxy.errors import NotReached, UpstreamError, UpstreamTimeout
 from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.wire.http_messages import HttpResponse, StreamedResponse

@@ -1,1 +1,0 @@
-"""The calls that clients make, one module for each operation of AWS's API."""

@@ -1,1 +1,0 @@
-"""Variants of an endpoint: the instances of each, which of them a request goes to, and their exchange."""
