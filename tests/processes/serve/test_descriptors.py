@@ -9,14 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from support.archives import has_nginx, stand_in_archive, stand_in_program, without_nginx
+from support.archives import has_nginx, stand_in_archive, stand_in_program
 from support.stack import Stack
 from tfs_proxy.resources import MOST_DESCRIPTORS, raise_descriptor_limit
 
-FRONTS = [
-    pytest.param({}, id="nginx", marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")),
-    pytest.param(without_nginx(), id="gunicorn"),
-]
 IDLE = 1100
 LEAST_PROCESSES = 4
 """The supervisor, gunicorn, a worker and the model server."""
@@ -35,8 +31,8 @@ def open_files_limits(pid: int) -> list[str]:
         return []
 
 
-@pytest.fixture(params=FRONTS)
-def small(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stack]:
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Stack]:
     """A stack whose processes may open 1,024 files each."""
     raise_descriptor_limit()  # of the test, whose clients are many
     archive = stand_in_archive(tmp_path / "model.tar.gz")
@@ -44,7 +40,7 @@ def small(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stack]:
         str(archive),
         "--model-server",
         stand_in_program(tmp_path),
-        env={"SAGEMAKER_GUNICORN_WORKERS": "1", **request.param},
+        env={"SAGEMAKER_GUNICORN_WORKERS": "1"},
         launcher=limited(1024, 1024),
     )
     try:
@@ -54,6 +50,7 @@ def small(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stack]:
         stack.close()
 
 
+@pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
 def test_idle_connections_leave_room_for_requests(small: Stack) -> None:
     """1,100 of them at 1,024 descriptors: those that wait longest are closed, and that it is little is said."""
     with ExitStack() as held:

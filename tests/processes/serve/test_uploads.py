@@ -10,23 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from support.archives import has_nginx, stand_in_archive, stand_in_program, without_nginx
+from support.archives import has_nginx, stand_in_archive, stand_in_program
 from support.stack import Stack, serving
 
-FRONTS = [
-    pytest.param({}, id="nginx", marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")),
-    pytest.param(without_nginx(), id="gunicorn"),
-]
+pytestmark = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
 HEAD = b"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 MEGABYTE = 1024 * 1024
 ANSWER_SECONDS = 12.0
 """Less than the time that a body gets to arrive."""
-
-
-@pytest.fixture(params=FRONTS)
-def front(request: pytest.FixtureRequest) -> dict[str, str]:
-    """With nginx and without."""
-    return dict(request.param)
 
 
 def upload(stack: Stack, held: ExitStack, size: int) -> socket.socket:
@@ -36,10 +27,10 @@ def upload(stack: Stack, held: ExitStack, size: int) -> socket.socket:
     return client
 
 
-def test_a_large_upload_too_many_is_told_to_come_again(tmp_path: Path, front: dict[str, str]) -> None:
+def test_a_large_upload_too_many_is_told_to_come_again(tmp_path: Path) -> None:
     """503 with Retry-After and the reason, while two hold the disk; small requests are served."""
     largest_mb = shutil.disk_usage(tmp_path).free // MEGABYTE * 8 // 25  # four fifths hold two and a half
-    env = {"SAGEMAKER_MAX_PAYLOAD_IN_MB": f"{largest_mb}", "SAGEMAKER_GUNICORN_WORKERS": "1", **front}
+    env = {"SAGEMAKER_MAX_PAYLOAD_IN_MB": f"{largest_mb}", "SAGEMAKER_GUNICORN_WORKERS": "1"}
     archive = stand_in_archive(tmp_path / "model.tar.gz")
     with (
         serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack,
