@@ -6,35 +6,10 @@ from typing import Any
 import falcon.testing
 import pytest
 
-from support.fake_upstream import Call
 from tfs_proxy.signature import Target
 
 ErrorOf = Callable[[falcon.testing.Result], str]
 ATTRIBUTES = "X_Amzn_SageMaker_Custom_Attributes"
-
-
-@pytest.mark.parametrize("media_type", ["application/json", "application/json; charset=utf-8", None, ""])
-def test_serving_json_is_passed_on(front: Any, media_type: str | None) -> None:
-    """TF Serving's form goes to the model server as it is; no type at all means JSON (AWS: 415)."""
-    headers = {} if media_type is None else {"Content_Type": media_type}
-
-    result = front.post('{"instances": [1.0]}', **headers)
-
-    assert (result.status_code, result.json) == (200, {"predictions": [2.5]})
-    assert result.headers["content-type"] == "application/json"
-    assert front.upstream.calls == [
-        Call(Target("half"), b'{"instances": [1.0]}', None, front.upstream.instance)
-    ]
-
-
-def test_csv_rows(front: Any) -> None:
-    """Each row of CSV is one record, typed by the model's signature."""
-    front.says.body = b'{"predictions": [[1, 2, 3], [4, 5, 6]]}'
-
-    result = front.post("1.0,2.0,5.0\n+1,.5,NaN\n", Content_Type="text/csv; charset=utf-8")
-
-    assert result.json["predictions"] == [[1, 2, 3], [4, 5, 6]]
-    assert front.upstream.calls[0].batch.records == 2
 
 
 def test_csv_of_mixed_types(front: Any, error_of: ErrorOf) -> None:
@@ -131,23 +106,6 @@ def test_only_output_handler(make_front: Callable[..., Any]) -> None:
 
     assert (result.headers["content-type"], result.text) == ("text/plain", "2.5")
     assert front.upstream.calls[0].batch.records == 1
-
-
-def test_only_output_handler_sees_errors(make_front: Callable[..., Any], error_of: ErrorOf) -> None:
-    """The model server's error reaches it as a response, the client's own mistake does not."""
-    script = "def output_handler(response, context): raise ValueError(f'{response.status_code}!')"
-    front = make_front(script, status=400, body=b'{"error": "no"}')
-
-    refused, unsupported = (
-        front.post("1.0", Content_Type="text/csv"),
-        front.post("1", Content_Type="image/png"),
-    )
-
-    assert (refused.status_code, error_of(refused)) == (
-        400,
-        "no (then output_handler failed: ValueError: 400!)",
-    )
-    assert unsupported.status_code == 415
 
 
 @pytest.mark.parametrize("name", ["[false]", "{}", "7", "null"])

@@ -138,20 +138,6 @@ def test_predict_from_a_handler(make_front: MakeFront) -> None:
     assert second.timeout_seconds == 1.5
 
 
-def test_predict_from_many_threads(make_front: MakeFront) -> None:
-    """One context answers several threads at once."""
-    front = make_front(
-        "from concurrent.futures import ThreadPoolExecutor\n"
-        "def handler(data, context):\n"
-        "    with ThreadPoolExecutor(8) as pool:\n"
-        "        given = list(pool.map(lambda x: context.predict([float(x)])['y'][0], range(40)))\n"
-        "    return str(given == [2.5] * 40)\n"
-    )
-
-    assert front.post("x").text == "True"
-    assert sorted(call.json["instances"][0] for call in front.upstream.calls) == list(range(40))
-
-
 def test_errors_of_predict(make_front: MakeFront, error_of: ErrorOf) -> None:
     """Uncaught, an error of the model server is the answer; a script may catch it by its class."""
     refusing = {"status": 429, "body": b'{"error": "full"}'}
@@ -170,22 +156,6 @@ def test_errors_of_predict(make_front: MakeFront, error_of: ErrorOf) -> None:
     result = wrong.post("x")
     assert result.status_code == 500
     assert "context.predict: 'y' is not an input" in error_of(result)
-
-
-def test_default_halves_from_inside(make_front: MakeFront) -> None:
-    """default_input and default_output do what is done without a script."""
-    front = make_front(
-        "def handler(data, context):\n"
-        "    inputs = context.default_input(data)\n"
-        "    return context.default_output(context.predict({'x': inputs['x'] * 2}))\n"
-    )
-
-    result = front.post("4.0\n", Content_Type="text/csv", Accept="application/jsonlines")
-
-    assert (result.text, result.headers["content-type"]) == ("2.5\n", "application/jsonlines")
-    assert front.upstream.calls[0].json == {"instances": [8.0]}
-    assert front.post("[1.0]").json == {"predictions": [2.5]}
-    assert front.post("x", Content_Type="text/csv").status_code == 400
 
 
 def test_default_halves_without_a_batch_dimension(make_front: MakeFront) -> None:
@@ -287,13 +257,6 @@ def test_streams(make_front: MakeFront, handler: str) -> None:
     assert (result.text, result.headers["content-type"]) == ("ab", "text/plain")
     assert result.headers["x-accel-buffering"] == "no"
     assert "content-length" not in result.headers
-
-
-def test_an_empty_stream(make_front: MakeFront) -> None:
-    """No pieces are an empty answer."""
-    front = make_front("def handler(data, context):\n    return\n    yield")
-
-    assert (front.post("x").status_code, front.post("x").content) == (200, b"")
 
 
 def test_an_error_before_the_first_piece(make_front: MakeFront, error_of: ErrorOf) -> None:

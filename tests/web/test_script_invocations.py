@@ -1,6 +1,5 @@
 """POST /invocations with an inference.py: AWS's contract, and what is better than it."""
 
-import json
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -33,17 +32,6 @@ def input_handler(data, context):
 """
 
 
-def test_both_halves(make_front: Callable[..., Any]) -> None:
-    """input_handler's text reaches the model server untouched, output_handler's the client."""
-    front = make_front(PAIR)
-
-    result = front.post('{"instances": [[1.0]]}', Content_Type="application/json", Accept="application/json")
-
-    assert result.json == {"predictions": [2.5], "_handler_marker": "here"}
-    assert result.headers["content-type"] == "application/json"
-    assert front.upstream.calls[0].body == b'{"instances": [[1.0], [0.0]]}'
-
-
 def test_handler_wins(make_front: Callable[..., Any]) -> None:
     """Where handler() is defined, the halves are not called."""
     front = make_front(PAIR + "\ndef handler(data, context): return 'mine', 'text/plain'")
@@ -71,37 +59,6 @@ def test_data_is_a_stream(make_front: Callable[..., Any], reading: str, expected
     front = make_front(f"def handler(data, context): return {reading}, 'text/plain'")
 
     assert front.post("ab\ncd\n").text == expected
-
-
-def test_context(make_front: Callable[..., Any]) -> None:
-    """The context carries target and raw headers; rest_uri leads to the chosen instance."""
-    front = make_front(
-        "import json\n"
-        "def handler(data, context):\n"
-        "    names = [name for name in context._fields if name != 'channel']\n"
-        "    return json.dumps({name: getattr(context, name) for name in names})\n"
-    )
-
-    result = front.post(
-        "abc",
-        Content_Type="text/csv; charset=utf-8",
-        Accept="text/csv",
-        X_Amzn_SageMaker_Custom_Attributes="trace=1,tfs-model-name=other,tfs-model-version=7,tfs-method=regress",
-    )
-
-    assert result.headers["content-type"] == "text/csv"
-    assert json.loads(result.text) == {
-        "model_name": "other",
-        "model_version": "7",
-        "method": "regress",
-        "rest_uri": "http://localhost:8501/v1/models/other/versions/7:regress",
-        "grpc_port": "9000",
-        "custom_attributes": "trace=1,tfs-model-name=other,tfs-model-version=7,tfs-method=regress",
-        "request_content_type": "text/csv; charset=utf-8",
-        "accept_header": "text/csv",
-        "content_length": 3,
-        "timeout": 60.0,
-    }
 
 
 def test_response_is_requests_own(make_front: Callable[..., Any]) -> None:
@@ -192,19 +149,6 @@ def test_answer_to_a_model_server_error(make_front: Callable[..., Any]) -> None:
     result = front.post("x")
 
     assert (result.status_code, result.json) == (400, {"error": "no"})
-
-
-def test_status_of_the_scripts_own(make_front: Callable[..., Any], error_of: ErrorOf) -> None:
-    """A status that the script names wins over the model server's."""
-    front = make_front(
-        PASS_ON + "from tfs_proxy import HTTPError\n"
-        "def output_handler(response, context): raise HTTPError(422, 'not that')",
-        status=400,
-    )
-
-    result = front.post("x")
-
-    assert (result.status_code, error_of(result)) == (422, "not that")
 
 
 @pytest.mark.parametrize(

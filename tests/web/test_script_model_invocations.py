@@ -111,18 +111,6 @@ def test_the_default_accept_holds_for_models_too(tmp_path: Path) -> None:
     assert (reply.content_type, reply.text) == ("text/csv", "0.5\n")
 
 
-def test_transform_fn_answers_alone(tmp_path: Path) -> None:
-    """It gets model, data, content type and accept, and what it returns is read as a handler's."""
-    text = (
-        MODEL_FN
-        + "def transform_fn(model, data, content_type, accept):\n    return data + accept, 'text/plain'\n"
-    )
-    with testing.load(model_folder(tmp_path, text)) as script:
-        reply = script.post("a,", "text/csv", "text/csv")
-
-    assert (reply.text, reply.content_type) == ("a,text/csv", "text/plain")
-
-
 def test_a_function_with_one_argument_more_gets_a_context(tmp_path: Path) -> None:
     """Custom attributes go in and out by it."""
     text = """

@@ -22,17 +22,6 @@ OOM = (
 
 SHORT: dict[str, Any] = {"status": 429, "body": json.dumps({"error": OOM}).encode()}
 RECORD = b'{"instances": [1.0]}'
-PREDICTS = "def handler(data, context):\n    return str(context.predict([1.0])['y'])\n"
-CATCHES = """
-from tfs_proxy.errors import UpstreamRefused
-
-
-def handler(data, context):
-    try:
-        return str(context.predict([1.0])["y"])
-    except UpstreamRefused as refused:
-        return f"instead of {refused.status}", "text/plain"
-"""
 HALVES = """
 def input_handler(data, context):
     return data.read()
@@ -62,21 +51,6 @@ def test_the_default_conversion(
 
     assert answer.status_code == 507
     assert error_of(answer) == OOM
-
-
-def test_a_script_that_lets_the_error_through(make_front: Callable[..., Any], error_of: ErrorOf) -> None:
-    """It is the client's answer, as every error of the model server is."""
-    answer = make_front(PREDICTS, loaded_as="half", **SHORT).post(b"")
-
-    assert answer.status_code == 507
-    assert error_of(answer) == OOM
-
-
-def test_a_script_that_catches_the_error(make_front: Callable[..., Any]) -> None:
-    """It sees the status, and answers as it likes."""
-    answer = make_front(CATCHES, loaded_as="half", **SHORT).post(b"")
-
-    assert (answer.status_code, answer.text) == (200, "instead of 507")
 
 
 def test_a_script_of_two_halves(make_front: Callable[..., Any]) -> None:

@@ -28,7 +28,6 @@ from tfs_proxy.wire.grpc_messages import (
     CallAnswer,
     OutgoingMessage,
     ReceiveBuffer,
-    ReceiveWindow,
     SendWindows,
 )
 from tfs_proxy.wire.http_client import Deadline
@@ -46,6 +45,8 @@ _MOST_BUFFERS = 512
 """How many buffers one call of the kernel takes; Linux's limit is 1024."""
 
 _MOST_CONTROL_BYTES = 1 << 14
+_RENEWED_BYTES = 1 << 28
+"""Of DATA that has come, before the server is told that it is read."""
 
 
 class NotBegun(Exception):
@@ -71,7 +72,7 @@ class GrpcConnection:
         self._buffer = ReceiveBuffer(self._receive)
         self._blocks = BlockReader()
         self._send_windows = SendWindows()
-        self._receive_window = ReceiveWindow()
+        self._unreported = 0
         self._stream = -1
         self._goes_away = False
         self._complete = True
@@ -203,10 +204,11 @@ class GrpcConnection:
                 raise BrokenFrames("a DATA frame is shorter than its padding")
         self._answer.take_data(self._buffer, count)
         self._buffer.read(padding)
-        report = self._receive_window.to_report(head.length)
-        if report:
+        self._unreported += head.length
+        if self._unreported >= _RENEWED_BYTES:
             # The message may be as large as the window of its stream: only the connection's is renewed.
-            self._unsent += frames.window_update(0, report)
+            self._unsent += frames.window_update(0, self._unreported)
+            self._unreported = 0
         if head.flags & frames.END_STREAM:
             self._answer.end()
 

@@ -67,9 +67,6 @@ class ReceiveBuffer:
             self._end += self._receive(self._view[self._end :])
 
 
-_RENEWED_BYTES = 1 << 28
-
-
 class SendWindows:
     """What the server takes: of the connection, of the present stream, and in one frame; in bytes."""
 
@@ -106,23 +103,6 @@ class SendWindows:
             self._stream = _opened(self._stream, increment)
         else:
             self._connection = _opened(self._connection, increment)
-
-
-class ReceiveWindow:
-    """The bytes of DATA that came since the other side was last told that they are read."""
-
-    __slots__ = ("_unreported",)
-
-    def __init__(self) -> None:
-        self._unreported = 0
-
-    def to_report(self, count: int) -> int:
-        """Count ``count`` more; returns what to tell the other side now, mostly nothing."""
-        self._unreported += count
-        if self._unreported < _RENEWED_BYTES:
-            return 0
-        report, self._unreported = self._unreported, 0
-        return report
 
 
 def _opened(window: int, increment: int) -> int:

@@ -62,15 +62,6 @@ def test_tensors_need_no_json() -> None:
     assert answer.written != []
 
 
-def test_tensors_without_a_form_in_json() -> None:
-    """Whoever asks for JSON that there can't be gets the status that goes with it."""
-    response = ModelResponse(Lazy(400), lambda: SIGNATURE)
-
-    assert response.status_code == 200
-    assert response.content
-    assert (response.status_code, response.reason) == (400, "Bad Request")
-
-
 def test_requests_reading_interface() -> None:
     """Lines, pieces, text and files are those of requests."""
     answer = ModelAnswer(200, "é\nb".encode(), {"Content-Type": "application/json"}, "http://a/b")

@@ -9,7 +9,7 @@ import pytest
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.files import InputObject
 from tfs_proxy.transform.job import ExecutionPlan, Job, make_job, read_description
-from tfs_proxy.transform.leftovers import job_fingerprint, model_digest, shard
+from tfs_proxy.transform.leftovers import shard
 from tfs_proxy.transform.options import stack_environment
 from tfs_proxy.transform.s3 import relative_name
 from tfs_proxy.transform.sender import EndpointAddress
@@ -122,21 +122,6 @@ def test_shards() -> None:
     parts = [shard(items, index, 3) for index in range(3)]
     assert sorted(item.name for part in parts for item in part) == [item.name for item in items]
     assert max(map(len, parts)) - min(map(len, parts)) == 1
-
-
-def test_marks(tmp_path: Path) -> None:
-    """What changes outputs changes the fingerprint: parameters and the model's bytes, not how fast it goes."""
-    model = tmp_path / "model"
-    model.mkdir()
-    (model / "a").write_text("1")
-    digest = model_digest(str(model), lambda: None)  # type: ignore[arg-type,return-value]
-    fingerprint = job_fingerprint(job(), "fail", digest)
-    assert fingerprint == job_fingerprint(job(max_concurrent=7, output="elsewhere"), "fail", digest)
-    assert fingerprint != job_fingerprint(job(accept="text/csv"), "fail", digest)
-    assert fingerprint != job_fingerprint(job(strategy="SingleRecord"), "fail", digest)
-    assert fingerprint != job_fingerprint(job(), "placeholder", digest)
-    (model / "a").write_text("2")
-    assert digest != model_digest(str(model), lambda: None)  # type: ignore[arg-type,return-value]
 
 
 def test_the_environment_of_the_stack() -> None:

@@ -32,15 +32,6 @@ def test_a_resumed_run_counts_from_where_it_was() -> None:
     assert fitted(statistics, 200).startswith("[###############     ] 3/4 objects")
 
 
-@pytest.mark.parametrize(
-    ("transferred", "rate"),
-    [(0, "0 B/s"), (3000, "300 B/s"), (12_340_000, "1.2 MB/s"), (5 * 10**10, "5.0 GB/s")],
-)
-def test_the_rate_has_the_unit_that_fits(transferred: int, rate: str) -> None:
-    """A slow run does not show 0.0 MB/s."""
-    assert f", {rate}, " in line(statistics_after(10, Workload(9, 10**12), bytes=transferred))
-
-
 def test_what_is_not_written_yet_is_shown() -> None:
     """Records of a mini-batch that is being halved count, bad ones as well, and time to go is told."""
     statistics = statistics_after(10, Workload(1, 4000), answered=30, refused=10, settled_bytes=1000)
