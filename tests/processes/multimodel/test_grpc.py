@@ -277,7 +277,7 @@ def test_a_model_server_that_dies_is_passed_by(stack: MultiModelStack, channel: 
     for pid in dead:
         os.kill(pid, signal.SIGKILL)
 
-    assert all(answers(channel, "half") for _ in range(20))
+    stack.wait_until(lambda: all(answers(channel, "half") for _ in range(20)), "the other one answers")
     stack.wait_until(
         lambda: len(first()) == len(dead) and set(dead).isdisjoint(first()), "they are started again"
     )

@@ -25,11 +25,12 @@ from tfs_proxy.observe.request_counts import FinishedRequest, read_line
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.nginx import config
 from tfs_proxy.supervisor.nginx.many_models import (
-    ALL_GATES,
+    ANY,
     GATES,
+    LOADED,
     NUMBERS,
     SENDS_ON,
-    SERVED_GATES,
+    SERVED,
     STACKS,
     WEB_SOCKET,
     MultiModelRoutes,
@@ -49,10 +50,8 @@ class Front(RunningProcess):
 
     def __init__(self, folder: Path, routes: MultiModelRoutes, environ: Mapping[str, str]) -> None:
         self.workspace = Workspace(folder)
-        self.gates, self.served_gates = folder / GATES, folder / SERVED_GATES
-        self.all_gates = folder / ALL_GATES
-        for gates in (self.gates, self.served_gates, self.all_gates):
-            gates.mkdir()
+        self.gates = folder / GATES
+        self.gates.mkdir()
         self.workspace.nginx.mkdir()
         self.stack = ExitStack()
         self.control: UnixHttpServer = self.stack.enter_context(
@@ -94,8 +93,8 @@ class Front(RunningProcess):
 
     def _serve(self, name: str, path: Path, respond: Callable[[Received], Given]) -> UnixHttpServer:
         server = self.stack.enter_context(unix_http_server(path, respond))
-        for gates in (self.gates, self.served_gates, self.all_gates):
-            (gates / f"{name}.sock").symlink_to(path)
+        for ending in (LOADED, SERVED, ANY):
+            (self.gates / f"{name}.{ending}").symlink_to(path)
         return server
 
     def invoke_model(
@@ -255,6 +254,7 @@ def test_a_model_whose_queue_is_full_is_not_available(front: Front) -> None:
     """Nobody waits for a connection that the kernel does not take."""
     front.control.respond = lambda _request: READY
     path = front.gates / "a.sock"
+    (front.gates / f"a.{LOADED}").symlink_to(path)
     with ExitStack() as stack:
         listener = stack.enter_context(socket.socket(socket.AF_UNIX))
         listener.bind(str(path))
@@ -421,7 +421,8 @@ def test_the_longest_name_has_a_gate(front: Front) -> None:
     """However deep the workspace lies, since its path is not part of the socket's."""
     name = "a" * LOADED_MODEL_CHARACTERS
     a = front.model("a", Given(200, b'"long"'))
-    (front.gates / f"{name}.sock").symlink_to(front.gates / "a.sock")
+    for ending in (LOADED, ANY):
+        (front.gates / f"{name}.{ending}").symlink_to(front.gates / "a.sock")
 
     assert front.invoke_model(name).body == b'"long"'
     assert len(a.received) == 1

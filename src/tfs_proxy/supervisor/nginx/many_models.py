@@ -13,12 +13,11 @@ from tfs_proxy.settings import Settings
 from tfs_proxy.wire.error_body import WORKER_DIED, not_reached
 from tfs_proxy.wire.header_names import TARGET_MODEL
 
-GATES, SERVED_GATES, ALL_GATES = "m", "v", "o"
-"""The folders of the gates below the run's workspace, which is nginx's working directory.
+GATES = "m"
+"""The folder of the gates below the run's workspace, which is nginx's working directory."""
 
-The first has them by the names of loaded models, the second by what the model server calls models, the third
-by both.
-"""
+LOADED, SERVED, ANY = "loaded", "served", "sock"
+"""Endings of gates: of the name a model is loaded under, of those its model server knows, and of all."""
 
 FAST = "f"
 """The folder with a file for each model whose requests may go straight to a model server."""
@@ -80,8 +79,9 @@ def values(routes: MultiModelRoutes, settings: Settings) -> Mapping[str, Any]:
     """What the template needs of them, under ``many``."""
     return {
         "GATES": GATES,
-        "SERVED_GATES": SERVED_GATES,
-        "ALL_GATES": ALL_GATES,
+        "LOADED": LOADED,
+        "SERVED": SERVED,
+        "ANY": ANY,
         "FAST": FAST,
         "STACKS": STACKS,
         "WEB_SOCKET": WEB_SOCKET,
