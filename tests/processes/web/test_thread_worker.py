@@ -140,14 +140,13 @@ def test_clients_that_go_away_leave_the_worker_well(two_threads: Workers, tmp_pa
 
 
 def test_kept_connections_are_shared_by_all_workers() -> None:
-    """Of eight that come at once to two workers, none has more than five: 65 % of their requests."""
+    """Of sixteen for two workers none has more than ten: a new one goes to the worker that has fewer."""
     with workers("gthread", SCRIPT, count=2) as running, ExitStack() as held:
         running.wait_until(lambda: len(set(running.heartbeats)) == 2, "both workers have sent a heartbeat")
-        clients = [held.enter_context(closing(connection(running.port))) for _ in range(8)]
-        with ThreadPoolExecutor(8) as pool:
-            pids = Counter(pool.map(pid_at, clients))
+        clients = [held.enter_context(closing(connection(running.port))) for _ in range(16)]
+        pids = Counter(map(pid_at, clients))
 
-    assert max(pids.values()) <= 5
+    assert max(pids.values()) <= 10
 
 
 def pid_at(client: HTTPConnection) -> int:
