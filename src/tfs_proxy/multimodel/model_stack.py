@@ -1,4 +1,4 @@
-"""The serving stack of one loaded model: its folder, its socket, its processes, its gate; `stacks` has all.
+"""The serving stack of one loaded model: its folder, socket, processes and gates; `model_stacks` has all.
 
 What a run has once (counts of requests, the log, nginx) the folder of a model leads to by links.
 """
@@ -8,37 +8,73 @@ import shutil
 import socket
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from tfs_proxy.capture.files import check_folder
+from tfs_proxy.capture.files import Counts, check_folder
 from tfs_proxy.deployment import Instance
 from tfs_proxy.layout import Workspace
-from tfs_proxy.multimodel.run_facts import RunFacts
+from tfs_proxy.multimodel.gates import HttpGates
+from tfs_proxy.multimodel.model_servers import SharedModelServers
 from tfs_proxy.multimodel.shared_mode import CommonModel
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.fixed_file import under_way
+from tfs_proxy.observe.logs.config import LogConfig
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.process_usage import memory_of_tree
 from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.observe.stage_table import StageTables
+from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.control_api import ControlApi, captured_records
 from tfs_proxy.supervisor.gpus import Placement
+from tfs_proxy.supervisor.grpc_routes import GrpcRoutes
 from tfs_proxy.supervisor.health.readiness import Phase
+from tfs_proxy.supervisor.host.load_priority import LoadPriority
+from tfs_proxy.supervisor.host.watchdog import Watchdog
 from tfs_proxy.supervisor.host.workspace import make_workspace_within
 from tfs_proxy.supervisor.metrics import RunMetrics
-from tfs_proxy.supervisor.nginx.many_models import WEB_SOCKET
+from tfs_proxy.supervisor.nginx.many_models import COMMON_SOCKET, WEB_SOCKET
 from tfs_proxy.supervisor.opening import ServeRequest
-from tfs_proxy.supervisor.process import ChildProcess
+from tfs_proxy.supervisor.process import ChildProcess, Spawn
 from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS
 from tfs_proxy.supervisor.stack import ServingStack, StackHost
 from tfs_proxy.wire.http_server import BACKLOG
 
 if TYPE_CHECKING:
     from tfs_proxy.multimodel.model_stacks import ModelStacks
+
+
+class RunFacts(Struct, frozen=True):
+    """Settings, model server, environment, folder, clean-up and log that all models of a run share.
+
+    ``port`` is the one that clients know, ``priority`` that of loads. ``captured`` counts
+    captured records. ``servers`` are there in shared mode,
+    in which models without a script are served by the workers that accept on ``common_socket``.
+    ``spawn_workers`` is how gunicorn is started.
+    """
+
+    settings: Settings
+    model_server: str
+    environ: Mapping[str, str]
+    workspace: Workspace
+    watchdog: Watchdog
+    log: LogConfig
+    port: int
+    gates: HttpGates
+    grpc_routes: GrpcRoutes
+    spawn_workers: Spawn
+    priority: LoadPriority
+    captured: Callable[[Counts], None]
+    servers: SharedModelServers | None = None
+
+    @property
+    def common_socket(self) -> Path:
+        """Where the workers for all models without a script accept, in shared mode."""
+        return self.workspace.root / COMMON_SOCKET
 
 
 class ModelStack:

@@ -23,9 +23,8 @@ from tfs_proxy.multimodel.admission import (
     refusal,
     size_of,
 )
-from tfs_proxy.multimodel.model_stack import ModelStack
+from tfs_proxy.multimodel.model_stack import ModelStack, RunFacts
 from tfs_proxy.multimodel.placement import PortBlocks, place_servers
-from tfs_proxy.multimodel.run_facts import RunFacts
 from tfs_proxy.multimodel.uses import LastUses, ModelUse
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import MeasuredMetric, added_up

@@ -16,10 +16,10 @@ from tfs_proxy.layout import Workspace
 from tfs_proxy.multimodel.archives import ModelFolder, model_folder, universal_code
 from tfs_proxy.multimodel.control import make_control_api
 from tfs_proxy.multimodel.gates import HttpGates
+from tfs_proxy.multimodel.model_stack import RunFacts
 from tfs_proxy.multimodel.model_stacks import ModelStacks
 from tfs_proxy.multimodel.on_demand import OnDemandModels
 from tfs_proxy.multimodel.registry import ModelRegistry
-from tfs_proxy.multimodel.run_facts import RunFacts
 from tfs_proxy.multimodel.shared_mode import SharedMode
 from tfs_proxy.observe.metric import added_up
 from tfs_proxy.observe.request_counts import KnownModels
