@@ -16,7 +16,6 @@ from tfs_proxy.embedded.core.process_ledger import ProcessLedger, RequestLedger
 from tfs_proxy.embedded.core.servable import Array, PreparedCall, next_of
 from tfs_proxy.embedded.rest import requests
 from tfs_proxy.embedded.rest.requests import TooSlow, read
-from tfs_proxy.wire import deadlines
 
 METRICS = "/monitoring/prometheus/metrics"
 BODY = b'{"instances": [1.0]}'
@@ -183,7 +182,7 @@ def test_a_large_request_without_memory_is_asked_to_come_again(
 def test_a_body_that_stalls_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was reserved for the rest of it is free by then."""
     monkeypatch.setattr(requests, "AT_ONCE_SECONDS", 0.01)
-    monkeypatch.setattr(deadlines, "SILENCE_SECONDS", 0.1)
+    monkeypatch.setattr(requests, "SILENCE_SECONDS", 0.1)
     coming = iter([{"type": "http.request", "body": bytes(2_000_000), "more_body": True}])
 
     async def receive() -> dict[str, Any]:

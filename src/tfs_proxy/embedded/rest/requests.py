@@ -16,7 +16,6 @@ from tfs_proxy.embedded.errors import invalid
 from tfs_proxy.errors import BadInput, PayloadTooLarge
 from tfs_proxy.memory import DEFAULT_BODY_BYTES, MEGABYTE, RESERVED_FROM_BYTES
 from tfs_proxy.names import HIGHEST_VERSION
-from tfs_proxy.wire.deadlines import body_deadline
 from tfs_proxy.wire.error_body import body_too_large
 from tfs_proxy.wire.packed_body import gunzip
 
@@ -92,6 +91,13 @@ def _version(text: str | None) -> int | None:
 def _decoded(text: str) -> str:
     return unquote_to_bytes(text).decode("utf-8", "replace")
 
+
+GRACE_SECONDS = 10.0
+LEAST_BYTES_PER_SECOND = 1024
+"""What a body must bring on average after the grace: the slowest mobile network brings ten times that."""
+
+SILENCE_SECONDS = 30.0
+"""Longer than a network's hiccup, and no longer: a client that has vanished never says so."""
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Headers = list[tuple[bytes, bytes]]
@@ -220,3 +226,8 @@ def _unpacked_bytes(body: bytes) -> int:
 def _reserve_piece(ledger: RequestLedger, size_bytes: int) -> None:
     if size_bytes >= RESERVED_FROM_BYTES:
         ledger.reserve(size_bytes)
+
+
+def body_deadline(began: float, last_byte: float, size_bytes: int) -> float:
+    """When a body of which ``size_bytes`` have come has taken too long, by the clock of the other two."""
+    return min(began + GRACE_SECONDS + size_bytes / LEAST_BYTES_PER_SECOND, last_byte + SILENCE_SECONDS)
