@@ -138,7 +138,7 @@ def wait_until_replaced(stack: Stack, former: int) -> None:
     stack.wait_until(lambda: not Path(f"/proc/{former}").exists(), f"worker {former} has ended")
 
 
-@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize("front", [NGINX])
 def test_300_requests_that_hang(tmp_path: Path, front: Mapping[str, str]) -> None:
     """All are answered 504, in time; then new workers answer, and the log names file and line."""
     env = {**front, "SAGEMAKER_GUNICORN_WORKERS": "2", "TFS_PROXY_SCRIPT_TIMEOUT_SECONDS": "5"}
