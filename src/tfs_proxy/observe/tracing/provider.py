@@ -81,16 +81,14 @@ class SaidOnce(logging.Filter):
     def __init__(self) -> None:
         super().__init__()
         self._has_warned = False
-        self._last = ""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether a record is shown, in other words."""
         if record.levelno < logging.ERROR:
-            self._last = record.getMessage()  # of an attempt, after which there are others
-            return False
+            return False  # an attempt, after which there are others
         first, self._has_warned = not self._has_warned, True
         if first:
-            record.args = (self._last or record.getMessage(),)
+            record.args = (record.getMessage(),)
             record.msg = "traces can't be sent, and are dropped until they can; this is not said again: %s"
             record.levelno, record.levelname, record.exc_info = logging.WARNING, "WARNING", None
         return first
