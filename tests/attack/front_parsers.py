@@ -13,7 +13,6 @@ from gunicorn.config import Config
 from gunicorn.http.errors import NoMoreData, ParseException
 from gunicorn.http.message import Request as GunicornRequest
 from gunicorn.http.parser import RequestParser
-from msgspec import DecodeError
 from msgspec.json import decode
 
 from attack.fronts import BODY
@@ -102,7 +101,7 @@ def chunks(data: bytes) -> None:
 def worker_state(data: bytes) -> None:
     """A worker's state, and what readiness makes of it."""
     heartbeats = Heartbeats()
-    with suppress(DecodeError, RecursionError):
+    with suppress(ValueError, RecursionError):
         heartbeats.hear(decode(data, type=WorkerState))
     heartbeats.lost()
     heartbeats.hanging()

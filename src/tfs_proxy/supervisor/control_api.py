@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from contextlib import suppress
 from pathlib import Path
 
-from msgspec import DecodeError
 from msgspec.json import decode, encode
 from msgspec.structs import replace
 
@@ -175,7 +174,7 @@ class ControlApi:
         """Note the state of a worker of this process group; one that is ready waits for the release."""
         try:
             state = decode(request.body, type=WorkerState)
-        except (DecodeError, RecursionError):  # a script can write to the socket, too
+        except (ValueError, RecursionError):  # a script can write to the socket, too
             return HttpResponse.error(BAD_REQUEST, "not the state of a worker")
         self._readiness.heartbeats.hear(state)
         if state.phase is WorkerPhase.SERVES:
@@ -222,7 +221,7 @@ def captured_records(add: Callable[[Counts], None]) -> Route:
     async def counts(request: HttpRequest) -> HttpResponse:
         try:
             add(decode(request.body, type=dict[CaptureOutcome, int]))
-        except (DecodeError, RecursionError):
+        except (ValueError, RecursionError):
             return HttpResponse.error(BAD_REQUEST, "not counts of records")
         return HttpResponse(OK)
 

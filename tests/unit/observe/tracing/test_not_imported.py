@@ -9,9 +9,8 @@ MODULES = (
     "tfs_proxy.supervisor.nginx.config",
     "tfs_proxy.pipeline.run",
     "tfs_proxy.web.app",
-    "tfs_proxy.web.workers.threads.worker",
+    "tfs_proxy.web.workers.thread_worker",
     "tfs_proxy.observe.tracing.choice",
-    "tfs_proxy.observe.tracing.parents",
     "tfs_proxy.observe.tracing.parents",
 )
 
