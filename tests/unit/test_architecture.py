@@ -85,6 +85,8 @@ EMBEDDED_MAY_IMPORT = {*GROUND, "setting_values", "wire", "protos", "serving_jso
 TFRECORD_FRAMING = "tfs_proxy.payload.formats.framing"
 MOST_MODULES = 25
 MOST_LINES = 450
+KERNEL = {"socket", "mmap", "fcntl", "ctypes", "select", "selectors"}
+MOST_KERNEL_MODULES = 39
 VAGUE = {"utils", "util", "common", "manager", "helper", "helpers", "misc"}
 
 
@@ -172,6 +174,12 @@ def test_heavy_or_special_libraries_stay_in_their_room(module: Path) -> None:
         assert "ray" not in roots
     if not module.is_relative_to(PACKAGE / "observe" / "tracing"):
         assert "opentelemetry" not in roots
+
+
+def test_few_modules_talk_to_the_kernel() -> None:
+    """Sockets, mappings, locks and C functions stay where they are opened; others pass them on."""
+    users = [module for module in MODULES if KERNEL & set(imported(module))]
+    assert len(users) <= MOST_KERNEL_MODULES, users
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(PACKAGE)))

@@ -1,7 +1,6 @@
 """The run loop of `tfs-proxy endpoint`: reads the files, starts every endpoint, answers, drains, sums up."""
 
 import logging
-import socket
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from tfs_proxy.endpoint.starter import Choice, ContainerStarter, unused_choices
 from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.host import sockets
+from tfs_proxy.supervisor.host.sockets import Listener
 from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS, RunLoop
 from tfs_proxy.wire.http_server import HttpServer, app_of
@@ -54,7 +54,7 @@ def catalogue_of(files: Sequence[Path]) -> Catalogue:
     return catalogue
 
 
-async def serve(settings: Settings, listener: socket.socket, request: EndpointRequest) -> int:
+async def serve(settings: Settings, listener: Listener, request: EndpointRequest) -> int:
     """Serve all endpoints until SIGTERM, SIGINT or SIGHUP; returns 0 then.
 
     Raises StopServing if an endpoint can't begin. ``listener`` is closed at the end.
@@ -72,7 +72,7 @@ class EndpointRun:
     def __init__(
         self,
         settings: Settings,
-        listener: socket.socket,
+        listener: Listener,
         request: EndpointRequest,
         catalogue: Catalogue,
         workspace: Workspace,

@@ -5,7 +5,6 @@ What a run has once (counts of requests, the log, nginx) the folder of a model l
 
 import asyncio
 import shutil
-import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -34,6 +33,7 @@ from tfs_proxy.supervisor.gpus import Placement
 from tfs_proxy.supervisor.grpc_routes import GrpcRoutes
 from tfs_proxy.supervisor.health.readiness import Phase
 from tfs_proxy.supervisor.host.load_priority import LoadPriority
+from tfs_proxy.supervisor.host.sockets import unbound
 from tfs_proxy.supervisor.host.watchdog import Watchdog
 from tfs_proxy.supervisor.host.workspace import make_workspace_within
 from tfs_proxy.supervisor.metrics import RunMetrics
@@ -89,7 +89,7 @@ class ModelStack:
         self.models: Mapping[str, Collection[int]] = {}
         self._run, self._owner = run, owner
         self._workspace = Workspace(home)
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener = unbound()
         host = StackHost(
             self._workspace,
             run.watchdog,

@@ -5,7 +5,6 @@ start-up: cli -> settings -> here; then POST /models -> api -> registry -> model
 
 import asyncio
 import logging
-import socket
 import time
 from collections.abc import Awaitable, Iterator
 from typing import Final
@@ -34,6 +33,7 @@ from tfs_proxy.supervisor.health.readiness import ExpectedVersion, Phase, Readin
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.load_priority import NOT_RESTORED, LoadPriority
 from tfs_proxy.supervisor.host.processes import Orphans
+from tfs_proxy.supervisor.host.sockets import Listener
 from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.supervisor.logs.run_records import RunRecords
 from tfs_proxy.supervisor.metrics import RunMetrics
@@ -105,7 +105,7 @@ LONGEST_PATH: Final = "s/99999/control.sock"
 
 
 async def serve_many(
-    settings: Settings, listener: socket.socket, request: ServeRequest, folder: str | None
+    settings: Settings, listener: Listener, request: ServeRequest, folder: str | None
 ) -> int:
     """Serve models that come and go until SIGTERM, SIGINT or SIGHUP; returns 0 then.
 
@@ -135,7 +135,7 @@ class MultiModelSupervisor:
     def __init__(
         self,
         settings: Settings,
-        listener: socket.socket,
+        listener: Listener,
         request: ServeRequest,
         workspace: Workspace,
         watchdog: Watchdog,
@@ -323,7 +323,7 @@ class MultiModelSupervisor:
         self._control_api.close()
         self._records.close()
 
-    def _entrances(self) -> list[socket.socket]:
+    def _entrances(self) -> list[Listener]:
         """The listeners that clients connect to."""
         return [self._listener, *([] if self._proxy is None else self._proxy.other_entrances)]
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import socket
 import time
 from collections.abc import Mapping
 from typing import Final
@@ -17,6 +16,7 @@ from tfs_proxy.report.served import Served
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.children import Children
 from tfs_proxy.supervisor.health.readiness import Readiness
+from tfs_proxy.supervisor.host.sockets import unbound
 from tfs_proxy.supervisor.host.workspace import is_locked, is_path_locked
 from tfs_proxy.supervisor.nginx.many_models import COMMON_SOCKET, COMMON_WORKSPACES
 from tfs_proxy.supervisor.opening import ServeRequest
@@ -34,7 +34,7 @@ class SharedMode:
         self.servers = SharedModelServers(settings, host.workspace, children, readiness)
         self._settings, self._workspace, self._host = settings, host.workspace, host
         self._children, self._readiness = children, readiness
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener = unbound()
 
     async def start(self, request: ServeRequest) -> Deployment:
         """Start the model servers; returns what the common workers are to know."""

@@ -6,7 +6,6 @@ Without nginx that server listens on the port itself, for development: it does n
 import asyncio
 import logging
 import shutil
-import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
@@ -15,6 +14,7 @@ from tfs_proxy.layout import Workspace
 from tfs_proxy.resources import available_resources, most_descriptors
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.host import sockets
+from tfs_proxy.supervisor.host.sockets import Listener
 from tfs_proxy.supervisor.logs.request_lines import ChildLog
 from tfs_proxy.supervisor.nginx import config
 from tfs_proxy.supervisor.nginx.proxy import nginx_process
@@ -41,7 +41,7 @@ class PipelineFront:
         self,
         settings: Settings,
         workspace: Workspace,
-        listener: socket.socket,
+        listener: Listener,
         environ: Mapping[str, str],
         respond: Respond,
         refused: Refused,
@@ -86,7 +86,7 @@ class PipelineFront:
         return nginx_process(program, home, [self._listener], self._environ)
 
 
-def nginx_config(settings: Settings, workspace: Workspace, listener: socket.socket) -> str:
+def nginx_config(settings: Settings, workspace: Workspace, listener: Listener) -> str:
     """The whole nginx.conf."""
     cores = available_resources().cores
     proxy = config.ProxyConfig(

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import socket
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +36,7 @@ from tfs_proxy.resources import CONCURRENCY
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.processes import describe_exit
+from tfs_proxy.supervisor.host.sockets import Listener
 from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.supervisor.logs.run_log import RunLog
 from tfs_proxy.supervisor.process import ChildProcess, ProcessState
@@ -61,7 +61,7 @@ class PipelineRequest(Struct, frozen=True):
     summary: Path | None = None
 
 
-async def serve(settings: Settings, listener: socket.socket, request: PipelineRequest) -> int:
+async def serve(settings: Settings, listener: Listener, request: PipelineRequest) -> int:
     """Serve the pipeline until SIGTERM, SIGINT or SIGHUP; returns 0 then.
 
     Raises StopServing if a stage can't begin or go on. ``listener`` is closed at the end.
@@ -96,7 +96,7 @@ class Pipeline:
     def __init__(
         self,
         settings: Settings,
-        listener: socket.socket,
+        listener: Listener,
         stages: list[Stage],
         request: PipelineRequest,
         workspace: Workspace,

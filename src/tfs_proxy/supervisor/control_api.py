@@ -8,7 +8,6 @@ until they take over, the ``early`` ones are answered, and 503 with the reason i
 import asyncio
 import json
 import logging
-import socket
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +25,7 @@ from tfs_proxy.observe.request_counts import FinishedRequest
 from tfs_proxy.observe.request_record import chosen_id
 from tfs_proxy.observe.routes import PROBES, SERVED_MODELS
 from tfs_proxy.supervisor.health.readiness import Readiness
+from tfs_proxy.supervisor.host.sockets import Listener
 from tfs_proxy.supervisor.scraping import OutsideMetrics
 from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.header_names import IN_FLIGHT, INFERENCE_ID, REQUEST_ID, STAGE_TIMES
@@ -100,7 +100,7 @@ class ControlApi:
         if for_clients is not None:
             await self._for_clients.open_unix(for_clients)
 
-    async def stand_in(self, listeners: Sequence[socket.socket], count: CountEarly | None = None) -> None:
+    async def stand_in(self, listeners: Sequence[Listener], count: CountEarly | None = None) -> None:
         """Answer 503 on ``listeners`` until `release`; the sockets themselves stay open."""
         self._count_early = count
         await self._standing_in.open([listener.dup() for listener in listeners])

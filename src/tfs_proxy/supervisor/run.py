@@ -5,7 +5,6 @@ start-up: cli -> settings -> archive -> supervisor.plan -> supervisor.process ->
 
 import asyncio
 import logging
-import socket
 import time
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from tfs_proxy.supervisor.generation import Serving
 from tfs_proxy.supervisor.health.readiness import Phase
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.processes import Orphans
+from tfs_proxy.supervisor.host.sockets import Listener
 from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.supervisor.host.workspace import LONGEST_PATH
 from tfs_proxy.supervisor.logs.run_records import RunRecords
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-async def serve(settings: Settings, listener: socket.socket, request: ServeRequest) -> int:
+async def serve(settings: Settings, listener: Listener, request: ServeRequest) -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP; returns 0 then.
 
     Raises SettingsError for changes that can't be followed, StopServing if the run can't begin or go on.
@@ -55,7 +55,7 @@ class Supervisor:
     def __init__(
         self,
         settings: Settings,
-        listener: socket.socket,
+        listener: Listener,
         request: ServeRequest,
         workspace: Workspace,
         watchdog: Watchdog,

@@ -4,13 +4,13 @@ import asyncio
 import contextlib
 import logging
 import signal
-import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.processes import reason, stop_signals
+from tfs_proxy.supervisor.host.sockets import Listener
 from tfs_proxy.supervisor.process import ChildProcess
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class RunLoop:
             await cancel(serving, stopping)
             await drain(stop_requested)
 
-    async def accept_pending(self, listeners: Sequence[socket.socket], deadline: float) -> None:
+    async def accept_pending(self, listeners: Sequence[Listener], deadline: float) -> None:
         """Wait for pending connections to be accepted, at most until ``deadline``."""
         await sockets.accept_pending(
             listeners, lambda: not self._signals.empty() or time.monotonic() > deadline

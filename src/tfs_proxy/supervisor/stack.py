@@ -6,7 +6,6 @@ It opens the archive, starts model servers and workers, waits until they are rea
 import asyncio
 import logging
 import signal
-import socket
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -25,6 +24,7 @@ from tfs_proxy.supervisor.health.heartbeats import Heartbeats
 from tfs_proxy.supervisor.health.model_states import ModelWatch
 from tfs_proxy.supervisor.health.readiness import Phase, Readiness
 from tfs_proxy.supervisor.host.load_priority import LoadPriority
+from tfs_proxy.supervisor.host.sockets import Listener
 from tfs_proxy.supervisor.host.watchdog import Watchdog
 from tfs_proxy.supervisor.nginx import config as nginx
 from tfs_proxy.supervisor.opening import ServeRequest, find_host_resources, open_archive, plan_processes
@@ -84,7 +84,7 @@ class ServingStack:
         settings: Settings,
         request: ServeRequest,
         host: StackHost,
-        web: Sequence[socket.socket],
+        web: Sequence[Listener],
         of: str = "",
     ) -> None:
         self.settings = settings

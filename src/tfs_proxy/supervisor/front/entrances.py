@@ -4,7 +4,6 @@
 """
 
 import logging
-import socket
 from collections.abc import Collection, Mapping, Sequence
 
 from tfs_proxy.deployment import Deployment
@@ -15,6 +14,7 @@ from tfs_proxy.supervisor.children import Children
 from tfs_proxy.supervisor.grpc_routes import GrpcRoutes, InstanceGates
 from tfs_proxy.supervisor.health.readiness import Readiness
 from tfs_proxy.supervisor.host import sockets
+from tfs_proxy.supervisor.host.sockets import Listener
 from tfs_proxy.supervisor.nginx import config as nginx
 from tfs_proxy.supervisor.nginx.proxy import NginxProxy
 from tfs_proxy.supervisor.programs import grpc_router
@@ -32,15 +32,15 @@ class Entrances:
     """All that is open for requests of one run; ``web`` are the sockets that workers may accept on."""
 
     def __init__(
-        self, settings: Settings, workspace: Workspace, listener: socket.socket, environ: Mapping[str, str]
+        self, settings: Settings, workspace: Workspace, listener: Listener, environ: Mapping[str, str]
     ) -> None:
         self._settings, self._workspace, self._environ = settings, workspace, environ
         self._listener = listener
-        self.web: tuple[socket.socket, ...] = (listener,)
+        self.web: tuple[Listener, ...] = (listener,)
         self._proxy: NginxProxy | None = None
         self.grpc_routes = GrpcRoutes()
         self._gates = InstanceGates(workspace, settings.instance_count)
-        self._grpc_port: socket.socket | None = None  # held for the router if there is no nginx
+        self._grpc_port: Listener | None = None  # held for the router if there is no nginx
 
     @property
     def behind_nginx(self) -> bool:
@@ -90,16 +90,14 @@ class Entrances:
         if self._grpc_port is not None:
             log.info("listening for gRPC on %s", sockets.shown_address(self._grpc_port))
 
-    async def lead_http_to(
-        self, children: Children, deployment: Deployment, web: Sequence[socket.socket]
-    ) -> None:
+    async def lead_http_to(self, children: Children, deployment: Deployment, web: Sequence[Listener]) -> None:
         """Have nginx send requests to these workers and model servers; it waits for its former workers."""
         former = self.begin_leading_http_to(children, deployment, web)
         if self._proxy is not None and children.nginx is not None:
             await self._proxy.until_gone(children.nginx, former)
 
     def begin_leading_http_to(
-        self, children: Children, deployment: Deployment, web: Sequence[socket.socket]
+        self, children: Children, deployment: Deployment, web: Sequence[Listener]
     ) -> Collection[int]:
         """The same without waiting; the pids of nginx's former workers, which finish their requests."""
         if self._proxy is None or children.nginx is None:
@@ -119,7 +117,7 @@ class Entrances:
             self._gates.lead_to(ready)
             self.grpc_routes.lead([ANY_MODEL], ready.values())
 
-    def public(self) -> list[socket.socket]:
+    def public(self) -> list[Listener]:
         """The open listeners that clients connect to."""
         others = self._proxy.other_entrances if self._proxy is not None else []
         return [entrance for entrance in (self._listener, *others) if entrance.fileno() >= 0]

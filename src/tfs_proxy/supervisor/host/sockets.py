@@ -22,12 +22,20 @@ from tfs_proxy.wire.http_server import BACKLOG
 
 log = logging.getLogger(__name__)
 
+Listener = socket.socket
+"""A socket that accepts, or will: opened here, passed through to the process that serves it."""
+
 LOOPBACK = "127.0.0.1"
 EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - it is only compared
 BLOCKS = range(12000, 30000)
 """Below the node ports of Kubernetes, and what kernels give to outgoing connections."""
 BLOCK_TRIES = 1000
 LOOK_SECONDS = 0.01
+
+
+def unbound() -> Listener:
+    """A unix socket without a path."""
+    return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 
 
 def listen(host: str, port: int, advice: str = "Take another --host or --port.") -> socket.socket:

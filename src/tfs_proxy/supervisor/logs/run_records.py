@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import socket
 from collections.abc import Iterable, Iterator, Mapping
 
 from tfs_proxy.capture.files import CaptureCounter
@@ -14,6 +13,7 @@ from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.request_counts import FinishedRequest
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.children import Children
+from tfs_proxy.supervisor.host.sockets import Listener
 from tfs_proxy.supervisor.logs.request_lines import RequestLines
 from tfs_proxy.supervisor.logs.run_log import RunLog, log_config
 from tfs_proxy.supervisor.open_inference.statistics import InferenceTimes, stage_times
@@ -29,7 +29,7 @@ class RunRecords:
     """
 
     def __init__(
-        self, settings: Settings, environ: Mapping[str, str], workspace: Workspace, listener: socket.socket
+        self, settings: Settings, environ: Mapping[str, str], workspace: Workspace, listener: Listener
     ) -> None:
         self.log = log_config(settings, environ, os.dup(STDERR))
         self.run_log = RunLog(lambda: int(listener.getsockname()[1]))

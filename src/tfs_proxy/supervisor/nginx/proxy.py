@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -21,6 +20,7 @@ from tfs_proxy.resources import available_resources, most_descriptors
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.processes import child_pids, has_ended
+from tfs_proxy.supervisor.host.sockets import Listener
 from tfs_proxy.supervisor.nginx import config as nginx
 from tfs_proxy.supervisor.nginx.config import GrpcEndpoint
 from tfs_proxy.supervisor.nginx.many_models import MultiModelRoutes
@@ -46,8 +46,8 @@ class NginxProxy:
         program: str,
         settings: Settings,
         workspace: Workspace,
-        listener: socket.socket,
-        web: Sequence[socket.socket] = (),
+        listener: Listener,
+        web: Sequence[Listener] = (),
         multi_model: MultiModelRoutes | None = None,
     ) -> None:
         self._program = program
@@ -62,7 +62,7 @@ class NginxProxy:
         self._grpc_endpoint = self._open_grpc_endpoint()
 
     @property
-    def other_entrances(self) -> list[socket.socket]:
+    def other_entrances(self) -> list[Listener]:
         """The listeners beside ``listener`` that clients connect to."""
         grpc = [self.grpc_listener] if self.grpc_listener is not None else []
         return [*self._extra_listeners, *grpc]
@@ -135,7 +135,7 @@ class NginxProxy:
 
 
 def nginx_process(
-    program: str, home: Path, listeners: Sequence[socket.socket], environ: Mapping[str, str]
+    program: str, home: Path, listeners: Sequence[Listener], environ: Mapping[str, str]
 ) -> ProcessSpec:
     """nginx on these listeners, with its configuration in the folder ``home``."""
     for listener in listeners:
