@@ -51,7 +51,6 @@ class Generation:
         self.serving: Serving | None = None
 
     def children(self) -> Iterator[ChildProcess]:
-        """All its processes."""
         yield from self.stack.children.all()
 
     async def stop_model_servers(self) -> None:
@@ -115,7 +114,6 @@ class NextGeneration(Generation):
         await super().close()
 
     def folders(self) -> Sequence[Path]:
-        """All of it."""
         return (self.workspace.root,)
 
 

@@ -152,7 +152,6 @@ class ChildProcess:
 
     @property
     def pid(self) -> int | None:
-        """The running child's process id."""
         return self._process.pid if self._process and self.state is ProcessState.RUNNING else None
 
     def change_state(self, new: ProcessState) -> None:

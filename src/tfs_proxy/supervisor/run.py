@@ -76,11 +76,9 @@ class Supervisor:
 
     @property
     def _stack(self) -> ServingStack:
-        """The one that serves."""
         return self._generations.stack
 
     async def run(self) -> int:
-        """Start, serve, drain."""
         await self._run_loop.run(self._start_and_watch(), self._drain)
         return 0
 

@@ -53,7 +53,6 @@ class Generations:
 
     @property
     def stack(self) -> ServingStack:
-        """The one that serves."""
         return self.current.stack
 
     def children(self) -> Iterator[ChildProcess]:

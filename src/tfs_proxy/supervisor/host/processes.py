@@ -68,7 +68,6 @@ class RunningProcess(Protocol):
 
     @property
     def pid(self) -> int:
-        """Its process id."""
 
     async def wait(self) -> int:
         """Wait for its end; the exit status, or the negative number of the signal that ended it."""

@@ -183,7 +183,6 @@ def answer_seconds(settings: Settings) -> int:
 
 
 def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
-    """The whole nginx.conf."""
     values = {**_of_all(proxy, settings, workspace), **_of_models(proxy, settings)}
     values["grpc"] = _grpc(proxy, settings, workspace)
     return _rendered("one_archive" if proxy.multi_model is None else "many_models", values)
