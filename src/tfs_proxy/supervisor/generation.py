@@ -98,12 +98,10 @@ class NextGeneration(Generation):
         return self.serving
 
     def begin_serving(self) -> None:
-        """Let its workers accept requests."""
         self.stack.begin_serving()
         self._control_api.release()
 
     async def abandon(self) -> None:
-        """End what has not served."""
         self.stack.abandon_loading()
         await asyncio.gather(self.stack.stop_workers(0), self.stack.stop_model_servers(LAST_STEPS_SECONDS))
         await self.close()

@@ -127,7 +127,6 @@ class Supervisor:
         await children.watch_during(leading)
 
     def _begin_serving(self, first: FirstRequest) -> None:
-        """From here on /ping answers 200."""
         self._stack.begin_serving()
         self._lead_grpc()
         self._control_api.release()

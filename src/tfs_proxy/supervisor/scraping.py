@@ -58,7 +58,6 @@ class LatestAnswer(Generic[Answer]):
 
     @property
     def age_seconds(self) -> float:
-        """How old ``value`` is."""
         return self._clock() - self._answered_at
 
     async def _wait_for_answer(self) -> None:

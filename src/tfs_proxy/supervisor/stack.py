@@ -157,7 +157,6 @@ class ServingStack:
             ) from None
 
     def begin_serving(self) -> None:
-        """Note that requests may come."""
         self.readiness.phase = Phase.SERVING
         if self._of:
             self.children.tick_seconds = ONE_OF_MANY_TICK_SECONDS
