@@ -14,7 +14,7 @@ PRIVATE_NAMES: Final = (
     "Arbiter.systemd",
     "RequestParser",
     "Response",
-    "SyncWorker.wait",
+    "ThreadWorker.set_accept_enabled",
     "Worker.handle_error",
     "create",
 )

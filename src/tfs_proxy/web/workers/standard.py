@@ -1,7 +1,6 @@
 """gunicorn's own ``gthread`` and ``sync`` with what `base` adds; the supervisor names one of them."""
 
 from types import FrameType
-from typing import Any
 
 from gunicorn.workers.gthread import ThreadWorker as GunicornThreadWorker
 from gunicorn.workers.sync import SyncWorker as GunicornSyncWorker
@@ -15,6 +14,13 @@ IDLE_SECONDS = 1.0
 class HandOverWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
     """``gthread`` without nginx, for development: a client that stalls holds a thread."""
 
+    def set_accept_enabled(self, enabled: bool) -> None:
+        """As in the base; at the end connections are refused at once."""
+        super().set_accept_enabled(enabled)
+        if not self.alive:
+            for listener in self.sockets:
+                listener.close()
+
 
 class SequentialWorker(ContainerWorker, GunicornSyncWorker):  # type: ignore[misc]
     """``sync``: one request at a time.
@@ -24,10 +30,12 @@ class SequentialWorker(ContainerWorker, GunicornSyncWorker):  # type: ignore[mis
     """
 
     most_hanging = 1
+    timeout: float
 
-    def wait(self, timeout: float) -> Any:
-        """Wait for a connection, waking up often enough to see that the master has gone."""
-        return super().wait(min(timeout, IDLE_SECONDS))
+    def serve(self) -> None:
+        """Serve, waking up often enough to see that the master has gone."""
+        self.timeout = min(self.timeout or IDLE_SECONDS, IDLE_SECONDS)
+        super().serve()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """End after the request in progress; at once if that one hangs."""
