@@ -67,7 +67,7 @@ class RunningProcess(Protocol):
     """What asyncio's own ``Process`` has, too."""
 
     @property
-    def pid(self) -> int:
+    def pid(self) -> int: ...
 
     async def wait(self) -> int:
         """Wait for its end; the exit status, or the negative number of the signal that ended it."""
