@@ -60,7 +60,6 @@ class LoadGenerator:
         self._lock = threading.Lock()
 
     def run(self) -> None:
-        """Send until the end."""
         while not self.ends:
             self._count(1)
             try:
@@ -100,7 +99,7 @@ def _connect_seconds(address: Address) -> float:
 
 
 def said(ask: Callable[[], Measured]) -> Measured | str:
-    """Call ``ask``; its value, or why there was no answer."""
+    """Returns the value of ``ask``, or a sentence that says why there was no answer."""
     try:
         return ask()
     except NoReply as error:
@@ -108,6 +107,6 @@ def said(ask: Callable[[], Measured]) -> Measured | str:
 
 
 def at_once(address: Address, requests: list[RawRequest], seconds: float) -> list[RawReply | str]:
-    """Send all of them at the same time, each on a connection of its own."""
+    """Sends all at the same time, each on a connection of its own."""
     with ThreadPoolExecutor(len(requests)) as threads:
         return list(threads.map(lambda request: said(lambda: ask_once(address, request, seconds)), requests))

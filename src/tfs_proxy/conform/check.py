@@ -16,12 +16,9 @@ Trial = Callable[["Judging"], str | None]
 
 
 class Level(Enum):
-    """Weight of a finding."""
-
     MUST = "must"
     """SageMaker needs it: see the source."""
     SHOULD = "should"
-    """Advice; never a failure."""
 
 
 class RuleSource(Enum):
@@ -40,7 +37,7 @@ class RuleSource(Enum):
 
 
 class Occasion(Enum):
-    """The start of the container that a check needs; those of one occasion share it, in this order."""
+    """The kind of start that a check needs: checks of the same kind share one start, in this order."""
 
     RUNNING = "the container as it is"
     FRESH = "a new container"
@@ -78,7 +75,6 @@ class Check(Struct, frozen=True):
 
     @property
     def group(self) -> str:
-        """The part of the name before the slash."""
         return self.name.partition("/")[0]
 
 
@@ -98,11 +94,10 @@ class CheckGroup:
     def should(
         self, sentence: str, source: RuleSource | None = None, occasion: Occasion | None = None
     ) -> Callable[[Trial], Trial]:
-        """Add a function as advice."""
         return self._adding(Level.SHOULD, sentence, source, occasion)
 
     def add(self, name: str, level: Level, sentence: str, trial: Trial) -> None:
-        """Add a check under a name of its own, for those that are made from a table."""
+        """Adds a check under its own name: for checks that are made from a table."""
         self.checks.append(Check(f"{self.name}/{name}", level, sentence, self.source, trial, self.occasion))
 
     def _adding(
@@ -119,9 +114,9 @@ class CheckGroup:
 
 
 def selected(checks: Sequence[Check], only: Sequence[str], skip: Sequence[str]) -> list[Check]:
-    """The checks of ``only`` (all, if it is empty) without those of ``skip``; names may be joined by commas.
+    """Checks of ``only`` (all if it is empty) without those of ``skip``; names may be joined by commas.
 
-    Raises SettingsError for a name that is neither a group nor a check, and if nothing is left.
+    Raises SettingsError for an unknown group or check, and if nothing is left.
     """
     wanted, unwanted = _names(checks, only, "--only"), _names(checks, skip, "--skip")
     chosen = [check for check in checks if not wanted or _is_named(check, wanted)]

@@ -16,8 +16,6 @@ MOST_RESTARTS = 5
 
 
 class CheckOutcome(Enum):
-    """Ways in which a check ends."""
-
     PASSED = "passed"
     FAILED = "failed"
     NOT_RUN = "not run"
@@ -34,12 +32,11 @@ class CheckResult(Struct, frozen=True):
 
     @property
     def is_failure(self) -> bool:
-        """True if a must failed."""
         return self.outcome is CheckOutcome.FAILED and self.check.level is Level.MUST
 
 
 class Judge:
-    """Runs checks; those of one occasion share a container. One that a check has killed is started again."""
+    """Runs checks; those of one occasion share a container, which is started again if a check ended it."""
 
     def __init__(self, judging: Judging) -> None:
         self._judging = judging
@@ -56,7 +53,6 @@ class Judge:
         return results
 
     def judge(self, check: Check) -> CheckResult:
-        """Run one check."""
         began = time.monotonic()
         outcome, note, violation = self._tried(check)
         return CheckResult(check, outcome, time.monotonic() - began, note, violation)
@@ -78,14 +74,14 @@ class Judge:
         return CheckOutcome.PASSED, note or "", None
 
     def _refuse_futile(self, check: Check) -> None:
-        """Raises NotRun if the check can't be tried with this target, or not any more."""
+        """Raises NotRun if the check can't be tried with this target, or no longer."""
         if check.occasion is not Occasion.RUNNING:
             self._judging.need_start()
         if check.occasion is Occasion.RUNNING and self._given_up:
             raise NotRun(self._given_up)
 
     def _aftermath(self, check: Check) -> str:
-        """Start a container again that a failure has ended or left hanging, some times."""
+        """Starts the container again, some times at most, if a failed check has ended or blocked it."""
         judging = self._judging
         if check.occasion is not Occasion.RUNNING or not judging.is_dead:
             return ""
@@ -101,7 +97,6 @@ class Judge:
 
 
 def in_order(checks: Iterable[Check]) -> list[Check]:
-    """The checks by occasion, so that each needs one start; otherwise as they were."""
     order = list(Occasion)
     return sorted(checks, key=lambda check: order.index(check.occasion))
 

@@ -1,4 +1,4 @@
-"""What a check gets: the container of its occasion, requests that are known of it, and ways to send them."""
+"""The object that checks get: the container, known requests, and ways to send them."""
 
 import os
 import time
@@ -40,12 +40,12 @@ BAD_BODIES = (
     ("application/x-no-such-type", b"\x00\x01\x02"),
 )
 MOST_SILENCES = 2
-"""A body may be too much for a container; one that leaves more unanswered answers nothing."""
+"""A large body may be too much for a container; one that leaves more unanswered answers nothing."""
 Send = Callable[[KnownRequest], RawReply]
 
 
 def find_good(send: Send) -> KnownRequest | None:
-    """The first body that is answered with 2xx; None if there is none, or the container stops to answer."""
+    """The first body that is answered with 2xx; None if there is none or the container no longer answers."""
     return _first(GOOD_BODIES, send, good=True)
 
 
@@ -70,17 +70,15 @@ def _first(bodies: tuple[tuple[str, bytes], ...], send: Send, *, good: bool) -> 
 
 INVOCATIONS, PING = "/invocations", "/ping"
 ANSWER_SECONDS = 60.0
-"""The platform's patience with an answer: docs/reference/sagemaker.md, Invocations."""
+"""Seconds until SageMaker gives up on an answer: docs/reference/sagemaker.md, Invocations."""
 STOP_SECONDS = 30.0
-"""Between SIGTERM and SIGKILL: docs/reference/sagemaker.md, Start and stop."""
+"""Seconds from SIGTERM to SIGKILL: docs/reference/sagemaker.md, Start and stop."""
 LEAST_BUSY = 8
 NO_WAIT = frozenset({Occasion.STARTING, Occasion.EMPTY_MODEL})
-"""Nobody waits until these are ready: their checks do."""
+"""Checks of these starts wait themselves until the container is ready."""
 
 
 class JudgingOptions(Struct, frozen=True):
-    """Options besides target and requests."""
-
     model: Path | None = None
     capabilities: frozenset[Capability] = frozenset()
     start_seconds: float = 240.0
@@ -89,17 +87,16 @@ class JudgingOptions(Struct, frozen=True):
 
 
 class Observed(Struct):
-    """Measurements that checks of one start share: the first that asks makes them."""
+    """Measurements of one start: made when a check first asks for them."""
 
     busy: BusyPeriod | None = None
     first_reply: RawReply | None = None
     terminated: float | None = None
-    """When SIGTERM was sent."""
     replies: dict[str, RawReply] = field(default_factory=dict)
 
 
 class Judging:
-    """The container of one occasion after the other; nothing is started before a check asks for it."""
+    """Runs the containers of all occasions, one at a time; each starts when a check first asks for it."""
 
     def __init__(self, target: ConformTarget, known: KnownRequests, options: JudgingOptions) -> None:
         self.target, self.options = target, options
@@ -115,7 +112,7 @@ class Judging:
         self._has_probed_good = self._has_probed_bad = False
 
     def turn_to(self, occasion: Occasion) -> None:
-        """The occasion of the checks to come; the container of another one is stopped."""
+        """Sets the occasion of the next checks; the container of another one is stopped."""
         if (self._occasion, occasion) != (
             Occasion.FRESH,
             Occasion.STOPPING,
@@ -144,7 +141,6 @@ class Judging:
 
     @property
     def container(self) -> RunningContainer:
-        """The container of the occasion, started if it is not; nobody waits for it here."""
         if self._starting is None:
             order = start_order(self._occasion, self.options.model, self.capabilities, self._folders)
             self.order = order
@@ -153,7 +149,7 @@ class Judging:
 
     @property
     def start(self) -> StartedContainer:
-        """Start of the container, once it listens and is ready, or long after. Raises StartFailed."""
+        """Waits until the container listens and is ready, or its time is up. Raises StartFailed."""
         container = self.container
         if self._outcome is None and self._starting is not None:
             if not self.target.can_start:
@@ -166,11 +162,11 @@ class Judging:
 
     @property
     def address(self) -> Address:
-        """Address of the container. Raises StartFailed."""
+        """Raises StartFailed."""
         return self.start.container.address
 
     def need_start(self) -> None:
-        """Raises NotRun if the target is an address."""
+        """Raises NotRun if the target is an address, so that nothing is started."""
         if not self.target.can_start:
             raise NotRun("with a URL alone nothing is started or stopped: use --image or --command")
 
@@ -198,7 +194,6 @@ class Judging:
 
     @property
     def busy(self) -> BusyPeriod:
-        """Measurements with every worker busy; by the slow request, else by the good one."""
         if self.observed.busy is None:
             load = self.request(self.known.slow or self.good)
             paths = (PING, self.known.metrics_path)
@@ -209,33 +204,31 @@ class Judging:
     def request(
         self, known: KnownRequest, headers: Mapping[str, str] | None = None, path: str = INVOCATIONS
     ) -> RawRequest:
-        """The POST of a known request, with more headers."""
         return RawRequest("POST", path, {**known.headers, **(headers or {})}, known.body)
 
     def post(self, known: KnownRequest, headers: Mapping[str, str] | None = None) -> RawReply:
-        """Send it to /invocations. Raises NoReply."""
+        """Sends it to /invocations. Raises NoReply."""
         return self.ask(self.request(known, headers))
 
     def ask(self, request: RawRequest, seconds: float | None = None) -> RawReply:
-        """Send it on a connection of its own. Raises NoReply."""
+        """Sends it on a connection of its own. Raises NoReply."""
         return ask_once(self.address, request, seconds or self.options.answer_seconds)
 
     def get(self, path: str) -> RawReply:
-        """GET. Raises NoReply."""
+        """Raises NoReply."""
         return self.ask(RawRequest(path=path))
 
     def get_once(self, path: str) -> RawReply:
-        """GET, or what it answered to the first check that asked. Raises NoReply."""
+        """Like `get`, but the path is asked once per start. Raises NoReply."""
         if path not in self.observed.replies:
             self.observed.replies[path] = self.get(path)
         return self.observed.replies[path]
 
     def all_at_once(self, requests: list[RawRequest], seconds: float | None = None) -> list[RawReply | str]:
-        """Send them at the same time."""
         return at_once(self.address, requests, seconds or self.options.answer_seconds)
 
     def connect(self) -> RawConnection:
-        """A connection to send what is not quite HTTP. Raises NoReply."""
+        """Opens a connection for bytes that need not be valid HTTP. Raises NoReply."""
         return RawConnection(self.address)
 
     def ping(self, headers: Mapping[str, str] | None = None) -> RawReply:
@@ -250,7 +243,7 @@ class Judging:
         return reply
 
     def still_serves(self) -> None:
-        """Ping and the good request are answered as before. Raises NoReply or Violation."""
+        """Raises NoReply or Violation unless ping and the good request are answered as before."""
         self.ping()
         reply = self.post(self.good)
         if not reply.is_good:

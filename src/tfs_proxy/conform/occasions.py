@@ -1,4 +1,4 @@
-"""How the container is started for each occasion: variables, folders and ports, as SageMaker sets them."""
+"""The start of the container for each occasion: variables, folders and ports as SageMaker sets them."""
 
 import os
 import shutil
@@ -12,11 +12,11 @@ from tfs_proxy.conform.target import Capability, StartOrder
 from tfs_proxy.conform.target_command import free_port
 
 MAX_ENTRIES, MAX_ENTRY_BYTES, MAX_TOTAL_BYTES = 100, 1024, 32 * 1024
-"""Of CreateModel's Environment: docs/reference/sagemaker.md, Start and stop."""
+"""Limits of CreateModel's Environment: docs/reference/sagemaker.md, Start and stop."""
 SAFE_PORTS = 40
 DEFAULT_ACCEPT = "application/json"
 MODEL_NAMES = ("3f0d9a7c41e86b25d0aa7e5be1c4f6a8d2937c10", "b85c2e60f97d134aa6f2c803e5d91b7f4e0c6d12")
-"""Opaque, as those that SageMaker gives."""
+"""Hexadecimal, as the names that SageMaker gives."""
 BATCH_ENVIRONMENT = {
     "SAGEMAKER_BATCH": "true",
     "SAGEMAKER_MAX_PAYLOAD_IN_MB": "6",
@@ -28,7 +28,7 @@ BATCH_ENVIRONMENT = {
 def start_order(
     occasion: Occasion, model: Path | None, capabilities: frozenset[Capability], folders: ExitStack
 ) -> StartOrder:
-    """The start of one occasion; temporary folders go with ``folders``.
+    """Describes the start for one occasion; temporary folders live until ``folders`` is closed.
 
     Raises NotRun if the occasion does not apply.
     """
@@ -52,7 +52,7 @@ def start_order(
 
 
 def environment_of_100() -> Mapping[str, str]:
-    """As many and as long entries as CreateModel takes."""
+    """As many entries, and as long ones, as CreateModel takes."""
     longest = {"C" * MAX_ENTRY_BYTES: "v" * MAX_ENTRY_BYTES}
     names = [f"CONFORM_{number:03}" for number in range(MAX_ENTRIES - len(longest))]
     left = MAX_TOTAL_BYTES - 2 * MAX_ENTRY_BYTES
@@ -70,7 +70,7 @@ def pipeline_order(port: int) -> StartOrder:
 
 
 def snapshot(folder: Path) -> Mapping[str, tuple[int, int]]:
-    """Size and time of change of everything below a folder, by its path there."""
+    """Size and modification time of each file below ``folder``, by relative path."""
     return {
         str(path.relative_to(folder)): (path.lstat().st_size, path.lstat().st_mtime_ns)
         for path in folder.rglob("*")
@@ -107,7 +107,7 @@ def _set_modes(folder: Path, of_folders: int, of_files: int) -> None:
 
 
 def _models(model: Path | None, folder: Path) -> Path:
-    """The folder with a copy of the model for each name, if there is one; files are linked if that works."""
+    """A folder with one copy of the model, if there is one, for each name; files are linked if possible."""
     for name in MODEL_NAMES if model else ():
         shutil.copytree(_required(model), folder / name / "model", copy_function=_link_or_copy)
     return folder

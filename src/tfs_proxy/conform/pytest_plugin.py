@@ -27,7 +27,7 @@ from tfs_proxy.settings import Settings, inherited_environment
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options of ``tfs-proxy conform``, each after ``--conform-``."""
+    """The options of ``tfs-proxy conform``, each with the prefix ``--conform-``."""
     group = parser.getgroup("conform", "SageMaker's contract (tfs-proxy conform)")
     group.addoption("--conform-url", metavar="URL", help="http://HOST:PORT of a container that runs")
     group.addoption("--conform-image", metavar="IMAGE", help="an image that Docker has")
@@ -45,7 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(
     session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Add the checks to the tests that were collected, if there is something to judge."""
+    """Adds the checks to the collected tests, if a container is named."""
     wanted = wanted_from(config)
     if (wanted.url, wanted.image, wanted.command) == (None, None, None):
         return
@@ -64,7 +64,7 @@ def _item(session: pytest.Session, check: Check, judge: Judge) -> "CheckItem":
 
 
 def wanted_from(config: pytest.Config) -> Wanted:
-    """Read the options. Raises UsageError."""
+    """Raises UsageError."""
     try:
         env = variables(config.getoption("conform_env"))
     except StopServing as error:
@@ -85,7 +85,6 @@ def wanted_from(config: pytest.Config) -> Wanted:
 
 
 def _judge(wanted: Wanted, config: pytest.Config) -> Judge:
-    """A judge that is closed with the session."""
     opened = ExitStack()
     config.add_cleanup(opened.close)
     limits = extract_limits(Settings.from_env())
@@ -100,7 +99,6 @@ class CheckItem(pytest.Item):
         self._check, self._judge = check, judge
 
     def runtest(self) -> None:
-        """Try the check."""
         result = self._judge.judge(self._check)
         if result.outcome is CheckOutcome.NOT_RUN:
             pytest.skip(result.note)
@@ -110,13 +108,13 @@ class CheckItem(pytest.Item):
             raise CheckFailed(_text(result))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> str:
-        """Finding, without a traceback of this program."""
+        """The finding, without a traceback."""
         if isinstance(excinfo.value, CheckFailed):
             return str(excinfo.value)
         return str(super().repr_failure(excinfo, style))  # type: ignore[arg-type]  # pytest's own Literal
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        """Place of the test in reports: its name alone."""
+        """The test's name alone: there is no file to show."""
         return self.path, None, self.name
 
 

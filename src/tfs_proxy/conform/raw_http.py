@@ -1,6 +1,6 @@
-"""A request to the container byte by byte -> what it answered, and when; between the checks and the socket.
+"""Sends requests to the container byte by byte, and records what it answers and when.
 
-Nothing is repeated, followed or mended on the way: what the container does is what a check sees.
+Nothing is repeated, redirected or corrected on the way: checks see exactly what the container does.
 """
 
 import select
@@ -17,9 +17,9 @@ from tfs_proxy.errors import TfsProxyError
 PIECE_BYTES = 256 * 1024
 CONNECT_SECONDS = 5.0
 KEPT_BYTES = 8 * 1024**2
-"""Of a body: more than an answer may have. The rest is counted, not kept."""
+"""Bytes kept of a body: more than an answer may have. The rest is only counted."""
 MOST_BYTES = 256 * 1024**2
-"""Of a body that is read at all: a body of 100 MB may come back in another format."""
+"""Bytes read of a body: a body of 100 MB may come back in another, longer format."""
 MOST_ARRIVALS = 10_000
 Headers = Mapping[str, str]
 
@@ -43,7 +43,7 @@ class RawReply(Struct, frozen=True):
     length: int = 0
 
     def header(self, name: str) -> str | None:
-        """The value of the first header of that name, in any case."""
+        """The first header of that name, in any case; None if there is none."""
         return next((value for key, value in self.headers if key.lower() == name.lower()), None)
 
     @property
@@ -53,28 +53,25 @@ class RawReply(Struct, frozen=True):
 
     @property
     def is_chunked(self) -> bool:
-        """True if the body came in chunks."""
         return "chunked" in (self.header("Transfer-Encoding") or "").lower()
 
     @property
     def is_good(self) -> bool:
-        """True if the status is 2xx."""
         return 200 <= self.status < 300  # noqa: PLR2004 - the class of status that is said
 
     @property
     def is_failure(self) -> bool:
-        """True if the status says that the container is to blame: 5xx."""
         return self.status >= 500  # noqa: PLR2004
 
     def shown(self, characters: int = 160) -> str:
-        """Status and the beginning of the body, for a sentence."""
+        """Status and the beginning of the body, to be shown in a sentence."""
         text = " ".join(self.body[: 4 * characters].decode(errors="replace").split())
         text = text if len(text) <= characters else f"{text[:characters]}..."
         return f"{self.status} {text}".strip()
 
 
 class RawRequest(Struct, frozen=True):
-    """Request to send. ``chunk_bytes`` is the size of chunks if the body is sent in chunks."""
+    """A request; ``chunk_bytes`` is the size of chunks if the body is sent in chunks."""
 
     method: str = "GET"
     path: str = "/ping"
@@ -82,13 +79,12 @@ class RawRequest(Struct, frozen=True):
     body: bytes = b""
     chunk_bytes: int = 0
     pause_seconds: float = 0.0
-    """Between two parts of ``piece_bytes``."""
+    """Seconds between two parts of ``piece_bytes``."""
     piece_bytes: int = PIECE_BYTES
     waits_for_continue: float = 0.0
-    """How long the body waits for 100 Continue."""
+    """Seconds for which the body waits for 100 Continue."""
 
     def all_headers(self, host: str) -> list[tuple[str, str]]:
-        """The headers with those that HTTP needs."""
         headers = dict(self.headers)
         given = {name.lower() for name in headers}
         if "host" not in given:
@@ -100,22 +96,19 @@ class RawRequest(Struct, frozen=True):
         return list(headers.items())
 
     def pieces(self) -> Iterable[bytes]:
-        """The body in the parts in which it is sent."""
+        """The parts in which the body is sent."""
         size = self.chunk_bytes or self.piece_bytes
         return (self.body[start : start + size] for start in range(0, len(self.body), size))
 
 
 class RawConnection:
-    """One connection to ``address``, opened at once; ``connect_seconds`` says how long that took.
-
-    Raises NoReply if it is not accepted.
-    """
+    """A connection, opened at once; ``connect_seconds`` says how long that took. Raises NoReply."""
 
     def __init__(self, address: tuple[str, int], timeout_seconds: float = CONNECT_SECONDS) -> None:
         began = time.monotonic()
         try:
             self.socket = socket.create_connection(address, timeout_seconds)
-        except (OSError, UnicodeError) as error:  # a name of a host that IDNA can't encode is the latter
+        except (OSError, UnicodeError) as error:  # a host name that IDNA can't encode raises the latter
             seconds = time.monotonic() - began
             raise NoReply(f"no connection to port {address[1]} within {seconds:.2f} s ({error})") from None
         self.connect_seconds = time.monotonic() - began
@@ -132,18 +125,18 @@ class RawConnection:
         self.close()
 
     def close(self) -> None:
-        """Close it; nothing is raised."""
+        """Raises nothing."""
         self.socket.close()
 
     def ask(self, request: RawRequest, timeout_seconds: float) -> RawReply:
-        """Send a request and read the whole answer. Raises NoReply."""
+        """Sends a request and reads the whole answer. Raises NoReply."""
         began = time.monotonic()
         self._deadline = began + timeout_seconds
         continued = self.send(request, timeout_seconds)
         return self.read(began, continued=continued)
 
     def send(self, request: RawRequest, timeout_seconds: float) -> bool:
-        """Send a request, or what is taken of it before the container answers; whether 100 Continue came."""
+        """Sends a request until the container answers; returns True if 100 Continue came."""
         self._deadline = time.monotonic() + timeout_seconds
         head = h11.Request(
             method=request.method, target=request.path, headers=request.all_headers(self._host)
@@ -153,7 +146,7 @@ class RawConnection:
             continued = bool(request.waits_for_continue) and self._readable(request.waits_for_continue)
             for piece in request.pieces():
                 if self._readable(request.pause_seconds) and not continued:
-                    return continued  # it has answered already: what is left would only be thrown away
+                    return continued  # it has answered already: the rest would be thrown away
                 self._send(self._http.send(h11.Data(piece)))
             self._send(self._http.send(h11.EndOfMessage()))
         except (BrokenPipeError, ConnectionResetError):
@@ -184,7 +177,7 @@ class RawConnection:
         )
 
     def excess(self, seconds: float) -> bytes:
-        """Bytes that the container sends within ``seconds`` after the end of its answer."""
+        """Bytes that come within ``seconds`` after the end of the answer."""
         trailing, _ = self._http.trailing_data
         try:
             return trailing or (self.socket.recv(PIECE_BYTES) if self._readable(seconds) else b"")
@@ -192,25 +185,25 @@ class RawConnection:
             return b""
 
     def next_request(self) -> None:
-        """Make ready for another request on this connection. Raises NoReply if the container closes it."""
+        """Prepares this connection for another request. Raises NoReply if the container has closed it."""
         try:
             self._http.start_next_cycle()
         except h11.LocalProtocolError:
             raise NoReply("the connection does not take another request") from None
 
     def send_bytes(self, data: bytes) -> None:
-        """Send bytes that need not be HTTP; an error is the container's business."""
+        """Sends bytes that need not be HTTP; socket errors are ignored."""
         try:
             self.socket.sendall(data)
         except OSError:
             return
 
     def wait_for_bytes(self, seconds: float) -> None:
-        """Wait until a part of the answer is there, at most ``seconds``."""
+        """Waits at most ``seconds`` for the beginning of an answer."""
         self._readable(seconds)
 
     def receive_until(self, mark: bytes, seconds: float) -> bytes:
-        """Bytes up to and with ``mark``. Raises NoReply."""
+        """Bytes up to and including ``mark``. Raises NoReply."""
         deadline = time.monotonic() + seconds
         received = bytearray()
         while not received.endswith(mark):
@@ -220,7 +213,7 @@ class RawConnection:
         return bytes(received)
 
     def receive_exactly(self, count: int, seconds: float) -> bytes:
-        """As many bytes. Raises NoReply."""
+        """Raises NoReply."""
         self.socket.settimeout(seconds)
         received = b""
         try:
@@ -257,7 +250,7 @@ class RawConnection:
 
 
 class _ReceivedBody:
-    """The parts of a body as they come; ``began`` is when the request was sent."""
+    """The parts of a body as they come; ``began`` is the time at which the request was sent."""
 
     def __init__(self, began: float) -> None:
         self.kept, self.length = bytearray(), 0
@@ -265,7 +258,7 @@ class _ReceivedBody:
         self._began = began
 
     def add(self, part: bytes) -> None:
-        """One part. Raises NoReply if the body does not end."""
+        """Raises NoReply if the body does not end."""
         self.length += len(part)
         if self.length > MOST_BYTES:
             raise NoReply(f"the answer still goes on after {MOST_BYTES} bytes")
@@ -276,6 +269,6 @@ class _ReceivedBody:
 
 
 def ask_once(address: tuple[str, int], request: RawRequest, timeout_seconds: float) -> RawReply:
-    """One request on a connection of its own. Raises NoReply."""
+    """Sends one request on a connection of its own. Raises NoReply."""
     with RawConnection(address) as connection:
         return connection.ask(request, timeout_seconds)

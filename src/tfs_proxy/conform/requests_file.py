@@ -1,4 +1,4 @@
-"""The file that says what the container takes, ``--requests FILE`` -> `KnownRequests`, which the checks send.
+"""Reads the file of ``--requests``, which describes requests that the container takes, -> `KnownRequests`.
 
 Its JSON schema is `schemas/conform-requests.json`: ``make schemas`` writes it from the table here.
 """
@@ -51,7 +51,6 @@ class KnownRequest(Struct, frozen=True):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Content-Type, and Accept if there is one."""
         accept = {"Accept": self.accept} if self.accept else {}
         return {"Content-Type": self.content_type, **accept}
 
@@ -62,7 +61,7 @@ class KnownRequest(Struct, frozen=True):
 
 
 class KnownRequests(Struct, frozen=True):
-    """All that the file says; what it does not say is None, or the default."""
+    """The file's contents; fields that it leaves out are None, or the default."""
 
     good: KnownRequest | None = None
     bad: KnownRequest | None = None
@@ -75,7 +74,7 @@ class KnownRequests(Struct, frozen=True):
 
 
 def read_requests_file(path: Path) -> KnownRequests:
-    """Read and check the file. Raises SettingsError, which names file and field."""
+    """Raises SettingsError, which names file and field."""
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise SettingsError(f"{path} is larger than {MAX_FILE_BYTES} bytes: give large bodies as files.")
@@ -88,7 +87,7 @@ def read_requests_file(path: Path) -> KnownRequests:
 
 
 def known_requests(document: object, path: Path) -> KnownRequests:
-    """The values of the file's JSON document; bodies in files are relative to ``path``."""
+    """Checked values of the JSON document; paths of bodies are relative to ``path``'s folder."""
     fields = _object(document, {*REQUESTS, *PATHS, "capabilities"}, str(path))
     values: dict[str, Any] = {"capabilities": _capabilities(fields.get("capabilities", []), path)}
     values |= {name: _request(fields[name], path, name) for name in REQUESTS if name in fields}
@@ -152,9 +151,9 @@ def _capabilities(value: object, path: Path) -> frozenset[Capability]:
 
 
 def padded(request: KnownRequest, length: int) -> tuple[bytes, bool]:
-    """A body of at least ``length`` bytes, and whether it means the same as the request's.
+    """A body of at least ``length`` bytes, and True if it means the same as the original.
 
-    Spaces before JSON mean nothing. Any other body is repeated, which may be another request, or a bad one.
+    JSON is padded with spaces. Any other body is repeated, which may make it another request, or a bad one.
     """
     body = request.body
     if len(body) >= length:

@@ -1,4 +1,4 @@
-"""Results -> lines for a terminal: each check as it ends, then the sum."""
+"""Results -> lines for a terminal: each check as it ends, and the totals."""
 
 import json
 import textwrap
@@ -16,7 +16,7 @@ FAILED_WORDS = {Level.MUST: "FAILED", Level.SHOULD: "advice"}
 
 
 def result_lines(result: CheckResult) -> list[str]:
-    """The line of a check; below it, if it failed, what was expected, what came, and how to mend it."""
+    """The line of a check, and if it failed: what was expected, what came, and how to fix it."""
     check, violation = result.check, result.violation
     word = WORDS.get(result.outcome) or FAILED_WORDS[check.level]
     text = check.sentence if violation else printable(result.note)
@@ -29,7 +29,7 @@ def result_lines(result: CheckResult) -> list[str]:
 
 
 def summary_lines(results: Sequence[CheckResult], probed: Iterable[str]) -> list[str]:
-    """Counts, and what probing took for a request."""
+    """Counts, and the requests that were found by probing."""
     outcomes = Counter(result.outcome for result in results)
     failed = [result for result in results if result.outcome is CheckOutcome.FAILED]
     musts = [result.check.name for result in failed if result.is_failure]
@@ -43,12 +43,11 @@ def summary_lines(results: Sequence[CheckResult], probed: Iterable[str]) -> list
 
 
 def list_lines(checks: Iterable[Check]) -> list[str]:
-    """Each check with its level and its sentence."""
     return [f"{check.level.value:{WORD_WIDTH}}{check.name:{NAME_WIDTH}} {check.sentence}" for check in checks]
 
 
 def printable(text: str) -> str:
-    """Text of a container, on one line and without control characters."""
+    """The container's text on one line, without control characters."""
     return "".join(letter if letter.isprintable() else " " for letter in " ".join(text.split()))
 
 
@@ -62,7 +61,7 @@ def _told(what: str, text: str) -> list[str]:
 
 
 def junit_text(target: str, results: Sequence[CheckResult]) -> str:
-    """One suite with a case for each check."""
+    """JUnit's XML: one suite with a case for each check."""
     seconds = sum(result.seconds for result in results)
     suite = Element(
         "testsuite",
@@ -100,7 +99,7 @@ def _add_case(suite: Element, result: CheckResult) -> None:
 
 
 def json_text(target: str, results: Sequence[CheckResult], probed: Sequence[str]) -> str:
-    """The document: target, counts by outcome, and every check."""
+    """A JSON document: target, counts by outcome, and every check."""
     counts = Counter(result.outcome for result in results)
     document = {
         "target": target,

@@ -1,4 +1,4 @@
-"""Starts the target for an occasion and waits for its ping: what the checks of that occasion share."""
+"""Starts the target for an occasion and waits for its ping; the checks of the occasion share the start."""
 
 import time
 from contextlib import AbstractContextManager
@@ -11,7 +11,7 @@ from tfs_proxy.conform.target import ConformTarget, RunningContainer, StartOrder
 from tfs_proxy.errors import TfsProxyError
 
 PING_SECONDS = 2.0
-"""The platform's patience with a ping: docs/reference/sagemaker.md, Ping."""
+"""Seconds that SageMaker gives a ping: docs/reference/sagemaker.md, Ping."""
 POLL_SECONDS = 0.05
 LOG_LINES, LOG_CHARACTERS = 3, 400
 
@@ -31,7 +31,7 @@ class StartedContainer(Struct, frozen=True):
     open_seconds: float
     ready_seconds: float | None
     ping: str = ""
-    """What ping answered last."""
+    """The last answer to a ping."""
 
 
 class Starting:
@@ -43,11 +43,11 @@ class Starting:
         self._last_ping = ""
 
     def close(self) -> None:
-        """Stop it, and leave nothing behind."""
+        """Stops it and removes what it has written."""
         self._started.__exit__(None, None, None)
 
     def wait(self, seconds: float) -> StartedContainer:
-        """Wait until ping answers 200, at most ``seconds``.
+        """Waits at most ``seconds`` until ping answers 200.
 
         Raises StartFailed if the container ends or never listens.
         """
@@ -87,7 +87,7 @@ class Starting:
 
 
 def log_end(container: RunningContainer) -> str:
-    """The last lines of its log, as the rest of a sentence; empty if it logged nothing."""
+    """The last lines of its log as the end of a sentence; empty if there are none."""
     text = container.log().decode(errors="replace").strip()
     end = " | ".join(line.strip() for line in text.splitlines()[-LOG_LINES:])
     return f"; the end of its log: {end[-LOG_CHARACTERS:]}" if end else ""

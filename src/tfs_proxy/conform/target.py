@@ -1,4 +1,4 @@
-"""What the checks know of a target, whichever it is: how it is started, and a container that runs."""
+"""Interfaces of all targets: how one is started, and the container that runs."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -14,7 +14,7 @@ LABEL_PREFIX = "com.amazonaws.sagemaker.capabilities."
 
 
 class Capability(Enum):
-    """Something that not every container can, so it is only judged if the container says so."""
+    """An ability that not every container has; it is judged only if the image says so."""
 
     MULTI_MODEL = "multi-model"
     PIPELINE = "pipeline"
@@ -22,7 +22,7 @@ class Capability(Enum):
 
     @property
     def label(self) -> str:
-        """The label by which an image says so."""
+        """The image label that declares it."""
         return LABEL_PREFIX + LABELS[self]
 
 
@@ -34,7 +34,6 @@ LABELS = {
 
 
 def of_labels(labels: Mapping[str, str]) -> frozenset[Capability]:
-    """Read the labels of an image."""
     return frozenset(each for each in Capability if labels.get(each.label, "").lower() == "true")
 
 
@@ -43,10 +42,10 @@ class CannotStart(TfsProxyError):
 
 
 class StartOrder(Struct, frozen=True):
-    """Start of a container: on top of what the user said, variables, another model, another port.
+    """The start of a container: variables, model and port that replace the user's.
 
-    ``model`` replaces the user's; ``models`` is the folder of models to load, one below each name;
-    ``port`` is what SAGEMAKER_BIND_TO_PORT says.
+    ``models`` is the folder of models to load, one below each name; ``port`` is the value of
+    SAGEMAKER_BIND_TO_PORT.
     """
 
     env: Mapping[str, str] = field(default_factory=dict)
@@ -56,39 +55,36 @@ class StartOrder(Struct, frozen=True):
 
 
 class RunningContainer(Protocol):
-    """A container that was started, and perhaps ended since."""
-
     address: tuple[str, int]
     accepts_itself: bool
-    """Whether a connection to ``address`` is accepted by the container, not by a proxy of this machine."""
+    """True if the container itself accepts connections to ``address``, not a proxy of this machine."""
     started: float
-    """``time.monotonic()`` of the start."""
 
     def exit_status(self) -> int | None:
-        """Its exit status, or None as long as it runs."""
+        """None as long as it runs."""
 
     def log(self) -> bytes:
-        """All that it has written to stdout and stderr."""
+        """Everything that it has written to stdout and stderr."""
 
     def terminate(self) -> None:
         """Send SIGTERM."""
 
     def listening(self) -> frozenset[int] | None:
-        """The TCP ports that it listens on; None if that can't be found out here."""
+        """TCP ports that it listens on; None if that can't be found out."""
 
 
 class ConformTarget(Protocol):
-    """Address, command or image that is judged."""
+    """The address, command or image that is judged."""
 
     name: str
     capabilities: frozenset[Capability]
     can_start: bool
 
     def started(self, order: StartOrder) -> AbstractContextManager[RunningContainer]:
-        """Start a container; nothing of it is left behind. Raises CannotStart."""
+        """Starts the container again, some times at most, if a failed check has ended or blocked it."""
 
     def model_url(self, order: StartOrder, name: str) -> str:
-        """The ``url`` of a load of the model of that name below ``order.models``."""
+        """The ``url`` with which the model ``name`` below ``order.models`` is loaded."""
 
     def image(self) -> Mapping[str, object] | None:
-        """The configuration of the image as ``docker inspect`` has it; None if there is none."""
+        """The image's configuration from ``docker inspect``; None if there is no image."""

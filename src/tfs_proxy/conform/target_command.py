@@ -1,4 +1,4 @@
-"""A port of this machine that a container is told to listen on: a free one, or whether one is taken."""
+"""A target that is a command line, and the port of this machine that it is told to listen on."""
 
 import os
 import secrets
@@ -17,14 +17,14 @@ from tfs_proxy.conform.target import CannotStart, Capability, RunningContainer, 
 from tfs_proxy.errors import SettingsError
 
 PORTS = range(20_000, 32_000)
-"""multi-model-server takes none from 32767 on, and kernels give higher ones to outgoing connections."""
+"""multi-model-server takes no port above 32766; kernels give outgoing connections higher ones."""
 
 TRIES = 100
 ANY = 0
 
 
 def free_port() -> int:
-    """A loopback port that nothing listens on at this moment: of `PORTS`, or any if those are taken."""
+    """A loopback port that nothing listens on now: one of `PORTS`, or any if those are taken."""
     for port in (*(secrets.choice(PORTS) for _ in range(TRIES)), ANY):
         with suppress(OSError), socket.socket() as holder:
             holder.bind(("127.0.0.1", port))
@@ -33,7 +33,7 @@ def free_port() -> int:
 
 
 def is_taken(port: int) -> bool:
-    """Tell whether a program of this machine listens on a port, on loopback or on every address."""
+    """True if a program of this machine listens on the port, on loopback or on every address."""
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
@@ -42,11 +42,11 @@ PROC = Path("/proc")
 LISTEN = "0A"
 """The state of a listening socket in /proc/net/tcp."""
 ADDRESS, STATE, INODE = 1, 3, 9
-"""Columns of it."""
+"""Its columns."""
 
 
 def group_ports(group: int) -> frozenset[int] | None:
-    """Ports on which a process of the session ``group`` listens; None if there is no /proc."""
+    """Ports on which processes of session ``group`` listen; None without /proc."""
     members = session_members(group)
     if not (PROC / "net" / "tcp").exists():
         return None
@@ -55,9 +55,9 @@ def group_ports(group: int) -> frozenset[int] | None:
 
 
 def namespace_ports(pid: int) -> frozenset[int] | None:
-    """Ports that are listened on in the network of process ``pid``.
+    """Ports that are listened on in the network namespace of ``pid``.
 
-    None if it can't be looked into, or if it is this machine's own, where others listen, too.
+    None if it can't be read, or is this machine's own, where other programs listen, too.
     """
     process = PROC / str(pid)
     try:
@@ -78,7 +78,7 @@ def _listeners(folder: Path) -> Iterable[tuple[int, str]]:
 
 
 def session_members(group: int) -> list[int]:
-    """Processes of the session that ``group`` leads, whatever their groups are."""
+    """Processes of the session that ``group`` leads, in any process group."""
     found = []
     for entry in os.listdir(PROC) if PROC.exists() else ():  # noqa: PTH208 - names are all that is needed
         if entry.isdigit():
@@ -114,7 +114,7 @@ class CommandTarget:
     can_start = True
 
     def __init__(self, command: str, model: Path | None, env: Mapping[str, str], port: int) -> None:
-        """Raises SettingsError if the line can't be split into words, or wants a model that was not given."""
+        """Raises SettingsError if the line can't be split into words, or needs a model that was not given."""
         self.name, self._model, self._env, self._port = command, model, env, port
         try:
             self._words = shlex.split(command)
@@ -133,7 +133,7 @@ class CommandTarget:
 
     @contextmanager
     def started(self, order: StartOrder) -> Iterator[RunningContainer]:
-        """Start the process; at the end its whole session is gone."""
+        """Starts the process, and ends its whole session at the end."""
         if order.model and not self._takes_model:
             raise CannotStart("the command does not take a model: it has no {model}")
         port = order.port or (free_port() if self._takes_port else self._port)
@@ -150,11 +150,9 @@ class CommandTarget:
                 process.close()
 
     def model_url(self, order: StartOrder, name: str) -> str:
-        """The path on this machine."""
         return str((order.models or Path()) / name / "model")
 
     def image(self) -> Mapping[str, object] | None:
-        """There is none."""
         return None
 
     @staticmethod
@@ -175,7 +173,7 @@ def _ended_at_exit(
 
 
 class StartedCommand:
-    """The process; ``close`` leaves nothing of its session behind."""
+    """A running process; ``close`` ends its whole session."""
 
     def __init__(self, process: subprocess.Popen[bytes], output: IO[bytes], port: int) -> None:
         self.started = time.monotonic()
@@ -185,26 +183,25 @@ class StartedCommand:
         self._patience = STOP_SECONDS
 
     def exit_status(self) -> int | None:
-        """Its exit status, 128 + N if signal N ended it."""
+        """128 + N if signal N ended it."""
         status = self._process.poll()
         return status if status is None or status >= 0 else 128 - status
 
     def log(self) -> bytes:
-        """Output so far; of more than `LOG_BYTES` the end."""
+        """The output so far; if it is more than `LOG_BYTES`, the end of it."""
         size = os.fstat(self._output.fileno()).st_size
         return os.pread(self._output.fileno(), LOG_BYTES, max(size - LOG_BYTES, 0))
 
     def terminate(self) -> None:
-        """SIGTERM to the process alone, as to process 1 of a container."""
+        """SIGTERM goes to this process alone, as to process 1 of a container."""
         self._patience = 0.0
         self._process.terminate()
 
     def listening(self) -> frozenset[int] | None:
-        """Ports that the processes of its session listen on."""
         return group_ports(self._process.pid)
 
     def close(self) -> None:
-        """Ask it to end, unless that was done before, and kill what is left of its session."""
+        """Sends SIGTERM if `terminate` did not, and kills what is left of the session."""
         with suppress(subprocess.TimeoutExpired):
             if self._process.poll() is None:
                 self._process.terminate()

@@ -1,4 +1,4 @@
-"""A container that is an image: Docker's command line starts it as SageMaker does, ``IMAGE serve``."""
+"""A target that is an image: Docker's command line starts it as SageMaker does, ``IMAGE serve``."""
 
 import json
 import socket
@@ -37,7 +37,6 @@ class ImageTarget:
 
     @contextmanager
     def started(self, order: StartOrder) -> Iterator[RunningContainer]:
-        """Run a container; it is removed at the end."""
         name = f"tfs-proxy-conform-{uuid.uuid4().hex[:12]}"
         inside = order.port or DEFAULT_PORT
         port = {BIND_TO_PORT: str(inside)} if order.port else {}
@@ -60,7 +59,6 @@ class ImageTarget:
         return f"{MODELS_FOLDER}/{name}/model"
 
     def image(self) -> Mapping[str, object] | None:
-        """Its configuration."""
         return cast("Mapping[str, object]", self._image.get("Config") or {})
 
     def _mounts(self, order: StartOrder) -> list[str]:
@@ -72,8 +70,8 @@ class ImageTarget:
 class StartedImage:
     """A container that Docker runs.
 
-    Docker's proxy accepts connections to a published port itself, whatever the container does: so the
-    container is asked at its own address, if this machine reaches that.
+    Docker's proxy accepts connections to a published port even if the container does not, so the container
+    is asked at its own address if this machine reaches that.
     """
 
     def __init__(self, name: str, inside: int) -> None:
@@ -81,7 +79,7 @@ class StartedImage:
         self._name = name
         shown = docker("port", name, str(inside), missing_is_empty=True)
         own = [(address, inside) for address in _own_addresses(name)]
-        # Docker's machine may be another one, where somebody else has the address: as on macOS.
+        # Docker may run on another machine, where somebody else has the address: as on macOS.
         is_here = (PROC / str(self._state()["Pid"])).exists()
         reached = next(filter(_is_reached, own), None) if is_here else None
         # With the machine's own network, which the user may ask for, no port is published.
@@ -90,12 +88,11 @@ class StartedImage:
         self.accepts_itself = self.address != published
 
     def exit_status(self) -> int | None:
-        """Docker's exit code, None as long as it runs."""
         state = self._state()
         return None if state["Running"] else int(state["ExitCode"])
 
     def log(self) -> bytes:
-        """Both streams, of many lines the last; Docker keeps at most 16 KB for a line."""
+        """Both streams, at most the last lines; Docker cuts lines at 16 KB."""
         try:
             done = subprocess.run(
                 ["docker", "logs", "--tail", str(LOG_LINES), self._name],  # noqa: S607 - the user's docker
@@ -110,7 +107,7 @@ class StartedImage:
         docker("kill", "--signal", "TERM", self._name)
 
     def listening(self) -> frozenset[int] | None:
-        """All ports of its network, if this machine runs it and may look."""
+        """All ports of its network namespace; None if that is on another machine or can't be read."""
         return namespace_ports(int(self._state()["Pid"]))
 
     def _state(self) -> Any:
@@ -118,13 +115,12 @@ class StartedImage:
 
 
 def _own_addresses(name: str) -> list[str]:
-    """Its addresses in Docker's networks."""
     networks = json.loads(docker("inspect", "--format", "{{json .NetworkSettings.Networks}}", name))
     return [network["IPAddress"] for network in (networks or {}).values() if network.get("IPAddress")]
 
 
 def _is_reached(address: tuple[str, int]) -> bool:
-    """Tell whether there is a way to it; a connection that is refused has come there."""
+    """True if the address is reachable; a refused connection has reached it, too."""
     try:
         socket.create_connection(address, REACH_SECONDS).close()
     except ConnectionRefusedError:
@@ -135,7 +131,7 @@ def _is_reached(address: tuple[str, int]) -> bool:
 
 
 def docker(*words: str, missing_is_empty: bool = False) -> str:
-    """Run a docker command; its output. Raises SettingsError with what Docker says."""
+    """Output of a docker command. Raises SettingsError with Docker's message."""
     try:
         done = subprocess.run(
             ["docker", *words],  # noqa: S607 - the user's docker

@@ -1,4 +1,4 @@
-"""What the command line, or pytest's, asks for -> a target and its `Judging`."""
+"""The options of the command line or of pytest -> a target and its `Judging`."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ START_SECONDS = 240.0
 
 
 class Wanted(Struct, frozen=True):
-    """One of ``url``, ``image`` and ``command``, and what is known of the container."""
+    """One of ``url``, ``image`` and ``command``, and facts about the container."""
 
     url: str | None = None
     image: str | None = None
@@ -42,9 +42,9 @@ class Wanted(Struct, frozen=True):
 
 @contextmanager
 def judging_of(wanted: Wanted, environ: Mapping[str, str], limits: ExtractLimits) -> Iterator[Judging]:
-    """Make what checks need; an archive of a model is unpacked meanwhile, as SageMaker does.
+    """Yields what checks need, with an archive of a model unpacked as SageMaker does.
 
-    Commands get ``environ`` and the variables that are asked for, containers these alone.
+    Commands inherit ``environ`` and get the variables asked for; containers get only those.
     Raises SettingsError and ArchiveError.
     """
     known = read_requests_file(wanted.requests) if wanted.requests else KnownRequests()
@@ -93,7 +93,6 @@ def variables(assignments: Sequence[str]) -> dict[str, str]:
 
 
 def extract_limits(settings: Settings) -> ExtractLimits:
-    """Limits of archives, as the settings have them."""
     return ExtractLimits(settings.max_archive_bytes, settings.max_archive_members, settings.max_archive_ratio)
 
 
@@ -101,13 +100,11 @@ HTTP_PORT = 80
 
 
 class AddressTarget:
-    """``http://HOST:PORT``."""
-
     capabilities: frozenset[Capability] = frozenset()
     can_start = False
 
     def __init__(self, url: str) -> None:
-        """Raises SettingsError if ``url`` is not an address of HTTP without a path."""
+        """Raises SettingsError if ``url`` is not an HTTP address without a path."""
         self.name = url
         try:
             parts = urlsplit(url)
@@ -126,20 +123,18 @@ class AddressTarget:
 
     @contextmanager
     def started(self, order: StartOrder) -> Iterator[RunningContainer]:  # noqa: ARG002 - nothing is started
-        """The container at the address."""
         yield _Elsewhere(self.address)
 
     def model_url(self, order: StartOrder, name: str) -> str:
-        """Nothing is loaded: there is no folder that both have."""
+        """Not called: there is no folder that both sides see."""
         raise NotImplementedError
 
     def image(self) -> Mapping[str, object] | None:
-        """Unknown."""
         return None
 
 
 class _Elsewhere:
-    """Nothing is known of it but its address."""
+    """A container of which only the address is known."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.address = address

@@ -160,7 +160,7 @@ def _parsed(reply: RawReply) -> object:
 
 
 def _value(judging: Judging, name: str) -> int:
-    """Value in /execution-parameters, of whatever type. Raises NotRun if it says nothing."""
+    """Raises NotRun if /execution-parameters does not have the value."""
     parameters = _parsed(_answered(judging))
     if not isinstance(parameters, dict) or name not in parameters:
         raise NotRun(f"GET {PATH} does not answer {name}")

@@ -12,7 +12,7 @@ from tfs_proxy.conform.starts import PING_SECONDS, log_end
 
 GROUP = CheckGroup("start-stop", RuleSource.PING, Occasion.EMPTY_MODEL)
 EMPTY_SECONDS = 60.0
-"""How long it is watched: whoever finds no model says so soon."""
+"""Seconds to watch it: a container that finds no model says so soon."""
 
 
 @GROUP.must(

@@ -1,4 +1,4 @@
-"""The group ``errors``: what clients see of a mistake, and what a mistake leaves behind."""
+"""The group ``errors``: answers to a client's mistake, and what the mistake leaves behind."""
 
 import json
 import re
@@ -17,7 +17,7 @@ ERRORS_FROM, FAILURES_FROM = 400, 500
 BAD_REQUESTS, BROKEN_CLIENTS = 20, 10
 CLAIMED_BYTES = 10_000
 GARBAGE = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(range(256)) + b"\r\n\r\n"
-"""What a client of TLS begins with, and then all bytes."""
+"""The beginning of a TLS client's greeting, followed by every byte value."""
 NOT_UNDERSTOOD = KnownRequest("application/json", b'{"instances": [[1.0, 2.0], "')
 TRACEBACK = re.compile(rb"Traceback \(most recent call last\)|^\s+at [\w.$]+\([\w.]+:\d+\)", re.MULTILINE)
 
@@ -179,7 +179,6 @@ def slow_client(judging: Judging) -> str | None:
 
 
 def _begun(good: KnownRequest) -> bytes:
-    """A request that claims a longer body than is sent."""
     return (
         f"POST {INVOCATIONS} HTTP/1.1\r\nHost: model\r\nContent-Type: {good.content_type}\r\n"
         f"Content-Length: {CLAIMED_BYTES}\r\n\r\n"
@@ -187,7 +186,7 @@ def _begun(good: KnownRequest) -> bytes:
 
 
 def _error(judging: Judging) -> RawReply:
-    """The answer to the bad request; other errors are not needed to see the form."""
+    """The answer to the bad request, kept for all checks of the start."""
     key = "bad request"
     if key not in judging.observed.replies:
         judging.observed.replies[key] = judging.post(judging.bad)

@@ -1,4 +1,4 @@
-"""The group ``headers``: those that SageMaker passes on, and those that nobody knows."""
+"""The group ``headers``: headers that SageMaker passes on, and unknown ones."""
 
 import re
 from collections.abc import Mapping

@@ -192,7 +192,7 @@ def expect_good(reply: RawReply) -> RawReply:
 
 
 def expect_all_good(judging: Judging, count: int) -> str:
-    """Send that many good requests at once; raises Violation unless all are answered with 2xx."""
+    """Raises Violation unless ``count`` simultaneous good requests are answered with 2xx."""
     replies = judging.all_at_once([judging.request(judging.good)] * count)
     wrong = [reply for reply in replies if isinstance(reply, str) or not reply.is_good]
     if wrong:
@@ -204,9 +204,9 @@ def expect_all_good(judging: Judging, count: int) -> str:
 
 
 def expect_taken(judging: Judging, length: int) -> str:
-    """Send the good request with a body of ``length`` bytes; raises Violation if that is too much for it.
+    """Sends the good request with a body of ``length`` bytes; raises Violation if that is too much for it.
 
-    A body that grows by repetition may be work for minutes, or a mistake: of its answers 413 alone counts.
+    A repeated body may be slow to answer or be a mistake, so only 413 counts.
     """
     request = judging.request(judging.good)
     body, is_same = padded(judging.good, length)
@@ -226,7 +226,7 @@ def expect_taken(judging: Judging, length: int) -> str:
 
 
 def expect_chunks_read(judging: Judging) -> None:
-    """Send the good request in chunks; raises Violation unless it is answered as it is with a length."""
+    """Sends the good request in chunks; raises Violation if the answer is another than with a length."""
     request = judging.request(judging.good)
     reply = judging.ask(chunks_of(request))
     if not reply.is_good:
@@ -238,7 +238,6 @@ def expect_chunks_read(judging: Judging) -> None:
 
 
 def chunks_of(request: RawRequest) -> RawRequest:
-    """The request in several chunks."""
     return replace(request, chunk_bytes=max(1, len(request.body) // PIECES))
 
 

@@ -102,7 +102,7 @@ def _answered(judging: Judging, reply: RawReply) -> RawReply:
 
 
 def _samples(judging: Judging, reply: RawReply) -> Samples:
-    """Value by name and labels. Raises Violation if the text can't be read, NotRun if there is none."""
+    """Values by name and labels. Raises Violation if the text can't be read, NotRun if there is none."""
     text = _answered(judging, reply).body.decode(errors="replace")
     read = open_metrics if reply.content_type == OPEN_METRICS else prometheus_text
     try:

@@ -226,7 +226,7 @@ def _require_model(judging: Judging) -> None:
 
 
 def _require_loaded(judging: Judging, name: str) -> None:
-    """Load it if it is not. Raises NotRun if that fails."""
+    """Loads the model if it is not loaded. Raises NotRun if that fails."""
     _require_model(judging)
     reply = _load(judging, name)
     if not reply.is_good and judging.get(f"/models/{name}").status != HTTPStatus.OK:

@@ -1,4 +1,4 @@
-"""The group ``ping``: what SageMaker asks every five seconds."""
+"""The group ``ping``: the health check that SageMaker sends every five seconds."""
 
 from http import HTTPStatus
 

@@ -204,7 +204,7 @@ def sigterm_exit_status(judging: Judging) -> str | None:
 
 
 def _expect_answers(judging: Judging, how: str) -> None:
-    """It starts, is ready, and answers the good request if one is known; raises Violation."""
+    """Raises Violation unless it starts, is ready and answers the good request, if one is known."""
     try:
         start = judging.start
     except StartFailed as error:
@@ -229,7 +229,7 @@ def _terminate_once(judging: Judging) -> None:
 
 
 def _end(judging: Judging) -> tuple[float, int | None]:
-    """Send SIGTERM if that was not done yet; the seconds until the end, and the exit status."""
+    """Sends SIGTERM if none was sent; returns the seconds until the end, and the exit status."""
     _terminate_once(judging)
     began = judging.observed.terminated or time.monotonic()
     status = wait_for_end(judging.container, began + judging.options.stop_seconds - time.monotonic())

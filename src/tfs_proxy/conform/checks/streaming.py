@@ -24,7 +24,7 @@ MOST_FRAMES = 100
 
 
 def open_websocket(connection: RawConnection, path: str, seconds: float) -> None:
-    """Shake hands. Raises Violation unless the container agrees."""
+    """Raises Violation unless the container agrees to the handshake."""
     key = base64.b64encode(os.urandom(16))
     connection.send_bytes(
         f"GET {path} HTTP/1.1\r\nHost: model\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
@@ -39,7 +39,7 @@ def open_websocket(connection: RawConnection, path: str, seconds: float) -> None
 
 
 def answers_ping(connection: RawConnection, seconds: float) -> bool:
-    """Tell whether a ping comes back as a pong with the same payload; frames of messages are passed over."""
+    """True if a ping comes back as a pong with the same payload; other frames are skipped."""
     mask = b"\x01\x02\x03\x04"
     masked = bytes(byte ^ mask[at % 4] for at, byte in enumerate(PAYLOAD))
     connection.send_bytes(bytes([PING_FRAME, MASKED | len(PAYLOAD)]) + mask + masked)
@@ -170,7 +170,6 @@ def _streaming(judging: Judging) -> KnownRequest:
 
 
 def _streamed(judging: Judging) -> RawReply:
-    """The whole answer to the streaming request, which the first check fetches."""
     key = "stream"
     if key not in judging.observed.replies:
         request = judging.request(_streaming(judging))
