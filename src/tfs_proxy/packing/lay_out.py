@@ -22,9 +22,9 @@ from tfs_proxy.signature import DEFAULT_SIGNATURE
 
 
 def record_columns(root: Path, columns: str, *, required: bool) -> None:
-    """Write the order into each version below ``root`` that has these inputs, and several.
+    """Writes the column order into each version below ``root`` whose inputs are these, and more than one.
 
-    Raises SettingsError for a version that has others, if the order is ``required``.
+    Raises SettingsError if the order is ``required`` and a version has other inputs.
     """
     names = {name.strip() for name in columns.split(",")}
     for folder in (folder for model in discover(root) for folder in model.versions.values()):
@@ -39,7 +39,7 @@ def record_columns(root: Path, columns: str, *, required: bool) -> None:
         if inputs == names and len(names) > 1:
             file = folder / CSV_COLUMNS_FILE
             file.parent.mkdir(exist_ok=True)
-            file.unlink(missing_ok=True)  # it may be a second name of the file that was packed
+            file.unlink(missing_ok=True)  # it may be a hard link to the file that was packed
             file.write_text(columns + "\n")
 
 
@@ -47,10 +47,10 @@ CODE_JUNK = shutil.ignore_patterns("__pycache__", "*.pyc", ".git", ".venv", ".ip
 
 
 def add_code(options: LayoutOptions, layout: ModelLayout, cancelled: threading.Event | None = None) -> None:
-    """Fill ``code/`` of a laid-out folder; without a script there is nothing to do.
+    """Fills ``code/`` of a laid-out folder; does nothing without a script.
 
-    Raises ArchiveError for a script or requirements that are not there, SettingsError for flags that don't
-    fit together, RequirementsError if wheels can't be downloaded.
+    Raises ArchiveError for missing files, SettingsError for flags that don't fit together, RequirementsError
+    if wheels can't be downloaded.
     """
     if options.script is not None:
         _copy_script(options.script, layout)
@@ -146,7 +146,7 @@ def check_name(options: LayoutOptions) -> None:
 def _export(
     options: LayoutOptions, root: Path, settings: Settings, cancelled: threading.Event | None
 ) -> Sequence[str]:
-    """Export a Keras file; the names of its inputs, if they are a list."""
+    """Exports a Keras file; returns the names of its inputs if they are a list, else ()."""
     target = _version_folder(options, root)
     _log.info("exporting %s as a SavedModel, in a process of its own", printable(str(options.model)))
     request = ExportRequest(
@@ -176,14 +176,13 @@ def _lite_has_no_graph(path: Path) -> SettingsError:
 
 
 def _version_folder(options: LayoutOptions, root: Path) -> Path:
-    """The new folder of a file's only version."""
     folder = root / (options.name or _name_for(options.model.stem)) / str(options.version or 1)
     folder.mkdir(parents=True)
     return folder
 
 
 def _name_for(text: str) -> str:
-    """``text``, if a model can have this name."""
+    """``text``, if a model can have this name; else a default."""
     return text if is_model_name(text) and text != CODE else ROOT_MODEL_NAME
 
 
@@ -229,7 +228,7 @@ def _add_signatures(
 
 
 def _name_and_version(source: Path, model: DiscoveredModel) -> tuple[str, int | None]:
-    """The name of a model below ``source``, and the version if ``source`` is itself the only version."""
+    """The model's name, and its version if ``source`` itself is the only version."""
     if model.name != ROOT_MODEL_NAME:
         return model.name, None
     folders = list(model.versions.values())
@@ -245,12 +244,12 @@ def _listed(models: Iterable[DiscoveredModel]) -> str:
 
 
 def _copy_tree(source: Path, target: Path) -> None:
-    """Copy a folder without what is hidden; links are followed, as the archive has none."""
+    """Copies without hidden files; links are followed, since the archive has none."""
     shutil.copytree(source, target, copy_function=_copy_file, ignore=JUNK)
 
 
 def mirror(source: Path, target: Path) -> None:
-    """Make ``target`` a copy of a folder, whose files are the same on the disk if it allows that.
+    """Makes ``target`` a copy of a folder, with hard links if the disk allows that.
 
     Raises ArchiveError for files that can't be read.
     """
@@ -262,7 +261,7 @@ def mirror(source: Path, target: Path) -> None:
 
 
 def _copy_file(source: str | Path, target: str | Path) -> None:
-    """A second name for the file if the disk allows it, else a copy: models are large."""
+    """A hard link if the disk allows that, else a copy: models are large."""
     try:
         os.link(Path(source).resolve(), target)
     except OSError:

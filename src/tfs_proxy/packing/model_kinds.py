@@ -1,4 +1,4 @@
-"""Which kind of model a path is; the first question of `pack`, and of `serve` for a file."""
+"""Finds out the kind of model at a path; `pack` does so first, and `serve` for a file."""
 
 import enum
 import threading
@@ -12,7 +12,7 @@ from tfs_proxy.settings import Settings
 
 
 class ModelKind(enum.Enum):
-    """Kinds of models that `pack` takes; the values say it in a sentence."""
+    """Kinds of models that `pack` takes; each value completes a sentence."""
 
     FOLDER = "a folder of SavedModels"
     KERAS = "a Keras file"
@@ -21,7 +21,6 @@ class ModelKind(enum.Enum):
 
 LITE = ".tflite"
 ENDINGS = {ending: ModelKind.LITE if ending == LITE else ModelKind.KERAS for ending in MODEL_FILE_ENDINGS}
-"""The kinds of files that are models themselves."""
 
 OTHERS = {
     ".tar.gz": "an archive already: `tfs-proxy check` says what would be served from it",
@@ -39,12 +38,12 @@ TAKEN = "MODEL must be a SavedModel, a folder of its versions, or a .keras, .h5 
 
 
 def is_model_file(path: str) -> bool:
-    """Tell whether ``path`` is a model file, which has to be laid out before it is served."""
+    """True if ``path`` is a model file, which has to be laid out before it is served."""
     return Path(path).suffix.lower() in ENDINGS and Path(path).is_file()
 
 
 def kind_of(path: Path) -> ModelKind:
-    """The kind of the model at ``path``. Raises NoArchive and DiscoveryError."""
+    """Raises NoArchive and DiscoveryError."""
     if path.is_dir():
         return ModelKind.FOLDER
     shown = printable(str(path))
@@ -61,7 +60,7 @@ def kind_of(path: Path) -> ModelKind:
 def laid_out(
     model: str | None, workspace: Workspace, settings: Settings, cancelled: threading.Event
 ) -> str | None:
-    """The folder that a model file has been laid out in; ``model`` itself if it is not such a file.
+    """Lays out a model file and returns the folder; returns ``model`` itself if it is no such file.
 
     Raises what `lay_out` raises; CancelledError once another thread has set ``cancelled``.
     """

@@ -1,4 +1,4 @@
-"""What `pack` is asked for, and what it has done: values that the command and `serve` share."""
+"""Options and results of `pack`, which the command and `serve` share."""
 
 from collections.abc import Sequence
 from enum import Enum
@@ -11,7 +11,7 @@ from tfs_proxy.savedmodel_export.preprocessing import Preprocessing
 
 
 class Fill(Enum):
-    """Numbers of requests that are made up."""
+    """Kinds of numbers in requests that are made up."""
 
     ZEROS = "zeros"
     RANDOM = "random"
@@ -35,9 +35,10 @@ class WarmupOptions(Struct, frozen=True):
 
 
 class WarmedVersion(Struct, frozen=True):
-    """A version's requests in its ``folder``, and how long its first one took, in milliseconds.
+    """A version with recorded requests in its ``folder``, and latencies in milliseconds.
 
-    ``cold_ms`` without recorded requests, ``warm_ms`` behind them; ``median_ms`` is that of later ones.
+    ``cold_ms`` is the first request's without recorded requests, ``warm_ms`` with them; ``median_ms`` is that
+    of later ones.
     """
 
     model: str
@@ -54,7 +55,7 @@ DEFAULT_PYTHONS = ("3.13",)
 
 
 class WheelOptions(Struct, frozen=True):
-    """For which Pythons (``3.13``) and which machine (``x86_64``) wheels are downloaded."""
+    """Pythons (``3.13``) and the machine (``x86_64``) for which wheels are downloaded."""
 
     pythons: tuple[str, ...] = DEFAULT_PYTHONS
     machine: str = "x86_64"
@@ -81,8 +82,6 @@ class LayoutOptions(Struct, frozen=True):
 
 
 class PackOptions(Struct, frozen=True):
-    """A layout, the file to write it to, and which requests are recorded, if any."""
-
     layout: LayoutOptions
     output: Path
     warmup: WarmupOptions | None = None

@@ -1,4 +1,4 @@
-"""From a model to a checked model.tar.gz: lay out, check, write; the command ``tfs-proxy pack`` calls it."""
+"""Makes a checked model.tar.gz of a model: lay out, check, write; for the command ``tfs-proxy pack``."""
 
 import logging
 from pathlib import Path
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 def import_script(served: Served, settings: Settings) -> str | None:
-    """Import the script; a sentence if it lacks a module that only ``serve`` would install.
+    """Imports the script; returns a sentence if it lacks a module that only ``serve`` would install.
 
     Raises ScriptLoadError if it can't be imported for any other reason.
     """
@@ -47,7 +47,7 @@ def import_script(served: Served, settings: Settings) -> str | None:
 
 
 def readable(error: ScriptLoadError, workspace: Workspace) -> ScriptLoadError:
-    """``error``, its traceback logged, with file names as in the archive."""
+    """Logs the traceback, and returns ``error`` with file names as in the archive."""
     if error.report:
         log.error("%s", without_workspace(error.report, workspace))
     return ScriptLoadError(without_workspace(str(error), workspace))
@@ -57,7 +57,7 @@ ENDINGS = (".tar.gz", ".tgz")
 
 
 def pack(options: PackOptions, settings: Settings) -> Packed:
-    """Write the archive, if `check` has nothing against it.
+    """Writes the archive if `check` finds no fault in it.
 
     Raises what `lay_out`, `prepare` and `write_warmup` raise, DiscoveryError for a model that could not
     answer, and ScriptLoadError for a script that can't be used; then ``options.output`` is as it was.
@@ -72,12 +72,12 @@ def pack(options: PackOptions, settings: Settings) -> Packed:
         writing = ProgressLog(f"Packing {options.output}")
         size = write_archive(workspace.model, options.output, writing)
         writing.finish()
-    # The first line of a report names the folder that was looked into, which is gone now.
+    # The first line of a report names the temporary folder, which is gone now.
     return Packed(options.output, size, prepared.report[1:], warnings, warmed)
 
 
 def check_archive(archive: Path, settings: Settings) -> tuple[str, ...]:
-    """The warnings on an archive that exists; raises as `pack` does if it would not be packed like that."""
+    """Warnings on an existing archive; raises as `pack` does if it would not be packed like that."""
     with temporary_workspace(settings.home, "tfs-proxy-check-") as workspace:
         return _checked(prepare(str(archive), settings, workspace, inherited_environment()), workspace)
 
@@ -94,7 +94,7 @@ def _check_output(output: Path) -> None:
 
 
 def _checked(prepared: Prepared, workspace: Workspace) -> tuple[str, ...]:
-    """The warnings on what was laid out. Raises DiscoveryError and ScriptLoadError for what can't answer."""
+    """Warnings on the folder. Raises DiscoveryError and ScriptLoadError for faults."""
     if prepared.model_faults:
         raise DiscoveryError(f"Nothing was packed: {' '.join(prepared.model_faults)}")
     prepared.refuse_unusable_script()

@@ -1,4 +1,4 @@
-"""All of ``tfs-proxy init``: read the model, fill the texts in, try the example, move all into place."""
+"""Writes the project of ``tfs-proxy init``: reads the model, fills in texts, tries the example, moves all."""
 
 import contextlib
 import os
@@ -37,11 +37,11 @@ PLACEHOLDER = Signature(
     {"x": TensorSpec("x", "DT_FLOAT", (None, 3))},
     {"y": TensorSpec("y", "DT_FLOAT", (None, 2))},
 )
-"""The signature that a script is written for without a model."""
+"""The signature for scripts that are written without a model."""
 
 
 class StarterModel(Struct, frozen=True):
-    """The model that a script is written for; ``found`` has its versions, None without a model."""
+    """The model that a script is written for; ``found`` has its versions, and is None without a model."""
 
     name: str = ROOT_MODEL_NAME
     signature: Signature = PLACEHOLDER
@@ -50,7 +50,7 @@ class StarterModel(Struct, frozen=True):
 
 
 def read_model(model: str, workspace: Workspace, settings: Settings) -> StarterModel:
-    """The default model of an archive, a folder, or a model file; it is unpacked into ``workspace``.
+    """The default model of an archive, a folder or a model file, unpacked into ``workspace`` if need be.
 
     Raises what `laid_out` and `prepare` raise, and DiscoveryError if there is no signature to write for.
     """
@@ -66,7 +66,7 @@ def read_model(model: str, workspace: Workspace, settings: Settings) -> StarterM
 
 
 def _signature(model: DiscoveredModel) -> Signature:
-    """The signature of requests that name none. Raises DiscoveryError if it is missing, or not predict's."""
+    """The default signature. Raises DiscoveryError if there is none, or it is not predict's."""
     summary = read_summary(model.versions[max(model.versions)])
     signatures = summary.signatures if summary else {}
     signature = signatures.get(DEFAULT_SIGNATURE)
@@ -82,14 +82,14 @@ def _signature(model: DiscoveredModel) -> Signature:
 
 
 def _named_as_asked(specs: Mapping[str, TensorSpec]) -> Mapping[str, TensorSpec]:
-    """Tensors by the names that requests use: a saved_model.pb has those in the graph, too."""
+    """Tensors by the names that requests use, without those that they have in the graph."""
     return {name: replace(spec, name=name) for name, spec in sorted(specs.items())}
 
 
 def move_all(made: Path, folder: Path) -> tuple[Path, ...]:
-    """Move each file below ``made`` to the same place below ``folder``, on the same disk; their names there.
+    """Moves each file below ``made`` to the same place below ``folder``, on the same disk; their new paths.
 
-    Raises SettingsError if one is there already, and OSError; then ``folder`` is as it was.
+    Raises SettingsError if one exists already, and OSError; then ``folder`` is as it was.
     """
     names = sorted(path.relative_to(made) for path in made.rglob("*") if not path.is_dir())
     refuse_existing(folder, names)
@@ -126,17 +126,17 @@ def _exists(path: Path) -> SettingsError:
 
 
 def _move(source: Path, target: Path) -> None:
-    """Raises FileExistsError if another process has made the file meanwhile."""
+    """Raises FileExistsError if another process has created ``target`` meanwhile."""
     try:
-        target.hardlink_to(source)  # a rename would replace it
+        target.hardlink_to(source)  # a rename would replace an existing file
     except FileExistsError:
         raise
-    except OSError:  # a disk without such links
+    except OSError:  # a disk without hard links
         source.rename(target)
 
 
 def _make_folders(path: Path) -> Iterator[Path]:
-    """Make the folders that ``path`` needs; yields those that were not there."""
+    """Makes the folders that ``path`` needs; yields those that did not exist."""
     for parent in reversed(path.parents):
         if not parent.is_dir():
             parent.mkdir()
@@ -150,7 +150,7 @@ def _undo(made: list[Path]) -> None:
 
 
 class Starter(Struct, frozen=True):
-    """Project that `init` has written: the folder, the files below it, the model, and the example request."""
+    """The project that `init` has written: folder, files, model, and the example request."""
 
     folder: Path
     files: tuple[Path, ...]
@@ -191,7 +191,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _where_files_are_made(folder: Path) -> Path:
-    """A folder on the same disk: moving files within it is quick."""
+    """A temporary folder on the same disk, so that files need not be copied."""
     return folder if folder.is_dir() else folder.parent
 
 
@@ -205,7 +205,7 @@ def _write(folder: Path, model: StarterModel, settings: Settings) -> Starter:
 
 
 def _make(new: Path, model: StarterModel, settings: Settings) -> ExampleRequest:
-    """Write the files, the example request last: the script must answer it."""
+    """Writes the files, and last the example request: the script must answer it."""
     layout = ModelLayout(new)
     layout.code.mkdir()
     layout.script.write_text(script_text(model.signature))
@@ -223,6 +223,5 @@ def _is_below(folder: Path, model: DiscoveredModel) -> bool:
 
 
 def _copy_model(model: DiscoveredModel, new: Path) -> None:
-    """Lay the versions out as SageMaker wants them."""
     for version, path in model.versions.items():
         shutil.copytree(path, new / model.name / str(version), ignore=shutil.ignore_patterns(".*"))

@@ -1,4 +1,4 @@
-"""The texts of a new script's files, and a request that its model takes."""
+"""Texts of a new script's files, and an example request for its model."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from http import HTTPStatus
@@ -19,13 +19,13 @@ from tfs_proxy.signature import Signature, TensorSpec
 from tfs_proxy.wire.dtypes import ARRAY_TYPES
 
 LONGEST_JSON = 20_000
-"""Bytes of JSON that people still read; larger arrays go into a file of numpy's."""
+"""Bytes of JSON that people still read; larger arrays go into a file in numpy's format."""
 
 ANSWERS = (media.JSON, media.NPZ)
 
 
 class ExampleRequest(Struct, frozen=True):
-    """A body of one record, its media type, and the one to ask for."""
+    """A body with one record, its media type, and the media type to ask for."""
 
     body: bytes
     content_type: str
@@ -33,14 +33,13 @@ class ExampleRequest(Struct, frozen=True):
 
     @property
     def file_name(self) -> str:
-        """The name of a file with this body."""
         return f"request.{EXAMPLE_ENDINGS[self.content_type]}"
 
 
 def example_request(
     script: Path, signature: Signature, settings: Settings, graph: GraphInputs
 ) -> ExampleRequest:
-    """The first request of `_candidates` that the script answers, with a fake model server behind it.
+    """The first candidate that the script answers, with a fake model server.
 
     Raises DiscoveryError if there is none.
     """
@@ -56,7 +55,7 @@ def example_request(
 
 
 def _candidates(signature: Signature, graph: GraphInputs) -> Iterator[ExampleRequest]:
-    """A picture if the graph decodes one; else JSON, unless numpy's formats are shorter by far."""
+    """Yields a picture if the graph decodes one; else JSON, unless numpy's formats are far shorter."""
     bodies = example_bodies(signature, sample_string(signature, graph) or ANY_STRING)
     strings = [spec.dtype for spec in signature.inputs.values()] == ["DT_STRING"]
     wanted = [media.IMAGE] if graph.decodes_pictures and strings else []
@@ -72,7 +71,7 @@ TEMPLATES = files(__package__) / "templates"
 
 
 def script_text(signature: Signature) -> str:
-    """code/inference.py: both functions name the model's tensors, with dtypes and shapes."""
+    """code/inference.py: both functions name the model's tensors with dtypes and shapes."""
     return _filled(
         "inference.py.txt",
         inputs="\n".join(_items("inputs", signature.inputs, indent=8)),
@@ -81,7 +80,7 @@ def script_text(signature: Signature) -> str:
 
 
 def script_test_text(signature: Signature, request: ExampleRequest) -> str:
-    """tests/test_inference.py: the signature stands in it, so that it needs no model."""
+    """tests/test_inference.py: it contains the signature, so that it needs no model."""
     return _filled(
         "test_inference.py.txt",
         inputs="\n".join(_specs(signature.inputs)),
@@ -93,7 +92,7 @@ def script_test_text(signature: Signature, request: ExampleRequest) -> str:
 
 
 def readme_text(model: str, request: ExampleRequest, *, has_model: bool) -> str:
-    """README.md: what the files are, and the commands."""
+    """README.md: the files and the commands."""
     return _filled(
         "README.md.txt",
         model=model,
@@ -106,7 +105,7 @@ def readme_text(model: str, request: ExampleRequest, *, has_model: bool) -> str:
 
 
 def requirements_text() -> str:
-    """code/requirements.txt: comments alone."""
+    """code/requirements.txt: only comments."""
     return _template("requirements.txt")
 
 
@@ -135,13 +134,13 @@ def _specs(specs: Mapping[str, TensorSpec]) -> Iterable[str]:
 
 
 def _described(spec: TensorSpec) -> str:
-    """The dtype that an array of it has, and its shape."""
+    """The tensor's numpy dtype, and its shape."""
     dtype = ARRAY_TYPES.get(spec.dtype)
     shown = spec.dtype if dtype is None else "bytes" if dtype.kind == "O" else dtype.name
     return f"{shown}, any shape" if spec.shape is None else f"{shown}, shape {spec.shape}"
 
 
 def python_string(text: str) -> str:
-    """A Python literal of ``text``: in ASCII, and in double quotes if there is no quote in it."""
+    """A Python literal of ``text`` in ASCII, in double quotes if it contains none."""
     literal = ascii(text)
     return literal if "'" in text or '"' in text else f'"{literal[1:-1]}"'

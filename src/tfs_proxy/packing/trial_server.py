@@ -1,4 +1,4 @@
-"""A model server for a trial: the one that `serve` would start, alone, for as long as a context lasts."""
+"""Runs a model server for a trial: like that of `serve`, alone, while a context lasts."""
 
 import asyncio
 import re
@@ -43,7 +43,7 @@ class TrialServer(Struct, frozen=True):
 
     @property
     def warmed_versions(self) -> int:
-        """Count the versions that answered recorded requests while they were loaded, by its own metrics."""
+        """Number of versions that answered recorded requests during the load, from its own metrics."""
         if self.metrics_path is None:
             return 0
         instance = self.instance
@@ -55,9 +55,9 @@ class TrialServer(Struct, frozen=True):
 def trial_server(
     prepared: Prepared, workspace: Workspace, environ: Mapping[str, str], *, warms_up: bool
 ) -> Iterator[TrialServer]:
-    """Start it; without ``warms_up`` it does not look at recorded requests.
+    """Starts it; if ``warms_up`` is false, it ignores recorded requests.
 
-    Raises ModelLoadError with the model server's own words if a version can't be loaded, and StartTimeout.
+    Raises ModelLoadError with the model server's message if a version can't be loaded, and StartTimeout.
     """
     flags = () if warms_up else ("--enable_model_warmup=false",)
     settings = prepared.settings
@@ -71,7 +71,9 @@ def trial_server(
         instance = planned.deployment.instances[0]
         calls = GrpcCalls(settings.request_timeout_seconds)
         held.callback(calls.close)
-        calls.predict(instance, _empty_request(NO_MODEL))  # the refusal opens the connection
+        calls.predict(
+            instance, _empty_request(NO_MODEL)
+        )  # this call opens the connection, even though it is refused
         yield TrialServer(instance, calls, planned.metrics_path)
 
 
@@ -99,7 +101,6 @@ def _running(planned: ProcessPlan, log: Path) -> Iterator[None]:
 
 
 def _end_of(log: Path) -> str:
-    """Its last lines."""
     return "\n".join(log.read_text(errors="replace").splitlines()[-LAST_LINES:])
 
 

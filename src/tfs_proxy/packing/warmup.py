@@ -1,4 +1,4 @@
-"""From a model folder to one whose versions are warm at once: make requests, prove them, write them."""
+"""Makes a model's first requests quick: makes requests, tries them, and records them in its versions."""
 
 import os
 import statistics
@@ -29,11 +29,11 @@ from tfs_proxy.upstream.binary import request_message
 from tfs_proxy.wire.error_body import error_text
 
 REPEATS = 20
-"""Requests whose median the first ones are compared with."""
+"""Number of requests whose median the first ones are compared with."""
 
 
 class _Version(Struct, frozen=True):
-    """A version that gets requests."""
+    """A version for which requests are recorded."""
 
     model: str
     number: int
@@ -42,14 +42,13 @@ class _Version(Struct, frozen=True):
     requests: Sequence[RecordedRequest]
 
     def signature_of(self, request: RecordedRequest) -> Signature:
-        """The signature that a request is for."""
         return self.signatures[request.target.signature or DEFAULT_SIGNATURE]
 
 
 def write_warmup(
     prepared: Prepared, workspace: Workspace, options: WarmupOptions
 ) -> tuple[WarmedVersion, ...]:
-    """Write the requests into the versions of ``prepared``, whose folders are the caller's own.
+    """Records requests in the versions of ``prepared``, whose folders must belong to the caller.
 
     Each request has been answered by a model server, and each version has been loaded with them. Raises
     SettingsError for requests that can't be made or are refused, DiscoveryError without a model to warm up,
@@ -73,7 +72,7 @@ def write_warmup(
 
 
 def write_files(contents: Mapping[Path, bytes]) -> None:
-    """Write files, each of which appears whole, and none if there is no room for all.
+    """Writes all files or, if there is no room for all, none; each appears whole.
 
     Raises ArchiveError if that fails.
     """
@@ -107,7 +106,6 @@ def _versions(prepared: Prepared, options: WarmupOptions) -> Iterator[_Version]:
 
 
 def _by_model(prepared: Prepared, options: WarmupOptions) -> Mapping[str, Sequence[RecordedRequest]]:
-    """Group what clients' requests ask by model."""
     by_model: dict[str, list[RecordedRequest]] = {}
     for request in (
         of_clients(options.requests, prepared.served, prepared.settings) if options.requests else ()
@@ -179,7 +177,7 @@ def _milliseconds(server: TrialServer, version: _Version, request: RecordedReque
 
 @contextmanager
 def _refusals(request: RecordedRequest) -> Iterator[None]:
-    """Name the request if the model server refuses it: with it no version would load."""
+    """Names the request in the error if the model server refuses it: no version would load with it."""
     try:
         yield
     except BadInput as error:
@@ -192,9 +190,9 @@ def _refusals(request: RecordedRequest) -> Iterator[None]:
 def warm_model(
     model: str, output: Path | None, options: WarmupOptions, settings: Settings
 ) -> tuple[WarmedVersion, ...]:
-    """Write the requests into ``model``, a folder, or into ``output``, a copy of the archive ``model``.
+    """Records requests in ``model``, a folder, or in ``output``, a copy of the archive ``model``.
 
-    Until all is proven nothing is written. Raises SettingsError for a wrong ``output``, and what `prepare`,
+    Nothing is written before all was tried. Raises SettingsError for a wrong ``output``, and what `prepare`,
     `write_warmup` and `write_archive` raise.
     """
     folder = Path(model)

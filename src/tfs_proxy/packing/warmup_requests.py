@@ -1,4 +1,4 @@
-"""Requests that a warm-up records: batches made of a signature, or those of a file."""
+"""Requests that a warm-up records: batches made from a signature, or a client's."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
@@ -27,11 +27,11 @@ from tfs_proxy.wire.dtypes import array_type
 
 FLAG = "batching_parameters_file"
 MOST_SIZES = 64
-"""More sizes than that are not all recorded: the load of a version waits for every request."""
+"""Of more sizes not all are recorded: a version is loaded only after it has answered every request."""
 
 
 def batch_sizes(settings: Settings) -> tuple[int, ...]:
-    """Those that the user's own file allows, else all up to the largest batch; 1 if nothing is batched.
+    """Sizes that the user's batching file allows, else all up to the largest; 1 without batching.
 
     Raises SettingsError if the file can't be read.
     """
@@ -63,13 +63,13 @@ def _allowed_in(own_file: str) -> tuple[int, ...]:
 
 
 MOST_VALUES = 256 * 1024 * 1024
-"""Values of one input in one batch."""
+"""Limit of values of one input in one batch."""
 
 
 def sample_batches(
     signature: Signature, graph: GraphInputs, options: WarmupOptions, batch_sizes: tuple[int, ...]
 ) -> Iterator[Batch]:
-    """A batch of each size; raises SettingsError for a signature that none can be made for."""
+    """A batch of each size. Raises SettingsError if none can be made for the signature."""
     string = sample_string(signature, graph)
     if string is None:
         raise SettingsError(
@@ -86,7 +86,7 @@ def sample_batches(
 
 
 def _sizes(spec: TensorSpec, records: int, open_size: int) -> tuple[int, ...]:
-    """The shape of a batch: an unknown rank is a vector."""
+    """The shape of a batch; an unknown rank is a vector."""
     shape = (None,) if spec.shape is None else spec.shape
     return tuple(
         size if size is not None else records if axis == 0 else open_size for axis, size in enumerate(shape)
@@ -111,17 +111,17 @@ def _array(
         return np.full(sizes, string, BYTES)
     if fill is Fill.ZEROS:
         return np.zeros(sizes, dtype)
-    # Whole numbers are often places in a table: small ones are in each.
+    # Whole numbers are often indices of a table: small ones are valid in each.
     values = random.random(sizes) if dtype.kind in "fc" else random.integers(0, 2, sizes)
     return np.asarray(values, dtype)
 
 
 MOST_RECORDS = 1000
-"""More than that keep a version from loading (docs/reference/tensorflow-serving.md)."""
+"""More records keep a version from loading (docs/reference/tensorflow-serving.md)."""
 
 
 class RecordedRequest(Struct, frozen=True):
-    """One request to a model server; ``origin`` names it in errors."""
+    """A request to a model server; ``origin`` names it in errors."""
 
     target: Target
     batch: Batch
@@ -135,7 +135,7 @@ def made_up(
     options: WarmupOptions,
     sizes: tuple[int, ...],
 ) -> Iterator[RecordedRequest]:
-    """A request of each size for each signature; raises SettingsError if none can be made."""
+    """A request of each size for each signature. Raises SettingsError if none can be made."""
     graph = read_graph_inputs(folder)
     for signature in _chosen(signatures, options.signature):
         named = replace(target, signature=signature.name)
@@ -144,7 +144,7 @@ def made_up(
 
 
 def _chosen(signatures: Mapping[str, Signature], name: str | None) -> Sequence[Signature]:
-    """The signatures of predict that requests are made for; raises SettingsError if there are none."""
+    """The predict signatures that requests are made for. Raises SettingsError if there are none."""
     predicting = {key: each for key, each in signatures.items() if each.method == PREDICT_METHOD}
     if not predicting:
         raise SettingsError("The model has no signature for predict, which requests are made for.")
@@ -159,7 +159,7 @@ def _chosen(signatures: Mapping[str, Signature], name: str | None) -> Sequence[S
 def of_clients(
     requests: Iterable[CapturedRequest], served: Served, settings: Settings
 ) -> Iterator[RecordedRequest]:
-    """Find what the model server is asked for a client's requests, behind the archive's script.
+    """The model server's requests that the archive's script makes of a client's requests.
 
     Raises SettingsError for a request that is refused, and ScriptLoadError for the script.
     """
@@ -178,7 +178,7 @@ def of_clients(
 
 
 def file_of(requests: Sequence[RecordedRequest], signatures: Mapping[str, Signature]) -> bytes:
-    """The requests as a model server reads them: TFRecords of PredictionLog; raises SettingsError."""
+    """The requests in the model server's format: TFRecords of PredictionLog. Raises SettingsError."""
     if len(requests) > MOST_RECORDS:
         raise SettingsError(
             f"{len(requests)} requests are too many: a model server takes {MOST_RECORDS} for a version."

@@ -1,4 +1,4 @@
-"""Downloads the wheels of a requirements.txt for an image's Python, not this one; for `code_folder`."""
+"""Downloads the wheels of a requirements.txt for an image's Python, which may not be this one."""
 
 import shutil
 import subprocess
@@ -23,7 +23,7 @@ TAIL_LINES = 10
 def download_wheels(
     requirements: Path, target: Path, options: WheelOptions, cancelled: threading.Event | None = None
 ) -> None:
-    """Fill ``target`` with what the requirements ask for, and all that asks for in turn.
+    """Fills ``target`` with wheels of the requirements and of everything they depend on.
 
     Raises RequirementsError with the end of pip's output if a package has no wheel for these Pythons,
     SettingsError without pip, CancelledError once another thread has set ``cancelled``.
@@ -34,7 +34,7 @@ def download_wheels(
 
 
 def arguments(requirements: Path, target: Path, python: str, machine: str) -> list[str]:
-    """Arguments of pip: wheels alone, since nothing is to be built for another machine."""
+    """Arguments of pip; it takes only wheels, since nothing can be built for another machine."""
     tag = "cp" + python.replace(".", "")
     platforms = [f"manylinux_2_{minor}_{machine}" for minor in range(NEWEST_GLIBC, OLDEST_GLIBC - 1, -1)]
     platforms += [f"{name}_{machine}" for name in ("manylinux2014", "manylinux2010", "manylinux1", "linux")]
@@ -69,7 +69,7 @@ def _pip() -> list[str]:
 
 
 def _run(argv: list[str], requirements: Path, python: str, cancelled: threading.Event) -> None:
-    """Run pip beside its requirements, from which relative paths in them start."""
+    """Runs pip in the folder of the requirements, which relative paths in them start from."""
     process = subprocess.Popen(
         argv,
         cwd=requirements.parent,
