@@ -1,4 +1,4 @@
-"""The export process: reads a request from standard input, and writes its report into a file."""
+"""The export process: reads a request from standard input and writes its report to a file."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ from tfs_proxy.savedmodel_export.preprocessing import Preprocessing
 
 
 def main(report_file: Path) -> None:
-    """Answer the request on standard input; a refusal is an answer, too."""
+    """Answers the request on standard input; a refusal is reported, too."""
     request = ExportRequest.from_json(sys.stdin.read())
     try:
         report = answer(request)
@@ -25,7 +25,7 @@ def main(report_file: Path) -> None:
 
 
 def answer(request: ExportRequest) -> ExportReport:
-    """Write the SavedModel. Raises ExportError."""
+    """Raises ExportError."""
     if request.preprocessing is None:
         return _exported(request)
     if request.source.is_dir():
@@ -56,4 +56,4 @@ def _added(request: ExportRequest, preprocessing: Preprocessing) -> ExportReport
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
     sys.stdout.flush()
-    os._exit(0)  # what a model's own threads are at does not matter any more
+    os._exit(0)  # skip waiting for threads that the model may have started

@@ -1,6 +1,6 @@
-"""Saves a SavedModel once more with a new ``serving_default``: pictures or tables in, labels out.
+"""Saves a SavedModel again with a new ``serving_default``: pictures or tables in, labels out.
 
-The export process calls it; the network's own signature stays as ``raw``, and both share the variables.
+The export process calls it; the network's own signature is kept as ``raw``, and both share the variables.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ SHOWN_CHARACTERS = 500
 
 
 class FirstStage(Protocol):
-    """Stage before a network: the inputs of the new signature, and what the network gets for them."""
+    """The stage before a network: the inputs of the new signature, and the network's inputs made of them."""
 
     signature: Specs
 
@@ -27,7 +27,7 @@ class FirstStage(Protocol):
         """The network's inputs."""
 
     def sample(self) -> Tensors | None:
-        """Inputs to try it with, if the signature says enough for that."""
+        """Inputs for a trial; None if the signature does not say enough to make them."""
 
 
 def add_signatures(source: Path, target: Path, preprocessing: Preprocessing) -> Sequence[str]:
@@ -66,7 +66,7 @@ def _loaded(source: Path) -> Any:
 
 
 def _own_signature(source: Path, loaded: Any) -> Any:
-    """The signature that is wrapped: ``serving_default``, or the only one."""
+    """The signature to wrap: ``serving_default``, or the only one."""
     signatures = loaded.signatures
     if RAW in signatures:
         raise ExportError(f"{source} has a signature {RAW} already: add to the model that it was made from.")
@@ -86,9 +86,9 @@ def _first_stage(preprocessing: Preprocessing, network: Any) -> FirstStage:
 
 
 def _tried(first: FirstStage, last: LabelStage, network: Any, serve: Any) -> Sequence[str]:
-    """Ask the new signature once, and say what looks wrong. Raises ExportError if pictures are not answered.
+    """Warnings after one trial request. Raises ExportError if pictures are not answered.
 
-    A sample of a table may miss what its signature does not say, so that it fails proves nothing.
+    A table's sample may be wrong in ways that its signature does not tell, so its failure is ignored.
     """
     sample = first.sample()
     if sample is None:

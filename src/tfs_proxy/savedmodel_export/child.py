@@ -1,6 +1,6 @@
-"""Runs ``python -m tfs_proxy.savedmodel_export`` for one request; `packing` calls it before it lays out.
+"""Runs ``python -m tfs_proxy.savedmodel_export`` for one request of `packing`.
 
-TensorFlow takes seconds and gigabytes, and a hostile file may end its process: none of that happens here.
+A process of its own, since TensorFlow takes seconds and gigabytes, and a hostile file may crash it.
 """
 
 import json
@@ -27,11 +27,11 @@ from tfs_proxy.settings import inherited_environment
 
 
 class ExportRequest(Struct, frozen=True):
-    """Write a SavedModel of ``source`` into the folder ``target``, which must not exist yet.
+    """A request to write a SavedModel of ``source`` to the folder ``target``, which must not exist yet.
 
     ``source`` is a .keras or .h5 file, or a SavedModel folder that gets signatures. ``allow_code`` lets a
     Keras file run the code in it. ``preprocessing`` describes signatures to add.
-    ``max_bytes`` is how large a Keras file's contents may be.
+    ``max_bytes`` limits the size of a Keras file's contents.
     """
 
     source: Path
@@ -41,17 +41,15 @@ class ExportRequest(Struct, frozen=True):
     max_bytes: int = 64 * GIGABYTE
 
     def to_json(self) -> str:
-        """The request as text."""
         return json.dumps(to_builtins(self, enc_hook=str))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The request that `to_json` wrote."""
         return convert(json.loads(text), cls, dec_hook=lambda _path, text: Path(text))
 
 
 class ExportReport(Struct, frozen=True):
-    """Report of the export process; ``refusal`` is the sentence that says why it wrote nothing.
+    """The export process's report; ``refusal`` is the sentence that says why it wrote nothing.
 
     ``exporter`` names the library that read the file, with its version; ``warnings`` are sentences.
     ``inputs`` are the names of a Keras model's inputs, if they are a list.
@@ -63,12 +61,11 @@ class ExportReport(Struct, frozen=True):
     inputs: tuple[str, ...] = ()
 
     def to_json(self) -> str:
-        """The report as text."""
         return json.dumps(to_builtins(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The report that `to_json` wrote. Raises ValueError if it is not one."""
+        """Raises ValueError if the text is not a report."""
         return convert(json.loads(text), cls)
 
 
@@ -82,11 +79,11 @@ ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "-1",
     "TF_CPP_MIN_LOG_LEVEL": "2",
 }
-"""What the process gets besides this one's: only TensorFlow writes SavedModels, and it needs no GPU."""
+"""Variables that the process gets on top of this one's; it needs no GPU to write SavedModels."""
 
 
 def export(request: ExportRequest, cancelled: threading.Event | None = None) -> ExportReport:
-    """Run the request in a process of its own; ``request.target`` is a SavedModel afterwards.
+    """Runs the request in a process of its own; then ``request.target`` is a SavedModel.
 
     Raises SettingsError if tensorflow is not installed, ExportError if the file is refused or can't be
     exported, CancelledError once another thread has set ``cancelled``; then there is no ``target``.
@@ -111,9 +108,9 @@ def _accepted(report: ExportReport) -> ExportReport:
 
 
 def _run(request: ExportRequest, folder: Path, cancelled: threading.Event) -> ExportReport:
-    """Start the process and wait for its report; raises ExportError if it ends without one."""
+    """Starts the process and waits for its report. Raises ExportError if it ends without one."""
     answer, errors = folder / "report.json", folder / "stderr"
-    # -P: a module of the folder that the user stands in must not shadow a library's.
+    # -P: a module in the user's working directory must not shadow a library's.
     argv = [sys.executable, "-P", "-m", MODULE, str(answer)]
     with errors.open("wb") as log:
         process = subprocess.Popen(
@@ -135,7 +132,7 @@ def _run(request: ExportRequest, folder: Path, cancelled: threading.Event) -> Ex
 
 
 def _wait(process: subprocess.Popen[bytes], request: ExportRequest, cancelled: threading.Event) -> None:
-    """Send the request and wait for the process's end."""
+    """Sends the request and waits until the process ends."""
     if process.stdin is not None:
         with suppress(BrokenPipeError), process.stdin:
             process.stdin.write(request.to_json().encode())
@@ -153,7 +150,7 @@ def _wait(process: subprocess.Popen[bytes], request: ExportRequest, cancelled: t
 
 
 def _ended(request: ExportRequest, status: int, errors: Path) -> str:
-    """Say why there is no report, as far as exit status and output tell."""
+    """A sentence on why there is no report, from exit status and output."""
     how = f"the process that reads it ended with status {status}"
     if status < 0:
         how = f"the process that reads it was ended by {signal.Signals(-status).name}"

@@ -1,7 +1,7 @@
-"""Looks into .keras files and into the HDF5 files in them or beside them, before Keras reads them.
+"""Checks .keras files, and HDF5 files in them or on their own, before Keras reads them.
 
-HDF5 can point to other files on this machine, and can declare arrays of any size that take no space: neither
-is in a file that Keras wrote.
+HDF5 can refer to other files on this machine, and can declare huge arrays that take no space: Keras writes
+neither.
 """
 
 import json
@@ -29,19 +29,19 @@ SAVE_AGAIN = "Copy it again from where it was saved, or save it again with model
 
 
 class KerasDescription(Struct, frozen=True):
-    """Description in a Keras file: Keras' version ("" if unknown) and the model's configuration."""
+    """A Keras file's version of Keras ("" if unknown) and the model's configuration."""
 
     version: str
     config: Any
 
     @property
     def generation(self) -> int:
-        """2 or 3: before Keras 3, the files were TensorFlow's own."""
+        """2 or 3: before Keras 3, TensorFlow's Keras wrote the files."""
         return 2 if self.version.startswith(("0.", "1.", "2.")) else 3
 
 
 def read_keras_archive(path: Path, max_bytes: int) -> KerasDescription:
-    """The description in a .keras file. Raises ExportError if it is damaged, too large, or not one."""
+    """Raises ExportError if the file is damaged, too large, or not a .keras file."""
     refuse_other_file(path)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -55,7 +55,7 @@ def read_keras_archive(path: Path, max_bytes: int) -> KerasDescription:
 
 
 def refuse_other_file(path: Path) -> None:
-    """Raise ExportError for a file that can't be read, or is of a kind that its first bytes give away."""
+    """Raises ExportError for an unreadable file, or one whose first bytes show another kind."""
     try:
         with path.open("rb") as file:
             beginning = file.read(64)
@@ -78,7 +78,7 @@ def refuse_other_file(path: Path) -> None:
 
 
 def refuse_large(path: Path, unpacked: int, max_bytes: int) -> None:
-    """Raise ExportError for contents over the limit, and for those that hardly any bytes stand for."""
+    """Raises ExportError for contents over the limit, and for a suspicious compression ratio."""
     packed = path.stat().st_size
     if unpacked > max_bytes:
         raise ExportError(
@@ -112,7 +112,7 @@ def _check_members(path: Path, members: list[zipfile.ZipInfo], max_bytes: int) -
 
 
 def _fault(member: zipfile.ZipInfo, names: set[str]) -> str | None:
-    """Fault of one member, as the end of a sentence."""
+    """A member's fault, as the end of a sentence; None without one."""
     parts = PurePosixPath(member.filename.replace("\\", "/"))
     if parts.is_absolute() or ".." in parts.parts or ":" in member.filename:
         return "leads out of the file's own folder"
@@ -141,7 +141,7 @@ WEIGHTS_ALONE = (
 
 
 def read_hdf5_model(path: Path, max_bytes: int) -> KerasDescription:
-    """The description in an .h5 file. Raises ExportError if it is damaged, too large, or not a model."""
+    """Raises ExportError if the file is damaged, too large, or not an .h5 model."""
     import h5py
 
     refuse_other_file(path)
@@ -160,7 +160,7 @@ def read_hdf5_model(path: Path, max_bytes: int) -> KerasDescription:
 
 
 def check_weights(path: Path, max_bytes: int) -> None:
-    """Look into every HDF5 file of a .keras file. Raises ExportError as `read_hdf5_model` does."""
+    """Checks every HDF5 file in a .keras file. Raises ExportError as `read_hdf5_model` does."""
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             if member.filename.endswith(".h5"):
@@ -182,7 +182,7 @@ def _check_member(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo,
 
 
 def _check(path: Path, file: Any, max_bytes: int) -> None:
-    """Raises ExportError for links, for data in other files, and for too much of it."""
+    """Raises ExportError for links, for data in other files, and for too much data."""
     unpacked = 0
     for dataset in _datasets(path, file):
         if dataset.external or dataset.is_virtual:

@@ -1,7 +1,7 @@
 """Finds what a Keras model's configuration would run or read when it is loaded; `keras_files` asks first.
 
-Keras' own safe mode differs between its versions and formats (for .h5 some have none), so this reads the
-whole configuration before any of them sees it.
+Keras' own safe mode differs between versions and formats (for .h5 some have none), so this reads the
+whole configuration before any of them.
 """
 
 import re
@@ -22,13 +22,13 @@ MODELLING = re.compile(
     r"builtins|(tf_)?keras(\.src)?\."
     r"(activations|constraints|initializers|layers|losses|metrics|ops|regularizers)(\.\w+)*"
 )
-"""Where functions come from that models are made of; those of keras.utils can fetch and unpack files."""
+"""Modules whose functions models are made of; functions of keras.utils can fetch and unpack files."""
 
 SHOWN_CHARACTERS = 80
 
 
 def what_runs(config: Any) -> str | None:
-    """The first thing that needs code from the file or reads other files, as the end of a sentence.
+    """The first part that needs code from the file or reads other files, as the end of a sentence.
 
     It completes "FILE is refused: "; None if everything in ``config`` is Keras' own.
     """
@@ -47,7 +47,7 @@ def what_runs(config: Any) -> str | None:
 
 
 def custom_classes(config: Any) -> Iterator[str]:
-    """The classes and functions that are not Keras' own, as far as ``config`` says where they are from."""
+    """Classes and functions that are not Keras' own, as far as ``config`` names their modules."""
     waiting = [config]
     while waiting:
         node = waiting.pop()
@@ -61,7 +61,7 @@ def custom_classes(config: Any) -> Iterator[str]:
 
 
 def _owner(node: Mapping[str, Any], above: str) -> str:
-    """Owner of the parts of ``node``: the layer that it describes, if it is one."""
+    """The name of the layer that ``node`` describes, if it is one; else ``above``."""
     inner, kind = node.get("config"), node.get("class_name")
     name = inner.get("name") if isinstance(inner, Mapping) else None
     return f"layer {_short(name)} ({_short(kind)})" if isinstance(name, str) and kind else above
@@ -88,7 +88,7 @@ def _reason(node: Mapping[str, Any], owner: str) -> str | None:
 
 
 def _names_a_modelling_function(node: Mapping[str, Any]) -> bool:
-    """Tell whether it is one that models are made of; a user's own is imported, never run."""
+    """True for a function that models are made of; a user's own is imported, never run."""
     module = node.get("module")
     if not isinstance(module, str) or module.split(".", maxsplit=1)[0] not in OWN_PACKAGES:
         return True

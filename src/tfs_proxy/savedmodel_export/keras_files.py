@@ -27,10 +27,10 @@ from tfs_proxy.signature import DEFAULT_SIGNATURE
 
 
 def export_named(keras: Any, model: Any, target: Path) -> ExportReport:
-    """Write the SavedModel with one signature; the report names its inputs, if they have an order."""
+    """Writes the SavedModel with one signature; the report has the inputs' names, if they have an order."""
     import tensorflow as tf
 
-    # A Sequential model that was loaded has no `input`, and one whose tensors are nested has no such names.
+    # A Sequential model that was loaded has no `input`, and one with nested tensors has no such names.
     taken, given = getattr(model, "input", model.inputs), getattr(model, "output", model.outputs)
     inputs, outputs = (
         _by_name(taken, [each.name for each in model.inputs]),
@@ -67,27 +67,27 @@ def export_named(keras: Any, model: Any, target: Path) -> ExportReport:
 
 
 def _answering(model: Any) -> list[str]:
-    """The names of the layers that the outputs come from."""
+    """Names of the layers whose outputs are the model's."""
     names: list[str] = getattr(model, "output_names", None) or [model.layers[-1].name]
     return names if len(set(names)) == len(names) else [f"output_{index}" for index in range(len(names))]
 
 
 def _by_name(structure: Any, names: list[str]) -> dict[str, Any]:
-    """Tensors by the keys of a dict, or by ``names``; nothing if they are nested deeper."""
+    """Tensors by the keys of a dict, or by ``names``; {} if they are nested deeper."""
     flat = isinstance(structure, list | tuple)
     named = structure if isinstance(structure, dict) else dict(zip(names, structure if flat else [structure]))  # noqa: B905
     return {} if any(isinstance(each, dict | list | tuple) for each in named.values()) else dict(named)
 
 
 def _identifier(name: str) -> str:
-    """A name that a tensor of a signature can have."""
+    """``name`` as a valid name of a signature's tensor."""
     text = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
     return text if text[:1].isalpha() and not keyword.iskeyword(text) else f"arg_{text}"
 
 
 MEMORY_BYTES = 6 * GIGABYTE
 MEMORY_FACTOR = 10
-"""What the process may take: a fixed part for TensorFlow, and this many times the file's size."""
+"""Memory limit of the process: a fixed part for TensorFlow plus this many times the file's size."""
 
 SHOWN_CHARACTERS = 500
 NAMES_SHOWN = 3
@@ -101,7 +101,7 @@ UNKNOWN_NAMES = ("Could not locate", "Unknown layer", "Unknown object", "cannot 
 
 
 def export(request: ExportRequest) -> ExportReport:
-    """Write the SavedModel of a Keras file. Raises ExportError with what to do."""
+    """Raises ExportError with advice."""
     path = request.source
     _limit_memory(path)
     description = _described(request)
@@ -118,7 +118,7 @@ def export(request: ExportRequest) -> ExportReport:
 
 
 def _limit_memory(path: Path) -> None:
-    """A configuration of a few bytes can ask for terabytes of weights: that must end this process alone."""
+    """Ends this process alone if a configuration of a few bytes asks for terabytes of weights."""
     most = MEMORY_BYTES + MEMORY_FACTOR * (path.stat().st_size if path.is_file() else 0)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (most if hard < 0 else min(most, hard), hard))
@@ -149,9 +149,9 @@ def _refuse_code(path: Path, description: KerasDescription, request: ExportReque
 
 
 def _keras(description: KerasDescription) -> tuple[Any, str]:
-    """The library of the file's generation, if it is installed, and its name.
+    """The library for the file's generation, and its name.
 
-    Keras 3 reads many files of Keras 2, so it is tried if tf-keras is not there.
+    Keras 3 reads many files of Keras 2, so it is tried if tf-keras is not installed.
     """
     if description.generation == OLD and find_spec("tf_keras"):
         import tf_keras
@@ -165,7 +165,7 @@ def _keras(description: KerasDescription) -> tuple[Any, str]:
 
 @contextmanager
 def _explained(path: Path, description: KerasDescription, library: str, version: str) -> Iterator[None]:
-    """Turn what Keras raises into a sentence that says what to do."""
+    """Turns Keras' exceptions into sentences with advice."""
     try:
         yield
     except ExportError:

@@ -1,4 +1,4 @@
-"""What is added to a model's graph, as values: command line -> here -> the process that builds signatures."""
+"""Preprocessing to add to a model's graph, as values: from the command line to the export process."""
 
 import json
 import math
@@ -19,7 +19,7 @@ MAX_STANDARDIZE_BYTES: Final = 64 * 1024 * 1024
 IMAGENET_MEAN: Final = (0.485, 0.456, 0.406)
 IMAGENET_STD: Final = (0.229, 0.224, 0.225)
 CAFFE_MEAN: Final = (103.939, 116.779, 123.68)
-# Keras' preprocess_input has these three; the last is in the order blue, green, red.
+# Keras' preprocess_input has these three; the last takes channels in the order blue, green, red.
 
 _SIZE = re.compile(r"(?P<height>[1-9]\d{0,4})x(?P<width>[1-9]\d{0,4})(?::(?P<mode>.+))?")
 _NUMBERS = re.compile(r"mean=(?P<mean>[^;]+);std=(?P<std>[^;]+)")
@@ -28,10 +28,10 @@ FORM: Final = "HxW[:MODE], with MODE none, scale, tf, torch, caffe or 'mean=R,G,
 
 
 class Scaling(Struct, frozen=True):
-    """From channels of 0 to 255 to what the network was trained on: ``(x / divisor - mean) / std``.
+    """From channels of 0 to 255 to the network's scale: ``(x / divisor - mean) / std``.
 
     ``mean`` and ``std`` have a number for each channel, or one for all. If ``is_bgr``, the channels are
-    reversed before.
+    reversed first.
     """
 
     divisor: float = 1.0
@@ -41,13 +41,13 @@ class Scaling(Struct, frozen=True):
 
     @property
     def channels(self) -> int | None:
-        """Number of channels that it is for; None for any."""
+        """Number of channels; None for any."""
         counts = {len(self.mean), len(self.std)} - {1}
         return max(counts, default=None)
 
     @property
     def is_none(self) -> bool:
-        """True if pixels stay what they are."""
+        """True if pixels are not changed."""
         return self == Scaling()
 
 
@@ -69,7 +69,7 @@ class ImageInput(Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read ``HxW[:MODE]``; raises SettingsError."""
+        """Reads ``HxW[:MODE]``. Raises SettingsError."""
         form = _SIZE.fullmatch(text)
         if form is None:
             raise SettingsError(f"--decode-image {text!r} is not {FORM}.")
@@ -102,7 +102,7 @@ class Preprocessing(Struct, frozen=True):
 
 
 def read_labels(path: Path) -> tuple[str, ...]:
-    """The labels of a file, one a line; raises SettingsError."""
+    """Labels of a file with one a line. Raises SettingsError."""
     lines = _text_of(path, "--labels", MAX_LABELS_BYTES).split("\n")
     labels = tuple(line.removesuffix("\r") for line in lines)
     labels = labels[:-1] if labels[-1] == "" else labels
@@ -115,7 +115,7 @@ def read_labels(path: Path) -> tuple[str, ...]:
 
 
 def read_standardize(path: Path) -> Mapping[str, Standardization]:
-    """Means and standard deviations by the names of inputs; raises SettingsError."""
+    """Means and standard deviations by input name. Raises SettingsError."""
     try:
         inputs = json.loads(_text_of(path, "--standardize", MAX_STANDARDIZE_BYTES))
     except (ValueError, RecursionError) as error:

@@ -16,11 +16,11 @@ FINGERPRINT = "fingerprint.pb"
 
 @contextmanager
 def in_the_same_order() -> Iterator[None]:
-    """Have TensorFlow note the variables of a function in the order in which it meets them."""
+    """Makes TensorFlow keep a function's variables in the order in which it meets them."""
     from tensorflow.python.util import object_identity
 
     class OrderedWeakSet(object_identity.ObjectIdentityWeakSet):  # type: ignore[misc]
-        """The set with a dictionary's order, which is that of insertion."""
+        """A set in insertion order."""
 
         def __init__(self, *items: Any) -> None:
             super().__init__()
@@ -36,19 +36,18 @@ def in_the_same_order() -> Iterator[None]:
 
 
 class _OrderedStorage(dict[Any, None]):
-    """The methods of a set that the one above is stored in."""
+    """A dict with the methods of a set that `OrderedWeakSet` needs."""
 
     def add(self, key: Any) -> None:
-        """Keep the place of a key that is there."""
+        """Keeps the place of a key that exists."""
         self.setdefault(key)
 
     def discard(self, key: Any) -> None:
-        """Remove the key, if it is there."""
         self.pop(key, None)
 
 
 def name_by_contents(folder: Path) -> None:
-    """Derive the identity of a SavedModel from what is in it, if it has one."""
+    """Derives a SavedModel's identity from its contents, if it has one."""
     from tensorflow.core.protobuf import fingerprint_pb2
 
     path = folder / FINGERPRINT

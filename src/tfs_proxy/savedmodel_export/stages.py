@@ -23,7 +23,7 @@ LARGEST_PIXEL = 255
 PNG, JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
 PNG_SIZE_AT, PNG_SIZE_BYTES = 16, 8
 MOST_PIXELS = LARGEST_SIDE * LARGEST_SIDE
-"""A picture of a few kilobytes may claim gigabytes of pixels."""
+"""A picture of a few kilobytes may declare gigabytes of pixels."""
 
 SAMPLE_PICTURES = 2
 
@@ -32,7 +32,7 @@ Specs = Mapping[str, tf.TensorSpec]
 
 
 class ImageStage:
-    """Strings of JPEG or PNG, of any sizes, become the one input of a network; ``specs`` are its inputs.
+    """JPEG or PNG strings of any size become the network's only input; ``specs`` are its inputs.
 
     Raises ExportError if the network does not take such pictures.
     """
@@ -50,7 +50,7 @@ class ImageStage:
         self._check(sides)
 
     def tensors(self, inputs: Tensors) -> Tensors:
-        """The network's input for a vector of strings."""
+        """The network's input for a vector of encoded pictures."""
         strings = inputs[IMAGE]
         size = (self._image.height, self._image.width, self._channels)
         pictures = tf.map_fn(
@@ -68,7 +68,7 @@ class ImageStage:
         return {self._name: tf.cast(scaled, self._spec.dtype)}
 
     def sample(self) -> Tensors:
-        """Pictures of noise, one of the network's size and one that is larger."""
+        """Pictures of noise: one of the network's size, and a larger one."""
         height, width = self._image.height, self._image.width
         count = self._spec.shape[0] or SAMPLE_PICTURES
         sizes = [(height + index, width + index, self._channels) for index in range(count)]
@@ -87,7 +87,7 @@ class ImageStage:
         return (pictures / scaling.divisor - tf.constant(scaling.mean)) / tf.constant(scaling.std)
 
     def _fits(self, sides: list[int | None]) -> bool:
-        """Tell whether these may be height, width and channels."""
+        """True if these may be height, width and channels."""
         height, width, channels = sides
         return (
             height in (None, self._image.height)
@@ -138,7 +138,7 @@ def _shown(spec: tf.TensorSpec) -> str:
 
 
 def _refuse_large(number: tf.Tensor, encoded: tf.Tensor) -> tf.Operation:
-    """Fails for what is neither JPEG nor PNG, and for more pixels than a request may cost."""
+    """An operation that fails for other formats, and for more pixels than a request may cost."""
     is_png = tf.strings.substr(encoded, 0, len(PNG)) == PNG
     is_png &= tf.strings.length(encoded) >= PNG_SIZE_AT + PNG_SIZE_BYTES
     is_jpeg = tf.strings.substr(encoded, 0, len(JPEG)) == JPEG
@@ -162,7 +162,6 @@ def _jpeg_size(encoded: tf.Tensor) -> tf.Tensor:
 
 
 def _noise(size: tuple[int, int, int], seed: int) -> tf.Tensor:
-    """A PNG file of random pixels."""
     pixels = tf.random.stateless_uniform(size, (seed, seed), 0, LARGEST_PIXEL + 1, tf.int32)
     return tf.io.encode_png(tf.cast(pixels, tf.uint8))
 
@@ -171,9 +170,9 @@ SAMPLE_ROWS = 2
 
 
 class TableStage:
-    """``(x - mean) / std`` for the named inputs of a network; the others pass as they are.
+    """``(x - mean) / std`` for the named inputs of a network; other inputs pass unchanged.
 
-    Raises ExportError if an input is not there, or has another number of columns.
+    Raises ExportError if an input does not exist, or has another number of columns.
     """
 
     def __init__(self, by_input: Mapping[str, Standardization], specs: Specs) -> None:
@@ -182,11 +181,10 @@ class TableStage:
         self._constants = {name: _constants(name, each, specs) for name, each in by_input.items()}
 
     def tensors(self, inputs: Tensors) -> Tensors:
-        """The network's inputs."""
         return {name: self._standardized(name, tensor) for name, tensor in inputs.items()}
 
     def sample(self) -> Tensors | None:
-        """Two rows around the means; None if the signature leaves open how large a row is."""
+        """Two rows around the means; None if the signature does not give the row's size."""
         if any(None in (spec.shape[1:] if spec.shape.rank else [None]) for spec in self.signature.values()):
             return None
         return {name: self._sample(name, spec) for name, spec in self.signature.items()}
@@ -207,7 +205,7 @@ class TableStage:
 
 
 def _constants(name: str, each: Standardization, specs: Specs) -> tuple[tf.Tensor, tf.Tensor]:
-    """Mean and standard deviation in the input's own type."""
+    """Mean and standard deviation in the input's dtype."""
     if name not in specs:
         raise ExportError(
             f"--standardize: the model has no input {name}; it has {', '.join(sorted(specs)) or 'none'}."
@@ -247,10 +245,10 @@ TOLERANCE = 1e-2
 
 
 class LabelStage:
-    """The most probable classes of each row, by their names; ``outputs`` are the network's.
+    """The most probable classes of each row by name; ``outputs`` are the network's.
 
-    Without labels and ``top`` the network's outputs stay as they are, besides the softmax. Raises
-    ExportError if the output does not fit the labels.
+    Without labels and ``top`` only the softmax is applied. Raises ExportError if the output does not fit the
+    labels.
     """
 
     def __init__(self, preprocessing: Preprocessing, outputs: Specs) -> None:
@@ -274,7 +272,7 @@ class LabelStage:
         self._labels = tf.constant(preprocessing.labels) if preprocessing.labels else None
 
     def tensors(self, answer: Tensors) -> Tensors:
-        """Make the new signature's answer of the network's."""
+        """The new signature's answer, made of the network's."""
         if not self._ranks and not self._softmax:
             return answer
         scores = answer[self._name]
@@ -286,7 +284,7 @@ class LabelStage:
         return {LABELS: labels, PROBABILITIES: values}
 
     def warnings(self, answer: Tensors) -> Sequence[str]:
-        """Say what looks wrong in the network's answer to a sample.
+        """Warnings on the network's answer to a sample.
 
         Raises ExportError if it has another number of classes than there are labels.
         """
@@ -327,7 +325,7 @@ def _refuse_scalars(name: str, spec: tf.TensorSpec) -> None:
 
 
 def _classes(name: str, spec: tf.TensorSpec, labels: Sequence[str]) -> int:
-    """Number of classes; the signature may leave it open if there are labels."""
+    """Number of classes; the signature need not say it if there are labels."""
     classes: int | None = spec.shape[-1] if spec.shape.rank == RANK else None
     if classes is None and not labels:
         raise ExportError(
