@@ -1,4 +1,4 @@
-"""What a search may change: axes of settings, each with few options, from the machine and the model."""
+"""The axes that a search may change: settings with few options each, from the machine and the model."""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,18 +13,18 @@ EXTRA_ARGS = VARIABLES["extra_args"]
 REST_THREADS_FLAG = "--rest_api_num_threads"
 
 Point = tuple[int, ...]
-"""The number of the chosen option on each axis; 0 is what the stack does without being told."""
+"""The index of the chosen option on each axis; 0 is the default."""
 
 
 class Option(Struct, frozen=True):
-    """One value of an axis: how a table shows it, and the ``variables`` that set it."""
+    """One value of an axis: its text in a table, and the ``variables`` that set it."""
 
     label: str
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
 class Axis(Struct, frozen=True):
-    """Options of one setting, the default first; ``needs`` is an axis without which this one is nothing."""
+    """Options of one setting, the default first; without the axis ``needs`` it has no effect."""
 
     name: str
     options: tuple[Option, ...]
@@ -32,10 +32,10 @@ class Axis(Struct, frozen=True):
 
 
 class TunedModel(Struct, frozen=True):
-    """Model that is measured: whether requests pass the workers, and whether batching can join them.
+    """The model that is measured.
 
-    ``has_script`` says that a script answers them, ``batches`` that every input and output has a first
-    dimension of an open size.
+    ``has_script`` says that a script answers the requests, ``batches`` that every input and output has a
+    first dimension of an open size.
     """
 
     through_workers: bool
@@ -44,44 +44,42 @@ class TunedModel(Struct, frozen=True):
 
 
 class Space(Struct, frozen=True):
-    """All points of some axes; ``fixed`` are variables that the user has set, which stay as they are."""
+    """All points of some axes; ``fixed`` are variables that the user has set, which are not changed."""
 
     axes: tuple[Axis, ...]
     fixed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def default(self) -> Point:
-        """Point of the defaults."""
         return (0,) * len(self.axes)
 
     def place(self, name: str) -> int | None:
-        """Place of the axis ``name``, None if there is none."""
+        """Index of the axis ``name``; None if there is none."""
         return next((place for place, axis in enumerate(self.axes) if axis.name == name), None)
 
     def canonical(self, point: Point) -> Point:
-        """The point that means the same, with 0 on each axis that has no effect."""
+        """The equivalent point with 0 on each axis that has no effect."""
         return tuple(
             0 if axis.needs and (place := self.place(axis.needs)) is not None and not point[place] else chosen
             for axis, chosen in zip(self.axes, point, strict=True)
         )
 
     def chosen(self, point: Point) -> Iterator[tuple[Axis, Option]]:
-        """The options of a point that are not the default."""
+        """The options of a point that differ from the defaults."""
         for axis, number in zip(self.axes, self.canonical(point), strict=True):
             if number:
                 yield axis, axis.options[number]
 
     def environment(self, point: Point) -> dict[str, str]:
-        """The variables that make a stack be ``point``; none for the default."""
+        """The variables that set a stack to ``point``; none for the default."""
         return {name: value for _, option in self.chosen(point) for name, value in option.variables.items()}
 
     def label(self, point: Point) -> str:
-        """The point in a few words."""
         return ", ".join(option.label for _, option in self.chosen(point)) or "defaults"
 
 
 def space_of(workload: TunedModel, settings: Settings) -> Space:
-    """The settings to search for ``workload``; those that are set in the environment are not searched."""
+    """The settings to search for ``workload``, without those that the user has set."""
     fixed = _given(settings)
     axes = [
         *(_worker_axes(workload, settings) if workload.through_workers else ()),
@@ -105,13 +103,13 @@ _SEARCHED = (
 
 
 def _given(settings: Settings) -> dict[str, str]:
-    """Settings of the user among all that could be searched."""
+    """The user's settings among all that could be searched."""
     given = {
         row.variable: f"{getattr(settings, row.field)}".lower()
         for row in TABLE
         if row.field in _SEARCHED and row.variable in settings.given
     }
-    # The model server takes the last of two flags, which is the user's.
+    # The model server uses the last of two equal flags, which is the user's.
     if any(word.startswith(REST_THREADS_FLAG) for word in settings.extra_args):
         given[EXTRA_ARGS] = shlex.join(settings.extra_args)
     return given
@@ -122,7 +120,7 @@ def _variables(axis: Axis) -> set[str]:
 
 
 def _without_orphans(axes: Sequence[Axis], settings: Settings) -> tuple[Axis, ...]:
-    """The axes without those that need batching if it is switched off for good."""
+    """The axes without those that need batching, if the user has switched it off."""
     names = {axis.name for axis in axes}
     return tuple(
         axis for axis in axes if axis.needs is None or axis.needs in names or settings.enable_batching
@@ -130,7 +128,7 @@ def _without_orphans(axes: Sequence[Axis], settings: Settings) -> tuple[Axis, ..
 
 
 def _numbers(field_name: str, unit: str, default: int, values: Sequence[int]) -> tuple[Option, ...]:
-    """The default, and the other values."""
+    """The default and the other values as options."""
     others = [value for value in dict.fromkeys(values) if value != default and value > 0]
     return (
         Option(_counted(default, unit)),
@@ -144,18 +142,18 @@ def _counted(count: int, unit: str) -> str:
 
 def _worker_axes(workload: TunedModel, settings: Settings) -> Iterator[Axis]:
     cores, workers = settings.machine.cores, settings.gunicorn_workers
-    # The script's own work is done by the workers; without one, a worker only passes requests on.
+    # A script works in the workers; without one, workers only pass requests on.
     counts = [max(1, cores // 2), cores, *([2 * cores] if workload.has_script else ())]
     yield Axis("workers", _numbers("gunicorn_workers", "workers", workers, counts))
     yield Axis("threads", _numbers("gunicorn_threads", "threads", settings.gunicorn_threads, (4, 16)))
 
 
 def _rest_threads(settings: Settings) -> Axis:
-    """Threads of the model server's REST API; without a script it answers most requests itself."""
+    """Threads of the model server's REST API, which answers most requests itself without a script."""
     cores = settings.machine.cores
     default = rest_threads(settings, script=False, models=1)
     _, *others = _numbers("rest_threads", "REST threads", default, (2 * cores, 8 * cores))
-    # Batching changes how many the default is.
+    # The default depends on batching.
     return Axis("rest_threads", (Option("default REST threads"), *others))
 
 

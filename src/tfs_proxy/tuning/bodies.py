@@ -1,4 +1,4 @@
-"""What is measured: clients' requests, or one made of the signature, and what answers them."""
+"""The requests of a measurement: a client's, or one made from the signature."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,10 +22,10 @@ GIVE_REQUESTS = "give requests with --request FILE."
 
 
 def made_request(served: Served) -> CapturedRequest:
-    """A request with one record, of the first media type that is sure; raises SettingsError without one."""
+    """A request with one record, of the first media type that fits. Raises SettingsError if none does."""
     bodies = dict(_bodies(served))
     ast_names = read_ast_names(served.layout.script)
-    # A script may take other pictures than its model, whose inputs are then numbers.
+    # A script may take pictures where its model takes numbers.
     known = {**PICTURES, **bodies} if ast_names is not None else bodies
     for media_type in (*media_types_in(ast_names.tree if ast_names else None), *bodies):
         if media_type in known:
@@ -34,7 +34,7 @@ def made_request(served: Served) -> CapturedRequest:
 
 
 def whole_request(request: CapturedRequest, host: str) -> bytes:
-    """The bytes of a POST to /invocations on a connection that is kept; raises SettingsError."""
+    """The bytes of a POST to /invocations on a kept-alive connection. Raises SettingsError."""
     headers = {
         "Host": host,
         "Content-Type": request.content_type,
@@ -48,7 +48,7 @@ def whole_request(request: CapturedRequest, host: str) -> bytes:
 
 
 def workload_of(served: Served, requests: Sequence[CapturedRequest], settings: Settings) -> TunedModel:
-    """Find out what answers these requests, and whether batching can join them."""
+    """Finds out what answers these requests, and whether they can be batched."""
     signature = _signature(served)
     types = {media.parse(request.content_type).name for request in requests}
     has_nginx = settings.nginx and find_nginx() is not None
@@ -60,7 +60,7 @@ def workload_of(served: Served, requests: Sequence[CapturedRequest], settings: S
 
 
 def _bodies(served: Served) -> Iterator[tuple[str, bytes]]:
-    """Bodies by media type that the default model takes."""
+    """Bodies that the default model takes, by media type."""
     signature, folder = _signature(served), _folder(served)
     if signature is None or folder is None:
         return
@@ -70,7 +70,7 @@ def _bodies(served: Served) -> Iterator[tuple[str, bytes]]:
 
 
 def _signature(served: Served) -> Signature | None:
-    """That of a request that names none, of the default model's newest version."""
+    """The default signature of the default model's newest version."""
     folder = _folder(served)
     summary = read_summary(folder) if folder is not None else None
     return summary.signatures.get(DEFAULT_SIGNATURE) if summary is not None else None
@@ -82,6 +82,6 @@ def _folder(served: Served) -> Path | None:
 
 
 def _has_open_batches(signature: Signature) -> bool:
-    """Tell whether each tensor has a first dimension of an open size: what batching joins requests along."""
+    """True if each tensor has a first dimension of an open size, along which batching joins requests."""
     tensors = (*signature.inputs.values(), *signature.outputs.values())
     return all(spec.shape is not None and spec.shape[:1] == (None,) for spec in tensors)

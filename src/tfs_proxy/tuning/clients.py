@@ -26,7 +26,7 @@ _WITHOUT_BODY = (204, 304)
 
 
 class AnswerEnd(Struct, frozen=True):
-    """A whole answer: its ``status``, how many bytes it takes, and whether the connection ends with it."""
+    """A whole answer: ``status``, length in bytes, and whether the connection ends with it."""
 
     status: int
     size: int
@@ -38,7 +38,7 @@ class NotAnAnswer(Exception):
 
 
 class _Head(Struct, frozen=True):
-    """Head of an answer; ``length`` is None if the body comes in chunks."""
+    """The head of an answer; ``length`` is None if the body comes in chunks."""
 
     status: int
     length: int | None
@@ -46,7 +46,7 @@ class _Head(Struct, frozen=True):
 
 
 def answer_end(received: bytes | bytearray) -> AnswerEnd | None:
-    """The first answer in ``received``, None as long as it is not whole. Raises NotAnAnswer."""
+    """The first answer in ``received``; None until it is complete. Raises NotAnAnswer."""
     start = 0
     while True:
         end = received.find(_END_OF_HEAD, start)
@@ -63,7 +63,7 @@ def answer_end(received: bytes | bytearray) -> AnswerEnd | None:
 
 
 def _read_head(head: bytes) -> _Head:
-    """Read a head, which ends with a line end; raises NotAnAnswer."""
+    """Reads a head, which ends with a line end. Raises NotAnAnswer."""
     match = _STATUS.match(head)
     if match is None:
         raise NotAnAnswer("what came is not HTTP")
@@ -95,7 +95,7 @@ CONNECT_SECONDS = 5.0
 
 
 class ClosedLoop:
-    """Sends ``requests``, whole ones with their heads, in turn to ``address`` for as long as a load lasts."""
+    """Sends ``requests``, which include their heads, in turn to ``address`` while a load lasts."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class ClosedLoop:
         self._address, self._requests, self._clock = address, itertools.cycle(requests), clock
 
     def load(self, connections: int, run_up_seconds: float, seconds: float) -> LoadLevel:
-        """Keep ``connections`` busy; only what ends in the ``seconds`` behind the run-up counts."""
+        """Keeps ``connections`` busy; only answers in the ``seconds`` after the run-up are counted."""
         begins = self._clock() + run_up_seconds
         window = LoadWindow(connections, begins, begins + seconds)
         with selectors.DefaultSelector() as selector:
@@ -128,7 +128,7 @@ class ClosedLoop:
 
 
 class Client:
-    """One connection; it works until it can't connect."""
+    """One connection; it works until connecting fails."""
 
     def __init__(
         self,
@@ -147,12 +147,11 @@ class Client:
         self.sent = 0.0
 
     def send_next(self, now: float) -> None:
-        """Send the next request, on a new connection if there is none."""
+        """Sends the next request, on a new connection if there is none."""
         self._request, self.sent = next(self._requests), now
         self._send_whole()
 
     def close(self) -> None:
-        """Close the connection."""
         if self._socket is not None:
             with suppress(KeyError):
                 self._selector.unregister(self._socket)
@@ -186,14 +185,14 @@ class Client:
             self._read(now)
 
     def _write(self) -> None:
-        """Send what the socket takes; wait until it takes the rest."""
+        """Sends what the socket takes, and waits for it if there is more."""
         assert self._socket is not None  # noqa: S101 - the caller has connected it
         try:
             self._unsent = self._unsent[self._socket.send(self._unsent) :]
         except BlockingIOError:
             pass
         except OSError:
-            self._unsent = memoryview(b"")  # the read that follows finds out why
+            self._unsent = memoryview(b"")  # the next read finds out why
         if bool(self._unsent) != self._waits_to_write:
             self._waits_to_write = bool(self._unsent)
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0)
@@ -222,12 +221,14 @@ class Client:
         self._window.answered(answer.status, self.sent, now)
         del self._received[: answer.size]
         self._is_reused = True
-        if answer.closes or self._unsent:  # an early answer: what is left of the request is not read
+        if (
+            answer.closes or self._unsent
+        ):  # the server answered early and did not read the rest of the request
             self.close()
         self.send_next(now)
 
     def _ended(self, how: str, now: float) -> None:
-        """The connection ended: a server may close one that it has kept just when the next request comes."""
+        """Handles a closed connection: a server may close a kept one just when the next request comes."""
         if self._is_reused and not self._received:
             self.close()
             self._send_whole()

@@ -1,4 +1,4 @@
-"""What a search has found, as values: the points from the best to the worst, and what each can do."""
+"""The results of a search as values: the points from best to worst, with their loads."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from tfs_proxy.tuning.search import Search
 
 
 class Finding(Struct, frozen=True):
-    """One point: its settings, and all its trials; ``score`` is their median, a rate if it is above 0."""
+    """One point with all its trials; ``score`` is their median, a rate if it is above 0."""
 
     point: Point
     label: str
@@ -22,14 +22,14 @@ class Finding(Struct, frozen=True):
     is_default: bool
 
     def level(self, p99_ms: float) -> LoadLevel | None:
-        """The load that the score comes from, or the nearest to it; None if nothing was measured."""
+        """The load of the score, or the one nearest to it; None if nothing was measured."""
         levels = [each for trial in self.trials for each in trial.levels]
         good = [each for each in levels if each.holds(p99_ms)] or levels
         return min(good, key=lambda each: abs(each.rate - self.score), default=None)
 
     @property
     def failure(self) -> str:
-        """Reason of a failure, "" without one."""
+        """The reason of a failure; "" without one."""
         return "; ".join(filter(None, (trial.failure for trial in self.trials)))
 
 
@@ -43,17 +43,16 @@ class Findings(Struct, frozen=True):
 
     @property
     def best(self) -> Finding | None:
-        """The best point that holds the target, None if there is none."""
+        """The best point that meets the target; None if there is none."""
         return next((finding for finding in self.ranked[:1] if finding.score > 0), None)
 
     @property
     def default(self) -> Finding | None:
-        """Finding of the defaults."""
         return next((finding for finding in self.ranked if finding.is_default), None)
 
 
 def findings_of(search: Search, space: Space, p99_ms: float, seconds: float) -> Findings:
-    """Collect what ``search`` has found so far, after so many ``seconds``."""
+    """The results of ``search`` so far, after so many ``seconds``."""
     ranked = tuple(
         Finding(
             point=point,
@@ -69,14 +68,14 @@ def findings_of(search: Search, space: Space, p99_ms: float, seconds: float) -> 
 
 
 def result_lines(findings: Findings) -> Iterator[str]:
-    """All that standard output gets: an env file, in which the table is a comment."""
+    """The lines for standard output: an env file with the table as a comment."""
     yield from (f"# {line}" for line in table_lines(findings))
     yield "#"
     yield from environment_lines(findings)
 
 
 def environment_lines(findings: Findings) -> Iterator[str]:
-    """The block for `docker run --env-file`, and the same as SageMaker's Environment."""
+    """The lines for `docker run --env-file`, and the same as SageMaker's Environment."""
     best = findings.best
     if best is None:
         yield f"# No settings that were tried keep p99 within {findings.p99_ms:g} ms."
@@ -111,7 +110,6 @@ def _row(finding: Finding, p99_ms: float) -> tuple[str, str, str, str, str]:
 
 
 def _gain(best: Finding, default: Finding | None) -> str:
-    """Compare it with the defaults."""
     if default is None or best.is_default:
         return ""
     if default.score <= 0:
@@ -120,7 +118,7 @@ def _gain(best: Finding, default: Finding | None) -> str:
 
 
 def json_text(findings: Findings) -> str:
-    """One object: the target, the best environment, and each point with all its loads."""
+    """A JSON object: the target, the best environment, and each point with all its loads."""
     best = findings.best
     return json.dumps(
         {

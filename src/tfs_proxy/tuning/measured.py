@@ -1,4 +1,4 @@
-"""What was measured: one load, the loads of one start of a stack, and the scores that a search compares."""
+"""Measurements: one load, the loads of one start of a stack, and the scores that a search compares."""
 
 import math
 import statistics
@@ -10,14 +10,14 @@ from msgspec import Struct, field
 from tfs_proxy.tuning.axes import Point
 
 FAILED = -math.inf
-"""The score of settings with which requests fail, or the stack does not start."""
+"""Score of settings with which requests fail, or the stack does not start."""
 
 
 class LoadLevel(Struct, frozen=True):
-    """One load: so many ``connections``, each with one request at a time.
+    """A load of ``connections``, each with one request at a time.
 
-    ``rate`` counts good answers per second; latencies are in milliseconds. ``failures`` has what else
-    became of requests, and how often.
+    ``rate`` counts good answers per second; latencies are in milliseconds. ``failures`` counts all other ends
+    of requests by their kind.
     """
 
     connections: int
@@ -27,7 +27,7 @@ class LoadLevel(Struct, frozen=True):
     failures: Mapping[str, int] = field(default_factory=dict)
 
     def holds(self, p99_ms: float) -> bool:
-        """Tell whether every request was answered, and 99 of 100 in time."""
+        """True if every request was answered, and 99 of 100 in time."""
         return not self.failures and self.rate > 0 and self.p99_ms <= p99_ms
 
 
@@ -39,11 +39,11 @@ class Trial(Struct, frozen=True):
     fault: str = ""
 
     def best(self, p99_ms: float) -> LoadLevel | None:
-        """The highest rate within the target, None if no load was."""
+        """The load with the highest rate within the target; None if none was within it."""
         return max((level for level in self.levels if level.holds(p99_ms)), key=_rate, default=None)
 
     def score(self, p99_ms: float) -> float:
-        """The highest rate within the target; without one, the lowest p99 with a minus."""
+        """The highest rate within the target; without one, the negative of the lowest p99."""
         best = self.best(p99_ms)
         if best is not None:
             return best.rate
@@ -52,20 +52,20 @@ class Trial(Struct, frozen=True):
 
     @property
     def failure(self) -> str:
-        """Failures of requests, or of the start; "" without any."""
+        """Failures of requests or of the start; "" without any."""
         counts = [f"{count} x {name}" for level in self.levels for name, count in level.failures.items()]
         return self.fault or "; ".join(counts)
 
 
 def percentile(ascending: Sequence[float], share: float) -> float:
-    """The smallest value that ``share`` of the values do not exceed; 0 without values."""
+    """The smallest value that at least ``share`` of the values do not exceed; 0 without values."""
     if not ascending:
         return 0.0
     return ascending[max(0, math.ceil(share * len(ascending)) - 1)]
 
 
 def median_score(trials: Sequence[Trial], p99_ms: float) -> float:
-    """The median of the scores of some trials of one point."""
+    """The median score of the trials of one point."""
     return statistics.median(trial.score(p99_ms) for trial in trials)
 
 
@@ -78,7 +78,7 @@ _GOOD = range(200, 300)
 
 
 class LoadWindow:
-    """Answers and failures of one load, which lasts from ``begins`` to ``ends``, in seconds of any clock."""
+    """Counts answers and failures of a load from ``begins`` to ``ends``, in seconds of any clock."""
 
     def __init__(self, connections: int, begins: float, ends: float) -> None:
         self.begins, self.ends = begins, ends
@@ -88,27 +88,25 @@ class LoadWindow:
         self._failures: Counter[str] = Counter()
 
     def answered(self, status: int, sent: float, now: float) -> None:
-        """An answer has ended."""
         if status not in _GOOD:
             self.failed(f"status {status}")
         elif self.begins <= now < self.ends:
             self._latencies_ms.append((now - sent) * MILLISECONDS)
 
     def failed(self, how: str) -> None:
-        """A request has no answer, or not the one that it should have; the run-up counts, too."""
+        """Counts a request without the answer that it should have, in the run-up, too."""
         self._failures[how] += 1
 
     def unanswered(self, sent: Sequence[float]) -> None:
-        """Requests sent at these times still wait when the load ends: their latency is at least so long.
+        """Counts requests sent at these times that still wait at the end, with the time waited so far.
 
-        Those that have waited for less than the slowest answer say nothing.
+        Those that waited for less than the slowest answer are left out.
         """
         slowest_ms = max(self._latencies_ms, default=0.0)
         waiting = ((self.ends - each) * MILLISECONDS for each in sent)
         self._waiting_ms = [each for each in waiting if each > slowest_ms]
 
     def level(self) -> LoadLevel:
-        """Load as it was measured."""
         ascending = sorted([*self._latencies_ms, *self._waiting_ms])
         return LoadLevel(
             connections=self._connections,

@@ -17,25 +17,22 @@ BEST, DEFAULT, OTHER, TARGET = "#2f7d4f", "#1f5fa8", "#c3c9d2", "#b3362b"
 
 
 class Scale(Struct, frozen=True):
-    """From requests per second, from 0, and milliseconds, by their logarithm, to pixels."""
+    """Converts requests per second (linear, from 0) and milliseconds (logarithmic) to pixels."""
 
     most_rate: float
     least_ms: float
     most_ms: float
 
     def x(self, rate: float) -> float:
-        """Place of a rate."""
         return LEFT + (RIGHT - LEFT) * rate / self.most_rate
 
     def y(self, milliseconds: float) -> float:
-        """Place of a latency."""
         low, high = math.log(self.least_ms), math.log(self.most_ms)
         share = (math.log(max(milliseconds, self.least_ms)) - low) / (high - low)
         return BOTTOM - (BOTTOM - TOP) * share
 
 
 def picture(findings: Findings) -> str:
-    """The whole SVG."""
     levels = [level for finding in findings.ranked for trial in finding.trials for level in _loads(trial)]
     scale = _scale(levels, findings.p99_ms)
     best, default = findings.best, findings.default
@@ -56,7 +53,7 @@ def picture(findings: Findings) -> str:
 
 
 def _loads(trial: Trial) -> list[LoadLevel]:
-    """The loads that were answered, from few connections to many."""
+    """The loads that were answered, by ascending connections."""
     return sorted((level for level in trial.levels if level.rate > 0), key=lambda level: level.connections)
 
 
@@ -86,7 +83,6 @@ def _target(scale: Scale, p99_ms: float) -> Iterator[str]:
 
 
 def _curves(finding: Finding, scale: Scale, color: str, width: int) -> Iterator[str]:
-    """A line for each trial, through its loads."""
     for trial in finding.trials:
         levels = _loads(trial)
         places = [(scale.x(level.rate), scale.y(level.p99_ms)) for level in levels]

@@ -1,4 +1,4 @@
-"""The whole of `tfs-proxy tune`: open the model, search, and keep what is known if it is interrupted."""
+"""Runs all of `tfs-proxy tune`: opens the model, searches, and keeps the results if interrupted."""
 
 import logging
 import time
@@ -21,9 +21,9 @@ log = logging.getLogger(__name__)
 
 
 class TuneRequest(Struct, frozen=True):
-    """Search that is asked for: without ``requests`` one is made of the model's signature.
+    """A request for a search; without ``requests`` one is made from the model's signature.
 
-    ``flags`` are those of `serve`, ``environ`` is what stacks inherit.
+    ``flags`` are those of `serve`; stacks inherit ``environ``.
     """
 
     model: str | None
@@ -35,16 +35,16 @@ class TuneRequest(Struct, frozen=True):
 
 
 class Tuning:
-    """One search, from the model to what was found; times count from here."""
+    """One search from the model to the findings; its time starts with the object."""
 
     def __init__(self, request: TuneRequest, settings: Settings, workspace: Workspace) -> None:
-        """Open the model. Raises what `prepare` does, and SettingsError if no request can be made for it."""
+        """Opens the model. Raises what `prepare` does, and SettingsError if no request can be made for it."""
         self._began = time.monotonic()
         self._request = request
         prepared = prepare(request.model, settings, workspace, request.environ)
         prepared.refuse_unusable_script()
         requests = request.requests or [made_request(prepared.served)]
-        # Opening a TensorFlow Lite model adds a flag, which each stack will add again.
+        # Opening a TensorFlow Lite model adds a flag, which each stack adds again.
         sized = prepared.settings.with_values(extra_args=settings.extra_args)
         self.space = space_of(workload_of(prepared.served, requests, settings), sized)
         self._trials = StackTrials(
@@ -61,17 +61,16 @@ class Tuning:
         )
 
     def run(self) -> None:
-        """Search; raises SettingsError for a request that is refused, StopServing if no stack starts."""
+        """Searches. Raises SettingsError for a request that is refused, StopServing if no stack starts."""
         for name, value in self.space.fixed.items():
             log.info("%s=%s is set, so it is not searched", name, value)
         self._search.run()
 
     def findings(self) -> Findings:
-        """Findings so far."""
         return findings_of(self._search, self.space, self._request.p99_ms, self._clock())
 
     def measure(self, point: Point, times: int) -> Trial:
-        """One trial on a stack of its own; ``times`` as long as a short one."""
+        """One trial on a stack of its own, ``times`` as long as a short one."""
         return self._trials(point, times)
 
     def _log(self, trial: Trial) -> None:

@@ -1,7 +1,7 @@
-"""The search itself: which points are tried, in which order, and which one is the best; pure.
+"""The search itself: the order in which points are tried, and the choice of the best; pure.
 
 Coordinate descent: from the best point so far each axis is tried alone, with one short trial a value, until
-a whole round brings no gain. Then pairs of axes are tried together, since settings act on each other:
+a whole round brings no gain. Then pairs of axes are tried together, since settings depend on each other:
 batching may only pay with more threads. The last part of the budget repeats the best few, longer each time
 and fewer each time, so that a lucky short trial does not decide.
 """
@@ -14,27 +14,28 @@ from tfs_proxy.tuning.axes import Point, Space
 from tfs_proxy.tuning.measured import FAILED, Trial, median_score
 
 FINAL_SHARE = 0.3
-"""The part of the budget that is for repeats of the best points."""
+"""Part of the budget for repeats of the best points."""
 
 FINAL_ROUNDS = ((4, 2), (3, 2), (2, 3), (2, 3))
-"""How many of the best are repeated in each round, and how many times as long as in a short trial."""
+"""For each round: how many of the best are repeated, and how many times as long as a short trial."""
 
 LONGER = 0.5
-"""What a trial that measures twice as long takes more: the start of the stack stays as it is."""
+"""Extra cost of a trial that measures twice as long: the start of the stack takes the same time."""
 
 LEAST_GAIN, MOST_NOISE = 0.03, 0.05
-"""Scores are the same if they differ by less than the first and the noise together, of which not more than
-the second counts: the point with fewer changes is better then."""
+"""Scores are equal if they differ by less than the sum of the first and the noise, which counts up to the
+second: then the point with fewer changes is better.
+"""
 
 MeasurePoint = Callable[[Point, int], Trial]
-"""Starts a stack at a point and measures it; the second is 1 for a short trial, n for n times as long."""
+"""Measures a point on a new stack; the second argument is 1 for a short trial, n for n times as long."""
 
 Clock = Callable[[], float]
 """Seconds since the search began."""
 
 
 class Search:
-    """One search; ``trials`` has all that was measured so far, also if `run` is interrupted.
+    """One search; ``trials`` has all measurements so far, also if `run` is interrupted.
 
     ``told`` gets each trial once it is among them.
     """
@@ -54,7 +55,7 @@ class Search:
         self.trials: list[Trial] = []
 
     def run(self) -> None:
-        """Search until nothing is left to try, or the budget is used up."""
+        """Searches until nothing is left to try, or the budget is used up."""
         deadline = self._budget_seconds * (1 - FINAL_SHARE)
         self._try(self._space.default, deadline)
         self._descend(deadline)
@@ -63,7 +64,7 @@ class Search:
         self._repeat_the_best()
 
     def ranked(self) -> list[Point]:
-        """All tried points, the best first; of those that are the same, the one with fewer changes."""
+        """All tried points, the best first; of equal ones, the one with fewer changes."""
         by_score = sorted(self._scores().items(), key=lambda item: item[1], reverse=True)
         if not by_score:
             return []
@@ -73,7 +74,6 @@ class Search:
         return [*sorted(same, key=lambda point: len(list(self._space.chosen(point)))), *others]
 
     def trials_of(self, point: Point) -> list[Trial]:
-        """The trials of one point."""
         return [trial for trial in self.trials if trial.point == point]
 
     def _scores(self) -> dict[Point, float]:
@@ -81,7 +81,7 @@ class Search:
         return {point: median_score(self.trials_of(point), self._p99_ms) for point in points}
 
     def _noise(self) -> float:
-        """By which part of it a trial is usually off its point's score, by the points with more than one."""
+        """The usual relative error of a trial's score, from points with several trials."""
         scores = self._scores()
         repeated = [point for point in scores if len(self.trials_of(point)) > 1 and scores[point] > 0]
         return statistics.fmean(
@@ -95,12 +95,12 @@ class Search:
         )
 
     def _best(self) -> Point:
-        """The point with the highest score: on the way up, a small gain counts too."""
+        """The point with the highest score: during the search small gains count, too."""
         scores = self._scores()
         return max(scores, key=lambda point: scores[point])
 
     def _try(self, point: Point, deadline: float, times: int = 1) -> bool:
-        """Measure a point unless it would end behind ``deadline``; whether it was measured."""
+        """Measures a point unless it would end after ``deadline``; True if it was measured."""
         estimate = self._longest_seconds * (1 + LONGER * (times - 1))
         began = self._clock()
         if self.trials and began + estimate > deadline:
@@ -113,7 +113,7 @@ class Search:
         return True
 
     def _try_new(self, points: Iterator[Point] | Sequence[Point], deadline: float) -> bool:
-        """Measure those that have not been; whether the best point is another one now."""
+        """Measures new points; True if the best point has changed."""
         before = self._best()
         for point in points:
             known = {trial.point for trial in self.trials}
@@ -122,7 +122,7 @@ class Search:
         return self._best() != before
 
     def _descend(self, deadline: float) -> None:
-        """Try each axis alone from the best point, until a round of all axes changes nothing."""
+        """Tries each axis alone from the best point, until a round of all axes changes nothing."""
         changed = True
         while changed:
             changed = False
@@ -130,9 +130,9 @@ class Search:
                 changed |= self._try_new(self._along(self._best(), (place,)), deadline)
 
     def _try_pairs(self, deadline: float) -> bool:
-        """Try two axes together, from the best point; whether that has changed it.
+        """Tries two axes together from the best point; True if the best point has changed.
 
-        Pairs of options that did best alone come first: they are the likelier ones, and time may end.
+        Pairs of options that did best alone come first, since the time may end.
         """
         pairs = itertools.combinations(range(len(self._space.axes)), 2)
         best = self._best()
@@ -145,20 +145,20 @@ class Search:
         return False
 
     def _promise(self, best: Point, point: Point, scores: dict[Point, float]) -> float:
-        """The sum of what the changes of ``point`` scored alone."""
+        """The sum of the scores of the single changes of ``point``."""
         changed = [place for place, chosen in enumerate(point) if chosen != best[place]]
         single = (_with(best, {place: point[place]}) for place in changed)
         return sum(scores.get(self._space.canonical(each), FAILED) for each in single) / max(1, len(changed))
 
     def _along(self, point: Point, places: Sequence[int]) -> list[Point]:
-        """All points that differ from ``point`` on the axes at ``places``, on each of them."""
+        """All points that differ from ``point`` on every axis at ``places``."""
         counts = [range(len(self._space.axes[place].options)) for place in places]
         values = (dict(zip(places, chosen, strict=True)) for chosen in itertools.product(*counts))
         moved = (each for each in values if all(point[place] != number for place, number in each.items()))
         return [_with(point, each) for each in moved]
 
     def _repeat_the_best(self) -> None:
-        """Repeat ever fewer of the best points, in turns, and the default once; failing ones are not."""
+        """Repeats ever fewer of the best points in turns, and the default once; not those that failed."""
         for round_number, (count, times) in enumerate(FINAL_ROUNDS):
             scores = self._scores()
             finalists = [point for point in self.ranked() if scores[point] > FAILED][:count]

@@ -20,16 +20,16 @@ from tfs_proxy.wire.http_client import ConnectionPool, Timeouts
 
 MOST_CONNECTIONS = 256
 MIN_GAIN = 1.03
-"""Twice the connections must raise the rate by this factor, or more of them only wait."""
+"""Twice the connections must raise the rate by this factor; else requests only wait longer."""
 
 MeasureLevel = Callable[[int], LoadLevel]
 """Measures one load of so many connections."""
 
 
 def climb(measure: MeasureLevel, p99_ms: float, first: int) -> tuple[LoadLevel, ...]:
-    """Measure powers of two, from ``first`` down until one holds the target, else up while the rate grows.
+    """Measures powers of two: from ``first`` down until one meets the target, else up while the rate grows.
 
-    A load whose requests fail ends the climb: a higher one would not be answered better.
+    A load with failing requests ends the climb: a higher one would not be answered better.
     """
     level = measure(first)
     levels = [level]
@@ -47,22 +47,22 @@ def climb(measure: MeasureLevel, p99_ms: float, first: int) -> tuple[LoadLevel, 
 
 
 LOADS_IN_BUDGET = 300
-"""The first trials measure each load for this part of the budget, within `SHORTEST` and `LONGEST_SECONDS`."""
+"""A load of the first trials takes 1/300 of the budget, from `SHORTEST` to `LONGEST_SECONDS`."""
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 0.2, 2.0
 RUN_UP_SECONDS = 0.3
 WARM_UP_SECONDS = 0.7
 WARM_UP_CONNECTIONS = 8
 FIRST_CONNECTIONS = 8
-"""Of the first climb; later ones begin where the best one so far was at its best."""
+"""Connections of the first climb; later ones begin where the best one so far was at its best."""
 
 REQUEST_SECONDS = 60.0
 
 
 class StackTrials:
-    """Measures points of ``space``, each on a stack of its own that is stopped again.
+    """Measures points of ``space``, each on a stack of its own that is stopped afterwards.
 
-    ``environ`` is what stacks inherit, ``flags`` are those of `serve`.
+    Stacks inherit ``environ``; ``flags`` are those of `serve`.
     """
 
     def __init__(
@@ -82,10 +82,10 @@ class StackTrials:
         self._is_known_good = False
 
     def __call__(self, point: Point, times: int) -> Trial:
-        """Measure ``point``, each load ``times`` as long as in a short trial.
+        """Measures ``point``, each load ``times`` as long as in a short trial.
 
-        Raises SettingsError if the very first stack refuses a request, and what `serving` raises if it does
-        not start: no other settings would help. Later ones only fail themselves.
+        Raises SettingsError if the first stack refuses a request, and what `serving` raises if it does not
+        start: other settings would not help. Failures of later ones are recorded in their trials.
         """
         try:
             return self._measured(point, times)
@@ -114,7 +114,7 @@ class StackTrials:
         return trial
 
     def _try_all(self, host: str, port: int) -> None:
-        """Send each request once; raises SettingsError for one that is refused, UpstreamError."""
+        """Sends each request once. Raises SettingsError if one is refused, and UpstreamError."""
         with closing(ConnectionPool(host, port, Timeouts(REQUEST_SECONDS))) as connections:
             for number, request in enumerate(self._requests, 1):
                 sent = {"Content-Type": request.content_type, CUSTOM_ATTRIBUTES: request.custom_attributes}
