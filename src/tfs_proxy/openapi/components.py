@@ -1,4 +1,4 @@
-"""The parts that many operations share: bodies, errors, headers, and what parts.json has."""
+"""Parts that many operations share: bodies, errors, headers, and those of parts.json."""
 
 import base64
 import json
@@ -18,14 +18,14 @@ from tfs_proxy.wire.header_names import REQUEST_ID
 Content = dict[str, Any]
 
 INPUT_NAMES = "x-inputs"
-"""An extension of an operation: the inputs of the signature that CSV is read by."""
+"""An extension of an operation: the inputs of the signature for which CSV is read."""
 
 LONGEST_EXAMPLE_BYTES = 256 * 1024
-"""Longer bodies are left out: a document is to be read."""
+"""Longer examples are left out, since people read the document."""
 
 
 def json_content(schema: Schema, example: Any = None) -> Content:
-    """A body of JSON; ``example`` is a value, None if there is none."""
+    """A JSON body; ``example`` is a value, None if there is none."""
     described: Content = {"schema": schema}
     if example is not None:
         described["example"] = example
@@ -33,12 +33,12 @@ def json_content(schema: Schema, example: Any = None) -> Content:
 
 
 def binary_schema(media_type: str) -> Schema:
-    """Bytes that are no text, as OpenAPI 3.1 describes them."""
+    """The schema of binary data in OpenAPI 3.1."""
     return {"contentMediaType": media_type}
 
 
 def body_schema(media_type: str) -> Schema:
-    """The schema of a body whose values have none."""
+    """The schema of a body whose contents are not described."""
     row = format_of(media_type)
     if row is None:
         return {}
@@ -48,7 +48,7 @@ def body_schema(media_type: str) -> Schema:
 
 
 def with_aliases(names: Iterable[str]) -> list[str]:
-    """Media types and then their other names."""
+    """Media types, and then their aliases."""
     canonical = list(names)
     return [*canonical, *(alias for alias, name in ALIASES.items() if name in canonical)]
 
@@ -56,7 +56,7 @@ def with_aliases(names: Iterable[str]) -> list[str]:
 def content_of(
     schemas: Mapping[str, Mapping[str, Any]], examples: Mapping[str, bytes] | None = None
 ) -> Content:
-    """Bodies by media type, each with its schema and, if there is one, its example."""
+    """Bodies by media type, each with its schema and its example, if there is one."""
     content: Content = {}
     for name, schema in schemas.items():
         content[name] = {"schema": schema}
@@ -83,7 +83,7 @@ def example_object(media_type: str, body: bytes) -> dict[str, Any]:
 
 
 def is_json(media_type: str) -> bool:
-    """Tell whether a body of this type is one JSON document."""
+    """True if a body of this type is a single JSON document."""
     name = media_type.partition(";")[0]
     return name == media.JSON or name.endswith("+json")
 
@@ -100,7 +100,7 @@ CONVERTED = (*WITH_BODY, 406, 429)
 
 @cache
 def static_parts() -> Mapping[str, Any]:
-    """The parts of documents that depend on no model, from parts.json, where operations are abridged."""
+    """Parts that depend on no model, from parts.json, where operations are abbreviated."""
     text = (files(__package__) / "parts.json").read_text(encoding="utf-8")
     values = {"LOADED_MODEL": json.dumps(LOADED_MODEL)[1:-1], "ATTRIBUTES": ", ".join(ATTRIBUTES)}
     return json.loads(Template(text).safe_substitute(values))  # type: ignore[no-any-return]
@@ -131,17 +131,17 @@ def _whole(abridged: Part) -> Part:
 
 
 def static_answer(name: str) -> Content:
-    """The body of an answer that is the same for each model."""
+    """The body of an answer that is the same for every model."""
     return json_content(static_parts()["answers"][name])
 
 
 def errors(statuses: Iterable[int]) -> Part:
-    """References to the answers of these statuses, for an operation."""
+    """References to the error answers of these statuses."""
     return {f"{status}": {"$ref": f"#/components/responses/{status}"} for status in sorted(statuses)}
 
 
 def answer(description: str, content: Part | None = None, headers: Part | None = None) -> Part:
-    """An answer that is not an error."""
+    """A successful answer."""
     described: Part = {"description": description, "headers": {**_request_id(), **(headers or {})}}
     if content is not None:
         described["content"] = content
@@ -149,7 +149,7 @@ def answer(description: str, content: Part | None = None, headers: Part | None =
 
 
 def answered_by_script() -> Part:
-    """Answer under ``default`` if a script may answer."""
+    """The answer ``default``, for operations that a script may answer."""
     return answer(
         "Any status that the script chooses.",
         {**json_content({"$ref": "#/components/schemas/Error"}), ANYTHING: {}},
@@ -157,7 +157,7 @@ def answered_by_script() -> Part:
 
 
 def shared_answers(max_payload_bytes: int) -> Part:
-    """Every error by its status, all of one shape; bodies may have so many bytes."""
+    """All error answers by status, with the same schema; bodies may have ``max_payload_bytes``."""
     return {
         status: {
             "description": text.replace("${MAX_BYTES}", f"{max_payload_bytes:,}"),
@@ -184,13 +184,13 @@ def _extra_headers(status: str) -> Part:
 
 
 def of_request(*names: str) -> list[Part]:
-    """References to the headers that every request may have, and to parameters by name."""
+    """References to the headers that every request may have, and to named parameters."""
     everywhere = ("RequestId", "InferenceId", "TraceParent")
     return [{"$ref": f"#/components/parameters/{name}"} for name in (*names, *everywhere)]
 
 
 def path_parameter(name: str, pattern: str, values: Sequence[object] = ()) -> Part:
-    """A part of a path: one of ``values`` if they are known, else what ``pattern`` matches."""
+    """A path parameter: one of ``values`` if they are known, else a match of ``pattern``."""
     schema: Schema = {"type": "string", "enum": [f"{value}" for value in values]}
     if not values:
         schema = {"type": "string", "pattern": f"^{pattern}$"}

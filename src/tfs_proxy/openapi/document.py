@@ -1,4 +1,4 @@
-"""A service -> its OpenAPI 3.1 document: where the paths and what they share come together."""
+"""Makes the OpenAPI 3.1 document of a service from its paths and their common parts."""
 
 import json
 from collections.abc import Iterator
@@ -23,7 +23,6 @@ Every error is `{"error": "..."}`. Bodies may come with `Content-Encoding: gzip`
 
 
 def document_of(service: Service) -> Document:
-    """The document of one archive."""
     paths = {
         "/invocations": {"post": invocations(service)},
         **static_paths("limits"),
@@ -39,7 +38,7 @@ def document_of(service: Service) -> Document:
 
 
 def document_of_many(service: Service, *, target_model: bool) -> Document:
-    """The document of a multi-model endpoint: its models come and go, so none is described by its name.
+    """The document of a multi-model endpoint, which describes no model by name, since models come and go.
 
     ``service`` has one `AnyModel`; ``target_model`` says that requests may name an archive in a header.
     """
@@ -55,7 +54,7 @@ def document_of_many(service: Service, *, target_model: bool) -> Document:
 
 
 def _platform(service: Service) -> dict[str, Any]:
-    """``/ping``, ``/metrics``, ``/openapi.json`` and ``/``, which may be the page to try models."""
+    """``/ping``, ``/metrics``, ``/openapi.json`` and ``/``, which may be the console."""
     paths = static_paths("platform")
     if service.console:
         paths["/"]["get"]["responses"]["200"] = answer(**static_parts()["page"])
@@ -63,7 +62,6 @@ def _platform(service: Service) -> dict[str, Any]:
 
 
 def document_text(document: Document) -> bytes:
-    """The document as JSON."""
     return json.dumps(document, indent=1).encode()
 
 
@@ -87,7 +85,7 @@ _OWN = "#/$defs/"
 
 
 def hoisted(document: dict[str, Any]) -> dict[str, Any]:
-    """The document with all definitions among its schemas; those of the same name get numbers."""
+    """Moves all definitions into the components' schemas; different ones of the same name get numbers."""
     schemas = document["components"]["schemas"]
     paths = _moved(document["paths"], schemas)
     return {**document, "paths": paths}
@@ -99,7 +97,7 @@ def _moved(node: Any, schemas: dict[str, Any]) -> Any:
             names = {name: _free(name, schemas) for name in definitions}
             rest = {key: value for key, value in node.items() if key != "$defs"}
             for name, definition in definitions.items():
-                schemas[names[name]] = {}  # taken, for those that come after it
+                schemas[names[name]] = {}  # a name that is taken, for those that come later
                 schemas[names[name]] = _moved(_renamed(definition, names), schemas)
             return _moved(_renamed(rest, names), schemas)
         case dict():
@@ -111,7 +109,7 @@ def _moved(node: Any, schemas: dict[str, Any]) -> Any:
 
 
 def _renamed(node: Any, names: dict[str, str]) -> Any:
-    """References to own definitions lead to components."""
+    """Makes references to definitions point to components."""
     match node:
         case dict():
             return {

@@ -1,4 +1,4 @@
-"""A signature -> a body of each media type with one record of it, made by the formats' own writers."""
+"""Makes an example body with one record for each media type of a signature, with the formats' own writers."""
 
 import base64
 import json
@@ -32,7 +32,7 @@ from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, TensorSpec
 from tfs_proxy.wire.dtypes import array_type
 
 SIDE = 32
-"""Pixels; three channels, since a decoder makes any number of three."""
+"""In pixels; with three channels, of which a decoder makes any number."""
 
 
 def _png() -> bytes:
@@ -46,7 +46,7 @@ def _png() -> bytes:
 
 
 def _jpeg() -> bytes:
-    """A baseline JPEG: each block is the same mid-grey as the one before it, which takes two bits to say."""
+    """A baseline JPEG in mid-grey: each block equals the one before it, which takes two bits."""
     one_code = bytes([1, *[0] * 15, 0])
     components = b"".join(bytes((number, 0x11, 0)) for number in (1, 2, 3))
     tables = b"".join(bytes((number, 0)) for number in (1, 2, 3))
@@ -76,7 +76,7 @@ ANY_STRING = SAMPLE_TEXT.encode()
 
 
 def sample_string(signature: Signature, graph: GraphInputs) -> bytes | None:
-    """Example of a string among the inputs; None if nothing is known to work."""
+    """An example for the strings among the inputs; None if nothing is known to work."""
     if [spec.dtype for spec in signature.inputs.values()] != ["DT_STRING"]:
         return ANY_STRING
     features = graph.features_of(signature)
@@ -93,7 +93,7 @@ def sample_features(signature: Signature, graph: GraphInputs) -> Outputs | None:
 
 
 def feature_values(arrays: Outputs) -> Mapping[str, Any]:
-    """The same as TF Serving's JSON has it: a list of values by name."""
+    """The features as in TF Serving's JSON: a list of values by name."""
     return {
         name: [json_string(value) if isinstance(value, bytes) else value for value in array[0].tolist()]
         for name, array in arrays.items()
@@ -132,7 +132,7 @@ def _array(spec: TensorSpec, string: bytes) -> Any:
 
 
 def _text_or_picture(graph: GraphInputs) -> bytes | None:
-    """None if pictures are not resized: then they have one size, which the graph does not tell."""
+    """None if pictures are not resized: then they need a size that the graph does not tell."""
     if not graph.decodes_pictures:
         return ANY_STRING
     if not graph.resizes:
@@ -143,8 +143,8 @@ def _text_or_picture(graph: GraphInputs) -> bytes | None:
 def example_bodies(signature: Signature, string: bytes) -> Mapping[str, bytes]:
     """Bodies with one record by the media types that can be converted for this signature.
 
-    Every string among the inputs is ``string``; media types of pictures have pictures. Each body has been
-    read back: a type that can't carry the model's inputs is not among them.
+    Every string input is ``string``; picture types have pictures. Each body has been read back, so a type
+    that can't carry the model's inputs is missing.
     """
     try:
         inputs = {name: sample_array(spec, string) for name, spec in signature.inputs.items()}
@@ -165,14 +165,14 @@ def example_bodies(signature: Signature, string: bytes) -> Mapping[str, bytes]:
 
 
 def sample_array(spec: TensorSpec, string: bytes) -> npt.NDArray[Any]:
-    """One record of an input; raises BadInput for a type that arrays don't carry."""
+    """One record of an input. Raises BadInput for a dtype that arrays don't carry."""
     dtype = array_type(spec)
     value: Any = string if dtype == BYTES else True if dtype.kind == "b" else 1
     return np.full(sample_sizes(spec), value, dtype)
 
 
 def _is_read(body: bytes, media_type: str, signature: Signature, inputs: Outputs | None = None) -> bool:
-    """Tell whether a body is what the signature takes, and these ``inputs`` if they are given."""
+    """True if the signature takes the body, and it is read as these ``inputs``, if they are given."""
     try:
         batch = decode(body, media.parse(media_type), signature)
     except RequestError:
@@ -182,7 +182,7 @@ def _is_read(body: bytes, media_type: str, signature: Signature, inputs: Outputs
 
 
 def _csv(inputs: Outputs) -> bytes:
-    """A row for the only input; else a header first that names the inputs of its cells."""
+    """A row for a single input; for several a header that names the cells' inputs, and a row."""
     if len(inputs) == 1:
         return csv_of_outputs(inputs)
     header = [name for name in sorted(inputs) for _ in range(inputs[name].size)]
@@ -213,18 +213,18 @@ _WRITERS: Mapping[str, Callable[[Outputs], bytes]] = {
     media.TF_RECORD: lambda inputs: tfrecord_frame(example_of(inputs)),
     media.RECORDIO: _recordio,
 }
-"""A writer for every format but TF Serving's JSON and those whose body is one string."""
+"""Writers of all formats but TF Serving's JSON and those whose body is one string."""
 
 
 class InferExample(Struct, frozen=True):
-    """A body, which begins with so many bytes of JSON."""
+    """A body; its first ``json_bytes`` are JSON."""
 
     body: bytes
     json_bytes: int
 
 
 def infer_examples(signature: Signature, string: bytes) -> Mapping[str, InferExample]:
-    """Examples, with ``string`` for every string, by media type.
+    """Examples by media type, with ``string`` for every string.
 
     Each has been read back, so a type that can't carry the inputs is missing.
     """
@@ -244,7 +244,7 @@ def infer_examples(signature: Signature, string: bytes) -> Mapping[str, InferExa
 
 
 def _asked(signature: Signature, *, in_json: bool) -> dict[str, Any]:
-    """Parameters for a signature with another name, and for outputs that JSON does not carry."""
+    """Parameters that ask for a signature of another name, and for outputs that JSON does not carry."""
     named = {} if signature.name == DEFAULT_SIGNATURE else {"signature": signature.name}
     parameters = {**named, **({} if in_json else {BINARY_DATA_OUTPUT: True})}
     return {"parameters": parameters} if parameters else {}

@@ -1,4 +1,4 @@
-"""``POST /invocations``: every body that the default conversion, or the script, reads and writes."""
+"""``POST /invocations``: all bodies that the default conversion or the script reads and writes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -35,7 +35,6 @@ from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 
 
 def invocations(service: Service) -> dict[str, Any]:
-    """The operation."""
     replies = errors(CONVERTED)
     if service.script is not None:
         replies["default"] = answered_by_script()
@@ -54,7 +53,7 @@ def invocations(service: Service) -> dict[str, Any]:
 
 
 def _request_content(service: Service) -> Content:
-    """Describe what may be sent: what the script describes, else what the conversion reads, else anything."""
+    """Request bodies: those the script describes, else those the conversion reads, else anything."""
     script = service.script
     if script is not None and script.description.accepts is not None:
         return content_of(script.description.accepts, script.description.examples)
@@ -72,7 +71,7 @@ def _request_content(service: Service) -> Content:
 
 
 def _converted(service: Service) -> Content:
-    """Describe what the conversion reads for the default model; anything if its signatures are not known."""
+    """Bodies that the conversion reads for the default model; anything if its signatures are unknown."""
     signature = None if service.default is None else service.default.default_signature
     if signature is None or service.default is None:
         return {name: {"schema": body_schema(name)} for name in with_aliases(names_with(_reads))}
@@ -85,7 +84,7 @@ def _converted(service: Service) -> Content:
 
 
 def _as_triton_takes_it(signature: Signature, string: bytes | None) -> Content:
-    """The Open Inference Protocol in Triton's media type, which says how much of the example is JSON."""
+    """The Open Inference Protocol in Triton's media type, which gives the length of the example's JSON."""
     example = infer_examples(signature, ANY_STRING if string is None else string).get(media.BYTES)
     if example is None:
         return {}
@@ -100,7 +99,7 @@ def _reads(row: Format) -> Any:
 
 
 def _request_schema(media_type: str, service: Service) -> Schema:
-    """JSON of the default signature, which predict takes whatever its method is, or of one that is named."""
+    """JSON for the default signature, which predict takes whatever its method is, or for a named one."""
     model = service.default
     signature = None if model is None else model.default_signature
     if media_type != media.JSON or model is None or signature is None:
@@ -115,7 +114,7 @@ def _request_schema(media_type: str, service: Service) -> Schema:
 
 
 def _content_of_arrays() -> Content:
-    """Arrays without a signature: what a script model gets that has no input_fn of its own."""
+    """Arrays without a signature: the default input of a script model without input_fn."""
     names = with_aliases(names_with(lambda row: row.decode_array))
     return {name: {"schema": NESTED if name == media.JSON else body_schema(name)} for name in names}
 
@@ -152,7 +151,7 @@ def _answer_schemas(service: Service) -> Mapping[str, Schema]:
 
 
 def _can_be_written(row: Format, signatures: tuple[Signature, ...]) -> bool:
-    """Tell whether a request may get an answer of this format, by any of the signatures."""
+    """True if some request may get an answer in this format, by any of the signatures."""
     by_record = not row.by_record or not signatures or any(map(answers_in_rows, signatures))
     single = row.name != media.NPY or not signatures or any(len(each.outputs) == 1 for each in signatures)
     return by_record and single
@@ -165,7 +164,7 @@ def _answer_schema(media_type: str, signatures: tuple[Signature, ...]) -> Schema
 
 
 def _distinct(signatures: tuple[Signature, ...]) -> list[Signature]:
-    """Signatures whose outputs differ: predict takes them all."""
+    """Signatures whose outputs differ."""
     distinct: list[Signature] = []
     for signature in signatures:
         known = [each.outputs for each in distinct]

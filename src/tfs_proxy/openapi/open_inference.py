@@ -1,4 +1,4 @@
-"""The Open Inference Protocol below ``/v2``, with Triton's extensions, for each model by its name."""
+"""The paths of the Open Inference Protocol below ``/v2``, with Triton's extensions, for each model."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ BY_SCRIPT = "script"
 
 
 def open_inference_paths(service: Service) -> Paths:
-    """All paths for the models, and those of the server; a script that is the model has one version."""
+    """Paths of the models and of the server; a script model has one version."""
     paths = static_paths("open_inference")
     by_script = service.open_inference == BY_SCRIPT
     of_script = (DescribedModel(service.default_model, (1,), {}),) if service.default_model else ()
@@ -62,7 +62,7 @@ def _of_model(path: str, model: DescribedModel, suffix: str, *, by_script: bool)
 
 
 def _parameters(suffix: str, model: DescribedModel) -> list[Any]:
-    """A label may stand where a version does."""
+    """Path parameters; a label may take the place of a version."""
     known = (*model.labels, *model.versions) if model.versions else ()
     version = [path_parameter("version", LABEL, known)] if suffix == BY_VERSION else []
     return [*name_parameters(model), *version, *of_request()]
@@ -116,7 +116,7 @@ def _infer(model: DescribedModel, suffix: str) -> dict[str, Any]:
 
 
 def _of_script(infer: dict[str, Any]) -> dict[str, Any]:
-    """The same if a script answers: it reads what it likes, and may answer in any type and status."""
+    """The same operation if a script answers, which reads anything and may answer any type and status."""
     content = {**infer["requestBody"]["content"], ANYTHING: {}}
     answered = {**infer["responses"]["200"], "content": {ANYTHING: {}}}
     return {

@@ -1,4 +1,4 @@
-"""What a document is about: models with their signatures, what a script does, and what is published."""
+"""The subject of a document: models with their signatures, the script's functions, and what is published."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -29,10 +29,10 @@ class ScriptBodies(Struct, frozen=True):
 
 
 class DescribedModel(Struct, frozen=True):
-    """One served model: its versions, ascending, and the signatures of the newest by name.
+    """One served model: its versions, ascending, and the newest one's signatures by name.
 
-    ``versions`` are empty if the model server itself follows the model's folder, ``labels`` stand for some.
-    ``graph`` says what its strings hold.
+    ``versions`` are empty if the model server itself follows the model's folder; ``labels`` stand for some.
+    ``graph`` tells the contents of its strings.
     """
 
     name: str
@@ -43,7 +43,6 @@ class DescribedModel(Struct, frozen=True):
 
     @property
     def path_name(self) -> str:
-        """Its part of a path."""
         return quote(self.name, safe="")
 
     @property
@@ -55,7 +54,7 @@ class DescribedModel(Struct, frozen=True):
 
 
 class AnyModel(DescribedModel, frozen=True):
-    """A model of which nothing is known but that a path may name it."""
+    """Stands for any model, whose name is a path parameter."""
 
     name: str = "model"
     versions: tuple[int, ...] = ()
@@ -63,12 +62,11 @@ class AnyModel(DescribedModel, frozen=True):
 
     @property
     def path_name(self) -> str:
-        """A parameter of the path."""
         return "{model}"
 
 
 class Service(Struct, frozen=True):
-    """Everything that one run serves, as far as its clients see.
+    """Everything that clients see of a run.
 
     ``script`` is None without one. ``rest_api`` says that TF Serving's API is published, ``open_inference``
     who answers inferences of the Open Inference Protocol: model, script or off. ``console`` says that a
@@ -91,10 +89,8 @@ class Service(Struct, frozen=True):
 
     @property
     def reads(self) -> Conversion:
-        """Reader of a request's body at ``/invocations``."""
         return Conversion.BY_SIGNATURE if self.script is None else self.script.reads
 
     @property
     def writes(self) -> Conversion:
-        """Writer of an answer's body at ``/invocations``."""
         return Conversion.BY_SIGNATURE if self.script is None else self.script.writes

@@ -1,4 +1,4 @@
-"""TF Serving's REST API below ``/v1``: status, metadata, and a path for each method that a signature has."""
+"""The paths of TF Serving's REST API below ``/v1``: status, metadata, and the signatures' methods."""
 
 import json
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ _ANY_FORM: Schema = {"type": "object"}
 
 
 def serving_paths(models: tuple[DescribedModel, ...]) -> Paths:
-    """All paths of these models, and their list."""
+    """The paths of these models, and their list."""
     paths = static_paths("serving")
     for model in models:
         for suffix in ("", BY_VERSION, BY_LABEL) if model.labels else ("", BY_VERSION):
@@ -48,13 +48,13 @@ def serving_paths(models: tuple[DescribedModel, ...]) -> Paths:
 
 
 def operation_id(verb: str, model: DescribedModel, suffix: str) -> str:
-    """A name that no other operation has."""
+    """A unique name of an operation."""
     which = suffix.strip("/").partition("/")[0]
     return ".".join(filter(None, [verb, model.name, which]))
 
 
 def parameters_of(suffix: str, model: DescribedModel) -> list[Any]:
-    """The parameters of an operation, those of its path first."""
+    """Parameters of an operation, those of its path first."""
     version = {
         BY_LABEL: [path_parameter("label", LABEL, model.labels)],
         BY_VERSION: [path_parameter("version", SHORT_VERSION, model.versions)],
@@ -63,7 +63,7 @@ def parameters_of(suffix: str, model: DescribedModel) -> list[Any]:
 
 
 def name_parameters(model: DescribedModel) -> list[Any]:
-    """The parameter that stands for a model's name, if one does."""
+    """The path parameter for the model's name, if the path has one."""
     return [path_parameter("model", SERVED_MODEL)] if isinstance(model, AnyModel) else []
 
 
@@ -82,7 +82,7 @@ def _shown(what: str, description: str, model: DescribedModel, suffix: str) -> d
 
 
 def _methods(model: DescribedModel, suffix: str) -> dict[str, Any]:
-    """An operation for each method that a signature of the model has, all of them if none is known."""
+    """An operation for each method that the model's signatures have; for all if none is known."""
     by_method: dict[str, tuple[tuple[Schema, Any], Schema]] = {
         "predict": _predict_schemas(model),
         "classify": _example_schemas(model, CLASSIFY_METHOD),
@@ -119,7 +119,7 @@ def _predict_schemas(model: DescribedModel) -> tuple[tuple[Schema, Any], Schema]
 
 
 def _sample(signatures: Mapping[str, Signature], graph: GraphInputs) -> Any:
-    """One record for the default signature, or for the first; None if JSON has not its types."""
+    """One record for the default signature, or the first; None if JSON does not carry its types."""
     name = DEFAULT_SIGNATURE if DEFAULT_SIGNATURE in signatures else next(iter(signatures), None)
     if name is None or not has_json(signatures[name]):
         return None
@@ -150,7 +150,7 @@ def _example_schemas(model: DescribedModel, method: str) -> tuple[tuple[Schema, 
 
 
 def _example_sample(signatures: Mapping[str, Signature], graph: GraphInputs) -> Any:
-    """One tf.Example for the first signature; None if its features are not known."""
+    """One tf.Example for the first signature; None if its features are unknown."""
     name = next(iter(signatures), None)
     arrays = None if name is None else sample_features(signatures[name], graph)
     if name is None or arrays is None:
@@ -159,7 +159,7 @@ def _example_sample(signatures: Mapping[str, Signature], graph: GraphInputs) -> 
 
 
 def _named(name: str) -> dict[str, str]:
-    """Field by which a request names a signature."""
+    """The field by which a request names a signature."""
     return {} if name == DEFAULT_SIGNATURE else {"signature_name": name}
 
 

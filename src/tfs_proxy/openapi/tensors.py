@@ -19,7 +19,7 @@ TEXT: Schema = {"$ref": "#/components/schemas/Text"}
 
 
 def element_schema(dtype: str) -> Schema:
-    """One value of a TensorFlow type; one that text can't carry is never sent as JSON."""
+    """A value of a TensorFlow type; types that text can't carry are never sent as JSON."""
     kind, array_type = DTYPES.get(dtype, (Kind.FLOAT, np.dtype(np.float32)))
     match kind:
         case Kind.STRING:
@@ -35,7 +35,7 @@ def element_schema(dtype: str) -> Schema:
 
 
 def tensor_schema(spec: TensorSpec, shape: Sequence[int | None] | None) -> Schema:
-    """Nested lists of this shape; any nesting if its rank is unknown."""
+    """Nested lists of this shape; of any shape if its rank is unknown."""
     if shape is None:
         return NESTED
     schema = element_schema(spec.dtype)
@@ -47,12 +47,12 @@ def tensor_schema(spec: TensorSpec, shape: Sequence[int | None] | None) -> Schem
 
 
 def declared(spec: TensorSpec) -> str:
-    """Type and shape in words: ``DT_FLOAT [?, 3]``."""
+    """Type and shape as text: ``DT_FLOAT [?, 3]``."""
     return f"{spec.dtype} {'of any shape' if spec.shape is None else shape_text(spec.shape)}"
 
 
 def request_schema(signature: Signature, *, name: str | None = None) -> Schema:
-    """TF Serving's row and column forms; ``name`` is that which a request has to give as signature_name."""
+    """TF Serving's row and column forms; ``name`` is the signature_name that a request must give."""
     forms = [_form("inputs", _columns(signature), name)]
     if _has_rows(signature):
         forms.insert(0, _form("instances", _rows(signature), name))
@@ -70,7 +70,7 @@ def records_schema(signature: Signature) -> Schema:
 def answer_schema(signature: Signature) -> Schema:
     """TF Serving's answer to predict: rows for rows, columns for columns.
 
-    A model server takes inputs of other shapes than declared, and its answers have other shapes then.
+    A model server takes inputs of other shapes than declared, whose answers have other shapes, too.
     """
     specs = signature.outputs
     forms = [_answer("outputs", _outputs(specs, from_axis=0))]
@@ -107,7 +107,7 @@ def _columns(signature: Signature) -> Schema:
 
 
 def _alone_or_named(specs: Mapping[str, TensorSpec], values: Mapping[str, Schema]) -> Schema:
-    """The value of a single input may stand alone."""
+    """Named values; a single input may also stand alone."""
     named: Schema = {
         "type": "object",
         "properties": {
@@ -128,7 +128,7 @@ def _answer(key: str, schema: Schema) -> Schema:
 
 
 def _outputs(specs: Mapping[str, TensorSpec], *, from_axis: int) -> Schema:
-    """The value of a single output alone, or values by name; shapes are those declared, or any."""
+    """Values by name, or the value of a single output; shapes are those declared, or any."""
     values = {
         name: {
             "anyOf": [tensor_schema(spec, _from(spec, from_axis)), NESTED],
