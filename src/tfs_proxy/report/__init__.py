@@ -1,1 +1,1 @@
-"""What would be served: read from the archive and reported in plain language, before anything starts."""
+"""Reports in plain language what would be served, from the archive and before anything starts."""

@@ -1,4 +1,4 @@
-"""The request that start-up suggests when all is ready: a curl command that the model should answer."""
+"""Suggests a curl command at start-up, which the model should answer."""
 
 import json
 import math
@@ -21,7 +21,7 @@ from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature
 TRY = "  try: "
 READY_LINE = re.compile(rf"\bready: (?P<url>http://\S+){TRY}(?P<command>.*)")
 LONGEST_BODY = 400
-"""Characters of a body that still fits into a command for people."""
+"""Longest body, in characters, of a command that people read."""
 
 NPY_TYPES: Mapping[str, str] = {
     "DT_HALF": "<f2",
@@ -39,14 +39,14 @@ NPY_TYPES: Mapping[str, str] = {
     "DT_BOOL": "|b1",
 }
 EXAMPLE_ENDINGS = {media.JSON: "json", media.NPY: "npy", media.NPZ: "npz", media.IMAGE: "png"}
-"""Of the file `request.ENDING` that `init` writes, by media type."""
+"""Endings of the file `request.ENDING` of `init`, by media type."""
 
 # `payload.dtypes` has these too, but importing numpy takes 80 ms of start-up; a test compares them.
 AS_JSON_TEXT = """{"instances": ["'$(basenc --base64url -w0 FILE)'"]}"""
 
 
 class FirstRequest(Struct, frozen=True):
-    """A curl command: its arguments in shell syntax, the path, and the command that is piped into it."""
+    """A curl command: its arguments in shell syntax, the path, and the command piped into it."""
 
     arguments: str
     path: str = INVOCATIONS
@@ -59,18 +59,18 @@ class FirstRequest(Struct, frozen=True):
 
 
 def ready_line(url: str, command: str) -> str:
-    """The last line of a start: the address, and ``command`` to try; `command_in` reads it."""
+    """The last line of a start: the address and the suggested ``command``; `command_in` reads it."""
     return f"ready: {url}{TRY}{command}"
 
 
 def command_in(line: str, url: str) -> str | None:
-    """The command of a ready line, changed to a server at ``url``; None if ``line`` is not a ready line."""
+    """The command of a ready line, for a server at ``url``; None if ``line`` is not a ready line."""
     match = READY_LINE.search(line)
     return match["command"].replace(match["url"], url) if match else None
 
 
 def first_request(served: Served, models: Sequence[ModelReport], *, rest_api: bool) -> FirstRequest:
-    """A request for what is ``served``, derived from the default model's signature or the script's text."""
+    """A request for ``served``, from the default model's signature or the script's text."""
     signature = _signature(served, models)
     ast_names = read_ast_names(served.layout.script)
     if ast_names is not None:
@@ -84,7 +84,7 @@ def first_request(served: Served, models: Sequence[ModelReport], *, rest_api: bo
 
 
 def _signature(served: Served, models: Sequence[ModelReport]) -> Signature | None:
-    """The signature that a request without a signature name uses; else the first."""
+    """The signature of requests that name none; else the first."""
     signatures = next((model.signatures for model in models if model.name == served.default_model), None)
     if not signatures:
         return None
@@ -92,13 +92,13 @@ def _signature(served: Served, models: Sequence[ModelReport]) -> Signature | Non
 
 
 def _written_example(root: Path) -> FirstRequest | None:
-    """The request that `tfs-proxy init` has written beside the script."""
+    """The request that `tfs-proxy init` has written next to the script."""
     paths = ((content_type, root / f"request.{ending}") for content_type, ending in EXAMPLE_ENDINGS.items())
     return next((_file(content_type, f"{path}") for content_type, path in paths if path.is_file()), None)
 
 
 def _for_script(ast_names: AstNames, signature: Signature | None) -> FirstRequest:
-    """A body of the first media type that the script's text names, or a file if it has a form of its own."""
+    """A body of the first media type that the script's text names, or a file if it has its own format."""
     content_type = next(iter(media_types_in(ast_names.tree)), media.JSON)
     if signature is None or reads_own_form(ast_names.tree):
         return _file(content_type)
@@ -122,12 +122,12 @@ def _typed(content_type: str, body: str) -> FirstRequest:
 
 
 def _file(content_type: str, file: str = "FILE") -> FirstRequest:
-    """A request whose body is a file; the reader replaces FILE by one of their own."""
+    """A request whose body is a file; the user replaces FILE."""
     return FirstRequest(shlex.join(["-H", f"Content-Type: {content_type}", "--data-binary", f"@{file}"]))
 
 
 def _json(signature: Signature) -> str | None:
-    """TF Serving's JSON with one record; None if the types have no JSON, or the body is too long."""
+    """TF Serving's JSON with one record; None if JSON lacks the types, or the body is too long."""
     specs = signature.inputs
     if not specs or any(spec.dtype not in {*NPY_TYPES, "DT_STRING"} for spec in specs.values()):
         return None
@@ -139,7 +139,7 @@ def _json(signature: Signature) -> str | None:
 
 
 def _csv_row(signature: Signature) -> str | None:
-    """One row for the only input if it takes single values or short vectors, else None."""
+    """One row if the only input takes single values or short vectors; else None."""
     specs = list(signature.inputs.values())
     if len(specs) != 1 or len(sample_sizes(specs[0])) not in {1, 2}:
         return None
@@ -148,7 +148,7 @@ def _csv_row(signature: Signature) -> str | None:
 
 
 def _npy(signature: Signature) -> FirstRequest | None:
-    """Zeros in the only input's shape, which the shell generates: they are too many for a line of JSON."""
+    """Zeros in the only input's shape, generated by the shell: they are too many for a line of JSON."""
     specs = list(signature.inputs.values())
     descr = NPY_TYPES.get(specs[0].dtype) if len(specs) == 1 else None
     if descr is None:
@@ -164,6 +164,6 @@ def _npy(signature: Signature) -> FirstRequest | None:
 
 
 def _has_op(served: Served, ops: Iterable[str]) -> bool:
-    """Tell whether the default model's newest graph seems to have one of ``ops``."""
+    """True if the default model's newest graph seems to have one of ``ops``."""
     model = next(model for model in served.models if model.name == served.default_model)
     return bool(ops_in(model.versions[max(model.versions)], ops))

@@ -1,4 +1,4 @@
-"""Blocking part of start-up: fetch and open the archive, find models, write the start-up report."""
+"""The blocking part of start-up: fetches and opens the archive, finds models, writes the report."""
 
 import threading
 from collections.abc import Iterable, Mapping
@@ -28,10 +28,10 @@ MOST_WEIGHT_BYTES: Final = 4 * 1024 * 1024
 
 
 def with_graph_threads(settings: Settings, served: Served) -> Settings:
-    """The settings with inter-op threads for the graphs that are served, unless the user has chosen them.
+    """Sets inter-op threads for the served graphs, unless the user has set them.
 
-    All must be small. Batches gain from the pool, whether the model server or a batch job makes them. Raises
-    DiscoveryError if a saved_model.pb is damaged.
+    Only if all graphs are small. Batches gain from the pool, whether the model server or a batch job makes
+    them. Raises DiscoveryError if a saved_model.pb is damaged.
     """
     chosen_or_batches = (
         settings.inter_op_parallelism is not None or settings.enable_batching or settings.batch
@@ -44,7 +44,7 @@ def with_graph_threads(settings: Settings, served: Served) -> Settings:
 
 
 def _chosen(folders: Iterable[Path]) -> tuple[int | None, str]:
-    """Inter-op threads, None for the usual ones, and the reason as a phrase."""
+    """Inter-op threads, None for the default; and the reason as a phrase."""
     nodes, weight_bytes = 0, 0
     for folder in folders:
         size = graph_size(folder, MOST_NODES)
@@ -70,9 +70,8 @@ class Prepared(Struct, frozen=True):
 
     ``report`` and ``warnings`` are lines to show; ``script_fault`` says why the script can't be used;
     ``first_request`` is one that the model should answer; ``settings`` are those of the run, sized for
-    these models. ``flags`` are the model server's flags if they, and not an archive, say what to serve;
-    ``one_line`` is an archive's report in short; ``model_faults`` are those of the warnings that say why a
-    model can answer no request.
+    these models. ``flags`` are the model server's if they, and not an archive, say what to serve;
+    ``one_line`` is a short report; ``model_faults`` are warnings about models that can answer no request.
     """
 
     settings: Settings
@@ -87,7 +86,7 @@ class Prepared(Struct, frozen=True):
     model_faults: tuple[str, ...] = ()
 
     def refuse_unusable_script(self) -> None:
-        """Raise ScriptLoadError if reading the script has shown that it can't be used."""
+        """Raises ScriptLoadError if the report found that the script can't be used."""
         if self.script_fault is not None:
             raise ScriptLoadError(self.script_fault)
 
@@ -99,7 +98,7 @@ def prepare(
     environ: Mapping[str, str],
     cancelled: threading.Event | None = None,
 ) -> Prepared:
-    """Open ``model`` and find out what it serves.
+    """Opens ``model`` and finds out what it serves.
 
     Raises ArchiveError, DiscoveryError, SettingsError, or ScriptLoadError for a script that is
     not valid Python; CancelledError once another thread has set ``cancelled``.
@@ -140,9 +139,9 @@ def prepare(
 
 
 def _of_lite_models(settings: Settings, served: Served) -> Settings:
-    """The settings with the model server's flag for TensorFlow Lite, if that is what is served.
+    """Adds the model server's flag for TensorFlow Lite if such models are served.
 
-    Raises DiscoveryError if the model servers are those of other archives, too.
+    Raises DiscoveryError if the model servers are shared with other archives.
     """
     if not any(model.lite for model in served.models):
         return settings
@@ -155,14 +154,14 @@ def _of_lite_models(settings: Settings, served: Served) -> Settings:
 
 
 def without_workspace(text: str, workspace: Workspace) -> str:
-    """``text`` with file names as in the archive: the folder that it is unpacked to is removed at the end."""
+    """``text`` with file names as in the archive, since the workspace is removed at the end."""
     for folder in (workspace.model, workspace.root / "download"):
         text = text.replace(f"{folder}/", "").replace(str(folder), "the archive")
     return text
 
 
 def refuse_multi_model(settings: Settings) -> None:
-    """Raise SettingsError if multi-model mode is requested."""
+    """Raises SettingsError if multi-model mode is requested."""
     if settings.multi_model:
         raise SettingsError(
             "SAGEMAKER_MULTI_MODEL=true can't be used here: `tfs-proxy serve` alone serves many models."
@@ -170,7 +169,7 @@ def refuse_multi_model(settings: Settings) -> None:
 
 
 def check_worker_class(settings: Settings) -> None:
-    """Raise SettingsError for a worker class whose library is not installed."""
+    """Raises SettingsError if the worker class needs a library that is not installed."""
     if settings.gunicorn_worker_class == "gevent" and find_spec("gevent") is None:
         raise SettingsError(
             "SAGEMAKER_GUNICORN_WORKER_CLASS=gevent can't be used: gevent is not installed. "
@@ -179,7 +178,7 @@ def check_worker_class(settings: Settings) -> None:
 
 
 def check_labels(settings: Settings, models: tuple[ServedModel, ...]) -> None:
-    """Raise SettingsError for a label on a version that no model has.
+    """Raises SettingsError for a label on a version that no model has.
 
     Labels of a run with many archives are for those that have such versions.
     """

@@ -1,4 +1,4 @@
-"""The start-up report on the script: what it defines, what is odd, and why it can't be used."""
+"""The start-up report on the script: its functions, oddities, and why it can't be used."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,9 +19,9 @@ from tfs_proxy.script.syntax import (
 
 
 class ScriptFindings(Struct, frozen=True):
-    """Findings of reading the script: ``sentence`` says what it is, ``fault`` why it can't be used.
+    """Results of reading the script: ``sentence`` says what it is, ``fault`` why it can't be used.
 
-    ``one_thread`` says what in it fails if requests come in several threads.
+    ``one_thread`` names the code that fails if requests come in several threads.
     """
 
     sentence: str
@@ -31,14 +31,14 @@ class ScriptFindings(Struct, frozen=True):
     one_thread: tuple[str, ...] = ()
 
     def warnings_for(self, worker_class: str) -> tuple[str, ...]:
-        """The warnings, and what fails with workers of this class."""
+        """The warnings, and one on code that fails with workers of this class."""
         return (*self.warnings, *(self.one_thread if worker_class == "gthread" else ()))
 
 
 def report_on_script(layout: ModelLayout, *, script_model: bool) -> ScriptFindings:
-    """Read the script of ``layout``, which is the model itself in a ``script_model``.
+    """Reads the script of ``layout``; a ``script_model`` is the model itself.
 
-    Raises ScriptLoadError if it is not valid Python: then nothing else can be said.
+    Raises ScriptLoadError if it is not valid Python.
     """
     path = layout.shown_script
     ast_names = read_ast_names(layout.script)
@@ -60,7 +60,6 @@ def report_on_script(layout: ModelLayout, *, script_model: bool) -> ScriptFindin
 
 
 def _handlers(ast_names: AstNames) -> str:
-    """The handlers that a script defines, as a phrase."""
     match ast_names.defined(HANDLERS):
         case ():
             return f"none of {', '.join(HANDLERS)}"
@@ -71,7 +70,7 @@ def _handlers(ast_names: AstNames) -> str:
 
 
 def _functions(ast_names: AstNames) -> str:
-    """Reason why a script is the model itself: the functions that it defines, or what it imports."""
+    """The reason why a script is the model itself: its functions, or its imports."""
     functions = ast_names.defined(SCRIPT_MODEL_FUNCTIONS)
     if not functions:
         return ", by what it imports"
@@ -82,7 +81,7 @@ def _functions(ast_names: AstNames) -> str:
 
 
 def _notes(ast_names: AstNames, path: Path, *, script_model: bool) -> tuple[str, ...]:
-    """The functions of the other kind of script, which nothing calls here."""
+    """Warnings on functions of the other kind of script, which are never called."""
     uncalled = ast_names.defined(HANDLERS if script_model else SCRIPT_MODEL_FUNCTIONS)
     why = "that takes a SavedModel" if script_model else "the SavedModel is what is served"
     return (f"{words_joined(uncalled)} in {path} {_are(uncalled)} not called: {why}.",) if uncalled else ()

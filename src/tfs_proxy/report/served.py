@@ -1,4 +1,4 @@
-"""What an opened archive serves: models for the model server, or a script that is the model itself."""
+"""The contents of an opened archive: models for the model server, or a script that is the model itself."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ SAMPLE_TEXT = "a"
 
 
 def sample_inputs(signature: Signature, string: Any = SAMPLE_TEXT) -> Mapping[str, Any]:
-    """TF Serving's JSON with one record, in which every string is ``string``, as JSON has it.
+    """TF Serving's JSON with one record, in which every string is ``string``.
 
     Rows if all inputs have the same number of records and all outputs have some, else columns.
     """
@@ -36,18 +36,18 @@ def sample_inputs(signature: Signature, string: Any = SAMPLE_TEXT) -> Mapping[st
 
 
 def answers_in_rows(signature: Signature) -> bool:
-    """Tell whether every output can have a value for each record, judging by its shape."""
+    """True if every output can have a value for each record, judging by its shape."""
     return all(spec.shape != () for spec in signature.outputs.values())
 
 
 def sample_sizes(spec: TensorSpec) -> tuple[int, ...]:
-    """The shape to send: unknown sizes are 1, an unknown rank is a vector."""
+    """The shape of a sample: unknown sizes are 1, an unknown rank is a vector."""
     shape = (None,) if spec.shape is None else spec.shape
     return tuple(1 if size is None else size for size in shape)
 
 
 def sample_value(sizes: Sequence[int], dtype: str, string: Any = SAMPLE_TEXT) -> Any:
-    """Nested lists of these sizes, of a value of TensorFlow's type ``dtype``."""
+    """Nested lists of these sizes, with a value of TensorFlow's type ``dtype``."""
     if sizes:
         return [sample_value(sizes[1:], dtype, string)] * sizes[0]
     if dtype == "DT_STRING":
@@ -58,14 +58,14 @@ def sample_value(sizes: Sequence[int], dtype: str, string: Any = SAMPLE_TEXT) ->
 
 
 def _only(named: Mapping[str, Any]) -> Any:
-    """The value alone if there is a single input, else values by name."""
+    """The value of a single input, else values by name."""
     return next(iter(named.values())) if len(named) == 1 else named
 
 
 class Served(Struct, frozen=True):
-    """The folder and its ``models``, by name; a script model has none, and is the ``default_model`` itself.
+    """The folder and its ``models`` by name; a script model has none, and is the ``default_model`` itself.
 
-    ``inner_names`` are other names of models, that requests for this archive alone may use.
+    ``inner_names`` are other names of models that only requests for this archive may use.
     """
 
     layout: ModelLayout
@@ -80,18 +80,18 @@ class Served(Struct, frozen=True):
 
     @property
     def script(self) -> str | None:
-        """The path of the script; None if there is none."""
+        """The script's path; None without a script."""
         return str(self.layout.script) if self.layout.script.is_file() else None
 
     @property
     def graph_folders(self) -> Mapping[str, str]:
-        """Folder of the newest version of each model, by its name."""
+        """The folder of each model's newest version, by model."""
         return {
             model.name: str(model.versions[max(model.versions)]) for model in self.models if model.versions
         }
 
     def csv_columns(self, settings: Settings) -> Mapping[str, str]:
-        """The order of columns of CSV without a header, by model: as set, else as `pack` recorded it."""
+        """Column order of CSV without a header, by model: from the settings, else from `pack`."""
         folders = self.graph_folders
         orders = {
             model.name: settings.csv_columns or recorded_columns(folders.get(model.name))
@@ -102,16 +102,15 @@ class Served(Struct, frozen=True):
 
     @property
     def import_paths(self) -> tuple[str, ...]:
-        """Folders that the script's imports may come from."""
+        """Folders from which the script may import."""
         return tuple(str(path) for path in (self.layout.code, self.layout.lib) if path.is_dir())
 
 
 def look_into(root: Path, settings: Settings) -> Served:
-    """Find the models below ``root``; if there are none, the script must be a script model.
+    """Finds the models below ``root``; without any, the script must be a script model.
 
-    If there is a SavedModel, the functions that the script defines don't matter. Raises DiscoveryError if
-    there is neither, ScriptLoadError if there is only a script and it is not valid Python, and what
-    `discover` raises.
+    If there is a SavedModel, the script's functions don't matter. Raises DiscoveryError if there is neither,
+    ScriptLoadError if there is only a script and it is not valid Python, and what `discover` raises.
     """
     layout = _layout(root, settings)
     try:
@@ -127,7 +126,7 @@ def look_into(root: Path, settings: Settings) -> Served:
 
 
 def _loaded_as(name: str, layout: ModelLayout, models: Sequence[DiscoveredModel]) -> Served:
-    """One archive of many: its models get names that no other archive's have, ``name`` or ``name.INNER``."""
+    """One of many archives: its models get unique names, ``name`` or ``name.INNER``."""
     default = default_model(models, None)
     new_names = {
         model.name: name if len(models) == 1 else f"{name}{names.INNER}{model.name}" for model in models
@@ -143,7 +142,7 @@ def _loaded_as(name: str, layout: ModelLayout, models: Sequence[DiscoveredModel]
 
 
 def _layout(root: Path, settings: Settings) -> ModelLayout:
-    """The folder with its own script; with the one for archives that have none, if there is one."""
+    """The folder with its own script, or with the default script of the settings."""
     layout = ModelLayout(root).with_program(settings.program)
     if layout.script.is_file() or settings.universal_code is None:
         return layout
@@ -151,7 +150,7 @@ def _layout(root: Path, settings: Settings) -> ModelLayout:
 
 
 def _refuse_unless_script_model(layout: ModelLayout, why: NoModelFound) -> None:
-    """Raise if there is no SavedModel, and the script can't be the model either."""
+    """Raises ``why`` unless the script can be the model."""
     path = layout.shown_script
     wanted = f"{why} Without one, {path} must define {form_of('model_fn')}"
     ast_names = read_ast_names(layout.script)

@@ -1,4 +1,4 @@
-"""What a run serves, in plain language: the report that start-up and ``tfs-proxy check`` print.
+"""The report on what a run serves, in plain language, for start-up and ``tfs-proxy check``.
 
 It runs nothing: it reads the files of SavedModels and the syntax of the script.
 """
@@ -34,7 +34,7 @@ USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
 
 
 class ModelReport(Struct, frozen=True):
-    """One model: its versions, ascending, and the signatures of the newest; None if they can't be read."""
+    """One model: its versions, ascending, and the newest one's signatures; None if they can't be read."""
 
     name: str
     versions: tuple[int, ...]
@@ -42,11 +42,10 @@ class ModelReport(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """Report on what is served from ``root``; ``notes`` are sentences about what is ignored.
+    """A report on what is served from ``root``; ``notes`` are sentences about ignored files.
 
-    ``warnings`` are sentences about what can be served but won't do what the user meant; ``model_faults``
-    those of them about models that can answer no request; ``script_fault`` says why the script can't be
-    used at all.
+    ``warnings`` are about usable models and scripts that won't do what the user meant; ``model_faults`` those
+    of them about models that can answer no request; ``script_fault`` says why the script can't be used.
     """
 
     root: Path
@@ -62,19 +61,19 @@ class Report(Struct, frozen=True):
     script_fault: str | None = None
 
     def lines(self) -> Iterator[str]:
-        """The report as text, about a screen of it, without `warning_lines`."""
+        """The report as text of about a screen, without `warning_lines`."""
         yield f"Serving from {printable(str(self.root))}"
         yield from (printable(line) for line in self._lines())
 
     def one_line(self) -> str:
-        """Models and script alone, for a list of many archives."""
+        """Only models and script, for a list of many archives."""
         models = [f"{model.name} ({_versions(model.versions)})" for model in self.models[:MODELS_SHOWN]]
         if len(self.models) > MODELS_SHOWN:
             models.append(f"{len(self.models) - MODELS_SHOWN} more")
         return printable("; ".join([*([", ".join(models)] if models else []), f"script: {self.script}"]))
 
     def warning_lines(self) -> Iterator[str]:
-        """The warnings as text; nothing in it or in `lines` moves a terminal's cursor."""
+        """The warnings as text. Neither these nor `lines` contain control characters of terminals."""
         return (f"Warning: {printable(warning)}" for warning in self.warnings)
 
     def _lines(self) -> Iterator[str]:
@@ -97,9 +96,10 @@ class Report(Struct, frozen=True):
 
 
 def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> Report:
-    """Look at everything that decides how requests to ``served`` are answered.
+    """Examines everything that decides how requests to ``served`` are answered.
 
-    Raises DiscoveryError if a saved_model.pb is damaged, and ScriptLoadError if the script is no Python.
+    Raises DiscoveryError if a saved_model.pb is damaged, and ScriptLoadError if the script is not valid
+    Python.
     """
     layout, models = served.layout, served.models
     read = {
@@ -117,7 +117,7 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
         default_model=served.default_model,
         default_reason=_default_reason(models, settings),
         script=script.sentence,
-        # Of models that share theirs, the run has said so once.
+        # Of shared model servers the run has already reported.
         processes="" if settings.shares_servers else processes,
         settings={
             name: _without_secrets(name, value)
@@ -171,7 +171,7 @@ def _signature_lines(signatures: Mapping[str, Signature] | None) -> Iterator[str
     for name, signature in sorted(signatures.items(), key=lambda item: item[0] != DEFAULT_SIGNATURE):
         method = signature.method.rpartition("/")[2] or "no method"
         lines[name] = f"({method}): {_tensors(signature.inputs)} -> {_tensors(signature.outputs)}"
-    if lines.get("serve") == lines.get(DEFAULT_SIGNATURE, ""):  # Keras exports one function by two names
+    if lines.get("serve") == lines.get(DEFAULT_SIGNATURE, ""):  # Keras exports one function under two names
         lines = {f"{DEFAULT_SIGNATURE}, serve": lines.pop("serve"), **lines}
         del lines[DEFAULT_SIGNATURE]
     yield from (f"{name} {text}" for name, text in list(lines.items())[:SIGNATURES_SHOWN])
@@ -220,7 +220,7 @@ def _model_faults(models: Sequence[DiscoveredModel], read: Summaries) -> Iterato
 
 
 def _column_warnings(models: Sequence[ModelReport], columns: str | None) -> Iterator[str]:
-    """Say so if no model has the inputs that an order of ``columns`` names."""
+    """A warning if no model has the inputs that the order of ``columns`` names."""
     names = {name.strip() for name in next(csv.reader([columns or ""]), [])}
     known = [(model.name, list(model.signatures.values())) for model in models if model.signatures]
     if names and known and all(names != each.inputs.keys() for _, signatures in known for each in signatures):
@@ -240,7 +240,7 @@ def _program_notes(layout: ModelLayout, settings: Settings) -> Iterator[str]:
 
 
 def _code_notes(layout: ModelLayout) -> Iterator[str]:
-    """Notes on what in ``code/`` is ignored."""
+    """Notes on ignored files in ``code/``."""
     requirements, lib, wheels = layout.requirements.is_file(), layout.lib.is_dir(), layout.wheels.is_dir()
     if layout.code.is_dir() and not layout.script.is_file():
         others = words_joined(sorted(path.name for path in layout.code.glob("*.py"))[:NAMES_SHOWN])
@@ -253,7 +253,7 @@ def _code_notes(layout: ModelLayout) -> Iterator[str]:
 
 
 def _misplaced_code(layout: ModelLayout, models: Sequence[DiscoveredModel]) -> Iterator[str]:
-    """Scripts and requirements in folders where they are not looked for."""
+    """Notes on scripts and requirements in folders where they are ignored."""
     folders = {layout.root}
     for model in models:
         for path in model.versions.values():
@@ -268,7 +268,7 @@ def _misplaced_code(layout: ModelLayout, models: Sequence[DiscoveredModel]) -> I
 
 
 def _leftovers(layout: ModelLayout, models: Sequence[DiscoveredModel]) -> Iterator[str]:
-    """Notes on what else is at the top level, unless that is a SavedModel itself."""
+    """Notes on other files at the top level, unless that is a SavedModel itself."""
     paths = [path for model in models for path in model.versions.values()]
     known = {layout.code.name, layout.script.name, layout.requirements.name}
     if layout.root in paths:
