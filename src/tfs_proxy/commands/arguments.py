@@ -25,7 +25,6 @@ EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - a container's port is published from o
 
 
 def add_serving_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add --port, --host and --model-server."""
     parser.add_argument("--port", type=_port, help="port to listen on, 0 for a free one (default: 8080)")
     parser.add_argument("--host", default=EVERY_ADDRESS, help="address to listen on (default: %(default)s)")
     parser.add_argument(
@@ -43,19 +42,19 @@ def _port(text: str) -> int:
 
 
 def exit_on_stop_signals() -> None:
-    """Exit with 0 on SIGTERM or SIGHUP from now on, until the run loop installs its own handlers."""
+    """From now on, SIGTERM and SIGHUP exit with 0, until the run loop installs its own handlers."""
     from tfs_proxy.supervisor.host.processes import stop_signals
 
     # As PID 1 of a container, a process without a handler ignores SIGTERM. Nothing has started yet that must
     # be stopped in order, and an exception could be swallowed by the imports that are under way.
     for number in stop_signals():
-        if number is not signal.SIGINT:  # Python's own handler ends the process
+        if number is not signal.SIGINT:  # Python's own handler would end the process
             signal.signal(number, lambda _number, _frame: os._exit(0))
 
 
 @contextmanager
 def interruptible(said: str = "stopped") -> Iterator[None]:
-    """Take SIGTERM as Ctrl-C: what was started and written goes, and the command ends. Raises Interrupted."""
+    """Treats SIGTERM as Ctrl-C, so that temporary files and processes are removed. Raises Interrupted."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -64,7 +63,7 @@ def interruptible(said: str = "stopped") -> Iterator[None]:
 
 
 def listen(host: str = EVERY_ADDRESS, port: int | None = None) -> tuple[Settings, socket]:
-    """Read the settings, open the port (None: the one in the settings), and set up log and limits."""
+    """Reads the settings, opens the port (None: that of the settings), and sets up log and limits."""
     try:
         settings = Settings.from_env()
     except SettingsError:
@@ -84,15 +83,14 @@ def listen(host: str = EVERY_ADDRESS, port: int | None = None) -> tuple[Settings
 
 
 class _Entries(logging.Formatter):
-    """Each record is one entry, whatever names are in it."""
+    """Formats each record as one entry, whatever logger it comes from."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as text."""
         return one_entry(super().format(record))
 
 
 def log_to_stderr(level: str) -> None:
-    """Log a command's progress to standard error, each line after ``tfs-proxy:``."""
+    """Logs a command's progress to standard error, each line after ``tfs-proxy:``."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Entries("tfs-proxy: %(message)s"))
     logging.basicConfig(handlers=[handler])
@@ -100,14 +98,14 @@ def log_to_stderr(level: str) -> None:
 
 
 def log_as_a_run(settings: Settings) -> None:
-    """Log to standard error as all processes of a run do."""
+    """Logs to standard error as all processes of a run do."""
     write = writer(settings.log_format, coloured=wants_colour(STDERR, inherited_environment()))
     logging.basicConfig(handlers=[EntryHandler(write)])
     set_level(settings.gunicorn_loglevel)
 
 
 def also_as(old: str, flag: argparse.Action, parser: argparse.ArgumentParser) -> None:
-    """Let ``old`` mean ``flag``, too; argparse would list a second name in the help."""
+    """Makes ``old`` another name of ``flag`` that is not in the help."""
     parser._option_string_actions[old] = flag  # noqa: SLF001
 
 
@@ -139,7 +137,7 @@ def read_requests(
 
 
 def _request_body(file: Path | None) -> bytes | None:
-    """The body to try, None without a request; raises ArchiveError if the file can't be read."""
+    """The body to try; None without a request. Raises ArchiveError if the file can't be read."""
     if file is None:
         return None
     try:

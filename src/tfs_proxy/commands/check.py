@@ -38,12 +38,12 @@ CHECK_FAILED = 1
 
 
 def check_many(location: str, settings: Settings, *, strict: bool) -> int:
-    """Print a line for each model below ``location``, and how many would fail; the exit status.
+    """Prints a line for each model below ``location``, and the number of failures; returns the exit status.
 
     ``location`` is a folder or an ``s3://`` address. If ``strict``, an archive with a warning fails. Raises
     ArchiveError, SettingsError if there is nothing to check.
     """
-    settings = settings.with_values(multi_model=False)  # each archive is opened as if it were the only one
+    settings = settings.with_values(multi_model=False)  # each archive is checked as if it were the only one
     models = model_folder(location)
     listing = models.listing()
     folders = {} if location.startswith(S3_SCHEME) else _folders(Path(location), listing, settings.program)
@@ -65,9 +65,9 @@ def check_many(location: str, settings: Settings, *, strict: bool) -> int:
 
 
 def _folders(root: Path, listing: Listing, program: str) -> dict[str, str]:
-    """Models that are not packed, directly below ``root``: their paths by name, which ends with a slash.
+    """Unpacked models directly below ``root``: paths by name, which ends with a slash.
 
-    A folder with archives in it is none, unless they are below the ``code/`` of its script ``program``.
+    A folder with archives is not a model, unless they are below the ``code/`` of its script ``program``.
     """
     with_archives = {path.partition("/")[0] for paths in listing.paths.values() for path in paths}
     try:
@@ -88,12 +88,12 @@ def _holds_model(folder: Path) -> bool:
     except NoModelFound:
         return False
     except DiscoveryError:
-        return True  # there is one, which can't be served: its line says why
+        return True  # it exists and can't be served: its line says why
     return True
 
 
 def _archives(listing: Listing, folders: dict[str, str]) -> Iterator[str]:
-    """The archives by name, or by path if they can have none; without packages that unpacked models bring."""
+    """Archives by name, or by path if the name is invalid; without packages of unpacked models."""
     of_models = tuple(folders)
     for name, paths in listing.paths.items():
         if not all(path.startswith(of_models) for path in paths):
@@ -102,7 +102,7 @@ def _archives(listing: Listing, folders: dict[str, str]) -> Iterator[str]:
 
 
 def _archive(name: str, models: ModelFolder, listing: Listing) -> str:
-    """The path or address of an archive; raises BadInput if it can't be loaded by this name."""
+    """The path or address of an archive. Raises BadInput if it can't be loaded by this name."""
     if name in listing.unnamed:
         raise ArchiveError(listing.unnamed[name])
     url = models.url_of(name)
@@ -112,7 +112,7 @@ def _archive(name: str, models: ModelFolder, listing: Listing) -> str:
 
 
 def _finding(url: str, settings: Settings, *, strict: bool) -> str:
-    """Say in one line what would be served from the archive.
+    """Says in one line what would be served from the archive.
 
     Raises what `prepare` raises, ScriptLoadError for a script that can't be used, and ArchiveError for a
     warning if ``strict``.
@@ -161,7 +161,6 @@ archive fails.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of ``check``."""
     parser.add_argument("model", nargs="?", metavar="MODEL", help="model.tar.gz, or what else serve takes")
     parser.add_argument(
         "--multi-model",
@@ -190,7 +189,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check MODEL; the exit status."""
     with interruptible():
         settings = Settings.from_env()
         if arguments.openapi and (arguments.multi_model or arguments.request):
@@ -203,7 +201,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace, settings: Settings) -> int:
-    """Print the report on MODEL, import its script, and print the answer to the request.
+    """Prints the report on MODEL, imports its script, and prints the answer to the request.
 
     Raises what start-up raises: ArchiveError, DiscoveryError, SettingsError, ScriptLoadError.
     """
@@ -229,7 +227,6 @@ def _check(arguments: argparse.Namespace, settings: Settings) -> int:
 def _try(
     arguments: argparse.Namespace, requests: Sequence[CapturedRequest], served: Served, settings: Settings
 ) -> int:
-    """Print the answers to the requests; the exit status."""
     from tfs_proxy import testing
 
     with _explained(served.layout), testing.load(served.layout.root, settings=settings) as script:
@@ -237,7 +234,7 @@ def _try(
 
 
 def _print_document(served: Served, settings: Settings) -> int:
-    """Print what ``GET /openapi.json`` would answer; the exit status."""
+    """Prints what ``GET /openapi.json`` would answer; returns the exit status."""
     from tfs_proxy import testing
 
     with _explained(served.layout), testing.load(served.layout.root, settings=settings) as script:
@@ -249,7 +246,6 @@ def _print_document(served: Served, settings: Settings) -> int:
 def _try_one(
     arguments: argparse.Namespace, request: CapturedRequest, served: Served, script: "LoadedScript"
 ) -> int:
-    """Print the answer to one request; the exit status."""
     content_type, earlier = request.content_type, len(script.calls)
     began = time.perf_counter()
     reply = script.post(request.body, content_type, arguments.accept, request.custom_attributes)
@@ -268,7 +264,7 @@ def _try_one(
 
 @contextmanager
 def _explained(layout: ModelLayout) -> Iterator[None]:
-    """Add the likely reason if the script can't be imported."""
+    """Adds the likely reason if the script can't be imported."""
     try:
         yield
     except ScriptLoadError as error:

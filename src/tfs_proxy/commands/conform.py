@@ -1,4 +1,4 @@
-"""``tfs-proxy conform``: whether a container, of whatever framework, keeps SageMaker's contract."""
+"""``tfs-proxy conform``: checks whether a container of any framework keeps SageMaker's contract."""
 
 import argparse
 import math
@@ -34,7 +34,6 @@ Exit status: 0 if nothing was found but advice; 1 if a must failed; 2 if nothing
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of ``conform``."""
     parser.add_argument("url", nargs="?", metavar="URL", help="http://HOST:PORT of a container that runs")
     parser.add_argument("--image", help="an image that Docker has, run as `docker run IMAGE serve`")
     parser.add_argument("--command", dest="command_line", metavar="COMMAND", help="a command that serves")
@@ -77,7 +76,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Judge; the exit status."""
     from tfs_proxy.conform.check import selected
     from tfs_proxy.conform.checks import ALL
     from tfs_proxy.conform.results import list_lines
@@ -91,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def wanted_from(arguments: argparse.Namespace) -> "Wanted":
-    """Read the flags. Raises SettingsError."""
+    """Raises SettingsError."""
     from tfs_proxy.conform.target import Capability
     from tfs_proxy.conform.wanted import Wanted, variables
 
@@ -131,7 +129,7 @@ def _judge(arguments: argparse.Namespace, checks: Sequence["Check"]) -> int:
 
 
 def _refuse_unwritable(paths: Sequence[Path | None]) -> None:
-    """Raises SettingsError for a file that can't be written, before the minutes that its results take."""
+    """Raises SettingsError for a file that can't be written, before the checks take minutes."""
     for path in filter(None, paths):
         if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
             raise SettingsError(

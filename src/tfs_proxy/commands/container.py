@@ -15,7 +15,7 @@ from tfs_proxy.settings import Settings
 SERVE = "serve"
 TENSORFLOW_SERVING = "tensorflow-serving"
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
-"""Exit statuses of shells for a program that is not there, or can't be run."""
+"""Exit statuses of shells for a program that does not exist, or can't be run."""
 
 
 DESCRIPTION = """\
@@ -28,13 +28,13 @@ tensorflow-serving if MODEL_NAME, MODEL_BASE_PATH or a model in /models says so.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Take every word: `run` decides which command or program they are for."""
+    """Takes all words: `run` decides which command or program they are for."""
     parser.usage = f"{parser.prog} [COMMAND | FLAG | PROGRAM] ..."
     parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run a command of ours, or become another program."""
+    """Runs a command of ours, or replaces this process by another program."""
     if arguments.words[:1] in (["-h"], ["--help"]):
         print(arguments.usage(), end="")
         return 0
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def command_of(words: Sequence[str], commands: Collection[str]) -> list[str] | None:
-    """The command of tfs-proxy that ``words`` name; None if they start another program.
+    """The tfs-proxy command that ``words`` name; None if they start another program.
 
     Raises SettingsError if there are no words and a setting can't be used.
     """
@@ -62,7 +62,7 @@ def command_of(words: Sequence[str], commands: Collection[str]) -> list[str] | N
 def holds_served_models(
     settings: Settings, served: Path = Path(SERVING_BASE_PATH), archives: Path = SAGEMAKER_MODEL_DIR
 ) -> bool:
-    """Tell whether the container was started as tensorflow/serving is: by its variables, or its folder."""
+    """True if the container was started like tensorflow/serving: by its variables, or its folder."""
     if settings.serving_model_name or settings.serving_base_path:
         return True
     if settings.model is not None or _has_content(archives):
@@ -82,8 +82,8 @@ def _has_content(folder: Path) -> bool:
 
 
 def run_program(words: Sequence[str], commands: Sequence[str] = ()) -> NoReturn:
-    """Become the program that ``words`` start. Raises ProgramNotRun if it can't be run."""
-    # What Python ignores, the program would ignore too: `bash -c "yes | head"` would complain.
+    """Replaces this process by the program. Raises ProgramNotRun if it can't be run."""
+    # A program inherits ignored signals, and Python ignores SIGPIPE: `bash -c "yes | head"` would complain.
     previous = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         os.execvp(words[0], list(words))  # noqa: S606 - the user asked for this program

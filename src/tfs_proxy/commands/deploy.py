@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 ENDINGS = (".tar.gz", ".tgz")
 NOT_YET = "dry-run"
-"""The end of names where nothing is uploaded."""
+"""Suffix of names when nothing is uploaded."""
 
 DESCRIPTION = """\
 Pack and check MODEL, upload it, and make the calls CreateModel, CreateEndpointConfig and CreateEndpoint.
@@ -35,7 +35,6 @@ a call is refused; 3 if the script or its requirements can't be used.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of ``deploy``."""
     parser.add_argument("model", metavar="MODEL", type=Path, help="the trained model, or a model.tar.gz")
     target = parser.add_argument_group("on SageMaker")
     endpoint = target.add_argument(
@@ -69,10 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Deploy MODEL; the exit status."""
     log_to_stderr("info")
     options = options_of(arguments)
-    call_plan(options, "")  # before the long work: what AWS would refuse
+    call_plan(options, "")  # what AWS would refuse, before the long work
     archive = _archive(arguments)
     if arguments.dry_run:
         name = f"{options.name}-{NOT_YET}"
@@ -89,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def options_of(arguments: argparse.Namespace) -> DeployOptions:
-    """Read the flags; raises SettingsError for a variable that is not NAME=VALUE."""
+    """Raises SettingsError for a variable that is not NAME=VALUE."""
     environment: dict[str, str] = {}
     for text in arguments.env:
         name, equals, value = text.partition("=")
@@ -108,7 +106,7 @@ def options_of(arguments: argparse.Namespace) -> DeployOptions:
 
 
 def _archive(arguments: argparse.Namespace) -> Path:
-    """The archive: MODEL itself, checked, or packed from it. Raises StopServing."""
+    """The archive: MODEL itself after a check, or packed from it. Raises StopServing."""
     from tfs_proxy.packing.pack import check_archive, pack
 
     model: Path = arguments.model
@@ -128,7 +126,7 @@ def _show(warnings: tuple[str, ...]) -> None:
 
 
 def _refuse_existing(status: str | None, name: str, *, update: bool) -> None:
-    """Raise SettingsError if there is an endpoint that should not be there, or none that should."""
+    """Raises SettingsError if the endpoint exists without ``update``, or does not exist with it."""
     if status is not None and not update:
         raise SettingsError(
             f"The endpoint {name} exists ({status}): add --update to change it, or take another "

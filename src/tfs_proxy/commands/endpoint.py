@@ -22,7 +22,6 @@ this package's own, without Docker.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of ``endpoint``."""
     parser.add_argument("files", nargs="*", type=Path, metavar="CONFIG.json", help="requests to AWS's API")
     parser.add_argument(
         "--update",
@@ -70,7 +69,7 @@ def _tolerance(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until a stop signal, or update what runs elsewhere."""
+    """Serves until a stop signal, or updates endpoints that run elsewhere."""
     if arguments.update:
         return _update(arguments)
     exit_on_stop_signals()

@@ -1,4 +1,4 @@
-"""``tfs-proxy init``: a folder with a new script, its test, and the commands to go on with."""
+"""``tfs-proxy init``: makes a folder with a new script, its test, and the commands to go on with."""
 
 import argparse
 import os
@@ -24,7 +24,6 @@ is 0, nothing is written.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of ``init``."""
     parser.add_argument("folder", metavar="FOLDER", type=Path, help="the folder to write, new or not")
     parser.add_argument(
         "--model", metavar="MODEL", help="model.tar.gz, folder, s3:// address or model file to write it for"
@@ -32,7 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the files; the exit status."""
     from tfs_proxy.packing.starter import Starter, init
 
     log_to_stderr("WARNING")

@@ -14,13 +14,12 @@ are there, --port chooses. The stages of a pipeline follow it.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of ``log-level``."""
     parser.add_argument("level", nargs="?", metavar="LEVEL", choices=LEVELS, help=", ".join(LEVELS))
     parser.add_argument("--port", type=int, help="the port on which the run listens")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Find the run, and ask its control API."""
+    """Finds the run and asks its control API."""
     from tfs_proxy.supervisor.logs.run_log import chosen, found_runs
 
     runs = chosen(found_runs(Settings.from_env().home), arguments.port)

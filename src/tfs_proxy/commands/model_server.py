@@ -6,12 +6,11 @@ DESCRIPTION = "The embedded model server: flags and API of tensorflow_model_serv
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Take every word: the flags are TensorFlow Serving's, and the model server parses them."""
+    """Takes all words: the flags are TensorFlow Serving's, and the model server parses them."""
     parser.add_argument("words", nargs=argparse.REMAINDER)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until a stop signal."""
     from tfs_proxy.embedded import main
 
     return main(arguments.words)

@@ -27,7 +27,7 @@ from tfs_proxy.settings import Settings
 
 
 def add_preprocessing_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that give the model a new ``serving_default``."""
+    """Adds the flags that give the model a new ``serving_default``."""
     group = parser.add_argument_group("in the graph")
     group.add_argument(
         "--decode-image",
@@ -55,7 +55,7 @@ def add_preprocessing_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def preprocessing_of(arguments: argparse.Namespace) -> Preprocessing | None:
-    """Read the flags; None if they ask for nothing. Raises SettingsError."""
+    """None if no flag asks for preprocessing. Raises SettingsError."""
     if arguments.decode_image is not None and arguments.standardize is not None:
         raise SettingsError(
             "--decode-image and --standardize exclude each other: one is for pictures, one for tables."
@@ -89,7 +89,6 @@ used; 130 if stopped. Unless it is 0, nothing is written.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of ``pack``."""
     parser.add_argument("model", metavar="MODEL", type=Path, help="the trained model, a file or a folder")
     parser.add_argument(
         "-o",
@@ -103,7 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_layout_arguments(parser: argparse.ArgumentParser) -> argparse.Action:
-    """Add the flags that say what is in the archive; the first of them, the model's name, is returned."""
+    """Adds the flags for the archive's contents; returns the first of them, the model's name."""
     name = parser.add_argument(
         "--model-name", dest="name", metavar="NAME", help="in the archive (default: the file's or folder's)"
     )
@@ -159,7 +158,6 @@ def _python(text: str) -> str:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Pack MODEL; the exit status."""
     from tfs_proxy.packing.pack import pack
 
     log_to_stderr("INFO")
@@ -173,7 +171,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def layout_options(arguments: argparse.Namespace) -> LayoutOptions:
-    """Read what is to be laid out from the flags."""
     pythons = tuple(arguments.python or DEFAULT_PYTHONS)
     return LayoutOptions(
         model=arguments.model,
@@ -189,7 +186,6 @@ def layout_options(arguments: argparse.Namespace) -> LayoutOptions:
 
 
 def _show(packed: Packed, seconds: float) -> None:
-    """Print what is in the archive, and how to go on."""
     print(*packed.report, *packed.warnings, *lines_of(packed.warmed), sep="\n")
     print(f"Packed {packed.output}, {_size(packed.size)}, in {seconds:.1f} s")
     print(f"Next: tfs-proxy serve {packed.output}")

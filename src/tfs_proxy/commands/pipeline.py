@@ -1,4 +1,4 @@
-"""``tfs-proxy pipeline``: several model archives, one behind the other, over HTTP."""
+"""``tfs-proxy pipeline``: serves several model archives in a row over HTTP."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,6 @@ stages share this environment; --env sets a variable for one stage.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of ``pipeline``."""
     parser.add_argument("stages", nargs="*", metavar="STAGE", help="2 to 15 archives, in order")
     parser.add_argument(
         "--env", action="append", default=[], metavar="N:NAME=VALUE", help="a variable for stage N alone"
@@ -33,7 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until a stop signal."""
     exit_on_stop_signals()
     request = request_from(arguments, inherited_environment())
     settings, listener = listen(arguments.host, arguments.port)
@@ -45,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def request_from(arguments: argparse.Namespace, environ: Mapping[str, str]) -> "PipelineRequest":
-    """The request for `pipeline.run.serve`; raises SettingsError if it can't be carried out."""
+    """Raises SettingsError if the request can't be carried out."""
     from tfs_proxy.pipeline.run import PipelineRequest
     from tfs_proxy.pipeline.stage import StageOrder, check_count
 

@@ -1,4 +1,4 @@
-"""``tfs-proxy serve``: one model archive over HTTP."""
+"""``tfs-proxy serve``: serves one model archive over HTTP."""
 
 import argparse
 import threading
@@ -22,7 +22,6 @@ them.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of ``serve``."""
     parser.add_argument(
         "model", nargs="?", metavar="MODEL", help="model.tar.gz, folder, s3:// address or model file"
     )
@@ -48,7 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until a stop signal."""
     exit_on_stop_signals()
     settings, listener = listen(arguments.host, arguments.port)
     settings = settings.with_values(
@@ -88,7 +86,7 @@ def _laid_out(
 
 
 def refuse_one_model(model: str | None) -> None:
-    """Raise SettingsError if multi-model mode gets one archive."""
+    """Raises SettingsError if multi-model mode gets one archive."""
     if model is not None:
         raise SettingsError(
             f"{printable(model)} can't be served in multi-model mode, which gets its models by POST to "
@@ -97,7 +95,7 @@ def refuse_one_model(model: str | None) -> None:
 
 
 def refuse_following(settings: Settings) -> None:
-    """Raise SettingsError if multi-model mode should follow changes."""
+    """Raises SettingsError if multi-model mode should follow changes."""
     if settings.follows_changes:
         flag = "--reload (TFS_PROXY_RELOAD)" if settings.reload else "--watch (TFS_PROXY_WATCH)"
         raise SettingsError(

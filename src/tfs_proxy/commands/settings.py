@@ -13,12 +13,11 @@ DESCRIPTION = "List the environment variables that commands read, with defaults 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the argument of ``settings``."""
     parser.add_argument("name", nargs="?", metavar="NAME", help="a variable, or a part of its name")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the table, or the rows that NAME names. Raises SettingsError if there is none."""
+    """Prints the table, or the rows of NAME. Raises SettingsError if there is none."""
     name = (arguments.name or "").upper()
     rows = [row for row in TABLE if row.variable == name] or [row for row in TABLE if name in row.variable]
     if not rows:

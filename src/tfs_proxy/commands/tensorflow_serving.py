@@ -1,4 +1,4 @@
-"""``tfs-proxy tensorflow-serving``: in place of the image tensorflow/serving, with its flags."""
+"""``tfs-proxy tensorflow-serving``: replaces the image tensorflow/serving, with its flags."""
 
 import argparse
 
@@ -12,13 +12,13 @@ Serve as the image tensorflow/serving does: MODEL_NAME below MODEL_BASE_PATH (/m
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Take every word: the model server parses its own flags."""
+    """Takes all words: the model server parses its own flags."""
     parser.usage = f"{parser.prog} [FLAG ...]"
     parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until a stop signal or the model server's end; --help and --version are the model server's."""
+    """Serves until a stop signal or the model server's end; passes --help and --version to it."""
     exit_on_stop_signals()
     if {"--help", "--version"} & set(arguments.words):
         if "--help" in arguments.words:

@@ -46,13 +46,12 @@ _JOB_FLAGS: Mapping[str, tuple[str, str, str]] = {
     "max_retries": ("--max-retries", "N", "further attempts after a failure that is not 4xx (default: 3)"),
 }  # fmt: skip
 _OPTIONS = [option for option in fields(TransformOptions) if option.name not in {"job", "environment"}]
-"""What a flag of the same name sets."""
+"""The options that flags of the same name set."""
 
 _NUMBERS = {"max_payload_mb", "max_concurrent", "timeout_seconds", "max_retries"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of ``transform``."""
     parser.add_argument("job", nargs="?", metavar="JOB.json", type=Path, help="a CreateTransformJob request")
     source = parser.add_argument_group("where the model comes from")
     source.add_argument("--model", help="model.tar.gz, folder or s3:// address to serve for this run")
@@ -126,7 +125,7 @@ def _bad_limit(text: str) -> BadLimit:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the job, or with --tune measure a sample; 130 if a signal stops it."""
+    """Runs the job, or with --tune measures a sample; 130 if a signal stops it."""
     from tfs_proxy.transform.run import run as run_job
     from tfs_proxy.transform.run import tune
 
@@ -137,7 +136,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def request_from(arguments: argparse.Namespace, environment: Mapping[str, str]) -> TransformOptions:
-    """The request for `transform.run`; a serving stack inherits ``environment``. Raises SettingsError."""
+    """A serving stack inherits ``environment``. Raises SettingsError."""
     description = read_description(arguments.job) if arguments.job else {}
     flags = {name: getattr(arguments, name) for name in _JOB_FLAGS}
     if flags["data_type"] is None and (flags["input"] or "").endswith(MANIFEST_ENDING):

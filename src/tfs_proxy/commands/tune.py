@@ -1,4 +1,4 @@
-"""``tfs-proxy tune``: the settings with which a model answers most on this machine, found by measuring."""
+"""``tfs-proxy tune``: finds the fastest settings for a model on this machine by measuring."""
 
 import argparse
 import re
@@ -32,7 +32,6 @@ the script can't be used; 4 if the model can't be loaded; 130 if stopped.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of ``tune``."""
     parser.add_argument("model", nargs="?", metavar="MODEL", help="as for serve")
     parser.add_argument(
         "--p99",
@@ -84,7 +83,6 @@ def _seconds(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Search; the exit status."""
     log_to_stderr("INFO")
     raise_descriptor_limit()
     with interruptible():
@@ -119,7 +117,7 @@ def _tune(arguments: argparse.Namespace, settings: Settings) -> int:
 
 
 def _print(arguments: argparse.Namespace, findings: "Findings") -> int:
-    """Print what was found, and draw it; the exit status."""
+    """Prints and draws the findings; returns the exit status."""
     from tfs_proxy.tuning.findings import json_text, result_lines
     from tfs_proxy.tuning.picture import picture
 

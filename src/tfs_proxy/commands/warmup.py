@@ -1,4 +1,4 @@
-"""``tfs-proxy warmup``: record requests in a model, so that its first real request is not the slow one."""
+"""``tfs-proxy warmup``: records requests in a model, so that its first real request is fast."""
 
 import argparse
 from collections.abc import Sequence
@@ -24,7 +24,6 @@ can't be loaded; 130 if stopped.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of ``warmup``."""
     parser.add_argument("model", metavar="MODEL", help="a folder, or model.tar.gz")
     parser.add_argument(
         "-o", "--output", metavar="FILE", type=Path, help="the archive to write, if MODEL is one"
@@ -36,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_request_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that say which requests are recorded."""
+    """Adds the flags that choose the requests to record."""
     parser.add_argument(
         "--signature", metavar="NAME", help="signature that requests are made for (default: serving_default)"
     )
@@ -78,7 +77,6 @@ def _positive(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Warm MODEL up; the exit status."""
     from tfs_proxy.packing.warmup import warm_model
 
     log_to_stderr("INFO")
@@ -105,7 +103,7 @@ def _warmup_options(arguments: argparse.Namespace) -> WarmupOptions:
 
 
 def lines_of(warmed: Sequence[WarmedVersion]) -> Sequence[str]:
-    """Describe what was recorded and measured, a line for each version."""
+    """A line for each version: what was recorded and measured."""
     return [
         f"{version.model} version {version.version}: {_requests(version.records)}; the first request takes "
         f"{version.warm_ms:.1f} ms instead of {version.cold_ms:.1f}, later ones {version.median_ms:.1f}"
