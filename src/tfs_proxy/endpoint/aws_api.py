@@ -1,4 +1,4 @@
-"""AWS's two services as botocore knows them: members, headers and errors of their operations."""
+"""AWS's two services from botocore's models: members, headers and errors of their operations."""
 
 import json
 import re
@@ -18,25 +18,23 @@ CONTROL_PLANE, RUNTIME = "sagemaker", "sagemaker-runtime"
 OURS = frozenset(
     {"ModelDataUrl", "S3Uri", "S3OutputPath", "S3FailurePath", "DestinationS3Uri", "InputLocation"}
 )
-"""Members that take a path of this machine here, besides what AWS takes."""
+"""Members that also take a path of this machine here."""
 
 _JAVA_CLASSES = {r"\p{ASCII}": r"\x00-\x7f", r"\p{Print}": r"\x20-\x7e", r"\z": r"\Z"}
 
 
 @cache
 def service_model(service: str) -> ServiceModel:
-    """What botocore knows of one of AWS's services."""
     return botocore.session.get_session().get_service_model(service)
 
 
 @cache
 def operation_model(service: str, operation: str) -> OperationModel:
-    """What botocore knows of one operation."""
     return service_model(service).operation_model(operation)
 
 
 def problems(operation: str, request: Mapping[str, Any]) -> list[str]:
-    """Why AWS would refuse a request to the control plane: a sentence each, with the member's name."""
+    """Reasons why AWS would refuse the request: a sentence each, with the member's name."""
     shape = operation_model(CONTROL_PLANE, operation).input_shape
     assert shape is not None  # noqa: S101 - all of these operations take parameters
     report = ParamValidator().validate(request, shape)
@@ -46,7 +44,7 @@ def problems(operation: str, request: Mapping[str, Any]) -> list[str]:
 
 
 def _out_of_bounds(shape: Shape, value: Any, path: str) -> Iterator[str]:
-    """What botocore leaves to AWS: lengths, patterns and choices."""
+    """Checks what botocore leaves to AWS: lengths, patterns and choices."""
     if isinstance(shape, StructureShape):
         for name, part in value.items():
             yield from _out_of_bounds(shape.members[name], part, f"{path}.{name}" if path else name)
@@ -82,13 +80,12 @@ def _unusable_text(shape: Shape, text: str, path: str) -> Iterator[str]:
 
 
 def _few(choices: list[str], text: str) -> str:
-    """The choices, or of many those that begin like the text."""
     alike = [choice for choice in choices if choice[:5] == text[:5]] or choices
     return ", ".join(alike[:8]) + (", ..." if len(alike) > len(alike[:8]) else "")
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether a text matches a pattern of AWS's, written for Java; True if Python can't read that."""
+    """True if ``text`` matches AWS's pattern for Java, or if Python can't read that."""
     compiled = _compiled(pattern)
     return compiled is None or compiled.fullmatch(text) is not None
 
@@ -100,7 +97,7 @@ def _compiled(pattern: str) -> re.Pattern[str] | None:
         pattern = pattern.replace(java, python if java == r"\z" else f"[{python}]")
     try:
         return re.compile(pattern)
-    except re.error:  # classes of Unicode, in the patterns of tags
+    except re.error:  # Unicode classes, in the patterns of tags
         return None
 
 
@@ -108,19 +105,19 @@ ERROR_TYPE = "x-amzn-ErrorType"
 MODEL_ERROR, NOT_READY, UNAVAILABLE = "ModelError", "ModelNotReadyException", "ServiceUnavailable"
 REFUSED = "ValidationError"
 NO_ANSWER = 0
-"""The OriginalStatusCode of a container that gave no answer, as AWS's."""
+"""AWS's OriginalStatusCode for a container that gave no answer."""
 
 LONGEST_MESSAGE = 2048
 """Characters of a container's own error that reach the client (docs/reference/sagemaker.md)."""
 
 TOO_LARGE = "413"
-"""AWS has no code for a body that is too large: the HTTP status is all that botocore shows."""
+"""AWS has no code for a body that is too large: botocore shows only the HTTP status."""
 
 SERVER_ERRORS = 500
 
 
 class AwsError(RequestError):
-    """An answer that botocore raises as an exception of this ``code``; ``members`` are its further ones."""
+    """An answer that botocore raises as an exception of this ``code``, with further ``members``."""
 
     def __init__(self, code: str, message: str, **members: str | int) -> None:
         super().__init__(message)
@@ -128,7 +125,7 @@ class AwsError(RequestError):
 
 
 def model_error(container: str, status: int, message: str, log_stream: str) -> AwsError:
-    """The ModelError for a container's ``status`` (`NO_ANSWER` if it has none) and its own words."""
+    """The ModelError for a container's ``status`` (`NO_ANSWER` if it has none) and message."""
     side = "client" if HTTPStatus.BAD_REQUEST <= status < SERVER_ERRORS else "server"
     original = message[:LONGEST_MESSAGE]
     return AwsError(
@@ -146,7 +143,7 @@ def refused(message: str) -> AwsError:
 
 
 def original_answer(error: AwsError) -> HttpResponse | None:
-    """The container's own answer that a ModelError is about; None if there was none."""
+    """The container's own answer in a ModelError; None if there was none."""
     status = int(error.members.get("OriginalStatusCode", NO_ANSWER))
     if error.code != MODEL_ERROR or status == NO_ANSWER:
         return None
@@ -154,7 +151,6 @@ def original_answer(error: AwsError) -> HttpResponse | None:
 
 
 def answer_to(error: AwsError) -> HttpResponse:
-    """What the client gets."""
     body = {"Message": error.message, **error.members}
     headers = {"Content-Type": "application/json"}
     if not error.code.isdecimal():
@@ -164,7 +160,7 @@ def answer_to(error: AwsError) -> HttpResponse:
 
 @cache
 def status_of(code: str) -> int:
-    """The HTTP status of an error of `sagemaker-runtime`; 400 for those of the control plane."""
+    """HTTP status of an error of `sagemaker-runtime`; 400 for those of the control plane."""
     if code.isdecimal():
         return int(code)
     errors = {shape.name: shape.metadata.get("error", {}) for shape in service_model(RUNTIME).error_shapes}
@@ -177,7 +173,6 @@ _MOST_DIGITS = 9
 
 @cache
 def _members(operation: str, direction: str) -> Mapping[str, Shape]:
-    """The members of an operation that are headers, by name."""
     model = operation_model(RUNTIME, operation)
     shape = model.input_shape if direction == "in" else model.output_shape
     if not isinstance(shape, StructureShape):
@@ -195,7 +190,7 @@ def header_name(operation: str, direction: str, member: str) -> str:
 
 
 def given_members(operation: str, headers: Mapping[str, str]) -> dict[str, str]:
-    """What a request's headers say, by member; the names of ``headers`` are in lower case.
+    """Members given as headers; the names of ``headers`` are in lower case.
 
     Raises AwsError (ValidationError) for a value that AWS refuses.
     """
@@ -226,7 +221,7 @@ def _problems(member: str, shape: Shape, value: str) -> Iterator[str]:
 
 
 def container_headers(members: Mapping[str, str]) -> dict[str, str]:
-    """The headers of the container's request, whichever operation had these members."""
+    """Headers for the container's request, from any operation's members."""
     known = _members(INVOKE, "in")
     return {
         str(known[member].serialization["name"]): value
@@ -236,7 +231,7 @@ def container_headers(members: Mapping[str, str]) -> dict[str, str]:
 
 
 def client_headers(operation: str, response: HttpResponse | StreamedResponse, variant: str) -> dict[str, str]:
-    """The headers of the client's answer: what the operation has of the container's, and the variant."""
+    """Headers of the client's answer: those of the operation that the container sent, and the variant."""
     found = {
         member: response.header(header_name(INVOKE, "out", member)) for member in _members(INVOKE, "out")
     }

@@ -25,9 +25,9 @@ BOTH = "InputAndOutput"
 
 
 class EndpointCapture:
-    """Records for each variant of ``endpoint``, from `start` to `close`; nothing if the config asks for none.
+    """Records of each variant of ``endpoint``, from `start` to `close`; none if the config asks for none.
 
-    ``parameters`` are those of CreateEndpointConfig, relative paths in them start from ``folder``.
+    ``parameters`` are those of CreateEndpointConfig; relative paths in them start from ``folder``.
     Raises SettingsError for a destination that can't be used.
     """
 
@@ -48,7 +48,7 @@ class EndpointCapture:
         }
 
     def start(self) -> None:
-        """Begin to write; raises SettingsError if the destination can't be written."""
+        """Raises SettingsError if the destination can't be written."""
         for variant, writer in self._writers.items():
             check_folder(self._options[variant])
             writer.start()
@@ -57,7 +57,7 @@ class EndpointCapture:
     def add(
         self, variant: str, body: bytes, header: Callable[[str], str | None], response: HttpResponse
     ) -> None:
-        """Record a request and its answer, if it is one of the share; ``header`` gives the request's."""
+        """Records a sampled request and its answer; ``header`` returns the request's headers."""
         writer = self._writers.get(variant)
         if writer is None or response.status >= HTTPStatus.BAD_REQUEST:
             return
@@ -67,7 +67,7 @@ class EndpointCapture:
             writer.add(sent, answered, header)
 
     def close(self) -> Counts:
-        """Write the last records; what became of all."""
+        """Writes the last records; returns the counts of all."""
         for writer in self._writers.values():
             writer.close()
         return self._counts
@@ -77,7 +77,7 @@ class EndpointCapture:
 
 
 def destination_of(parameters: Mapping[str, Any], folder: Path) -> str | None:
-    """The ``s3://`` address or the folder of DataCaptureConfig, None without one; raises SettingsError."""
+    """The ``s3://`` address or folder of DataCaptureConfig; None without one. Raises SettingsError."""
     if MEMBER not in parameters:
         return None
     target = address_of("DestinationS3Uri", parameters[MEMBER]["DestinationS3Uri"], folder)
@@ -98,7 +98,7 @@ def _options(endpoint: str, variant: str, asked: Mapping[str, Any], folder: Path
 
 
 def _encodings(types: Mapping[str, Any]) -> Mapping[str, str]:
-    """What is kept as text: the types that CaptureContentTypeHeader names, or the usual ones."""
+    """Types kept as text: those of CaptureContentTypeHeader, or the usual ones."""
     if not types:
         return TEXT_ENCODINGS
     named = {CSV: types.get("CsvContentTypes", ()), JSON: types.get("JsonContentTypes", ())}

@@ -1,4 +1,4 @@
-"""What was created by AWS's operations: models, configs, endpoints and components by their names."""
+"""Models, configs, endpoints and components that AWS's operations have created, by name."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,15 +29,15 @@ from tfs_proxy.names import printable
 
 MANY_MODELS = "MultiModel"
 PRIMARY = "primary"
-"""How AWS's errors call the container of a model that has only one."""
+"""AWS's name in errors for the container of a model with only one."""
 
 
 def container_definitions(
     containers: Sequence[Mapping[str, Any]], folder: Path
 ) -> Iterator[ContainerDefinition]:
-    """Values of AWS's container definitions; relative paths start from ``folder``.
+    """AWS's container definitions as values; relative paths start from ``folder``.
 
-    Raises SettingsError for model data of a kind that can't be had here.
+    Raises SettingsError for model data of a kind that is not available here.
     """
     for number, container in enumerate(containers, start=1):
         by_place = PRIMARY if len(containers) == 1 else f"container{number}"
@@ -59,7 +59,7 @@ def _archive(container: Mapping[str, Any], folder: Path) -> str | None:
 
 
 def located(address: str, folder: Path) -> str:
-    """An ``s3://`` address as it is; a ``file://`` address or a path as an absolute path.
+    """An ``s3://`` address unchanged; a ``file://`` address or a path as an absolute path.
 
     Raises SettingsError for other schemes.
     """
@@ -84,15 +84,13 @@ NAME_MEMBERS = {
 
 
 class Created(Struct, frozen=True):
-    """A request that was taken, and when, in seconds since 1970."""
+    """An accepted request with its time, in seconds since 1970."""
 
     parameters: Mapping[str, Any]
     at: float = field(default_factory=time.time)
 
 
 class Catalogue:
-    """Models, configs, endpoints and inference components, each by its name."""
-
     def __init__(self) -> None:
         self.models: dict[str, HostedModel] = {}
         self.configs: dict[str, EndpointConfig] = {}
@@ -101,7 +99,7 @@ class Catalogue:
         self.created: dict[str, dict[str, Created]] = {operation: {} for operation in NAME_MEMBERS}
 
     def create(self, request: OperationRequest) -> None:
-        """Take one request; raises SettingsError that names the place and AWS's member if it is refused."""
+        """Raises SettingsError with place and AWS's member if the request is refused."""
         found = problems(request.operation, request.parameters)
         name = request.parameters.get(NAME_MEMBERS[request.operation])
         if not found and name in self.created[request.operation]:
@@ -113,7 +111,7 @@ class Catalogue:
         self.created[request.operation][str(name)] = Created(request.parameters)
 
     def forget(self, operation: str, name: str) -> None:
-        """Delete what ``operation`` made under ``name``; nothing happens if there is nothing."""
+        """Deletes what ``operation`` created under ``name``, if anything."""
         self.created[operation].pop(name, None)
         kept: dict[str, dict[str, Any]] = {
             "CreateModel": self.models,
@@ -136,7 +134,7 @@ class Catalogue:
                 self.components[parameters["InferenceComponentName"]] = self._component(request)
 
     def _conflicts(self, request: OperationRequest) -> Iterator[str]:
-        """What AWS's service model does not say: names that must be there, or different."""
+        """Faults beyond AWS's service model: names that must exist, or differ."""
         parameters = request.parameters
         match request.operation:
             case "CreateModel":
@@ -205,7 +203,7 @@ class Catalogue:
 
 
 def _unusable_places(parameters: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    """Why answers or captured data can't go where a config says; and rules of AWS's on shadow variants."""
+    """Faults in places for answers or captured data, and in shadow variants by AWS's rules."""
     try:
         async_config(parameters, folder)
         destination_of(parameters, folder)

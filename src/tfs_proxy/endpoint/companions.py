@@ -1,4 +1,4 @@
-"""What goes along with an endpoint's calls by its config: data capture, shadow copies, the queue."""
+"""Additions to an endpoint's calls by its config: data capture, shadow copies, the queue."""
 
 import asyncio
 import json
@@ -33,18 +33,18 @@ from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 log = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 10.0
-"""How long the end of a run waits for copies and records."""
+"""Seconds that the end of a run waits for copies and records."""
 
 
 class CompanionOptions(Struct, frozen=True):
-    """What the command line says: where notifications go, and which numbers of a shadow are equal."""
+    """Options of the command line: where notifications go, and tolerances for a shadow's numbers."""
 
     notifications: Path | None = None
     tolerance: float = RELATIVE
 
 
 class Companion(Struct, frozen=True):
-    """Of one endpoint while it has this ``config``; ``shadows`` by the names of both variants."""
+    """Additions of one endpoint while it has this ``config``; ``shadows`` by the names of both variants."""
 
     config: EndpointConfig
     capture: EndpointCapture
@@ -52,7 +52,7 @@ class Companion(Struct, frozen=True):
     queue: AsyncQueue | None
 
     async def close(self, seconds: float) -> None:
-        """Answer what waits for at most ``seconds``, write the last records, and log the reports."""
+        """Answers what waits for at most ``seconds``, writes the last records, and logs the reports."""
         if self.queue is not None:
             await self.queue.stop(seconds)
         for copies in self.shadows.values():
@@ -63,7 +63,7 @@ class Companion(Struct, frozen=True):
 
 
 class Companions:
-    """The companions of all endpoints, each made when it is first asked for."""
+    """The additions of all endpoints, each made on first use."""
 
     def __init__(self, invoker: Invoker, options: CompanionOptions) -> None:
         self._invoker, self._options = invoker, options
@@ -72,7 +72,7 @@ class Companions:
         invoker.on_invoked.append(self.invoked)
 
     def of(self, endpoint: HostedEndpoint) -> Companion:
-        """That of an endpoint; raises SettingsError if captured data have nowhere to go."""
+        """Raises SettingsError if captured data can't be written."""
         companion = self._current.get(endpoint.name)
         if companion is None or companion.config is not endpoint.config:
             if companion is not None:
@@ -81,10 +81,10 @@ class Companions:
         return companion
 
     def invoked(self, invoked: Invoked) -> None:
-        """Record an invocation, and have shadows asked too."""
+        """Records an invocation and copies it to shadows."""
         try:
             companion = self.of(invoked.endpoint)
-        except SettingsError as error:  # of a config that UpdateEndpoint has brought: the answer is good
+        except SettingsError as error:  # of a config that UpdateEndpoint has set: the answer is good
             log.error("endpoint %s: %s", invoked.endpoint.name, error)  # noqa: TRY400 (the sentence says it all)
             return
         variant = invoked.group.plan.variant
@@ -96,7 +96,7 @@ class Companions:
                 self._copy(invoked, group, copies)
 
     def reports(self) -> list[dict[str, Any]]:
-        """What became of the shadows' copies, a document for each."""
+        """Results of the shadows' copies, a document for each."""
         return [
             {"endpoint": name, **copies.report.document()}
             for name, companion in self._current.items()
@@ -104,7 +104,7 @@ class Companions:
         ]
 
     async def close(self, seconds: float) -> None:
-        """Close all, each within ``seconds``."""
+        """Closes all, each within ``seconds``."""
         await asyncio.gather(*(each.close(seconds) for each in self._current.values()), *self._closing)
 
     def _made(self, endpoint: HostedEndpoint) -> Companion:
@@ -154,7 +154,7 @@ class Companions:
         invocation: Invocation,
         limits: InvocationLimits,
     ) -> HttpResponse:
-        """The container's answer, a refusal too; raises AwsError if it gives none."""
+        """The container's answer, even a refusal. Raises AwsError if it gives none."""
         try:
             return await self._invoker.ask(endpoint, group, invocation, limits)
         except AwsError as error:
@@ -171,18 +171,18 @@ class Companions:
 
 def _variant_answer(answer: HttpResponse, seconds: float) -> VariantAnswer:
     has_body = answer.status == HTTPStatus.OK
-    body = answer.body if has_body else b""  # refusals differ in their words, which is no difference
+    body = answer.body if has_body else b""  # refusals may differ in their words
     return VariantAnswer(answer.status, answer.header("Content-Type") or "", body, seconds)
 
 
 class AsyncInvoker:
-    """Takes requests for the queues of endpoints with AsyncInferenceConfig."""
+    """Queues requests for endpoints with AsyncInferenceConfig."""
 
     def __init__(self, companions: Companions) -> None:
         self._companions = companions
 
     async def invoke(self, endpoint: HostedEndpoint, request: HttpRequest) -> HttpResponse:
-        """202 with the id, and both locations as headers; raises AwsError."""
+        """202 with the id, and both locations as headers. Raises AwsError."""
         queue = self._companions.of(endpoint).queue
         if queue is None:
             raise refused(f"Endpoint {endpoint.name} is not asynchronous: it has no AsyncInferenceConfig.")

@@ -1,4 +1,4 @@
-"""One container behind an endpoint: pinged, asked, given models if it has many, and stopped at the end."""
+"""One container behind an endpoint: pings, requests, loads of its models, and its stop."""
 
 import asyncio
 import contextlib
@@ -22,13 +22,13 @@ from tfs_proxy.wire.http_client import ConnectionPool, Timeouts, get_async
 from tfs_proxy.wire.http_messages import HttpResponse, StreamedResponse
 
 PING_SECONDS = 2.0
-"""How long /ping may take (docs/reference/sagemaker.md)."""
+"""Limit for /ping (docs/reference/sagemaker.md)."""
 
 HTTP_OK = 200
 
 
 class ComingParts:
-    """The parts of an answer that ``threads`` wait for."""
+    """The parts of an answer, for which ``threads`` wait."""
 
     def __init__(self, answer: ComingAnswer, threads: Executor) -> None:
         self._answer, self._threads = answer, threads
@@ -44,15 +44,15 @@ class ComingParts:
         return part
 
     async def aclose(self) -> None:
-        """Close the connection; what the container still sends is lost."""
+        """Closes the connection; the rest of the answer is lost."""
         self._answer.close()
 
 
 class HostedContainer:
     """A container at ``host:port``; ``child`` is None if this process has not started it.
 
-    ``name`` is what errors call it. ``mounts_models`` says that it sees the models' folder elsewhere.
-    ``held`` has its ports, and is closed at the end.
+    Errors call it ``name``. ``mounts_models`` says that it sees the models' folder elsewhere.
+    ``held`` holds its ports, and is closed at the end.
     """
 
     def __init__(
@@ -73,16 +73,15 @@ class HostedContainer:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its process has ended for good."""
+        """True if its process has ended for good."""
         return self.child is not None and self.child.state in {ProcessState.GAVE_UP, ProcessState.EXITED}
 
     @property
     def last_lines(self) -> str:
-        """The end of its log."""
         return "" if self.child is None else "\n".join(list(self.child.last_lines)[-5:])
 
     async def is_healthy(self) -> bool:
-        """Whether /ping is answered with 200 in time."""
+        """True if /ping answers 200 in time."""
         try:
             return (await get_async(self.host, self.port, "/ping", PING_SECONDS)).status == HTTP_OK
         except UpstreamError:
@@ -91,20 +90,20 @@ class HostedContainer:
     async def ask(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], seconds: float
     ) -> HttpResponse:
-        """Its answer, whatever the status; raises UpstreamError if there is none in ``seconds``."""
+        """Its answer of any status. Raises UpstreamError if there is none in ``seconds``."""
         send = partial(self._connections.request, method, path, body, headers, seconds)
         return await asyncio.get_running_loop().run_in_executor(self._threads, send)
 
     async def stream(
         self, path: str, body: bytes, headers: Mapping[str, str], seconds: float
     ) -> StreamedResponse:
-        """Its answer to a POST as it comes, whatever the status; raises UpstreamError, as do the parts."""
+        """Its answer to a POST as it comes, of any status. It and its parts raise UpstreamError."""
         send = partial(self._connections.stream, path, body, headers, seconds)
         answer = await asyncio.get_running_loop().run_in_executor(self._threads, send)
         return StreamedResponse(answer.status, ComingParts(answer, self._threads), answer.headers)
 
     async def stop(self, seconds: float) -> None:
-        """SIGTERM, then SIGKILL after ``seconds``; one that this process has not started goes on."""
+        """SIGTERM, then SIGKILL after ``seconds``; does nothing to one that this process has not started."""
         self._connections.close()
         if self.child is not None:
             await self.child.stop(seconds)
@@ -115,31 +114,31 @@ log = logging.getLogger(__name__)
 
 OK, NOT_FOUND, LOADED_ALREADY, NO_MEMORY = 200, 404, 409, 507
 LOAD_SECONDS = 360.0
-"""How long a load may take (docs/reference/sagemaker.md)."""
+"""Limit for a load (docs/reference/sagemaker.md)."""
 
 Unpack = Callable[[str], Awaitable[tuple[str, str]]]
-"""Has the archive at an address unpacked, and tells the model's id and the path that the container knows."""
+"""Unpacks the archive at an address; returns the model's id and the path that the container knows."""
 
 
 class ManyModels:
-    """The models of one container: ``prefix`` is what all archives are below.
+    """The models of one container: ``prefix`` is the address above all archives.
 
-    Those used longest ago are unloaded if the container has no memory for another; all of them at once
+    The least recently used are unloaded if the container has no memory for another; all of them at once
     after each request unless ``keeps`` says otherwise (ModelCacheSetting).
     """
 
     def __init__(self, container: HostedContainer, prefix: str, unpack: Unpack, *, keeps: bool) -> None:
         self._container, self._prefix, self._unpack, self._keeps = container, prefix, unpack, keeps
-        self._loaded: OrderedDict[str, str] = OrderedDict()  # the id of each, by its archive
+        self._loaded: OrderedDict[str, str] = OrderedDict()  # ids by archive
         self._loading: dict[str, asyncio.Task[None]] = {}
 
     async def path_for(self, target: str, log_stream: str, seconds: float) -> str:
-        """Where a request for the archive ``target`` goes, once that is loaded.
+        """The path of requests for the archive ``target``, once it is loaded.
 
-        Raises AwsError: ValidationError for an archive that is not there, ModelError if the container does
-        not load it, ModelNotReadyException if it has not within ``seconds``, while the load goes on.
+        Raises AwsError: ValidationError for a missing archive, ModelError if the container does not load it,
+        ModelNotReadyException if it has not within ``seconds``, while the load goes on.
         """
-        while target not in self._loaded:  # once more if another load has taken its room at once
+        while target not in self._loaded:  # once more if another load has taken its memory
             task = self._loading.get(target)
             if task is None:
                 task = self._loading[target] = asyncio.create_task(self._load(target, log_stream))
@@ -149,7 +148,7 @@ class ManyModels:
         return f"/models/{self._loaded[target]}/invoke"
 
     async def answered(self, target: str, status: int) -> None:
-        """Note what a request for ``target`` was answered with: 404 says that the model is gone."""
+        """Notes the answer's status: 404 says that the model is gone."""
         if status == NOT_FOUND:
             self._loaded.pop(target, None)
         elif not self._keeps:
@@ -177,7 +176,7 @@ class ManyModels:
 
     async def _unload(self, target: str) -> None:
         model_id = self._loaded.pop(target, None)
-        if model_id is None:  # a request at the same time has done it
+        if model_id is None:  # a concurrent request has done it
             return
         with contextlib.suppress(UpstreamTimeout):
             await self._container.ask("DELETE", f"/models/{model_id}", None, {}, LOAD_SECONDS)
@@ -194,7 +193,7 @@ async def _within(task: asyncio.Task[None], seconds: float, target: str) -> None
 
 
 def joined(prefix: str, target: str) -> str:
-    """The address of the archive ``target`` below ``prefix``; raises AwsError if it would be outside."""
+    """The address of the archive ``target`` below ``prefix``. Raises AwsError if it would be outside."""
     relative = PurePosixPath(target)
     if relative.is_absolute() or ".." in relative.parts:
         raise refused(f"TargetModel {target} must be a path below {prefix}.")

@@ -1,4 +1,4 @@
-"""The calls of `sagemaker` that SDKs make beside the runtime's: create, describe, list, update, delete."""
+"""Calls of `sagemaker` that SDKs make besides the runtime's: create, describe, list, update, delete."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ _ARN_KINDS = {
 
 
 def arn(kind: str, name: str) -> str:
-    """The Amazon Resource Name of something here."""
+    """An Amazon Resource Name for something here."""
     return f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:{_ARN_KINDS[kind]}/{name.lower()}"
 
 
@@ -93,7 +93,7 @@ CONTENT_TYPE = "application/x-amz-json-1.1"
 REFUSED = "ValidationException"
 OK, BAD_REQUEST = 200, 400
 KINDS = {operation.removeprefix("Create"): member for operation, member in NAME_MEMBERS.items()}
-"""Model, EndpointConfig, Endpoint and InferenceComponent, with the member that has the name of each."""
+"""Model, EndpointConfig, Endpoint and InferenceComponent, with the member that has each one's name."""
 
 Call = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
@@ -114,7 +114,7 @@ class ControlPlane:
             self._calls[f"Delete{kind}"] = self._deleting(kind)
 
     def respond(self, request: HttpRequest) -> HttpResponse:
-        """The answer to one call; errors are those that botocore decodes."""
+        """The answer to one call; botocore can decode its errors."""
         operation = request.headers.get(TARGET, "").removeprefix(PREFIX)
         try:
             answer = self._answer(operation, request.body)

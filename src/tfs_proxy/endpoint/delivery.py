@@ -1,4 +1,4 @@
-"""An asynchronous request and where its answer goes: config, objects in S3 or files, and notifications."""
+"""Asynchronous requests and the delivery of answers: config, objects in S3 or files, notifications."""
 
 import json
 import time
@@ -20,7 +20,7 @@ from tfs_proxy.names import printable
 from tfs_proxy.wire.http_messages import HttpRequest
 
 CONCURRENT = 4
-"""Requests that an instance answers at once, if the config does not say it; SageMaker chooses a number."""
+"""Simultaneous requests per instance if the config does not say it; SageMaker chooses a number."""
 
 MEMBER = "AsyncInferenceConfig"
 
@@ -28,8 +28,8 @@ MEMBER = "AsyncInferenceConfig"
 class AsyncConfig(Struct, frozen=True):
     """AWS's AsyncInferenceConfig: addresses are ``s3://`` or ``file://``, without a slash at their end.
 
-    ``failures`` is None if the answers to failed requests are not kept; topics are names of SNS, None if
-    nobody is told. ``shows_success`` and ``shows_error`` put answers into the notifications.
+    ``failures`` is None if answers to failed requests are not kept; topics are names of SNS, None if nobody
+    is notified. ``shows_success`` and ``shows_error`` put answers into the notifications.
     """
 
     outputs: str
@@ -42,7 +42,7 @@ class AsyncConfig(Struct, frozen=True):
 
 
 def async_config(parameters: Mapping[str, Any], folder: Path) -> AsyncConfig | None:
-    """Of a request for CreateEndpointConfig, None if it has no AsyncInferenceConfig.
+    """None if the CreateEndpointConfig has no AsyncInferenceConfig.
 
     Relative paths start from ``folder``. Raises SettingsError that names AWS's member.
     """
@@ -67,23 +67,23 @@ def async_config(parameters: Mapping[str, Any], folder: Path) -> AsyncConfig | N
 
 
 def _topic(arn: str | None) -> str | None:
-    """The topic's own name, which is the last part of its ARN."""
+    """The last part of the topic's ARN."""
     return arn.rpartition(":")[2] if arn else None
 
 
 FILE_SCHEME = "file://"
 MOST_BYTES = 1024 * MEGABYTE
-"""The largest request that asynchronous inference takes (docs/reference/sagemaker.md)."""
+"""Limit of asynchronous inference (docs/reference/sagemaker.md)."""
 
 
 class LocationFailed(TfsProxyError):
-    """An object or file can't be read or written; the text says which, and why."""
+    """An object or file can't be read or written; the text says which one, and why."""
 
 
 def address_of(member: str, text: str, folder: Path) -> str:
     """An ``s3://`` or ``file://`` address without a slash at its end; a path starts from ``folder``.
 
-    Raises SettingsError that names AWS's ``member`` for any other.
+    Raises SettingsError that names AWS's ``member`` for other schemes.
     """
     if text.startswith(S3_SCHEME):
         try:
@@ -97,7 +97,7 @@ def address_of(member: str, text: str, folder: Path) -> str:
 
 
 def read_location(address: str) -> bytes:
-    """The bytes at an ``s3://`` or ``file://`` address; raises LocationFailed."""
+    """The bytes at an ``s3://`` or ``file://`` address. Raises LocationFailed."""
     if not address.startswith(S3_SCHEME):
         return _read_file(_path(address, Path("/")))
     try:
@@ -111,7 +111,7 @@ def read_location(address: str) -> bytes:
 
 
 def write_location(address: str, body: bytes, content_type: str) -> None:
-    """Write an object or a file, whose folder is made; raises LocationFailed."""
+    """Writes an object, or a file and its folder. Raises LocationFailed."""
     if not address.startswith(S3_SCHEME):
         _write_file(_path(address, Path("/")), body)
         return
@@ -136,7 +136,7 @@ def _read_file(path: Path) -> bytes:
 
 
 def _write_file(path: Path, body: bytes) -> None:
-    """Write it whole or not at all: whoever waits for it must not see a part."""
+    """Writes the file atomically: other programs wait for it, and must not see a part."""
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -154,11 +154,11 @@ def _check_size(place: str, size: int) -> None:
 ASYNC = "InvokeEndpointAsync"
 TTL_SECONDS, TIMEOUT_SECONDS = 21_600, 900
 INLINE_BYTES = 128_000
-"""Defaults and the limit of AWS's description of the operation."""
+"""Defaults and the limit in AWS's description of the operation."""
 
 
 class AsyncRequest(Struct, frozen=True):
-    """One request that waits: ``members`` are those of AWS's input shape that the client has given.
+    """A waiting request: ``members`` are those of AWS's input shape that the client has given.
 
     ``output`` and ``failure`` are addresses, ``received`` is the time in seconds since 1970.
     """
@@ -171,26 +171,26 @@ class AsyncRequest(Struct, frozen=True):
 
     @property
     def inference_id(self) -> str:
-        """The client's id for it, or one of ours."""
+        """The client's id for it, or a generated one."""
         return self.members["InferenceId"]
 
     @property
     def input_location(self) -> str | None:
-        """Where the body is, None if the client has sent it."""
+        """The address of the body; None if the client has sent the body itself."""
         return self.members.get("InputLocation")
 
     @property
     def timeout_seconds(self) -> float:
-        """How long the container may take."""
+        """Time limit of the container."""
         return float(self.members.get("InvocationTimeoutSeconds", TIMEOUT_SECONDS))
 
     def has_expired(self, now: float) -> bool:
-        """Whether it has waited for longer than the client allows."""
+        """True if it has waited for longer than the client allows."""
         return now - self.received > float(self.members.get("RequestTTLSeconds", TTL_SECONDS))
 
 
 def async_request(request: HttpRequest, config: AsyncConfig) -> AsyncRequest:
-    """Check a call; raises AwsError that names AWS's member."""
+    """Raises AwsError that names AWS's member."""
     members = given_members(ASYNC, request.headers)
     location = members.get("InputLocation")
     if bool(request.body) == (location is not None):
@@ -219,7 +219,7 @@ def _check_location(location: str, config: AsyncConfig) -> None:
     if not location.startswith(FILE_SCHEME):
         raise refused(f"InputLocation {printable(location)} can't be read here: take an s3:// address.")
     if not config.outputs.startswith(FILE_SCHEME):
-        # A client may have this machine's files read only where its owner has chosen files.
+        # Clients may have this machine's files read only if the user allows files.
         raise refused("InputLocation may be a file only where S3OutputPath of the endpoint's config is one.")
 
 
@@ -233,11 +233,11 @@ def _failure_name(name: str) -> str:
 
 
 MOST_SHOWN_BYTES = 128 * 1024
-"""The largest answer that a notification has (AWS's description of IncludeInferenceResponseIn)."""
+"""The largest answer in a notification (AWS's description of IncludeInferenceResponseIn)."""
 
 
 class AsyncOutcome(Struct, frozen=True):
-    """How a request ended: ``failure`` is the reason, or None; ``body`` the container's answer, if any."""
+    """The end of a request: ``failure`` is the reason, or None; ``body`` the container's answer, if any."""
 
     content_type: str
     body: bytes
@@ -245,13 +245,13 @@ class AsyncOutcome(Struct, frozen=True):
 
 
 class Notifications:
-    """Writes into ``folder``, or nowhere if that is None; ``endpoint`` is the endpoint's name."""
+    """Written into ``folder``, or dropped if that is None; ``endpoint`` is the endpoint's name."""
 
     def __init__(self, endpoint: str, config: AsyncConfig, folder: Path | None) -> None:
         self._endpoint, self._config, self._folder = endpoint, config, folder
 
     def tell(self, request: AsyncRequest, outcome: AsyncOutcome) -> None:
-        """Write the notification if there is a topic for it; raises LocationFailed."""
+        """Writes the notification if there is a topic for it. Raises LocationFailed."""
         config = self._config
         has_failed = outcome.failure is not None
         topic = config.error_topic if has_failed else config.success_topic

@@ -1,4 +1,4 @@
-"""One endpoint that lives: its variants and components, and how it is made, changed and ended."""
+"""A running endpoint: its variants and components, and how it is started, changed and ended."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ CREATING, IN_SERVICE, UPDATING, FAILED = "Creating", "InService", "Updating", "F
 
 
 class HostedEndpoint:
-    """The endpoint ``name`` by ``config``; ``status`` is AWS's EndpointStatus."""
+    """The endpoint ``name`` with ``config``; ``status`` is AWS's EndpointStatus."""
 
     def __init__(
         self, name: str, config: EndpointConfig, catalogue: Catalogue, starter: ContainerStarter
@@ -33,10 +33,10 @@ class HostedEndpoint:
         self.shadows: dict[str, InstanceGroup] = {}
         self.components: dict[str, InstanceGroup] = {}
         self._catalogue, self._starter = catalogue, starter
-        self._draw = random.Random()  # noqa: S311 - it spreads load
+        self._draw = random.Random()  # noqa: S311 - it only spreads load
 
     async def start(self) -> None:
-        """Start all variants and components; raises StopServing, with the status Failed, if one can't be."""
+        """Starts all variants and components. Raises StopServing, with the status Failed, if one fails."""
         try:
             self.variants, self.shadows = await self._started(self.config)
             for component in self._own_components():
@@ -47,10 +47,10 @@ class HostedEndpoint:
         self._change(IN_SERVICE)
 
     async def update(self, config: EndpointConfig, *, retains_properties: bool = False) -> None:
-        """Start what ``config`` says, send new requests there, and end the old once it has answered.
+        """Starts the variants of ``config``, sends new requests there, and drains and ends the old ones.
 
-        With ``retains_properties``, variants that exist keep weights and counts. Raises StopServing, with the
-        old still in service, if the new can't be started.
+        With ``retains_properties``, existing variants keep weights and counts. Raises StopServing, with the
+        old ones still in service, if new ones can't be started.
         """
         self._change(UPDATING)
         if retains_properties:
@@ -66,7 +66,7 @@ class HostedEndpoint:
         await asyncio.gather(*(group.drain_and_stop() for group in old))
 
     async def add_component(self, component: InferenceComponent) -> None:
-        """Start the copies of an inference component; raises StopServing if one can't be started."""
+        """Starts the copies of an inference component. Raises StopServing if one fails."""
         variant = next(each for each in self.config.variants if each.name == component.variant)
         plan = GroupPlan(
             self.name,
@@ -81,17 +81,17 @@ class HostedEndpoint:
         await group.start()
 
     async def remove_component(self, name: str) -> None:
-        """End the copies of an inference component once they have answered what they have."""
+        """Drains and ends the copies of an inference component."""
         group = self.components.pop(name, None)
         if group is not None:
             await group.drain_and_stop()
 
     def change_weight(self, variant: str, weight: float) -> None:
-        """Give a variant another share of the requests; raises AwsError if there is none of this name."""
+        """Raises AwsError for an unknown variant."""
         self.variant(variant).weight = weight
 
     async def scale(self, variant: str, count: int) -> None:
-        """Have another number of instances; raises AwsError if the variant is unknown, or as `start`."""
+        """Raises AwsError for an unknown variant, and what `start` raises."""
         self._change(UPDATING)
         try:
             await self.variant(variant).scale(count)
@@ -99,13 +99,13 @@ class HostedEndpoint:
             self._change(IN_SERVICE)
 
     def variant(self, name: str) -> InstanceGroup:
-        """The instances of a variant; raises AwsError if there is none of this name."""
+        """Raises AwsError for an unknown variant."""
         if name not in self.variants:
             raise refused(f"Variant {name} not found on endpoint {self.name}.")
         return self.variants[name]
 
     def group_for(self, members: Mapping[str, str]) -> InstanceGroup:
-        """The variant or the component that a request with these members goes to; raises AwsError."""
+        """The variant or component for a request with these members. Raises AwsError."""
         component = members.get("InferenceComponentName")
         if component is not None:
             if component not in self.components:
@@ -125,19 +125,19 @@ class HostedEndpoint:
 
     @property
     def draw(self) -> random.Random:
-        """What chances are drawn from."""
+        """The random numbers for choices."""
         return self._draw
 
     def groups(self) -> list[InstanceGroup]:
-        """All that has instances."""
+        """All variants, shadow variants and components."""
         return [*self.variants.values(), *self.shadows.values(), *self.components.values()]
 
     async def replace_failed(self) -> None:
-        """Start instances anew whose containers have ended."""
+        """Replaces instances whose containers have ended."""
         await asyncio.gather(*(group.replace_failed() for group in self.groups()))
 
     async def stop(self) -> None:
-        """End all instances, once they have answered what they have."""
+        """Drains and ends all instances."""
         await asyncio.gather(*(group.drain_and_stop() for group in self.groups()))
 
     def _change(self, status: str, reason: str = "") -> None:
@@ -159,7 +159,7 @@ class HostedEndpoint:
     async def _started(
         self, config: EndpointConfig
     ) -> tuple[dict[str, InstanceGroup], dict[str, InstanceGroup]]:
-        """The variants and the shadow variants of ``config``, in service; or StopServing."""
+        """The started variants and shadow variants of ``config``. Raises StopServing."""
         variants, shadows = self._groups_of(config.variants), self._groups_of(config.shadows)
         groups = [*variants.values(), *shadows.values()]
         starting = [asyncio.create_task(group.start()) for group in groups]

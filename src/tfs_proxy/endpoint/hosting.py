@@ -1,4 +1,4 @@
-"""All endpoints of a run: created, updated and deleted by AWS's operations."""
+"""All endpoints of a run, which AWS's operations create, update and delete."""
 
 import asyncio
 import logging
@@ -25,13 +25,13 @@ _NAMES = {"CreateModel": "ModelName", "CreateEndpointConfig": "EndpointConfigNam
 
 
 def update(files: Sequence[Path], url: str) -> None:
-    """Create what is new in the files, and change their endpoints to their configs, as UpdateEndpoint does.
+    """Creates what is new in the files, and updates their endpoints to their configs, as UpdateEndpoint does.
 
     Returns once all are in service. Raises SettingsError if a file or a call is refused, or an update fails.
     """
     import botocore.session
 
-    # The endpoint on this machine asks for no signature; botocore makes none without some words.
+    # botocore insists on credentials, which the endpoint on this machine does not check.
     client: Any = botocore.session.get_session().create_client(
         CONTROL_PLANE,
         endpoint_url=url,
@@ -53,7 +53,7 @@ def _order(request: OperationRequest) -> int:
 
 
 def _sent(client: Any, request: OperationRequest) -> str | None:
-    """Make the call for one request; the name of the endpoint that changes by it."""
+    """Makes the call for one request; returns the name of the endpoint that it changes."""
     parameters = _with_absolute_paths(request.parameters, request.folder)
     match request.operation:
         case "CreateEndpoint":
@@ -68,7 +68,7 @@ def _sent(client: Any, request: OperationRequest) -> str | None:
 
 
 def _create(client: Any, operation: str, place: str, parameters: Mapping[str, Any]) -> None:
-    """Create a model or a config, unless the very same exists."""
+    """Creates a model or a config, unless an identical one exists."""
     kind = operation.removeprefix("Create")
     name = parameters[_NAMES[operation]]
     describe = {"Model": client.describe_model, "EndpointConfig": client.describe_endpoint_config}[kind]
@@ -85,7 +85,7 @@ def _create(client: Any, operation: str, place: str, parameters: Mapping[str, An
 
 
 def _with_absolute_paths(value: Any, folder: Path) -> Any:
-    """The same parameters with paths that another process understands."""
+    """The parameters with absolute paths, for another process."""
     if isinstance(value, list):
         return [_with_absolute_paths(each, folder) for each in value]
     if not isinstance(value, Mapping):
@@ -114,7 +114,7 @@ WATCH_SECONDS = 1.0
 
 
 class Hosting:
-    """The endpoints by name; ``catalogue`` has what they are made of."""
+    """The endpoints by name; ``catalogue`` has their parts."""
 
     def __init__(self, catalogue: Catalogue, starter: ContainerStarter) -> None:
         self.catalogue = catalogue
@@ -123,18 +123,18 @@ class Hosting:
         self._working: set[asyncio.Task[None]] = set()
 
     async def start_all(self) -> None:
-        """Start every endpoint of the catalogue; raises StopServing if one can't be started."""
+        """Raises StopServing if an endpoint can't be started."""
         made = [self._made(name) for name in self.catalogue.endpoints]
         await asyncio.gather(*(endpoint.start() for endpoint in made))
 
     def known(self, name: str) -> HostedEndpoint:
-        """The endpoint of a name; raises AwsError if there is none."""
+        """Raises AwsError for an unknown name."""
         if name not in self.endpoints:
             raise refused(f"Endpoint {name} of account local not found.")
         return self.endpoints[name]
 
     def create(self, request: OperationRequest) -> None:
-        """Take a request that creates something; endpoints and components start. Raises AwsError."""
+        """Creates things, and starts endpoints and components in the background. Raises AwsError."""
         try:
             self.catalogue.create(request)
         except SettingsError as error:
@@ -146,7 +146,7 @@ class Hosting:
             self._in_background(self.known(component.endpoint).add_component(component))
 
     def update(self, parameters: Mapping[str, Any]) -> None:
-        """Begin to change an endpoint to another config, as UpdateEndpoint; raises AwsError."""
+        """Starts to change an endpoint to another config, as UpdateEndpoint. Raises AwsError."""
         endpoint = self.known(parameters["EndpointName"])
         config = self.catalogue.configs.get(parameters["EndpointConfigName"])
         if config is None:
@@ -156,7 +156,7 @@ class Hosting:
         self._in_background(endpoint.update(config, retains_properties=retains))
 
     def change_weights(self, parameters: Mapping[str, Any]) -> None:
-        """Begin to change shares and counts, as UpdateEndpointWeightsAndCapacities; raises AwsError."""
+        """Starts to change weights and counts, as UpdateEndpointWeightsAndCapacities. Raises AwsError."""
         endpoint = self.known(parameters["EndpointName"])
         refuse_while_changing(endpoint)
         changes = parameters["DesiredWeightsAndCapacities"]
@@ -170,33 +170,33 @@ class Hosting:
                 self._in_background(endpoint.scale(variant, wanted["DesiredInstanceCount"]))
 
     def delete(self, name: str) -> None:
-        """Begin to end an endpoint; raises AwsError if there is none."""
+        """Starts to end an endpoint. Raises AwsError for an unknown name."""
         endpoint = self.known(name)
         del self.endpoints[name]
         self.catalogue.forget("CreateEndpoint", name)
         self._in_background(endpoint.stop())
 
     def delete_component(self, name: str) -> None:
-        """Begin to end the copies of an inference component; raises AwsError if its endpoint is gone."""
+        """Starts to end an inference component. Raises AwsError if its endpoint is gone."""
         component = self.catalogue.components[name]
         self.catalogue.forget("CreateInferenceComponent", name)
         self._in_background(self.known(component.endpoint).remove_component(name))
 
     def children(self) -> Iterator[ChildProcess]:
-        """The processes of all containers, as they are when somebody looks."""
+        """The processes of all containers at this moment."""
         for endpoint in self.endpoints.values():
             for group in endpoint.groups():
                 for instance in group.instances:
                     yield from (each.child for each in instance.containers if each.child is not None)
 
     async def watch(self) -> None:
-        """Start instances anew whose containers end; for ever."""
+        """Replaces failed instances; never returns."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             await asyncio.gather(*(endpoint.replace_failed() for endpoint in self.endpoints.values()))
 
     async def stop(self) -> None:
-        """End all endpoints, once they have answered what they have."""
+        """Drains and ends all endpoints."""
         for task in self._working:
             task.cancel()
         await asyncio.gather(*self._working, return_exceptions=True)
@@ -214,7 +214,7 @@ class Hosting:
 
 
 def refuse_while_changing(endpoint: HostedEndpoint) -> None:
-    """Raise AwsError for an endpoint that is being changed already."""
+    """Raises AwsError if the endpoint is being changed already."""
     if endpoint.status == UPDATING:
         raise refused(f"Endpoint {endpoint.name} is being updated: wait until it is InService.")
 

@@ -1,4 +1,4 @@
-"""The instances of a variant, or the copies of a component, and which of them a request goes to."""
+"""The instances of a variant, or the copies of a component, and the choice of one for a request."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from tfs_proxy.errors import StopServing
 
 
 class Weighted(Protocol):
-    """What has a share of the requests."""
+    """Something with a share of the requests."""
 
     @property
     def weight(self) -> float:
@@ -27,11 +27,11 @@ class Weighted(Protocol):
 
 
 class Busy(Protocol):
-    """What answers several requests at once."""
+    """Something that answers several requests at once."""
 
     @property
     def outstanding(self) -> int:
-        """How many it answers now."""
+        """Number of requests that it answers now."""
 
 
 SomeWeighted = TypeVar("SomeWeighted", bound=Weighted)
@@ -39,7 +39,7 @@ SomeBusy = TypeVar("SomeBusy", bound=Busy)
 
 
 def by_weight(variants: Sequence[SomeWeighted], draw: random.Random) -> SomeWeighted:
-    """One of the variants, each as often as its share of the sum of all weights; the first if all are 0."""
+    """A random variant, weighted; the first if all weights are 0."""
     total = sum(variant.weight for variant in variants)
     if total <= 0:
         return variants[0]
@@ -48,7 +48,7 @@ def by_weight(variants: Sequence[SomeWeighted], draw: random.Random) -> SomeWeig
 
 
 def instance_for(strategy: str, instances: Sequence[SomeBusy], draw: random.Random) -> SomeBusy:
-    """Any instance by the strategy RANDOM, else one of those that answer the fewest requests now."""
+    """Any instance by the strategy RANDOM, else one with the fewest requests."""
     if strategy == RANDOM:
         return draw.choice(instances)
     fewest = min(instance.outstanding for instance in instances)
@@ -60,12 +60,10 @@ log = logging.getLogger(__name__)
 PING_PAUSE_SECONDS = 0.1
 LOOK_SECONDS = 1.0
 STOP_SECONDS = 30.0
-"""Between SIGTERM and SIGKILL (docs/reference/sagemaker.md)."""
+"""Seconds from SIGTERM to SIGKILL (docs/reference/sagemaker.md)."""
 
 
 class InstanceState(Enum):
-    """The life of an instance."""
-
     STARTING = "starting"
     IN_SERVICE = "in service"
     DRAINING = "draining"
@@ -73,7 +71,7 @@ class InstanceState(Enum):
 
 
 class InstanceFailed(StopServing):
-    """An instance did not come up: a container ended, or did not answer its ping in time."""
+    """An instance did not start: a container ended, or did not answer its ping in time."""
 
 
 class VariantInstance:
@@ -92,7 +90,7 @@ class VariantInstance:
         self._idle.set()
 
     async def start(self) -> None:
-        """Return once every container answers its ping; raises InstanceFailed or ArchiveError."""
+        """Returns once every container answers its ping. Raises InstanceFailed or ArchiveError."""
         began = time.monotonic()
         for definition in self.model.containers:
             of = self.name if len(self.model.containers) == 1 else f"{self.name}/{definition.name}"
@@ -125,12 +123,12 @@ class VariantInstance:
                 await asyncio.sleep(PING_PAUSE_SECONDS)
 
     def has_failed(self) -> bool:
-        """Whether a container has ended that should serve."""
+        """True if a container has ended that should serve."""
         return self.state is InstanceState.IN_SERVICE and any(each.has_ended for each in self.containers)
 
     @contextlib.contextmanager
     def answering(self) -> Iterator[None]:
-        """Count a request while the block runs: `drain` waits for it."""
+        """Counts a request while the block runs: `drain` waits for it."""
         self.outstanding += 1
         self._idle.clear()
         try:
@@ -141,24 +139,24 @@ class VariantInstance:
                 self._idle.set()
 
     async def drain(self, seconds: float) -> None:
-        """Take no more requests, and wait for those that it has, at most ``seconds``."""
+        """Takes no more requests, and waits at most ``seconds`` for those under way."""
         self.state = InstanceState.DRAINING
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
 
     async def stop(self) -> None:
-        """End all containers; idempotent."""
+        """Ends all containers; idempotent."""
         self.state = InstanceState.ENDED
         await asyncio.gather(*(container.stop(STOP_SECONDS) for container in self.containers))
 
 
 DRAIN_SECONDS = 60.0
-"""The longest answer that an instance may still give before it ends."""
+"""Limit of answers of an instance that is to end."""
 
 
 class GroupPlan(Struct, frozen=True):
-    """What is started: ``count`` instances of ``model`` for ``variant``, each within ``startup_seconds``.
+    """What to start: ``count`` instances of ``model`` for ``variant``, each within ``startup_seconds``.
 
     ``component`` is the inference component that they belong to, if there is one.
     """
@@ -173,12 +171,12 @@ class GroupPlan(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What logs call its instances, before their numbers."""
+        """The name of its instances in logs, before their numbers."""
         return f"{self.variant}/{self.component}" if self.component else self.variant
 
 
 class InstanceGroup(Struct):
-    """The instances of a plan; ``weight`` is the share of requests of its variant."""
+    """The instances of a plan; ``weight`` is the variant's share of requests."""
 
     plan: GroupPlan
     starter: ContainerStarter
@@ -189,17 +187,17 @@ class InstanceGroup(Struct):
 
     @property
     def wanted(self) -> int:
-        """How many instances there should be."""
+        """The number of instances that there should be."""
         return len(self.instances)
 
     @property
     def is_starting(self) -> bool:
-        """Whether an instance has not been in service yet."""
+        """True if an instance has not been in service yet."""
         return any(each.state is InstanceState.STARTING for each in self.instances)
 
     @property
     def in_service(self) -> list[VariantInstance]:
-        """Those that take requests."""
+        """Instances that take requests."""
         return [each for each in self.instances if each.state is InstanceState.IN_SERVICE]
 
     def pick(self, draw: random.Random) -> VariantInstance | None:
@@ -207,11 +205,11 @@ class InstanceGroup(Struct):
         return instance_for(self.plan.routing, self.in_service, draw) if self.in_service else None
 
     async def start(self) -> None:
-        """Return once all are in service; raises StopServing, with none left, if one is not."""
+        """Returns once all are in service. Raises StopServing, with none left, if one fails."""
         await self._start_more(self.plan.count)
 
     async def scale(self, count: int) -> None:
-        """Have ``count`` instances: start more, or drain and end some; raises StopServing as `start` does."""
+        """Starts more instances, or drains and ends some. Raises StopServing as `start` does."""
         missing = count - len(self.instances)
         if missing > 0:
             await self._start_more(missing)
@@ -219,7 +217,7 @@ class InstanceGroup(Struct):
             self._end_later(surplus)
 
     async def replace_failed(self) -> None:
-        """End instances of which a container has ended, and start others in their places."""
+        """Replaces instances of which a container has ended."""
         failed = [each for each in self.instances if each.has_failed()]
         for instance in failed:
             log.error("%s has ended and is replaced:\n%s", instance.name, _last_lines(instance))
@@ -231,11 +229,9 @@ class InstanceGroup(Struct):
             log.error("%s: %s", self.plan.name, error)  # noqa: TRY400 - the sentence says it all
 
     async def drain_and_stop(self) -> None:
-        """Let all requests end, then end all instances."""
         await asyncio.gather(*(_drained(each) for each in self.instances), *self._ending)
 
     async def stop(self) -> None:
-        """End all instances at once."""
         await asyncio.gather(*(each.stop() for each in self.instances))
 
     async def _start_more(self, count: int) -> None:

@@ -1,4 +1,4 @@
-"""InvokeEndpoint: one request, and the answer of the containers of one instance."""
+"""InvokeEndpoint: one request, answered by the containers of one instance."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
 
 class Invocation(Struct, frozen=True):
-    """A request as containers get it: ``members`` are those of the operation's input."""
+    """A request for containers: ``members`` are those of the operation's input."""
 
     members: Mapping[str, str]
     body: bytes
@@ -41,7 +41,7 @@ class Invoked(Struct, frozen=True):
 
 
 class Invoker:
-    """Sends invocations to the containers of an endpoint's instances; those in ``on_invoked`` are told."""
+    """Sends invocations to instances' containers, and calls ``on_invoked`` for each."""
 
     def __init__(self, metrics: VariantMetrics, limits: InvocationLimits | None = None) -> None:
         self.on_invoked: list[Callable[[Invoked], None]] = []
@@ -49,7 +49,7 @@ class Invoker:
         self._limits = limits or InvocationLimits()
 
     async def invoke_endpoint(self, endpoint: HostedEndpoint, request: HttpRequest) -> HttpResponse:
-        """The answer to InvokeEndpoint; raises AwsError."""
+        """Raises AwsError."""
         invocation = Invocation(given_members(INVOKE, request.headers), request.body)
         refuse_asynchronous(endpoint)
         group = endpoint.group_for(invocation.members)
@@ -71,7 +71,7 @@ class Invoker:
         invocation: Invocation,
         limits: InvocationLimits,
     ) -> HttpResponse:
-        """The good answer of one instance of ``group``, counted; raises AwsError for anything else."""
+        """The good answer of an instance of ``group``, counted. Raises AwsError for anything else."""
         with self._metrics.invocation(endpoint.name, group.plan.variant) as counted:
             instance = picked(endpoint, group)
             with instance.answering():
@@ -84,7 +84,7 @@ class Invoker:
 
 
 def picked(endpoint: HostedEndpoint, group: InstanceGroup) -> VariantInstance:
-    """An instance for a request; raises AwsError if none is in service: try again if one is being started."""
+    """An instance for a request. Raises AwsError if none is in service: try again if one is starting."""
     instance = group.pick(endpoint.draw)
     if instance is None and group.is_starting:
         raise AwsError(NOT_READY, f"{group.plan.name} is not in service yet; try again.")
@@ -94,12 +94,12 @@ def picked(endpoint: HostedEndpoint, group: InstanceGroup) -> VariantInstance:
 
 
 def refuse_large(body: bytes) -> None:
-    """Raise AwsError for a body that is over the limit."""
+    """Raises AwsError for a body over the limit."""
     if len(body) > MOST_BYTES:
         raise AwsError(TOO_LARGE, f"The body has {len(body)} bytes; the most is {MOST_BYTES}.")
 
 
 def refuse_asynchronous(endpoint: HostedEndpoint) -> None:
-    """Raise AwsError for an endpoint that takes asynchronous calls alone."""
+    """Raises AwsError if the endpoint takes only asynchronous calls."""
     if "AsyncInferenceConfig" in endpoint.config.parameters:
         raise refused(f"Endpoint {endpoint.name} is asynchronous: call InvokeEndpointAsync.")

@@ -1,4 +1,4 @@
-"""What CloudWatch counts of an endpoint: invocations, errors by class, latencies."""
+"""CloudWatch's metrics of an endpoint: invocations, errors by class, latencies."""
 
 import contextlib
 import time
@@ -15,7 +15,7 @@ _BY_VARIANT = ("endpoint", "variant")
 
 
 class CountedInvocation:
-    """One request while it is answered: how long its containers take."""
+    """Measures the containers of one request."""
 
     def __init__(self, latencies: Histogram, endpoint: str, variant: str) -> None:
         self.model_seconds = 0.0
@@ -23,7 +23,7 @@ class CountedInvocation:
 
     @contextlib.contextmanager
     def by_container(self, name: str) -> Iterator[None]:
-        """Measure one container (ContainerLatency); their sum is ModelLatency."""
+        """Measures one container (ContainerLatency); their sum is ModelLatency."""
         began = time.monotonic()
         try:
             yield
@@ -68,7 +68,7 @@ class VariantMetrics:
 
     @contextlib.contextmanager
     def invocation(self, endpoint: str, variant: str) -> Iterator[CountedInvocation]:
-        """Count a request while the block runs, and the error that it raises."""
+        """Counts a request while the block runs, and the error that it raises."""
         counted = CountedInvocation(self._containers, endpoint, variant)
         began = time.monotonic()
         self._invocations.labels(endpoint, variant).inc()

@@ -11,19 +11,19 @@ from tfs_proxy.errors import SettingsError
 from tfs_proxy.names import printable
 
 REGION, ACCOUNT = "local", "000000000000"
-"""What stands in the names (ARNs) of what is here."""
+"""Region and account in the names (ARNs) here."""
 
 SERIAL, DIRECT = "Serial", "Direct"
 LEAST_OUTSTANDING, RANDOM = "LEAST_OUTSTANDING_REQUESTS", "RANDOM"
 STARTUP_SECONDS = 480.0
-"""How long a container may take until it answers /ping with 200 (docs/reference/sagemaker.md)."""
+"""Limit for the first 200 of /ping (docs/reference/sagemaker.md)."""
 
 
 class ContainerDefinition(Struct, frozen=True):
     """One container of a model, as AWS's type of that name.
 
-    ``name`` is its ContainerHostname, or one by its place. ``archive`` is where its model is: an ``s3://``
-    address or an absolute path, None if it needs none; with ``many_models``, what all of them are below.
+    ``name`` is its ContainerHostname, or one by its place. ``archive`` is its model: an ``s3://`` address or
+    an absolute path, None if it needs none; with ``many_models`` the prefix of all of them.
     """
 
     name: str
@@ -35,7 +35,7 @@ class ContainerDefinition(Struct, frozen=True):
 
 
 class HostedModel(Struct, frozen=True):
-    """A model, which CreateModel makes: its containers in order, and how requests go through several."""
+    """A model of CreateModel: its containers in order, and how requests go through several."""
 
     name: str
     containers: tuple[ContainerDefinition, ...]
@@ -43,7 +43,7 @@ class HostedModel(Struct, frozen=True):
 
 
 class Variant(Struct, frozen=True):
-    """A variant of an endpoint, which is a number of equal instances of one model.
+    """A variant of an endpoint: a number of equal instances of one model.
 
     ``model`` is None if inference components bring the models. ``weight`` is its share of requests.
     """
@@ -57,7 +57,7 @@ class Variant(Struct, frozen=True):
 
 
 class EndpointConfig(Struct, frozen=True):
-    """What an endpoint is made of; ``parameters`` are those of its request, with all the rest."""
+    """The config of an endpoint; ``parameters`` are all those of its request."""
 
     name: str
     variants: tuple[Variant, ...]
@@ -67,12 +67,12 @@ class EndpointConfig(Struct, frozen=True):
 
     @property
     def all_variants(self) -> Sequence[Variant]:
-        """Those that answer, and those that only get copies."""
+        """Production variants, then shadow variants."""
         return (*self.variants, *self.shadows)
 
 
 class InferenceComponent(Struct, frozen=True):
-    """A model on the instances of a variant that has none itself; it is asked for by its name."""
+    """A model on the instances of a variant that has none itself; requests name it."""
 
     name: str
     endpoint: str
@@ -83,13 +83,13 @@ class InferenceComponent(Struct, frozen=True):
 
 
 OPERATIONS = ("CreateModel", "CreateEndpointConfig", "CreateEndpoint", "CreateInferenceComponent")
-"""What a file may have, in the order in which AWS takes them."""
+"""Operations in a file, in the order in which they are carried out."""
 
 MOST_BYTES = 4 * 1024 * 1024
 
 
 class OperationRequest(Struct, frozen=True):
-    """One request to the control plane; ``folder`` is what relative paths in it start from."""
+    """A request to the control plane; relative paths in it start from ``folder``."""
 
     operation: str
     parameters: Mapping[str, Any]
@@ -145,7 +145,7 @@ def _keyed(content: Mapping[str, Any], path: Path) -> Iterator[OperationRequest]
 
 
 def _operation_of(content: Mapping[str, Any], path: Path) -> str:
-    """What a bare request is for, by the members that only one operation needs."""
+    """The operation of a bare request, by members that only one operation needs."""
     if "InferenceComponentName" in content:
         return "CreateInferenceComponent"
     if "ProductionVariants" in content:

@@ -1,4 +1,4 @@
-"""One request on its way through the containers of an instance, for all calls that containers answer."""
+"""Passes a request through the containers of an instance, for all calls that containers answer."""
 
 import contextlib
 import time
@@ -24,7 +24,7 @@ from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.wire.http_messages import HttpResponse, StreamedResponse
 
 MOST_BYTES = 6_291_456
-"""Of a body, in both directions (botocore's BodyBlob)."""
+"""Limit of bodies in both directions (botocore's BodyBlob)."""
 
 SUCCESSES = range(200, 300)
 UNKNOWN_TYPE = "application/octet-stream"
@@ -36,14 +36,14 @@ NO_CONNECTION, BROKEN = "The container can't be reached.", "The connection to th
 
 
 class InvocationLimits(Struct, frozen=True):
-    """For all containers together ``seconds``, for the answer of each ``answer_bytes``."""
+    """Limits: ``seconds`` for all containers together, ``answer_bytes`` for each answer."""
 
     seconds: float = 60.0
     answer_bytes: int = MOST_BYTES
 
 
 class Passage(Struct, frozen=True):
-    """A request with these ``members`` of its operation through ``instance``, which begins now."""
+    """A request with these ``members`` through ``instance``, whose time starts now."""
 
     endpoint: str
     instance: VariantInstance
@@ -52,7 +52,7 @@ class Passage(Struct, frozen=True):
     began: float = field(default_factory=time.monotonic)
 
     async def through(self, body: bytes, counted: CountedInvocation) -> HttpResponse:
-        """The answer of the last container: each one's is the request of the next. Raises AwsError."""
+        """The last container's answer; each one's is the next one's request. Raises AwsError."""
         *others, last = chosen_containers(self.instance, self.members)
         body, headers = await self._before_last(others, body, counted)
         with counted.by_container(last.name):
@@ -61,7 +61,7 @@ class Passage(Struct, frozen=True):
     async def streamed(
         self, body: bytes, counted: CountedInvocation, held: AsyncExitStack
     ) -> StreamedResponse:
-        """The same as the last container's answer comes; ``held`` ends with it. Raises AwsError."""
+        """Streams the last container's answer; ``held`` ends with it. Raises AwsError."""
         *others, last = chosen_containers(self.instance, self.members)
         body, headers = await self._before_last(others, body, counted)
         path = await self._path(last)
@@ -77,7 +77,7 @@ class Passage(Struct, frozen=True):
     async def _before_last(
         self, containers: Sequence[HostedContainer], body: bytes, counted: CountedInvocation
     ) -> tuple[bytes, dict[str, str]]:
-        """The body and the headers that the last container gets."""
+        """Body and headers for the last container."""
         headers = container_headers(self.members)
         for container in containers:
             with counted.by_container(container.name):
@@ -109,7 +109,7 @@ class Passage(Struct, frozen=True):
 
     @contextlib.contextmanager
     def translated(self, container: HostedContainer) -> Iterator[None]:
-        """Raise AwsError (ModelError) in place of an UpstreamError in the block."""
+        """Turns an UpstreamError in the block into an AwsError (ModelError)."""
         try:
             yield
         except UpstreamTimeout as error:
@@ -135,14 +135,14 @@ class Passage(Struct, frozen=True):
         return max(self.began + self.limits.seconds - time.monotonic(), 0.001)
 
     def log_stream(self, container: HostedContainer) -> str:
-        """Where CloudWatch would have the container's log."""
+        """The name that the container's log would have in CloudWatch."""
         suffix = "" if len(self.instance.containers) == 1 else f"/{container.name}"
         group = f"/aws/sagemaker/Endpoints/{self.endpoint}"
         return f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{group}:log-stream:{self.instance.name}{suffix}"
 
 
 async def _beginning_of(answer: StreamedResponse) -> bytes:
-    """What a client may see of an error's body; the rest is not read."""
+    """The beginning of an error's body, as much as clients may see; the rest is not read."""
     found = b""
     async with contextlib.aclosing(answer.parts):
         async for part in answer.parts:
@@ -153,12 +153,12 @@ async def _beginning_of(answer: StreamedResponse) -> bytes:
 
 
 def without_accept(headers: Mapping[str, str]) -> dict[str, str]:
-    """What a container in the middle gets: the caller's Accept is for the last one."""
+    """Headers for a container in the middle: the caller's Accept is for the last one."""
     return {name: value for name, value in headers.items() if name != "Accept"}
 
 
 def chosen_containers(instance: VariantInstance, members: Mapping[str, str]) -> tuple[HostedContainer, ...]:
-    """Those that a request goes through: all of a pipeline, or the one that is named; raises AwsError."""
+    """The containers for a request: all of a pipeline, or the named one. Raises AwsError."""
     name = members.get("TargetContainerHostname")
     if instance.model.mode != DIRECT:
         if name is not None:
@@ -173,7 +173,7 @@ def chosen_containers(instance: VariantInstance, members: Mapping[str, str]) -> 
 
 
 def target_of(models: ManyModels | None, members: Mapping[str, str]) -> str:
-    """The archive that a request is for; raises AwsError if it should name one and does not."""
+    """The archive that a request names. Raises AwsError if it should name one and does not."""
     target = members.get("TargetModel")
     if models is not None and target is None:
         raise refused("TargetModel is missing: this container has many models.")

@@ -1,4 +1,4 @@
-"""The queue of an asynchronous endpoint: it calls the variants for requests, and delivers the answers."""
+"""The queue of an asynchronous endpoint, which sends requests to variants and delivers the answers."""
 
 import asyncio
 import logging
@@ -23,19 +23,19 @@ from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 log = logging.getLogger(__name__)
 
 MOST_WAITING, MOST_WAITING_BYTES = 10_000, 256 * MEGABYTE
-"""Requests without an answer, and their inline bodies together."""
+"""Limits of waiting requests, and of their inline bodies together."""
 
 OCTETS = "application/octet-stream"
 
 InvokeWithin = Callable[[Mapping[str, str], bytes, float], Awaitable[HttpResponse]]
-"""Gives members and a body to a container: its answer, of any status, within so many seconds.
+"""Gives members and a body to a container; returns its answer of any status within so many seconds.
 
 Raises RequestError.
 """
 
 
 class AsyncQueue:
-    """Requests wait for their turn, from `start` to `stop`: each instance has a number of them at once."""
+    """Queues requests from `start` to `stop`; each instance answers a number of them at once."""
 
     def __init__(
         self, config: AsyncConfig, instances: int, invoke: InvokeWithin, notifications: Notifications
@@ -47,11 +47,11 @@ class AsyncQueue:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin to answer what waits; call it on the event loop."""
+        """Call it on the event loop."""
         self._tasks = [asyncio.create_task(self._work()) for _ in range(self._workers)]
 
     def accept(self, request: HttpRequest) -> AsyncRequest:
-        """Have a call wait; raises AwsError, and Overloaded if too many wait."""
+        """Queues a call. Raises AwsError, and Overloaded if too many wait."""
         accepted = async_request(request, self._config)
         if self._unfinished >= MOST_WAITING or self._held_bytes + len(accepted.body) > MOST_WAITING_BYTES:
             raise Overloaded(f"{self._unfinished} requests wait already: try again, or use InputLocation.")
@@ -61,7 +61,7 @@ class AsyncQueue:
         return accepted
 
     async def stop(self, seconds: float) -> None:
-        """Answer what waits, for at most ``seconds``; the log says how many are lost then."""
+        """Answers what waits, for at most ``seconds``; logs how many requests are lost then."""
         try:
             async with asyncio.timeout(seconds):
                 await self._waiting.join()
@@ -99,7 +99,6 @@ class AsyncQueue:
         return _outcome_of(response)
 
     async def _finish(self, request: AsyncRequest, outcome: AsyncOutcome) -> None:
-        """Keep the answer, and tell about it."""
         address = request.output if outcome.failure is None else request.failure
         try:
             if address is not None:

@@ -31,11 +31,11 @@ CALLS_AT_ONCE = 256
 """Threads that wait for containers."""
 
 LARGER_BYTES = 16 * MOST_BYTES
-"""What is read of a body that is over AWS's limit, so that it gets AWS's answer."""
+"""Bytes read of a body over AWS's limit, so that it gets AWS's answer."""
 
 
 class EndpointRequest(Struct, frozen=True):
-    """What the command line asks for, besides the settings."""
+    """Requests of the command line, besides the settings."""
 
     files: Sequence[Path]
     choices: Mapping[str, Choice]
@@ -44,7 +44,7 @@ class EndpointRequest(Struct, frozen=True):
 
 
 def catalogue_of(files: Sequence[Path]) -> Catalogue:
-    """What the files create, in the order of AWS's operations; raises SettingsError if one is refused."""
+    """Carries out the files in the order of AWS's operations. Raises SettingsError if one is refused."""
     catalogue = Catalogue()
     requests = [request for file in files for request in read_operations(file)]
     for operation in catalogue.created:
@@ -55,9 +55,9 @@ def catalogue_of(files: Sequence[Path]) -> Catalogue:
 
 
 async def serve(settings: Settings, listener: Listener, request: EndpointRequest) -> int:
-    """Serve all endpoints until SIGTERM, SIGINT or SIGHUP; returns 0 then.
+    """Serves all endpoints until SIGTERM, SIGINT or SIGHUP; returns 0 then.
 
-    Raises StopServing if an endpoint can't begin. ``listener`` is closed at the end.
+    Raises StopServing if an endpoint can't start. ``listener`` is closed at the end.
     """
     catalogue = catalogue_of(request.files)
     for name in unused_choices(request.choices, catalogue.models.values()):
@@ -67,8 +67,6 @@ async def serve(settings: Settings, listener: Listener, request: EndpointRequest
 
 
 class EndpointRun:
-    """One run: all endpoints, and the server in front of them."""
-
     def __init__(
         self,
         settings: Settings,
@@ -93,7 +91,6 @@ class EndpointRun:
         self._ready = False
 
     async def run(self) -> int:
-        """Start, serve, drain."""
         await self._run_loop.run(self._start_and_watch(), self._drain)
         for line in self._metrics.table():
             log.info("%s", line)
@@ -111,7 +108,7 @@ class EndpointRun:
         await self._hosting.watch()
 
     async def _drain(self, _stop_requested: bool) -> None:
-        """Answer what is in flight, then stop all containers at once."""
+        """Answers requests under way, then stops all containers at once."""
         deadline = time.monotonic() + self._settings.stop_seconds
         if self._ready:
             await self._run_loop.accept_pending([self._listener], deadline)

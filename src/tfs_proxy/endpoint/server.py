@@ -50,7 +50,7 @@ class EndpointServer:
         }
 
     async def respond(self, request: HttpRequest) -> RuntimeAnswer:
-        """Answer one request; every answer has an id."""
+        """Answers one request; every answer has an id."""
         answer: RuntimeAnswer
         try:
             answer = await self._routed(request)
@@ -75,7 +75,7 @@ class EndpointServer:
         return page()
 
     def _ping(self) -> HttpResponse:
-        """200 once all endpoints are in service, and which is in which state."""
+        """200 once all endpoints are in service; the body has the state of each."""
         states = {name: endpoint.status for name, endpoint in self._hosting.endpoints.items()}
         well = all(status not in {"Creating", "Failed"} for status in states.values())
         status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE
@@ -86,5 +86,5 @@ class EndpointServer:
         return HttpResponse(HTTPStatus.OK, self._metrics.exposition(), headers)
 
     def _shadows_page(self) -> HttpResponse:
-        """What the shadow variants have answered otherwise than production."""
+        """The differences between answers of shadow variants and production."""
         return HttpResponse(HTTPStatus.OK, json.dumps({"shadows": self._companions.reports()}).encode())

@@ -1,4 +1,4 @@
-"""Shadow variants: copies of requests, and in what their answers differ from production's."""
+"""Shadow variants: copies of requests, and the differences between their answers and production's."""
 
 import asyncio
 import csv
@@ -21,17 +21,17 @@ from tfs_proxy.latencies import Latencies
 from tfs_proxy.payload import media_types as media
 
 RELATIVE, ABSOLUTE = 1e-5, 1e-7
-"""By default as much as two machines' float32 kernels differ."""
+"""Default tolerances: the usual difference between two machines' float32 kernels."""
 
 _SHOWN = 60
 _MISSING = object()
 
 
 def body_difference(content_type: str, ours: bytes, theirs: bytes, relative: float = RELATIVE) -> str | None:
-    """A sentence that names the first place where the bodies differ, or None.
+    """A sentence that names the first difference between the bodies, or None.
 
-    JSON is compared by value and CSV by cell, with a relative tolerance for numbers; other types, and what
-    can't be read, by their bytes.
+    JSON is compared by value and CSV by cell, with a relative tolerance for numbers; other types, and bodies
+    that can't be read, by their bytes.
     """
     if ours == theirs:
         return None
@@ -102,7 +102,7 @@ MOST_EXAMPLES = 10
 
 
 class VariantAnswer(Struct, frozen=True):
-    """What a variant has answered: ``status`` 0 if it gave no answer; ``seconds`` it took."""
+    """A variant's answer: ``status`` 0 if it gave none; it took ``seconds``."""
 
     status: int
     content_type: str
@@ -111,7 +111,7 @@ class VariantAnswer(Struct, frozen=True):
 
 
 class ShadowReport(Struct):
-    """Of ``shadow`` beside ``production``; differences are the first ones, each with its request's id."""
+    """Comparison of ``shadow`` with ``production``; has the first differences with the requests' ids."""
 
     production: str
     shadow: str
@@ -126,7 +126,7 @@ class ShadowReport(Struct):
     shadow_latencies: Latencies = field(default_factory=Latencies)
 
     def add(self, inference_id: str, ours: VariantAnswer, theirs: VariantAnswer) -> None:
-        """Compare the two answers to one request."""
+        """Compares the two answers to one request."""
         self.copied += 1
         self.production_latencies.add(ours.seconds)
         self.shadow_latencies.add(theirs.seconds)
@@ -142,7 +142,6 @@ class ShadowReport(Struct):
             self._show(inference_id, difference)
 
     def document(self) -> dict[str, Any]:
-        """It as JSON."""
         statuses = [
             {"production": ours, "shadow": theirs, "requests": count}
             for (ours, theirs), count in sorted(self.statuses.items())
@@ -165,7 +164,7 @@ class ShadowReport(Struct):
         }
 
     def line(self) -> str:
-        """It as a sentence for the log."""
+        """A sentence for the log."""
         statuses = sum(self.statuses.values())
         ours, theirs = self.production_latencies.milliseconds(), self.shadow_latencies.milliseconds()
         return (
@@ -182,10 +181,10 @@ class ShadowReport(Struct):
 log = logging.getLogger(__name__)
 
 MOST_COPIES = 64
-"""Copies that may be under way at once: a slow shadow must not fill the memory."""
+"""Simultaneous copies: a slow shadow must not fill the memory."""
 
 AskShadow = Callable[[], Awaitable[VariantAnswer]]
-"""Gives the copy to the shadow variant; its answer has no time yet. What it raises counts as no answer."""
+"""Sends the copy to the shadow variant; the answer has no time yet. Any exception counts as no answer."""
 
 
 class ShadowCopies:
@@ -197,7 +196,7 @@ class ShadowCopies:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def copy(self, inference_id: str, ours: VariantAnswer, ask: AskShadow) -> None:
-        """Have the shadow asked too, if the request is among the share; never waits and never raises."""
+        """Sends a sampled request to the shadow, too; never waits and never raises."""
         if self._draw() >= self._share:
             return
         if len(self._tasks) >= MOST_COPIES:
@@ -208,7 +207,7 @@ class ShadowCopies:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self, seconds: float) -> None:
-        """Wait for the copies that are under way, for at most ``seconds``."""
+        """Waits at most ``seconds`` for the copies under way."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
         for task in self._tasks:
@@ -225,5 +224,5 @@ class ShadowCopies:
 
 
 def share_of(shadow_weight: float, production_weight: float) -> float:
-    """The share of the production variant's requests that is copied: the ratio of the weights, at most 1."""
+    """The ratio of the weights, at most 1."""
     return min(1.0, shadow_weight / production_weight) if production_weight > 0 else 1.0

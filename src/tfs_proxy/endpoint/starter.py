@@ -1,4 +1,4 @@
-"""How containers are started: as stacks of ours, as images, or not at all, with models that are unpacked."""
+"""Starts containers: as stacks of ours, as images, or not at all; and unpacks their models."""
 
 import asyncio
 import hashlib
@@ -41,20 +41,16 @@ INSPECT_SECONDS = 30.0
 
 
 class Ours(Struct, frozen=True):
-    """This package's own container, as a process; ``because`` says why, if nobody asked for it."""
+    """This package's own container as a process; ``because`` is the reason if nobody asked for it."""
 
     because: str = ""
 
 
 class DockerImage(Struct, frozen=True):
-    """An image that Docker has."""
-
     reference: str
 
 
 class Running(Struct, frozen=True):
-    """A container that runs already."""
-
     host: str
     port: int
 
@@ -63,7 +59,7 @@ Choice = Ours | DockerImage | Running
 
 
 def parse_choices(words: Sequence[str]) -> dict[str, Choice]:
-    """``HOSTNAME=local|IMAGE|http://HOST:PORT`` of the command line; raises SettingsError for others."""
+    """Reads ``HOSTNAME=local|IMAGE|http://HOST:PORT`` words. Raises SettingsError."""
     choices: dict[str, Choice] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -98,7 +94,7 @@ def _running(address: str) -> Running:
 
 
 def choice_for(model_name: str, definition: ContainerDefinition, choices: Mapping[str, Choice]) -> Choice:
-    """The container for ``definition``, by its hostname, else by the name of its model, else by its image."""
+    """The container for ``definition``: by its hostname, else by its model's name, else by its image."""
     for name in (definition.name, model_name):
         if name in choices:
             return choices[name]
@@ -112,7 +108,7 @@ def choice_for(model_name: str, definition: ContainerDefinition, choices: Mappin
 
 
 def unused_choices(choices: Mapping[str, Choice], models: Iterable[HostedModel]) -> list[str]:
-    """The names of ``choices`` that neither a model nor a container has."""
+    """Names in ``choices`` of neither a model nor a container."""
     known = {name for model in models for name in (model.name, *(each.name for each in model.containers))}
     return [name for name in choices if name not in known]
 
@@ -130,10 +126,10 @@ def _why_docker_has_not(image: str) -> str | None:
 
 
 class UnpackedModels:
-    """The models of ``endpoint`` below ``prefix``, each in ``folder/ID/model``, which no other endpoint sees.
+    """The models of ``endpoint`` below ``prefix``, each in ``folder/ID/model``, private to this endpoint.
 
-    An ID stands for a version of an archive: what has been unpacked is never changed, and a new archive
-    under an old name is another model. ``unpacked`` opens an archive, below ``root`` unless it is a folder.
+    An ID stands for a version of an archive: unpacked files are never changed, and a new archive under an old
+    name is another model. ``unpacked`` opens an archive, below ``root`` unless it is a folder.
     """
 
     def __init__(
@@ -146,7 +142,7 @@ class UnpackedModels:
     async def unpack(self, address: str, mount: str | None) -> tuple[str, str]:
         """The ID of the model at ``address``, and its folder, as a container sees it at ``mount``.
 
-        Without a ``mount`` a model that is a folder already stays where it is. Raises ArchiveError.
+        Without a ``mount`` a model that is a folder is not copied. Raises ArchiveError.
         """
         model_id, is_folder = await in_daemon_thread(partial(_identified, address), "archive")
         if is_folder and mount is None:
@@ -158,7 +154,7 @@ class UnpackedModels:
         return model_id, f"{mount or self.folder}/{model_id}/model"
 
     def _place(self, opened: Path, model: Path) -> None:
-        """Move what has been unpacked to ``model``, or copy the user's own folder: all of it at once."""
+        """Moves unpacked files to ``model``, or copies the user's own folder, atomically."""
         staged = Path(tempfile.mkdtemp(dir=self._root)) / "model"
         if opened.is_relative_to(self._root):
             opened.rename(staged)
@@ -170,12 +166,12 @@ class UnpackedModels:
         except OSError:
             if not model.exists():
                 raise
-            shutil.rmtree(staged)  # another instance has been quicker
+            shutil.rmtree(staged)  # another instance was quicker
         staged.parent.rmdir()
 
 
 def _identified(address: str) -> tuple[str, bool]:
-    """An archive's id, which says nothing of it, as on SageMaker; and that it is a folder."""
+    """An archive's id, which is opaque as on SageMaker; and True if it is a folder."""
     if address.startswith(S3_SCHEME):
         looks = {item.key: item.etag for item in objects_at(address, s3_client)}
         return _digest(address, str(sorted(looks.items()))), False
@@ -192,19 +188,19 @@ def _digest(*words: str) -> str:
 log = logging.getLogger(__name__)
 
 PORTS_EACH = 11
-"""One to listen on, and a safe range of ten behind it."""
+"""One to listen on, and a safe range of ten after it."""
 
 CONTAINER_PORT = 8080
 MODELS_MOUNT = "/opt/ml/models"
-"""Where a container finds each of many models, as MODELS_MOUNT/ID/model."""
+"""Folder of models in a container, each as MODELS_MOUNT/ID/model."""
 
 NO_RESTARTS = Backoff(tries=0)
 
 
 class ContainerStarter:
-    """Starts containers with what all of them need from this process.
+    """Starts containers.
 
-    ``choices`` are those of the command line, by hostname or model. ``environ`` is what ours inherit.
+    ``choices`` are those of the command line, by hostname or model. Our own containers inherit ``environ``.
     """
 
     def __init__(
@@ -225,9 +221,9 @@ class ContainerStarter:
     async def start(
         self, endpoint: str, of: str, model_name: str, definition: ContainerDefinition
     ) -> HostedContainer:
-        """Start what ``definition`` means for ``endpoint``; ``of`` is what its lines in the log begin with.
+        """Starts the container of ``definition`` for ``endpoint``; ``of`` is the prefix of its log lines.
 
-        Raises ArchiveError if its model can't be had, SettingsError if no port is free.
+        Raises ArchiveError if its model can't be fetched, SettingsError if no port is free.
         """
         choice = choice_for(model_name, definition, self._choices)
         match choice:
@@ -274,7 +270,7 @@ class ContainerStarter:
             *(shutil.which("docker") or "docker", "run", "--rm", "--init=false", "--name", name),
             *("-p", f"{LOOPBACK}:{ports[0]}:{CONTAINER_PORT}", *words, *mounts, reference, "serve"),
         )
-        # A value on the command line of `docker run` would be seen by everyone on this machine.
+        # Everyone on this machine could see a value on the command line of `docker run`.
         spec = ProcessSpec(name=of, argv=argv, env={**self._environ, **variables}, backoff=NO_RESTARTS)
         child = self._run(spec)
         return HostedContainer(definition.name, LOOPBACK, ports[0], self._threads, child, mounts_models=True)
@@ -288,7 +284,7 @@ class ContainerStarter:
     def many_models(
         self, endpoint: str, container: HostedContainer, definition: ContainerDefinition
     ) -> ManyModels:
-        """SageMaker's part in a container with many models of ``endpoint``."""
+        """SageMaker's part for a container with many models of ``endpoint``."""
         mount = MODELS_MOUNT if container.mounts_models else None
         unpack = partial(self._models(endpoint, definition).unpack, mount=mount)
         return ManyModels(container, definition.archive or "", unpack, keeps=definition.caches_models)
@@ -297,7 +293,7 @@ class ContainerStarter:
         return UnpackedModels(self._workspace.root, endpoint, definition.archive or "", self.unpacked)
 
     async def unpacked(self, archive: str) -> Path:
-        """The folder of a model, as it is or unpacked into the workspace; raises ArchiveError."""
+        """A model's folder, unpacked into the workspace if need be. Raises ArchiveError."""
         root = self._workspace.root / f"c{next(self._numbers)}"
         root.mkdir()
         settings, cancelled = self._settings, threading.Event()
@@ -322,7 +318,6 @@ class ContainerStarter:
 
 
 def _shown_with_name(child: ChildProcess, lines: Sequence[str]) -> None:
-    """Log what a container has printed, behind its name."""
     handler = entry_handler()
     for line in lines:
         handler.write_line(f"[{child.name}] {line}")

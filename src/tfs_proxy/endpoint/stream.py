@@ -1,4 +1,4 @@
-"""InvokeEndpointWithResponseStream: what a container sends in chunks reaches the client as events."""
+"""InvokeEndpointWithResponseStream: a container's chunks reach the client as events."""
 
 import json
 import logging
@@ -23,17 +23,17 @@ _LENGTHS = struct.Struct(">II")
 _CHECKSUM = struct.Struct(">I")
 _TEXT_LENGTH = struct.Struct(">BH")
 _TEXT = 7
-"""The type of a header whose value is a string."""
+"""Type of a header whose value is a string."""
 
 _FRAME_BYTES = _LENGTHS.size + 2 * _CHECKSUM.size
 _MOST_NAME_BYTES, _MOST_VALUE_BYTES = 255, 32767
 
 TIME_EXCEEDED, STREAM_BROKEN = "ModelInvocationTimeExceeded", "StreamBroken"
-"""The error codes of ModelStreamError (botocore's model of InvokeEndpointWithResponseStream)."""
+"""Error codes of ModelStreamError (botocore's model of InvokeEndpointWithResponseStream)."""
 
 
 def message(headers: Mapping[str, str], payload: bytes) -> bytes:
-    """One message with string headers; raises ValueError for a name or value that the format can't hold."""
+    """A message with string headers. Raises ValueError for a name or value that the format can't hold."""
     fields = b"".join(_header(name, value) for name, value in headers.items())
     lengths = _LENGTHS.pack(_FRAME_BYTES + len(fields) + len(payload), len(fields))
     prelude = lengths + _CHECKSUM.pack(zlib.crc32(lengths))
@@ -52,12 +52,12 @@ def payload_part(data: bytes) -> bytes:
 
 
 def model_stream_error(code: str, text: str) -> bytes:
-    """The container did not finish its answer; ``code`` is `TIME_EXCEEDED` or `STREAM_BROKEN`."""
+    """Tells that the container did not finish its answer; ``code`` is `TIME_EXCEEDED` or `STREAM_BROKEN`."""
     return _exception("ModelStreamError", {"Message": text, "ErrorCode": code})
 
 
 def internal_stream_failure(text: str) -> bytes:
-    """The endpoint itself could not finish the answer."""
+    """Tells that the endpoint itself could not finish the answer."""
     return _exception("InternalStreamFailure", {"Message": text})
 
 
@@ -84,20 +84,20 @@ log = logging.getLogger(__name__)
 
 STREAM = "InvokeEndpointWithResponseStream"
 STREAM_SECONDS = 480.0
-"""How long a whole stream may take (docs/reference/sagemaker.md)."""
+"""Limit for a whole stream (docs/reference/sagemaker.md)."""
 
 _FAILED = "The endpoint failed while it passed the stream on; its log has the reason."
 
 
 class StreamInvoker:
-    """Sends invocations to containers whose answers are passed on as they come, within ``seconds``."""
+    """Sends invocations to containers, whose answers are passed on as they come, within ``seconds``."""
 
     def __init__(self, metrics: VariantMetrics, seconds: float = STREAM_SECONDS) -> None:
         self._metrics = metrics
         self._limits = InvocationLimits(seconds)
 
     async def invoke(self, endpoint: HostedEndpoint, request: HttpRequest) -> StreamedResponse:
-        """The answer once its first part is there; raises AwsError for a container that gives none."""
+        """The answer once its first part has come. Raises AwsError if the container gives none."""
         members = given_members(STREAM, request.headers)
         refuse_asynchronous(endpoint)
         group = endpoint.group_for(members)
@@ -116,7 +116,7 @@ class StreamInvoker:
 
 
 class EventParts:
-    """A container's parts as events, the last of which may be an error; then what `keep` got is let go."""
+    """A container's parts as events, the last of which may be an error; then closes what `keep` got."""
 
     def __init__(self, parts: Parts, seconds: float) -> None:
         self._parts, self._seconds = parts, seconds
@@ -125,7 +125,7 @@ class EventParts:
         self._held = AsyncExitStack()
 
     async def await_first(self) -> None:
-        """Wait for the first part; raises UpstreamError if there is none."""
+        """Waits for the first part. Raises UpstreamError if there is none."""
         try:
             self._first = await anext(self._parts)
         except StopAsyncIteration:
@@ -135,7 +135,7 @@ class EventParts:
             raise
 
     def keep(self, held: AsyncExitStack) -> None:
-        """Hold this until the stream ends."""
+        """Closes ``held`` when the stream ends."""
         self._held = held
 
     def __aiter__(self) -> Self:
@@ -151,12 +151,12 @@ class EventParts:
         except StopAsyncIteration:
             await self.aclose()
             raise
-        except Exception as error:  # noqa: BLE001 (the client learns of every one)
+        except Exception as error:  # noqa: BLE001 (the client gets every error)
             self._ended = True
             return self._error_event(error)
 
     async def aclose(self) -> None:
-        """Close the container's answer; idempotent."""
+        """Closes the container's answer; idempotent."""
         self._ended = True
         async with self._held:
             await self._parts.aclose()
