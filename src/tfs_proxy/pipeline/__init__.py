@@ -1,1 +1,1 @@
-"""An inference pipeline: stages of their own serving stacks, and one endpoint in front of them."""
+"""An inference pipeline: stages with serving stacks of their own, and one endpoint in front of them."""

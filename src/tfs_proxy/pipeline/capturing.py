@@ -1,4 +1,4 @@
-"""Data capture of a pipeline: what goes into its first stage, and what comes out of its last."""
+"""Data capture of a pipeline: requests to its first stage, and answers of its last."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from tfs_proxy.settings import Settings
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
 NAME = "pipeline"
-"""The folder of a pipeline that has no name."""
+"""The folder of a pipeline without a name."""
 
 
 class PipelineCapture:
-    """Records requests from `start` to `close`; nothing if the settings name no target."""
+    """Records requests from `start` to `close`; none if the settings name no target."""
 
     def __init__(self, settings: Settings) -> None:
         self._options = files.capture_options(settings, NAME)
@@ -24,7 +24,7 @@ class PipelineCapture:
         self._counts: Counter[files.CaptureOutcome] = Counter()
 
     def start(self) -> str | None:
-        """Begin to write; a sentence for the log. Raises SettingsError if the target can't be written."""
+        """Returns a sentence for the log. Raises SettingsError if the target can't be written."""
         if self._options is None or self._writer is None:
             return None
         files.check_folder(self._options)
@@ -32,7 +32,7 @@ class PipelineCapture:
         return files.described(self._options)
 
     def add(self, request: HttpRequest, response: HttpResponse) -> None:
-        """Record a request and its answer, if it is one of the share that is recorded."""
+        """Records a sampled request and its answer."""
         options = self._options
         if options is None or self._writer is None or response.status >= HTTPStatus.BAD_REQUEST:
             return
@@ -44,13 +44,12 @@ class PipelineCapture:
         self._writer.add(sent, answered, lambda name: headers.get(name.lower()))
 
     def measure(self) -> Iterator[MeasuredMetric]:
-        """What became of the records."""
         if self._writer is not None:
             self._writer.report()
             yield files.measured(self._counts)
 
     def close(self) -> None:
-        """Write the last records."""
+        """Writes the last records."""
         if self._writer is not None:
             self._writer.close()
 

@@ -1,4 +1,4 @@
-"""One request through all stages: what each stage gets, and what the client gets."""
+"""Passes one request through all stages."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -14,18 +14,18 @@ from tfs_proxy.wire.header_names import ASKS_TIMING, REQUEST_ID, SAGEMAKER_PREFI
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
 PLATFORM = SAGEMAKER_PREFIX.lower()
-"""Headers of this kind are the contract's: every stage gets the caller's, the caller the last stage's."""
+"""Headers of SageMaker's contract: every stage gets the caller's, the caller the last stage's."""
 
 ID_FIELD = REQUEST_ID.lower()
 OF_THE_BODY = ("content-type", "content-encoding")
 TIMING_FIELDS = frozenset({ASKS_TIMING.lower(), "x-tfs-proxy-stage-latency"})
-"""The header that a single stack understands too, and the pipeline's own of before."""
+"""A header that single stacks understand, too, and the pipeline's own former one."""
 
 FAILED_DEPENDENCY, TOO_LARGE = 424, 413
 
 
 class _Passage(Struct):
-    """One request under way: the body and headers for the next stage, and milliseconds so far."""
+    """A request under way: body and headers for the next stage, and milliseconds so far."""
 
     body: bytes
     headers: Mapping[str, str]
@@ -39,7 +39,7 @@ class _Passage(Struct):
 
 
 class Chain:
-    """Passes requests from stage to stage: all within ``seconds``, bodies of at most ``hop_limit_bytes``."""
+    """Passes requests through all stages: within ``seconds``, with bodies of at most ``hop_limit_bytes``."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Chain:
         self._traces = traces or PipelineTraces()
 
     async def invoke(self, request: HttpRequest) -> HttpResponse:
-        """The last stage's answer, or a 424 that names the stage that failed (docs/reference/sagemaker.md).
+        """The last stage's answer, or a 424 that names the failed stage (docs/reference/sagemaker.md).
 
         With a header ``X-Tfs-Proxy-Timing`` the answer has the stages' times as Server-Timing.
         """
@@ -79,7 +79,6 @@ class Chain:
         return replace(response, headers={**response.headers, "Server-Timing": passage.timing})
 
     async def _pass(self, request: HttpRequest, passage: _Passage) -> HttpResponse:
-        """Pass the request through every stage; the last one's answer."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._seconds
         platform = {
@@ -125,11 +124,11 @@ def _type_of(response: HttpResponse) -> str:
 
 
 def _passed_headers(response: HttpResponse) -> dict[str, str]:
-    """The headers of the last stage's answer that reach the client."""
+    """Headers of the last stage's answer that reach the client."""
     platform = {name: value for name, value in response.headers.items() if name.lower().startswith(PLATFORM)}
     return {"Content-Type": _type_of(response), **platform}
 
 
 def _error_body(failed: StageFailed) -> bytes:
-    """An error with the two fields that SageMaker's ModelError has (docs/reference/sagemaker.md)."""
+    """An error with the two fields of SageMaker's ModelError (docs/reference/sagemaker.md)."""
     return error_body(str(failed), OriginalStatusCode=failed.status, OriginalMessage=failed.message)

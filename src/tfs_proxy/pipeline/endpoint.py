@@ -1,4 +1,4 @@
-"""What the one address of a pipeline answers: /ping, /metrics, /invocations and /execution-parameters."""
+"""The one address of a pipeline: /ping, /metrics, /invocations and /execution-parameters."""
 
 import asyncio
 import json
@@ -23,11 +23,11 @@ from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.routes import GET, Route, Routes
 
 ASK_SECONDS = 2.0
-"""How long SageMaker waits for the answer to a ping (docs/reference/sagemaker.md)."""
+"""SageMaker's limit for a ping (docs/reference/sagemaker.md)."""
 
 
 async def faults(stages: Sequence[Stage]) -> list[str]:
-    """Why the pipeline is not ready: a sentence for each stage that is not (docs/reference/sagemaker.md)."""
+    """A sentence for each stage that is not ready (docs/reference/sagemaker.md)."""
     stage_faults = await asyncio.gather(*(_fault(stage) for stage in stages))
     return [f"{stage.name}: {fault}" for stage, fault in zip(stages, stage_faults, strict=True) if fault]
 
@@ -43,7 +43,7 @@ async def _fault(stage: Stage) -> str | None:
 
 
 async def execution_parameters(stages: Sequence[Stage], hop_limit_bytes: int) -> dict[str, object]:
-    """The least of what the stages answer, and no more MB than the limit between two stages.
+    """The minimum of the stages' answers, and no more MB than the limit between two stages.
 
     BatchStrategy is left out, which means MultiRecord, unless a stage takes one record a request.
     """
@@ -78,7 +78,7 @@ ALMOST = "starting: all stages are ready, the pipeline will be in a moment"
 
 
 class PipelineEndpoint:
-    """Routes requests; ``ready`` is set once every stage has been."""
+    """Routes requests; ``ready`` is set once every stage has been ready."""
 
     def __init__(
         self,
@@ -104,12 +104,12 @@ class PipelineEndpoint:
         )
 
     async def respond(self, request: HttpRequest) -> HttpResponse:
-        """Answer one request, and count it; all stages and the answer have its id."""
+        """Answers and counts one request; all stages and the answer have its id."""
         named = _named(request)
         return _with_id(named, await self._metrics.counted(named, self._route))
 
     def refused(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
-        """Count a request that the server refuses by itself; its answer has an id, too."""
+        """Counts a request that the server refuses itself; its answer has an id, too."""
         named = _named(request)
         self._metrics.count(named, response.status, 0.0)
         return _with_id(named, response)

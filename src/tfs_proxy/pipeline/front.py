@@ -1,6 +1,6 @@
-"""The front of a pipeline: nginx takes requests in, and a server in this process answers whole ones.
+"""The front of a pipeline: nginx receives requests, and a server in this process answers complete ones.
 
-Without nginx that server listens on the port itself, for development: it does not bound slow clients.
+Without nginx that server listens on the port itself, for development: it does not limit slow clients.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ from tfs_proxy.wire.http_server import HttpServer, Refused, Respond, app_of
 log = logging.getLogger(__name__)
 
 MORE_SECONDS = 5
-"""How much longer nginx waits than a request may take through all stages."""
+"""Seconds that nginx waits beyond the limit of a request through all stages."""
 
 COPIES = 2
-"""A body stands in memory as it arrives, and as the request's."""
+"""A body is in memory twice: as it arrives, and as the request's."""
 
 WAIT_SECONDS = 5.0
 NO_NGINX = "no nginx in front: a client that sends or reads slowly is waited for. This is for development"
 
 
 class PipelineFront:
-    """Answers with ``respond`` on ``listener``; ``started`` and ``ended`` learn of nginx's process groups."""
+    """Answers with ``respond`` on ``listener``; ``started`` and ``ended`` get nginx's process groups."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class PipelineFront:
         self.nginx: ChildProcess | None = None
 
     async def open(self, started: Callable[[int], None], ended: Callable[[int], None]) -> None:
-        """Listen; nginx has to be run then, if there is one."""
+        """Listens; nginx must be started afterwards, if there is one."""
         if self._program is None:
             log.warning("%s", NO_NGINX)
             await self._server.open([self._listener])
@@ -66,20 +66,20 @@ class PipelineFront:
         self.nginx = ChildProcess(spec, started=started, ended=ended, show=ChildLog().show)
 
     def close(self) -> None:
-        """Accept no more here: nginx has the listener for itself."""
+        """Stops accepting here: only nginx uses the listener."""
         if self.nginx is None:
             self._server.close()
         self._listener.close()
 
     async def drain(self, seconds: float) -> None:
-        """Accept no more, and wait until what is in flight is answered, but not longer."""
+        """Stops accepting, and waits at most ``seconds`` for requests under way."""
         deadline = asyncio.get_running_loop().time() + seconds
         if self.nginx is not None:
             await self.nginx.stop(seconds)
         await self._server.drain(deadline - asyncio.get_running_loop().time())
 
     def _spec(self, program: str) -> ProcessSpec:
-        """The process of nginx; its configuration is written."""
+        """Writes nginx's configuration, and returns its process."""
         home = self._workspace.nginx
         home.mkdir()
         (home / "nginx.conf").write_text(nginx_config(self._settings, self._workspace, self._listener))
@@ -87,7 +87,6 @@ class PipelineFront:
 
 
 def nginx_config(settings: Settings, workspace: Workspace, listener: Listener) -> str:
-    """The whole nginx.conf."""
     cores = available_resources().cores
     proxy = config.ProxyConfig(
         sockets.shown_address(listener),
@@ -102,7 +101,7 @@ def nginx_config(settings: Settings, workspace: Workspace, listener: Listener) -
 
 
 class BodyMemory:
-    """Bytes that the bodies of all requests may take together."""
+    """Limits the bytes that bodies of all requests take together."""
 
     def __init__(self, limit_bytes: int, wait_seconds: float = WAIT_SECONDS) -> None:
         self._limit_bytes, self._wait_seconds = limit_bytes, wait_seconds
@@ -111,7 +110,7 @@ class BodyMemory:
 
     @asynccontextmanager
     async def held(self, body_bytes: int) -> AsyncIterator[None]:
-        """Hold the memory of a body while the block runs; raises Overloaded if none becomes free."""
+        """Holds a body's memory while the block runs. Raises Overloaded if none becomes free."""
         size_bytes = min(COPIES * body_bytes, self._limit_bytes)
         try:
             async with asyncio.timeout(self._wait_seconds), self._freed:

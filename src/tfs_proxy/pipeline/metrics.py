@@ -1,4 +1,4 @@
-"""The metrics of a pipeline: its own requests, and those of all its stages, each with its number."""
+"""The metrics of a pipeline: of its own requests, and of all stages with their numbers."""
 
 import asyncio
 import time
@@ -18,18 +18,18 @@ from tfs_proxy.wire.http_client import get_async
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
 STAGE_SECONDS = 1.0
-"""How long a stage may take to answer; one that is later is left out of this scrape."""
+"""Limit for a stage's metrics; a later stage is left out of the scrape."""
 
 OK = 200
 WHOLE_PIPELINE = "all"
-"""The value of the label ``stage`` for requests of the pipeline's clients."""
+"""The label ``stage`` for requests of the pipeline's clients."""
 
 
 Respond = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 
 class PipelineMetrics:
-    """Counts and logs the requests that ``respond`` answers, and gathers the stages' metrics.
+    """Counts and logs the requests that ``respond`` answers, and collects the stages' metrics.
 
     ``more`` adds others.
     """
@@ -47,7 +47,7 @@ class PipelineMetrics:
         self._in_flight = 0
 
     async def counted(self, request: HttpRequest, respond: Respond) -> HttpResponse:
-        """The answer of ``respond``, which counts."""
+        """Returns the answer of ``respond``, and counts it."""
         began = time.perf_counter()
         self._in_flight += 1
         status = HTTPStatus.INTERNAL_SERVER_ERROR.value
@@ -60,14 +60,12 @@ class PipelineMetrics:
         return response
 
     def count(self, request: HttpRequest, status: int, seconds: float) -> None:
-        """Count and log a request that has ended."""
         finished = FinishedRequest(request.method, status, seconds, request.path)
         self._requests.add(finished)
         self._log.show(RequestLine(finished, request.headers.get(ID_FIELD, "")), COMMAND)
 
     async def answer(self, request: HttpRequest) -> HttpResponse:
-        """GET /metrics."""
-        # Its library costs 70 ms of a start, which no start should wait for.
+        # Its library takes 70 ms to import, which the start should not wait for.
         from tfs_proxy.observe.exposition import expose, merged, text_of
 
         texts = dict(zip(self._names(), await self._texts(), strict=True))
@@ -79,7 +77,7 @@ class PipelineMetrics:
 
     def _of_clients(self) -> Iterator[MeasuredMetric]:
         yield from self._requests.measure()
-        in_flight = self._in_flight - 1  # without this scrape
+        in_flight = self._in_flight - 1  # left out of this scrape
         yield MeasuredMetric(catalogue.REQUESTS_IN_FLIGHT, {(): in_flight})
 
     def _names(self) -> list[str]:
@@ -90,7 +88,7 @@ class PipelineMetrics:
 
 
 async def _text(stage: Stage) -> str:
-    """A stage's metrics; none if it does not answer."""
+    """A stage's metrics; empty if it does not answer."""
     try:
         answer = await get_async(LOOPBACK, stage.port, "/metrics", STAGE_SECONDS)
     except UpstreamError:

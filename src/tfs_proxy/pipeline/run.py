@@ -53,7 +53,7 @@ TICK_SECONDS = 0.05
 
 
 class PipelineRequest(Struct, frozen=True):
-    """What the command line asks for, besides the settings."""
+    """Requests of the command line, besides the settings."""
 
     orders: Sequence[StageOrder]
     model_server: str
@@ -62,9 +62,9 @@ class PipelineRequest(Struct, frozen=True):
 
 
 async def serve(settings: Settings, listener: Listener, request: PipelineRequest) -> int:
-    """Serve the pipeline until SIGTERM, SIGINT or SIGHUP; returns 0 then.
+    """Serves the pipeline until SIGTERM, SIGINT or SIGHUP; returns 0 then.
 
-    Raises StopServing if a stage can't begin or go on. ``listener`` is closed at the end.
+    Raises StopServing if a stage can't start or has given up. ``listener`` is closed at the end.
     """
     with guarded_workspace(settings.home) as (workspace, watchdog), ExitStack() as held:
         traces = pipeline_traces(request.environ)
@@ -77,7 +77,7 @@ async def serve(settings: Settings, listener: Listener, request: PipelineRequest
 
 
 def plan(request: PipelineRequest, held: ExitStack) -> list[Stage]:
-    """The stages with their ports, which ``held`` keeps for them.
+    """The stages with their ports, which ``held`` reserves.
 
     Raises SettingsError if the variables of one can't be used.
     """
@@ -144,7 +144,6 @@ class Pipeline:
         )
 
     async def run(self) -> int:
-        """Start, serve, drain."""
         await self._run_loop.run(self._start_and_watch(), self._drain)
         self._capture.close()
         self._sum_up()
@@ -170,7 +169,7 @@ class Pipeline:
             await self._watch_for(1.0)
 
     async def _respond_to_commands(self, request: HttpRequest) -> HttpResponse:
-        """Requests of commands, such as `tfs-proxy log-level`, on the unix socket."""
+        """Answers commands such as `tfs-proxy log-level` on the unix socket."""
         answer = await Routes(self._log.routes).answer(request)
         return answer or HttpResponse.error(NOT_FOUND, NOTHING_HERE)
 
@@ -178,11 +177,11 @@ class Pipeline:
         return [*self._children, *([] if self._front.nginx is None else [self._front.nginx])]
 
     def _hear_first(self, line: str) -> None:
-        """The pipeline suggests the same request as its first stage."""
+        """Suggests the first stage's request for the pipeline."""
         self._command = command_in(line_text(line), self._url) or self._command
 
     async def _watch_for(self, seconds: float) -> None:
-        """Wait; raises ProcessGaveUp, with a stage's own exit status, if one has given up."""
+        """Waits. Raises ProcessGaveUp, with a stage's own exit status, if one has given up."""
         await asyncio.sleep(seconds)
         self._watchdog.look()
         for child in self._all_children():
@@ -196,7 +195,7 @@ class Pipeline:
                 raise error
 
     async def _drain(self, _stop_requested: bool) -> None:
-        """Answer what is in flight, then stop all stages at once."""
+        """Answers requests under way, then stops all stages at once."""
         deadline = time.monotonic() + self._settings.stop_seconds
         if self._endpoint.ready:
             await self._run_loop.accept_pending([self._listener], deadline)
@@ -213,7 +212,7 @@ class Pipeline:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _sum_up(self) -> None:
-        """Per-stage counts and latencies, into the log and the summary's file."""
+        """Writes counts and latencies per stage into the log and the summary's file."""
         summary = [
             {
                 "stage": client.stage.number,

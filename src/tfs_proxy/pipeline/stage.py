@@ -1,4 +1,4 @@
-"""The stages of a pipeline: how each is planned and started, asked over pooled connections, and logged."""
+"""The stages of a pipeline: plan, start, requests over pooled connections, and logs."""
 
 import asyncio
 import json
@@ -24,14 +24,14 @@ from tfs_proxy.wire.http_client import ConnectionPool, Timeouts
 from tfs_proxy.wire.http_messages import HttpResponse
 
 FEWEST, MOST = 2, 15
-"""How many containers SageMaker takes in one pipeline (docs/reference/sagemaker.md)."""
+"""SageMaker's limits of containers in a pipeline (docs/reference/sagemaker.md)."""
 
 SAFE_PORTS = 10
-"""Ports in a stage's safe range at least, as many as five model servers need."""
+"""Least number of ports in a stage's safe range: five model servers need as many."""
 
 
 class StageOrder(Struct, frozen=True):
-    """What the user asks for: an archive, and variables for this stage alone."""
+    """The user's request for a stage: an archive, and variables for it alone."""
 
     archive: str
     variables: Mapping[str, str]
@@ -47,18 +47,18 @@ class Stage(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What logs and errors call it."""
+        """Its name in logs and errors."""
         return f"stage {self.number} ({PurePosixPath(self.archive.rstrip('/')).name})"
 
 
 def check_count(orders: Sequence[StageOrder]) -> None:
-    """Raise SettingsError for fewer or more stages than a pipeline has."""
+    """Raises SettingsError for fewer or more stages than a pipeline may have."""
     if not FEWEST <= len(orders) <= MOST:
         raise SettingsError(f"a pipeline has {FEWEST} to {MOST} stages, not {len(orders)}.")
 
 
 def ports_needed(order: StageOrder, number: int, environ: Mapping[str, str]) -> int:
-    """How many ports in a row a stage needs: one to listen on, and a safe range behind it.
+    """Number of consecutive ports for a stage: one to listen on, and a safe range.
 
     Raises SettingsError, naming the stage, if its variables can't be used.
     """
@@ -71,7 +71,7 @@ def ports_needed(order: StageOrder, number: int, environ: Mapping[str, str]) -> 
 
 
 def stage(number: int, order: StageOrder, ports: range, environ: Mapping[str, str]) -> Stage:
-    """A stage with its ports, which two of SageMaker's variables set."""
+    """Sets a stage's ports by two of SageMaker's variables."""
     ports_variables = {
         "SAGEMAKER_BIND_TO_PORT": str(ports[0]),
         "SAGEMAKER_SAFE_PORT_RANGE": f"{ports[1]}-{ports[-1]}",
@@ -94,17 +94,18 @@ def process(stage: Stage, model_server: str) -> ProcessSpec:
 
 
 LONGEST_MESSAGE = 2048
-"""The most characters of a stage's own error that reach the client, as in OriginalMessage
-(docs/reference/sagemaker.md)."""
+"""Limit of a stage's own error text for the client, in characters, as in OriginalMessage
+(docs/reference/sagemaker.md).
+"""
 
 UNAVAILABLE, TIMED_OUT = 503, 504
 SUCCESSES = range(200, 300)
 
 
 class StageFailed(RequestError):
-    """A stage of a pipeline did not give an answer that the next stage can take.
+    """A stage did not give an answer that the next stage can take.
 
-    ``status`` is the status of its answer, or stands for it; ``message`` is its own error text.
+    ``status`` is that of its answer, or stands for it; ``message`` is its own error text.
     """
 
     def __init__(self, text: str, status: int, message: str) -> None:
@@ -114,10 +115,10 @@ class StageFailed(RequestError):
 
 
 class Counts(Struct):
-    """Requests that went wrong at one stage.
+    """Failed requests of one stage.
 
-    ``refused`` ones it answered with an error, or with more than may go on to the next stage;
-    ``unanswered`` ones it got and did not answer; ``not_reached`` ones it never got.
+    ``refused``: it answered with an error, or with more than the next stage may get; ``unanswered``: it got
+    them and did not answer; ``not_reached``: it never got them.
     """
 
     refused: int = 0
@@ -136,7 +137,7 @@ class StageClient:
         self._connections = ConnectionPool(LOOPBACK, stage.port, Timeouts(timeout_seconds), server=stage.name)
 
     async def invoke(self, body: bytes, headers: Mapping[str, str], seconds: float) -> HttpResponse:
-        """The stage's answer; raises StageFailed if there is none, or it is an error."""
+        """The stage's answer. Raises StageFailed if there is none, or it is an error."""
         response = await self._exchange(body, headers, seconds)
         if response.status not in SUCCESSES:
             self.counts.refused += 1
@@ -144,7 +145,7 @@ class StageClient:
         return response
 
     async def _exchange(self, body: bytes, headers: Mapping[str, str], seconds: float) -> HttpResponse:
-        """Any answer of the stage; errors of the connection become StageFailed."""
+        """The stage's answer of any status; errors of the connection become StageFailed."""
         loop = asyncio.get_running_loop()
         started = loop.time()
         send = partial(self._connections.request, "POST", INVOCATIONS, body, headers, max(seconds, 0.001))
@@ -167,19 +168,18 @@ class StageClient:
         return StageFailed(f"{self.stage.name} {how}: {message}", status, message)
 
     def close(self) -> None:
-        """Close its connections."""
         self._connections.close()
 
 
 def message_of(body: bytes) -> str:
-    """The text under ``error`` in an error's body, or the body itself; of limited length."""
+    """The text under ``error`` in an error's body, or the body itself; shortened."""
     text = error_text(body)
     message = body.decode(errors="replace") if text is None else text
     return message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}..."
 
 
 def line_text(line: str) -> str:
-    """What a line of a stage says: it is an entry in JSON, or text."""
+    """The text of a stage's log line, which may be an entry in JSON."""
     try:
         return str(json.loads(line)["message"])
     except (ValueError, LookupError, TypeError):
@@ -187,7 +187,7 @@ def line_text(line: str) -> str:
 
 
 def show_of_stage(number: int, child: ChildProcess, lines: Sequence[str]) -> None:
-    """Log what a stage has printed: JSON gets a field more, text a prefix."""
+    """Logs a stage's output: JSON gets another field, text a prefix."""
     handler = entry_handler()
     for line in lines:
         if line.startswith('{"'):

@@ -1,4 +1,4 @@
-"""The trace of a pipeline's request, from its client to the stages: made of spans, or handed on as it is."""
+"""The trace of a pipeline's request: made of spans, or passed on to the stages."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -16,17 +16,15 @@ log = logging.getLogger(__name__)
 
 
 class RequestTrace(Protocol):
-    """The trace of one request."""
-
     def stage(self, number: int) -> AbstractContextManager[Mapping[str, str]]:
-        """For the block in which a stage answers: the headers that tell it of the trace."""
+        """The headers with the trace for a stage; its block lasts while the stage answers."""
 
     def end(self, status: int) -> None:
-        """The request has been answered so; 0 if it has not."""
+        """Ends the trace with the answer's status; 0 if there is none."""
 
 
 class HandedOn:
-    """Traces are off here, and may be on in a stage: each gets what the client sent."""
+    """Passes on the client's trace, which a stage may record even if it is off here."""
 
     def __init__(self, request: HttpRequest) -> None:
         parent = parent_in(request.headers)
@@ -46,22 +44,22 @@ class HandedOn:
 
 
 class PipelineTraces(Struct, frozen=True):
-    """How the trace of a request begins, and how all of them end with the process."""
+    """Starts the traces of requests, and ends all with the process."""
 
     begin: Callable[[HttpRequest], RequestTrace] = HandedOn
     close: Callable[[], None] = lambda: None
 
 
 def pipeline_traces(environ: Mapping[str, str]) -> PipelineTraces:
-    """As the OTEL_* variables in ``environ``, this process's own, say; stages log which can't be used.
+    """Reads the OTEL_* variables in ``environ``, which must be this process's own.
 
-    Those that only OpenTelemetry refuses are no reason to end.
+    If OpenTelemetry refuses one, that is logged and no traces are sent.
     """
     sampling = trace_choice(environ).sampling
     if sampling is None:
         return PipelineTraces()
     try:
-        # OpenTelemetry costs a start a few hundred ms. Its import reads variables, too.
+        # OpenTelemetry takes a few hundred ms to import, which reads variables, too.
         from tfs_proxy.observe.tracing.provider import ProcessTraces
         from tfs_proxy.observe.tracing.spans import PipelineSpan
 
