@@ -1,1 +1,1 @@
-"""The gRPC server of multi-model mode: nginx -> here -> the model server of the model that a call names."""
+"""The gRPC server of multi-model mode: it sends each call from nginx to a model server of the named model."""

@@ -1,4 +1,4 @@
-"""Which model a call of TF Serving's API is for: pure."""
+"""Reads from a call of TF Serving's API which model it is for: pure."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ MULTI_INFERENCE: Final = "MultiInference"
 NO_SPEC: Final = "Missing ModelSpec"
 NO_NAME: Final = "ModelSpec has no name specified."
 SEVERAL_MODELS: Final = "All ModelSpecs in a MultiInferenceRequest must access the same model name."
-"""As TF Serving says it, like the two above."""
+"""TF Serving's own text, like the two above."""
 
 
 class AskedModel(Struct, frozen=True):
@@ -51,7 +51,7 @@ def asked_model(method: str, message: bytes) -> AskedModel:
 
 
 def _specs(method: str, message: bytes) -> list[ModelSpec]:
-    """The ModelSpecs of a message, at least one; raises BadInput without any."""
+    """At least one; raises BadInput without any."""
     if method != MULTI_INFERENCE:
         # Each request with a ModelSpec has it as its first field; this one has no other, so that the
         # tensors stay bytes.

@@ -1,4 +1,4 @@
-"""How calls end and what is noted of them: refusals, the lines of finished calls, and the end of streams."""
+"""The ends of calls: refusals, the log lines of finished calls, and the end of streams."""
 
 import asyncio
 import time
@@ -27,31 +27,28 @@ CODES: Final[Mapping[int, GrpcCode]] = {
     504: GrpcCode.DEADLINE_EXCEEDED,
     507: GrpcCode.RESOURCE_EXHAUSTED,
 }
-"""What an HTTP status of the package's own means to a client of gRPC."""
+"""The gRPC codes of the package's own HTTP statuses."""
 
 
 class RefusedCall(Exception):
-    """Ends a call with ``code`` and ``text``."""
-
     def __init__(self, code: GrpcCode, text: str, trailers: Metadata = ()) -> None:
         super().__init__(text)
         self.code, self.text, self.trailers = code, text, trailers
 
     @classmethod
     def for_status(cls, status: int, text: str) -> "RefusedCall":
-        """The refusal of a call for the reason of an HTTP answer."""
         return cls(CODES.get(status, GrpcCode.UNKNOWN), text)
 
 
 class CountedCall:
-    """A call that goes on; ``code`` is what it ends with, CANCELLED if nobody says."""
+    """A call under way; ``code`` is its final status, CANCELLED unless it is set."""
 
     def __init__(self) -> None:
         self.code = GrpcCode.CANCELLED
 
 
 class CallCounting:
-    """Notes calls in the file ``requests``; behind nginx, which does so itself, only the parts of streams."""
+    """Records calls in the file ``requests``; behind nginx, which records calls, only parts of streams."""
 
     def __init__(self, requests: Path, *, behind_nginx: bool) -> None:
         self._writer = LineWriter(requests)
@@ -68,13 +65,13 @@ class CallCounting:
 
     @contextmanager
     def message(self, path: str, context: Any) -> Iterator[CountedCall]:
-        """Around the answer to one message of a stream, whose call itself is for no model then."""
+        """Around the answer to one message of a stream; the call itself then counts for no model."""
         context.set_trailing_metadata(())
         with self._noted(path, context) as counted:
             yield counted
 
     def shown(self, trailers: Metadata) -> Metadata:
-        """Trailers without what only nginx is told."""
+        """Trailers without those for nginx."""
         return trailers if self._behind_nginx else _without_model(trailers)
 
     @contextmanager
@@ -108,7 +105,7 @@ def _finished(path: str, code: GrpcCode, seconds: float, trailers: Metadata) -> 
 
 
 async def messages_until(stopping: asyncio.Event, context: Any) -> AsyncIterator[Any]:
-    """Give the messages of a call, until the client ends or the router is ``stopping``."""
+    """Yields the messages of a call until the client ends it or the router is ``stopping``."""
     stop = asyncio.create_task(stopping.wait())
     try:
         while True:

@@ -1,4 +1,4 @@
-"""Questions to the supervisor: one request each, over its control API's unix socket."""
+"""Requests to the supervisor over its control API's unix socket."""
 
 import asyncio
 from pathlib import Path
@@ -11,13 +11,11 @@ MOST_ANSWER_BYTES: Final = 64 * 1024 * 1024
 
 
 class ControlClient:
-    """Asks the control API on ``socket``."""
-
     def __init__(self, socket: Path) -> None:
         self._socket = socket
 
     async def ask(self, method: str, path: str, body: bytes = b"") -> HttpResponse:
-        """Its answer; raises OSError if it can't be reached, and BrokenAnswer."""
+        """Raises OSError if the control API can't be reached, and BrokenAnswer."""
         reader, writer = await asyncio.open_unix_connection(self._socket)
         try:
             head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"

@@ -1,4 +1,4 @@
-"""TF Serving's services: a call -> the model that it names -> the least busy of its model servers."""
+"""TF Serving's services: sends each call to the least busy model server of the model that it names."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -23,10 +23,9 @@ from tfs_proxy.wire.header_names import GRPC_MODEL
 from tfs_proxy.wire.http_answer import BrokenAnswer
 
 Handler = Callable[[bytes, Any], Awaitable[bytes]]
-"""Answers one call: a message and the call's ``grpc.aio.ServicerContext`` to a message."""
+"""Answers one call: takes a message and the call's ``grpc.aio.ServicerContext``, returns a message."""
 
 Services = Mapping[str, Mapping[str, Handler]]
-"""Handlers by service and method."""
 
 PREDICTION_SERVICE: Final = "tensorflow.serving.PredictionService"
 MODEL_SERVICE: Final = "tensorflow.serving.ModelService"
@@ -40,20 +39,20 @@ SCRIPT_IS_THE_MODEL: Final = (
 )
 
 _OWN_DEADLINE = "Deadline Exceeded"
-"""What gRPC says itself if the model server says nothing in time."""
+"""gRPC's own text if the model server does not answer in time."""
 
 _NOT_PASSED_ON = frozenset({"user-agent"})
 """gRPC sets its own."""
 
 
 MARGIN_SECONDS: Final = 5.0
-"""What a call waits for a load longer than the control API does."""
+"""A call waits so much longer for a load than the control API does."""
 
 _SHOWN_CHARACTERS = 64
 
 
 class NoServerReady(Exception):
-    """The model has no model server: it is not loaded, or being started again."""
+    """The model has no model server: it is not loaded, or is being restarted."""
 
 
 class NotConnected(Exception):
@@ -61,7 +60,7 @@ class NotConnected(Exception):
 
 
 class ForwardedCall(Struct, frozen=True):
-    """One call of the method at ``path``; ``tried`` has the sockets where it was not taken."""
+    """One call of the method at ``path``; ``tried`` has the sockets where it was not accepted."""
 
     path: str
     asked: AskedModel
@@ -78,7 +77,7 @@ class LoadWaiting:
         self._wait_seconds = wait_seconds + MARGIN_SECONDS
 
     async def until_ready(self, model: str) -> None:
-        """Return once the model serves; raises RefusedCall with the reason if it is not going to."""
+        """Returns once the model serves. Raises RefusedCall with the reason if it won't."""
         if not is_served_model_name(model):
             shown = printable(model[:_SHOWN_CHARACTERS])
             raise RefusedCall(GrpcCode.NOT_FOUND, f"model {shown} is not loaded")
@@ -95,20 +94,20 @@ class LoadWaiting:
 
 
 class NothingLoads:
-    """In the place of `LoadWaiting` if one archive is served: nothing is loaded by a call."""
+    """Takes the place of `LoadWaiting` if one archive is served: calls load nothing."""
 
     def __init__(self, servers: ModelServers) -> None:
         self._servers = servers
 
     async def until_ready(self, model: str) -> None:
-        """Return if a model server is ready by now; raises RefusedCall if one is starting, or restarted."""
+        """Returns if a model server is ready by now. Raises RefusedCall if one is starting or restarting."""
         await self._servers.refresh()
         if not self._servers.are_ready(model):
             raise RefusedCall(GrpcCode.UNAVAILABLE, NO_MODEL_SERVER)
 
 
 class TfServingForwarding:
-    """PredictionService and ModelService in front of the models' own.
+    """PredictionService and ModelService in front of the model servers' own.
 
     An answer may take ``answer_seconds``; a message has at most ``message_bytes``, unpacked.
     """
@@ -124,7 +123,6 @@ class TfServingForwarding:
         self._answer_seconds, self._message_bytes = answer_seconds, message_bytes
 
     def services(self) -> Services:
-        """What is published; methods that change the model server are not."""
         return {
             service: {method: partial(self._answer, service, method) for method in methods}
             for service, methods in PUBLISHED.items()
@@ -136,13 +134,13 @@ class TfServingForwarding:
         return await self.forward(ForwardedCall(f"/{service}/{method}", asked, message, context))
 
     async def unpacked(self, message: bytes) -> bytes:
-        """A message as it was before gzip, if it is; raises PayloadTooLarge and BadInput."""
+        """Decompresses a message in gzip. Raises PayloadTooLarge and BadInput."""
         if is_packed(message):
             return await asyncio.to_thread(unpacked, message, self._message_bytes)
         return message
 
     async def forward(self, call: ForwardedCall) -> bytes:
-        """The answer of a model server that has the model, for whose load the call may wait.
+        """The answer of a model server that has the model; the call may wait for its load.
 
         Raises RefusedCall with the model server's own status, or the reason why none answers.
         """
@@ -159,17 +157,17 @@ class TfServingForwarding:
             raise self._no_answer(call.asked.name) from None
 
     def has_model_server(self, model: str) -> bool:
-        """Whether a model server has had the model since it was loaded."""
+        """True if a model server has had the model since it was loaded."""
         return self._servers.have_had(model)
 
     def _no_answer(self, model: str) -> RefusedCall:
         if self.has_model_server(model):
             return RefusedCall(GrpcCode.UNAVAILABLE, NO_MODEL_SERVER)
-        # It is ready, and has never had one.
+        # It is ready without ever having had one.
         return RefusedCall(GrpcCode.UNIMPLEMENTED, SCRIPT_IS_THE_MODEL)
 
     async def _send(self, call: ForwardedCall) -> bytes:
-        """The answer of a model server; raises NoServerReady, or NotConnected and notes which it was."""
+        """Raises NoServerReady, or NotConnected after adding the socket to ``tried``."""
         with self._servers.for_call(call.asked.name, call.tried) as server:
             if server is None:
                 raise NoServerReady
@@ -193,7 +191,7 @@ class TfServingForwarding:
 
 
 def _refusal(error: aio.AioRpcError, asked: AskedModel, limit_seconds: float) -> Exception:
-    """What ends a call that has failed: the model server's own status, or what became of the connection."""
+    """The exception for a failed call: the model server's own status, or the connection's failure."""
     code, text = GrpcCode(error.code().value[0]), error.details() or ""
     if code is GrpcCode.UNAVAILABLE and CONNECT_FAILED in text:
         return NotConnected()
@@ -203,21 +201,21 @@ def _refusal(error: aio.AioRpcError, asked: AskedModel, limit_seconds: float) ->
 
 
 def _passed_on(context: Any) -> Metadata:
-    """The client's metadata for the model server: its request id and trace, and what it sends besides.
+    """The client's metadata for the model server, with its request id and trace.
 
-    grpcio takes values from clients that it refuses to send.
+    grpcio accepts values from clients that it refuses to send.
     """
     metadata = context.invocation_metadata()
     return tuple((key, value) for key, value in metadata if key not in _NOT_PASSED_ON and _can_be_sent(value))
 
 
 def _can_be_sent(value: str | bytes) -> bool:
-    """Whether gRPC allows a value: any bytes of binary metadata, printable ASCII of other."""
+    """True if gRPC allows the value: any bytes of binary metadata, printable ASCII of other."""
     return isinstance(value, bytes) or (value.isascii() and value.isprintable())
 
 
 def _model_trailer(asked: AskedModel) -> Metadata:
-    """Tells nginx for its line of the call; without it the call counts for no model."""
+    """Tells nginx the model for its line of the call; without it the call counts for no model."""
     if not is_model_name(asked.name):
         return ()
     version = asked.version if is_model_name(asked.version) else "-"

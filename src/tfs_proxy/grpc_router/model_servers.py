@@ -1,4 +1,4 @@
-"""The model servers of each model by the supervisor's table, their channels, and the calls in flight."""
+"""The model servers of each model from the supervisor's table, their channels, and the calls under way."""
 
 import asyncio
 import itertools
@@ -17,15 +17,13 @@ from tfs_proxy.upstream.grpc_channels import OPTIONS
 from tfs_proxy.wire.http_answer import BrokenAnswer
 
 PAUSE_SECONDS: Final = 0.1
-"""After which a supervisor that has not answered is asked again."""
+"""Pause before a supervisor that has not answered is asked again."""
 
 LOOK_SECONDS: Final = 1.0
-"""How often channels are looked at that may lead nowhere any more."""
+"""Interval of looking for channels without a model."""
 
 
 class ModelServerChannel:
-    """The channel to the model server at ``socket``."""
-
     def __init__(self, socket: str) -> None:
         self.socket = socket
         self.calls = 0
@@ -40,12 +38,11 @@ class ModelServerChannel:
         return self._methods[path]
 
     async def close(self) -> None:
-        """End it, with all its calls."""
         await self._channel.close()
 
 
 class ModelServers:
-    """The model servers of the table that the supervisor has on its control API."""
+    """The model servers in the table of the supervisor's control API."""
 
     def __init__(self, control: ControlClient) -> None:
         self._control = control
@@ -57,25 +54,24 @@ class ModelServers:
         self._telling: set[asyncio.Task[None]] = set()
 
     def have_had(self, model: str) -> bool:
-        """Whether a model server has had the model since it was loaded."""
+        """True if a model server has had the model since it was loaded."""
         return model in self._sockets or ANY_MODEL in self._sockets
 
     def are_ready(self, model: str) -> bool:
-        """Whether calls for the model can be sent now."""
         return bool(self._sockets_of(model))
 
     async def follow(self) -> None:
-        """Take the supervisor's table whenever it changes, for ever."""
+        """Takes the supervisor's table whenever it changes; never returns."""
         while True:
             if not await self._ask(waits=True):
                 await asyncio.sleep(PAUSE_SECONDS)
 
     async def refresh(self) -> None:
-        """Take the table as it is now, and tell which calls are in flight."""
+        """Takes the table as it is now, and reports the calls under way."""
         await self._ask(waits=False)
 
     async def _ask(self, *, waits: bool) -> bool:
-        """Whether the supervisor has answered."""
+        """True if the supervisor has answered."""
         told = {"seen": self._number, "busy": list(self._in_flight), "waits": waits}
         try:
             answer = await self._control.ask("POST", ROUTES_PATH, json.dumps(told).encode())
@@ -90,7 +86,7 @@ class ModelServers:
 
     @contextmanager
     def for_call(self, model: str, avoided: Sequence[str] = ()) -> Iterator[ModelServerChannel | None]:
-        """The least busy model server of a model, None if none is ready; sockets to avoid come last."""
+        """The least busy model server of a model, None if none is ready; ``avoided`` sockets come last."""
         sockets = self._sockets_of(model)
         if not sockets:
             yield None
@@ -120,7 +116,7 @@ class ModelServers:
         return self._sockets.get(model) or self._sockets.get(ANY_MODEL, ())
 
     async def close_unused(self) -> None:
-        """Close channels to which no model leads any more, for ever; those with calls wait for them."""
+        """Closes channels that no model uses any more, once they have no calls; never returns."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             known = set(itertools.chain.from_iterable(self._sockets.values()))
@@ -130,7 +126,7 @@ class ModelServers:
                     await channel.close()
 
     async def close(self) -> None:
-        """Close every channel; idempotent."""
+        """Closes every channel; idempotent."""
         while self._channels:
             _, channel = self._channels.popitem()
             await channel.close()

@@ -1,4 +1,4 @@
-"""The router's flags, as the supervisor writes them, to a value."""
+"""The router's flags, which the supervisor writes, as a value."""
 
 import argparse
 from collections.abc import Sequence
@@ -9,22 +9,22 @@ from msgspec import Struct
 from tfs_proxy.memory import DEFAULT_DECODED_BYTES
 
 BY_MODEL, BY_SCRIPT, OFF = "model", "script", "off"
-"""Who answers inferences of the Open Inference Protocol."""
+"""Programs that answer inferences of the Open Inference Protocol."""
 
 
 ROUTES_PATH = "/grpc-routes"
-"""Where the control API tells which model servers have which model."""
+"""The control API's path for the table of models and their model servers."""
 
 ANY_MODEL = ""
-"""The entry there of the model servers that have all models of one archive."""
+"""The table's entry for model servers that have all models of one archive."""
 
 
 class RouterOptions(Struct, frozen=True):
-    """Where the router listens, where it finds models, and its limits.
+    """The router's addresses, sources and limits.
 
     ``loads`` says that models come and go, and that calls wait for them. With ``listen``, HOST:PORT, clients
     connect to the router itself.
-    Calls that nginx does not see are noted in the file ``requests``. ``open_inference`` says who
+    Calls that nginx does not see are recorded in the file ``requests``. ``open_inference`` says who
     answers inferences of the Open Inference Protocol: ``model``, ``script``, or ``off``. A call may wait
     ``wait_seconds`` for a load, and ``answer_seconds`` for the model server. The values of an inference may
     take ``decoded_bytes``.
@@ -43,7 +43,7 @@ class RouterOptions(Struct, frozen=True):
 
 
 def read_options(argv: Sequence[str]) -> RouterOptions:
-    """The options that ``argv`` has; ends the process with a usage message if one is missing or odd."""
+    """Ends the process with a usage message if an option is missing or invalid."""
     parser = argparse.ArgumentParser("tfs_proxy.grpc_router", allow_abbrev=False)
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--loads", action="store_true")

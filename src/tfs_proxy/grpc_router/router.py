@@ -30,7 +30,7 @@ from tfs_proxy.wire.grpc_serving import keep_metadata_out_of_the_log, server_opt
 log = logging.getLogger(__name__)
 
 StreamHandler = Callable[[Any, Any], AsyncIterator[Any]]
-"""Answers a call with a stream, to one message or to those that it reads of the context."""
+"""Answers a call with a stream, to one message or to those that it reads from the context."""
 
 REFLECT: Final = "ServerReflectionInfo"
 LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
@@ -39,7 +39,7 @@ _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 async def run(options: RouterOptions) -> int:
-    """Serve until SIGTERM, then let calls end; returns the exit status."""
+    """Serves until SIGTERM, then lets calls end; returns the exit status."""
     logging.basicConfig(stream=sys.stderr, format=LOG_FORMAT, level=logging.INFO)
     keep_metadata_out_of_the_log()
     stopping = asyncio.Event()
@@ -81,7 +81,6 @@ async def run(options: RouterOptions) -> int:
 
 
 def _server(options: RouterOptions) -> Any:
-    """A ``grpc.aio.Server`` without services that is not started yet."""
     server = aio.server(options=server_options(options.message_bytes))
     server.add_insecure_port(f"unix:{options.socket}")
     if options.listen:
@@ -90,7 +89,6 @@ def _server(options: RouterOptions) -> Any:
 
 
 def _table(service: str, methods: Mapping[str, Handler], counting: CallCounting) -> dict[str, Any]:
-    """gRPC's handlers of calls with one message and one answer."""
     return {
         name: grpc.unary_unary_rpc_method_handler(_guarded(handler, f"/{service}/{name}", counting))
         for name, handler in methods.items()
@@ -108,7 +106,6 @@ def _health_table(state: health.RunHealth, counting: CallCounting) -> dict[str, 
 def _reflection_table(
     services: Iterable[str], stopping: asyncio.Event, counting: CallCounting
 ) -> dict[str, Any]:
-    """Reflection of ``services``, and of itself."""
     servicer = async_reflection.ReflectionServicer(
         (*services, reflection.SERVICE), reflection.reflected_pool()
     )
@@ -128,13 +125,13 @@ def _reflection_table(
 
 
 def _guarded(handler: Handler, path: str, counting: CallCounting) -> Handler:
-    """``handler`` with its errors as statuses of gRPC."""
+    """Turns errors of ``handler`` into statuses of gRPC."""
 
     async def handle(message: bytes, context: Any) -> bytes:
         with counting.call(path, context) as call:
             try:
                 answer = await handler(message, context)
-            except Exception as error:  # noqa: BLE001 - what is not foreseen is logged
+            except Exception as error:  # noqa: BLE001 - unexpected errors are logged
                 refused = _refused(error)
                 call.code = refused.code
             else:
@@ -148,7 +145,7 @@ def _guarded(handler: Handler, path: str, counting: CallCounting) -> Handler:
 
 
 def _counted(stream: StreamHandler, path: str, counting: CallCounting) -> StreamHandler:
-    """``stream``, which counts as one call of the method at ``path``."""
+    """Counts ``stream`` as one call of the method at ``path``."""
 
     async def handle(messages: Any, context: Any) -> AsyncIterator[Any]:
         with counting.call(path, context) as call:

@@ -1,1 +1,1 @@
-"""The Open Inference Protocol over gRPC: its calls -> TF Serving's, and the answers back."""
+"""The Open Inference Protocol over gRPC: translates its calls into TF Serving's, and the answers back."""

@@ -1,4 +1,4 @@
-"""A PredictResponse to the ModelInferResponse with the same tensors, as raw contents: pure."""
+"""Translates a PredictResponse into a ModelInferResponse with the same tensors, as raw contents: pure."""
 
 import math
 import struct
@@ -19,14 +19,14 @@ from tfs_proxy.wire.data_types import DataType, data_type_name
 from tfs_proxy.wire.protobuf_reader import NOTHING
 
 FINAL_RESPONSE: Final = "triton_final_response"
-"""The parameter by which Triton's clients know that no more answers come to a request of a stream."""
+"""The parameter by which Triton's clients recognize the last answer to a request of a stream."""
 
 _LENGTH: Final = struct.Struct("<I")
 _UNREADABLE: Final = "The model server's answer can't be read"
 
 
 def infer_answer(message: bytes, request: TranslatedRequest) -> bytes:
-    """A serialized ModelInferResponse; raises UpstreamError if the protocol has no way to say an output."""
+    """A serialized ModelInferResponse. Raises UpstreamError if the protocol can't express an output."""
     try:
         tensors, version = response_parts(message)
         answered = request.asked.version if version is None else str(version)
@@ -41,7 +41,6 @@ def infer_answer(message: bytes, request: TranslatedRequest) -> bytes:
 
 
 def _add_output(answer: ModelInferResponse, name: str, tensor: memoryview) -> None:
-    """Add an output, and its raw bytes."""
     parts, message = tensor_parts(tensor), None
     if parts is None:
         message = TensorProto.FromString(bytes(tensor))
@@ -71,13 +70,13 @@ def _listed(tensor: memoryview) -> bytes:
 
 
 def stream_answer(answer: bytes) -> bytes:
-    """A serialized ModelStreamInferResponse around an answer, which is the only one to its request."""
+    """A serialized ModelStreamInferResponse with an answer, which is the only one to its request."""
     streamed = ModelStreamInferResponse(infer_response=ModelInferResponse.FromString(answer))
     streamed.infer_response.parameters[FINAL_RESPONSE].bool_param = True
     return streamed.SerializeToString()
 
 
 def stream_error(text: str, request_id: str) -> bytes:
-    """The same for a request that failed; clients know by its id which one that is."""
+    """The same for a failed request, which clients recognize by its id."""
     unanswered = ModelInferResponse(id=request_id)
     return ModelStreamInferResponse(error_message=text, infer_response=unanswered).SerializeToString()

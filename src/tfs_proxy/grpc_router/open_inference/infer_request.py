@@ -1,6 +1,6 @@
-"""A ModelInferRequest to the PredictRequest that asks the model server the same: pure.
+"""Translates a ModelInferRequest into an equivalent PredictRequest: pure.
 
-Raw contents go on as ``tensor_content``, and lists as TensorProto's own.
+Raw contents are passed on as ``tensor_content``, and lists as TensorProto's own.
 """
 
 import math
@@ -55,7 +55,7 @@ LISTS: Final[Mapping[str, tuple[str, str]]] = {
     "FP64": ("fp64_contents", "double_val"),
     "BYTES": ("bytes_contents", "string_val"),
 }
-"""The list of InferTensorContents for each datatype, and TensorProto's same list."""
+"""For each datatype, the list of InferTensorContents and TensorProto's same list."""
 
 _RANGES: Final[Mapping[str, tuple[int, int]]] = {
     "INT8": (-(2**7), 2**7 - 1),
@@ -68,10 +68,10 @@ Message = TypeVar("Message")
 
 
 class TranslatedRequest(Struct, frozen=True):
-    """What the model server is asked, and what its answer needs of the request.
+    """The model server's request, and what its answer needs of the client's.
 
-    ``outputs`` are the names of those that are wanted, in their order; none means all. ``parameters`` are the
-    client's own InferParameters, which the answer repeats. ``signature`` None means the default one.
+    ``outputs`` are the names of those wanted, in their order; none means all. ``parameters`` are the client's
+    own InferParameters, which the answer repeats. ``signature`` None means the default one.
     """
 
     asked: AskedModel
@@ -83,7 +83,7 @@ class TranslatedRequest(Struct, frozen=True):
 
 
 def translated(message: bytes, decoded_bytes: int = DEFAULT_DECODED_BYTES) -> TranslatedRequest:
-    """Translate a serialized ModelInferRequest, whose values may take ``decoded_bytes`` of memory.
+    """Translates a serialized ModelInferRequest, whose values may take ``decoded_bytes`` of memory.
 
     Raises BadInput, which names the tensor if one is wrong, and PayloadTooLarge.
     """
@@ -100,7 +100,7 @@ def translated(message: bytes, decoded_bytes: int = DEFAULT_DECODED_BYTES) -> Tr
 
 
 def parsed(kind: type[Message], message: bytes) -> Message:
-    """A message of this type; raises BadInput."""
+    """Raises BadInput."""
     try:
         return kind.FromString(message)  # type: ignore[attr-defined,no-any-return]  # of protobuf's messages
     except DecodeError:
@@ -114,7 +114,7 @@ def _call_of(kind: type) -> str:
 def request_id(message: bytes) -> str:
     """The id of a ModelInferRequest; "" without one, or if it can't be read."""
     try:
-        # This message has a text in the id's place, and leaves tensors bytes.
+        # This message has a string field in the id's place, and leaves tensors bytes.
         ids = ServerMetadataResponse.FromString(message).extensions
     except DecodeError:
         return ""
@@ -122,7 +122,7 @@ def request_id(message: bytes) -> str:
 
 
 def asked_version(model: str, version: str) -> AskedModel:
-    """The model that a call names: a version that is a number is one, any other text is a label."""
+    """The model of a call: ``version`` is a number or a label."""
     if not model:
         raise BadInput(NO_MODEL)
     if not is_version(version):
@@ -143,9 +143,9 @@ def model_spec(asked: AskedModel, signature: str | None = None) -> ModelSpec:
 
 
 def check_against(message: bytes, signature: Signature) -> None:
-    """Raise BadInput if a tensor of a ModelInferRequest does not fit the signature, with its name.
+    """Raises BadInput, naming the tensor, if one does not fit the signature.
 
-    The message has been translated: it can be read.
+    The message has been translated, so it can be read.
     """
     request = ModelInferRequest.FromString(message)
     outputs = [RequestedOutput(output.name, binary=True) for output in request.outputs]
@@ -155,7 +155,6 @@ def check_against(message: bytes, signature: Signature) -> None:
 
 
 def _described(tensor: Any) -> InferInput:
-    """The input with its datatype and shape; its values, which the signature says nothing of, are zeros."""
     subject = named("input", tensor.name)
     datatype = datatype_named(tensor.datatype, subject)
     shape = checked_shape(list(tensor.shape), subject)
@@ -225,7 +224,7 @@ def _fill(tensor: TensorProto, given: Any, raw: bytes | None, budget: MemoryBudg
 
 
 def _checked(raw: bytes, datatype: Datatype, item_bytes: int, shape: Sequence[int], subject: str) -> bytes:
-    """The content of a tensor of numbers; raises BadInput if the bytes do not fill the shape."""
+    """The content of a tensor of numbers. Raises BadInput if the bytes do not fill the shape."""
     count = math.prod(shape)
     if len(raw) != count * item_bytes:
         raise BadInput(
@@ -238,7 +237,7 @@ def _checked(raw: bytes, datatype: Datatype, item_bytes: int, shape: Sequence[in
 
 
 def _list(tensor: TensorProto, contents: Any, datatype: Datatype, shape: Sequence[int], subject: str) -> None:
-    """Copy the list of an InferTensorContents; raises BadInput if it does not fill the shape."""
+    """Copies the list of an InferTensorContents. Raises BadInput if it does not fill the shape."""
     if datatype.name not in LISTS:
         raise BadInput(f"{subject} is {datatype.name}, which only raw_input_contents can carry.")
     source, target = LISTS[datatype.name]
@@ -255,7 +254,7 @@ def _list(tensor: TensorProto, contents: Any, datatype: Datatype, shape: Sequenc
 
 
 def _elements(raw: bytes, count: int, subject: str) -> Iterator[bytes]:
-    """The elements of BYTES, each of which has its length before it."""
+    """The elements of BYTES, each of which follows its length."""
     if count * _LENGTH.size > len(raw):
         raise BadInput(f"{subject} has {len(raw)} bytes, too few for {count} elements of BYTES.")
     position, end = 0, len(raw)

@@ -1,4 +1,4 @@
-"""Calls about one model: what its model server says of the signature, as the protocol's messages."""
+"""Calls about one model: its signature from the model server, as the protocol's messages."""
 
 from typing import Any, Final
 
@@ -39,13 +39,12 @@ SIGNATURE_DEF: Final = "signature_def"
 
 
 class ModelCalls:
-    """Answers by asking the model's own server, for whose load the call may wait."""
+    """Asks the model's own server, for whose load the call may wait."""
 
     def __init__(self, forwarding: TfServingForwarding) -> None:
         self._forwarding = forwarding
 
     async def metadata(self, message: bytes, context: Any) -> bytes:
-        """ModelMetadata."""
         request = parsed(ModelMetadataRequest, message)
         told = await self._told(asked_version(request.name, request.version), context)
         answer = ModelMetadataResponse(name=told.name, versions=told.versions, platform=told.platform)
@@ -55,7 +54,6 @@ class ModelCalls:
         return answer.SerializeToString()
 
     async def config(self, message: bytes, context: Any) -> bytes:
-        """ModelConfig."""
         request = parsed(ModelConfigRequest, message)
         told = await self._told(asked_version(request.name, request.version), context)
         answer = ModelConfigResponse()
@@ -66,14 +64,14 @@ class ModelCalls:
         return answer.SerializeToString()
 
     async def signature(self, asked: AskedModel, context: Any) -> Signature:
-        """The default signature of a version, else the first by name; raises RefusedCall."""
+        """The default signature of a version, else the first by name. Raises RefusedCall."""
         signatures = await self.signatures(asked, context)
         if not signatures:
             raise UpstreamError(f"The model {asked.name} has no signature.")
         return signatures.get(DEFAULT_SIGNATURE) or signatures[min(signatures)]
 
     async def signatures(self, asked: AskedModel, context: Any) -> dict[str, Signature]:
-        """All signatures of a version by name; raises RefusedCall as the model server does."""
+        """All signatures of a version by name. Raises RefusedCall as the model server does."""
         request = GetModelMetadataRequest(model_spec=model_spec(asked), metadata_field=[SIGNATURE_DEF])
         call = ForwardedCall(GET_METADATA, asked, request.SerializeToString(), context)
         try:

@@ -41,14 +41,13 @@ _NOT_READY = frozenset({GrpcCode.NOT_FOUND, GrpcCode.INVALID_ARGUMENT, GrpcCode.
 
 
 class ServerCalls:
-    """Answers by asking the supervisor, and ``models`` what a version label means."""
+    """Asks the supervisor, and ``models`` for the meaning of a version label."""
 
     def __init__(self, control: ControlClient, models: ModelCalls) -> None:
         self._control = control
         self._models = models
 
     def methods(self) -> Mapping[str, Handler]:
-        """The handlers by the calls' names."""
         return {
             "ServerLive": self._live,
             "ServerReady": self._ready,
@@ -72,7 +71,7 @@ class ServerCalls:
         return _message(ServerMetadataResponse(), await self._told("GET", "/v2"))
 
     async def _model_ready(self, message: bytes, context: Any) -> bytes:
-        """Of a model that is unknown, or not loaded, too: nothing is loaded for this."""
+        """For a model that is unknown or not loaded, too: this loads nothing."""
         request = parsed(ModelReadyRequest, message)
         asked = asked_version(request.name, request.version)
         entries = await self._versions(only_ready=True)
@@ -83,7 +82,7 @@ class ServerCalls:
         return ModelReadyResponse(ready=is_ready).SerializeToString()
 
     async def lists(self, model: str) -> bool:
-        """Whether the repository has a model, in whatever state."""
+        """True if the repository has the model, in any state."""
         return any(entry.name == model for entry in await self._versions(only_ready=False))
 
     async def _versions(self, *, only_ready: bool) -> list[Any]:
@@ -127,7 +126,7 @@ class ServerCalls:
         await self._told("POST", path, {"parameters": parameters})
 
     async def _told(self, method: str, path: str, body: object = None) -> Any:
-        """The document of an answer; raises RefusedCall with the reason if there is none."""
+        """The JSON document of an answer. Raises RefusedCall with the reason if there is none."""
         answer = await self._ask(method, path, b"" if body is None else json.dumps(body).encode())
         if answer.status != HTTPStatus.OK:
             raise RefusedCall.for_status(answer.status, error_text(answer.body) or NO_MODEL_SERVER)
@@ -141,7 +140,7 @@ class ServerCalls:
 
 
 def _quoted(name: str) -> str:
-    """A name as a part of a path; raises RefusedCall for one that nothing can have."""
+    """The name as a part of a path. Raises RefusedCall for one that nothing can have."""
     if len(name) > MOST_NAME_CHARACTERS:
         raise RefusedCall(GrpcCode.NOT_FOUND, f"there is no model or version {printable(name[:40])}...")
     return quote(name, safe="")
@@ -153,11 +152,11 @@ def _message(message: Any, fields: dict[str, Any]) -> bytes:
 
 
 def _filled(message: Any, fields: dict[str, Any]) -> Any:
-    """The message with a document's fields, as far as it knows them."""
+    """The message with those fields of a document that it has."""
     return json_format.ParseDict(fields, message, ignore_unknown_fields=True, descriptor_pool=POOL)
 
 
 def _value(parameter: Any) -> object:
-    """A parameter as JSON has it; bytes, which nothing takes, as null."""
+    """A parameter as JSON; bytes, which nothing takes, as null."""
     kind = parameter.WhichOneof("parameter_choice")
     return None if kind in {None, "bytes_param"} else getattr(parameter, kind)

@@ -1,4 +1,4 @@
-"""GRPCInferenceService: each call to what answers it, the models' servers or the supervisor."""
+"""GRPCInferenceService: passes each call to the models' servers or the supervisor."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -54,14 +54,14 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
 """Calls of Triton's clients that are not answered here, with the reason."""
 
 LARGE_BYTES: Final = 64 * 1024
-"""PERF: a thread costs as much as the translation of few bytes; that of many would hold up other calls."""
+"""PERF: a thread costs as much as the translation of few bytes; that of many would delay other calls."""
 
 MOST_SMALL_BYTES: Final = 1024 * 1024
-"""More than any call needs that has no tensors."""
+"""More than any call without tensors needs."""
 
 
 class OpenInferenceService:
-    """The protocol's calls, with Triton's; ``by_script`` says that inferences are not for the models.
+    """The protocol's calls, with Triton's; if ``by_script``, the models answer no inferences.
 
     The values of one request may take ``decoded_bytes`` of memory.
     """
@@ -87,7 +87,6 @@ class OpenInferenceService:
         self._stopping = stopping
 
     def methods(self) -> Mapping[str, Handler]:
-        """The handlers of the calls that have one message and one answer."""
         of_few_bytes: dict[str, Handler] = {
             "ModelMetadata": self._models.metadata,
             "ModelConfig": self._models.config,
@@ -99,9 +98,9 @@ class OpenInferenceService:
         return {name: partial(self._unpacked, handler) for name, handler in handlers.items()}
 
     async def stream(self, _: Any, context: Any) -> AsyncIterator[bytes]:
-        """ModelStreamInfer: an answer to each message; what fails is said in the stream, which goes on.
+        """ModelStreamInfer: an answer to each message; failures are sent in the stream, which goes on.
 
-        Once ``stopping`` it ends after the message that is being answered.
+        Once ``stopping`` is set, it ends after the message that is being answered.
         """
         async for message in messages_until(self._stopping, context):
             yield await self._streamed(message, context)
@@ -134,7 +133,7 @@ class OpenInferenceService:
     async def _explained(
         self, refused: RefusedCall, message: bytes, request: TranslatedRequest, context: Any
     ) -> Exception:
-        """The refusal of an inference in the client's terms, if more can be said than by who refused it."""
+        """The refusal of an inference in the client's terms, if more is known than who refused it."""
         if refused.code is GrpcCode.INVALID_ARGUMENT:
             return await self._misfit(message, request, context) or refused
         if refused.code is not GrpcCode.NOT_FOUND or self._forwarding.has_model_server(request.asked.name):
@@ -144,7 +143,7 @@ class OpenInferenceService:
         return RefusedCall(GrpcCode.UNIMPLEMENTED, SCRIPT_IS_THE_MODEL) if is_script else refused
 
     async def _misfit(self, message: bytes, request: TranslatedRequest, context: Any) -> BadInput | None:
-        """What does not fit the signature, None if all does.
+        """The first input that does not fit the signature; None if all fit.
 
         The model server knows tensors by their names in the graph, clients by those in the signature.
         """
