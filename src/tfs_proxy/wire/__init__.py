@@ -1,1 +1,1 @@
-"""Bytes of HTTP and of protobuf messages: what every room that talks needs, and nothing of ours above it."""
+"""Bytes of HTTP and of protobuf messages, for every room that communicates."""

@@ -1,4 +1,4 @@
-"""Opens a connection to a server, over TCP, TLS or a unix socket, and tells whether one can be used again."""
+"""Opens connections over TCP, TLS or a unix socket, and tells whether one can be used again."""
 
 import _socket
 import select
@@ -9,20 +9,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 Connect = Callable[[str, int, float | None], socket.socket]
-"""Opens a connection to host and port, within a time in seconds, None for any; raises OSError."""
+"""Opens a connection to host and port within a time in seconds, None for any. Raises OSError."""
 
 _LOOPBACK = "127.0.0.1"
 _TIMEVAL = struct.Struct("ll").pack
 _SO_MEMINFO = 55
-"""Linux's option for the memory that a socket takes; the first of its numbers is that of unread data."""
+"""Linux's option for a socket's memory; the first of its numbers is that of unread data."""
 
 _NO_BYTES = bytes(4)
 _ESTABLISHED = b"\x01"
-"""The first byte of Linux's TCP_INFO, for a connection that neither side has ended."""
+"""The first byte of Linux's TCP_INFO for a connection that neither side has ended."""
 
 
 def connect_tcp(host: str, port: int, timeout_seconds: float | None) -> socket.socket:
-    """A plain TCP connection, which sends small packets at once; it has no timeout yet."""
+    """A TCP connection that sends small packets at once; it has no timeout yet."""
     connection = _open_tcp(host, port, timeout_seconds)
     connection.settimeout(None)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -32,7 +32,7 @@ def connect_tcp(host: str, port: int, timeout_seconds: float | None) -> socket.s
 def _open_tcp(host: str, port: int, timeout_seconds: float | None) -> socket.socket:
     if host != _LOOPBACK:
         return socket.create_connection((host, port), timeout_seconds)
-    # PERF: to look a name up Python imports its tables of names in other scripts, even for an address.
+    # PERF: to resolve a name, even an address, Python imports its tables for internationalized names.
     connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         connection.settimeout(timeout_seconds)
@@ -55,7 +55,7 @@ def connect_tls(host: str, port: int, timeout_seconds: float | None) -> socket.s
 
 
 def connect_unix(path: Path) -> Connect:
-    """Opens connections to the unix socket at ``path``; host and port are for the Host header alone."""
+    """Opens connections to the unix socket at ``path``; host and port only go into the Host header."""
 
     def connect(_host: str, _port: int, timeout_seconds: float | None) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -72,9 +72,9 @@ def connect_unix(path: Path) -> Connect:
 
 
 def connect_unix_patiently(path: Path, timeout_seconds: float) -> socket.socket:
-    """A connection to the unix socket at ``path``; a full queue of the server is waited for. Raises OSError.
+    """Connects to the unix socket at ``path``, waiting if the server's queue is full. Raises OSError.
 
-    A socket with a timeout of Python's own would be refused at once.
+    With a timeout of Python's own, the socket would be refused at once.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -87,25 +87,24 @@ def connect_unix_patiently(path: Path, timeout_seconds: float) -> socket.socket:
 
 
 def authority(host: str, port: int) -> str:
-    """HOST:PORT, as the Host header has it."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def has_unread(connection: socket.socket) -> bool:
-    """Whether an idle connection has data, or has ended."""
+    """True if an idle connection has data, or has ended."""
     poll = select.poll()
     poll.register(connection, select.POLLIN)
     return bool(poll.poll(0))
 
 
 def has_unread_tcp(connection: socket.socket) -> bool:
-    """The same for a connection over TCP, and quicker.
+    """The same for a TCP connection, and faster.
 
-    PERF: a poll gives the interpreter's lock away, and waits for it behind all threads that want it, which
-    costs a small request 4 %. These two questions to the kernel do not.
+    PERF: a poll releases the interpreter's lock, and waits for it behind all threads that want it, which
+    costs a small request 4 %. These two system calls do not.
     """
     try:
-        # The end that came right behind the answer is read with it: only the state tells.
+        # An end that came right after the answer is read with it: only the state tells.
         if _tcp_state(connection) != _ESTABLISHED:
             return True
         return connection.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, len(_NO_BYTES)) != _NO_BYTES
@@ -114,7 +113,7 @@ def has_unread_tcp(connection: socket.socket) -> bool:
 
 
 def has_ended_tcp(connection: socket.socket) -> bool:
-    """Whether the other side has closed a connection over TCP; False if the system does not say."""
+    """True if the other side has closed a TCP connection; False if the system does not say."""
     try:
         return _tcp_state(connection) != _ESTABLISHED
     except (AttributeError, OSError):  # not on Linux
@@ -126,12 +125,12 @@ def _tcp_state(connection: socket.socket) -> bytes:
 
 
 def set_timeout(connection: socket.socket, seconds: float | None, option: int) -> None:
-    """Let what takes longer than ``seconds`` end, as BlockingIOError or TimeoutError; None is for ever.
+    """Limits how long a step may take; then it raises BlockingIOError or TimeoutError. None is no limit.
 
-    PERF: with a timeout of Python's own every step asks the kernel twice, and gives the interpreter's lock
-    away twice, which costs more than the step if many threads want it. So the kernel keeps the time.
+    PERF: with a timeout of Python's own every step takes two system calls, and releases the interpreter's
+    lock twice, which costs more than the step if many threads want it. So the kernel keeps the time.
     """
-    # OpenSSL takes the kernel's timeout for a call to try again, without end; gevent has its own sockets.
+    # OpenSSL takes the kernel's timeout for a reason to try again, endlessly; gevent has its own sockets.
     if isinstance(connection, _socket.socket) and not isinstance(connection, ssl.SSLSocket):
         microseconds = 0 if seconds is None else max(1, int(seconds * 1e6))
         connection.setsockopt(socket.SOL_SOCKET, option, _TIMEVAL(*divmod(microseconds, 1_000_000)))

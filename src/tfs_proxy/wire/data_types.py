@@ -1,15 +1,15 @@
-"""TensorFlow's data types and shapes on the wire, without numpy, whose import would slow the start down."""
+"""TensorFlow's data types and shapes on the wire, without numpy, whose import would slow down the start."""
 
 from enum import IntEnum
 
 from tfs_proxy.wire.protobuf_reader import numbers, views
 
 _REFERENCE = 100
-"""What the number of a reference to a type is larger by."""
+"""Added to the number of a type for a reference to it."""
 
 
 class DataType(IntEnum):
-    """tensorflow.DataType: what TensorProto.dtype and TensorInfo.dtype hold."""
+    """tensorflow.DataType, as in TensorProto.dtype and TensorInfo.dtype."""
 
     DT_INVALID = 0
     DT_FLOAT = 1
@@ -63,9 +63,9 @@ _SIZE = 1
 
 
 def shape_of(message: memoryview | None) -> tuple[int | None, ...] | None:
-    """The sizes of a serialized TensorShapeProto, None for one that is not known; None if the rank is not.
+    """The sizes of a serialized TensorShapeProto; a size is None if unknown, the result if the rank is.
 
-    No message at all means an unknown rank, too; a scalar's has no dimensions. Raises MalformedProtobuf.
+    No message means an unknown rank; a scalar's message has no dimensions. Raises MalformedProtobuf.
     """
     if message is None or numbers(message).get(_UNKNOWN_RANK):
         return None

@@ -1,4 +1,4 @@
-"""TensorFlow's names of types, and the numpy type in which each travels through a `Batch`."""
+"""TensorFlow's names of types, and the numpy types that they have in a `Batch`."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -12,11 +12,11 @@ from tfs_proxy.signature import Signature, TensorSpec
 from tfs_proxy.wire.data_types import DataType
 
 MAX_DIMENSIONS = 64
-"""The most dimensions that a numpy array has."""
+"""Limit of numpy arrays."""
 
 
 class Kind(Enum):
-    """What the values of a dtype look like in a text format."""
+    """Forms of a dtype's values in text formats."""
 
     FLOAT = "numbers"
     INTEGER = "whole numbers"
@@ -41,17 +41,17 @@ NUMPY_TYPES: Mapping[int, np.dtype[Any]] = {
     DataType.DT_UINT32: np.dtype(np.uint32),
     DataType.DT_UINT64: np.dtype(np.uint64),
 }
-"""What an array of each type looks like, for the types that numpy itself has; strings are bytes objects."""
+"""Numpy types of all types that numpy has; strings are bytes objects."""
 
 ARRAY_TYPES: Mapping[str, np.dtype[Any]] = {
     **{DataType(number).name: dtype for number, dtype in NUMPY_TYPES.items()},
-    # numpy has no bfloat16: it travels as float32.
+    # numpy has no bfloat16: a `Batch` has float32 instead.
     "DT_BFLOAT16": np.dtype(np.float32),
 }
-"""The numpy type of a `Batch`, by TensorFlow's name."""
+"""Numpy types in a `Batch`, by TensorFlow's names."""
 
 _KINDS = {"f": Kind.FLOAT, "i": Kind.INTEGER, "u": Kind.INTEGER, "b": Kind.BOOL, "O": Kind.STRING}
-"""What text can carry, by the kind of a numpy type."""
+"""Forms of values in text, by the kind of a numpy type."""
 
 DTYPES: Mapping[str, tuple[Kind, np.dtype[Any]]] = {
     name: (_KINDS[dtype.kind], dtype) for name, dtype in ARRAY_TYPES.items() if dtype.kind in _KINDS
@@ -59,17 +59,17 @@ DTYPES: Mapping[str, tuple[Kind, np.dtype[Any]]] = {
 """Kind and numpy type, by TensorFlow's name, of the types that text can carry."""
 
 JSON_TYPES = DTYPES.keys() - {"DT_HALF", "DT_BFLOAT16", "DT_UINT16"}
-"""The types that TF Serving's JSON has, both ways (docs/reference/tensorflow-serving.md)."""
+"""Types that TF Serving's JSON reads and writes (docs/reference/tensorflow-serving.md)."""
 
 
 def has_json(signature: Signature) -> bool:
-    """Whether TF Serving's JSON knows all types of a signature."""
+    """True if TF Serving's JSON has all types of the signature."""
     specs = (*signature.inputs.values(), *signature.outputs.values())
     return all(spec.dtype in JSON_TYPES for spec in specs)
 
 
 def dtype_of(spec: TensorSpec) -> tuple[Kind, np.dtype[Any]]:
-    """The kind and numpy dtype of a tensor; raises BadInput for one that text cannot carry."""
+    """Raises BadInput for a type that text can't carry."""
     known = DTYPES.get(spec.dtype)
     if known is None:
         raise BadInput(f'"{spec.name}" is {spec.dtype}, which neither JSON nor CSV can carry.')
@@ -77,6 +77,6 @@ def dtype_of(spec: TensorSpec) -> tuple[Kind, np.dtype[Any]]:
 
 
 def array_type(spec: TensorSpec) -> np.dtype[Any]:
-    """The numpy dtype of a tensor that arrays carry: complex too; raises BadInput for any other."""
+    """The numpy dtype of a tensor that arrays carry, complex ones too. Raises BadInput for any other."""
     dtype = ARRAY_TYPES.get(spec.dtype)
     return dtype_of(spec)[1] if dtype is None else dtype

@@ -1,9 +1,8 @@
-"""The one shape of an error, ``{"error": text}``, and the sentences that several programs answer with."""
+"""The JSON form of all errors, ``{"error": text}``, and sentences that several programs answer."""
 
 import json
 
 MODEL_SERVER = "The model server"
-"""The subject of sentences about it."""
 
 INTERNAL_ERROR = "internal error: what happened is in the server's log"
 HEADERS_TOO_LARGE = "the request's headers are too large"
@@ -25,7 +24,7 @@ WORKER_DIED = (
 
 
 def error_body(text: str, **more: object) -> bytes:
-    """``{"error": text}`` and ``more`` fields, as ASCII, so that no text can fail to be encoded."""
+    """``{"error": text}`` and ``more`` fields in ASCII, so that any text can be encoded."""
     return json.dumps({"error": text, **more}).encode("ascii")
 
 
@@ -43,30 +42,30 @@ def error_text(body: bytes) -> str | None:
 
 
 def being_unloaded(model: str) -> str:
-    """The sentence of a 503 to a request that came as its model went."""
+    """The text of a 503 to a request whose model is being unloaded."""
     return f"model {model} is being unloaded"
 
 
 def body_too_large(limit: str) -> str:
-    """The sentence of a 413; ``limit`` has its unit."""
+    """The text of a 413; ``limit`` has its unit."""
     return f"the body is larger than {limit}, the limit that SAGEMAKER_MAX_PAYLOAD_IN_MB sets"
 
 
 def not_allowed(method: str, allowed: str) -> str:
-    """The sentence of a 405; ``allowed`` has the methods as the Allow header does."""
+    """The text of a 405; ``allowed`` is the Allow header."""
     return f"{method} is not allowed at this path: use {allowed}"
 
 
 def not_reached(server: str) -> str:
-    """The sentence when nothing accepts connections at a server's address."""
+    """The text if nothing accepts connections at a server's address."""
     return f"{server} can't be reached."
 
 
 def not_answered(server: str, seconds: float) -> str:
-    """The sentence when a server's time for a whole answer is over."""
+    """The text if a server did not answer within the time for a whole answer."""
     return f"{server} did not answer within {seconds:g} seconds."
 
 
 def connection_closed(server: str) -> str:
-    """The sentence when a server ends the connection before a byte of an answer."""
+    """The text if a server ends the connection before the first byte of an answer."""
     return f"{server} closed the connection without an answer."

@@ -1,4 +1,4 @@
-"""Exceptions -> HTTP statuses: the one table, from which workers and the supervisor's own HTTP answer."""
+"""Exceptions -> HTTP statuses: the one table, for workers and the supervisor's own HTTP."""
 
 from collections.abc import Mapping
 
@@ -53,11 +53,11 @@ STATUS: Mapping[type[TfsProxyError], int] = {
     UpstreamTimeout: 504,
     NotEnoughResources: 507,
 }
-"""Errors that end a run of one model are the answer to a request that loads one of many."""
+"""Errors that end a run of one model are answers to a request that loads one of many."""
 
 
 def status_of_error(error: TfsProxyError) -> int:
-    """The HTTP status of ``error``: the model server's own, or its nearest class's in `STATUS`; else 500."""
+    """The model server's own HTTP status, or that of the nearest class in `STATUS`; else 500."""
     if isinstance(error, UpstreamRefused):
         return error.status
     return next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 500)

@@ -1,4 +1,4 @@
-"""Unary gRPC calls over HTTP/2 for threads and greenlets that wait: one call at a time on a connection."""
+"""Unary gRPC calls over HTTP/2 for threads and greenlets: one call at a time on a connection."""
 
 import socket
 import time
@@ -42,15 +42,15 @@ _SETTINGS: Mapping[int, int] = {
 _HELLO = frames.PREFACE + frames.hello(_SETTINGS, frames.MOST_WINDOW)
 _DEFAULT_TABLE_BYTES = 4096
 _MOST_BUFFERS = 512
-"""How many buffers one call of the kernel takes; Linux's limit is 1024."""
+"""Buffers in one system call; Linux's limit is 1024."""
 
 _MOST_CONTROL_BYTES = 1 << 14
 _RENEWED_BYTES = 1 << 28
-"""Of DATA that has come, before the server is told that it is read."""
+"""Bytes of DATA after which the server is told that they were read."""
 
 
 class NotBegun(Exception):
-    """The server has surely not begun the call: it may be made again, on another connection."""
+    """The server surely has not begun the call: it may be repeated on another connection."""
 
 
 class ServerEnded(ConnectionError):
@@ -58,14 +58,14 @@ class ServerEnded(ConnectionError):
 
 
 class CallRequest(Struct, frozen=True):
-    """What one call sends: its header block, and its message in pieces that stay where they are."""
+    """One call: its header block, and its message in pieces that are not copied."""
 
     block: bytes
     message: Sequence[Piece]
 
 
 class GrpcConnection:
-    """An open connection; `usable` says whether it is fit for a call after this one."""
+    """An open connection; `usable` says whether it can make another call."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -92,17 +92,17 @@ class GrpcConnection:
 
     @property
     def usable(self) -> bool:
-        """Whether the last call ended as it should, and the server does not leave."""
+        """True if the last call ended well, and the server is not closing the connection."""
         return self._complete and not self._goes_away and self._stream + 2 <= frames.MOST_STREAM
 
     @property
     def ended(self) -> bool:
-        """Whether the server has closed it, as far as this can be known before something is sent."""
-        # Over a unix socket the first bytes are refused then; TCP takes them.
+        """True if the server has closed it, as far as this can be known before something is sent."""
+        # Over a unix socket the first bytes are refused then; TCP accepts them.
         return self._socket.family != socket.AF_UNIX and has_ended_tcp(self._socket)
 
     def call(self, request: CallRequest, deadline: Deadline) -> CallAnswer:
-        """Make one call, and read its answer to the end.
+        """Makes one call, and reads its answer to the end.
 
         Raises NotBegun, UpstreamUnavailable if the connection breaks, UpstreamTimeout, and BrokenFrames for
         what is not gRPC. The connection is not `usable` after any of them.
@@ -128,7 +128,7 @@ class GrpcConnection:
         return self._answer.answer()
 
     def close(self) -> None:
-        """Close the socket; the server ends a call that is under way."""
+        """Closes the socket; the server ends a call under way."""
         self._socket.close()
 
     def _send_request(self, block: bytes, message: OutgoingMessage) -> None:
@@ -150,7 +150,7 @@ class GrpcConnection:
                 except ConnectionError:
                     if not self._sent:
                         raise
-                    # A server may refuse a request and close before it has read it: its answer is there.
+                    # A server may refuse a request and close before it has read it: its answer has arrived.
                     self._goes_away = True
                     return
                 buffers = []
@@ -174,7 +174,7 @@ class GrpcConnection:
             self._send([])
         set_timeout(self._socket, self._deadline.to_read(), SO_RCVTIMEO)
         try:
-            # Once for all, as every return of the kernel waits for the interpreter's lock.
+            # Once for all frames: each return of the kernel waits for the interpreter's lock.
             count = self._socket.recv_into(room, 0, MSG_WAITALL if len(room) > BUFFER_BYTES else 0)
         except (TimeoutError, BlockingIOError) as error:
             raise self._deadline.over() from error
@@ -189,7 +189,7 @@ class GrpcConnection:
         self._on_frame.get(head.kind, self._payload)(head)
 
     def _payload(self, head: FrameHead) -> bytes:
-        """The payload of a frame that is neither DATA nor headers; of an unknown one nobody reads it."""
+        """The payload of a frame that is neither DATA nor headers; empty for an unknown frame."""
         if head.length > _MOST_CONTROL_BYTES:
             raise BrokenFrames("a frame is larger than any of its kind")
         return self._buffer.read(head.length)
@@ -235,7 +235,7 @@ class GrpcConnection:
     def _on_reset(self, head: FrameHead) -> None:
         code = frames.read_reset(self._payload(head))
         if head.stream != self._stream:
-            return  # a call before this one, whose answer has come
+            return  # an earlier call, whose answer has come
         if code == frames.REFUSED_STREAM:
             raise NotBegun
         if code == frames.CANCEL:
@@ -282,7 +282,6 @@ def _bounded(length: int) -> int:
 
 
 def _after(buffers: list[Piece], count: int) -> list[Piece]:
-    """What is left of ``buffers`` behind their first ``count`` bytes."""
     for number, buffer in enumerate(buffers):
         if count < len(buffer):
             return [memoryview(buffer)[count:], *buffers[number + 1 :]]
@@ -291,18 +290,18 @@ def _after(buffers: list[Piece], count: int) -> list[Piece]:
 
 
 CONNECT_SECONDS = 20.0
-"""How long a connection may take: a server that is busy is not down."""
+"""Limit for connecting: a busy server is not down."""
 
 _NO_METADATA: Mapping[str, str] = {}
 
 Open = Callable[[float], socket.socket]
-"""Opens a connection within a time in seconds; raises OSError."""
+"""Opens a connection within a time in seconds. Raises OSError."""
 
 
 class GrpcPool:
-    """Calls over kept connections, of which at most ``idle`` wait unused; make it after the fork.
+    """Calls over kept connections, of which at most ``idle`` wait unused; create it after forking.
 
-    A call is made again, on a new connection, only if the server has surely not begun it.
+    A call is repeated, on a new connection, only if the server surely has not begun it.
     """
 
     def __init__(
@@ -323,7 +322,7 @@ class GrpcPool:
     def call(
         self, path: str, message: Sequence[Piece], seconds: float, metadata: Headers = _NO_METADATA
     ) -> CallAnswer:
-        """Call the method at ``path`` within ``seconds``; the answer's message is read-only.
+        """Calls the method at ``path`` within ``seconds``; the answer's message is read-only.
 
         Raises NotReached if no connection opens, UpstreamUnavailable if one breaks, UpstreamTimeout, and
         UpstreamError for an answer that is not gRPC. A status of the server's own is not raised.
@@ -335,14 +334,14 @@ class GrpcPool:
             try:
                 return self._run(kept, request, deadline)
             except NotBegun:
-                self._close_idle()  # the server has left those as well
+                self._close_idle()  # the server has closed those as well
         try:
             return self._run(self._open(deadline), request, deadline)
         except NotBegun as error:
             raise NotReached(not_reached(MODEL_SERVER)) from error
 
     def close(self) -> None:
-        """Close what is idle; connections in use are closed when they come back."""
+        """Closes idle connections; others are closed when their calls end."""
         self._closed = True
         self._close_idle()
 

@@ -1,4 +1,4 @@
-"""gRPC's status codes, and the HTTP statuses that go with them."""
+"""gRPC's status codes, and the HTTP statuses that correspond to them."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -45,7 +45,7 @@ HTTP_STATUS: Mapping[int, int] = {
     GrpcCode.DATA_LOSS: 500,
     GrpcCode.UNAUTHENTICATED: 401,
 }
-"""What TF Serving's REST side answers each code with (docs/reference/tensorflow-serving.md)."""
+"""TF Serving's HTTP status for each code (docs/reference/tensorflow-serving.md)."""
 
 REFUSALS: Mapping[GrpcCode, tuple[int, ...]] = {
     GrpcCode.INVALID_ARGUMENT: (400, 405, 411, 414, 421, 431, 494),
@@ -54,4 +54,4 @@ REFUSALS: Mapping[GrpcCode, tuple[int, ...]] = {
     GrpcCode.UNIMPLEMENTED: (403, 404, 501),
     GrpcCode.UNAVAILABLE: (429, 500, 502, 503),
 }
-"""The codes that a gRPC client gets for the HTTP statuses by which nginx refuses a request."""
+"""A gRPC client's codes for the HTTP statuses with which nginx refuses requests."""

@@ -1,4 +1,4 @@
-"""HTTP/2 frames and header blocks, as far as one unary gRPC call needs them (RFC 9113, RFC 7541)."""
+"""The parts of HTTP/2 frames and header blocks that a unary gRPC call needs (RFC 9113, RFC 7541)."""
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,11 +16,11 @@ DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDO
     range(10)
 )
 END_STREAM, ACK, END_HEADERS, PADDED, WITH_PRIORITY = 0x1, 0x1, 0x4, 0x8, 0x20
-"""Flags; what 0x1 means depends on the type of the frame."""
+"""Flags; the meaning of 0x1 depends on the type of the frame."""
 
 HEADER_TABLE_SIZE, ENABLE_PUSH, INITIAL_WINDOW_SIZE = 1, 2, 4
 MAX_FRAME_SIZE, MAX_HEADER_LIST_SIZE = 5, 6
-"""Settings that matter here."""
+"""Settings that are used here."""
 
 REFUSED_STREAM, CANCEL = 7, 8
 """Error codes of RST_STREAM; REFUSED_STREAM says that the call had not begun."""
@@ -43,11 +43,11 @@ _WITHOUT_HIGHEST_BIT = 0x7FFFFFFF
 
 
 class BrokenFrames(Exception):
-    """What the server sends is not HTTP/2 or not gRPC; the text is the end of a sentence about it."""
+    """The server does not send HTTP/2 or gRPC; the text is the end of a sentence about it."""
 
 
 class FrameHead(NamedTuple):
-    """The nine bytes before each payload, read; ``length`` is the payload's, in bytes."""
+    """The nine bytes before each payload; ``length`` is the payload's, in bytes."""
 
     length: int
     kind: int
@@ -56,7 +56,6 @@ class FrameHead(NamedTuple):
 
 
 def read_head(head: bytes | memoryview) -> FrameHead:
-    """The first `HEAD_BYTES` bytes of a frame."""
     high, low, kind, flags, stream = _HEAD.unpack(head)
     return FrameHead(high << 16 | low, kind, flags, stream & _WITHOUT_HIGHEST_BIT)
 
@@ -67,12 +66,11 @@ def frame_head(length: int, kind: int, flags: int, stream: int) -> bytes:
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    """A whole frame."""
     return frame_head(len(payload), kind, flags, stream) + payload
 
 
 def hello(settings: Mapping[int, int], window: int) -> bytes:
-    """What a client says first, behind the `PREFACE`.
+    """A client's first bytes, after the `PREFACE`.
 
     Its settings, and a receive window of ``window`` bytes for the connection.
     """
@@ -102,7 +100,7 @@ def header_frames(stream: int, block: bytes, most_bytes: int, flags: int = 0) ->
 
 
 def read_settings(payload: bytes) -> Iterator[tuple[int, int]]:
-    """Numbers and values of a SETTINGS frame; raises BrokenFrames."""
+    """Numbers and values of a SETTINGS frame. Raises BrokenFrames."""
     if len(payload) % _SETTING.size:
         raise BrokenFrames("a SETTINGS frame has an odd length")
     for number, value in _SETTING.iter_unpack(payload):
@@ -114,7 +112,7 @@ def read_settings(payload: bytes) -> Iterator[tuple[int, int]]:
 
 
 def read_increment(payload: bytes) -> int:
-    """By how much a WINDOW_UPDATE opens a window; raises BrokenFrames."""
+    """The increment of a WINDOW_UPDATE. Raises BrokenFrames."""
     increment = _one_number("WINDOW_UPDATE", payload) & _WITHOUT_HIGHEST_BIT
     if not increment:
         raise BrokenFrames("a WINDOW_UPDATE frame opens no window")
@@ -122,26 +120,26 @@ def read_increment(payload: bytes) -> int:
 
 
 def read_reset(payload: bytes) -> int:
-    """The error code of a RST_STREAM; raises BrokenFrames."""
+    """The error code of a RST_STREAM. Raises BrokenFrames."""
     return _one_number("RST_STREAM", payload)
 
 
 def read_goaway(payload: bytes) -> int:
-    """The last stream that the server has begun or may begin; raises BrokenFrames."""
+    """The last stream that the server has begun or may begin. Raises BrokenFrames."""
     if len(payload) < _GOAWAY_BYTES:
         raise BrokenFrames("a GOAWAY frame is too short")
     return int(_NUMBER.unpack_from(payload)[0]) & _WITHOUT_HIGHEST_BIT
 
 
 def read_ping(payload: bytes) -> bytes:
-    """The bytes that the answer to a PING repeats; raises BrokenFrames."""
+    """The bytes that the answer to a PING repeats. Raises BrokenFrames."""
     if len(payload) != _PING_BYTES:
         raise BrokenFrames("a PING frame has not 8 bytes")
     return payload
 
 
 def header_fragment(head: FrameHead, payload: bytes) -> bytes:
-    """The part of a header block in a HEADERS frame; raises BrokenFrames."""
+    """The part of a header block in a HEADERS frame. Raises BrokenFrames."""
     start = end = 0
     if head.flags & PADDED:
         start, end = 1, payload[0] if payload else 1
@@ -153,7 +151,7 @@ def header_fragment(head: FrameHead, payload: bytes) -> bytes:
 
 
 def data_frames(stream: int, pieces: list[Piece], most_bytes: int, *, last: bool) -> list[Piece]:
-    """Heads and payloads of DATA frames that carry ``pieces`` uncopied, each payload at most ``most_bytes``.
+    """Heads and payloads of DATA frames with ``pieces`` uncopied, each payload at most ``most_bytes``.
 
     ``last`` says that the request ends with them.
     """
@@ -180,7 +178,7 @@ def _one_number(name: str, payload: bytes) -> int:
 
 
 MOST_HEADER_BYTES = 1 << 18
-"""The largest header list that is read, in bytes: the text of an error is in one."""
+"""Limit of a header list in bytes; the text of an error is in one."""
 
 _KNOWN_BLOCKS = 64
 _KNOWN_BYTES = 512
@@ -189,7 +187,7 @@ Headers = Mapping[str, str]
 
 
 def literals(fields: Iterable[tuple[str, str]]) -> bytes:
-    """A header block that leaves every table as it is, so that it fits each connection."""
+    """A header block that changes no table, so that it fits each connection."""
     block: bytes = Encoder().encode(
         [NeverIndexedHeaderTuple(name.lower(), value) for name, value in fields], huffman=False
     )
@@ -204,7 +202,7 @@ class BlockReader:
         self._known: dict[bytes, Headers] = {}
 
     def read(self, block: bytes) -> Headers:
-        """Headers by name, of several alike the last; raises BrokenFrames."""
+        """Headers by name; the last of several with one name. Raises BrokenFrames."""
         known = self._known.get(block)
         if known is not None:
             return known
@@ -225,14 +223,14 @@ class BlockReader:
         return headers
 
     def _table_state(self) -> tuple[object, int, int]:
-        """Differs after each change: an entry is added in front, and entries leave at the end."""
+        """Differs after each change: an entry is added in front, and entries are removed at the end."""
         table = self._decoder.header_table
         entries = table.dynamic_entries
         return (entries[0] if entries else None, len(entries), table.maxsize)
 
 
 SMALLER_TABLE = b"\x20"
-"""Says that the encoder's table is empty from now on, to servers that have less room than the default."""
+"""Tells servers with smaller tables than the default that the encoder's is empty from now on."""
 
 _MOST_DIGITS = 8
 _UNITS = (("u", 1_000_000), ("m", 1_000), ("S", 1))
@@ -241,7 +239,7 @@ _UNITS = (("u", 1_000_000), ("m", 1_000), ("S", 1))
 def request_block(path: str, authority: str, seconds: float, metadata: Headers) -> bytes:
     """The header block of a call with ``seconds`` to its deadline.
 
-    It leaves every table as it is, so that a block fits each connection.
+    It changes no table, so that a block fits each connection.
     """
     block = _common_block(path, authority, _timeout(seconds))
     return block + literals(metadata.items()) if metadata else block
@@ -272,5 +270,5 @@ def _timeout(seconds: float) -> str:
 
 
 def status_text(headers: Headers) -> str:
-    """The text of the server's status, out of its percent-encoding."""
+    """The text of the server's status without its percent-encoding."""
     return unquote_to_bytes(headers.get("grpc-message", "")).decode(errors="replace")

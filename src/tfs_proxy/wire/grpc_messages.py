@@ -1,4 +1,4 @@
-"""The message of a call on its way out, and what a call is answered with: headers, message, status."""
+"""The message of an outgoing call, and its answer: headers, message, status."""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -22,13 +22,13 @@ from tfs_proxy.wire.http_client import Deadline
 from tfs_proxy.wire.protobuf_writer import Piece
 
 BUFFER_BYTES = 1 << 14
-"""More are asked for only if they are wanted to the last."""
+"""Longer reads are made only if all their bytes are wanted."""
 
 
 class ReceiveBuffer:
-    """Bytes in order, from ``receive``, which fills the beginning of a view and returns how many bytes came.
+    """Buffered bytes from ``receive``, which fills the beginning of a view and returns a number of bytes.
 
-    ``receive`` raises if none come; what is half read then is lost.
+    ``receive`` raises if none come; bytes read so far are lost then.
     """
 
     __slots__ = ("_end", "_receive", "_start", "_view")
@@ -39,7 +39,6 @@ class ReceiveBuffer:
         self._start = self._end = 0
 
     def read(self, count: int) -> bytes:
-        """The next ``count`` bytes."""
         if count > BUFFER_BYTES:
             large = bytearray(count)
             self.read_into(memoryview(large))
@@ -51,7 +50,7 @@ class ReceiveBuffer:
         return bytes(self._view[start : start + count])
 
     def read_into(self, target: memoryview) -> None:
-        """Fill ``target``: what is not in the buffer comes straight from the connection."""
+        """Fills ``target``; bytes that are not in the buffer come directly from the connection."""
         at = min(len(target), self._end - self._start)
         target[:at] = self._view[self._start : self._start + at]
         self._start += at
@@ -68,7 +67,7 @@ class ReceiveBuffer:
 
 
 class SendWindows:
-    """What the server takes: of the connection, of the present stream, and in one frame; in bytes."""
+    """Limits in bytes for the connection, the present stream, and one frame."""
 
     __slots__ = ("_connection", "_initial", "_stream", "most_frame_bytes")
 
@@ -77,20 +76,18 @@ class SendWindows:
         self.most_frame_bytes = LEAST_FRAME_BYTES
 
     def begin_stream(self) -> None:
-        """The next call has a window of its own."""
+        """Starts a window for the next call."""
         self._stream = self._initial
 
     def available(self) -> int:
-        """How many bytes of DATA may be sent now."""
         return max(0, min(self._connection, self._stream))
 
     def spend(self, count: int) -> None:
-        """Count bytes that are sent."""
         self._connection -= count
         self._stream -= count
 
     def set(self, setting: int, value: int) -> None:
-        """Take a setting of the server over; one of no concern here changes nothing."""
+        """Applies a setting of the server; unknown ones change nothing."""
         if setting == MAX_FRAME_SIZE:
             self.most_frame_bytes = value
         elif setting == INITIAL_WINDOW_SIZE:
@@ -98,7 +95,7 @@ class SendWindows:
             self._initial = value
 
     def open(self, increment: int, *, stream: bool) -> None:
-        """Count a WINDOW_UPDATE, of the present stream or of the connection; raises BrokenFrames."""
+        """Counts a WINDOW_UPDATE of the present stream or of the connection. Raises BrokenFrames."""
         if stream:
             self._stream = _opened(self._stream, increment)
         else:
@@ -106,24 +103,24 @@ class SendWindows:
 
 
 def _opened(window: int, increment: int) -> int:
-    """A window after one more increment, which may be negative; raises BrokenFrames."""
+    """A window after an increment; it may have been negative. Raises BrokenFrames."""
     if window + increment > MOST_WINDOW:
         raise BrokenFrames("it opens a window further than HTTP/2 allows")
     return window + increment
 
 
 PREFIX = struct.Struct(">BL")
-"""Whether the message is compressed, and its length in bytes."""
+"""A flag for a compressed message, and its length in bytes."""
 
 _MOST_MESSAGE_BYTES = 2**31 - 1
-"""What a protobuf message may have."""
+"""Protobuf's limit."""
 
 _COPIED_BYTES = 1 << 16
 """Up to this size one copy costs less than memory of its own."""
 
 
 class OutgoingMessage:
-    """A message in pieces that stay where they are; ``remaining`` are the bytes not taken yet."""
+    """A message in pieces that are not copied; ``remaining`` bytes are not taken yet."""
 
     __slots__ = ("_at", "_next", "_pieces", "remaining")
 
@@ -137,7 +134,6 @@ class OutgoingMessage:
         self.remaining = PREFIX.size + length
 
     def take(self, count: int) -> list[Piece]:
-        """The next ``count`` bytes."""
         self.remaining -= count
         taken: list[Piece] = []
         while count:
@@ -152,7 +148,7 @@ class OutgoingMessage:
 
 
 class IncomingMessage:
-    """An answer's message, out of the payloads of DATA frames."""
+    """An answer's message, from the payloads of DATA frames."""
 
     __slots__ = ("_message", "_prefix", "_room")
 
@@ -162,7 +158,7 @@ class IncomingMessage:
         self._message: Piece | None = None
 
     def take(self, source: ReceiveBuffer, count: int) -> None:
-        """Read the next ``count`` bytes; raises BrokenFrames if they are not one uncompressed message."""
+        """Reads the next ``count`` bytes. Raises BrokenFrames if they are not one uncompressed message."""
         if self._room is None and self._message is None:
             part = source.read(min(count, PREFIX.size - len(self._prefix)))
             self._prefix += part
@@ -177,7 +173,7 @@ class IncomingMessage:
         self._room = self._room[count:]
 
     def whole(self) -> Piece:
-        """The message, read-only; raises BrokenFrames if it has not come, or not to its end."""
+        """The message, read-only. Raises BrokenFrames if it has not come, or not to its end."""
         if self._message is None:
             raise BrokenFrames("it has no message")
         if self._room is None or len(self._room):
@@ -190,7 +186,7 @@ class IncomingMessage:
             raise BrokenFrames("its message is compressed, which nobody asked for")
         if length > _MOST_MESSAGE_BYTES:
             raise BrokenFrames(f"its message would have {length} bytes")
-        # NOTE: this takes address space alone: memory is taken by the bytes that come, whatever is announced.
+        # NOTE: this only reserves addresses: memory is used by bytes that come, whatever length is announced.
         self._room = np.empty(length, np.uint8).data
         self._message = self._room.toreadonly()
 
@@ -221,7 +217,7 @@ class AnswerReader:
         self.ended = False
 
     def take_headers(self, block: bytes) -> None:
-        """Read a header block: the first, or the trailers; raises BrokenFrames."""
+        """Reads a header block: the first, or the trailers. Raises BrokenFrames."""
         headers = self._blocks.read(block)
         if self._trailers is not None:
             raise BrokenFrames("it has trailers twice")
@@ -236,17 +232,17 @@ class AnswerReader:
         self._headers = headers
 
     def take_data(self, source: ReceiveBuffer, count: int) -> None:
-        """Read ``count`` bytes of the message; raises BrokenFrames."""
+        """Reads ``count`` bytes of the message. Raises BrokenFrames."""
         if self._headers is None or self._trailers is not None:
             raise BrokenFrames("its data is not between headers and trailers")
         self._message.take(source, count)
 
     def end(self) -> None:
-        """The server's side of the stream has ended."""
+        """Called when the server's side of the stream has ended."""
         self.ended = True
 
     def answer(self) -> CallAnswer:
-        """The whole answer; raises BrokenFrames if there is no status, or no message with an OK."""
+        """The whole answer. Raises BrokenFrames if there is no status, or no message with an OK."""
         headers = self._headers if self._trailers is None else self._trailers
         status = (headers or {}).get("grpc-status", "")
         if not (status.isascii() and status.isdigit() and len(status) <= 2):  # noqa: PLR2004

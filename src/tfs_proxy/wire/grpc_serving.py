@@ -1,4 +1,4 @@
-"""What our servers on grpcio have in common: their bounds as grpcio's options, and messages in gzip."""
+"""Common parts of our grpcio servers: limits as grpcio's options, and messages in gzip."""
 
 import logging
 from collections.abc import Sequence
@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from tfs_proxy.wire.packed_body import gunzip
 
 MOST_HEADER_BYTES = 1 << 16
-"""The largest header list of a call, as HTTP/2 counts it."""
+"""Limit of a call's header list, as HTTP/2 counts it."""
 
 _IDENTITY_AND_GZIP = 0b101
 _GZIP_MAGIC = b"\x1f\x8b"
-"""No protobuf message begins so: its first field would be of the wire type 7, which there is not."""
+"""No protobuf message begins so: its first field would have the wire type 7, which does not exist."""
 
 
 def server_options(message_bytes: int) -> Sequence[tuple[str, int]]:
-    """Options of a server that takes messages of so many bytes, which `unpacked` unpacks."""
+    """Options of a server that takes messages of so many bytes, which `unpacked` decompresses."""
     return (
         ("grpc.max_receive_message_length", message_bytes),
         ("grpc.max_send_message_length", -1),
-        # gRPC itself would unpack a message whole before it looks at the limit.
+        # gRPC itself would decompress a whole message before it checks the limit.
         ("grpc.per_message_decompression", 0),
         ("grpc.compression_enabled_algorithms_bitset", _IDENTITY_AND_GZIP),
         # Between the two it would refuse some calls at random.
@@ -28,15 +28,15 @@ def server_options(message_bytes: int) -> Sequence[tuple[str, int]]:
 
 
 def keep_metadata_out_of_the_log() -> None:
-    """Have grpcio say nothing of metadata that is not UTF-8: each would be worth a traceback to it."""
+    """Stops grpcio from logging a traceback for metadata that is not UTF-8."""
     logging.getLogger("grpc._cython").setLevel(logging.CRITICAL)
 
 
 def is_packed(message: bytes) -> bool:
-    """Whether `unpacked` has work to do."""
+    """True if `unpacked` has work to do."""
     return message.startswith(_GZIP_MAGIC)
 
 
 def unpacked(message: bytes, limit_bytes: int) -> bytes:
-    """A message as it was before gzip, if it is in gzip; raises PayloadTooLarge and BadInput."""
+    """Decompresses a message in gzip. Raises PayloadTooLarge and BadInput."""
     return gunzip(message, limit_bytes) if is_packed(message) else message

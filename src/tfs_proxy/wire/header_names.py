@@ -1,4 +1,4 @@
-"""The names of HTTP headers that more than one module knows, in Python and in nginx's configuration alike."""
+"""Names of HTTP headers that several modules use, in Python and in nginx's configuration."""
 
 REQUEST_ID = "X-Request-Id"
 INFERENCE_ID = "X-Amzn-SageMaker-Inference-Id"
@@ -10,16 +10,16 @@ TRACESTATE = "tracestate"
 X_RAY = "X-Amzn-Trace-Id"
 
 INFERENCE_HEADER_LENGTH = "Inference-Header-Content-Length"
-"""How many bytes of a body of the Open Inference Protocol are JSON, before its binary data."""
+"""Number of bytes of JSON in a body of the Open Inference Protocol, before its binary data."""
 
 ASKS_TIMING = "X-Tfs-Proxy-Timing"
 """A client asks for the times of its request's stages."""
 
 DECODED = "X-Tfs-Proxy-Decoded"
-"""Tells a client who asked for timing what its body became: JSON, dtype and shape by tensor name."""
+"""Tells a client who asked for timing the decoded body: JSON, dtype and shape by tensor name."""
 
 NGINX_ID = "X-Tfs-Proxy-Request"
-"""nginx's own id of a request and when it came, for the worker's journal."""
+"""nginx's id of a request and its arrival time, for the worker's journal."""
 
 SENT_AGAIN = "X-Tfs-Proxy-Again"
 """nginx marks a request whose first worker did not answer."""
@@ -31,13 +31,13 @@ IS_CAPTURED = "X-Tfs-Proxy-Capture"
 """nginx marks a request that is recorded."""
 
 IS_SAMPLED = "X-Tfs-Proxy-Sampled"
-"""nginx marks a request of the share that is traced."""
+"""nginx marks a request that is sampled for traces."""
 
 SERVED_NAME = "X-Tfs-Proxy-Model"
 """nginx names the loaded model, or the served one, for workers that have many."""
 
 IN_FLIGHT = "X-Tfs-Proxy-In-Flight"
-"""nginx says how many requests it has, those that wait for a worker among them."""
+"""nginx tells the number of its requests, including those that wait for a worker."""
 
 STAGE_TIMES = "X-Tfs-Proxy-Stages"
 """A worker tells nginx the times of a request's stages, for its line in the log."""
@@ -52,5 +52,5 @@ def wsgi_name(header: str) -> str:
 
 
 def nginx_variable(header: str, kind: str = "http") -> str:
-    """nginx's variable that has a request's header, or that of an ``upstream_http`` answer."""
+    """nginx's variable for a request's header, or for that of an ``upstream_http`` answer."""
     return f"${kind}_" + header.lower().replace("-", "_")

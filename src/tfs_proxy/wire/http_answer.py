@@ -1,6 +1,6 @@
-"""Reads one HTTP/1.1 response off a connection, strictly: it does not guess if a length or a line is odd.
+"""Reads one HTTP/1.1 response from a connection, strictly: it does not guess if a length or a line is odd.
 
-RFC 9112 has the format. This is the client's half alone; `http.client` parses the same response with the
+RFC 9112 has the format. This is only the client's half; `http.client` parses the same response with the
 email package, which costs more than the model server's whole part of a small request.
 """
 
@@ -26,19 +26,19 @@ _KNOWN_LINES, _KNOWN_LINE_BYTES = 256, 128
 Read = TypeVar("Read")
 
 Receive = Callable[[], bytes]
-"""Gives the next bytes that have arrived, at least one; none at the end of the connection."""
+"""Returns the next bytes that have arrived, at least one; b"" at the end of the connection."""
 
 
 class NoAnswer(ConnectionError):
-    """The connection ended before a byte of an answer."""
+    """The connection ended before the first byte of an answer."""
 
 
 class BrokenAnswer(Exception):
-    """The answer is not HTTP, or breaks off; the text says where."""
+    """The answer is not HTTP, or is cut off; the text says where."""
 
 
 def read_response(receive: Receive) -> HttpResponse:
-    """Read the final response to a request other than HEAD; interim ones (100) are skipped.
+    """Reads the final response to a request other than HEAD; skips interim ones (100).
 
     Raises NoAnswer, BrokenAnswer, and what ``receive`` raises.
     """
@@ -57,11 +57,11 @@ class ComingAnswer(Struct, frozen=True):
     headers: Mapping[str, str]
     parts: Iterator[bytes]
     close: Callable[[], None] = lambda: None
-    """Gives up the rest, from any thread; idempotent."""
+    """Drops the rest, from any thread; idempotent."""
 
 
 def read_coming(receive: Receive) -> ComingAnswer:
-    """The same as `read_response`, as soon as the head is there; a chunk is a part."""
+    """The same as `read_response`, but returns after the head; each chunk is a part."""
     _, status, headers, buffer = _final_head(receive)
     fields = {header.name: header.value for header in headers}
     return ComingAnswer(status, fields, _coming_parts(status, headers, buffer, receive))
@@ -80,7 +80,7 @@ def _coming_parts(status: int, headers: "_Headers", buffer: bytes, receive: Rece
 
 
 def _final_head(receive: Receive) -> "tuple[bytes, int, _Headers, bytes]":
-    """Version, status and headers of the answer that is no interim one, and what follows."""
+    """Version, status and headers of the first answer that is not interim, and the bytes after it."""
     buffer = receive()
     if not buffer:
         raise NoAnswer("the connection ended without an answer")
@@ -105,7 +105,7 @@ _Headers = Sequence[_Header]
 
 
 def _read_head(buffer: bytes, receive: Receive) -> tuple[bytes, bytes]:
-    """The head without its last line ends, and what follows."""
+    """The head without its last line ends, and the bytes after it."""
     while (end := buffer.find(b"\r\n\r\n")) < 0:
         if len(buffer) > MOST_HEAD_BYTES:
             raise BrokenAnswer("its head does not end")
@@ -123,7 +123,7 @@ def _parse_head(head: bytes) -> tuple[bytes, int, _Headers]:
 
 
 def _remembered(read: Callable[[bytes], Read]) -> Callable[[bytes], Read]:
-    """PERF: a server says the same again and again, and to look a line up takes a tenth of the time."""
+    """PERF: a server repeats its lines, and a look-up takes a tenth of the time of reading one."""
     known = lru_cache(_KNOWN_LINES)(read)
     return lambda line: known(line) if len(line) <= _KNOWN_LINE_BYTES else read(line)
 
@@ -158,7 +158,7 @@ def _is_kept(version: bytes, headers: _Headers) -> bool:
 
 
 def _read_body(status: int, headers: _Headers, buffer: bytes, receive: Receive) -> tuple[bytes, bytes, bool]:
-    """Body, what follows it, and whether its end is known by anything but the connection's."""
+    """Body, the bytes after it, and True if its end is known without the connection's."""
     if status in {_NO_CONTENT, _NOT_MODIFIED}:
         return b"", buffer, True
     codings, lengths = _values(headers, "transfer-encoding"), set(_values(headers, "content-length"))
@@ -211,7 +211,7 @@ def _read_chunks(buffer: bytes, receive: Receive) -> tuple[bytes, bytes]:
 
 
 def _chunks(buffer: bytes, receive: Receive) -> Generator[bytes, None, bytes]:
-    """The chunks as they come; returns what follows them."""
+    """Yields the chunks as they come; returns the bytes after them."""
     while True:
         line, buffer = _read_line(buffer, receive)
         size = _CHUNK_LINE.match(line)

@@ -1,4 +1,4 @@
-"""The one HTTP client of the package: pooled HTTP/1.1 connections, with a request at a time on each."""
+"""The package's HTTP client: pooled HTTP/1.1 connections, with one request at a time on each."""
 
 import asyncio
 import socket
@@ -24,7 +24,7 @@ from tfs_proxy.wire.http_messages import HttpResponse
 _READ_BYTES = 1 << 16
 _SMALL_BYTES = 1 << 16
 _AT_ONCE_BYTES = 1 << 12
-"""PERF: the kernel takes so much without waiting if nothing is on its way, so that it needs no timeout."""
+"""PERF: the kernel takes so much without waiting on an idle connection, so that it needs no timeout."""
 
 Answer = TypeVar("Answer")
 
@@ -45,33 +45,31 @@ class Deadline:
         self._end = clock() + seconds
 
     def to_write(self) -> float:
-        """Seconds for the server to take the request; raises UpstreamTimeout if none are left."""
+        """Seconds left for the server to take the request. Raises UpstreamTimeout if none are left."""
         return min(self._write_seconds, self.to_read())
 
     def to_read(self) -> float:
-        """Seconds that are left; raises UpstreamTimeout if none are."""
+        """Seconds left. Raises UpstreamTimeout if none are."""
         remaining = self._end - self._clock()
         if remaining <= 0:
             raise self.over()
         return remaining
 
     def restart(self) -> None:
-        """Begin to count anew, now that a body in pieces has been sent."""
+        """Starts the time again, after a body in pieces has been sent."""
         self._end = self._clock() + self._seconds
 
     def over(self) -> UpstreamTimeout:
-        """What to raise when time is over."""
         return UpstreamTimeout(not_answered(self._server, self._seconds))
 
 
 class Patience(Struct, frozen=True):
-    """A time for the connection and one for every step after it, as `requests` has them; None for any."""
+    """A time for the connection and one for every later step, as in `requests`; None for any."""
 
     connect_seconds: float | None
     step_seconds: float | None
 
     def to_write(self) -> float | None:
-        """Seconds for the next part of the request."""
         return self.step_seconds
 
     def to_read(self) -> float | None:
@@ -79,15 +77,15 @@ class Patience(Struct, frozen=True):
         return self.step_seconds
 
     def restart(self) -> None:
-        """Nothing: every step has a time of its own."""
+        """Does nothing: every step has its own time."""
 
     def over(self) -> UpstreamTimeout:
-        """What to raise when nothing came in time."""
+        """The exception if nothing came in time."""
         return UpstreamTimeout(f"{MODEL_SERVER} sent nothing for {self.step_seconds} seconds.")
 
 
 class Exchange:
-    """One request and its answer, on whichever connection, within one limit."""
+    """One request and its answer, on any connection, within one limit."""
 
     __slots__ = ("_body", "_connection", "_head", "_limit", "_server", "_started")
 
@@ -99,11 +97,10 @@ class Exchange:
 
     @property
     def streams(self) -> bool:
-        """Whether the body is sent in pieces."""
         return not isinstance(self._body, bytes)
 
     def run(self, connection: socket.socket) -> HttpResponse:
-        """Send and read; raises ConnectionError if the connection ends before an answer begins."""
+        """Sends and reads. Raises ConnectionError if the connection ends before an answer begins."""
         return self._run(connection, read_response)
 
     def begin(self, connection: socket.socket) -> ComingAnswer:
@@ -134,7 +131,7 @@ class Exchange:
             raise UpstreamUnavailable(f"{self._server}'s answer is not HTTP, or breaks off.") from error
 
     def _send(self) -> ConnectionError | None:
-        """Send the request; a connection that breaks meanwhile may still hold an answer (413)."""
+        """Sends the request; after a broken connection there may still be an answer (413)."""
         seconds = self._limit.to_write()
         if not isinstance(self._body, bytes) or len(self._head) + len(self._body) > _AT_ONCE_BYTES:
             set_timeout(self._connection, seconds, SO_SNDTIMEO)
@@ -180,7 +177,7 @@ class Exchange:
 
 
 def _end(connection: socket.socket) -> None:
-    """Close a connection from which another thread may be reading."""
+    """Closes a connection from which another thread may be reading."""
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
     connection.close()
@@ -196,10 +193,10 @@ def framing(body: bytes | Pieces | None) -> str:
 
 
 class Timeouts(Struct, frozen=True):
-    """How long the parts of one request may take.
+    """Limits for the parts of one request.
 
-    ``call_seconds`` is for a request and its whole answer: bytes that drip do not renew it. A body in
-    pieces is not counted. ``write_seconds`` is for the server to take the request, or one of its pieces.
+    ``call_seconds`` is for a request and its whole answer, however slowly it arrives. A body in pieces is not
+    counted. ``write_seconds`` is for the server to take the request, or one of its pieces.
     """
 
     call_seconds: float
@@ -210,9 +207,9 @@ class Timeouts(Struct, frozen=True):
 class ConnectionPool:
     """Connections to one server, shared by threads: each is used by one at a time.
 
-    At most ``idle`` unused ones are kept. A request goes out again, once and on a new connection, if
-    the server has closed a kept one before any byte of an answer was read. ``server`` is the subject
-    of the sentences in errors.
+    At most ``idle`` unused ones are kept. A request is repeated, once and on a new connection, if the server
+    has closed a kept one before any byte of an answer was read. ``server`` is the subject of the sentences in
+    errors.
     """
 
     def __init__(
@@ -246,10 +243,10 @@ class ConnectionPool:
         headers: Mapping[str, str],
         timeout_seconds: float | None = None,
     ) -> HttpResponse:
-        """Send one request and read its answer; ``timeout_seconds`` in place of the pool's own.
+        """Sends one request and reads its answer; ``timeout_seconds`` replaces the pool's own.
 
-        ``method``, ``path`` and ``headers`` must be fit for the wire. A body in pieces goes out on a
-        connection of its own, and never twice. Raises NotReached if no connection opens,
+        ``method``, ``path`` and ``headers`` must be fit for the wire. A body in pieces is sent on a
+        connection of its own, and never repeated. Raises NotReached if no connection opens,
         UpstreamUnavailable if one breaks, and UpstreamTimeout if a part takes too long.
         """
         seconds = self._timeouts.call_seconds if timeout_seconds is None else timeout_seconds
@@ -260,7 +257,7 @@ class ConnectionPool:
     def request_patiently(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], patience: Patience
     ) -> HttpResponse:
-        """The same with a time for each step and none for the whole, as `requests` counts."""
+        """The same with a time for each step and none for the whole, as in `requests`."""
         exchange = self._exchange(method, path, body, headers, patience)
         return self._request(exchange, patience.connect_seconds)
 
@@ -282,9 +279,9 @@ class ConnectionPool:
             raise UpstreamUnavailable(connection_closed(self._server)) from error
 
     def stream(self, path: str, body: bytes, headers: Mapping[str, str], seconds: float) -> ComingAnswer:
-        """POST on a connection of its own; the answer as soon as its head is there.
+        """POST on a connection of its own; returns once the answer's head is there.
 
-        All of it has so many seconds. Raises as `request` does, and so do the parts.
+        The whole answer has so many seconds. It and its parts raise as `request` does.
         """
         deadline = Deadline(self._server, seconds, self._timeouts.write_seconds, self._clock)
         exchange = self._exchange("POST", path, body, headers, deadline)
@@ -299,7 +296,7 @@ class ConnectionPool:
             raise
 
     def close(self) -> None:
-        """Close what is idle; connections in use are closed when they come back."""
+        """Closes idle connections; others are closed when they are returned."""
         self._closed = True
         while self._idle:
             self._idle.pop().close()
@@ -324,7 +321,7 @@ class ConnectionPool:
             raise NotReached(not_reached(self._server)) from error
 
     def _take(self) -> socket.socket | None:
-        """The idle connection used last that the server has not closed meanwhile."""
+        """The most recently used idle connection that the server has not closed."""
         while True:
             try:
                 kept = self._idle.pop()
@@ -358,14 +355,14 @@ def get(
     connect: Connect = connect_tcp,
     server: str = MODEL_SERVER,
 ) -> HttpResponse:
-    """GET ``path`` once, on a connection of its own; raises as `ConnectionPool.request` does."""
+    """GET ``path`` once, on a connection of its own. Raises as `ConnectionPool.request` does."""
     timeouts = Timeouts(timeout_seconds, connect_seconds=timeout_seconds)
     with closing(ConnectionPool(host, port, timeouts, idle=0, connect=connect, server=server)) as connections:
         return connections.request("GET", path, None, {"Connection": "close", **(headers or {})})
 
 
 _threads = ThreadPoolExecutor(64, thread_name_prefix="http-get")
-"""Threads of their own: a hung server takes one for its whole time, and must not block asyncio's few."""
+"""Threads of their own: a hung server blocks one for its whole time, and asyncio has few."""
 
 
 async def get_async(host: str, port: int, path: str, timeout_seconds: float) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""An HTTP request and an HTTP response as values, the same for the server and for the client."""
+"""HTTP requests and responses as values, for both servers and clients."""
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Protocol
@@ -8,28 +8,28 @@ from msgspec import Struct, field
 from tfs_proxy.wire.error_body import error_body
 
 ALIVE = b'{"status": "alive"}'
-"""What KServe's clients expect at ``/``."""
+"""The answer that KServe's clients expect at ``/``."""
 
 
 class HttpRequest(Struct, frozen=True):
-    """A request that the server has read to its end; the names of ``headers`` are in lower case."""
+    """A complete request to a server; the names of ``headers`` are in lower case."""
 
     method: str
     path: str
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     query: str = ""
-    """What follows the path's ``?``, as the client wrote it."""
+    """The part after the path's ``?``, as the client wrote it."""
 
 
 class HttpResponse(Struct, frozen=True):
-    """One whole response; a client finds the header names as the server wrote them."""
+    """One whole response; for a client, the header names are as the server wrote them."""
 
     status: int
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     keeps_connection: bool = True
-    """Whether the connection can carry another request."""
+    """True if the connection can carry another request."""
 
     @classmethod
     def error(
@@ -44,21 +44,20 @@ class HttpResponse(Struct, frozen=True):
         return cls(status, error_body(text), headers or {}, keeps_connection)
 
     def header(self, name: str) -> str | None:
-        """The value of a header, whatever the case of its name; None if there is none."""
         return header_of(self.headers, name)
 
 
 class Parts(Protocol):
-    """The parts of a body as they come; `aclose` gives up the rest, and may be called at any time."""
+    """The parts of a body as they come; `aclose` drops the rest, and may be called at any time."""
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         """Itself."""
 
     async def __anext__(self) -> bytes:
-        """The next part; raises StopAsyncIteration at the end."""
+        """Raises StopAsyncIteration at the end."""
 
     async def aclose(self) -> None:
-        """Read no more; idempotent."""
+        """Idempotent."""
 
 
 class StreamedResponse(Struct, frozen=True):
@@ -69,11 +68,10 @@ class StreamedResponse(Struct, frozen=True):
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def header(self, name: str) -> str | None:
-        """The value of a header, whatever the case of its name; None if there is none."""
         return header_of(self.headers, name)
 
 
 def header_of(headers: Mapping[str, str], name: str) -> str | None:
-    """The value of a header, whatever the case of its name; None if there is none."""
+    """The value of a header, ignoring case; None if there is none."""
     lower = name.lower()
     return next((value for known, value in headers.items() if known.lower() == lower), None)

@@ -1,7 +1,7 @@
-"""The HTTP servers of our own processes: uvicorn on sockets that are open, and what makes requests of ASGI.
+"""The HTTP servers of our own processes: uvicorn on open sockets, and ASGI messages as requests.
 
 The control API, the endpoint and the front of a pipeline are such servers. They are for this machine: nginx
-stands in front of what others ask, and bounds it.
+is in front of them for other clients, and limits those.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn within an event loop of ours: it handles no signals, and wakes up for requests alone."""
+    """uvicorn within an event loop of ours: it handles no signals, and wakes up only for requests."""
 
     def __init__(self, app: AsgiApp) -> None:
         super().__init__(
@@ -63,28 +63,25 @@ class HttpServer(uvicorn.Server):
         self.servers: list[asyncio.Server] = []
 
     async def open(self, listeners: Sequence[socket.socket]) -> None:
-        """Accept on these listening sockets from now on, and on no others."""
         await self.startup(list(listeners))
 
     async def open_unix(self, path: Path) -> None:
-        """Accept on a unix socket that is made at ``path``."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(str(path))
         await self.open([listener])
 
     def close(self) -> None:
-        """Accept no more; what is in flight goes on. Idempotent."""
+        """Stops accepting; requests under way go on. Idempotent."""
         for server in self.servers:
             server.close()
 
     async def drain(self, seconds: float) -> None:
-        """Accept no more, and wait until what is in flight is answered, but not longer."""
+        """Stops accepting, and waits at most ``seconds`` for requests under way."""
         self.config.timeout_graceful_shutdown = max(seconds, 0)  # type: ignore[assignment]  # it takes both
         await self.shutdown()
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Leave signals alone."""
         yield
 
 
@@ -97,10 +94,10 @@ class _Gone(Exception):
 
 
 Refused = Callable[[HttpRequest, HttpResponse], HttpResponse]
-"""Sees a request that was refused before it was whole, and its answer, to which it may add."""
+"""Gets a request that was refused before it was complete, and its answer, which it may change."""
 
 Held = Callable[[int], AbstractAsyncContextManager[None]]
-"""Holds the memory of a body of so many bytes; raises Overloaded."""
+"""Holds the memory of a body of so many bytes. Raises Overloaded."""
 
 
 def app_of(
@@ -142,7 +139,7 @@ def app_of(
 
 
 def _head_of(scope: Message) -> HttpRequest:
-    """The request without its body; a header that is repeated has its values between commas."""
+    """The request without its body; values of a repeated header are joined by commas."""
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         key, text = name.decode("latin-1"), value.decode("latin-1")
@@ -152,13 +149,13 @@ def _head_of(scope: Message) -> HttpRequest:
 
 
 def _refuse_repeated(scope: Message, name: str) -> None:
-    """Raise BadInput if a header stands more than once: two servers could read that differently."""
+    """Raises BadInput if a header is repeated: two servers could read that differently."""
     if [key for key, _ in scope["headers"]].count(name.lower().encode()) > 1:
         raise BadInput(f"the header {name} stands more than once")
 
 
 def _declared(request: HttpRequest, limit: int) -> int:
-    """How large a body may become, by its head; one in chunks as large as any may be."""
+    """The size of the body by its head; for one in chunks, the limit."""
     if "transfer-encoding" in request.headers:
         return limit
     return min(int(request.headers.get("content-length", 0)), limit)
@@ -181,7 +178,7 @@ def _unavailable(text: str) -> HttpResponse:
 
 
 async def _read(request: HttpRequest, receive: Receive, limit: int) -> bytes:
-    """The whole body; raises _TooLarge and _Gone."""
+    """The whole body. Raises _TooLarge and _Gone."""
     if not limit:
         await _discard(request, receive)
         return b""
@@ -197,7 +194,7 @@ async def _read(request: HttpRequest, receive: Receive, limit: int) -> bytes:
 
 
 async def _part(receive: Receive) -> tuple[bytes, bool]:
-    """The next part of a body, and whether there are more; raises _Gone."""
+    """The next part of a body, and True if there are more. Raises _Gone."""
     message = await receive()
     if message["type"] == "http.disconnect":
         raise _Gone
@@ -205,7 +202,7 @@ async def _part(receive: Receive) -> tuple[bytes, bool]:
 
 
 async def _discard(request: HttpRequest, receive: Receive) -> None:
-    """Read on for a moment: a client that still writes would not see the answer."""
+    """Reads on for a moment: a client that still writes would not see the answer."""
     if "expect" in request.headers:
         return
     with suppress(TimeoutError):
@@ -225,7 +222,7 @@ async def _send(send: Send, response: HttpResponse) -> None:
 
 
 async def _send_stream(receive: Receive, send: Send, response: StreamedResponse) -> None:
-    """Send every part as soon as it is there; the connection breaks before the end if one is missing."""
+    """Sends every part as soon as it comes; breaks the connection before the end if one is missing."""
     gone = asyncio.ensure_future(receive())
     try:
         async with aclosing(response.parts):
@@ -241,7 +238,7 @@ async def _send_stream(receive: Receive, send: Send, response: StreamedResponse)
 
 
 async def _next_part(response: StreamedResponse, gone: asyncio.Future[Message]) -> bytes | None:
-    """The part that comes next, None at the end, or once the client has gone."""
+    """The next part; None at the end, or once the client has gone."""
     coming: asyncio.Future[Any] = asyncio.ensure_future(anext(response.parts, None))
     waited: list[asyncio.Future[Any]] = [coming, gone]
     try:

@@ -1,4 +1,4 @@
-"""Content-Encoding: a packed body to the body, never larger than a limit; and answers, packed."""
+"""Content-Encoding: decompresses bodies up to a limit, and compresses answers."""
 
 import io
 import re
@@ -11,7 +11,7 @@ GZIP, DEFLATE = "gzip", "deflate"
 LEAST_PACKED_BYTES = 1024
 _GZIP_NAMES = {GZIP, "x-gzip"}
 _WINDOW = {GZIP: 16 + zlib.MAX_WBITS, DEFLATE: zlib.MAX_WBITS}
-"""What zlib takes for each; HTTP means zlib's own format by deflate (RFC 9110, 8.4.1.2)."""
+"""zlib's argument for each; by deflate HTTP means zlib's own format (RFC 9110, 8.4.1.2)."""
 _FASTEST = 1
 _QUALITY = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?")
 _SLICE_BYTES = 64 * 1024
@@ -24,7 +24,7 @@ Reserve = Callable[[int], None]
 
 
 def _unreserved(_: int) -> None:
-    """Let memory be taken without asking."""
+    """Takes memory without asking."""
 
 
 def decoded_body(
@@ -49,9 +49,9 @@ def decoded_body(
 
 
 def packed(body: bytes, accept_encoding: str | None) -> tuple[bytes, str | None]:
-    """The body in the encoding that Accept-Encoding likes best, and its name; None if it stays as it is.
+    """The body in the encoding that Accept-Encoding prefers, and its name; None if it is unchanged.
 
-    A body under `LEAST_PACKED_BYTES` stays as it is.
+    A body under `LEAST_PACKED_BYTES` is unchanged.
     """
     encoding = _preferred(accept_encoding) if accept_encoding and len(body) >= LEAST_PACKED_BYTES else None
     if encoding is None:
@@ -61,7 +61,7 @@ def packed(body: bytes, accept_encoding: str | None) -> tuple[bytes, str | None]
 
 
 def _preferred(accept_encoding: str) -> str | None:
-    """The first of the best quality; a wildcard does not ask for work."""
+    """The first of the best quality; a wildcard does not ask for compression."""
     qualities = dict.fromkeys(_WINDOW, 0.0)
     for element in accept_encoding.split(","):
         name, _, parameter = element.partition(";")
@@ -75,7 +75,7 @@ def _preferred(accept_encoding: str) -> str | None:
 def gunzip(
     body: bytes, limit_bytes: int, most_members: int = _MAX_MEMBERS, reserve: Reserve = _unreserved
 ) -> bytes:
-    """What gzip's members in ``body`` hold, one after the other (RFC 1952, 2.2).
+    """The contents of gzip's members in ``body``, joined (RFC 1952, 2.2).
 
     Never holds more than ``limit_bytes`` of it; ``reserve`` is called with the size of each next piece, and
     may raise. Raises PayloadTooLarge if it would be more, and BadInput
@@ -105,7 +105,7 @@ def _unpacked(
 
 
 def _pieces(body: bytes, most_members: int, encoding: str) -> Iterator[bytes]:
-    """What is in the members, in pieces of bounded size."""
+    """The contents of the members, in pieces of bounded size."""
     position, members = 0, 0
     while position < len(body):
         members += 1

@@ -1,4 +1,4 @@
-"""Protobuf's wire format, read field by field: fields that are not needed are skipped and cost nothing.
+"""Reads protobuf's wire format field by field: fields that are not needed are skipped and cost nothing.
 
 https://protobuf.dev/programming-guides/encoding/ has the format.
 """
@@ -6,7 +6,7 @@ https://protobuf.dev/programming-guides/encoding/ has the format.
 from collections.abc import Iterator
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
-"""What the low three bits of a field's tag can be."""
+"""Values of the low three bits of a field's tag."""
 
 NOTHING = memoryview(b"")
 
@@ -21,7 +21,7 @@ class MalformedProtobuf(ValueError):
 
 
 def read_fields(message: memoryview) -> Iterator[tuple[int, int, memoryview]]:
-    """Each field of a message: number, kind and content, which stays where it is.
+    """Each field of a message: number, kind and content, uncopied.
 
     A number's content is its own bytes: see `read_varint`. Raises MalformedProtobuf.
     """
@@ -45,13 +45,13 @@ def read_fields(message: memoryview) -> Iterator[tuple[int, int, memoryview]]:
 
 
 def read_varint(content: memoryview) -> int:
-    """The whole number that a field of kind `VARINT` holds, as 64 bits of two's complement."""
+    """The number in a field of kind `VARINT`, as 64 bits of two's complement."""
     value, _ = varint_at(content, 0)
     return value - (1 << 64) if value >> 63 else value
 
 
 def varint_at(message: memoryview, at: int) -> tuple[int, int]:
-    """A number, and where the next thing begins. Raises MalformedProtobuf if it breaks off."""
+    """A number, and the position after it. Raises MalformedProtobuf if it is cut off."""
     value = 0
     for index, byte in enumerate(message[at : at + _LONGEST_VARINT]):
         value |= (byte & _LOW) << 7 * index
@@ -77,7 +77,7 @@ def map_entry(message: memoryview) -> tuple[str, memoryview]:
 
 
 def text(content: memoryview) -> str:
-    """A text field. Raises MalformedProtobuf if it is not UTF-8."""
+    """Raises MalformedProtobuf if it is not UTF-8."""
     try:
         return str(content, "utf-8")
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""Protobuf's wire format, written by hand if a message would copy what is already in memory.
+"""Writes protobuf's wire format, for messages that would copy what is already in memory.
 
 https://protobuf.dev/programming-guides/encoding/ has the format.
 """
@@ -38,17 +38,15 @@ def _tag(number: int, kind: int) -> bytes:
 
 
 def varint_field(number: int, value: int) -> bytes:
-    """A field that holds a whole number, a bool or an enum."""
     return _tag(number, VARINT) + varint(value)
 
 
 def field(number: int, content: bytes) -> bytes:
-    """A field that holds bytes, a string, a message or a packed list."""
     return _tag(number, LENGTH) + varint(len(content)) + content
 
 
 def message_field(number: int, pieces: Iterable[Piece]) -> list[Piece]:
-    """The same from pieces, which stay where they are."""
+    """The same from pieces, which are not copied."""
     content = list(pieces)
     return [_tag(number, LENGTH) + varint(sum(map(len, content))), *content]
 
@@ -65,5 +63,4 @@ def memory(array: npt.NDArray[Any]) -> memoryview:
 
 
 def map_field(number: int, entries: Mapping[str, Iterable[Piece]]) -> list[Piece]:
-    """A whole ``map<string, message>`` field."""
     return [piece for key, value in entries.items() for piece in map_entry(number, key, value)]

@@ -1,4 +1,4 @@
-"""Tables of paths and methods, and who answers them."""
+"""Tables of paths and methods with their handlers."""
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,24 +15,24 @@ GET: Final = ("GET", "HEAD")
 NOT_ALLOWED: Final = 405
 
 Handler = Callable[..., Awaitable[HttpResponse]]
-"""Answers a request, and gets the named groups of its path as words; may raise TfsProxyError."""
+"""Answers a request; gets the named groups of its path as keywords. May raise TfsProxyError."""
 
 
 @dataclass(frozen=True)
 class Route:
-    """A path as a regular expression, its methods, and what answers them."""
+    """A path as a regular expression, its methods, and its handler."""
 
     path: str
     methods: tuple[str, ...]
     handler: Handler
     inner: bool = False
-    """Whether it is for workers and commands alone: there is nothing for clients at this path."""
+    """True for workers and commands only: clients get 404."""
     early: bool = False
-    """Whether it is answered on the workers' socket until they take over."""
+    """True if it is answered on the workers' socket until they take over."""
 
 
 class Routes:
-    """A table of routes, of which the first that fits counts."""
+    """A table of routes; the first match counts."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self._routes = [(re.compile(route.path), route) for route in routes]
@@ -60,6 +60,5 @@ async def _handled(handler: Handler, request: HttpRequest, names: dict[str, str]
 
 
 def refused_method(method: str, methods: Sequence[str]) -> HttpResponse:
-    """The 405 of a path that has other methods."""
     allowed = ", ".join(methods)
     return HttpResponse.error(NOT_ALLOWED, not_allowed(method, allowed), headers={"Allow": allowed})
