@@ -1,4 +1,4 @@
-"""Which models may be loaded now: by their size, by what models loaded before took, and a few at a time."""
+"""Decides which models may be loaded now: by size, memory of earlier loads, and a few at a time."""
 
 import asyncio
 import math
@@ -17,10 +17,10 @@ from tfs_proxy.memory import MEGABYTE
 from tfs_proxy.resources import MODEL_FACTOR, WORKER_BYTES, MemoryLeft
 
 MODEL_SERVER_BYTES = 350 * MEGABYTE
-"""What an embedded model server takes without a model; the official one takes less."""
+"""Memory of an embedded model server without a model; the official one takes less."""
 
 OWN_SERVER_BASE_BYTES = MODEL_SERVER_BYTES + WORKER_BYTES
-"""What a stack takes beside its model, until one has been measured: a model server and a worker."""
+"""Memory of a stack without its model, until one was measured: a model server and a worker."""
 
 COMMON_SERVER_BASE_BYTES = 32 * MEGABYTE
 """The same if it shares the model server: at most a worker that is forked."""
@@ -28,7 +28,7 @@ COMMON_SERVER_BASE_BYTES = 32 * MEGABYTE
 LEAST_FACTOR = 1.0
 MOST_FACTOR = 10.0
 LEAST_DIFFERENCE_BYTES = 32 * MEGABYTE
-"""Models whose sizes differ by less say nothing about the factor: their scripts differ by more."""
+"""Models of more similar sizes tell nothing about the factor: their scripts differ by more."""
 
 MOST_SAMPLES = 50  # the factor is the median over all pairs
 
@@ -36,9 +36,9 @@ MARGIN_SETTING = "TFS_PROXY_MULTI_MODEL_MEMORY_MARGIN"
 
 
 class StackMemory(Struct, frozen=True):
-    """A model's size on disk, and the memory that its stack takes: the processes that serve it.
+    """A model's size on disk, and the memory of the processes that serve it.
 
-    ``has_workers`` tells those with workers of their own.
+    ``has_workers`` is true for models with workers of their own.
     """
 
     bytes_on_disk: int
@@ -47,12 +47,12 @@ class StackMemory(Struct, frozen=True):
 
 
 class Occupancy(Struct, frozen=True):
-    """What there is before a load.
+    """The state before a load.
 
     ``measured`` has stacks that were loaded before, the latest last, whether they still are or not;
-    ``loading`` those that are on their way, with what they take so far. ``memory`` is None if nobody knows
-    how much there is. ``base_bytes`` is what a stack takes beside its model until one has been measured,
-    ``first_bytes`` what this load alone takes besides, since nothing was loaded before.
+    ``loading`` those under way, with what they take so far. ``memory`` is None if nobody knows how much there
+    is. ``base_bytes`` is a stack's memory without its model until one has been measured, ``first_bytes`` what
+    this load alone takes on top, since nothing was loaded before.
     """
 
     measured: Sequence[StackMemory]
@@ -62,7 +62,7 @@ class Occupancy(Struct, frozen=True):
     first_bytes: int = 0
 
     def estimate(self) -> "MemoryEstimates":
-        """What a stack takes, as far as is known."""
+        """Estimates from the measurements so far."""
         by_kind = [
             [stack for stack in self.measured if stack.has_workers is has_workers]
             for has_workers in (True, False)
@@ -72,18 +72,17 @@ class Occupancy(Struct, frozen=True):
 
 
 class MemoryEstimate(Struct, frozen=True):
-    """What a stack takes: ``base_bytes``, and ``factor`` bytes for each byte of its model on disk."""
+    """A stack's memory: ``base_bytes``, and ``factor`` bytes for each byte of its model on disk."""
 
     base_bytes: float
     factor: float
 
     def for_model(self, bytes_on_disk: int) -> int:
-        """The memory of one stack in bytes."""
         return math.ceil(self.base_bytes + self.factor * bytes_on_disk)
 
 
 class MemoryEstimates(Struct, frozen=True):
-    """One estimate for each kind of stack: of which kind a model is, its archive has to be open to tell."""
+    """One estimate for each kind of stack; only an open archive tells which kind a model is."""
 
     each: Sequence[MemoryEstimate]
 
@@ -95,7 +94,7 @@ class MemoryEstimates(Struct, frozen=True):
 def refusal(
     name: str, bytes_on_disk: int, occupancy: Occupancy, memory_margin: float
 ) -> NotEnoughResources | None:
-    """Why the model ``name`` can't be loaded now; None if it can.
+    """The reason why the model ``name`` can't be loaded now; None if it can.
 
     ``memory_margin`` is the share of memory that is kept free.
     """
@@ -119,7 +118,7 @@ def refusal(
 
 
 def estimate_from(measured: Sequence[StackMemory]) -> MemoryEstimate:
-    """What stacks of one kind take, judged by those that were ``measured``, the latest last; at least one.
+    """Memory of stacks of one kind, from at least one in ``measured``, the latest last.
 
     The factor is the median slope between two models of different sizes, the base the median of what
     remains (Theil and Sen's line): one script that takes a lot by itself changes neither.
@@ -136,7 +135,7 @@ def estimate_from(measured: Sequence[StackMemory]) -> MemoryEstimate:
 
 
 def _still_to_take(loading: Sequence[StackMemory], estimate: MemoryEstimates) -> int:
-    """The memory that loads under way were promised and have not taken yet."""
+    """Memory that loads under way were promised and have not taken yet."""
     return sum(max(0, estimate.for_model(stack.bytes_on_disk) - stack.memory_bytes) for stack in loading)
 
 
@@ -150,7 +149,7 @@ def _megabytes(size_bytes: int) -> str:
 
 
 def size_of(url: str, most_files: int) -> int:
-    """The bytes on disk of what is to be loaded, of so many files at most; 0 if that can't be known before.
+    """Bytes on disk of what is to be loaded, of so many files at most; 0 if that is unknown.
 
     Waits for the disk: call it in a thread.
     """
@@ -161,9 +160,9 @@ def size_of(url: str, most_files: int) -> int:
 
 
 def bytes_on_disk(path: Path, most_files: int = 100_000) -> int:
-    """The size in bytes of a file, or of ``most_files`` below a folder; links count as what they lead to.
+    """The size of a file, or of ``most_files`` below a folder; links count as their targets.
 
-    0 if there is nothing. An archive has its packed size. Raises OSError if a folder can't be entered.
+    0 if there is nothing. An archive has its compressed size. Raises OSError if a folder can't be entered.
     """
     if not path.is_dir():
         return _size(path)
@@ -179,7 +178,7 @@ def _size(path: Path) -> int:
 
 
 LONGEST_TURN_SECONDS: Final = 30.0
-"""A load that takes longer goes on without its turn: it mostly waits by then."""
+"""A longer load goes on without its turn: it mostly waits by then."""
 
 
 class Turns:
@@ -191,7 +190,7 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait for a turn, and have it."""
+        """Waits for a turn, and holds it."""
         await self._free.acquire()
         has_turn = True
 

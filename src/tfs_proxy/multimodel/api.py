@@ -1,4 +1,4 @@
-"""The HTTP of multi-model endpoints on the control API: nginx -> here -> ModelRegistry.
+"""The HTTP API of multi-model endpoints on the control API: nginx -> here -> ModelRegistry.
 
 docs/reference/sagemaker.md has the calls; nginx asks ``/models/NAME/ready`` when a model has no gate, and
 ``/served/NAME/ready`` with the name that the model server has for it, ``/reachable/NAME/ready`` with either.
@@ -27,14 +27,14 @@ SHAPE = '{"model_name": "NAME", "url": "/PATH/TO/MODEL"}'
 
 
 class LoadRequest(Struct, frozen=True):
-    """Load the model at the path ``url`` of this machine under the name ``model_name``."""
+    """A request to load the model at the path ``url`` of this machine as ``model_name``."""
 
     model_name: str
     url: str
 
 
 def read_load_request(body: bytes) -> LoadRequest:
-    """Read the body; fields of other names are ignored. Raises BadInput that names the field at fault."""
+    """Ignores unknown fields. Raises BadInput that names the field at fault."""
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError):
@@ -45,7 +45,7 @@ def read_load_request(body: bytes) -> LoadRequest:
 
 
 def checked_load_request(name: str, url: str) -> LoadRequest:
-    """The request for a name and a path; raises BadInput if one of them can't be that."""
+    """Raises BadInput for an invalid name or path."""
     if not is_loaded_model_name(name):
         raise BadInput(
             f"not a load request: model_name can't be a model's name, which has {LOADED_MODEL_RULE}"
@@ -99,10 +99,10 @@ _NAME = "(?P<name>[^/]+)"
 
 
 class ModelsApi:
-    """Loads, lists and unloads models; ``ready_seconds`` is how long a request may wait for a load.
+    """Loads, lists and unloads models; a request may wait ``ready_seconds`` for a load.
 
-    With ``on_demand`` a request for a model that is not loaded loads it. ``is_served`` says whether a model
-    server calls a model so.
+    With ``on_demand`` a request for a model that is not loaded loads it. ``is_served`` returns true for a
+    name that a model server has for a model.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class ModelsApi:
         return replace(_sentence(f"model {name} is ready"), headers=dict(SENDS_ON))
 
     async def _served(self, request: HttpRequest, name: str) -> HttpResponse:
-        """The readiness of the archive whose model the model server calls ``name``."""
+        """The readiness of the archive whose model has the name ``name`` on the model server."""
         ready, loaded_name = await self._ready_archive(request, name)
         if self._is_served(name):
             return ready
@@ -169,14 +169,14 @@ class ModelsApi:
         )
 
     async def _reachable(self, request: HttpRequest, name: str) -> HttpResponse:
-        """The readiness of the archive that is loaded as ``name``, or has a model that is called so."""
+        """The readiness of the archive that is loaded as ``name``, or has a model of that name."""
         ready, loaded_name = await self._ready_archive(request, name)
         if name == loaded_name or self._is_served(name):
             return ready
         raise UnknownModel(f"there is no model {name}: the archive loaded as {loaded_name} has others")
 
     async def _ready_archive(self, request: HttpRequest, name: str) -> tuple[HttpResponse, str]:
-        """The answer of the archive that can have a model ``name``, and what it is loaded as."""
+        """The answer for the archive that can have a model ``name``, and the name that it is loaded as."""
         for loaded_name in loaded_names(name):
             try:
                 return await self._ready(request, loaded_name), loaded_name
@@ -186,7 +186,7 @@ class ModelsApi:
 
 
 def loaded_names(served_name: str) -> Iterator[str]:
-    """The names of loaded archives that can have a model of this name: the longest first."""
+    """Names of loaded archives that can have a model of this name: the longest first."""
     parts = served_name.split(INNER)
     for count in range(len(parts), 0, -1):
         name = INNER.join(parts[:count])
@@ -195,7 +195,7 @@ def loaded_names(served_name: str) -> Iterator[str]:
 
 
 def _token(query: str) -> str | None:
-    """The token that a query has; raises BadInput if it has several."""
+    """The token of a query. Raises BadInput if it has several."""
     tokens = parse_qs(query, keep_blank_values=True).get(PAGE_FIELD, [])
     if len(tokens) > 1:
         raise BadInput(f"{PAGE_FIELD} stands more than once in the query")

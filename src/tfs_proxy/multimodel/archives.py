@@ -1,4 +1,4 @@
-"""Archives below a folder or an S3 prefix, by the names of their models; the script of those without one."""
+"""Archives below a folder or an S3 prefix, by their models' names; and the script for those without one."""
 
 import functools
 import logging
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class LocalArchives:
-    """The archives below a folder; neither hidden ones nor those that a link brings in from outside."""
+    """The archives below a folder, without hidden ones and links to the outside."""
 
     stale_seconds = 1.0
     """A request that names an unknown model must not cost a walk over all folders each time."""
@@ -44,11 +44,10 @@ class LocalArchives:
         self._root = root.resolve()
 
     def __str__(self) -> str:
-        """The folder."""
         return str(self._root)
 
     def paths(self) -> Iterator[str]:
-        """The archives' paths, relative and with slashes. Raises ArchiveError if the folder can't be read."""
+        """Relative paths of the archives, with slashes. Raises ArchiveError if the folder can't be read."""
         for folder, folders, files in os.walk(self._root, onerror=self._note_unreadable):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             for name in sorted(files):
@@ -57,7 +56,6 @@ class LocalArchives:
                     yield path.relative_to(self._root).as_posix()
 
     def url_of(self, path: str) -> str:
-        """The absolute path of an archive."""
         return str(self._root / path)
 
     def below(self, url: str) -> str | None:
@@ -93,11 +91,10 @@ class S3Archives:
         self._prefix = f"{key.rstrip('/')}/" if key.rstrip("/") else ""
 
     def __str__(self) -> str:
-        """The address, with a slash at its end."""
         return f"s3://{self._bucket}/{self._prefix}"
 
     def paths(self) -> Iterator[str]:
-        """The archives' keys below the prefix. Raises ArchiveError."""
+        """Keys of the archives below the prefix. Raises ArchiveError."""
         with s3_errors(str(self), ArchiveError):
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._bucket, Prefix=self._prefix
@@ -107,11 +104,10 @@ class S3Archives:
                 yield from (key for key in keys if key.endswith(ARCHIVE_ENDING))
 
     def url_of(self, path: str) -> str:
-        """The address of an archive."""
         return f"{self}{path}"
 
     def below(self, url: str) -> str | None:
-        """``url``, or None if it is not an address below the prefix."""
+        """``url``; None if it is not an address below the prefix."""
         parts = url.removeprefix(str(self)).split("/")
         is_path = url.startswith(str(self)) and not any(part in {"", ".", ".."} for part in parts)
         return url if is_path else None
@@ -125,7 +121,7 @@ _log = logging.getLogger(__name__)
 
 
 class Listing(Struct, frozen=True):
-    """The archives there are: ``paths`` by name, several if they meet; ``unnamed`` has reasons by path."""
+    """The archives: ``paths`` by name, several if names collide; ``unnamed`` has reasons by path."""
 
     paths: Mapping[str, Sequence[str]]
     unnamed: Mapping[str, str]
@@ -153,7 +149,7 @@ def model_name(path: str) -> str:
 
 
 def listing_of(paths: Iterable[str]) -> Listing:
-    """``paths`` by the names of their models."""
+    """``paths`` by their models' names."""
     named: dict[str, list[str]] = {}
     unnamed: dict[str, str] = {}
     for path in sorted(paths):
@@ -177,7 +173,7 @@ class ModelFolder:
         self._listed_at: float | None = None
 
     def check(self) -> Listing:
-        """What there is, to be asked for at the start. Raises ArchiveError, SettingsError if names meet."""
+        """The archives at the start. Raises ArchiveError, and SettingsError if names collide."""
         listing = self.listing()
         for name, paths in listing.paths.items():
             if len(paths) > 1:
@@ -187,7 +183,7 @@ class ModelFolder:
         return listing
 
     def listing(self) -> Listing:
-        """What there is now. Raises ArchiveError."""
+        """The archives now. Raises ArchiveError."""
         with self._lock:
             now = self._clock()
             if self._listed_at is None or now - self._listed_at >= self._store.stale_seconds:
@@ -195,10 +191,10 @@ class ModelFolder:
             return self._listing
 
     def url_of(self, name: str, listing: Listing | None = None) -> str | None:
-        """What the model ``name`` is loaded from: an absolute path or an ``s3://`` address; None without one.
+        """The absolute path or ``s3://`` address of the model ``name``; None without one.
 
-        With a ``listing`` nothing is waited for. Raises ArchiveError, and BadInput if two archives have met
-        in this name since the start.
+        With a ``listing`` nothing is waited for. Raises ArchiveError, and BadInput if two archives have got
+        the same name since the start.
         """
         paths = (listing or self.listing()).paths.get(name, ())
         if len(paths) > 1:
@@ -206,7 +202,7 @@ class ModelFolder:
         return self._store.url_of(paths[0]) if paths else None
 
     def require_below(self, url: str) -> str:
-        """``url`` of a load request, without links, if it is below the folder; else raises BadInput."""
+        """``url`` of a load request, without links. Raises BadInput if it is not below the folder."""
         allowed = self._store.below(url)
         if allowed is None:
             raise BadInput(
@@ -241,11 +237,11 @@ CODE_FOLDER: Final = "code"
 def universal_code(
     settings: Settings, workspace: Workspace, folders: Sequence[Path] = UNIVERSAL_CODE_DIRS
 ) -> str | None:
-    """The folder of the script, None if there is none; raises ArchiveError for a bucket without one.
+    """The script's folder; None if there is none. Raises ArchiveError for a bucket without one.
 
-    Without a bucket it is the first of ``folders`` that has the script.
-    Files of the bucket end up in one folder, whatever theirs are called, as in AWS's container
-    (docs/reference/aws-container.md). Waits for S3: call it in a thread.
+    Without a bucket it is the first of ``folders`` that has the script. All files of the bucket are put into
+    one folder, without their own folders, as in AWS's container (docs/reference/aws-container.md). Waits for
+    S3: call it in a thread.
     """
     if settings.universal_bucket is None:
         return next((str(folder) for folder in folders if (folder / settings.program).is_file()), None)
@@ -264,7 +260,7 @@ def universal_code(
 
 
 def flatten(downloaded: Path, code: Path, address: str) -> None:
-    """Move every file below ``downloaded`` into the new folder ``code``; ArchiveError if names meet."""
+    """Moves all files below ``downloaded`` into the new folder ``code``; ArchiveError if names collide."""
     code.mkdir()
     for path in sorted(file for file in downloaded.rglob("*") if file.is_file()):
         if (code / path.name).exists():

@@ -1,4 +1,4 @@
-"""The control API of a run of many models: what answers for them, for the page and for the protocol."""
+"""The control API of a run of many models: its handlers, the console's and the inference protocol's."""
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -25,7 +25,7 @@ from tfs_proxy.wire.routes import GET, Route
 
 
 class DescriptionApi:
-    """Answers with the document of a run with these settings.
+    """Answers with the OpenAPI document of a run with these settings.
 
     ``target_model`` says that requests to ``/invocations`` may name an archive.
     """
@@ -36,7 +36,6 @@ class DescriptionApi:
 
     @property
     def routes(self) -> Sequence[Route]:
-        """The document's path, for the control API."""
         return (Route(re.escape(OPENAPI), GET, self._answer),)
 
     async def _answer(self, _: HttpRequest) -> HttpResponse:
@@ -60,7 +59,7 @@ class DescriptionApi:
 
 
 class ConsoleApi:
-    """Answers ``/`` and the page's own paths; ``versions`` has the models of an archive that serves.
+    """Answers ``/`` and the console's own paths; ``versions`` has the models of an archive that serves.
 
     The page reads a model's signatures from TF Serving's API, so nothing here asks a model server.
     """
@@ -79,7 +78,6 @@ class ConsoleApi:
 
     @property
     def routes(self) -> Sequence[Route]:
-        """Paths of the page, for the control API."""
         files = (Route(f"{FOLDER}(?P<name>.*)", GET, self._file),)
         return (Route(ROOT, GET, self._root), *(files if self._settings.console else ()))
 
@@ -105,7 +103,7 @@ class ConsoleApi:
         )
 
     async def _archives(self) -> dict[str, object]:
-        """All that are loaded or could be by their name: state, its reason, and the models in them."""
+        """Archives that are loaded or can be loaded by name: state, its reason, and their models."""
         archives: dict[str, object] = {name: _shown(NOT_LOADED) for name in await self._loadable()}
         for model in self._registry.all():
             served = {name: sorted(numbers) for name, numbers in self._versions(model.name).items()}
@@ -113,7 +111,7 @@ class ConsoleApi:
         return dict(sorted(archives.items()))
 
     async def _loadable(self) -> Collection[str]:
-        """Nothing if the folder can't be read at this moment: what is loaded is there all the same."""
+        """Empty if the folder can't be read at the moment; loaded models are listed anyway."""
         if self._on_demand is None:
             return ()
         try:
@@ -142,9 +140,9 @@ def make_control_api(
     grpc_router: Path,
     more: Sequence[Route],
 ) -> ControlApi:
-    """The control API, not open yet; ``measure`` is what it answers to scrapes, ``times`` to statistics.
+    """The control API, not open yet; ``measure`` answers scrapes, ``times`` statistics.
 
-    ``captured`` gets what has become of captured records. Without ``on_demand``, only requests to load a
+    ``captured`` gets counts of captured records. Without ``on_demand``, only requests to load a
     model load one. The gRPC router listens on ``grpc_router``.
     """
     repository = LoadedModels(

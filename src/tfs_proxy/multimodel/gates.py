@@ -1,4 +1,4 @@
-"""The gates of models: links that are there while a model is ready, by which nginx finds who serves it."""
+"""The gates of models: links that exist while a model is ready, by which nginx finds its server."""
 
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -16,17 +16,17 @@ class HttpGates:
         self._gates, self._fast, self.workspaces = root / GATES, root / FAST, root / COMMON_WORKSPACES
 
     def make_folders(self) -> None:
-        """Make the folders, before the first model comes."""
+        """Call it before the first model comes."""
         for folder in (self._gates, self._fast, self.workspaces):
             folder.mkdir()
 
     def open(self, name: str, served_names: Collection[str], web_socket: Path) -> None:
-        """Requests for the model lead to ``web_socket`` from now on."""
+        """Sends requests for the model to ``web_socket`` from now on."""
         for gate in self._of(name, served_names):
             _link(gate, web_socket)
 
     def _of(self, name: str, served_names: Collection[str]) -> Iterator[Path]:
-        """The gates of a model; those by which nginx decides come last."""
+        """The gates of a model; those that nginx checks come last."""
         for each in {name, *served_names}:
             yield self._gates / f"{each}.{ANY}"
         for served_name in served_names:
@@ -34,16 +34,16 @@ class HttpGates:
         yield self._gates / f"{name}.{LOADED}"
 
     def open_fast(self, name: str) -> None:
-        """Requests that need no conversion may go straight to a model server, which knows this name, too."""
+        """Lets requests that need no conversion go directly to a model server, which has this name, too."""
         (self._fast / name).touch()
 
     def share(self, name: str, served_names: Collection[str], workspace: Path) -> None:
-        """The common workers find the model's ``workspace`` by all of its names."""
+        """Lets the common workers find the model's ``workspace`` by all of its names."""
         for each in {name, *served_names}:
             _link(self.workspaces / each, workspace)
 
     def close(self, name: str, served_names: Collection[str]) -> None:
-        """Requests find the model no more; idempotent."""
+        """Removes the gates; idempotent."""
         (self._fast / name).unlink(missing_ok=True)
         for gate in reversed(tuple(self._of(name, served_names))):
             gate.unlink(missing_ok=True)

@@ -30,9 +30,9 @@ _SHELL_STATUS_OF_SIGKILL = 128 + signal.SIGKILL
 
 
 def load_failure(error: Exception) -> TfsProxyError:
-    """What the client of a load is told: ``error`` itself if the table of statuses has its class.
+    """The error for the client of a load: ``error`` itself if its class has an HTTP status.
 
-    NotEnoughResources for any sign of a shortage, in the error or in what it was raised from; LoadFailed if
+    NotEnoughResources for any sign of a shortage, in the error or its causes; LoadFailed if
     the model server died, or for an error from outside this package.
     """
     if isinstance(error, NotEnoughResources):
@@ -63,7 +63,7 @@ def _is_shortage(error: BaseException) -> bool:
 
 
 def _with_causes(error: BaseException) -> Iterator[BaseException]:
-    """``error``, and what it was raised from or while handling."""
+    """``error``, and the errors that it was raised from or while handling."""
     seen: set[int] = set()
     following: BaseException | None = error
     while following is not None and id(following) not in seen:
@@ -82,14 +82,14 @@ OUTCOMES = {
     503: "not_ready",
     507: "no_resources",
 }
-"""A failed load's outcome by the status that its client gets."""
+"""Outcomes of failed loads by the status for the client."""
 
 
 class LoadCounts:
     """Counts of all loads so far.
 
-    ``outcomes`` has a number for each outcome; ``seconds`` is what the loads that went well took together,
-    from the request; ``restarts`` has the stacks that were started again, by the name of a model there is.
+    ``outcomes`` has a number for each outcome; ``seconds`` is the total time of successful loads,
+    from the request; ``restarts`` has the restarts of stacks, by the name of a model that exists.
     """
 
     def __init__(self) -> None:
@@ -98,18 +98,17 @@ class LoadCounts:
         self.restarts: Counter[str] = Counter()
 
     def measure(self) -> Iterator[MeasuredMetric]:
-        """All counts so far."""
         yield MeasuredMetric(catalogue.MODEL_LOADS, {(outcome,): n for outcome, n in self.outcomes.items()})
         yield MeasuredMetric(catalogue.MODEL_LOADS_SECONDS, {(): self.seconds})
         yield MeasuredMetric(catalogue.MODEL_RESTARTS, {(name,): n for name, n in self.restarts.items()})
 
     def loaded(self, seconds: float) -> None:
-        """Count a load that went well."""
+        """Counts a successful load."""
         self.outcomes[LOADED] += 1
         self.seconds += seconds
 
     def failed(self, error: TfsProxyError) -> None:
-        """Count a load that failed or was refused."""
+        """Counts a load that failed or was refused."""
         self.outcomes[OUTCOMES.get(status_of_error(error), FAILED)] += 1
 
 
@@ -118,11 +117,11 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 30.0
 HEALTHY_SECONDS: Final = 10.0
-"""A stack that lived as long was healthy: its death counts as the first."""
+"""A stack that lived so long was healthy: its death counts as the first."""
 
 
 class LoadState(Enum):
-    """The state of a model; `ARROWS` has the changes that are allowed. One that is gone has none."""
+    """States of a model; `ARROWS` has the allowed changes. A model that is gone has none."""
 
     LOADING = "loading"
     READY = "ready"
@@ -146,7 +145,7 @@ Admit = Callable[[str, str], Awaitable[None]]
 
 
 class _UnloadAsked(Exception):
-    """The model is to be unloaded: what was under way has been cancelled, and has ended."""
+    """The model is to be unloaded: the work under way was cancelled, and has ended."""
 
 
 class ModelLife:
@@ -154,7 +153,7 @@ class ModelLife:
 
     ``launch`` makes a new stack for each start, ``admit`` raises NotEnoughResources just before the first;
     ``after`` is a life of the same name that has to end before. `run` never raises an error of the model:
-    ``settled`` is set once the load has ended, with ``failure`` if not well, and ``gone`` once nothing is
+    ``settled`` is set once the load has ended, with ``failure`` if it failed, and ``gone`` once nothing is
     left; ``ended`` is called just before. A load that fails is gone before it is settled.
     """
 
@@ -181,26 +180,26 @@ class ModelLife:
         self._began = _now()
 
     def change_state(self, new: LoadState, reason: str = "") -> None:
-        """The only place where the state changes; a change that `ARROWS` does not have is a bug."""
+        """The only place where the state changes; a change that is not in `ARROWS` is a bug."""
         if new not in ARROWS[self.state]:
             raise RuntimeError(f"model {self.name}: {self.state.value} -> {new.value} is not in ARROWS")
         log.debug("model %s: %s -> %s", self.name, self.state.value, new.value)
         self.state, self.reason = new, reason
 
     def ask_to_unload(self, because: ModelNotReady) -> None:
-        """Cancel what is under way, and stop; who waits for a load gets ``because``. Idempotent."""
+        """Cancels what is under way, and stops; waiting loads raise ``because``. Idempotent."""
         if self.state is LoadState.UNLOADING:
             return
         self.change_state(LoadState.UNLOADING)
         if not self.settled.is_set():
             self.failure = because
         if self._stack is not None:
-            # At once: whoever is told that the model is being unloaded relies on it.
+            # At once: a caller who is told that the model is being unloaded relies on it.
             self._stack.shut()
         self._unload_asked.set()
 
     async def run(self) -> None:
-        """Load, then watch and restart until unloading is asked for; whatever happens, stop the stack."""
+        """Loads, watches and restarts until unloading is asked for; always stops the stack."""
         try:
             await self._load()
             await self._keep_running()
@@ -242,7 +241,7 @@ class ModelLife:
             log.info("model %s: ready again", self.name)
 
     async def _death(self) -> Exception:
-        """Watch the stack until it can't go on, and return why."""
+        """Watches the stack until it can't go on; returns the reason."""
         if self._stack is None:
             return RuntimeError("there is no stack to watch")
         try:
@@ -254,7 +253,7 @@ class ModelLife:
         return RuntimeError("the watch over the model ended without a reason")
 
     async def _start_again(self, error: Exception, deaths: int) -> int:
-        """Stop, pause and start until that works; returns how often the model has died in a row by then."""
+        """Stops, pauses and starts until that works; returns the number of deaths in a row."""
         while True:
             pause_seconds = growing_pause(deaths, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
             self.reason = _reason(error)
@@ -280,7 +279,7 @@ class ModelLife:
         await self._stack.start()
 
     async def _stop_stack(self) -> None:
-        """Stop the stack, if there is one; nothing cancels that."""
+        """Stops the stack, if there is one; can't be cancelled."""
         stack, self._stack = self._stack, None
         if stack is None:
             return
@@ -295,7 +294,7 @@ class ModelLife:
             self._after = None
 
     def _end(self) -> None:
-        """The last step, in which nobody comes between: forget the model, and wake all who wait for it."""
+        """The last step, without an await: forgets the model, and wakes all who wait for it."""
         if not self.settled.is_set():
             self.failure = self.failure or LoadFailed(INTERNAL_ERROR)
             self._counts.failed(self.failure)
@@ -305,7 +304,7 @@ class ModelLife:
         log.info("model %s: unloaded", self.name)
 
     async def _unless_unloaded(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Await ``work``; raises _UnloadAsked, once it has been cancelled and ended, if that is asked for."""
+        """Awaits ``work``. Raises _UnloadAsked after cancelling it, if unloading is asked for."""
         working = asyncio.ensure_future(work())
         asked = asyncio.ensure_future(self._unload_asked.wait())
         try:

@@ -1,4 +1,4 @@
-"""The model servers of shared mode: each has the models of all archives, which come and go by its reload."""
+"""The model servers of shared mode: each has the models of all archives, which reloads add and remove."""
 
 import asyncio
 import logging
@@ -28,16 +28,16 @@ from tfs_proxy.supervisor.run_loop import cancel
 
 METHOD: Final = "/tensorflow.serving.ModelService/HandleReloadConfigRequest"
 AWAY: Final = frozenset({"UNAVAILABLE", "CANCELLED"})
-"""The codes of a call whose model server has gone."""
+"""Status codes of a call whose model server is down."""
 
 TOO_LATE: Final = "DEADLINE_EXCEEDED"
 
 
 def reload(grpc_socket: Path, config: str, timeout_seconds: float) -> None:
-    """Have the model server take ``config``, a ModelServerConfig as text; blocks until its models are loaded.
+    """Gives the model server ``config``, a ModelServerConfig as text; blocks until its models are loaded.
 
-    Raises UpstreamUnavailable if it went away, UpstreamTimeout if it takes longer, and ModelLoadError with
-    its own words if it refuses the config or a new model can't be loaded
+    Raises UpstreamUnavailable if the model server is down, UpstreamTimeout if it takes longer, and
+    ModelLoadError with its own words if it refuses the config or a new model can't be loaded
     (docs/reference/tensorflow-serving.md).
     """
     # PERF: neither is needed before the first model comes.
@@ -62,7 +62,7 @@ def reload(grpc_socket: Path, config: str, timeout_seconds: float) -> None:
 
 
 class Reloads:
-    """``reload`` is never called while it runs."""
+    """Runs ``reload``, never twice at a time."""
 
     def __init__(self, reload: Callable[[], Coroutine[None, None, None]]) -> None:
         self._reload = reload
@@ -71,9 +71,9 @@ class Reloads:
         self._running: asyncio.Task[None] | None = None
 
     async def request(self) -> None:
-        """Return once a reload that began after this call has ended; raises what that one raised.
+        """Returns once a reload that began after this call has ended; raises what it raised.
 
-        Who is cancelled stops no reload.
+        Cancelling the call stops no reload.
         """
         self._requested += 1
         wanted = self._requested
@@ -92,20 +92,20 @@ log = logging.getLogger(__name__)
 
 DIED: Final = "the model server ended while it loaded this model"
 ABANDONED_SECONDS: Final = 30.0
-"""How much longer than `SAGEMAKER_TFS_WAIT_TIME_SECONDS` a reload may take, which others wait for."""
+"""Limit of a reload, which others wait for, beyond `SAGEMAKER_TFS_WAIT_TIME_SECONDS`."""
 
 PAUSE_SECONDS: Final = 0.05
 GONE_SECONDS: Final = 5.0
-"""After which a model server that still has models is asked once more to let go of them."""
+"""After this, a model server that still has removed models is asked once more."""
 
 
 class SharedModelServers:
-    """Started once; `add` and `remove` are called by the stacks of models, at the same time if need be.
+    """Started once; stacks of models call `add` and `remove`, also concurrently.
 
-    They start without a model, and get all of them by a reload whenever one has been started again: so one
-    model that can't be loaded any more ends none. What was being loaded when one ended is not loaded again,
-    since it may be what ended it. ``have_had_models`` is whether a model has ever been loaded; ``died`` is
-    told of each instance that ends.
+    They start without a model, and get all of them by a reload after each restart: so one model that can't be
+    loaded any more ends none. Models that were being loaded when one ended are not loaded again, since they
+    may have ended it. ``have_had_models`` is true once a model was loaded; ``died`` is called for each
+    instance that ends.
     """
 
     def __init__(
@@ -129,14 +129,14 @@ class SharedModelServers:
         children.model_server_died = self._note_death
 
     def take_ports(self) -> None:
-        """Choose their ports, which they hold from now on: ``instances`` has them."""
+        """Reserves their ports: ``instances`` has them."""
         settings = self._settings
         ports = sockets.model_server_ports(settings.safe_port_range, settings.instance_count, self._held)
         self._ports = ports
         self.instances = self._polls.instances = instances_on(ports, self._workspace)
 
     async def start(self, request: ServeRequest) -> None:
-        """Start them without a model; returns once they answer."""
+        """Starts them without a model; returns once they answer."""
         settings, workspace = self._settings, self._workspace
         host = await asyncio.to_thread(resources_on, self._ports, request, settings, settings.extra_args)
         for path, text in files_of_model_servers((), settings, workspace, host.monitoring).items():
@@ -155,17 +155,17 @@ class SharedModelServers:
         self._begun.set()
 
     async def begun(self) -> None:
-        """Return once `start` has."""
+        """Returns once `start` has."""
         await self._begun.wait()
 
     async def watch(self) -> None:
-        """Keep the readiness of the run up to date about them; never ends."""
+        """Keeps the run's readiness up to date about them; never returns."""
         await self._polls.forever()
 
     async def add(self, models: Sequence[ServedModel]) -> None:
-        """Return once every model is available; raises ModelLoadError with the model server's reason.
+        """Returns once every model is available. Raises ModelLoadError with the model server's reason.
 
-        Who is cancelled, or fails, has to `remove` the models.
+        A caller that is cancelled, or fails, must `remove` the models.
         """
         died: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         for model in models:
@@ -192,15 +192,15 @@ class SharedModelServers:
         return self._polls.loaded()
 
     def memory_of(self, names: Iterable[str]) -> int:
-        """About how much the loads of these models have added: of loads at a time each gets its share."""
+        """Approximate memory that the loads of these models have added; concurrent loads share it."""
         return sum(self._memory_of.get(name, 0) for name in names)
 
     async def watch_models(self, models: Sequence[ServedModel]) -> None:
-        """Last as long as these models may be asked; raises ModelLoadError if one failed after a restart."""
+        """Runs while these models may be asked. Raises ModelLoadError if one failed after a restart."""
         await self._polls.until_failed([model.name for model in models])
 
     async def remove(self, models: Sequence[ServedModel]) -> None:
-        """Return once no model server has any of these models, or once all of them are about to end."""
+        """Returns once no model server has any of these models, or once all of them are about to end."""
         names = {model.name for model in models}
         self._polls.forget(names)
         for name in names:
@@ -217,15 +217,15 @@ class SharedModelServers:
             await cancel(removing, stopping)
 
     def stop_waiting(self) -> None:
-        """They are about to be stopped: nobody waits for them to let go of models any more."""
+        """Ends all waiting for removed models, since the model servers are about to be stopped."""
         self._stopping.set()
 
     def close(self) -> None:
-        """Give their ports back; idempotent."""
+        """Releases their ports; idempotent."""
         self._held.close()
 
     async def _remove(self, names: Collection[str]) -> None:
-        """Reload until they are gone: a reload may be refused, or come to a server that is starting."""
+        """Reloads until they are gone: a reload may be refused, or reach a server that is starting."""
         while True:
             with suppress(ModelLoadError, UpstreamUnavailable):  # the former of models that others add
                 await self._reloads.request()
@@ -236,7 +236,7 @@ class SharedModelServers:
                 return
 
     def _note_memory(self, models: Sequence[ServedModel], before_bytes: int) -> None:
-        """Note what a load has added; the first one brings TensorFlow's own memory, which others will not."""
+        """Notes what a load has added; the first one includes TensorFlow's own memory, others do not."""
         loads = len(self._loading) + len(models)
         grown_bytes = max(0, self._memory() - before_bytes) // loads if self.have_had_models else 0
         self.have_had_models = True
@@ -254,13 +254,13 @@ class SharedModelServers:
         except ModelLoadError as error:  # it may be about models that others add
             refused = error
         except UpstreamUnavailable as error:
-            log.debug("%s", error)  # it gets all models once it is there again
+            log.debug("%s", error)  # it gets all models when it is up again
         await self._polls.until_available(models, refused)
 
     async def _reload(self) -> None:
-        """Have all model servers take the models that are wanted now.
+        """Makes all model servers take the models that are wanted now.
 
-        Raises ModelLoadError if one refuses, and UpstreamUnavailable if one is away.
+        Raises ModelLoadError if one refuses, and UpstreamUnavailable if one is down.
         """
         models = tuple(self._wanted.values())
         self._sent.update(self._wanted)
@@ -269,12 +269,12 @@ class SharedModelServers:
             *(self._reload_one(instance, config) for instance in self.instances), return_exceptions=True
         )
         failures = [failure for failure in results if failure is not None]
-        # One that is away gets all models once it is there again: what others say is worth more.
+        # One that is down gets all models when it is up again: other errors matter more.
         for failure in sorted(failures, key=lambda error: isinstance(error, UpstreamUnavailable)):
             raise failure
 
     async def _reload_one(self, instance: Instance, config: str) -> None:
-        """One of them; it is started again if it takes longer than any load may."""
+        """Reloads one; it is restarted if it takes longer than any load may."""
         socket = self._workspace.grpc_socket(instance.index)
         seconds = self._settings.wait_time_seconds + ABANDONED_SECONDS
         try:
@@ -284,7 +284,7 @@ class SharedModelServers:
             self._children.model_servers[instance.index].signal_group(signal.SIGKILL)
 
     def _note_death(self, ended: ChildProcess) -> None:
-        """One has ended: what it may have been loading is not wanted any more; it will need all else."""
+        """Drops the models that an ended one may have been loading; it needs all others again."""
         for name, died in self._loading.items():
             if name in self._sent:
                 self._wanted.pop(name, None)
@@ -296,7 +296,7 @@ class SharedModelServers:
         restoring.add_done_callback(self._restoring.discard)
 
     async def _restore(self) -> None:
-        """Give all models to the one that has been started again."""
+        """Gives all models to the one that has been restarted."""
         while not self._stopping.is_set():
             await self._polls.until_reached()
             try:

@@ -1,6 +1,6 @@
 """The serving stack of one loaded model: its folder, socket, processes and gates; `model_stacks` has all.
 
-What a run has once (counts of requests, the log, nginx) the folder of a model leads to by links.
+A model's folder has links to what the run has once: counts of requests, the log, nginx.
 """
 
 import asyncio
@@ -51,10 +51,9 @@ if TYPE_CHECKING:
 class RunFacts(Struct, frozen=True):
     """Settings, model server, environment, folder, clean-up and log that all models of a run share.
 
-    ``port`` is the one that clients know, ``priority`` that of loads. ``captured`` counts
-    captured records. ``servers`` are there in shared mode,
-    in which models without a script are served by the workers that accept on ``common_socket``.
-    ``spawn_workers`` is how gunicorn is started.
+    ``port`` is the one that clients know, ``priority`` that of loads. ``captured`` counts captured records.
+    ``servers`` exist in shared mode, in which models without a script are served by the workers that accept
+    on ``common_socket``. ``spawn_workers`` is how gunicorn is started.
     """
 
     settings: Settings
@@ -73,7 +72,7 @@ class RunFacts(Struct, frozen=True):
 
     @property
     def common_socket(self) -> Path:
-        """Where the workers for all models without a script accept, in shared mode."""
+        """The socket of the workers for all models without a script, in shared mode."""
         return self.workspace.root / COMMON_SOCKET
 
 
@@ -112,31 +111,28 @@ class ModelStack:
 
     @property
     def names(self) -> frozenset[str]:
-        """All names that nobody else may have: what it is loaded as, and what its models are called."""
+        """All names that it alone may have: its own, and its models'."""
         return frozenset({self.name, *self.models})
 
     @property
     def has_workers(self) -> bool:
-        """Whether it has workers of its own, as far as its archive is open."""
+        """True if it has workers of its own, as far as its archive is open."""
         return self._stack.has_workers
 
     @property
     def is_ready(self) -> bool:
-        """Whether it serves."""
         return self._stack.readiness.phase is Phase.SERVING
 
     @property
     def is_loading(self) -> bool:
-        """Whether it is on its way."""
         return self._stack.readiness.phase is Phase.STARTING
 
     def children(self) -> Sequence[ChildProcess]:
-        """Its processes."""
         return self._stack.children.in_start_order()
 
     @property
     def in_use(self) -> bool:
-        """Whether a worker answers a request now, or a model server a call of the gRPC router."""
+        """True if a worker is answering a request, or a model server a call of the gRPC router."""
         if self._common is not None and self._common.in_use():
             return True
         alive = self._stack.readiness.heartbeats.alive
@@ -146,14 +142,14 @@ class ModelStack:
 
     @property
     def memory_bytes(self) -> int:
-        """The memory that its processes take, and what it has added to the common model servers."""
+        """Memory of its processes, and what it has added to the common model servers."""
         pids = [child.pid for child in self._stack.children.in_start_order()]
         own_bytes = sum(memory_of_tree(pid) for pid in pids if pid)
         servers = self._run.servers
         return own_bytes + (0 if servers is None else servers.memory_of(self.models))
 
     def measure(self) -> Iterator[MeasuredMetric]:
-        """What its processes, workers and models are like now, and the stages of its requests."""
+        """Metrics of its processes, workers and models, and the stages of its requests."""
         threads = self._stack.settings.gunicorn_threads
         yield from self._metrics.measure_stack(threads, has_model_servers=self._run.servers is None)
         if self.placements:
@@ -166,7 +162,7 @@ class ModelStack:
             yield from self._stages.measure()
 
     def _gpu_shares(self) -> Mapping[tuple[str, ...], float]:
-        """What its model servers together may take of each GPU."""
+        """The share of each GPU that its model servers together may take."""
         shares: defaultdict[tuple[str, ...], float] = defaultdict(float)
         for placement in self.placements:
             shares[self.name, placement.uuid] += (
@@ -175,7 +171,7 @@ class ModelStack:
         return shares
 
     async def start(self) -> None:
-        """Open the archive, start its processes, and open the gates once they answer; raises StopServing."""
+        """Opens the archive, starts its processes, and then opens the gates. Raises StopServing."""
         if self._run.servers is not None:
             await self._run.servers.begun()
         async with self._owner.turn():
@@ -187,7 +183,7 @@ class ModelStack:
         self._owner.ready(self)
 
     def follow_model_servers(self) -> None:
-        """Let calls reach the model servers that have its models: one that is being restarted has none."""
+        """Sends calls to those model servers that have its models: one that is being restarted has none."""
         if not self.is_ready or self._is_shut:
             return
         servers = self._run.servers
@@ -196,23 +192,23 @@ class ModelStack:
         self._run.grpc_routes.lead(self._led, sockets)
 
     def lose_model_server(self, index: int) -> None:
-        """A common model server has ended: until it has the models again, requests of its workers wait."""
+        """Makes its workers' requests wait until the ended common model server has the models again."""
         if self.is_ready and self.has_workers and self.models:
             self._stack.readiness.lose(index)
 
     async def watch(self) -> None:
-        """Last until a process gives up; raises StopServing then."""
+        """Runs until a process gives up. Raises StopServing then."""
         await self._stack.watch_forever()
 
     def shut(self) -> None:
-        """Close the gates for good; idempotent."""
+        """Closes the gates for good; idempotent."""
         self._is_shut = True
         self._run.grpc_routes.forget(self._led)
         if not self.is_loading:
             self._run.gates.close(self.name, self.models)
 
     async def stop(self) -> None:
-        """Shut, let requests end, end the processes, and remove the folder; idempotent."""
+        """Closes gates, lets requests end, ends the processes, and removes the folder; idempotent."""
         if self._stopped:
             return
         self._stopped = True
@@ -222,7 +218,7 @@ class ModelStack:
             self._stack.abandon_loading()
         self._stack.readiness.phase = Phase.STOPPING
         try:
-            # Who is loading has no requests in flight.
+            # A load has no requests yet.
             await self._stop_processes(LAST_STEPS_SECONDS if is_loading else self._owner.seconds_to_stop())
             self._owner.stopped(self)
         finally:
@@ -254,7 +250,7 @@ class ModelStack:
         await self._stack.start_in_time(planned, prepared)
 
     async def _choose_place(self) -> None:
-        """Choose a GPU and ports for model servers of its own."""
+        """Chooses a GPU and ports for model servers of its own."""
         if self._run.servers is not None:
             return
         self.placements = await self._owner.place(self)

@@ -1,4 +1,4 @@
-"""The serving stacks of all models of a run: who may load when and where, and what they take."""
+"""The serving stacks of all models of a run: when and where each may load, and what they take."""
 
 import asyncio
 import itertools
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 class ModelStacks:
-    """Makes stacks, and knows those there are; ``requests`` counts by model and follows their loads."""
+    """Creates and lists stacks; ``requests`` counts by model and follows their loads."""
 
     def __init__(self, run: RunFacts, requests: RequestCounter) -> None:
         self._run = run
@@ -62,7 +62,7 @@ class ModelStacks:
         self._ports = PortBlocks(run.settings.safe_port_range, run.settings.instance_count)
 
     def make_folders(self) -> None:
-        """Make the folders of gates and of stacks, before the first model comes."""
+        """Makes the folders of gates and stacks; call it before the first model comes."""
         self._run.gates.make_folders()
         (self._run.workspace.root / STACKS).mkdir()
 
@@ -75,14 +75,14 @@ class ModelStacks:
         return stack
 
     def _new_home(self) -> Path:
-        """The folder of the lowest number that is free: nginx keeps connections to those."""
+        """The folder of the lowest free number: nginx keeps connections to those."""
         folder = self._run.workspace.root / STACKS
         taken = {stack.home for stack in self._stacks}
         numbered = (folder / str(number) for number in itertools.count())
         return next(home for home in numbered if home not in taken and not home.exists())
 
     async def admit(self, name: str, url: str) -> None:
-        """Raise NotEnoughResources if the model does not fit into the memory that is left."""
+        """Raises NotEnoughResources if the model does not fit into the memory that is left."""
         measuring = partial(size_of, url, self._run.settings.max_archive_members)
         size = await in_daemon_thread(measuring, "size")
         self._refuse_if_short(name, size)
@@ -109,18 +109,18 @@ class ModelStacks:
             stack.lose_model_server(index)
 
     def _bases(self) -> tuple[int, int]:
-        """What a stack takes beside its model, and what the first one takes besides."""
+        """A stack's memory without its model, and what the first one takes on top."""
         servers = self._run.servers
         if servers is None:
             return OWN_SERVER_BASE_BYTES, 0
         return COMMON_SERVER_BASE_BYTES, 0 if servers.have_had_models else MODEL_SERVER_BYTES
 
     def turn(self) -> AbstractAsyncContextManager[object]:
-        """Wait for one of the turns to load: one core is left to models that serve."""
+        """Waits for one of the turns to load: one core is left to models that serve."""
         return self._turns.turn()
 
     async def place(self, stack: ModelStack) -> tuple[Placement, ...]:
-        """The GPU of each model server of a stack; raises NotEnoughResources if none has room."""
+        """The GPU of each model server of a stack. Raises NotEnoughResources if none has room."""
         async with self._placing:
             found = await in_daemon_thread(partial(visible_devices, self._run.environ), "gpus")
             settings = self._run.settings
@@ -136,11 +136,11 @@ class ModelStacks:
         return chosen
 
     def ports_of(self, stack: ModelStack) -> PortRange | None:
-        """The ports for its model servers, None for any; raises NotEnoughResources if none are left."""
+        """The ports for its model servers, None for any. Raises NotEnoughResources if none are left."""
         return self._ports.take(stack, stack.name)
 
     def opened(self, stack: ModelStack) -> None:
-        """Count requests for its models from now on; raises NameTaken if another stack has such a name."""
+        """Counts requests for its models from now on. Raises NameTaken if another stack has such a name."""
         for other in self._stacks - {stack}:
             for name in other.names & stack.names:
                 raise NameTaken(f"model {stack.name} can't be loaded: {name} is a name of {other.name}")
@@ -151,21 +151,20 @@ class ModelStacks:
                 self._requests.counts.models.known.add(name, stack.models.get(name, ()))
 
     def is_served(self, name: str) -> bool:
-        """Whether a model server calls a model so that is ready."""
+        """True if a ready model has this name on a model server."""
         return any(name in stack.models for stack in self._stacks if stack.is_ready)
 
     def ready(self, stack: ModelStack) -> None:
-        """Remember what it takes: later loads are judged by that."""
+        """Notes what it takes, for estimates of later loads."""
         self._measured.append(StackMemory(stack.bytes_on_disk, stack.memory_bytes, stack.has_workers))
         self._last_uses.note_load(stack.name)
 
     def gone(self, stack: ModelStack) -> None:
-        """Forget it."""
         self._stacks.discard(stack)
         self._ports.give_back(stack)
 
     def forget_all_but(self, names: AbstractSet[str]) -> None:
-        """End the series of models that are not there any more; to be called often."""
+        """Ends the metrics of models that no longer exist; call it often."""
         self._promised &= names
         for name in self._sizes.keys() - names:
             del self._sizes[name]
@@ -182,38 +181,37 @@ class ModelStacks:
         )
 
     def measure(self) -> Iterator[MeasuredMetric]:
-        """What all of them measure, those included that are gone if the value must not fall."""
+        """Metrics of all, including past ones if the value must not fall."""
         yield from self._past
         for stack in tuple(self._stacks):
             yield from stack.measure()
 
     def measure_stages(self) -> Iterator[MeasuredMetric]:
-        """The stages of the requests for the models that there are."""
+        """The stages of requests for the present models."""
         for stack in tuple(self._stacks):
             yield from stack.measure_stages()
 
     def versions(self, name: str) -> Mapping[str, Collection[int]]:
-        """The models of the archive that is loaded as ``name``, once it serves, with their versions."""
+        """The models and versions of the archive loaded as ``name``, once it serves."""
         return next((stack.models for stack in self._stacks if stack.name == name and stack.is_ready), {})
 
     def seconds_to_stop(self) -> float:
-        """How long a stack's requests may take to end."""
+        """Limit for a stack's requests to end."""
         limit_seconds = self._run.settings.stop_seconds
         if self.stop_by is None:
             return limit_seconds
         return max(0.0, min(limit_seconds, self.stop_by - time.monotonic()))
 
     def stopped(self, stack: ModelStack) -> None:
-        """Keep what its processes have counted for all models together."""
+        """Keeps what its processes have counted for all models together."""
         self._past = added_up([*self._past, *map(_lasting, stack.measure())])
 
     def children(self) -> Iterator[ChildProcess]:
-        """The processes of all of them."""
         for stack in tuple(self._stacks):
             yield from stack.children()
 
     def look(self) -> None:
-        """Note which models have been asked, and which model servers have theirs; to be called often."""
+        """Notes which models were asked, and which model servers have theirs; call it often."""
         self._last_uses.look(stack.name for stack in self._stacks)
         servers = self._run.servers
         if servers is not None and servers.loaded() != self._loaded:
@@ -227,7 +225,7 @@ class ModelStacks:
 
 
 def _lasting(metric: MeasuredMetric) -> MeasuredMetric:
-    """What remains of a stack's metric: counts without a label of its model, which must not fall."""
+    """The lasting part of a stack's metric: counts without a label of its model, which must not fall."""
     if metric.description is catalogue.WORKER_STARTS:
         return metric
     kept = {labels: of for labels, of in (metric.distributions or {}).items() if OTHER in labels}

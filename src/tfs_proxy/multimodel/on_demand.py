@@ -1,4 +1,4 @@
-"""``--multi-model FOLDER``: the first request for a model loads it, and it leaves when others need room."""
+"""``--multi-model FOLDER``: a model's first request loads it; it is unloaded when others need room."""
 
 import asyncio
 import contextlib
@@ -27,11 +27,11 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 1.0
 FAILURE_SECONDS: Final = 5.0
 MOST_ROUNDS: Final = 100
-"""How often models may be unloaded for one load before it is refused."""
+"""Limit of unloads for one load."""
 
 
 class OnDemandModels:
-    """The models of ``folder`` in ``registry``; ``uses`` says when each was last asked."""
+    """The models of ``folder`` in ``registry``; ``uses`` has the times of their last requests."""
 
     def __init__(
         self, registry: ModelRegistry, folder: ModelFolder, uses: Callable[[], Iterable[ModelUse]]
@@ -44,16 +44,16 @@ class OnDemandModels:
         self._failures: dict[str, tuple[float, TfsProxyError]] = {}
 
     async def load(self, name: str, url: str) -> None:
-        """Load what a client asks for if it is below the folder; raises BadInput, and what it does."""
+        """Loads a model below the folder. Raises BadInput for others, and what the registry raises."""
         allowed = await in_daemon_thread(partial(self._folder.require_below, url), "path")
         await self._make_room_and_load(name, allowed)
 
     async def names(self) -> Collection[str]:
-        """The names of all archives that are there now, loaded or not. Raises ArchiveError."""
+        """Names of all archives that exist now, loaded or not. Raises ArchiveError."""
         return (await self._listing()).paths.keys()
 
     async def ready(self, name: str, timeout_seconds: float) -> None:
-        """Return if the model serves; one that is not loaded is loaded first. Raises as the registry does."""
+        """Returns if the model serves; loads it first if need be. Raises as the registry does."""
         began = time.monotonic()
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -69,7 +69,7 @@ class OnDemandModels:
         await self._registry.ready(name, left_seconds)
 
     async def unload_idle(self, idle_seconds: float) -> None:
-        """Unload models that nobody has asked for so long, for ever; 0 means never."""
+        """Unloads models without a request for so long; never returns. 0 unloads none."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             for name in idle(self._candidates(), time.monotonic(), idle_seconds):
@@ -77,7 +77,7 @@ class OnDemandModels:
                 await self._unload(name)
 
     async def _loaded(self, name: str) -> None:
-        """Wait for the load that is under way, or begin one if there is none; the caller may leave."""
+        """Waits for the load under way, or begins one; the caller may be cancelled."""
         if name not in self._loads:
             if self._is_there(name):
                 return
@@ -92,7 +92,7 @@ class OnDemandModels:
         await asyncio.shield(self._loads[name])
 
     async def _listing(self) -> Listing:
-        """What there is below the folder: one look at a time, for all who wait."""
+        """The archives below the folder: one look at a time, shared by all who wait."""
         if self._looking is None:
             self._looking = asyncio.create_task(in_daemon_thread(self._folder.listing, "listing"))
             self._looking.add_done_callback(self._forget_look)
@@ -101,17 +101,17 @@ class OnDemandModels:
     def _forget_look(self, looked: asyncio.Task[Listing]) -> None:
         self._looking = None
         if not looked.cancelled():
-            looked.exception()  # who has asked may be gone
+            looked.exception()  # the caller may be gone
 
     def _is_there(self, name: str) -> bool:
-        """Whether the registry has the model, and does not unload it."""
+        """True if the registry has the model, and is not unloading it."""
         try:
             return self._registry.get(name).state is not LoadState.UNLOADING
         except UnknownModel:
             return False
 
     def _refuse_if_just_failed(self, name: str) -> None:
-        """A load that fails costs other models their place and time: not every request tries it again."""
+        """A failing load costs other models memory and time: not every request repeats it."""
         until, error = self._failures.get(name, (0.0, None))
         if error is not None and time.monotonic() < until:
             raise error
@@ -130,12 +130,12 @@ class OnDemandModels:
             raise
 
     def _candidates(self) -> list[ModelUse]:
-        """The models that may leave; those that have failed first."""
+        """Models that may be unloaded; those that have failed first."""
         failed = [model.name for model in self._registry.list() if model.state is LoadState.FAILED]
         return [*(ModelUse(name, 0, used_at=0.0) for name in failed), *self._uses()]
 
     async def _make_room_and_load(self, name: str, url: str) -> None:
-        """Load a model; while it is refused for a lack of resources, unload others and try again.
+        """Loads a model; while resources are lacking, unloads others and tries again.
 
         There is at most one eviction if it is not known how many bytes are missing: the load itself has found
         out then, and it may be the model's own fault.

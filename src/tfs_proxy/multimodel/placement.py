@@ -1,4 +1,4 @@
-"""Where the model servers of a model run: on which GPU or MIG slice, and at which ports."""
+"""Places a model's model servers: on a GPU or MIG slice, and at ports."""
 
 import math
 from collections import Counter
@@ -13,17 +13,17 @@ from tfs_proxy.supervisor.gpus import MEBIBYTE, GpuDevice, Placement
 from tfs_proxy.supervisor.host.sockets import is_free_port
 
 WORKING_BYTES = 512 * MEBIBYTE
-"""What a model takes on a GPU beside its variables: libraries' workspaces and the tensors of requests."""
+"""Memory of a model on a GPU besides its variables: libraries' workspaces and the tensors of requests."""
 
 ROUNDING = 1e-6
-"""Shares that add up to a whole device may do so only nearly."""
+"""Tolerance for shares that add up to a whole device."""
 
 COUNT_SETTING = "TFS_PROXY_MAX_LOADED_MODELS"
 MARGIN_SETTING = "SAGEMAKER_TFS_FRACTIONAL_GPU_MEM_MARGIN"
 
 
 class _Room(Struct, frozen=True):
-    """What is left of one device: a share of its memory by what was promised, bytes by that and by use."""
+    """The free part of one device: a share of its memory by promises, bytes by promises and by use."""
 
     device: GpuDevice
     is_empty: bool
@@ -41,7 +41,7 @@ def place_servers(
     margin: float,
     most_models: int = 0,
 ) -> tuple[Placement, ...]:
-    """Where each of the model servers of the model ``name`` runs, as `place` says; nowhere without a GPU.
+    """The place of each of the model's model servers, by `place`; none without a GPU.
 
     A device gets a second one only if no other has room.
     """
@@ -67,13 +67,13 @@ def place(
     margin: float,
     most_servers: int = 0,
 ) -> Placement:
-    """Where a server of the model ``name`` runs: on the emptiest device by memory, but beside few siblings.
+    """The place for a server: the emptiest device by memory, but with few siblings.
 
-    ``placed`` has the servers there are, ``siblings`` those of the same model that were placed before; each
+    ``placed`` has the existing servers, ``siblings`` those of the same model that were placed before; each
     counts with its share, whether it has taken that or not. ``margin`` of each device stays free if several
-    share it, as in AWS's container. If ``most_servers`` is the limit, they share equally; if it is 0, which
-    is none, a server gets what its model's size asks for, or a device alone if that leaves no margin.
-    Raises NotEnoughResources if no device has that much left.
+    share it, as in AWS's container. With a limit of ``most_servers``, they share equally; if it is 0, which
+    is none, a server gets what its model's size asks for, or a device alone if that leaves no margin. Raises
+    NotEnoughResources if no device has that much left.
     """
     rooms = [_room(device, [*placed, *siblings], margin) for device in devices]
     own = Counter(sibling.uuid for sibling in siblings)
@@ -91,14 +91,14 @@ def place(
 
 
 def _share(device: GpuDevice, neighbours: int, bytes_on_disk: int, margin: float) -> float:
-    """The share of a device's memory that a model gets; ``neighbours`` on it, or 0 if nobody knows."""
+    """The share of a device's memory for a model; ``neighbours`` on it, or 0 if nobody knows."""
     if neighbours:
         return (1 - margin) / neighbours
     return (MODEL_FACTOR * bytes_on_disk + WORKING_BYTES) / device.total_bytes
 
 
 def _room(device: GpuDevice, placed: Sequence[Placement], margin: float) -> _Room:
-    """A server without a share has its device alone."""
+    """Room on a device; a server without a share has its device alone."""
     promised = [placement.memory_share or 1.0 for placement in placed if placement.uuid == device.uuid]
     share = max(0.0, 1 - margin - sum(promised))
     free_bytes = min(share * device.total_bytes, device.free_bytes) if promised else device.free_bytes
@@ -126,7 +126,7 @@ PORTS_OF_A_SERVER = 2
 class PortBlocks:
     """Blocks of ports for ``servers`` model servers each; without ``ports`` every model takes free ones.
 
-    ``is_free`` says whether a port can be bound: other programs may have some of the range.
+    ``is_free`` returns true if a port can be bound: other programs may have some of the range.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class PortBlocks:
         self._taken: dict[object, PortRange] = {}
 
     def take(self, owner: object, name: str) -> PortRange | None:
-        """The lowest block of which every port is free, for ``owner``; NotEnoughResources if none is."""
+        """The lowest block of free ports, for ``owner``. Raises NotEnoughResources if there is none."""
         if self._ports is None:
             return None
         count = (self._ports.high + 1 - self._ports.low) // self._size
@@ -153,7 +153,7 @@ class PortBlocks:
         return block
 
     def give_back(self, owner: object) -> None:
-        """Another model may take the block; idempotent."""
+        """Releases the owner's block; idempotent."""
         self._taken.pop(owner, None)
 
     def _block(self, ports: PortRange, number: int) -> PortRange:

@@ -1,4 +1,4 @@
-"""The truth about which models there are: loads, unloads and waits, each model by a task of its own."""
+"""The registry of models: loads, unloads and waits, each model by a task of its own."""
 
 import asyncio
 from collections import Counter
@@ -21,13 +21,13 @@ from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import MeasuredMetric
 
 LOADED_STATES = frozenset({LoadState.READY, LoadState.FAILED})
-"""A model that has failed is loaded all the same: it is being started again."""
+"""A failed model is still loaded: it is being restarted."""
 
 DRAINING = "stopping: all models are being unloaded"
 
 
 class ListedModel(Struct, frozen=True):
-    """A model as the registry knows it at one moment; ``reason`` says why, if it has failed."""
+    """A model in the registry at one moment; ``reason`` says why, if it has failed."""
 
     name: str
     url: str
@@ -36,14 +36,14 @@ class ListedModel(Struct, frozen=True):
 
     @property
     def is_loaded(self) -> bool:
-        """Whether its load went well and nobody has unloaded it since."""
+        """True if it was loaded successfully and nobody has unloaded it since."""
         return self.state in LOADED_STATES
 
 
 class ModelRegistry:
     """All models of a run, each with a state machine of its own; no call waits for another model's.
 
-    ``limit`` is how many there may be, those that load and unload included; None for any number. Calls may
+    ``limit`` counts models that load and unload, too; None is no limit. Calls may
     be cancelled at any time: what they have begun goes on. ``counts`` are for metrics.
     """
 
@@ -55,7 +55,7 @@ class ModelRegistry:
         self._draining = False
 
     async def load(self, name: str, url: str) -> None:
-        """Load the model at ``url``; returns once it answers requests.
+        """Loads the model at ``url``; returns once it answers requests.
 
         Raises AlreadyLoaded at once if there is a model of this name, unless it is being unloaded: then the
         load begins after that. Raises NotEnoughResources, ModelNotReady if the model was unloaded
@@ -70,10 +70,10 @@ class ModelRegistry:
         await _until_loaded(life)
 
     async def unload(self, name: str) -> None:
-        """Unload the model; returns when everything is gone.
+        """Unloads the model; returns when everything is gone.
 
-        A load that is under way is cancelled. Of several calls at the same time each waits for the one end,
-        and is content. Raises UnknownModel, or Draining.
+        Cancels a load under way. Concurrent calls all wait for the same end. Raises UnknownModel, or
+        Draining.
         """
         self._refuse_if_draining()
         life = self._find(name)
@@ -81,7 +81,7 @@ class ModelRegistry:
         await life.gone.wait()
 
     async def ready(self, name: str, timeout_seconds: float) -> None:
-        """Return if the model answers requests; waits for one that is loading, but not longer.
+        """Returns if the model answers requests; waits at most so long for one that is loading.
 
         Raises UnknownModel; ModelNotReady with the reason if it has failed, is being unloaded or is loading
         still; Draining; and what `load` raises if the load fails meanwhile.
@@ -100,25 +100,24 @@ class ModelRegistry:
             raise ModelNotReady(f"model {name} is {life.state.value}")
 
     def get(self, name: str) -> ListedModel:
-        """The model in whichever state; raises UnknownModel."""
+        """The model in any state. Raises UnknownModel."""
         return _listed(self._find(name))
 
     def list(self) -> tuple[ListedModel, ...]:
-        """The models that are loaded, by name: those that are ready, or have failed since."""
+        """Loaded models by name: those that are ready, or have failed since."""
         models = (_listed(self._current[name]) for name in sorted(self._current))
         return tuple(model for model in models if model.is_loaded)
 
     def all(self) -> tuple[ListedModel, ...]:
-        """The models in all states, by name."""
+        """All models in any state, by name."""
         return tuple(_listed(self._current[name]) for name in sorted(self._current))
 
     @property
     def names(self) -> KeysView[str]:
-        """The names of the models in all states."""
         return self._current.keys()
 
     def measure(self) -> Iterator[MeasuredMetric]:
-        """How many models there are in each state, and what became of loads."""
+        """The number of models in each state, and the outcomes of loads."""
         states = Counter((model.state.value,) for model in self.all())
         yield MeasuredMetric(
             catalogue.LOADED_MODELS, {(state.value,): states[state.value,] for state in LoadState}
@@ -126,16 +125,16 @@ class ModelRegistry:
         yield from self.counts.measure()
 
     def begin_draining(self) -> None:
-        """Load no more: `load`, `unload` and `ready` raise Draining, and so do those that wait for a load."""
+        """Loads no more: `load`, `unload` and `ready` raise Draining, also in calls that wait for a load."""
         self._draining = True
         for life in tuple(self._tasks):
             if life.state is LoadState.LOADING:
                 life.ask_to_unload(Draining(DRAINING))
 
     async def close(self) -> None:
-        """Unload all models at once; returns when everything is gone. Idempotent.
+        """Unloads all models at once; returns when everything is gone. Idempotent.
 
-        From here on `load`, `unload` and `ready` raise Draining, and so do those that wait for a load.
+        From here on `load`, `unload` and `ready` raise Draining, also in calls that wait for a load.
         """
         self.begin_draining()
         leaving = tuple(self._tasks)

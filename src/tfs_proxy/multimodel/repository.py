@@ -1,4 +1,4 @@
-"""The Open Inference Protocol's repository of a run whose models come and go: what is loaded, and could be.
+"""The Open Inference Protocol's repository of a run with changing models: loaded and loadable ones.
 
 Models are loaded and unloaded by the names of their archives, and listed by those that requests may use.
 """
@@ -24,8 +24,8 @@ NOT_LOADED = "not loaded"
 class LoadedModels:
     """The models of ``registry``, and with ``on_demand`` those that it could load.
 
-    ``versions`` has the models of an archive that serves, by its name. ``load_seconds`` is what a load may
-    take; ``is_published`` says whether TF Serving's REST API is.
+    ``versions`` returns the models of an archive that serves, by its name. ``load_seconds`` limits a
+    load; ``is_published`` is true if TF Serving's REST API is published.
     """
 
     can_load = True
@@ -58,13 +58,13 @@ class LoadedModels:
         return sorted(loaded | others, key=lambda entry: (entry.model, int(entry.version or 0)))
 
     def served(self) -> Collection[str] | None:
-        """The models that serve, by the names that the model server has for them."""
+        """The models that serve, by their names on the model server."""
         if not self._is_published:
             return None
         return [model for loaded in self._registry.list() for model in self._versions(loaded.name)]
 
     async def load(self, name: str, url: str | None) -> None:
-        """Load a model, from ``url`` if it is given, and return once it is ready; it may be so already.
+        """Loads a model, from ``url`` if it is given; returns once it is ready, which it may be already.
 
         Raises BadInput if nothing says where it is, and what the registry raises.
         """
@@ -76,7 +76,7 @@ class LoadedModels:
             await self._ready(name)
 
     async def unload(self, name: str) -> None:
-        """Unload a model; raises as the registry does."""
+        """Raises as the registry does."""
         await self._registry.unload(name)
 
     async def _load_from(self, wanted: LoadRequest) -> None:
@@ -95,7 +95,7 @@ class LoadedModels:
             ) from None
 
     def _entries(self, model: ListedModel) -> Iterator[IndexedVersion]:
-        """The versions of an archive's models; a script that is the model has one."""
+        """The versions of an archive's models; a script model has one."""
         state = STATES[model.state]
         versions = self._versions(model.name)
         for served, numbers in versions.items():

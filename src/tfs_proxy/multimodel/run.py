@@ -50,7 +50,7 @@ from tfs_proxy.wire.header_names import TARGET_MODEL
 
 
 def refuse_unusable(settings: Settings) -> None:
-    """Raise SettingsError for settings that multi-model mode can't work with."""
+    """Raises SettingsError for settings that multi-model mode can't use."""
     if nginx.program(settings) is None:
         raise SettingsError(
             "multi-model mode needs nginx, which sends requests to their models: install it, and don't set "
@@ -64,7 +64,7 @@ def refuse_unusable(settings: Settings) -> None:
 
 
 def ready_line(url: str, *, loads_on_demand: bool) -> str:
-    """Says where requests go, and a curl command: the load of a model, or a request that loads its own."""
+    """The address for requests, and a curl command: a load, or a request that loads its model."""
     if loads_on_demand:
         return (
             f"ready: {url}  try: curl -H '{TARGET_MODEL}: NAME.tar.gz' "
@@ -77,29 +77,29 @@ def ready_line(url: str, *, loads_on_demand: bool) -> str:
 
 
 class FrontReadiness(Readiness):
-    """The readiness of a run whose models come and go: what they all need decides, whatever models there are.
+    """The readiness of a run with changing models: that of their common parts, whatever models there are.
 
-    ``is_shared`` says whether they need more than nginx and the gRPC router.
+    ``is_shared`` says whether these are more than nginx and the gRPC router.
     """
 
     is_shared = False
 
     def reason(self) -> str | None:
-        """Why requests can't be served now; None if they can."""
+        """The reason why requests can't be served now; None if they can."""
         reason = self.unready_processes()
         if reason is not None or not self.is_shared:
             return reason
         return self.heartbeats.lost() or self.heartbeats.problem() or self.missing()
 
     def _is_awaited(self, servable: ExpectedVersion, state: ServableState) -> bool:
-        """One that has failed is its own model's matter alone."""
+        """A failed model concerns only its own requests."""
         return not state.failed and super()._is_awaited(servable, state)
 
 
 log = logging.getLogger(__name__)
 
 UNLOAD_SECONDS: Final = 30.0
-"""What ends a load that took too long may take this much longer."""
+"""Further time for ending a load that took too long."""
 
 LONGEST_PATH: Final = "s/99999/control.sock"
 
@@ -107,10 +107,10 @@ LONGEST_PATH: Final = "s/99999/control.sock"
 async def serve_many(
     settings: Settings, listener: Listener, request: ServeRequest, folder: str | None
 ) -> int:
-    """Serve models that come and go until SIGTERM, SIGINT or SIGHUP; returns 0 then.
+    """Serves changing models until SIGTERM, SIGINT or SIGHUP; returns 0 then.
 
     With ``folder``, a folder or an ``s3://`` address, the archives below it are loaded on demand. Raises
-    StopServing if the run can't begin or go on. ``listener`` is closed at the end.
+    StopServing if the run can't start or go on. ``listener`` is closed at the end.
     """
     refuse_unusable(settings)
     with guarded_workspace(settings.home, LONGEST_PATH) as (workspace, watchdog):
@@ -169,7 +169,6 @@ class MultiModelSupervisor:
         self._run_loop = RunLoop(settings.stop_seconds)
 
     def _facts(self) -> RunFacts:
-        """What all models share."""
         return RunFacts(
             self._settings,
             self._request.model_server,
@@ -214,7 +213,6 @@ class MultiModelSupervisor:
         )
 
     async def run(self) -> int:
-        """Start, serve, drain."""
         await self._run_loop.run(self._start_and_watch(), self._drain)
         return 0
 
@@ -241,7 +239,7 @@ class MultiModelSupervisor:
         await self._children.watch_during(self._go_on())
 
     async def _start_in_time(self) -> None:
-        """Return once what all models need is ready; raises StartTimeout at the limit."""
+        """Returns once the common parts are ready. Raises StartTimeout at the limit."""
         limit_seconds = self._settings.wait_time_seconds
         try:
             async with asyncio.timeout(limit_seconds):
@@ -259,14 +257,14 @@ class MultiModelSupervisor:
             await self._start_shared(self._shared)
 
     async def _start_shared(self, shared: SharedMode) -> None:
-        """Start what all models need, nginx aside."""
+        """Starts the common parts except nginx."""
         log.info("Processes for all models: %s", capacity(self._settings, models=True))
         self._readiness.step = "starting: the model server of all models"
         self._control_api.deployment = await shared.start(self._request)
         await shared.start_workers(self._request.environ)
 
     def _start_grpc_router(self) -> None:
-        """Start what sends gRPC calls to their models."""
+        """Starts the process that sends gRPC calls to their models."""
         seconds = nginx.answer_seconds(self._settings)
         spec = grpc_router.process(self._settings, self._workspace, seconds, self._request.environ)
         self._children.grpc_router = self._children.start(spec)
@@ -281,7 +279,7 @@ class MultiModelSupervisor:
             takes_target_model=self._on_demand is not None,
             traces=choice.sampling,
             capture=capture_options(self._settings, ""),
-            # The workers hold the adaptive limit, so nothing may go past them.
+            # The workers hold the adaptive limit, so all requests must pass them.
             instances=self._shared.servers.instances if self._shared and not is_limited else (),
             common=() if self._shared is None else (f"unix:{COMMON_SOCKET}",),
         )
@@ -298,7 +296,7 @@ class MultiModelSupervisor:
         await together(*work)
 
     def _tick(self) -> bool:
-        """See to what has changed; models come and go at any time, so the next tick comes soon."""
+        """Handles changes; models come and go at any time, so the next tick comes soon."""
         self._orphans.collect()
         self._records.read()
         self._zygote.reap_orphans()
@@ -307,7 +305,7 @@ class MultiModelSupervisor:
         return True
 
     async def _drain(self, stop_requested: bool) -> None:
-        """Stop accepting, let requests finish, then unload all models; bounded in time."""
+        """Stops accepting, lets requests finish, then unloads all models; bounded in time."""
         deadline = time.monotonic() + self._settings.stop_seconds
         self._readiness.phase = Phase.STOPPING
         if stop_requested:
@@ -328,7 +326,7 @@ class MultiModelSupervisor:
         return [self._listener, *([] if self._proxy is None else self._proxy.other_entrances)]
 
     def _all_children(self) -> Iterator[ChildProcess]:
-        """As they are when somebody looks."""
+        """All processes at this moment."""
         yield from self._children.in_start_order()
         yield from self._stacks.children()
         yield from self._zygote.children()

@@ -1,4 +1,4 @@
-"""Asks the model servers of shared mode for the states of models: while one loads, and now and then."""
+"""Asks the model servers of shared mode for the states of models: during a load, and from time to time."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ LONGEST_PAUSE_SECONDS: Final = 0.25
 
 
 class ServablePolls:
-    """``readiness`` learns what becomes of the models that it expects.
+    """Tells ``readiness`` the states of the models that it expects.
 
     While nothing happens, one model is asked about a second, however many there are.
     """
@@ -30,20 +30,20 @@ class ServablePolls:
         self._misses: dict[int, int] = {}
 
     def expect(self, model: ServedModel, load_seconds: float) -> None:
-        """This model is available, after so long: it is to be so again after a restart."""
+        """Expects this model, which took so long to load, to be available again after a restart."""
         self._expected[model.name] = model
         self._failures[model.name] = asyncio.get_running_loop().create_future()
         self._readiness.expect_more(self.instances, model.name, model.versions, load_seconds)
 
     def forget(self, names: Iterable[str]) -> None:
-        """These models are going."""
+        """Expects these models no more."""
         for name in names:
             self._expected.pop(name, None)
             self._failures.pop(name, None)
             self._readiness.forget(name)
 
     def loaded(self) -> frozenset[int]:
-        """The instances on which every model is available that is expected there."""
+        """The instances on which every expected model is available."""
         away = set(self._readiness.unreachable)
         if self._readiness.disturbed.is_set():  # PERF: else all of them are
             servables = self._readiness.servables.items()
@@ -51,28 +51,28 @@ class ServablePolls:
         return frozenset(each.index for each in self.instances) - away
 
     async def until_reached(self) -> None:
-        """Return once every model server answers."""
+        """Returns once every model server answers."""
         while self._readiness.unreachable:
             await self._ask_all("")
             await asyncio.sleep(LOADING_PAUSE_SECONDS)
 
     async def until_available(self, models: Sequence[ServedModel], refused: ModelLoadError | None) -> None:
-        """Return once every version of these models is; raises ModelLoadError if one has failed.
+        """Returns once every version of these models is available. Raises ModelLoadError if one has failed.
 
-        ``refused`` is why a model server may not know them at all; it is raised if one does not.
+        ``refused`` is the reason why a model server may not have them at all; it is raised if one does not.
         """
         for model in models:
             for instance in self.instances:
                 await self._until_available(instance, model, refused)
 
     async def until_failed(self, names: Iterable[str]) -> None:
-        """Last until one of these models has failed for good; raises ModelLoadError then."""
+        """Runs until one of these models has failed for good. Raises ModelLoadError then."""
         failures = [self._failures[name] for name in names]
         await asyncio.wait(failures, return_when=asyncio.FIRST_COMPLETED)
         raise next(ModelLoadError(failure.result()) for failure in failures if failure.done())
 
     async def until_gone(self, names: Collection[str]) -> None:
-        """Return once all model servers say that they have no version of these models."""
+        """Returns once all model servers say that they have no version of these models."""
         for name in names:
             for instance in self.instances:
                 pause_seconds = LOADING_PAUSE_SECONDS
@@ -80,7 +80,7 @@ class ServablePolls:
                     pause_seconds = await _pause(pause_seconds)
 
     async def forever(self) -> None:
-        """Notice a model server that does not answer; ask about all models once one has been restarted."""
+        """Notices a model server that does not answer; asks about all models once one has been restarted."""
         turn = 0
         while True:
             with contextlib.suppress(TimeoutError):
@@ -154,16 +154,16 @@ class ServablePolls:
 
 
 def _reason(name: str, version: int, state: ServableState) -> str | None:
-    """Why a version will not become available; None if it may."""
+    """The reason why a version will not become available; None if it may."""
     return f"model {name} version {version} can't be loaded: {state.error}." if state.failed else None
 
 
 def _are_gone(states: Mapping[int, ServableState] | None) -> bool:
-    """Whether no version is left; one that does not answer may have some."""
+    """True if no version is left; a server that does not answer may have some."""
     return states is not None and all(state.state == ENDED for state in states.values())
 
 
 async def _pause(seconds: float) -> float:
-    """Sleep; returns how long to sleep next time."""
+    """Sleeps; returns the next time to sleep."""
     await asyncio.sleep(seconds)
     return min(seconds * 1.5, LONGEST_PAUSE_SECONDS)

@@ -1,4 +1,4 @@
-"""Shared mode: what all models have in common, and a model that the common workers serve."""
+"""Shared mode: the processes that all models share, and a model that the common workers serve."""
 
 import asyncio
 import os
@@ -37,7 +37,7 @@ class SharedMode:
         self._listener = unbound()
 
     async def start(self, request: ServeRequest) -> Deployment:
-        """Start the model servers; returns what the common workers are to know."""
+        """Starts the model servers; returns the common workers' deployment."""
         await self.servers.start(request)
         nothing = Served(ModelLayout(self._workspace.root), (), "")
         deployment = deployment_of(nothing, self._settings, self.servers.instances)
@@ -45,7 +45,7 @@ class SharedMode:
         return replace(deployment, script=None, script_model=None, many_models=str(folder))
 
     async def start_workers(self, environ: Mapping[str, str]) -> None:
-        """Start the workers, which know the deployment by the control API; returns once one answers."""
+        """Starts the workers, which get the deployment from the control API; returns once one answers."""
         settings, heartbeats = self._settings, self._readiness.heartbeats
         self._readiness.step = "starting: waiting for a worker"
         self._listener.bind(str(self._workspace.root / COMMON_SOCKET))
@@ -57,7 +57,7 @@ class SharedMode:
         await heartbeats.booted.wait()
 
     async def stop(self, deadline: float) -> None:
-        """End the workers, whose requests have ended, and then the model servers."""
+        """Ends the workers, whose requests have ended, and then the model servers."""
         for child in (self._children.workers, *self._children.model_servers):
             if child is not None:
                 await child.stop(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
@@ -69,29 +69,29 @@ PAUSE_SECONDS: Final = 0.01
 
 
 class CommonModel:
-    """Its ``deployment`` in ``workspace``, where `web.many_models` reads it."""
+    """A model's ``deployment`` in ``workspace``, where `web.many_models` reads it."""
 
     def __init__(self, workspace: Workspace, deployment: Deployment) -> None:
         self._path = workspace.deployment
         self._deployment = deployment
 
     def publish(self) -> None:
-        """Let workers answer requests for it."""
+        """Lets workers answer requests for it."""
         new = self._path.with_suffix(".new")
         new.write_bytes(self._deployment.to_json())
         new.replace(self._path)
 
     def is_fast(self, name: str) -> bool:
-        """Whether TF Serving's own JSON may go straight to a model server that calls the model ``name``."""
+        """True if TF Serving's own JSON may go directly to a model server, which calls the model ``name``."""
         deployment = self._deployment
         return deployment.default_model == name and deployment.default_accept in {None, JSON}
 
     def in_use(self) -> bool:
-        """Whether a worker answers a request for it now."""
+        """True if a worker is answering a request for it."""
         return is_path_locked(self._path)
 
     async def withdraw(self, seconds: float) -> None:
-        """Have workers begin no more requests; returns once none is under way, after ``seconds`` at most."""
+        """Makes workers begin no more requests; returns once none is under way, after ``seconds`` at most."""
         try:
             descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -99,7 +99,7 @@ class CommonModel:
         self._path.unlink()
         deadline = time.monotonic() + seconds
         try:
-            # The kernel tells nobody that a lock has gone.
+            # The kernel does not notify of released locks.
             while is_locked(descriptor) and time.monotonic() < deadline:  # noqa: ASYNC110
                 await asyncio.sleep(PAUSE_SECONDS)
         finally:

@@ -1,4 +1,4 @@
-"""When each loaded model was last asked, by the run's count of requests, and which leave for lack of use."""
+"""The time of each loaded model's last request, from the run's counts; and models to unload."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -29,7 +29,7 @@ class LastUses:
         self._used_at[name] = self._clock()
 
     def look(self, names: Iterable[str]) -> None:
-        """Note which of the models have been asked; to be called often, it looks once a second."""
+        """Notes which of the models were asked; call it often, it looks once a second."""
         now = self._clock()
         if now - self._looked_at < LOOK_SECONDS:
             return
@@ -41,7 +41,7 @@ class LastUses:
                 self._used_at[name] = now
 
     def forget_all_but(self, names: Collection[str]) -> Sequence[str]:
-        """Forget the models that are gone; the names of those that were known until now."""
+        """Forgets the models that are gone; returns the names of those that were known until now."""
         gone = [name for name in self._used_at if name not in names]
         for name in gone:
             del self._used_at[name]
@@ -50,7 +50,7 @@ class LastUses:
 
 
 class ModelUse(Struct, frozen=True):
-    """A loaded model: its memory, when its last request came, and whether one is being answered.
+    """A loaded model: its memory, the time of its last request, and true if one is being answered.
 
     ``used_at`` is on the clock of the caller, in seconds; a model without a request counts from its load.
     """
@@ -62,7 +62,7 @@ class ModelUse(Struct, frozen=True):
 
 
 def least_recently_used(models: Iterable[ModelUse], missing_bytes: int) -> tuple[str, ...]:
-    """The names of the models to unload, in order, so that ``missing_bytes`` are given back; at least one.
+    """Names of the models to unload, in order, to release ``missing_bytes``; at least one.
 
     With 0 bytes one place is wanted. Models in use stay. Nothing if all others together are not enough:
     then it helps nobody to unload them.
@@ -77,7 +77,7 @@ def least_recently_used(models: Iterable[ModelUse], missing_bytes: int) -> tuple
 
 
 def idle(models: Iterable[ModelUse], now: float, idle_seconds: float) -> tuple[str, ...]:
-    """The names of the models without a request for ``idle_seconds``, the longest idle first; 0 is never."""
+    """Names of the models without a request for ``idle_seconds``, the longest idle first; 0 is never."""
     if idle_seconds == 0:
         return ()
     return tuple(model.name for model in _longest_idle_first(models) if now - model.used_at >= idle_seconds)
