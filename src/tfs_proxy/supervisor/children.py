@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.05
 IDLE_TICK_SECONDS = 1.0
-"""While nothing happens the looks at the processes become this rare: each takes 0.3 ms."""
+"""While nothing happens, the processes are checked this rarely: a check takes 0.3 ms."""
 
 TICK_GROWTH = 1.5
 SPARE_WORKERS = 3
@@ -34,12 +34,12 @@ SPARE_WORKERS = 3
 
 
 class Children:
-    """The model servers, gunicorn, the gRPC router and nginx; ``devices`` says what the model servers run on.
+    """The model servers, gunicorn, the gRPC router and nginx; the model servers run on ``devices``.
 
     ``deaths`` counts by name of the child and how it ended. ``beside_workers`` are gunicorns that don't serve
     yet, or finish their last requests.
 
-    ``each_tick`` is called at each look, and says whether the next one should come soon.
+    ``each_tick`` is called at each look, and returns true if the next one should come soon.
 
     With ``own_exit_status`` a model server that ends during the start ends the run with its exit status; with
     a ``priority`` what is started then begins at low priority, until `restore_priority`.
@@ -76,7 +76,7 @@ class Children:
         self._stirred = asyncio.Event()
 
     def start(self, spec: ProcessSpec, spawn: Spawn = spawn) -> ChildProcess:
-        """Start a process with ``spawn``, and restart it whenever it ends."""
+        """Starts a process with ``spawn``, and restarts it whenever it ends."""
         child = ChildProcess(
             spec,
             may_restart=self._may_restart,
@@ -96,24 +96,24 @@ class Children:
         self._stirred.set()
 
     def start_beside(self, spec: ProcessSpec) -> ChildProcess:
-        """Start another gunicorn beside the one that serves, which is not restarted if it ends."""
+        """Starts another gunicorn, which does not serve yet and is not restarted if it ends."""
         child = self.start(spec)
         self.beside_workers.append(child)
         return child
 
     def exchange_workers(self, new: ChildProcess) -> None:
-        """Have a gunicorn that was started beside the one that serves take its place, and the other way."""
+        """Makes a gunicorn of `start_beside` the one that serves, and the former one a second one."""
         self.beside_workers.remove(new)
         if self.workers is not None:
             self.beside_workers.append(self.workers)
         self.workers = new
 
     def serves(self, group: str) -> bool:
-        """Whether the gunicorn of this process group is the one that serves."""
+        """True if the gunicorn of this process group is the one that serves."""
         return self.workers is not None and str(self.workers.pid) == group
 
     def succeed(self, before: "Children") -> None:
-        """Take over from ``before`` what the run has once, and count on; the rest stays with them."""
+        """Takes over from ``before`` what the run has once, and its counts; the rest stays there."""
         self.nginx, before.nginx = before.nginx, None
         self.grpc_router, before.grpc_router = before.grpc_router, None
         self.each_tick, before.each_tick = before.each_tick, self.each_tick
@@ -122,18 +122,18 @@ class Children:
         before.deaths = self.deaths
 
     async def stop_beside(self, child: ChildProcess, seconds: float) -> None:
-        """End a gunicorn beside the one that serves, within so many seconds."""
+        """Ends a gunicorn that does not serve, within so many seconds."""
         await child.stop(seconds)
         if child in self.beside_workers:
             self.beside_workers.remove(child)
 
     def lower_priority(self, pid: int) -> None:
-        """Give a process that ends before the models are ready a low priority."""
+        """Lowers the priority of a process that ends before the models are ready."""
         if self._priority is not None:
             self._priority.lower(pid)
 
     def restore_priority(self) -> None:
-        """Everything is ready: what has loaded at low priority serves at the normal one."""
+        """Gives processes that have loaded at low priority the normal one."""
         if self._priority is not None:
             self._priority.restore(child.pid for child in self.in_start_order() if child.pid)
 
@@ -143,11 +143,11 @@ class Children:
         return [child for child in children if child is not None]
 
     def all(self) -> list[ChildProcess]:
-        """Those in start order, and the workers beside the ones that serve."""
+        """Those in start order, and gunicorns that do not serve."""
         return [*self.in_start_order(), *self.beside_workers]
 
     async def watch_during(self, work: Awaitable[None]) -> None:
-        """Do ``work``; raises StopServing as soon as a process gives up."""
+        """Awaits ``work``. Raises StopServing as soon as a process gives up."""
         doing = asyncio.ensure_future(work)
         watching = asyncio.create_task(self._until_one_gives_up())
         try:
@@ -174,7 +174,7 @@ class Children:
             for beside in self.beside_workers:
                 beside.reap_orphans()
             backing_off = [child for child in children if child.state is ProcessState.BACKOFF]
-            # A 503 of /ping has SageMaker replace the container, which serves HTTP without the router.
+            # A 503 of /ping makes SageMaker replace the container, which serves HTTP without the router.
             self._readiness.down = {child.name for child in backing_off if child is not self.grpc_router}
             soon = self.each_tick() or self._is_changing()
             pause_seconds = self.tick_seconds if soon else min(pause_seconds * TICK_GROWTH, IDLE_TICK_SECONDS)
@@ -183,7 +183,7 @@ class Children:
                     await self._stirred.wait()
 
     def _is_changing(self) -> bool:
-        """Whether processes or models come or go."""
+        """True while processes or models come or go."""
         return (
             self._readiness.phase is not Phase.SERVING
             or self._readiness.disturbed.is_set()
@@ -197,12 +197,12 @@ class Children:
             self._priority.lower_until_ready(pid)
 
     def read_errors_of_nginx(self) -> None:
-        """Take in what nginx has written to its error log by now."""
+        """Reads what nginx has written to its error log so far."""
         if self.nginx is not None:
             self.nginx.read_output()
 
     def _may_restart(self, child: ChildProcess) -> bool:
-        """During the start, a model server or a script that fails is not restarted."""
+        """A model server or a script that fails during the start is not restarted."""
         self._stirred.set()
         if child in self.beside_workers:
             return False
@@ -218,7 +218,7 @@ class Children:
         return not (starting and failed_to_boot)
 
     def _log_failed_worker(self) -> None:
-        """Log once why a worker that would serve beside others can't load the application."""
+        """Logs once why one of several workers can't load the application."""
         failure = self._readiness.heartbeats.failure
         if failure in {None, self.logged_failure} or self._readiness.phase is Phase.STARTING:
             return
@@ -228,7 +228,7 @@ class Children:
             log.error("%s", without_workspace(lines, self._workspace))
 
     def _refuse_failed_script(self) -> None:
-        """During the start, raise ScriptLoadError if workers can't load the script, or end meanwhile."""
+        """During the start, raises ScriptLoadError if workers can't load the script, or end meanwhile."""
         if self._readiness.phase is not Phase.STARTING:
             return
         heartbeats = self._readiness.heartbeats
@@ -253,7 +253,7 @@ class Children:
         return ProcessGaveUp(f"{child.name} ended with {how} too often ({child.starts} starts).")
 
     def reason_of_failed_boot(self, workers: ChildProcess) -> ScriptLoadError:
-        """What a worker has said; if none could, how far they came, or what gunicorn has printed."""
+        """The error that a worker has reported; else how far the workers came, or gunicorn's output."""
         failure = self._readiness.heartbeats.failure
         if failure is not None:
             return ScriptLoadError(without_workspace(failure.text, self._workspace))

@@ -1,8 +1,8 @@
 """The control API: the supervisor's own HTTP, which answers however busy the workers are.
 
-It is an ASGI callable at three doors. The unix socket for workers and commands has every route; that to which
-nginx sends what clients ask has none of the ``inner`` ones; and on the sockets that workers will accept from,
-until they take over, the ``early`` ones are answered, and 503 with the reason is said to all else.
+It is an ASGI callable in three places. The unix socket for workers and commands has every route; the one to
+which nginx passes clients' requests has none of the ``inner`` ones; and on the sockets that workers will
+accept from, until they take over, the ``early`` ones are answered, and all others get 503 with the reason.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ CountEarly = Callable[[FinishedRequest, str], None]
 Answer = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 HOLD_SECONDS = 0.25
-"""How long a worker that is ready waits for its answer at most: it must see to its signals."""
+"""Longest wait of a ready worker for its answer: it must handle its signals."""
 
 MAX_BODY_BYTES = 64 * 1024
 OK, BAD_REQUEST, NOT_FOUND, UNAVAILABLE = 200, 400, 404, 503
@@ -53,8 +53,8 @@ OK, BAD_REQUEST, NOT_FOUND, UNAVAILABLE = 200, 400, 404, 503
 class ControlApi:
     """Answers from `Readiness`, and with ``routes`` of others; workers get ``deployment`` once it is known.
 
-    ``serves`` says whether the gunicorn of a process group is the one that serves: no other's workers may
-    accept. With ``of_run`` it has the routes of workers alone, and asks that one for all else.
+    ``serves`` returns true for the process group of the gunicorn that serves: only its workers may accept.
+    With ``of_run`` it has only the workers' routes, and asks that one for all others.
     """
 
     def __init__(
@@ -95,27 +95,26 @@ class ControlApi:
         return (Route("/ping", GET, self._ping), Route("/metrics", GET, self._metrics, early=True))
 
     async def open(self, path: Path, for_clients: Path | None = None) -> None:
-        """Listen on unix sockets: for workers and commands, and for what nginx passes on."""
+        """Listens on unix sockets: for workers and commands, and for what nginx passes on."""
         await self._server.open_unix(path)
         if for_clients is not None:
             await self._for_clients.open_unix(for_clients)
 
     async def stand_in(self, listeners: Sequence[Listener], count: CountEarly | None = None) -> None:
-        """Answer 503 on ``listeners`` until `release`; the sockets themselves stay open."""
+        """Answers 503 on ``listeners`` until `release`; the sockets themselves stay open."""
         self._count_early = count
         await self._standing_in.open([listener.dup() for listener in listeners])
 
     def release(self) -> None:
-        """Leave the listeners to the workers, which may accept from now on."""
+        """Leaves the listeners to the workers, which may accept from now on."""
         self._standing_in.close()
         self._released.set()
 
     def follow(self, readiness: Readiness, serves: Callable[[str], bool]) -> None:
-        """Answer for another stack from now on."""
+        """Answers for another stack from now on."""
         self._readiness, self._serves = readiness, serves
 
     def close(self) -> None:
-        """Stop listening; idempotent."""
         self._standing_in.close()
         self._for_clients.close()
         self._server.close()
@@ -125,7 +124,7 @@ class ControlApi:
         return await self._respond(self._routes, request)
 
     async def respond_to_client(self, request: HttpRequest) -> HttpResponse:
-        """Requests that nginx passes on: nothing of the run's own is to be had."""
+        """Clients' requests from nginx, which must not reach inner routes."""
         return await self._respond(self._client_routes, request)
 
     async def _respond(self, routes: Routes, request: HttpRequest) -> HttpResponse:
@@ -144,7 +143,7 @@ class ControlApi:
         return nothing_at(request.path) if request.method in GET else refused_method(request.method, GET)
 
     async def respond_early(self, request: HttpRequest) -> HttpResponse:
-        """Requests of clients before the workers take over: the reason, and no connection is kept."""
+        """Clients' requests before the workers take over: the reason, and the connection is closed."""
         own = {name: value for name, value in request.headers.items() if name != IN_FLIGHT.lower()}
         request = replace(request, headers=own)  # no client speaks for nginx
         answer = await self._early_routes.answer(request)
@@ -171,7 +170,7 @@ class ControlApi:
         return HttpResponse(OK, self.deployment.to_json())
 
     async def _hear_worker(self, request: HttpRequest, group: str) -> HttpResponse:
-        """Note the state of a worker of this process group; one that is ready waits for the release."""
+        """Notes the state of a worker of this process group; a ready one waits for the release."""
         try:
             state = decode(request.body, type=WorkerState)
         except (ValueError, RecursionError):  # a script can write to the socket, too
@@ -195,7 +194,7 @@ class ControlApi:
 
     async def _metrics(self, request: HttpRequest) -> HttpResponse:
         await self._outside.refresh()
-        # PERF: it costs 70 ms of a start, which no start should wait for.
+        # PERF: importing it takes 70 ms, which no start should wait for.
         from tfs_proxy.observe.exposition import expose
 
         measured = self._measure(request.headers)
@@ -216,7 +215,7 @@ def served_models(served: Callable[[], Collection[str] | None]) -> Route:
 
 
 def captured_records(add: Callable[[Counts], None]) -> Route:
-    """Where workers tell what has become of records that they have captured; ``add`` counts it."""
+    """The route by which workers report the fate of captured records; ``add`` counts it."""
 
     async def counts(request: HttpRequest) -> HttpResponse:
         try:
@@ -229,7 +228,7 @@ def captured_records(add: Callable[[Counts], None]) -> Route:
 
 
 def nothing_at(path: str) -> HttpResponse:
-    """The 404 of a path that nobody answers."""
+    """The 404 of a path without a route."""
     return HttpResponse.error(NOT_FOUND, f"there is nothing at {path}")
 
 

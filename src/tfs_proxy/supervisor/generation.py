@@ -1,6 +1,6 @@
-"""One generation: the stack that serves an archive as it was at one moment, in a folder of its own.
+"""One generation: a stack that serves an archive as it was at one moment, in a folder of its own.
 
-The first one has the folder and the control API of the run; a later one loads beside the one that serves.
+The first one has the folder and the control API of the run; a later one loads while another serves.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class Serving(Struct, frozen=True):
-    """What a generation serves."""
+    """The archive and processes of a generation."""
 
     prepared: Prepared
     planned: ProcessPlan
@@ -44,7 +44,7 @@ class Serving(Struct, frozen=True):
 
 
 class Generation:
-    """A ``stack`` in ``workspace``; ``block`` is which part of a range of ports it has."""
+    """A ``stack`` in ``workspace``; ``block`` is its part of a range of ports."""
 
     def __init__(self, stack: ServingStack, workspace: Workspace, block: int = 0) -> None:
         self.stack, self.workspace, self.block = stack, workspace, block
@@ -54,22 +54,22 @@ class Generation:
         yield from self.stack.children.all()
 
     async def stop_model_servers(self) -> None:
-        """End the model servers, which nobody asks any more."""
+        """Ends the model servers, which no longer get requests."""
         await self.stack.stop_model_servers(LAST_STEPS_SECONDS)
 
     async def close(self) -> None:
-        """Free its ports, and remove its folders."""
+        """Releases its ports, and removes its folders."""
         self.stack.release_ports()
         for folder in self.folders():
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     def folders(self) -> Sequence[Path]:
-        """What nobody reads once it has ended: the archive, and the packages that were installed for it."""
+        """Folders that are no longer needed at its end: the archive, and the packages installed for it."""
         return (self.workspace.model, self.workspace.packages)
 
 
 class NextGeneration(Generation):
-    """One that loads while another serves; ``ask_run`` answers what its workers ask of the run."""
+    """A generation that loads while another serves; ``ask_run`` answers its workers about the run."""
 
     def __init__(
         self, stack: ServingStack, workspace: Workspace, block: int, entrances: Entrances, ask_run: Answer
@@ -79,9 +79,9 @@ class NextGeneration(Generation):
         self._control_api = ControlApi(stack.readiness, serves=stack.children.serves, of_run=ask_run)
 
     async def load(self, before: Serving) -> Serving:
-        """Open the archive, and return once all of its processes are ready to serve; raises StopServing.
+        """Opens the archive; returns once all processes are ready to serve. Raises StopServing.
 
-        What serves now is ``before``.
+        ``before`` serves now.
         """
         stack = self.stack
         prepared = await stack.open_archive()
@@ -107,7 +107,7 @@ class NextGeneration(Generation):
         await self.close()
 
     async def close(self) -> None:
-        """As in the base; nothing of it is left."""
+        """Leaves nothing of it."""
         self._control_api.close()
         await super().close()
 
@@ -116,7 +116,7 @@ class NextGeneration(Generation):
 
 
 def refuse_other_kind(before: Deployment, new: Deployment) -> None:
-    """Raise ArchiveError if the gRPC router, which goes on, would have to answer in another way."""
+    """Raises ArchiveError if the gRPC router, which is not restarted, would have to answer in another way."""
     if before.open_inference != new.open_inference:
         raise ArchiveError(
             f"the Open Inference Protocol would be answered by the {new.open_inference} instead of the "
@@ -125,7 +125,7 @@ def refuse_other_kind(before: Deployment, new: Deployment) -> None:
 
 
 def memory_warning(settings: Settings) -> str | None:
-    """A sentence if memory seems too short for models and workers beside those that serve; None if not."""
+    """A sentence if memory seems too short for models and workers on top of those that serve; else None."""
     left = memory_left()
     models_bytes = settings.machine.models_bytes
     wanted_bytes = MODEL_FACTOR * models_bytes + settings.gunicorn_workers * WORKER_BYTES
@@ -139,5 +139,5 @@ def memory_warning(settings: Settings) -> str | None:
 
 
 def folder_of(run: Workspace, number: int) -> Path:
-    """Where the generation of this number lives: a short name, since sockets have short paths."""
+    """The folder of the generation of this number: a short name, since sockets have short paths."""
     return run.root / str(number)

@@ -1,4 +1,4 @@
-"""What ``nvidia-smi`` prints -> the GPUs and MIG slices that a model's server can be placed on: pure."""
+"""The GPUs and MIG slices for model servers, from the output of ``nvidia-smi``: pure."""
 
 import logging
 import re
@@ -25,9 +25,9 @@ _MEBIBYTES = re.compile(r"\s*(\d+) MiB\s*")
 
 
 class GpuDevice(Struct, frozen=True):
-    """A GPU, or a slice of one (MIG); one that is divided is not a device, but each of its slices is.
+    """A GPU, or a slice of one (MIG); of a divided GPU, only the slices are devices.
 
-    ``uuid`` is what ``CUDA_VISIBLE_DEVICES`` takes, ``gpu_uuid`` and ``gpu_index`` are those of the card.
+    ``uuid`` is for ``CUDA_VISIBLE_DEVICES``; ``gpu_uuid`` and ``gpu_index`` are those of the card.
     """
 
     uuid: str
@@ -38,7 +38,7 @@ class GpuDevice(Struct, frozen=True):
 
 
 class _Listed(Struct, frozen=True):
-    """A line of ``nvidia-smi -L`` for a GPU, with the UUIDs of the slices below it, by their numbers."""
+    """A line of ``nvidia-smi -L`` for a GPU, with the UUIDs of its slices by number."""
 
     index: int
     uuid: str
@@ -46,7 +46,7 @@ class _Listed(Struct, frozen=True):
 
 
 def devices(listing: str, description: str) -> tuple[GpuDevice, ...]:
-    """The devices in the driver's order, of what it printed for `LIST_ARGUMENTS` and `DESCRIBE_ARGUMENTS`.
+    """The devices in the driver's order, from its output for `LIST_ARGUMENTS` and `DESCRIBE_ARGUMENTS`.
 
     None without a driver or a GPU. A device whose memory the driver does not tell is left out, and so is a
     divided GPU without slices: CUDA can't use it.
@@ -61,7 +61,7 @@ def devices(listing: str, description: str) -> tuple[GpuDevice, ...]:
 
 
 def visible(found: Sequence[GpuDevice], environ: Mapping[str, str]) -> tuple[GpuDevice, ...]:
-    """Those that ``CUDA_VISIBLE_DEVICES`` of this run allows, in its order; all of them if it is not set.
+    """Those that this run's ``CUDA_VISIBLE_DEVICES`` allows, in its order; all of them if it is not set.
 
     As in CUDA, its entries are numbers of GPUs or the beginnings of UUIDs, and the first that fits no
     device ends the list.
@@ -96,7 +96,7 @@ def _listed(listing: str) -> Sequence[_Listed]:
 
 
 def _described(description: str) -> dict[str, "Element"]:
-    """The element of each GPU by its UUID; nothing if there is no XML, but the driver's complaint."""
+    """The XML element of each GPU by its UUID; empty if the driver printed an error instead."""
     from xml.etree import ElementTree as ET
 
     try:
@@ -130,9 +130,9 @@ SHOWN_CHARACTERS: Final = 200
 
 
 def nvidia_smi(*arguments: str) -> str:
-    """What the program prints, "" without a driver or a GPU; waits for the driver: call it in a thread.
+    """The program's output, "" without a driver or a GPU; waits for the driver: call it in a thread.
 
-    If it fails or takes too long, a warning says so; what it has printed counts all the same.
+    Logs a warning if it fails or takes too long; its output is used anyway.
     """
     program = shutil.which("nvidia-smi")
     if program is None:
@@ -157,24 +157,22 @@ def visible_devices(environ: Mapping[str, str]) -> tuple[GpuDevice, ...]:
 
 
 def count_gpus() -> int:
-    """How many GPUs the driver shows; 0 without a driver."""
+    """Number of the driver's GPUs; 0 without a driver."""
     return sum(line.startswith("GPU ") for line in nvidia_smi("-L").splitlines())
 
 
 class Placement(Struct, frozen=True):
-    """The device of one model server; ``memory_share`` of its memory, None leaves that to TensorFlow."""
+    """The device of one model server, and the share of its memory; None leaves that to TensorFlow."""
 
     uuid: str
     memory_share: float | None
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What the model server needs in its environment."""
         return {"CUDA_VISIBLE_DEVICES": self.uuid}
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The flags that the model server needs."""
         return (
             ()
             if self.memory_share is None
@@ -185,9 +183,8 @@ class Placement(Struct, frozen=True):
 def spread(servers: int, devices: Sequence[GpuDevice], margin: float) -> tuple[Placement, ...]:
     """One device for each of so many model servers of the same models; none without a GPU.
 
-    They take turns, the emptiest device first, so no device has two more than another. Those on one device
-    share its memory equally, but for ``margin`` (AWS's container divides by all of them,
-    docs/reference/aws-container.md).
+    They are dealt out evenly, the emptiest device first. Those on one device share its memory equally, but
+    for ``margin`` (AWS's container divides by all of them, docs/reference/aws-container.md).
     """
     emptiest_first = sorted(devices, key=lambda device: device.free_bytes, reverse=True)[:servers]
     if not emptiest_first:
@@ -199,7 +196,7 @@ def spread(servers: int, devices: Sequence[GpuDevice], margin: float) -> tuple[P
 CREATED = re.compile(
     r"Created device \S*device:(?P<device>GPU:\d+) with (?P<megabytes>\d+) MB memory.*?name: (?P<name>[^,]+),"
 )
-"""What TensorFlow logs for each GPU that it takes, when the first model is loaded."""
+"""TensorFlow's log line for each GPU that it takes, when the first model is loaded."""
 
 
 class Devices:
@@ -209,20 +206,20 @@ class Devices:
         self._gpus: dict[str, dict[str, str]] = {}
 
     def hear(self, server: str, line: str) -> None:
-        """Note a GPU if ``line``, which a model server has printed, names one."""
+        """Notes a GPU if ``line``, which a model server has printed, names one."""
         if created := CREATED.search(line):
             name = f"{created['device']} ({created['name']}, {created['megabytes']} MB)"
             self._gpus.setdefault(server, {})[created["device"]] = name
 
     def log(self, server: str, gpus: int) -> None:
-        """Log what ``server`` runs on, and warn if it leaves the driver's ``gpus`` unused."""
+        """Logs the devices of ``server``, and warns if it does not use all of the driver's ``gpus``."""
         log.info("%s", self.report(server))
         overlooked = self.overlooked(server, gpus)
         if overlooked:
             log.warning("%s", overlooked)
 
     def report(self, server: str) -> str:
-        """The sentence that names what ``server`` runs on."""
+        """The sentence that names the devices of ``server``."""
         devices = self._gpus.get(server)
         return f"{server} runs on {', '.join(devices.values()) if devices else 'the CPU'}"
 

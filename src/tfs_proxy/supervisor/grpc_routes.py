@@ -1,4 +1,4 @@
-"""Where gRPC calls go: the table that the router follows, and the links that nginx has for one archive."""
+"""The destinations of gRPC calls: the table that the router follows, and nginx's links for one archive."""
 
 import asyncio
 import json
@@ -15,14 +15,14 @@ from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.routes import Route
 
 HOLD_SECONDS: Final = 2.0
-"""How long the router waits for news at most: so old is what it says of calls in flight."""
+"""Longest wait of the router for news: its report of calls under way is at most so old."""
 
 
 class GrpcRoutes:
     """The gRPC sockets of each model's servers that are ready; "" stands for any model.
 
     The router asks for them by a long poll, in which it says which table it has, and which models and sockets
-    have calls in flight: so an unload is told to it, and acknowledged.
+    have calls under way: so it learns of an unload, and acknowledges it.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class GrpcRoutes:
         self._busy: frozenset[str] = frozenset()
 
     def lead(self, models: Iterable[str], sockets: Iterable[Path]) -> None:
-        """Send calls for these models to exactly these sockets; without any, they wait."""
+        """Sends calls for these models to exactly these sockets; without any, they wait."""
         paths = list(map(str, sockets))
         # A model that has never had a model server is a script.
         led = {model: paths for model in models if paths or model in self._sockets}
@@ -43,7 +43,7 @@ class GrpcRoutes:
             self._change()
 
     def forget(self, models: Iterable[str]) -> None:
-        """Send no more calls for these models; idempotent. Calls in flight go on."""
+        """Sends no more calls for these models; idempotent. Calls under way go on."""
         known = [model for model in models if model in self._sockets]
         for model in known:
             del self._sockets[model]
@@ -51,11 +51,11 @@ class GrpcRoutes:
             self._change()
 
     def in_use(self, names: Iterable[str]) -> bool:
-        """Whether one of these models or sockets has calls in flight, as far as the router has told."""
+        """True if one of these models or sockets has calls under way, by the router's last report."""
         return not self._busy.isdisjoint(names)
 
     async def until_idle(self, names: Iterable[str], seconds: float) -> None:
-        """Return once calls go by the present table and none is in flight there, or after ``seconds``."""
+        """Returns once calls use the present table and none is under way there, or after ``seconds``."""
         number, names = self._number, frozenset(names)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -63,7 +63,7 @@ class GrpcRoutes:
                     await self._told.wait()
 
     def end(self) -> None:
-        """The router has ended, or never begun: there are no calls."""
+        """Called when the router has ended, or never started: there are no calls."""
         self._seen, self._busy = None, frozenset()
         self._told.set()
 
@@ -73,7 +73,7 @@ class GrpcRoutes:
         self._changed = asyncio.Event()
 
     async def _answer(self, request: HttpRequest) -> HttpResponse:
-        """The table, once it is another one than the router has."""
+        """The table, once it differs from the router's."""
         try:
             told = json.loads(request.body)
             seen, busy, waits = int(told["seen"]), frozenset(map(str, told["busy"])), bool(told["waits"])
@@ -100,7 +100,7 @@ class InstanceGates:
         self._open: Mapping[int, Path] = {}
 
     def lead_to(self, sockets: Mapping[int, Path]) -> None:
-        """Open the gates of these model servers, which listen for gRPC there, and close all others.
+        """Opens the gates of these model servers, which listen for gRPC there, and closes all others.
 
         So no call reaches a model server before it has loaded its models, and nginx needs no reload.
         """
@@ -116,4 +116,4 @@ class InstanceGates:
             return
         new = gate.with_suffix(".new")
         new.symlink_to(socket)
-        new.rename(gate)  # at once: between two model servers no call finds a gate shut
+        new.rename(gate)  # atomically: there is no moment without a gate for calls

@@ -1,4 +1,4 @@
-"""The run as metrics: what the supervisor knows of its processes, workers and models, at one moment."""
+"""Metrics of the run: the supervisor's knowledge of its processes, workers and models at one moment."""
 
 import os
 import platform
@@ -24,7 +24,7 @@ MetricSource = Callable[[], Iterable[MeasuredMetric]]
 
 
 class RunMetrics:
-    """Measures the run whenever `/metrics` is asked for; ``sources`` add what they know.
+    """Measures the run whenever `/metrics` is asked for; ``sources`` add their own.
 
     ``journals`` has the workers' notes of their requests, of which each worker answers ``threads_each`` at a
     time; None where the stacks of many models tell that.
@@ -47,11 +47,11 @@ class RunMetrics:
         self._threads_each = threads_each
 
     def follow(self, readiness: Readiness, children: Children) -> None:
-        """Measure these from now on; counts go on where they are."""
+        """Measures these from now on; counts go on."""
         self._readiness, self._children = readiness, children
 
     def measure(self, headers: Mapping[str, str]) -> list[MeasuredMetric]:
-        """Everything, now, for a scrape with these headers."""
+        """All metrics now, for a scrape with these headers."""
         own = [
             *self._run(),
             *self._processes({SUPERVISOR: os.getpid()}),
@@ -62,11 +62,11 @@ class RunMetrics:
         count = int(by_nginx) if by_nginx.isdecimal() else self._under_way(self._worker_pids())
         own.append(
             MeasuredMetric(catalogue.REQUESTS_IN_FLIGHT, {(): max(count - 1, 0)})
-        )  # but for this scrape
+        )  # only left out of this scrape
         return own + [metric for source in self._sources for metric in source()]
 
     def measure_stack(self, threads_each: int, *, has_model_servers: bool) -> Iterator[MeasuredMetric]:
-        """Only the processes, workers and models, now: what each stack of several has for itself.
+        """Only processes, workers and models now: the part that each of several stacks has for itself.
 
         The run measures the models of stacks that have no model servers.
         """
@@ -88,7 +88,7 @@ class RunMetrics:
         )
 
     def _processes(self, alone: Mapping[str, int]) -> Iterator[MeasuredMetric]:
-        """The children, each with all below it, and by itself each process of ``alone``, which has pids."""
+        """The children, each with all below it; and each process of ``alone``, which has pids, by itself."""
         children = self._children.in_start_order()
         yield MeasuredMetric(
             catalogue.PROCESS_UP,

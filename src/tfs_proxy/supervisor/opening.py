@@ -1,4 +1,4 @@
-"""First half of a start: open the archive in a thread, report what it serves, and plan the processes."""
+"""First half of a start: opens the archive in a thread, reports what it serves, and plans the processes."""
 
 import logging
 import os
@@ -27,11 +27,11 @@ LayOut = Callable[[str | None, Workspace, Settings, threading.Event], str | None
 
 
 class ServeRequest(Struct, frozen=True):
-    """What the command line asks for, besides the settings.
+    """Requests of the command line, besides the settings.
 
     ``flags`` are the model server's if it runs as in the image tensorflow/serving; then there is no archive.
     ``placements`` has the GPU of each model server if they have been chosen already. ``lay_out`` makes a
-    folder of a model that is neither an archive nor a folder, and gives others back as they are.
+    folder of a model that is neither an archive nor a folder, and returns others unchanged.
     """
 
     model: str | None
@@ -43,7 +43,7 @@ class ServeRequest(Struct, frozen=True):
 
 
 async def open_archive(request: ServeRequest, settings: Settings, workspace: Workspace) -> Prepared:
-    """Open the archive beside the event loop, and log what it serves; to cancel it ends that.
+    """Opens the archive in a thread, which cancelling ends, and logs what it serves.
 
     Raises what `prepare` raises, and ScriptLoadError for a script that can't be used.
     """
@@ -57,7 +57,7 @@ async def open_archive(request: ServeRequest, settings: Settings, workspace: Wor
         log.warning("%s", line)
     prepared.refuse_unusable_script()
     root, has_siblings = prepared.served.layout.root, settings.reload or settings.watch or settings.loaded_as
-    # Of a pipeline or a batch job, each stack would want the folder: only a container's own run has it.
+    # Each stack of a pipeline or a batch job would want the folder: only a container's own run has it.
     has_container = os.getpid() == 1
     if prepared.served.script and root.is_relative_to(workspace.root) and has_container and not has_siblings:
         appear_at_sagemaker_folder(root)
@@ -78,14 +78,14 @@ def _prepare(
 
 
 def find_host_resources(request: ServeRequest, prepared: Prepared, held: ExitStack) -> plan.HostResources:
-    """What this machine provides for the model servers of ``prepared``: nothing if it needs none.
+    """The machine's resources for the model servers of ``prepared``: none if it needs none.
 
-    ``held`` keeps their ports for them.
+    ``held`` reserves their ports.
     """
     if not (prepared.models or prepared.flags):
         return plan.HostResources((), (), 0, request.environ)
     settings, flags = prepared.settings, prepared.flags
-    # Flags name the model server's ports themselves; what they leave open is a free one.
+    # Flags name the model server's ports themselves; ports that they leave open are free ones.
     port_range = None if flags else settings.safe_port_range
     ports = sockets.model_server_ports(port_range, settings.instance_count, held)
     return resources_on(ports, request, settings, flags.words if flags else settings.extra_args)
@@ -94,7 +94,7 @@ def find_host_resources(request: ServeRequest, prepared: Prepared, held: ExitSta
 def resources_on(
     ports: Sequence[tuple[int, int]], request: ServeRequest, settings: Settings, flags: Sequence[str]
 ) -> plan.HostResources:
-    """What this machine provides for model servers on these ports, gRPC and REST, with these flags.
+    """The machine's resources for model servers on these ports, gRPC and REST, with these flags.
 
     One alone uses all GPUs, several one each.
     """
@@ -116,7 +116,7 @@ def resources_on(
 def plan_processes(
     prepared: Prepared, workspace: Workspace, host: plan.HostResources, port: int
 ) -> plan.ProcessPlan:
-    """The model servers' processes; their configuration files are written. Clients know ``port``."""
+    """The model servers' processes; writes their configuration files. Clients know ``port``."""
     planned = _planned(prepared, workspace, host, port)
     choice = trace_choice(host.environ)
     if choice.warning:

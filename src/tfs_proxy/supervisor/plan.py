@@ -20,11 +20,11 @@ DEFAULT_TRANSFORM_MB = 6
 
 
 class HostResources(Struct, frozen=True):
-    """What the machine provides: the model server's command, its ports, GPUs and the environment.
+    """The machine's resources: the model server's command, its ports, GPUs and the environment.
 
-    Without ``ports`` there is no model server: a script model needs none, and ``common`` ones are there
-    already. ``placements`` has the GPU of each model server, if they were chosen. ``monitoring`` says where
-    the model servers show their own metrics.
+    Without ``ports`` there is no model server: a script model needs none, and ``common`` ones exist already.
+    ``placements`` has the GPU of each model server, if they were chosen. The model servers show their own
+    metrics as ``monitoring`` says.
     """
 
     model_server: tuple[str, ...]
@@ -39,7 +39,7 @@ class HostResources(Struct, frozen=True):
 class ProcessPlan(Struct, frozen=True):
     """The processes of a run, and the files to be written before they start.
 
-    ``metrics_path`` is where the model servers show their own metrics. ``open_ports`` is a sentence on ports
+    At ``metrics_path`` the model servers show their own metrics. ``open_ports`` is a sentence on ports
     that are open to the outside and were not asked for.
     """
 
@@ -57,7 +57,7 @@ def plan(
     workspace: Workspace,
     host: HostResources,
 ) -> ProcessPlan:
-    """All model servers, and the deployment that workers get."""
+    """All model servers, and the deployment for workers."""
     if host.common:
         return ProcessPlan(deployment_of(served, settings, host.common), files={}, model_servers=())
     instances = instances_on(host.ports, workspace)
@@ -97,12 +97,11 @@ def files_of_model_servers(
 
 
 def monitoring_files(monitoring: Monitoring, workspace: Workspace) -> Mapping[Path, str]:
-    """The file that has the model servers show their own metrics, unless the user gives one."""
+    """The file that makes the model servers show their own metrics, unless the user gives one."""
     return {} if monitoring.config is None else {workspace.monitoring_config: monitoring.config}
 
 
 def deployment_of(served: Served, settings: Settings, instances: tuple[Instance, ...]) -> Deployment:
-    """The deployment that workers get."""
     return Deployment(
         default_model=served.default_model,
         models={model.name: tuple(sorted(model.versions)) for model in served.models},
@@ -136,7 +135,7 @@ def deployment_of(served: Served, settings: Settings, instances: tuple[Instance,
 
 
 def transform_limits(settings: Settings) -> TransformLimits:
-    """How a batch job keeps the model servers busy, within SageMaker's 100 MB (docs/reference/sagemaker.md).
+    """A batch job's limits that keep the model servers busy, within 100 MB (docs/reference/sagemaker.md).
 
     Twice what can run at once: cores, or full batches if the model server batches; no more than
     the workers can take. The payload is that of the environment, else SageMaker's default.
@@ -159,7 +158,7 @@ def model_server_process(
     script: bool,
     models: int,
 ) -> ProcessSpec:
-    """The process of one model server, which reads so many ``models`` from the workspace's `model_config`.
+    """One model server, which reads so many ``models`` from the workspace's `model_config`.
 
     If those come and go, ``models`` is 0.
     """

@@ -26,11 +26,11 @@ LAST_LINES = 40
 KILLED_SECONDS = 1.0
 LOOK_SECONDS = 0.01
 NOT_STARTED = 127
-"""The exit status of a program that could not be run, as shells have it."""
+"""The exit status of a program that could not be run, as in shells."""
 
 
 class ProcessState(Enum):
-    """The state of a child; `ARROWS` has the changes that are allowed."""
+    """States of a child; `ARROWS` has the allowed changes."""
 
     STOPPED = "stopped"
     RUNNING = "running"
@@ -51,7 +51,7 @@ ARROWS: Mapping[ProcessState, frozenset[ProcessState]] = {
 
 
 class Backoff(Struct, frozen=True):
-    """How restarts are spaced: the delay doubles per early death, up to a cap of tries.
+    """Pauses between restarts: the delay doubles per early death, up to a cap of tries.
 
     A child that lived ``healthy_seconds`` starts counting anew.
     """
@@ -63,12 +63,12 @@ class Backoff(Struct, frozen=True):
 
 
 class ProcessSpec(Struct, frozen=True):
-    """What to run and how to stop it.
+    """A program to run, and how to stop it.
 
     ``env`` replaces the environment; ``pass_fds`` are handed down under their own numbers;
     ``drops_output`` says that it loses lines of its log rather than wait for the supervisor to read them,
-    ``logs_by_lines`` that none of its lines goes on in the next;
-    ``survivors_signal`` goes to what is left of its process group when the leader died alone;
+    ``logs_by_lines`` that each of its lines is complete;
+    ``survivors_signal`` goes to the rest of its process group when the leader died alone;
     ``orphaned_signal`` to the child when this process has died.
     """
 
@@ -84,7 +84,7 @@ class ProcessSpec(Struct, frozen=True):
     backoff: Backoff = field(default_factory=Backoff)
 
     def named(self, of: str) -> "ProcessSpec":
-        """This process with ``of`` behind its name, which tells it from those of other models."""
+        """This process with ``of`` after its name, which distinguishes it from those of other models."""
         return replace(self, name=f"{self.name} of {of}") if of else self
 
 
@@ -92,7 +92,7 @@ Spawn = Callable[[ProcessSpec, int], Awaitable[RunningProcess]]
 
 
 async def spawn(spec: ProcessSpec, output: int) -> RunningProcess:
-    """Start ``spec`` in a process group of its own: the keyboard's Ctrl-C does not reach it.
+    """Starts ``spec`` in a process group of its own: the keyboard's Ctrl-C does not reach it.
 
     It prints to the descriptor ``output``.
     """
@@ -147,7 +147,7 @@ class ChildProcess:
 
     @property
     def name(self) -> str:
-        """What logs call it."""
+        """Its name in logs."""
         return self.spec.name
 
     @property
@@ -155,14 +155,14 @@ class ChildProcess:
         return self._process.pid if self._process and self.state is ProcessState.RUNNING else None
 
     def change_state(self, new: ProcessState) -> None:
-        """The only place where the state changes; a change that `ARROWS` does not have is a bug."""
+        """The only place where the state changes; a change that is not in `ARROWS` is a bug."""
         if new not in ARROWS[self.state]:
             raise RuntimeError(f"{self.name}: {self.state.value} -> {new.value} is not in ARROWS")
         log.debug("%s: %s -> %s", self.name, self.state.value, new.value)
         self.state = new
 
     async def run(self) -> None:
-        """Start the child and restart it until it is stopped or gives up."""
+        """Starts the child and restarts it until it is stopped or gives up."""
         deaths = 0
         try:
             while not self._stop_asked.is_set():
@@ -182,7 +182,7 @@ class ChildProcess:
             self._ended.set()
 
     async def _live(self) -> float:
-        """One life of the child, from start to exit; how long it was."""
+        """One life of the child, from start to exit; returns its length in seconds."""
         began = self._clock()
         self.change_state(ProcessState.RUNNING)
         self.starts += 1
@@ -207,7 +207,7 @@ class ChildProcess:
         return self._clock() - began
 
     def read_output(self) -> None:
-        """Hear what it has printed by now, without waiting for the event loop to come to it."""
+        """Reads its output so far, without waiting for the event loop."""
         self._output.read_on()
 
     def _hear(self, line: str) -> None:
@@ -228,14 +228,14 @@ class ChildProcess:
         await unless_set(self._stop_asked, self._sleep(delay_seconds))
 
     def ask_to_stop(self) -> None:
-        """Send the stop signal, without waiting; idempotent."""
+        """Sends the stop signal, without waiting; idempotent."""
         self._stop_asked.set()
         if self.state is ProcessState.RUNNING:
             self.send_signal(self.spec.stop_signal)
             self.change_state(ProcessState.STOPPING)
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Signal the child itself, if it runs."""
+        """Signals the child itself, if it runs."""
         if self.state is ProcessState.RUNNING and self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(number)
@@ -256,11 +256,11 @@ class ChildProcess:
         await self._end_groups()
 
     def signal_group(self, number: signal.Signals) -> None:
-        """Signal every process that this child has left behind or is."""
+        """Signals this child and every process that it has left behind."""
         self._signal(self._groups, number)
 
     def _signal(self, groups: Iterable[int], number: int) -> None:
-        """Signal process groups; what has ended is forgotten."""
+        """Signals process groups; forgets those that have ended."""
         for group in tuple(groups):
             try:
                 os.killpg(group, number)
@@ -272,7 +272,7 @@ class ChildProcess:
                     log.warning("%s: not allowed to signal process group %d", self.name, group)
 
     def reap_orphans(self) -> None:
-        """Collect processes of former groups that fell to us (as PID 1 or subreaper); forget empty groups."""
+        """Collects processes of former groups that became our children; forgets empty groups."""
         lives = self.state in {ProcessState.RUNNING, ProcessState.STOPPING}
         former = self._groups - {self._process.pid if self._process and lives else None}
         for group in former:
@@ -282,7 +282,7 @@ class ChildProcess:
         self._signal(former, 0)  # which only asks whether the group still has a process
 
     async def _end_groups(self) -> None:
-        """Kill what is left behind, and wait a moment for its end: afterwards nobody looks at it again."""
+        """Kills the groups, and waits a moment for their end: nobody looks at them afterwards."""
         self.signal_group(signal.SIGKILL)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(KILLED_SECONDS):

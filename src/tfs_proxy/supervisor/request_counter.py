@@ -1,4 +1,4 @@
-"""Counts the run's requests: reads what nginx and the workers have written of them."""
+"""Counts the run's requests from the lines of nginx and the workers."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,15 +23,15 @@ class RequestCounter:
         self._former_stages: list[MeasuredMetric] = []
 
     def expect(self, known: KnownModels) -> None:
-        """From here on, count requests by model, too; ``known`` may get more models later."""
+        """From here on, counts requests by model, too; ``known`` may get more models later."""
         self.read()
         self.counts.models = ModelCounts(known)
         self._stages.append(StageTables(self._stages_folder, known))
 
     def expect_other_models(self, known: KnownModels, stages: Path) -> None:
-        """From here on these are the models of the run; their workers have their tables in ``stages``.
+        """From here on, these are the models of the run; their workers have their tables in ``stages``.
 
-        What has been counted stays, but for models that have gone. All but the last workers have ended.
+        Counts stay, except for models that have gone. All but the last workers have ended.
         """
         self.read()
         if self.counts.models is not None:
@@ -41,13 +41,13 @@ class RequestCounter:
         self._stages = [*self._stages[-1:], StageTables(stages, known)]
 
     def forget(self, model: str) -> None:
-        """A model has gone: its requests so far are counted, and no series of it stays."""
+        """Counts the requests of a removed model so far, and drops its series."""
         self.read()
         if self.counts.models is not None:
             self.counts.models.remove_model(model)
 
     def read(self) -> bool:
-        """Count what has been written since the last time; whether there was any."""
+        """Counts new lines; True if there were any."""
         found = False
         for chunk in self._lines.chunks():
             self.counts.add_lines(chunk)
@@ -57,7 +57,7 @@ class RequestCounter:
         return found
 
     def measure(self) -> Iterator[MeasuredMetric]:
-        """All requests that have ended by now."""
+        """All requests that have ended so far."""
         self.read()
         yield from self.counts.measure()
         measured = [metric for tables in self._stages for metric in tables.measure()]

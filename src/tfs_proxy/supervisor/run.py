@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 async def serve(settings: Settings, listener: Listener, request: ServeRequest) -> int:
-    """Serve until SIGTERM, SIGINT or SIGHUP; returns 0 then.
+    """Serves until SIGTERM, SIGINT or SIGHUP; returns 0 then.
 
     Raises SettingsError for changes that can't be followed, StopServing if the run can't begin or go on.
     ``listener`` is closed at the end.
@@ -102,7 +102,7 @@ class Supervisor:
         log.info("listening on http://%s", sockets.shown_address(self._listener))
 
     async def _expect(self) -> Serving:
-        """Open the archive, and expect the processes that serve it."""
+        """Opens the archive, and prepares for the processes that serve it."""
         if self._reloading is not None:
             self._reloading.look()
         prepared = await self._stack.open_archive()
@@ -115,7 +115,7 @@ class Supervisor:
         return serving
 
     async def _start(self, serving: Serving) -> None:
-        """Start everything, and return once it is ready."""
+        """Starts everything, and returns once it is ready."""
         children = self._stack.children
         self._entrances.start_grpc_router(children, serving.deployment)
         # A worker that is still loading would take code that is changed from now on, before it is tried.
@@ -135,7 +135,7 @@ class Supervisor:
         log.info("%s", ready_line(url, first.command(url)))
 
     def _tick(self) -> bool:
-        """See to what has changed; whether requests have ended since the last time."""
+        """Handles changes; True if requests have ended since the last time."""
         self._orphans.collect()
         self._lead_grpc()
         return self._records.read()
@@ -144,7 +144,7 @@ class Supervisor:
         self._entrances.lead_grpc_to(self._stack.readiness, self._generations.current.workspace)
 
     async def _drain(self, stop_requested: bool) -> None:
-        """Stop accepting, let requests finish, then end the rest in reverse order; bounded in time."""
+        """Stops accepting, lets requests finish, then ends the rest in reverse order; bounded in time."""
         readiness = self._stack.readiness
         starting = readiness.phase is Phase.STARTING
         deadline = time.monotonic() + (LAST_STEPS_SECONDS if starting else self._settings.stop_seconds)

@@ -16,7 +16,7 @@ from tfs_proxy.supervisor.process import ChildProcess
 log = logging.getLogger(__name__)
 
 LAST_STEPS_SECONDS = 3.0
-"""What processes that nobody asks any more have to end, also if the time to stop is over."""
+"""For processes that get no more requests to end, also if the time to stop is over."""
 
 
 class RunLoop:
@@ -27,9 +27,9 @@ class RunLoop:
         self._signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
 
     async def run(self, serve: Coroutine[None, None, None], drain: Callable[[bool], Awaitable[None]]) -> None:
-        """Do ``serve`` until it raises or a signal comes, then always ``drain``.
+        """Runs ``serve`` until it raises or a signal comes, then always ``drain``.
 
-        ``drain`` gets whether a signal is the reason.
+        ``drain`` gets True if a signal is the reason.
         """
         loop = asyncio.get_running_loop()
         for number in stop_signals():
@@ -48,13 +48,13 @@ class RunLoop:
             await drain(stop_requested)
 
     async def accept_pending(self, listeners: Sequence[Listener], deadline: float) -> None:
-        """Wait for pending connections to be accepted, at most until ``deadline``."""
+        """Waits for pending connections to be accepted, at most until ``deadline``."""
         await sockets.accept_pending(
             listeners, lambda: not self._signals.empty() or time.monotonic() > deadline
         )
 
     async def stop(self, stopping: Coroutine[None, None, None], children: Iterable[ChildProcess]) -> None:
-        """Do ``stopping``, which stops ``children``; at a second signal kill them first."""
+        """Awaits ``stopping``, which stops ``children``; at a second signal kills them first."""
         draining = asyncio.create_task(stopping)
         second_signal = asyncio.create_task(self._signals.get())
         await asyncio.wait({second_signal, draining}, return_when=asyncio.FIRST_COMPLETED)
@@ -67,7 +67,7 @@ class RunLoop:
 
 
 async def together(*work: Awaitable[None]) -> None:
-    """Do all of it at the same time; raises the first error, and then leaves nothing running."""
+    """Awaits all concurrently; raises the first error, and then leaves nothing running."""
     tasks = [asyncio.ensure_future(each) for each in work]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -78,7 +78,7 @@ async def together(*work: Awaitable[None]) -> None:
 
 
 async def cancel(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel ``tasks`` and wait for their end; their errors are dropped."""
+    """Cancels ``tasks`` and waits for their end; their errors are dropped."""
     for task in tasks:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError, Exception):

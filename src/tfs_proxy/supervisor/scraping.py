@@ -1,6 +1,6 @@
-"""All that `/metrics` has to ask others for: the model servers, and the driver of the GPUs through NVML.
+"""The slow parts of `/metrics`: the model servers, and the driver of the GPUs through NVML.
 
-Either may be slow: a scrape waits for a moment, then shows what is known.
+A scrape waits for them for a moment, then shows what is known.
 """
 
 import asyncio
@@ -32,13 +32,13 @@ log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 SCRAPE_WAIT_SECONDS = 0.004
-"""What a scrape waits at most; who is later is shown as it was the last time."""
+"""Longest wait of a scrape; a later answer is shown as it was the last time."""
 
 
 class LatestAnswer(Generic[Answer]):
     """Keeps the last answer of ``ask``; ``value`` is None before the first, and after a failure.
 
-    ``ask`` returns None for a failure, and has a limit of its own: until then nobody is asked again.
+    ``ask`` returns None for a failure, and has a limit of its own: until then it is not called again.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class LatestAnswer(Generic[Answer]):
         self.value: Answer | None = None
 
     def refresh(self) -> "asyncio.Task[None]":
-        """Ask, unless that is under way; the task that waits for the answer."""
+        """Asks, unless that is under way; returns the task that waits for the answer."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._wait_for_answer())
         return self._asking
@@ -68,14 +68,14 @@ class LatestAnswer(Generic[Answer]):
 async def refresh_all(
     answers: Iterable[LatestAnswer[Any]], wait_seconds: float = SCRAPE_WAIT_SECONDS
 ) -> None:
-    """Ask for all of them at the same time, and wait for them, but not longer than ``wait_seconds``."""
+    """Asks all concurrently, and waits for at most ``wait_seconds``."""
     tasks = [answer.refresh() for answer in answers]
     if tasks:
         await asyncio.wait(tasks, timeout=wait_seconds)
 
 
 ANSWER_SECONDS = 2.0
-"""How long a model server may take; the scrape that asked it does not wait for so long."""
+"""Limit of a model server's answer; the scrape that asked it does not wait for so long."""
 
 OK = 200
 
@@ -90,7 +90,7 @@ class ModelServerMetrics:
         self._answers: dict[str, LatestAnswer[str]] = {}
 
     def begin(self, instances: Iterable[Instance], path: str | None) -> None:
-        """Ask ``instances`` at ``path`` from now on; None if they show no metrics."""
+        """Asks ``instances`` at ``path`` from now on; None if they show no metrics."""
         if path is not None:
             self._answers = {
                 str(instance.index): LatestAnswer(partial(self._ask, instance, path))
@@ -99,7 +99,6 @@ class ModelServerMetrics:
 
     @property
     def answers(self) -> Iterable[LatestAnswer[str]]:
-        """What a scrape refreshes."""
         return self._answers.values()
 
     def texts(self) -> dict[str, str]:
@@ -107,7 +106,7 @@ class ModelServerMetrics:
         return {server: answer.value for server, answer in self._answers.items() if answer.value is not None}
 
     def measure(self) -> Iterator[MeasuredMetric]:
-        """Which of them answer, and how old their metrics are."""
+        """Which instances answer, and how old their metrics are."""
         ages: Points = {
             (server,): answer.age_seconds
             for server, answer in self._answers.items()
@@ -131,7 +130,7 @@ _PERCENT = 100
 
 
 class GpuUsage(Struct, frozen=True):
-    """One GPU; None for what its driver does not say, as with a GPU that is divided (MIG)."""
+    """One GPU; None for what its driver does not tell, as for a divided GPU (MIG)."""
 
     index: int
     name: str
@@ -153,7 +152,6 @@ class Gpus:
 
     @property
     def answers(self) -> Sequence[LatestAnswer[Sequence[GpuUsage]]]:
-        """What a scrape refreshes; nothing without a driver."""
         return () if self._load is None else (self._answer,)
 
     def measure(self) -> Iterator[MeasuredMetric]:
@@ -171,7 +169,7 @@ class Gpus:
             yield MeasuredMetric(description, points)
 
     async def _ask(self) -> Sequence[GpuUsage] | None:
-        # A driver in trouble can hold a call for seconds: neither a scrape nor the exit may wait for it.
+        # A driver in trouble can block a call for seconds: neither a scrape nor the exit may wait for it.
         return await in_daemon_thread(self._read, "gpus")
 
     def _read(self) -> Sequence[GpuUsage] | None:
@@ -187,7 +185,7 @@ class Gpus:
             return None
 
     def _begin(self) -> None:
-        """Open the driver; without one it is not tried again."""
+        """Opens the driver; without one it is not tried again."""
         if self._load is None:
             return
         nvml = self._load()
@@ -238,25 +236,25 @@ class OutsideMetrics:
         self._gpus = gpus or find_gpus()
 
     def warm_up(self) -> None:
-        """Ask all of them, so that the first scrape has something to show."""
+        """Asks all of them, so that the first scrape has something to show."""
         for answer in self._answers():
             answer.refresh()
 
     async def refresh(self) -> None:
-        """Ask all of them, and wait for a few milliseconds at most."""
+        """Asks all of them, and waits for a few milliseconds at most."""
         await refresh_all(self._answers())
 
     def _answers(self) -> tuple[LatestAnswer[Any], ...]:
         return (*self.model_servers.answers, *self._gpus.answers)
 
     def measure(self) -> Iterator[MeasuredMetric]:
-        """What is measured here of them, as they last answered."""
+        """Metrics about them, as they last answered."""
         yield from self.model_servers.measure()
         yield from self._gpus.measure()
 
     def families(self) -> Iterable["MergedFamily"]:
-        """What the model servers measured themselves, with the label ``server``."""
-        # Its library costs 70 ms of a start, which nobody may wait for.
+        """The model servers' own metrics, with the label ``server``."""
+        # Its library takes 70 ms to import, which no start should wait for.
         from tfs_proxy.observe.exposition import merged
 
         return merged(self.model_servers.texts(), "server")

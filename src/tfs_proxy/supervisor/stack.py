@@ -1,4 +1,4 @@
-"""One serving stack: what serves one archive, behind sockets that its owner opens; used by `supervisor.run`.
+"""One serving stack: the processes that serve one archive, behind sockets of its owner; for `supervisor.run`.
 
 It opens the archive, starts model servers and workers, waits until they are ready, and watches them.
 """
@@ -37,28 +37,28 @@ log = logging.getLogger(__name__)
 
 INSTALLING = "starting: installing packages"
 ONE_OF_MANY_TICK_SECONDS = 0.25
-"""How often a stack that serves looks at its processes if there are several: each look takes 0.1 ms."""
+"""Interval in which one of several serving stacks looks at its processes: each look takes 0.1 ms."""
 
 
 class CommonModelServers(Protocol):
-    """Model servers that have the models of many stacks; ``instances`` is where they are."""
+    """Model servers that have the models of many stacks."""
 
     @property
     def instances(self) -> tuple[Instance, ...]:
         """Their addresses, which stay the same if one is restarted."""
 
     async def add(self, models: Sequence[ServedModel]) -> None:
-        """Return once they have these models, too; raises ModelLoadError if one can't be loaded."""
+        """Returns once they have these models, too. Raises ModelLoadError if one can't be loaded."""
 
     async def watch_models(self, models: Sequence[ServedModel]) -> None:
-        """Last as long as these models can be asked; raises ModelLoadError if one fails later."""
+        """Runs as long as these models can be asked. Raises ModelLoadError if one fails later."""
 
     async def remove(self, models: Sequence[ServedModel]) -> None:
-        """Return once they have let go of these models; nothing happens for those that they don't have."""
+        """Returns once they have let go of these models; ignores those that they don't have."""
 
 
 class StackHost(Struct, frozen=True):
-    """Where a stack lives: its folder, who cleans up after this process, and how its workers log.
+    """The surroundings of a stack: its folder, its watchdog, and how its workers log.
 
     ``spawn_workers`` is how gunicorn is started. With a ``priority`` it leaves the CPU to others until it is
     ready. With ``servers`` it has no model servers of its own, and without a script no workers either.
@@ -76,7 +76,7 @@ class ServingStack:
     """The model servers and workers of one archive, and how ready they are.
 
     Workers accept on ``web``. ``settings`` are those of the run until the archive is open, then sized for its
-    models. ``of`` is what the names of its processes end with, if there are several stacks.
+    models. ``of`` is the end of its processes' names, if there are several stacks.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class ServingStack:
         self._installs = False
 
     async def open_archive(self) -> Prepared:
-        """Find out what is served, and size for it; raises as `supervisor.opening.open_archive` does."""
+        """Finds out what is served, and sizes for it; raises as `supervisor.opening.open_archive` does."""
         self.readiness.step = "starting: opening the model archive"
         prepared = await open_archive(self.request, self.settings, self._workspace)
         self.settings = prepared.settings
@@ -118,7 +118,7 @@ class ServingStack:
         return prepared
 
     async def expect(self, prepared: Prepared, port: int) -> ProcessPlan:
-        """The processes of the archive, whose configuration is written; from here on they are expected.
+        """Writes the configuration of the archive's processes; from here on they are expected.
 
         ``port`` is the one that clients know.
         """
@@ -141,7 +141,7 @@ class ServingStack:
     async def start_in_time(
         self, planned: ProcessPlan, prepared: Prepared, *, every_worker: bool = False
     ) -> None:
-        """Return once everything is ready; raises StopServing if it can't be, StartTimeout at the limit.
+        """Returns once everything is ready. Raises StopServing if it can't be, StartTimeout at the limit.
 
         One worker is enough, unless ``every_worker`` has to be.
         """
@@ -166,7 +166,7 @@ class ServingStack:
             self.children.devices.log(server.name, self.gpus)
 
     async def watch_forever(self) -> None:
-        """Watch processes and models; raises StopServing as soon as a process gives up."""
+        """Watches processes and models. Raises StopServing as soon as a process gives up."""
         servers = self._host.servers
         if servers is None or not self._added:
             await self.children.watch_during(self.watch.forever())
@@ -179,30 +179,30 @@ class ServingStack:
         await together(self.watch.forever(), servers.watch_models(self._added))
 
     def abandon_loading(self) -> None:
-        """Kill the model servers: one that is still loading would finish that before it stops."""
+        """Kills the model servers: one that is still loading would finish that before it stops."""
         for server in self.children.model_servers:
             server.ask_to_stop()
             server.signal_group(signal.SIGKILL)
 
     async def stop_workers(self, seconds: float) -> None:
-        """Let requests end, then end the workers."""
+        """Lets requests end, then ends the workers."""
         workers = [self.children.workers, *self.children.beside_workers]
         await asyncio.gather(*(child.stop(seconds) for child in workers if child is not None))
 
     async def stop_model_servers(self, seconds: float) -> None:
-        """End the model servers, which nobody asks any more, or have others let go of its models."""
+        """Ends the model servers, which get no more requests, or has common ones remove its models."""
         if self._host.servers is not None and self._added:
             await self._host.servers.remove(self._added)
         await asyncio.gather(*(server.stop(seconds) for server in self.children.model_servers))
 
     def close(self) -> None:
-        """Close the sockets that workers accept on, and free the model servers' ports; idempotent."""
+        """Closes the workers' sockets, and releases the model servers' ports; idempotent."""
         for listener in self.web:
             listener.close()
         self.release_ports()
 
     def release_ports(self) -> None:
-        """Free the model servers' ports; idempotent."""
+        """Releases the model servers' ports; idempotent."""
         self._held.close()
 
     def _where_scripts_load(self) -> str:
@@ -210,7 +210,7 @@ class ServingStack:
         return f"; the script is at {' and at '.join(lines)}" if lines else ""
 
     async def _become_ready(self, planned: ProcessPlan, prepared: Prepared, every_worker: bool) -> None:
-        """Load models, and install and import the script at the same time."""
+        """Loads models, and installs and imports the script concurrently."""
         self.readiness.step = f"starting: loading the {'models' if planned.model_servers else 'script'}"
         self.children.model_servers = [
             self.children.start(spec.named(self._of)) for spec in planned.model_servers
@@ -267,6 +267,6 @@ class ServingStack:
 
 
 def heartbeats_of(settings: Settings) -> Heartbeats:
-    """No worker yet; a call that hangs is over its limit before its worker is replaced."""
+    """No worker yet; a hanging call is over its limit before its worker is replaced."""
     replaced_seconds = settings.wait_time_seconds + settings.script_timeout_seconds
     return Heartbeats(wanted=settings.gunicorn_workers, replaced_seconds=replaced_seconds)

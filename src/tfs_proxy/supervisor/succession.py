@@ -1,4 +1,4 @@
-"""The generations of a run: loads the next beside the one that serves, exchanges them, ends the former."""
+"""The generations of a run: loads the next while one serves, exchanges them, ends the former."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ from tfs_proxy.supervisor.stack import ServingStack, StackHost
 log = logging.getLogger(__name__)
 
 ROUTER_SECONDS = 5.0
-"""How long the gRPC router may take to follow: it is told at once."""
+"""Longest time for the gRPC router to follow: it is told at once."""
 
 LONGEST_PATH_WITHIN = "999999/control.sock"
 """The longest path of a socket in the folder of a generation."""
@@ -33,7 +33,7 @@ LONGEST_PATH_WITHIN = "999999/control.sock"
 class Generations:
     """All generations of a run, at most two at a time; ``current`` is the one that serves.
 
-    ``host`` is where the first one lives, and the run itself.
+    ``host`` is that of the first one, and of the run itself.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class Generations:
         return self.current.stack
 
     def children(self) -> Iterator[ChildProcess]:
-        """The processes of all, as they are when somebody looks."""
+        """The processes of all at this moment."""
         for generation in (self.current, *self._former):
             yield from generation.children()
 
     async def load_next(self, status: RunStatus) -> Serving:
-        """Have the archive as it is now take the place of what serves; what it serves.
+        """Replaces what serves by the present archive; returns what it serves.
 
         Raises StopServing, with everything as it was, if it can't be used.
         """
@@ -80,7 +80,7 @@ class Generations:
         return serving
 
     async def watch_forever(self) -> None:
-        """Watch the one that serves; raises StopServing as soon as a process of it gives up."""
+        """Watches the one that serves. Raises StopServing as soon as a process of it gives up."""
         while True:
             self._exchanged.clear()
             watching = asyncio.ensure_future(self.stack.watch_forever())
@@ -93,7 +93,7 @@ class Generations:
                 await cancel(watching, exchanging)
 
     async def stop_former(self, deadline: float) -> None:
-        """Return once former ones have ended; what has not by ``deadline`` is killed."""
+        """Returns once former ones have ended; those that have not by ``deadline`` are killed."""
         if not self._former:
             return
         await asyncio.wait(
@@ -116,7 +116,7 @@ class Generations:
         return NextGeneration(stack, workspace, block, self._entrances, status.control_api.respond)
 
     def _exchange(self, new: NextGeneration, serving: Serving, status: RunStatus) -> None:
-        """Without a pause: whoever looks finds the old one or the new."""
+        """Without a pause: every request finds the old one or the new."""
         old, stack = self.current, new.stack
         new.begin_serving()
         stack.children.succeed(old.stack.children)
@@ -131,7 +131,7 @@ class Generations:
         ending.add_done_callback(lambda _: self._former.pop(old))
 
     async def _end(self, old: Generation, former_nginx: Collection[int]) -> None:
-        """Let what is under way end, then the processes: nothing asks the model servers after that."""
+        """Lets requests under way end, then the processes: the model servers get no requests after that."""
         seconds = self._settings.stop_seconds
         old_sockets = [
             str(old.workspace.grpc_socket(index)) for index in range(self._settings.instance_count)

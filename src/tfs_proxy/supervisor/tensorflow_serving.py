@@ -1,4 +1,4 @@
-"""In place of tensorflow/serving: a model server whose flags say what to serve, on its own ports.
+"""Replaces tensorflow/serving: a model server whose flags say what to serve, on its own ports.
 
 It gets the flags that the image tensorflow/serving sets, then the user's, and watches the models' folders
 itself. This package adds only ``/invocations`` and ``/ping``.
@@ -27,11 +27,11 @@ from tfs_proxy.supervisor.programs.model_server import MONITORING_FLAG, is_embed
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - as in tensorflow/serving
 STILL_USED = frozenset({"SAGEMAKER_TFS_DEFAULT_MODEL_NAME", "SAGEMAKER_TFS_NGINX_LOGLEVEL"})
-"""Settings ``SAGEMAKER_TFS_*`` that are not the model server's, whose flags stand on the command line."""
+"""Settings ``SAGEMAKER_TFS_*`` that are not the model server's, whose settings are flags here."""
 
 
 def prepare_flags(words: Sequence[str], settings: Settings) -> Prepared:
-    """What a model server with the flags ``words`` serves, and the report on it.
+    """The models of a model server with the flags ``words``, and the report on them.
 
     Raises SettingsError for a setting that can't be used, or a model's folder that can't be read.
     """
@@ -81,7 +81,7 @@ def _newest_bytes(flags: ServingFlags) -> int:
 
 
 def _script_layout(flags: ServingFlags, settings: Settings) -> ModelLayout:
-    """Where the script of ``/invocations`` lies: in ``code/`` beside the versions, or the config file."""
+    """The folder of the script of ``/invocations``: ``code/`` next to the versions, or the config file."""
     config_file = flags.value("model_config_file")
     root = Path(config_file).parent if config_file else Path(flags.value("model_base_path"))
     return ModelLayout(root).with_program(settings.program)
@@ -110,7 +110,7 @@ def plan_flags(
     host: HostResources,
     invocations_port: int,
 ) -> ProcessPlan:
-    """One model server on ports of its own, and the deployment that workers get.
+    """One model server on ports of its own, and the deployment for workers.
 
     ``invocations_port`` is that of ``/invocations``. Raises SettingsError if gRPC has the same port.
     """
@@ -139,7 +139,7 @@ def plan_flags(
 def _with_own_flags(
     flags: ServingFlags, settings: Settings, workspace: Workspace, host: HostResources, invocations_port: int
 ) -> ServingFlags:
-    """``flags`` with what ``/invocations`` needs of the model server."""
+    """``flags`` with those that ``/invocations`` needs."""
     callers = settings.gunicorn_workers * settings.gunicorn_threads
     first = [f"--grpc_socket_path={workspace.grpc_socket(0)}", f"--grpc_max_threads={4 * callers}"]
     if host.monitoring.config is not None:

@@ -1,1 +1,1 @@
-"""What a run shows to the outside: the entrances for requests, and what it says of itself."""
+"""The outside of a run: its sockets for requests, and its answers about itself."""

@@ -1,6 +1,6 @@
-"""Where requests come in: the public port, nginx if there is one, gRPC, and the sockets of workers.
+"""The sockets for requests: the public port, nginx if there is one, gRPC, and those of workers.
 
-`supervisor.run` opens them once; which models and workers they lead to may change.
+`supervisor.run` opens them once; the models and workers behind them may change.
 """
 
 import logging
@@ -29,7 +29,7 @@ NO_NGINX = (
 
 
 class Entrances:
-    """All that is open for requests of one run; ``web`` are the sockets that workers may accept on."""
+    """All sockets for requests of one run; workers may accept on ``web``."""
 
     def __init__(
         self, settings: Settings, workspace: Workspace, listener: Listener, environ: Mapping[str, str]
@@ -44,16 +44,16 @@ class Entrances:
 
     @property
     def behind_nginx(self) -> bool:
-        """Whether nginx is in front of the workers."""
+        """True if nginx is in front of the workers."""
         return self._proxy is not None
 
     @property
     def port(self) -> int:
-        """The one that clients know."""
+        """The port that clients know."""
         return int(self._listener.getsockname()[1])
 
     def open(self, children: Children) -> None:
-        """Start nginx if it is installed, else hold the gRPC port; raises SettingsError for a port in use."""
+        """Starts nginx if installed, else holds the gRPC port. Raises SettingsError for a port in use."""
         program = nginx.program(self._settings)
         if program is not None:
             self._start_nginx(program, children)
@@ -71,7 +71,7 @@ class Entrances:
         children.nginx = children.start(self._proxy.spec(self._environ))
 
     def start_grpc_router(self, children: Children, deployment: Deployment) -> None:
-        """Start what answers all but TF Serving's calls over gRPC, and without nginx takes those, too."""
+        """Starts the router that answers gRPC except TF Serving's calls, and those too without nginx."""
         if self._grpc_port is None and (self._proxy is None or self._proxy.grpc_listener is None):
             return
         spec = grpc_router.process(
@@ -85,13 +85,13 @@ class Entrances:
         children.grpc_router = children.start(spec)
 
     async def listen_for_grpc(self) -> None:
-        """Return once the gRPC router listens."""
+        """Returns once the gRPC router listens."""
         await sockets.until_it_listens(self._workspace.grpc_router_socket)
         if self._grpc_port is not None:
             log.info("listening for gRPC on %s", sockets.shown_address(self._grpc_port))
 
     async def lead_http_to(self, children: Children, deployment: Deployment, web: Sequence[Listener]) -> None:
-        """Have nginx send requests to these workers and model servers; it waits for its former workers."""
+        """Makes nginx send requests to these workers and model servers; waits for nginx's former workers."""
         former = self.begin_leading_http_to(children, deployment, web)
         if self._proxy is not None and children.nginx is not None:
             await self._proxy.until_gone(children.nginx, former)
@@ -99,19 +99,19 @@ class Entrances:
     def begin_leading_http_to(
         self, children: Children, deployment: Deployment, web: Sequence[Listener]
     ) -> Collection[int]:
-        """The same without waiting; the pids of nginx's former workers, which finish their requests."""
+        """The same without waiting; returns the pids of nginx's former workers, which end by themselves."""
         if self._proxy is None or children.nginx is None:
             return ()
         self._proxy.web = web
         return self._proxy.begin_reload(children.nginx, deployment)
 
     async def until_led_elsewhere(self, children: Children, former: Collection[int], seconds: float) -> None:
-        """Return once nginx's former workers have finished their requests, or after so many seconds."""
+        """Returns once nginx's former workers have finished their requests, or after so many seconds."""
         if self._proxy is not None and children.nginx is not None:
             await self._proxy.until_gone(children.nginx, former, seconds)
 
     def lead_grpc_to(self, readiness: Readiness, workspace: Workspace) -> None:
-        """Let gRPC calls reach the model servers of ``workspace`` that are ready, and no others."""
+        """Sends gRPC calls only to those model servers of ``workspace`` that are ready."""
         if self._grpc_port is not None or (self._proxy is not None and self._proxy.grpc_listener is not None):
             ready = {index: workspace.grpc_socket(index) for index in readiness.loaded()}
             self._gates.lead_to(ready)
@@ -123,13 +123,13 @@ class Entrances:
         return [entrance for entrance in (self._listener, *others) if entrance.fileno() >= 0]
 
     def close_public(self) -> None:
-        """Accept nothing more here; children that have the listeners may. Idempotent."""
+        """Stops accepting here; children that have the listeners may go on. Idempotent."""
         self._listener.close()
         if self._proxy is not None:
             self._proxy.close()
 
     def close(self) -> None:
-        """Close the others, too; idempotent."""
+        """Closes the others, too; idempotent."""
         for listener in self.web:
             listener.close()
         if self._grpc_port is not None:

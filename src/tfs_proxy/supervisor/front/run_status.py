@@ -1,4 +1,4 @@
-"""What a run says of itself: to nginx, workers and probes by the control API, and to scrapes by its metrics.
+"""Answers about a run: to nginx, workers and probes by the control API, and to scrapes by its metrics.
 
 It follows the stack that serves: `supervisor.succession` names the next one.
 """
@@ -65,13 +65,13 @@ class RunStatus:
         self._show(stack)
 
     def expect(self, planned: ProcessPlan, deployment: Deployment) -> None:
-        """The stack is going to serve this; raises SettingsError if captured records can't be written."""
+        """The next stack will serve this. Raises SettingsError if captured records can't be written."""
         refuse_unusable_capture(deployment)
         self._records.requests.expect(KnownModels(deployment.default_model, deployment.models))
         self._serve(planned, deployment)
 
     def follow(self, stack: ServingStack, planned: ProcessPlan, deployment: Deployment, stages: Path) -> None:
-        """Another stack serves this from now on; its workers have their tables in ``stages``."""
+        """Switches to another stack, which serves this; its workers have their tables in ``stages``."""
         known = KnownModels(deployment.default_model, deployment.models)
         self._records.requests.expect_other_models(known, stages)
         self._show(stack)
@@ -79,7 +79,7 @@ class RunStatus:
         self.warm_up()
 
     def warm_up(self) -> None:
-        """Ask all whose metrics are shown, so that the first scrape has something to show."""
+        """Asks all sources of metrics, so that the first scrape has something to show."""
         self._outside.warm_up()
 
     def _serve(self, planned: ProcessPlan, deployment: Deployment) -> None:
@@ -95,7 +95,7 @@ class RunStatus:
 
 
 def refuse_unusable_capture(deployment: Deployment) -> None:
-    """Raise SettingsError if records should be captured and can't be written; else say where they go."""
+    """Raises SettingsError if records should be captured and can't be written; else logs where they go."""
     if deployment.capture is not None:
         check_folder(deployment.capture)
         log.info("%s", described(deployment.capture))

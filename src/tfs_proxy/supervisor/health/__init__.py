@@ -1,1 +1,1 @@
-"""How ready a run is: what workers and model servers say of themselves -> here -> /ping and the run loop."""
+"""The readiness of a run, from reports of workers and model servers; for /ping and the run loop."""

@@ -1,6 +1,6 @@
 """The state of each worker, as workers POST it to the control API, for `Readiness` and gunicorn's master.
 
-A worker that says nothing for a while is missing. gunicorn's master replaces a worker with calls of the
+A worker that is silent for a while is missing. gunicorn's master replaces a worker with calls of the
 script that hang within a few seconds, and the container stays in service. It is unhealthy if every worker
 is full of hanging calls, if no new worker comes up, or if new ones hang as well and answer nothing.
 """
@@ -14,18 +14,18 @@ from msgspec import Struct
 from tfs_proxy.deployment import BootFailure, KnownWorkers, WorkerPhase, WorkerState
 
 SILENCE_SECONDS = 10.0
-"""A worker that has said nothing for so long is missing."""
+"""A worker that has been silent for so long is missing."""
 
 LOOK_SECONDS = 0.01
 STARTS_IN_VAIN = 3
-"""So often each worker may begin to load without that any worker serves."""
+"""Number of times that each worker may start to load without any worker serving."""
 
 MORE_THAN_WORKERS = 2
 """This many more workers than configured must hang in a row, with no answer in between."""
 
 
 class _Heard(Struct):
-    """A worker's last state and when it came, and since when calls of the script hang in it."""
+    """A worker's last state with its time, and the time since which calls of the script hang in it."""
 
     state: WorkerState
     at: float
@@ -37,7 +37,7 @@ class Heartbeats:
 
     ``wanted`` is how many workers there should be, ``replaced_seconds`` how long it may take to replace one.
     ``booted`` is set once a worker serves. ``loading`` has all that have begun to load the application since
-    `forget_loading`, ``starts`` counts them for ever; ``failure`` is why the latest one can't load it.
+    `forget_loading`, ``starts`` counts them all; ``failure`` is why the latest one can't load it.
     """
 
     def __init__(
@@ -59,7 +59,6 @@ class Heartbeats:
         self._hang_in_a_row = 0
 
     def hear(self, state: WorkerState) -> None:
-        """Note the state that a worker has sent."""
         now, known = self._clock(), self._heard.get(state.pid)
         since = None if known is None else known.hangs_since
         if state.answered:
@@ -80,18 +79,18 @@ class Heartbeats:
             self.failure = state.failure  # said once: it may have been dealt with since
 
     async def until_alive(self, *, every_worker: bool) -> None:
-        """Return once a worker serves, or as many as there should be."""
+        """Returns once a worker serves, or as many as there should be."""
         await self.booted.wait()
         while len(self.alive) < (self.wanted if every_worker else 1):  # noqa: ASYNC110 - workers come and go
             await asyncio.sleep(LOOK_SECONDS)
 
     def forget(self) -> None:
-        """Drop all states: their workers are gone."""
+        """Drops all states: their workers are gone."""
         self._heard.clear()
         self.booted.clear()
 
     def forget_loading(self) -> None:
-        """Other workers are about to load the application: forget how earlier ones did."""
+        """Drops the loads so far, since other workers are about to load the application."""
         self.loading.clear()
         self.failure = None
 
@@ -108,12 +107,12 @@ class Heartbeats:
         return KnownWorkers(level, frozenset(alive) - hanging, hanging, frozenset(failed))
 
     def loading_lines(self) -> list[str]:
-        """Where workers are that load the script."""
+        """Lines of the script at which loading workers are."""
         states = (heard.state for heard in self._heard.values())
         return [state.line for state in states if state.phase is WorkerPhase.LOADS and state.line]
 
     def lost(self) -> str | None:
-        """Why no worker answers, as a phrase; None if one does, or is about to.
+        """The reason why no worker answers, as a phrase; None if one does, or is about to.
 
         A killed worker counts as long as it is not missing: another one takes its place.
         """
@@ -123,16 +122,16 @@ class Heartbeats:
 
     @property
     def limit(self) -> int | None:
-        """How many inferences the workers ``alive`` may answer at once; None if nothing limits them."""
+        """Number of inferences that the ``alive`` workers may answer at once; None without a limit."""
         limits = [state.limit for state in self.alive.values() if state.limit is not None]
         return sum(limits) if limits else None
 
     def problem(self) -> str | None:
-        """Which file a worker can't write; None if all can."""
+        """The file that a worker can't write, with the reason; None if all can."""
         return next((state.problem for state in self.alive.values() if state.problem), None)
 
     def hanging(self) -> str | None:
-        """Why the workers that live can't answer for the script; None if they can."""
+        """The reason why live workers can't answer for the script; None if they can."""
         alive = self.alive
         hanging = [self._heard[pid] for pid, state in alive.items() if state.hangs]
         helps = self._hang_in_a_row < self.wanted + MORE_THAN_WORKERS

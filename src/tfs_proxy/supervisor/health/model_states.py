@@ -17,19 +17,19 @@ from tfs_proxy.wire.http_messages import HttpResponse
 
 POLL_SECONDS: Final = 2.0
 ONE_API_SECONDS: Final = POLL_SECONDS / 2
-"""What a status call may take over REST, and then over gRPC."""
+"""Limit of a status call over REST, and then over gRPC."""
 
 LOADING_PAUSE_SECONDS: Final = 0.01
 LONGEST_LOADING_PAUSE_SECONDS: Final = 0.1
 SHARE_OF_LOADING: Final = 0.02
-"""How much later than it was loaded a model may be seen, as a share of the time that the load took."""
+"""Delay until a loaded model is noticed, as a share of the time that the load took."""
 
 SERVING_PAUSE_SECONDS: Final = 2.0
 PAUSE_SECONDS_A_MODEL: Final = 0.02
 """With hundreds of models their statuses are requested less often, to save processor time."""
 
 MISSES: Final = 3
-"""How many status calls in a row may fail before a serving instance counts as unreachable."""
+"""Failed status calls in a row after which a serving instance counts as unreachable."""
 
 NOT_FOUND: Final = 404
 METHOD: Final = "/tensorflow.serving.ModelService/GetModelStatus"
@@ -40,7 +40,7 @@ Answers = Callable[[Instance, float], bool]
 
 
 def answers_grpc(instance: Instance, timeout_seconds: float) -> bool:
-    """Ask for the status of no model, over gRPC, whose threads are others than those of REST; blocks.
+    """Requests the status of no model over gRPC, whose threads are not those of REST; blocks.
 
     The refusal of such a call is an answer, too.
     """
@@ -60,7 +60,7 @@ def answers_grpc(instance: Instance, timeout_seconds: float) -> bool:
 def loading_pause(elapsed_seconds: float) -> float:
     """Seconds until the next status call of a model that has been loading for so long.
 
-    A short load is seen at once, and a long one costs few calls.
+    A short load is noticed at once, and a long one costs few calls.
     """
     pause_seconds = elapsed_seconds * SHARE_OF_LOADING
     return min(max(pause_seconds, LOADING_PAUSE_SECONDS), LONGEST_LOADING_PAUSE_SECONDS)
@@ -86,14 +86,14 @@ class ModelWatch:
         self._misses = dict.fromkeys((instance.index for instance in self._instances), 0)
 
     async def until_available(self) -> None:
-        """Return once every version is AVAILABLE, or one has failed for good."""
+        """Returns once every version is AVAILABLE, or one has failed for good."""
         began = time.monotonic()
         while self._readiness.missing() and not self._readiness.failure():
             await self.refresh()
             await asyncio.sleep(loading_pause(time.monotonic() - began))
 
     async def forever(self) -> None:
-        """Refresh every two seconds; at once, and then fast, after an instance has died."""
+        """Refreshes every two seconds; at once, and then more often, after an instance has died."""
         disturbed_at: float | None = None
         while True:
             with contextlib.suppress(TimeoutError):
@@ -109,7 +109,7 @@ class ModelWatch:
                 await asyncio.sleep(loading_pause(now - disturbed_at))
 
     async def refresh(self) -> None:
-        """Request the state of every model once from every instance, from all instances at the same time."""
+        """Requests the state of every model once, from all instances concurrently."""
         await asyncio.gather(*(self._poll(instance) for instance in self._instances))
 
     async def _poll(self, instance: Instance) -> None:
@@ -134,7 +134,7 @@ class ModelWatch:
         return read_status(reply.body)
 
     async def _ask_busy(self, instance: Instance) -> None:
-        """Requests may have all threads of its REST API: then what it has said of its models still holds."""
+        """Requests may occupy all threads of its REST API: then its last states of models still hold."""
         if await in_daemon_thread(partial(self._answers, instance, ONE_API_SECONDS), "busy model server"):
             self._misses[instance.index] = 0
         else:

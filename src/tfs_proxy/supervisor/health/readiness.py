@@ -1,6 +1,6 @@
 """The run's readiness: its phase, the workers' heartbeats and TF Serving's state of every model version.
 
-`Readiness.reason` is what ``/ping`` answers from; nothing here waits.
+``/ping`` answers from `Readiness.reason`; nothing here waits.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ EXHAUSTED = GrpcCode.RESOURCE_EXHAUSTED.name
 
 
 class ExpectedVersion(Struct, frozen=True):
-    """One version of a model on one instance; None stands for whichever version the instance has."""
+    """One version of a model on one instance; None stands for any version that the instance has."""
 
     instance: int
     model: str
@@ -41,17 +41,16 @@ class ServableState(Struct, frozen=True):
 
     @property
     def available(self) -> bool:
-        """Whether it answers requests."""
         return self.state == AVAILABLE
 
     @property
     def failed(self) -> bool:
-        """Whether it will not become available."""
+        """True if it will not become available."""
         return self.state == ENDED and bool(self.error)
 
     @property
     def unloaded(self) -> bool:
-        """Whether it was unloaded on request, which is not a failure."""
+        """True if it was unloaded on request, which is not a failure."""
         return self.state == ENDED and not self.error
 
 
@@ -59,7 +58,7 @@ NO_VERSION = ServableState("not loaded: the model server has found no version of
 
 
 def best_of(states: Collection[ServableState]) -> ServableState:
-    """The state of a model whose versions come and go: that of the version closest to serving."""
+    """The state of a model whose versions change: that of the version closest to serving."""
     ranks: tuple[Callable[[ServableState], bool], ...] = (
         lambda state: state.available,
         lambda state: state.state != ENDED,
@@ -73,7 +72,7 @@ def best_of(states: Collection[ServableState]) -> ServableState:
 
 
 def read_status(body: bytes) -> dict[int, ServableState]:
-    """The answer of ``GET /v1/models/NAME`` as state by version; raises ValueError if it is not one."""
+    """The answer of ``GET /v1/models/NAME`` as state by version. Raises ValueError if it is not one."""
     try:
         return {
             int(entry["version"]): _read_state(entry) for entry in json.loads(body)["model_version_status"]
@@ -91,7 +90,7 @@ def _read_state(entry: Mapping[str, Any]) -> ServableState:
 
 
 def state_of(servable: ExpectedVersion, states: Mapping[int, ServableState]) -> ServableState:
-    """The state of what is expected, among those of its model; a version that is missing has not begun."""
+    """The state of ``servable`` among those of its model; a missing version has not begun to load."""
     if servable.version is None:
         return best_of(tuple(states.values()))
     return states.get(servable.version, ServableState())
@@ -102,7 +101,7 @@ _PREFIX = f"{FIRST}: "
 
 
 class StartSteps:
-    """The step that the start is at, and how long it has been in each."""
+    """The current step of the start, and the time spent in each."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.current = FIRST
@@ -111,17 +110,16 @@ class StartSteps:
         self._seconds: dict[str, float] = {}
 
     def begin(self, step: str) -> None:
-        """Note that the next step begins."""
         self.end()
         self.current, self._began = step, self._clock()
 
     def end(self) -> None:
-        """Note that the current step is over; idempotent."""
+        """Ends the current step; idempotent."""
         self._seconds = dict(self.seconds())
         self._began = None
 
     def seconds(self) -> Mapping[str, float]:
-        """Seconds by step, with those of the current one so far."""
+        """Seconds by step, including the current one."""
         if self._began is None:
             return self._seconds
         name = self.current.removeprefix(_PREFIX)
@@ -129,8 +127,6 @@ class StartSteps:
 
 
 class Phase(Enum):
-    """The phase of the whole run."""
-
     STARTING = "starting"
     SERVING = "serving"
     STOPPING = "stopping"
@@ -139,7 +135,7 @@ class Phase(Enum):
 class Readiness:
     """The run's readiness as the run loop last saw it; ``load_seconds`` are of a version's last load.
 
-    ``reported`` is what an instance has said of a model last, versions that nobody expects included.
+    ``reported`` is an instance's last state of a model, including versions that nobody expects.
     """
 
     def __init__(self, heartbeats: Heartbeats, clock: Callable[[], float] = time.monotonic) -> None:
@@ -156,13 +152,13 @@ class Readiness:
         self.disturbed = asyncio.Event()
 
     def succeed(self, before: "Readiness") -> None:
-        """Take the place of ``before``, whose counts and times of the start go on."""
+        """Takes over counts and times of the start from ``before``."""
         self.steps = before.steps
         self.heartbeats.starts += before.heartbeats.starts
 
     @property
     def step(self) -> str:
-        """What the start is at, as ``/ping`` says it."""
+        """The current step of the start, as ``/ping`` shows it."""
         return self.steps.current
 
     @step.setter
@@ -170,7 +166,7 @@ class Readiness:
         self.steps.begin(step)
 
     def expect(self, instances: Iterable[Instance], models: Mapping[str, Iterable[int]]) -> None:
-        """Name every version that has to be AVAILABLE; of a model without versions, any one has to be."""
+        """Names every version that has to be AVAILABLE; of a model without versions, any one has to be."""
         for instance in instances:
             self.unreachable.add(instance.index)
             self._began[instance.index] = self._clock()
@@ -181,20 +177,20 @@ class Readiness:
     def expect_more(
         self, instances: Iterable[Instance], model: str, versions: Iterable[int], load_seconds: float
     ) -> None:
-        """Name versions that are AVAILABLE, and have to be so again whenever an instance has died."""
+        """Names versions that are AVAILABLE, and must become so again whenever an instance has died."""
         for instance, version in product(instances, versions):
             servable = ExpectedVersion(instance.index, model, version)
             self.servables[servable] = ServableState(AVAILABLE)
             self.load_seconds[servable] = load_seconds
 
     def forget(self, model: str) -> None:
-        """A model is going: it need not be there any more."""
+        """Expects a model no longer."""
         for servable in [servable for servable in self.servables if servable.model == model]:
             del self.servables[servable]
             self.load_seconds.pop(servable, None)
 
     def note(self, instance: int, model: str, states: Mapping[int, ServableState]) -> None:
-        """Note an instance's answer on a model; a version that it does not name has not begun to load."""
+        """Notes an instance's answer on a model; a version that it does not name has not begun to load."""
         self.unreachable.discard(instance)
         self.reported[instance, model] = states
         for servable in self.servables:
@@ -205,7 +201,7 @@ class Readiness:
                     self.load_seconds[servable] = self._clock() - self._began.get(instance, self._clock())
 
     def lose(self, instance: int) -> None:
-        """Note that an instance has died: nothing on it is available until it reports so again."""
+        """Notes that an instance has died: nothing on it is available until it reports so again."""
         self.unreachable.add(instance)
         self._began[instance] = self._clock()
         for servable in self.servables:
@@ -223,7 +219,7 @@ class Readiness:
         return None
 
     def _is_awaited(self, servable: ExpectedVersion, state: ServableState) -> bool:
-        """Whether it is missing in this state."""
+        """True if it counts as missing in this state."""
         return not state.available and not (servable.version is None and state.unloaded)
 
     def loaded(self) -> frozenset[int]:
@@ -241,7 +237,7 @@ class Readiness:
         return None
 
     def _not_found(self) -> str:
-        """The first model without any version, which may never get one, as a phrase that follows the step."""
+        """The first model without any version, which may never get one, as a phrase after the step."""
         missing = (servable for servable, state in self.servables.items() if state is NO_VERSION)
         return next((f"; {servable} is {NO_VERSION.state}" for servable in missing), "")
 
@@ -250,11 +246,11 @@ class Readiness:
         return self.missing() if self.phase is Phase.SERVING else None
 
     def reason(self) -> str | None:
-        """Why requests can't be served now; None if they can."""
+        """The reason why requests can't be served now; None if they can."""
         return self.unready_processes() or self.unready_workers_and_models()
 
     def unready_processes(self) -> str | None:
-        """What the run is at, or the processes that are away; None if it serves and all are there."""
+        """The current step, or the processes that are down; None if the run serves and all are up."""
         if self.phase is Phase.STARTING:
             return self.step + self._not_found()
         if self.phase is Phase.STOPPING:
@@ -262,6 +258,6 @@ class Readiness:
         return f"{', '.join(sorted(self.down))} is down and being restarted" if self.down else None
 
     def unready_workers_and_models(self) -> str | None:
-        """Why no worker answers, or no model; None if they do."""
+        """The reason why no worker answers, or no model; None if they do."""
         heartbeats = self.heartbeats
         return heartbeats.lost() or heartbeats.problem() or heartbeats.hanging() or self.missing()

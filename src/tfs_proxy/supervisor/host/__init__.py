@@ -1,1 +1,1 @@
-"""What the machine provides: sockets, devices, mounts, and processes that lost their parent."""
+"""Parts of the machine: sockets, devices, mounts, and processes that lost their parent."""

@@ -1,6 +1,6 @@
-"""Low priority for processes that load a model, while others serve: their niceness, until they serve as well.
+"""Low priority for processes that load a model while others serve: their niceness, until they serve, too.
 
-Only processes: a thread that is at low priority and holds the interpreter's lock holds up the event loop.
+Only for processes: a low-priority thread that holds the interpreter's lock delays the event loop.
 """
 
 import contextlib
@@ -23,9 +23,9 @@ NOT_RESTORED: Final = (
 
 
 class LoadPriority:
-    """The niceness of this process, and the one that is given to processes which load.
+    """The niceness of this process, and that for processes that load.
 
-    ``can_be_restored`` says whether this process may take niceness back (CAP_SYS_NICE, RLIMIT_NICE).
+    ``can_be_restored`` is true if this process may lower niceness again (CAP_SYS_NICE, RLIMIT_NICE).
     """
 
     def __init__(self) -> None:
@@ -34,17 +34,17 @@ class LoadPriority:
         self.can_be_restored = self._try_on_a_thread()
 
     def lower(self, pid: int) -> None:
-        """Lower a process for good: one that ends with the load. Nothing happens if it has ended."""
+        """Lowers the priority of a process that ends with the load. Does nothing if it has ended."""
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, pid, self.lowered)
 
     def lower_until_ready(self, pid: int) -> None:
-        """Lower a process that is going to serve, if that can be taken back."""
+        """Lowers the priority of a process that is going to serve, if that can be undone."""
         if self.can_be_restored:
             self.lower(pid)
 
     def restore(self, pids: Iterable[int]) -> None:
-        """Give every thread of processes, and of all below them, the normal niceness back.
+        """Gives every thread of processes, and of all below them, the normal niceness back.
 
         Threads that have chosen another one keep it. New threads and processes have that of their parents, so
         it is looked until none is found.
@@ -55,7 +55,7 @@ class LoadPriority:
                 return
 
     def _restore_threads(self, pid: int) -> int:
-        """How many threads of a process have been restored."""
+        """Number of restored threads of a process."""
         restored = 0
         with contextlib.suppress(OSError):
             for thread in map(int, os.listdir(PROC / str(pid) / "task")):  # noqa: PTH208 - they come and go
@@ -66,7 +66,7 @@ class LoadPriority:
         return restored
 
     def _try_on_a_thread(self) -> bool:
-        """Lower a short-lived thread and raise it again; only Linux has priorities of threads."""
+        """Lowers a short-lived thread and raises it again; only Linux has priorities of threads."""
         if sys.platform != "linux":
             return False
         may_restore = False

@@ -1,4 +1,4 @@
-"""Processes as the system has them: how they end, who inherits them, and the signals that end a run."""
+"""Processes in the system: how they end, who inherits them, and the signals that end a run."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from typing import Protocol
 
 
 def shell_status(status: int | None) -> int:
-    """An exit status as shells have it: 128 and the signal's number for a child that a signal ended."""
+    """An exit status as shells have it: 128 + N for a child that signal N ended."""
     if status is None:
         return 1
     return 128 - status if status < 0 else status
@@ -32,7 +32,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def signal_on_parent_death(number: signal.Signals) -> Callable[[], None] | None:
-    """What the child does between fork and exec, as ``preexec_fn``; None if the system can't do it.
+    """A ``preexec_fn`` that has Linux send the signal to the child when its parent dies; else None.
 
     Linux sends the signal when the thread that started the child ends: start it in the main thread. The
     child's own children get none.
@@ -53,31 +53,31 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def become_subreaper() -> bool:
-    """From here on processes whose parent has ended fall to this one; whether the system can do that."""
+    """Makes orphaned processes below this one its children; False if the system can't do it."""
     if sys.platform != "linux":
         return False
     return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
 LOST = 255
-"""The exit status of a process that somebody else has collected, as asyncio has it."""
+"""The exit status of a process that somebody else has collected, as in asyncio."""
 
 
 class RunningProcess(Protocol):
-    """What asyncio's own ``Process`` has, too."""
+    """The parts of asyncio's ``Process`` that are used."""
 
     @property
     def pid(self) -> int: ...
 
     async def wait(self) -> int:
-        """Wait for its end; the exit status, or the negative number of the signal that ended it."""
+        """The exit status, or the negative number of the signal that ended it."""
 
     def send_signal(self, signal: int, /) -> None:
-        """Send it a signal; raises ProcessLookupError if it has ended."""
+        """Raises ProcessLookupError if it has ended."""
 
 
 class ForkedProcess:
-    """A child of this process that another one has forked (Linux); to be made in the event loop.
+    """A child of this process that another one has forked (Linux); create it in the event loop.
 
     Raises OSError if the system can't watch it.
     """
@@ -90,11 +90,10 @@ class ForkedProcess:
         self._loop.add_reader(self._descriptor, self._collect)
 
     async def wait(self) -> int:
-        """Wait for its end; as `RunningProcess` says."""
         return await asyncio.shield(self._exit_status)
 
     def send_signal(self, signal: int, /) -> None:
-        """Send it a signal; until it has been collected nobody else gets its number."""
+        """Its number can't be reused until it has been collected."""
         if not self._exit_status.done():
             os.kill(self.pid, signal)
 
@@ -109,7 +108,7 @@ class ForkedProcess:
 
 
 def can_watch_forked() -> bool:
-    """Whether ends of processes can be waited for that this one has not started itself."""
+    """True if the system can wait for processes that this one has not started itself."""
     if not hasattr(os, "pidfd_open"):
         return False
     try:
@@ -136,7 +135,7 @@ class Orphans:
         self._seen: dict[int, float] = {}
 
     def collect(self) -> list[int]:
-        """Collect orphaned zombies; their process ids."""
+        """Collects orphaned zombies; returns their process ids."""
         now = self._clock()
         if now - self._looked < LOOK_SECONDS:
             return []
@@ -156,7 +155,7 @@ class Orphans:
 
 
 def _any_ended() -> bool:
-    """Ask for any child that waits to be collected, in one call instead of one for each in /proc."""
+    """True if any child waits to be collected: one call instead of one for each in /proc."""
     try:
         return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:
@@ -164,14 +163,14 @@ def _any_ended() -> bool:
 
 
 def child_pids(of: int | str, proc: Path = PROC) -> Iterator[int]:
-    """The children of a process, ended ones too until they are collected; none if there is no /proc."""
+    """The children of a process, ended ones too until they are collected; none without /proc."""
     with contextlib.suppress(OSError):
         for task in (proc / str(of) / "task").iterdir():
             yield from map(int, (task / "children").read_text().split())
 
 
 def has_ended(pid: int, proc: Path = PROC) -> bool:
-    """Whether a process is gone, or waits to be collected."""
+    """True if a process is gone, or waits to be collected."""
     try:
         state = (proc / str(pid) / "stat").read_text().rpartition(") ")[2]
     except OSError:
@@ -180,7 +179,7 @@ def has_ended(pid: int, proc: Path = PROC) -> bool:
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:
-    """SIGTERM, SIGINT, and SIGHUP unless it is ignored, which is what ``nohup`` asks for."""
+    """SIGTERM, SIGINT, and SIGHUP unless it is ignored, as ``nohup`` does."""
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         return signal.SIGTERM, signal.SIGINT
     return signal.SIGTERM, signal.SIGINT, signal.SIGHUP

@@ -34,12 +34,11 @@ LOOK_SECONDS = 0.01
 
 
 def unbound() -> Listener:
-    """A unix socket without a path."""
     return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 
 
 def listen(host: str, port: int, advice: str = "Take another --host or --port.") -> socket.socket:
-    """Bind and listen on ``host:port``; port 0 takes a free one.
+    """Binds and listens on ``host:port``; port 0 takes a free one.
 
     From here on the kernel accepts connections, whichever process answers them later. Raises
     SettingsError with the address and ``advice`` if it can't be used.
@@ -60,7 +59,7 @@ def listen(host: str, port: int, advice: str = "Take another --host or --port.")
 
 
 def listen_for_grpc(host: str, choice: GrpcPort | None) -> socket.socket | None:
-    """Bind and listen on the port of the setting; None if it is off, or if auto finds its port taken.
+    """Listens on the port of the setting; None if it is off, or if auto finds its port taken.
 
     Raises SettingsError if a port that was named can't be used.
     """
@@ -76,7 +75,7 @@ def listen_for_grpc(host: str, choice: GrpcPort | None) -> socket.socket | None:
 
 
 def listen_on_extra_ports(listener: socket.socket, choice: ExtraPorts | None) -> list[socket.socket]:
-    """Bind and listen on the ports of the setting, at the address of ``listener``; none if it is off.
+    """Listens on the ports of the setting, at the address of ``listener``; none if it is off.
 
     The port of ``listener`` itself, and with auto a port that is taken, are left out. Raises SettingsError if
     a port that was named can't be used.
@@ -98,7 +97,7 @@ def listen_on_extra_ports(listener: socket.socket, choice: ExtraPorts | None) ->
 
 
 def hold_for_grpc(host: str, choice: GrpcPort | None) -> socket.socket | None:
-    """Bind the port of the setting for a child that listens on it, too; None as for `listen_for_grpc`.
+    """Binds the port of the setting for a child that listens on it, too; None as for `listen_for_grpc`.
 
     Nothing is accepted here. Raises SettingsError if a port that was named can't be used.
     """
@@ -116,13 +115,13 @@ def hold_for_grpc(host: str, choice: GrpcPort | None) -> socket.socket | None:
 
 
 async def until_it_listens(path: Path) -> None:
-    """Return once a process accepts connections on the unix socket at ``path``."""
+    """Returns once a process accepts connections on the unix socket at ``path``."""
     while not accepts(path):  # noqa: ASYNC110 - it is another process that listens
         await asyncio.sleep(LOOK_SECONDS)
 
 
 def accepts(path: Path) -> bool:
-    """Whether a process accepts connections on the unix socket at ``path``, now."""
+    """True if a process accepts connections on the unix socket at ``path`` now."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         return probe.connect_ex(str(path)) == 0
@@ -153,7 +152,7 @@ def free_blocks(sizes: Sequence[int], held: ExitStack) -> list[range]:
 
 
 def _hold(port: int, held: ExitStack) -> int:
-    """Bind a port, 0 for any, but do not listen: a child that sets SO_REUSEADDR can bind it as well."""
+    """Binds a port, 0 for any, without listening: a child that sets SO_REUSEADDR can bind it as well."""
     holder = held.enter_context(socket.socket())
     holder.bind((LOOPBACK, port))
     # Only now: before, a port that somebody else holds in this way would seem to be free.
@@ -162,7 +161,7 @@ def _hold(port: int, held: ExitStack) -> int:
 
 
 def _keep(holders: ExitStack, held: ExitStack, ports: Sequence[int]) -> None:
-    """Hold on, unless no child could bind what is held: so it is elsewhere than on Linux, and in gVisor."""
+    """Keeps holding, unless no child could bind what is held: as elsewhere than on Linux, and in gVisor."""
     if sys.platform == "linux" and all(map(_can_be_bound_by_a_child, ports[:1])):
         held.push(holders.pop_all())
 
@@ -211,7 +210,7 @@ def web_listener(ports: PortRange | None, instances: int) -> socket.socket:
 
 
 def is_free_port(port: int) -> bool:
-    """Whether a server could listen on the port now, on all addresses."""
+    """True if a server could listen on the port now, on all addresses."""
     with socket.socket() as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -237,14 +236,14 @@ QUIET_LOOKS = 10
 """The queue must be empty this many times in a row: a handshake may still be under way."""
 
 MOST_SECONDS = 2.0
-"""Clients that never pause keep a queue from being empty: it ends so long after it was shortest."""
+"""Clients that never pause keep a queue from being empty: the wait ends so long after it was shortest."""
 
 _WAITING = struct.Struct("24xI")
 """In TCP_INFO of a listening socket: connections in its accept queue (``tcpi_unacked``)."""
 
 
 async def accept_pending(listeners: Sequence[socket.socket], enough: Callable[[], bool]) -> None:
-    """Return once the accept queues were empty for a while, grow no shorter, or ``enough`` says so."""
+    """Returns once the accept queues stay empty, stop shrinking, or ``enough`` returns true."""
     if sys.platform != "linux":
         return
     shortest, since, quiet = sys.maxsize, time.monotonic(), 0

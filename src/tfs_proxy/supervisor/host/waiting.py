@@ -10,15 +10,15 @@ Result = TypeVar("Result")
 
 
 ENDING_SECONDS: Final = 2.0
-"""For work to see that it has been cancelled."""
+"""For cancelled work to notice."""
 
 
 async def in_daemon_thread(
     work: Callable[[], Result], name: str, cancelled: threading.Event | None = None
 ) -> Result:
-    """Do blocking work beside the loop; if cancelled, it is left behind and does not hold up the exit.
+    """Does blocking work in a thread; if cancelled, it is left behind and does not delay the exit.
 
-    Work that looks at ``cancelled`` is told so, and has a moment to end.
+    Work that looks at ``cancelled`` has a moment to end.
     """
     done: Future[Result] = Future()
     done.set_running_or_notify_cancel()  # it can't be cancelled: only waiting for it can

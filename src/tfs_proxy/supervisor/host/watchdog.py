@@ -24,7 +24,7 @@ rm -rf -- "$1"
 
 
 class Watchdog:
-    """A shell that outlives this process by as long as it takes to end ``guard``-ed process groups."""
+    """A shell that outlives this process just long enough to kill ``guard``-ed process groups."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -41,17 +41,17 @@ class Watchdog:
         )
 
     def guard(self, group: int) -> None:
-        """Kill this process group, too, if the supervisor dies."""
+        """Kills this process group, too, if the supervisor dies."""
         self._groups.add(group)
         self._write_groups()
 
     def forget(self, group: int) -> None:
-        """Forget a group that has ended: another process may get its number."""
+        """Forgets a group that has ended: another process may get its number."""
         self._groups.discard(group)
         self._write_groups()
 
     def look(self) -> None:
-        """Start the shell again if it has been killed."""
+        """Starts the shell again if it has been killed."""
         if self._shell.poll() is None:
             return
         self._close_input()
@@ -64,13 +64,13 @@ class Watchdog:
         self._write_groups()
 
     def close(self) -> None:
-        """End the shell without its clean-up; idempotent."""
+        """Ends the shell without its clean-up; idempotent."""
         self._shell.kill()
         self._shell.wait()
         self._close_input()
 
     def _write_groups(self) -> None:
-        """Write all groups in one line: the last line counts."""
+        """Writes all groups in one line: the last line counts."""
         if self._shell.stdin is None or self._shell.stdin.closed:
             return
         with contextlib.suppress(BrokenPipeError):
@@ -87,7 +87,7 @@ class Watchdog:
 def guarded_workspace(
     home: str | None, longest_path: str = LONGEST_PATH
 ) -> Iterator[tuple[Workspace, Watchdog]]:
-    """The workspace of a run and its watchdog; raises SettingsError if nothing can be written there.
+    """The workspace of a run and its watchdog. Raises SettingsError if nothing can be written there.
 
     Its sockets, up to ``longest_path``, and configuration files must be able to have paths there, too.
     """

@@ -1,4 +1,4 @@
-"""The folder of one run, made before anything else is written, and files that processes lock."""
+"""The folder of one run, created before anything else is written, and files that processes lock."""
 
 import fcntl
 import os
@@ -23,10 +23,9 @@ SHORT_PLAIN = (
 )
 
 _UNUSABLE = re.compile(r"""[\s'"\\;{}$%]""")
-"""What nginx.conf or gRPC's ``unix:`` addresses take for something else than a letter of a path."""
+"""Characters of a path with a special meaning in nginx.conf or gRPC's ``unix:`` addresses."""
 _SOCKET_PATH_BYTES = 107
 LONGEST_PATH = "gate127.sock"
-"""The longest path of a socket in a workspace."""
 
 OWNER = "owner"
 """The file in a workspace that its run keeps locked."""
@@ -49,14 +48,14 @@ def make_workspace(home: str | None, prefix: str = PREFIX) -> Path:
 
 
 def refuse_unusable(home: str | None, prefix: str = PREFIX, longest_path: str = LONGEST_PATH) -> None:
-    """Raise SettingsError if sockets and configuration can't have paths in a workspace below ``home``.
+    """Raises SettingsError if sockets and configuration can't have paths in a workspace below ``home``.
 
-    Of sockets ``longest_path`` has the longest, within the workspace.
+    ``longest_path`` is the longest path of a socket within the workspace.
     """
     try:
         folder = Path(home or tempfile.gettempdir()).resolve()
     except OSError:
-        return  # nothing can be written anywhere, which `make_workspace` says
+        return  # nothing can be written anywhere: `make_workspace` reports that
     name = f"TFS_PROXY_HOME={printable(home)}" if home else f"The temporary folder {printable(str(folder))}"
     unusable = _UNUSABLE.search(str(folder))
     if unusable or not str(folder).isprintable():
@@ -74,9 +73,9 @@ def refuse_unusable(home: str | None, prefix: str = PREFIX, longest_path: str = 
 def temporary_workspace(home: str | None, prefix: str) -> Iterator[Workspace]:
     """A workspace that is removed at the end; raises as `make_workspace` does.
 
-    Those of runs that were killed with all that would have removed them go first: each has a model's copy.
+    First removes those of killed runs, each of which has a model's copy.
     """
-    with suppress(OSError):  # nothing can be written anywhere, which `make_workspace` says
+    with suppress(OSError):  # nothing can be written anywhere: `make_workspace` reports that
         remove_abandoned(home)
     workspace = Workspace(make_workspace(home, prefix))
     owner = _lock(workspace.root)
@@ -89,7 +88,7 @@ def temporary_workspace(home: str | None, prefix: str) -> Iterator[Workspace]:
 
 
 def remove_abandoned(home: str | None) -> None:
-    """Remove our own workspaces below ``home`` whose file `OWNER` no process has locked any more."""
+    """Removes our own workspaces below ``home`` whose file `OWNER` no process has locked any more."""
     for owner in Path(home or tempfile.gettempdir()).glob(f"{PREFIX}*/{OWNER}"):
         with suppress(OSError):
             if owner.stat().st_uid == os.geteuid() and not is_path_locked(owner):
@@ -97,7 +96,7 @@ def remove_abandoned(home: str | None) -> None:
 
 
 def _lock(folder: Path) -> int | None:
-    """Make `OWNER`, locked from its first moment on; the descriptor that holds the lock."""
+    """Creates `OWNER`, locked from its first moment on; returns the descriptor that holds the lock."""
     unlocked = folder / f"{OWNER}.new"
     try:
         descriptor = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -109,7 +108,7 @@ def _lock(folder: Path) -> int | None:
 
 
 def make_workspace_within(run: Workspace, root: Path, *more: Path) -> Workspace:
-    """A new workspace at ``root``: links lead to what ``run`` has once, and to ``more`` of its paths."""
+    """A new workspace at ``root``, with links to what ``run`` has once, and to ``more`` of its paths."""
     root.mkdir(parents=True)
     for path in (*_once_a_run(run), *more):
         (root / path.name).symlink_to(path)
@@ -117,12 +116,12 @@ def make_workspace_within(run: Workspace, root: Path, *more: Path) -> Workspace:
 
 
 def _once_a_run(run: Workspace) -> Sequence[Path]:
-    """What all workers of a run write to and follow, whichever models they serve."""
+    """Paths that all workers of a run write to and follow, whichever models they serve."""
     return (run.requests, run.access, run.memory_ledger, run.nginx)
 
 
 def is_locked(descriptor: int) -> bool:
-    """Whether another process has locked the file; a lock that is got is given back at once."""
+    """True if another process has locked the file; a lock that was taken is released at once."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,1 +1,1 @@
-"""The log of a run: what children print, and the level that all processes follow."""
+"""The log of a run: output of children, and the level that all processes follow."""

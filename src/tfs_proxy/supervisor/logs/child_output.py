@@ -1,7 +1,7 @@
-"""What a child prints: a pipe that the supervisor reads, line by line and event by event.
+"""The output of a child: a pipe that the supervisor reads, line by line and event by event.
 
-It is read as it comes, and nothing is kept but the line and the event that are not whole yet: a child that
-prints faster than that waits, or loses lines if it would rather.
+It is read as it comes, and only the incomplete line and event are kept: a child that prints faster than that
+waits, or loses lines if it prefers to.
 """
 
 import asyncio
@@ -13,14 +13,14 @@ from contextlib import suppress
 from tfs_proxy.observe.logs.foreign import EventLines
 
 READ_BYTES = 16 * 1024
-"""At a time, so that one child that prints without end does not keep the supervisor from others."""
+"""Read at a time, so that one child that prints without end does not keep the supervisor from others."""
 
 MOST_LINE_BYTES = 64 * 1024
-"""A longer line is several."""
+"""A longer line is split."""
 
 PIPE_BYTES = 1024 * 1024
 PAUSE_SECONDS = 0.05
-"""After so long without a further line an event is whole."""
+"""An event is complete after so long without a further line."""
 
 MOST_RESTS = 256
 
@@ -47,7 +47,7 @@ class ChildOutput:
         self._pause: asyncio.TimerHandle | None = None
 
     def open(self) -> int:
-        """The end that a child writes to."""
+        """Returns the end that a child writes to."""
         if self._ends is None:
             read_end, write_end = self._ends = os.pipe()
             os.set_blocking(read_end, False)
@@ -58,13 +58,13 @@ class ChildOutput:
         return self._ends[1]
 
     def read_on(self) -> None:
-        """Read what is there now, up to a limit."""
+        """Reads what is there now, up to a limit."""
         for _ in range(MOST_RESTS):
             if not self._read():
                 break
 
     def read_rest(self) -> None:
-        """Read what is there, after the child's end; what it has left behind may go on."""
+        """Reads what is there, after the child's end; processes that it has left behind may write on."""
         self.read_on()
         if self._partial:
             self._take(self._partial)
@@ -72,7 +72,7 @@ class ChildOutput:
         self._finish()
 
     def close(self) -> None:
-        """Read no more; idempotent."""
+        """Reads no more; idempotent."""
         if self._ends is None:
             return
         self.read_rest()
@@ -83,7 +83,7 @@ class ChildOutput:
         os.close(write_end)
 
     def _read(self) -> bool:
-        """Take in what there is, up to a limit; whether there was anything."""
+        """Reads up to a limit; True if there was anything."""
         if self._ends is None:
             return False
         try:

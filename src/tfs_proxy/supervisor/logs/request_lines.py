@@ -1,4 +1,4 @@
-"""What children print as entries, nginx's lines of requests, and the requests that its error log is about.
+"""Entries for output of children, nginx's lines of requests, and the requests of its error log.
 
 nginx names only the connection in its error log. The request's own line, at its end, has connection and id.
 """
@@ -20,13 +20,13 @@ from tfs_proxy.supervisor.programs.model_server import is_start_up
 MODEL_SERVER, NGINX = "model server", "nginx"
 HELD_SECONDS = 2.0
 MOST_HELD = 1000
-"""Events at a time that wait for the line of their request; more are shown without its id."""
+"""Most events that wait for the line of their request; more are shown without its id."""
 
 
 class RequestLines:
-    """Reads what nginx writes to ``path``; ``wanted`` says which requests get an entry.
+    """Reads nginx's lines from ``path``; ``wanted`` chooses the requests that get an entry.
 
-    ``catch_up`` hands over what nginx's error log has by now: it writes there before the request's own line.
+    ``catch_up`` reads nginx's error log up to now: nginx writes there before the request's own line.
     """
 
     def __init__(
@@ -44,18 +44,18 @@ class RequestLines:
         self.catch_up: Callable[[], None] = lambda: None
 
     def hold(self, event: ForeignEvent) -> None:
-        """Keep an event until the line of its request is there, but not for long."""
+        """Keeps an event until the line of its request is there, but not for long."""
         if event.connection is None or sum(map(len, self._held.values())) >= MOST_HELD:
             self._show(event)
         else:
             self._held[event.connection].append((self._clock() + HELD_SECONDS, event))
 
     def read(self) -> bool:
-        """Show requests that have ended since the last time, and what has waited for too long.
+        """Shows requests that have ended since the last time, and events that have waited for too long.
 
-        Returns whether there were any, or events still wait.
+        Returns True if there were any, or events still wait.
 
-        Not more of them than take the time between two calls: `/ping` waits meanwhile.
+        Reads no more than the time between two calls allows: `/ping` waits meanwhile.
         """
         found = False
         for chunk in self._lines.chunks(1):
@@ -66,7 +66,7 @@ class RequestLines:
         return found or bool(self._held)
 
     def close(self) -> None:
-        """Show everything that is left."""
+        """Shows everything that is left."""
         for chunk in self._lines.chunks():
             self._take_all(chunk)
         for events in self._held.values():
@@ -109,7 +109,7 @@ class ChildLog:
         self.of_request: Callable[[ForeignEvent], None] = self.write_of_nginx
 
     def show(self, child: ChildProcess, lines: Sequence[str]) -> None:
-        """Log an event, unless it only tells its author how a program starts."""
+        """Logs an event, unless it only tells its author how a program starts."""
         event = read_event(lines)
         for_authors = _is_for_authors(child, lines[0], event)
         if not event.message or (for_authors and not logging.getLogger().isEnabledFor(logging.DEBUG)):
@@ -120,12 +120,12 @@ class ChildLog:
             self.of_request(event)
 
     def write_of_nginx(self, event: ForeignEvent, request_id: str = "") -> None:
-        """Log an event of nginx's, with the id of its request if that is known."""
+        """Logs an event of nginx's, with the id of its request if that is known."""
         self._handler.write(event.entry(NGINX, None, request_id))
 
 
 def _is_for_authors(child: ChildProcess, line: str, event: ForeignEvent) -> bool:
-    """Whether an event only tells how TensorFlow or nginx starts."""
+    """True if an event only tells how TensorFlow or nginx starts."""
     if child.name == NGINX:
         return event.connection is None and event.level == "info"
     return child.name.startswith(MODEL_SERVER) and is_start_up(line)

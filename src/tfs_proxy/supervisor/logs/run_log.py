@@ -28,7 +28,7 @@ OK, NOT_FOUND = 200, 404
 class RunLog:
     """The level of the log of this process, which workers get with each answer of the control API.
 
-    ``port`` is that on which the run listens, ``stages`` are those of its stages if it is a pipeline.
+    The run listens on ``port``; ``stages`` are the ports of its stages if it is a pipeline.
     """
 
     def __init__(self, port: Callable[[], int], stages: Sequence[int] = ()) -> None:
@@ -36,14 +36,14 @@ class RunLog:
         self._stages = stages
 
     def change(self, level: str) -> None:
-        """Log from this level on, in this process and in those that follow."""
+        """Logs from this level on, in this process and in those that follow."""
         set_level("info")
         log.info("log level: %s", level)
         set_level(level)
 
     @property
     def routes(self) -> Sequence[Route]:
-        """The level, and its change, for the control API."""
+        """Routes to read and change the level, for the control API."""
         return (
             Route(PATH, ("GET",), self._show, inner=True),
             Route(f"{PATH}/(?P<level>.+)", ("PUT",), self._change, inner=True),
@@ -61,7 +61,7 @@ class RunLog:
 
 
 def log_config(settings: Settings, environ: Mapping[str, str], descriptor: int) -> LogConfig:
-    """How all processes log, to this descriptor."""
+    """The logging of all processes, to this descriptor."""
     coloured = wants_colour(descriptor, environ)
     return LogConfig(settings.log_format, coloured, descriptor)
 
@@ -78,7 +78,7 @@ class FoundRun(Struct, frozen=True):
     stages: tuple[int, ...] = ()
 
     def set_level(self, level: str) -> None:
-        """Have it log from this level on. Raises UpstreamError if it does not answer."""
+        """Raises UpstreamError if it does not answer."""
         _ask(self.control_socket, "PUT", f"{PATH}/{level}")
 
 
@@ -89,7 +89,7 @@ def found_runs(home: str | None) -> list[FoundRun]:
 
 
 def chosen(runs: list[FoundRun], port: int | None) -> list[FoundRun]:
-    """The run on ``port`` (None: the only one there is), with the stages behind it.
+    """The run on ``port`` (None: the only one), with the stages behind it.
 
     Raises SettingsError if there is none, or several to choose from.
     """

@@ -1,4 +1,4 @@
-"""What a run keeps of its requests, however many models it serves: its log, and what it counts."""
+"""The records of a run's requests, however many models it serves: its log, and its counts."""
 
 import asyncio
 import os
@@ -23,9 +23,9 @@ READ_PAUSE_SECONDS = 0.05
 
 
 class RunRecords:
-    """The log of a run and its requests; ``listener`` is where the run listens.
+    """The log of a run and its requests; the run listens on ``listener``.
 
-    ``log`` is how and where to all processes log.
+    ``log`` is the logging of all processes.
     """
 
     def __init__(
@@ -38,38 +38,37 @@ class RunRecords:
         self.captured = CaptureCounter()
 
     def follow(self, children: Children) -> None:
-        """Bring nginx's lines of requests and of errors together."""
+        """Matches nginx's lines of requests with those of its error log."""
         children.log.of_request = self.request_lines.hold
         self.request_lines.catch_up = children.read_errors_of_nginx
 
     def note_early(self, request: FinishedRequest, request_id: str) -> None:
-        """Count and log a request that is answered before workers can."""
+        """Counts and logs a request that is answered before workers can."""
         self.requests.counts.add(request)
         self.request_lines.log.show(RequestLine(request, request_id), COMMAND)
 
     def read(self) -> bool:
-        """Count and log what nginx and the workers have written by now; whether there was anything new."""
+        """Counts and logs what nginx and the workers have written so far; True if there was anything new."""
         counted = self.requests.read()
         return self.request_lines.read() or counted
 
     async def keep_reading(self) -> None:
-        """Read for ever, often."""
+        """Reads often; never returns."""
         while True:
             self.read()
             await asyncio.sleep(READ_PAUSE_SECONDS)
 
     def measure(self) -> Iterator[MeasuredMetric]:
-        """What has been counted."""
         yield from self.requests.measure()
         yield from self.captured.measure()
 
     def times(self, stages: Iterable[MeasuredMetric] = ()) -> InferenceTimes:
-        """The inferences that have ended by now; ``stages`` are those that others have measured."""
+        """The inferences that have ended so far; ``stages`` are those that others have measured."""
         measured = stage_times([*self.requests.measure(), *stages])
         models = self.requests.counts.models
         return InferenceTimes({} if models is None else models.inferences, measured)
 
     def close(self) -> None:
-        """Show the lines that are left, and give up the descriptor of the log."""
+        """Shows the lines that are left, and closes the descriptor of the log."""
         self.request_lines.close()
         os.close(self.log.descriptor)

@@ -1,7 +1,7 @@
 """The configuration of nginx, filled into its templates: pure. nginx routes and buffers, Python decides.
 
 `nginx.conf.j2` is the whole file; `one_archive.conf.j2`, `many_models.conf.j2` and `pipeline.conf.j2` extend
-it by what leads to models, with the pieces of `macros.conf.j2`.
+it by the routes to models, with the pieces of `macros.conf.j2`.
 """
 
 import math
@@ -56,7 +56,7 @@ KEEP_ALIVE_SECONDS = 75
 
 MOST_CONNECTIONS = 8192
 CONNECTIONS_A_CORE = 2048
-"""nginx takes 0.43 KB of memory for each connection that may be, whether it comes or not."""
+"""nginx takes 0.43 KB of memory for each possible connection, whether it comes or not."""
 
 MOST_PROCESSES = 8
 KEPT_CONNECTIONS = 256
@@ -69,13 +69,13 @@ HTTP2_DIRECTIVE = (1, 25, 1)
 """The first nginx that has ``http2 on``; later ones warn of ``listen ... http2``."""
 
 TOO_MANY_UPLOADS_STATUS = 590
-"""A status that nobody else gives, between ``limit_conn`` and the answer to the client."""
+"""A status that nothing else uses, between ``limit_conn`` and the answer to the client."""
 
 STALLED_SECONDS = 15
 """Between two reads of a body: longer than a network's hiccup, and a stalled upload soon makes room."""
 
 DISK_SHARE = 0.8
-"""What bodies may take of the free disk; the rest is for answers to slow readers."""
+"""Part of the free disk for bodies; the rest is for answers to slow readers."""
 
 MOST_LARGE_BODIES = 65_535
 """nginx's own limit of the number."""
@@ -102,27 +102,27 @@ REFUSALS: Mapping[int, str] = {
     504: "no answer in time",
     505: UNKNOWN_HTTP_VERSION,
 }
-"""What nginx refuses by itself, as the text under ``error``."""
+"""Texts under ``error`` for nginx's own refusals."""
 
 REPLACED: Mapping[int, int] = {494: 431, 495: 400, 496: 400, 497: 400}
-"""nginx's own status numbers, and what clients get instead."""
+"""nginx's own status numbers, and those that clients get instead."""
 
 
 class GrpcEndpoint(Struct, frozen=True):
-    """Where gRPC is published: the address, and the version of nginx, which writes HTTP/2 in two ways."""
+    """The published gRPC address, and the version of nginx, which writes HTTP/2 in two ways."""
 
     listen: str
     nginx_version: tuple[int, ...]
 
 
 class ProxyConfig(Struct, frozen=True):
-    """Where nginx listens, and where it sends requests to.
+    """The addresses on which nginx listens, and those to which it sends requests.
 
     ``also_listen`` are addresses with all that ``listen`` has. ``grpc`` is None if gRPC is not published,
     ``serving`` until everything is ready. With ``multi_model`` there is no ``serving``, and no ``web``.
     ``free_bytes`` are those of the disk on which bodies wait. nginx may have ``connections`` at once in
     all its ``processes``, and those to workers and model servers count.
-    ``counts_requests`` says whether this nginx knows how many requests it has, ``edits_answers`` whether it
+    ``counts_requests`` is true if this nginx knows how many requests it has, ``edits_answers`` if it
     can replace parts of answers.
     """
 
@@ -141,7 +141,7 @@ class ProxyConfig(Struct, frozen=True):
 
     @property
     def kept(self) -> int:
-        """How many idle connections to workers, and to model servers, each process of nginx keeps."""
+        """Number of idle connections to workers, and to model servers, that each process of nginx keeps."""
         return max(KEPT_CONNECTIONS // self.processes, 1)
 
     @property
@@ -171,13 +171,13 @@ def program(settings: Settings) -> str | None:
 
 
 def most_connections(cores: int, descriptors: int) -> int:
-    """How many connections nginx may have on a machine of so many cores, with so many open descriptors."""
-    # A quarter is left for bodies on disk, and for what nginx itself has open.
+    """Most connections of nginx on a machine of so many cores, with so many open descriptors."""
+    # A quarter is left for bodies on disk, and for nginx's own files.
     return min(MOST_CONNECTIONS, CONNECTIONS_A_CORE * max(cores, 2), descriptors * 3 // 4)
 
 
 def answer_seconds(settings: Settings) -> int:
-    """How long nginx waits for an answer, or for more of it: longer than who can say why there is none."""
+    """Seconds that nginx waits for more of an answer: longer than programs that know the reason."""
     of_script = math.ceil(settings.script_timeout_seconds) + LONGER_SECONDS
     return max(settings.nginx_proxy_read_timeout_seconds, settings.gunicorn_timeout_seconds, of_script)
 
@@ -222,7 +222,7 @@ def _templates() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        autoescape=False,  # noqa: S701 - what is written is no HTML
+        autoescape=False,  # noqa: S701 - this is not HTML
     )
     templates.filters["variable"] = header_names.nginx_variable
     templates.filters["reason"] = lambda text: quoted_reason(own_reason(text))
@@ -231,7 +231,7 @@ def _templates() -> Environment:
 
 
 def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> dict[str, Any]:
-    """What does not depend on the models."""
+    """The values that do not depend on the models."""
     only_failed = settings.access_log.mode in {AccessLog.OFF, AccessLog.ERRORS}
     level = settings.nginx_loglevel
     return {
@@ -282,7 +282,7 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> dic
 
 
 def _of_models(proxy: ProxyConfig, settings: Settings) -> dict[str, Any]:
-    """What leads to the model servers and workers of one archive, or of many models."""
+    """Routes to the model servers and workers of one archive, or of many models."""
     many, serving = proxy.multi_model, proxy.serving
     served = many or serving
     sampling, capture = (served.traces, served.capture) if served else (None, None)
@@ -308,7 +308,7 @@ def _of_models(proxy: ProxyConfig, settings: Settings) -> dict[str, Any]:
 
 
 def _grpc(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> Mapping[str, Any] | None:
-    """What publishes gRPC; None if nothing does."""
+    """The values that publish gRPC; None if it is not published."""
     if proxy.grpc is None:
         return None
     many = proxy.multi_model is not None
@@ -345,7 +345,7 @@ def _grpc_refusals(message_mb: int, read_seconds: int) -> Mapping[GrpcCode, str]
 
 
 def _traces(sampling: TraceSampling) -> Mapping[str, Any]:
-    """The maps of what has a parent, each of which leaves what has none to the map before it."""
+    """Maps for requests with a parent, each of which leaves those without one to the map before it."""
     carriers = []
     if sampling.parents != "ignored":
         flags = parents.SAMPLED_FLAGS, parents.ANY_FLAGS
@@ -382,5 +382,5 @@ def _traces(sampling: TraceSampling) -> Mapping[str, Any]:
 
 
 def most_large_bodies(free_bytes: int, body_bytes: int) -> int:
-    """How many bodies of ``body_bytes`` the disk has room for; one at least."""
+    """Number of bodies of ``body_bytes`` that the disk has room for; at least one."""
     return max(1, min(int(free_bytes * DISK_SHARE) // body_bytes, MOST_LARGE_BODIES))

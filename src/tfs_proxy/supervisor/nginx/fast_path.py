@@ -1,4 +1,4 @@
-"""The requests that nginx sends straight to a model server, as patterns for its configuration: pure.
+"""The requests that nginx sends directly to a model server, as patterns for its configuration: pure.
 
 Only TF Serving's own JSON for models without a script, and only what is certain: `POST` of one JSON object,
 in a media type, an Accept and attributes that need no conversion, with a Content-Length that is small, from
@@ -14,16 +14,16 @@ from tfs_proxy.attributes import METHOD, MODEL_NAME, MODEL_VERSION, Attribute
 from tfs_proxy.payload.media_types import JSON
 
 MAX_BRACES = 6
-"""How deep objects may lie in each other; a deeper body goes to Python."""
+"""Deepest nesting of objects; a deeper body goes to Python."""
 
 MAX_BODY_MB = 4
-"""Up to what size nginx holds a body in memory and looks at it; a larger one goes to Python."""
+"""Largest body that nginx holds in memory and inspects; a larger one goes to Python."""
 
 SMALL = f"(?:[0-9]{{1,6}}|[1-{MAX_BODY_MB - 1}][0-9]{{6}})"
 """A Content-Length below ``MAX_BODY_MB``."""
 
 ACCEPTS = ("", "*/*", JSON)
-"""What an Accept may be."""
+"""Allowed values of Accept."""
 
 BETWEEN = r"[^{}\"\x80-\xff]*+"
 STRING = r"\"[^\"\\\\\x80-\xff]*+(?:\\\\.[^\"\\\\\x80-\xff]*+)*+\""
@@ -31,7 +31,7 @@ SPACE = r"[ \t\r\n]*+"
 
 
 def _object(depth: int) -> str:
-    """One object whose braces balance, strings left out, at most ``depth`` deep; in nginx's quoting.
+    """One object with balanced braces outside of strings, at most ``depth`` deep; in nginx's quoting.
 
     Nothing in it backtracks or recurses, so a match takes at most two steps a character and no memory:
     PCRE gives up at ten million steps, which `MAX_BODY_MB` can't reach, and nginx would log the body.
@@ -43,20 +43,20 @@ def _object(depth: int) -> str:
 def only_object() -> str:
     """A body that is one object.
 
-    TF Serving answers the first document of a body and ignores the rest without a word; more than one
-    document means records, and Python's business.
+    TF Serving answers the first document of a body and silently ignores the rest; several documents are
+    records, which Python converts.
     """
     return f"^{SPACE}{_object(MAX_BRACES)}{SPACE}\\z"
 
 
 def _captured(attribute: Attribute) -> str:
-    """``key=value`` of an attribute, its value as nginx's variable ``tfs_FIELD``."""
+    """``key=value`` of an attribute, with its value in nginx's variable ``tfs_FIELD``."""
     return f"{attribute.key}=(?<tfs_{attribute.field}>{attribute.certain})"
 
 
 @dataclass(frozen=True)
 class FastPath:
-    """What the templates need of it.
+    """Values for the templates.
 
     ``default_model`` is "" where each request names its model. Answers are one line for ``Accept:
     application/json``, or all with ``one_line``; if nginx can't edit answers, such requests are Python's.
@@ -73,11 +73,11 @@ class FastPath:
 
     @property
     def accepts_of_one_line(self) -> tuple[str, ...]:
-        """The Accepts whose answers have no line ends."""
+        """Values of Accept whose answers have no line ends."""
         return ACCEPTS if self.one_line else (JSON,)
 
     @property
     def accepts(self) -> tuple[str, ...]:
-        """The Accepts that may go to the model server."""
+        """Values of Accept that may go to the model server."""
         kept = () if self.edits_answers else self.accepts_of_one_line
         return tuple(accept for accept in ACCEPTS if accept not in kept)

@@ -1,4 +1,4 @@
-"""The names that nginx and the supervisor share where models come and go."""
+"""Names that nginx and the supervisor share in runs with changing models."""
 
 import math
 import re
@@ -20,10 +20,10 @@ LOADED, SERVED, ANY = "loaded", "served", "sock"
 """Endings of gates: of the name a model is loaded under, of those its model server knows, and of all."""
 
 FAST = "f"
-"""The folder with a file for each model whose requests may go straight to a model server."""
+"""The folder with a file for each model whose requests may go directly to a model server."""
 
 STACKS, WEB_SOCKET = "s", "web.sock"
-"""The folder with a folder for each stack, called by a number, and the socket in that."""
+"""The folder with a numbered folder for each stack, and the socket in that."""
 
 COMMON_SOCKET = "common.sock"
 """The end of the names of the sockets on which common workers accept."""
@@ -38,13 +38,13 @@ SENDS_ON: Mapping[str, str] = {"X-Accel-Redirect": "@gate"}
 """Headers with which the control API says that the model is ready; nginx keeps them for itself."""
 
 PAGE = "/console/"
-"""What the page to try the models is made of; the control API has it."""
+"""The path of the console's files, which the control API has."""
 
 MAX_SEGMENTS = 6
-"""How many names a path in X-Amzn-SageMaker-Target-Model has at most."""
+"""Most names in a path in X-Amzn-SageMaker-Target-Model."""
 
 MARGIN_SECONDS = 5
-"""What nginx waits longer than the control API does."""
+"""Seconds that nginx waits longer than the control API does."""
 
 _SEGMENT = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _HOW_TO_CALL = "no model is named: load one by POST to /models and send requests to /models/NAME/invoke"
@@ -59,9 +59,9 @@ _TARGET_NEEDED = (
 
 
 class MultiModelRoutes(Struct, frozen=True):
-    """What nginx must know of a run whose models come and go.
+    """Values for nginx in a run with changing models.
 
-    A load or an unload may take ``load_seconds``. ``takes_target_model`` says whether requests to
+    A load or an unload may take ``load_seconds``. ``takes_target_model`` is true if requests to
     ``/invocations`` may name an archive. ``instances`` are the model servers of all models, if all have the
     same: nginx sends them what needs no conversion. ``common`` are the addresses of the common workers.
     ``traces`` and ``capture`` are those of all models.
@@ -76,7 +76,7 @@ class MultiModelRoutes(Struct, frozen=True):
 
 
 def values(routes: MultiModelRoutes, settings: Settings) -> Mapping[str, Any]:
-    """What the template needs of them, under ``many``."""
+    """Values for the template, under ``many``."""
     return {
         "GATES": GATES,
         "LOADED": LOADED,
@@ -98,7 +98,7 @@ def values(routes: MultiModelRoutes, settings: Settings) -> Mapping[str, Any]:
 
 
 def wait_seconds(settings: Settings) -> int:
-    """How long a request that waits for a load may get no answer."""
+    """Longest time without an answer of a request that waits for a load."""
     return math.ceil(settings.request_timeout_seconds) + MARGIN_SECONDS
 
 
@@ -115,7 +115,7 @@ def target_patterns() -> Iterator[tuple[str, str]]:
 
 
 def _refusals(routes: MultiModelRoutes) -> Mapping[str, tuple[int, str]]:
-    """What nginx refuses for lack of a model: status and text by the name of the location."""
+    """nginx's refusals for lack of a model: status and text by the name of the location."""
     return {
         "502": (502, not_reached("The control API")),
         "worker-died": (502, WORKER_DIED),

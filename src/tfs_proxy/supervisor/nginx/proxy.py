@@ -63,19 +63,19 @@ class NginxProxy:
 
     @property
     def other_entrances(self) -> list[Listener]:
-        """The listeners beside ``listener`` that clients connect to."""
+        """The listeners besides ``listener`` that clients connect to."""
         grpc = [self.grpc_listener] if self.grpc_listener is not None else []
         return [*self._extra_listeners, *grpc]
 
     def spec(self, environ: Mapping[str, str]) -> ProcessSpec:
-        """The process; its configuration for the start is written."""
+        """Writes the configuration for the start, and returns the process."""
         self._workspace.nginx.mkdir()
         self.configure(None)
         listeners = [self._listener, *self.other_entrances]
         return nginx_process(self._program, self._workspace.nginx, listeners, environ)
 
     def configure(self, serving: Deployment | None) -> None:
-        """Write nginx.conf, for what is served now; nginx reads it at its start and on SIGHUP."""
+        """Writes nginx.conf for what is served now; nginx reads it at its start and on SIGHUP."""
         listen = sockets.shown_address(self._listener)
         cores = available_resources().cores
         web = tuple(sockets.shown_address(listener) for listener in self.web)
@@ -97,7 +97,7 @@ class NginxProxy:
         (self._workspace.nginx / "nginx.conf").write_text(text)
 
     def begin_reload(self, nginx: ChildProcess, serving: Deployment) -> Collection[int]:
-        """Have nginx serve this from now on; the pids of its former workers, which finish their requests.
+        """Makes nginx serve this; returns the pids of its former workers, which finish their requests.
 
         Only now may nginx send requests past the workers.
         """
@@ -109,7 +109,7 @@ class NginxProxy:
     async def until_gone(
         self, nginx: ChildProcess, former: Collection[int], seconds: float = RELOAD_SECONDS
     ) -> None:
-        """Return once the former workers have ended, or after so many seconds.
+        """Returns once the former workers have ended, or after so many seconds.
 
         They close their idle connections first: no client that sees a 200 after this is on one.
         """
@@ -122,7 +122,7 @@ class NginxProxy:
                 hurried = True
 
     def close(self) -> None:
-        """Stop listening; idempotent. ``listener`` is the run loop's own to close."""
+        """Stops listening; idempotent. The run loop closes ``listener`` itself."""
         for entrance in self.other_entrances:
             entrance.close()
 
@@ -156,7 +156,7 @@ def nginx_process(
 
 
 def _end_gracefully(former: Collection[int]) -> None:
-    """Tell former workers to end, as nginx does.
+    """Tells former workers to end, as nginx does.
 
     It has started new ones by then, but sleeps for 100 ms before it says so.
     """
@@ -166,7 +166,7 @@ def _end_gracefully(former: Collection[int]) -> None:
 
 
 class NginxBuild(Struct, frozen=True):
-    """What an nginx is: its version as 1, 26, 3, (0,) if unknown, and which modules it has.
+    """An nginx's version as 1, 26, 3, (0,) if unknown, and its modules.
 
     One counts its connections, the other replaces parts of answers.
     """
@@ -177,7 +177,7 @@ class NginxBuild(Struct, frozen=True):
 
 
 def read_build(program: str) -> NginxBuild:
-    """What the program says of itself."""
+    """Reads the output of ``nginx -V``."""
     output = subprocess.run([program, "-V"], capture_output=True, timeout=VERSION_SECONDS, check=False).stderr
     version = re.search(rb"/(\d+)\.(\d+)\.(\d+)", output)
     return NginxBuild(

@@ -1,1 +1,1 @@
-"""What the supervisor itself answers of the Open Inference Protocol: all that no worker is needed for."""
+"""The supervisor's part of the Open Inference Protocol: everything that needs no worker."""

@@ -1,7 +1,7 @@
-"""The share of the Open Inference Protocol's REST that the control API answers, with Triton's extensions.
+"""The part of the Open Inference Protocol's REST that the control API answers, with Triton's extensions.
 
 nginx, the workers without it, and the gRPC router ask here about the server, its repository and its
-statistics; what is asked of one model (its metadata, its configuration, an inference) workers answer.
+statistics; workers answer requests about one model (its metadata, its configuration, an inference).
 """
 
 import json
@@ -71,11 +71,11 @@ class OpenInferenceApi:
         )
 
     def _grpc_is_answered(self) -> bool:
-        """Ask the gRPC router itself; ``/ping`` does not, since its 503 would replace the container."""
+        """Asks the gRPC router itself; ``/ping`` does not, since its 503 would replace the container."""
         return not self._grpc_router.exists() or accepts(self._grpc_router)
 
     async def _server(self, _: HttpRequest) -> HttpResponse:
-        """Only what is there: without loads there is no repository to change."""
+        """Lists only available extensions: without loads there is no repository to change."""
         loads = (REPOSITORY_EXTENSION,) if self._repository.can_load else ()
         return _json({"name": SERVER_NAME, "version": __version__, "extensions": [*EXTENSIONS, *loads]})
 
@@ -99,7 +99,7 @@ class OpenInferenceApi:
         return HttpResponse.error(HTTPStatus.NOT_IMPLEMENTED, NO_SHARED_MEMORY)
 
     async def _statistics(self, _: HttpRequest, model: str, version: str) -> HttpResponse:
-        """Of one model, or of all without a name; raises UnknownModel."""
+        """Of one model, or of all without a name. Raises UnknownModel."""
         index = [each for each in await self._repository.index() if each.version]
         if model and not any(each.model == model for each in index):
             raise UnknownModel(f"model {printable(model)} is not loaded")
@@ -119,7 +119,7 @@ class OpenInferenceApi:
 
 
 def _shown(entry: IndexedVersion) -> Mapping[str, str]:
-    """An entry as Triton writes it: what has no version has neither a version nor a state of one."""
+    """An entry as Triton writes it: without a version it has neither a version nor a state."""
     shown = {
         "name": entry.model,
         "version": entry.version,
@@ -130,7 +130,7 @@ def _shown(entry: IndexedVersion) -> Mapping[str, str]:
 
 
 def _fields(body: bytes) -> Mapping[str, Any]:
-    """The fields of a body, which may be empty; raises BadInput."""
+    """The fields of a body, which may be empty. Raises BadInput."""
     try:
         fields = json.loads(body or b"{}")
     except (ValueError, RecursionError):
@@ -141,7 +141,7 @@ def _fields(body: bytes) -> Mapping[str, Any]:
 
 
 def _field(fields: Mapping[str, Any], name: str, kind: type, *, default: object) -> Any:
-    """A field of this type, ``default`` without one; raises BadInput."""
+    """A field of this type, ``default`` without one. Raises BadInput."""
     value = fields.get(name)
     if value is None:
         return default

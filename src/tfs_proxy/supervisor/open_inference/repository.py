@@ -11,7 +11,7 @@ from tfs_proxy.errors import BadInput
 from tfs_proxy.supervisor.health.readiness import AVAILABLE, ENDED, Readiness, ServableState, best_of
 
 ONLY_VERSION = "1"
-"""The version of what has none of its own: a script that is the model."""
+"""The version of a script model, which has none of its own."""
 
 _NO_LOADS = (
     "models can't be loaded or unloaded here: that takes a run with several models, by "
@@ -29,7 +29,7 @@ class IndexState(Enum):
 
 
 class IndexedVersion(Struct, frozen=True):
-    """A version of a model, "" if none is known; ``reason`` says why if it is not ready."""
+    """A version of a model, "" if none is known; ``reason`` says why it is not ready."""
 
     model: str
     version: str
@@ -38,22 +38,20 @@ class IndexedVersion(Struct, frozen=True):
 
 
 class Repository(Protocol):
-    """All models that there are."""
-
     can_load: bool
-    """Whether models can be loaded and unloaded at run time."""
+    """True if models can be loaded and unloaded at run time."""
 
     async def index(self) -> Sequence[IndexedVersion]:
         """All versions: models by name, their versions ascending."""
 
     def served(self) -> Collection[str] | None:
-        """The models that TF Serving's REST API knows; None if it is not published."""
+        """The models of TF Serving's REST API; None if it is not published."""
 
     async def load(self, name: str, url: str | None, /) -> None:
-        """Return once the model is ready; raises TfsProxyError if it can't be loaded."""
+        """Returns once the model is ready. Raises TfsProxyError if it can't be loaded."""
 
     async def unload(self, name: str, /) -> None:
-        """Return once the model has gone; raises TfsProxyError if it can't be unloaded."""
+        """Returns once the model has gone. Raises TfsProxyError if it can't be unloaded."""
 
 
 class ServedArchive:
@@ -66,7 +64,7 @@ class ServedArchive:
         self._deployment = deployment
 
     async def index(self) -> Sequence[IndexedVersion]:
-        """All versions, as the model servers have reported them last."""
+        """All versions, as the model servers have last reported them."""
         deployment = self._deployment()
         if deployment is None:
             return ()
@@ -84,11 +82,11 @@ class ServedArchive:
         return deployment.models.keys() if deployment is not None and deployment.publishes_rest else None
 
     async def load(self, _name: str, _url: str | None) -> None:
-        """Raise BadInput: the archive is that of the start."""
+        """Raises BadInput: the archive is that of the start."""
         raise BadInput(_NO_LOADS)
 
     async def unload(self, _name: str) -> None:
-        """Raise BadInput: the archive stays."""
+        """Raises BadInput: the archive stays."""
         raise BadInput(_NO_LOADS)
 
     def _of_script(self, model: str) -> IndexedVersion:
@@ -97,7 +95,7 @@ class ServedArchive:
         return IndexedVersion(model, ONLY_VERSION, state, reason or "")
 
     def _of_model(self, model: str, versions: Sequence[int]) -> list[IndexedVersion]:
-        """Each version on the model server on which it is best off; one without a number if none is known."""
+        """Each version in its best state on any model server; one without a number if none is known."""
         states: dict[int, list[ServableState]] = {version: [] for version in versions}
         for (instance, of_model), reported in self.readiness.reported.items():
             if of_model == model and instance not in self.readiness.unreachable:

@@ -1,7 +1,7 @@
-"""Triton's statistics of models, made of what `/metrics` is made of: pure.
+"""Triton's statistics of models, from the same measurements as `/metrics`: pure.
 
 Counts are exact. Times are those of whole requests, and of the stages that workers go through; a request
-that goes past the workers (nginx sends it to the model server, or it comes over gRPC) adds nothing to them.
+that bypasses the workers (nginx sends it to the model server, or it comes over gRPC) adds nothing to them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ STAGES_OF: Mapping[str, Sequence[int]] = {
     "compute_infer": (MODEL_SERVER,),
     "compute_output": (OUTPUT_HANDLER, WRITE),
 }
-"""Triton's names of what a request goes through, and the stages that are that here."""
+"""The stages here that correspond to Triton's."""
 
 NEVER_KNOWN = ("cache_hit", "cache_miss")
 """Triton's clients look for these, too; nothing is cached here."""
@@ -37,9 +37,9 @@ _NS, _MS = 1e9, 1e3
 
 
 class InferenceTimes(Struct, frozen=True):
-    """What is known of inferences: their counts and seconds, and the seconds of their stages.
+    """Counts and seconds of inferences, and seconds of their stages.
 
-    ``inferences`` are by model, version and whether they went well, as `ModelCounts` has them; ``stages`` by
+    ``inferences`` are by model, version and success, as `ModelCounts` has them; ``stages`` by
     stage and model.
     """
 
@@ -60,7 +60,7 @@ def stage_times(measured: Iterable[MeasuredMetric]) -> Mapping[tuple[str, str], 
 def model_statistics(model: str, versions: Sequence[str], times: InferenceTimes) -> list[dict[str, object]]:
     """The entries of a model, one for each of ``versions``, which ascend; there is one at least.
 
-    Requests that name no number, and the stages, which are not told apart by version, stand with the last.
+    Requests that name no number, and the stages, which are not told apart by version, count for the last.
     """
     former, last = versions[:-1], versions[-1]
     sums = {(version, ok): Inferences() for version in versions for ok in (True, False)}
@@ -82,7 +82,7 @@ def _add(total: Inferences, more: Inferences) -> None:
 
 
 def _lift(sums: Mapping[tuple[str, bool], Inferences], last: str, stage_seconds: float) -> None:
-    """Let no request be shorter than its stages: nginx times requests by a clock of milliseconds."""
+    """Makes no request shorter than its stages: nginx times requests by a clock of milliseconds."""
     missing_seconds = stage_seconds - sum(of.seconds for of in sums.values())
     if missing_seconds > 0 and sums[last, True].count:
         sums[last, True].seconds += missing_seconds

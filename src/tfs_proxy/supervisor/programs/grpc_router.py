@@ -25,8 +25,8 @@ def argv(
 ) -> tuple[str, ...]:
     """The whole command; the model server has ``answer_seconds`` for a call.
 
-    With ``one_archive`` no models come and go. With
-    ``listen``, HOST:PORT, it takes clients' connections, too.
+    With ``one_archive`` no models come and go. With ``listen``, HOST:PORT, it takes clients' connections,
+    too.
     """
     if one_archive is None:
         answered_by = BY_MODEL if settings.open_inference == AUTO else settings.open_inference
@@ -57,11 +57,11 @@ def process(
     one_archive: Deployment | None = None,
     listen: str | None = None,
 ) -> ProcessSpec:
-    """The router; calls in flight end before it does."""
+    """The router; calls under way end before it does."""
     return ProcessSpec(
         name="gRPC router",
         argv=argv(settings, workspace, answer_seconds, one_archive, listen),
-        # Any client can have gRPC itself log an error.
+        # Any client can make gRPC itself log an error.
         env={"GRPC_VERBOSITY": "NONE", **environ},
         drops_output=True,
         backoff=BACKOFF,

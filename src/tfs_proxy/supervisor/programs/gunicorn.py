@@ -15,11 +15,11 @@ from tfs_proxy.worker_environment import WORKSPACE_VARIABLE
 PROGRAM = "tfs_proxy.web.workers.master"
 HOOKS = "tfs_proxy.web.workers.hooks"
 PRELOAD = "tfs_proxy.web.workers.preload"
-"""Hooks for the classes whose workers live with what their master has imported: the others patch modules."""
+"""Hooks for the classes whose workers keep their master's imports: other classes patch modules."""
 
 APPLICATION = "tfs_proxy.web.wsgi:app"
 BEHIND_NGINX = "tfs_proxy.web.workers.thread_worker.ThreadWorker"
-"""The class in the place of `gthread` for requests from nginx, which sends none that stall."""
+"""The class that replaces `gthread` for requests from nginx, which sends none that stall."""
 
 WORKER_CLASSES = {
     "gthread": "tfs_proxy.web.workers.standard.HandOverWorker",
@@ -68,14 +68,14 @@ def argv(settings: Settings, listener_fds: Sequence[int], *, behind_nginx: bool 
 
 
 def defaults(settings: Settings) -> dict[str, str]:
-    """Variables that workers have unless the environment says otherwise."""
+    """Variables that workers have unless the environment sets them."""
     return {"OMP_NUM_THREADS": str(settings.omp_num_threads), **MEMORY_SETTINGS}
 
 
 def environment(
     base: Mapping[str, str], settings: Settings, workspace: Workspace, paths: Sequence[Path]
 ) -> dict[str, str]:
-    """``base`` with what workers need: their workspace, and where installed packages lie."""
+    """``base`` with variables for workers: their workspace, and the folder of installed packages."""
     env = {**defaults(settings), **base, WORKSPACE_VARIABLE: str(workspace.root)}
     env.pop("SCRIPT_NAME", None)  # gunicorn would take it for where its application is mounted
     python_path = [*map(str, paths), *filter(None, [base.get("PYTHONPATH")])]

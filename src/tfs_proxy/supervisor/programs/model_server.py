@@ -76,7 +76,7 @@ def _embedded(because: str) -> tuple[str, ...]:
 
 
 def is_embedded(words: Sequence[str]) -> bool:
-    """Whether ``program`` chose the embedded server."""
+    """True if ``program`` chose the embedded server."""
     return "tfs_proxy.embedded" in words
 
 
@@ -128,7 +128,7 @@ def _tensorflow_threads(settings: Settings) -> Iterator[str]:
     if inter:
         yield f"--tensorflow_inter_op_parallelism={inter}"
     if inter < 0 and not intra:
-        # NOTE: the official binary takes a negative number only beside one of intra-op threads.
+        # NOTE: the official binary takes a negative number only together with one of intra-op threads.
         intra = settings.machine.cores
     if intra:
         yield f"--tensorflow_intra_op_parallelism={intra}"
@@ -204,7 +204,7 @@ def _quoted(text: str) -> str:
 
 
 def is_start_up(line: str) -> bool:
-    """Whether a line of the log matters only if TensorFlow itself is broken."""
+    """True if a line of the log matters only if TensorFlow itself is broken."""
     return START_UP.match(line) is not None
 
 
@@ -213,7 +213,7 @@ DEFAULT_PATH = "/monitoring/prometheus/metrics"
 
 
 class Monitoring(Struct, frozen=True):
-    """``path`` is where the model servers show their metrics, None if they do not.
+    """The ``path`` at which the model servers show their metrics; None if they do not.
 
     ``config`` is the text of the file to be written for them, None if the user gives one.
     """
@@ -263,7 +263,7 @@ def rest_threads(settings: Settings, *, script: bool, models: int) -> int:
     """The threads of one model server that has so many ``models``.
 
     Each caller gets one if there is a ``script``, which sends as many calls at a time, or if there are
-    several models: requests that wait for one must not hold up the others. Else more than the cores keep
+    several models: requests that wait for one must not delay the others. Else more than the cores keep
     busy are of no use, unless requests wait to be batched. Never more than the control group allows.
     """
     if settings.rest_threads is not None:

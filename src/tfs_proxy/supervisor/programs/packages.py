@@ -1,8 +1,8 @@
-"""code/requirements.txt -> packages that the script can import, installed while the model loads.
+"""Installs the packages of code/requirements.txt, which the script can import, while the model loads.
 
-They go into an overlay: a virtual environment of this run that also sees the running environment. Packages
-that are installed already count; if a pin asks for another version, it is installed into the overlay and
-imported from there. The running environment is never changed.
+They are installed into an overlay: a virtual environment of this run that also sees the running environment.
+Packages that are installed already count; if a pin asks for another version, it is installed into the overlay
+and imported from there. The running environment is never changed.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 class Install(Struct, frozen=True):
-    """What is to be run, with ``env``: the first of ``attempts`` (argv lists) that succeeds is enough.
+    """An installation with ``env``: the first of ``attempts`` (argv lists) that succeeds is enough.
 
     ``overlay`` is the virtual environment, ``site_packages`` its folder for the workers' import
     path, ``folder`` that of requirements.txt: relative paths in it start there. ``remedy`` is one more
@@ -62,9 +62,9 @@ def plan_install(
     find_spec: Callable[[str], object | None] = importlib.util.find_spec,
     which: Callable[[str], str | None] = shutil.which,
 ) -> Install | None:
-    """Decide what to install; None without a script or a requirements.txt, or if there is a ``code/lib``.
+    """Decides what to install; None without a script or a requirements.txt, or if there is a ``code/lib``.
 
-    With ``code/wheels`` the package index is not asked, but after a run without it if the settings say so
+    With ``code/wheels`` the package index is not asked, except after a failure if the settings say so
     (AWS's container knows no such folder). Raises RequirementsError if neither pip nor uv is installed.
     """
     if not brings_packages(layout):
@@ -86,7 +86,7 @@ def plan_install(
 
 
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """``environ`` without what the set-up code of packages must not see; installers keep their settings."""
+    """``environ`` without what packages' set-up code must not see; installers keep their settings."""
     return {
         name: value
         for name, value in environ.items()
@@ -95,7 +95,7 @@ def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_noexec(folder: Path) -> bool:
-    """Whether ``folder`` lies on a file system that is mounted noexec, as Docker's tmpfs is."""
+    """True if ``folder`` is on a file system that is mounted noexec, as Docker's tmpfs is."""
     return bool(os.statvfs(folder).f_flag & os.ST_NOEXEC)
 
 
@@ -114,7 +114,7 @@ def noexec_warning(folders: Iterable[Path], is_noexec: Callable[[Path], bool] = 
 
 
 def brings_packages(layout: ModelLayout) -> bool:
-    """Whether there is anything to install for the script before it can be imported."""
+    """True if anything must be installed before the script can be imported."""
     if not layout.script.is_file() or not layout.requirements.is_file() or layout.lib.is_dir():
         return False
     with layout.requirements.open("rb") as lines:
@@ -122,7 +122,7 @@ def brings_packages(layout: ModelLayout) -> bool:
 
 
 async def run(install: Install, started: Callable[[int], None] = lambda _pid: None) -> None:
-    """Make the overlay and install into it; the running environment stays as it is.
+    """Creates the overlay and installs into it; the running environment is not changed.
 
     ``started`` is called with the process id of each installer.
     Raises RequirementsError with the end of the installer's output if no attempt succeeds. If
@@ -147,10 +147,10 @@ async def run(install: Install, started: Callable[[int], None] = lambda _pid: No
 
 
 def prepare(install: Install, base: Iterable[str] | None = None) -> str:
-    """Make the overlay: an environment without pip, with ``base`` behind its own packages.
+    """Creates the overlay: an environment without pip, with ``base`` behind its own packages.
 
-    ``base`` are the folders of installed packages to see through to, by default the running ones. Returns
-    what has TensorFlow here, if it has another name, such as ``tensorflow-cpu 2.20.0``; else "".
+    ``base`` are the folders of installed packages to see through to, by default the running ones. Returns the
+    distribution that has TensorFlow here, if it has another name, such as ``tensorflow-cpu 2.20.0``; else "".
     """
     import venv
 
@@ -161,7 +161,7 @@ def prepare(install: Install, base: Iterable[str] | None = None) -> str:
 
 
 def _pass_for_tensorflow(site_packages: Path) -> str:
-    """Give the distribution that has TensorFlow its name, too, so that nothing installs a second one."""
+    """Gives the distribution that has TensorFlow its name, too, so that nothing installs a second one."""
     from importlib import metadata
 
     name = next(iter(metadata.packages_distributions().get(TENSORFLOW, ())), TENSORFLOW)
@@ -203,7 +203,7 @@ def _running_packages() -> list[str]:
 
 
 def _warn_of_replaced(site_packages: Path, provided: str) -> None:
-    """Say which of TensorFlow and this program's dependencies the script's pins replace in the workers."""
+    """Logs which of TensorFlow and this program's dependencies the script's pins replace in the workers."""
     # Imported here, since few scripts have requirements: it takes every supervisor 2.7 MB, and 12 ms.
     from importlib import metadata
 
@@ -229,7 +229,7 @@ def _warn_of_replaced(site_packages: Path, provided: str) -> None:
 
 
 def _project_name(requirement: str) -> str:
-    """The name at the beginning, normalised as PyPI does it."""
+    """The name at the beginning, normalised as on PyPI."""
     name = re.match(r"[A-Za-z0-9._-]+", requirement)
     return re.sub(r"[-_.]+", "-", name[0]).lower() if name else ""
 
@@ -237,7 +237,7 @@ def _project_name(requirement: str) -> str:
 async def _attempt(
     argv: Sequence[str], folder: Path, env: Mapping[str, str], started: Callable[[int], None]
 ) -> tuple[int, Sequence[str]]:
-    """Run one argv, its output into the log; give its exit status and its last lines."""
+    """Runs one argv, its output into the log; returns its exit status and its last lines."""
     process = await asyncio.create_subprocess_exec(
         *argv,
         cwd=folder,

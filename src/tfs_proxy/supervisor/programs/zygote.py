@@ -31,7 +31,7 @@ STDOUT, STDERR = 1, 2
 MOST_ANSWER_BYTES = 16
 STOP_SECONDS = 3.0
 IMPORT_SECONDS = 60.0
-"""One that has not answered yet may still be importing for so long, on a machine that is very busy."""
+"""Longest time that the imports may take, on a very busy machine."""
 
 
 def process(
@@ -58,30 +58,29 @@ class Zygote:
         self._answers_from = 0.0
 
     def start(self, start: Callable[[ProcessSpec], ChildProcess]) -> None:
-        """Have it started, unless the system can't watch what it forks."""
+        """Starts it, unless the system can't watch what it forks."""
         if can_watch_forked() and become_subreaper():
             self._listener.bind(self._path)
             self._listener.listen(BACKLOG)
             self._child = start(self._spec)
 
     def children(self) -> Iterator[ChildProcess]:
-        """Itself, if it has been started."""
+        """The zygote, if it has been started."""
         if self._child is not None:
             yield self._child
 
     def reap_orphans(self) -> None:
-        """Forget what has ended."""
         for child in self.children():
             child.reap_orphans()
 
     async def stop(self) -> None:
-        """End it; what it has forked goes on."""
+        """Ends it; processes forked from it go on."""
         for child in self.children():
             await child.stop(STOP_SECONDS)
         self._listener.close()
 
     async def spawn(self, spec: ProcessSpec, output: int) -> RunningProcess:
-        """Start ``spec`` as `supervisor.process.spawn` does, forked from the zygote if there is one."""
+        """Starts ``spec`` as `supervisor.process.spawn` does, forked from the zygote if there is one."""
         for child in self.children():
             if child.state is ProcessState.RUNNING:
                 forked = await self._fork_in_time(child, spec, output)

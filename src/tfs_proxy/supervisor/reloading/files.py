@@ -19,10 +19,10 @@ from tfs_proxy.names import printable
 log = logging.getLogger(__name__)
 
 Look = tuple[int, int, int]
-"""A file's time of change in ns, its size in bytes, and its inode: atomic renames change that one."""
+"""A file's modification time in ns, size in bytes, and inode: atomic renames change that one."""
 
 Snapshot = Mapping[Path, object]
-"""What tells a change by file: its `Look`, or an object's ETag."""
+"""The state of each file: its `Look`, or an object's ETag."""
 
 TEMPORARY_ENDINGS = ("~", ".swp", ".swx", ".swo", ".tmp", ".pyc")
 VIM_TEST_FILE = "4913"
@@ -30,7 +30,7 @@ VIM_TEST_FILE = "4913"
 
 
 def snapshot_of_file(path: Path) -> Snapshot:
-    """The file behind ``path``; empty if there is none."""
+    """The file at ``path``; empty if there is none."""
     try:
         status = path.stat()
     except OSError:
@@ -56,9 +56,9 @@ def snapshot_of_folder(folder: Path) -> Snapshot:
 
 
 def _enter(files: dict[Path, Look], entry: os.DirEntry[str]) -> list[Path]:
-    """Note a file; the folders to be searched next."""
+    """Notes a file; returns the folders to search next."""
     path = Path(entry.path)
-    with suppress(OSError):  # it has gone, or leads nowhere
+    with suppress(OSError):  # it has gone, or is a broken link
         if entry.is_dir():
             return [path]
         status = entry.stat()
@@ -67,7 +67,7 @@ def _enter(files: dict[Path, Look], entry: os.DirEntry[str]) -> list[Path]:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file or folder of this name says nothing about the code.
+    """True if a file or folder of this name tells nothing about the code.
 
     The folders that Kubernetes swaps below a ConfigMap are hidden: the links to their files tell the change.
     """
@@ -77,12 +77,12 @@ def is_temporary(name: str) -> bool:
 
 
 def changed_files(before: Snapshot, after: Snapshot) -> tuple[Path, ...]:
-    """The files that are new, other ones or gone, sorted."""
+    """Files that are new, changed or gone, sorted."""
     return tuple(sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path)))
 
 
 def forget_bytecode(files: Iterable[Path]) -> None:
-    """Remove what Python has kept of these modules: two versions within a second look the same to it."""
+    """Removes Python's byte code of these modules: it can't tell two versions within a second apart."""
     for path in files:
         if path.suffix == ".py":
             with suppress(OSError):  # there is none, or nobody may write there
@@ -96,17 +96,16 @@ class FollowedModels(Protocol):
     """Looks for changes; a look may take a while."""
 
     def look(self) -> Snapshot:
-        """The files that tell a change."""
+        """The state of the files that tell a change."""
 
 
 class LocalModels:
-    """The archive at ``path`` or in it, else the models of that folder; a file is itself."""
+    """The archive at ``path`` or in it, else the models of that folder; or a model file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def look(self) -> Snapshot:
-        """As `FollowedModels` says."""
         archive = self._path / ARCHIVE_NAME
         with suppress(OSError):
             if self._path.is_dir():
@@ -124,7 +123,7 @@ class ModelsInS3:
         self._reported = ""
 
     def look(self) -> Snapshot:
-        """As `FollowedModels` says; what can't be reached has not changed."""
+        """Returns the last state if S3 can't be reached."""
         try:
             self._last = {Path(item.key): item.etag for item in objects_at(self._address, self._client)}
         except ArchiveError as error:
@@ -137,16 +136,16 @@ class ModelsInS3:
 
 
 def model_source(model: str | None) -> FollowedModels:
-    """Where changes of what is served come from: MODEL as `archive.fetch` takes it."""
+    """The source of changes of MODEL, which is as `archive.fetch` takes it."""
     if model is not None and model.startswith(S3_SCHEME):
         return ModelsInS3(model)
     return LocalModels(SAGEMAKER_MODEL_DIR if model is None else Path(model).absolute())
 
 
 def snapshot_of_models(folder: Path) -> Snapshot:
-    """The files of the models below ``folder``: those of folders that hold a model, however deep they lie.
+    """Files of the folders below ``folder`` that hold a model, at any depth.
 
-    A version whose graph has not been copied yet does not count, nor does what lies beside the models.
+    A version whose graph has not been copied yet is left out, and so are files outside of the models.
     """
     files = {
         path: look

@@ -1,4 +1,4 @@
-"""The loop of ``serve --reload`` and ``--watch``: look, wait until a change is whole, load it, report."""
+"""The loop of ``serve --reload`` and ``--watch``: look, wait until a change is complete, load it, report."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class SettlingFiles:
-    """Files that differ from those ``loaded`` last count once they have been the same for ``seconds``."""
+    """Files that differ from the ``loaded`` ones count once they have been the same for ``seconds``."""
 
     def __init__(self, loaded: Snapshot, seconds: float) -> None:
         self._loaded = self._seen = loaded
@@ -26,17 +26,17 @@ class SettlingFiles:
         self._since = 0.0
 
     def note(self, files: Snapshot, now: float) -> None:
-        """This is what they look like now."""
+        """Notes the files' present state."""
         if files != self._seen:
             self._seen, self._since = files, now
 
     @property
     def is_pending(self) -> bool:
-        """Whether there is a change, whole or not."""
+        """True if there is a change, complete or not."""
         return self._seen != self._loaded
 
     def is_whole(self, now: float) -> bool:
-        """Whether there is none, or one that is whole."""
+        """True if there is no change, or a complete one."""
         return not self.is_pending or now - self._since >= self._seconds
 
     def take(self) -> tuple[Path, ...]:
@@ -47,13 +47,13 @@ class SettlingFiles:
 
 
 CODE_SETTLED_SECONDS = 0.05
-"""Changed code is whole once nothing has changed for so long: editors write several files, git many."""
+"""Changed code is complete after so long without changes: editors write several files, git many."""
 
 MODELS_SETTLED_SECONDS = 2.0
 """The same for models and archives, which take longer to be copied."""
 
 SHARE_OF_TIME = 0.1
-"""Of a core at most for looking: a folder of many files is looked at less often."""
+"""Most of a core for looking: a folder of many files is looked at less often."""
 
 SHOWN_FILES = 3
 
@@ -75,10 +75,10 @@ class ChangeLoader(Protocol):
         """The files of the models, or the archive."""
 
     async def load_code(self, changed: Sequence[Path], /) -> str:
-        """Serve with changed code; what serves then. Raises StopServing if it can't be used."""
+        """Serves with changed code; returns what serves then. Raises StopServing if it can't be used."""
 
     async def load_models(self) -> str:
-        """Serve changed models, and the code that is there now; what serves then. Raises StopServing."""
+        """Serves changed models, and the present code; returns what serves then. Raises StopServing."""
 
 
 class Reloader:
@@ -98,7 +98,7 @@ class Reloader:
         self._least_seconds = self._look_seconds = look_seconds
 
     async def run(self) -> None:
-        """Load each change; a change during that begins it anew."""
+        """Loads each change; a change during a load restarts it."""
         await self._whole_change()
         while True:
             self._not_loaded.update(self._models.take())
@@ -114,7 +114,7 @@ class Reloader:
                 await cancel(loading, changing)
 
     async def _whole_change(self) -> None:
-        """Wait until files differ from those that were loaded last, and have stopped changing."""
+        """Waits until files differ from those that were loaded last, and have stopped changing."""
         while True:
             is_soon_whole = self._follows_code and self._code.is_pending
             await asyncio.sleep(CODE_SETTLED_SECONDS if is_soon_whole else self._look_seconds)
@@ -126,7 +126,7 @@ class Reloader:
                 return
 
     async def _look(self) -> float:
-        """Look once; when that was."""
+        """Looks once; returns the time of it."""
         began = time.monotonic()
         code = await asyncio.to_thread(self._loader.look_at_code)
         models = await asyncio.to_thread(self._loader.look_at_models)

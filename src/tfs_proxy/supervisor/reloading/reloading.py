@@ -1,4 +1,4 @@
-"""All of ``serve --reload`` and ``--watch`` in one run: what they follow, and what loads a change."""
+"""All of ``serve --reload`` and ``--watch`` in one run: the followed files, and the loader of a change."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ from tfs_proxy.supervisor.succession import Generations
 
 
 class Followed:
-    """What ``look_at_models`` sees, and code where users change it, which ``exchange`` loads alone."""
+    """Follows ``look_at_models``, and code where users change it, which ``exchange`` loads alone."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Followed:
         return {} if layout is None else snapshot_of_folder(layout.code)
 
     async def load_code(self, changed: Sequence[Path]) -> str:
-        """Load code in new workers; a first script and other packages need a new generation.
+        """Loads code in new workers; a first script and other packages need a new generation.
 
         Raises StopServing, with everything as it was, if it can't be used.
         """
@@ -68,7 +68,7 @@ class Followed:
         return "the new code"
 
     async def load_models(self) -> str:
-        """Load what is there now in a new generation; raises StopServing, with everything as it was."""
+        """Loads the present archive in a new generation. Raises StopServing, with everything as it was."""
         layout = self._layout
         if layout is not None:
             forget_bytecode(snapshot_of_folder(layout.code))
@@ -76,9 +76,9 @@ class Followed:
 
 
 def _refuse_doubtful(layout: ModelLayout, prepared: Prepared) -> None:
-    """Raise ScriptLoadError for what a start would refuse or warn of: nobody looks at warnings here.
+    """Raises ScriptLoadError for what a start would refuse or warn of: nobody looks at warnings here.
 
-    What the start has warned of was there before, and may stay.
+    Warnings that the start has given may stay.
     """
     findings = report_on_script(layout, script_model=prepared.served.script_model is not None)
     doubts = (doubt for doubt in findings.warnings if not any(doubt in line for line in prepared.warnings))
@@ -88,7 +88,7 @@ def _refuse_doubtful(layout: ModelLayout, prepared: Prepared) -> None:
 
 
 def served(serving: Serving) -> str:
-    """What serves now, as the subject of a sentence."""
+    """The models that serve now, as the subject of a sentence."""
     if not serving.deployment.models:
         return f"the new script of {serving.deployment.default_model}"
     return ", ".join(
@@ -103,7 +103,7 @@ WATCH_LOOK_SECONDS: Final = 1.0
 
 
 def refuse_unusable_reload(settings: Settings, request: ServeRequest) -> None:
-    """Raise SettingsError if changes, which should be followed, can't be."""
+    """Raises SettingsError if changes should be followed and can't be."""
     setting = RELOAD if settings.reload else WATCH
     if request.flags is not None:
         raise SettingsError(f"{setting} can't be used here: only `tfs-proxy serve` follows changes.")
@@ -122,7 +122,7 @@ def refuse_unusable_reload(settings: Settings, request: ServeRequest) -> None:
 
 
 class Reloading:
-    """The changes that a run follows, and loads."""
+    """The changes that a run follows and loads."""
 
     def __init__(self, settings: Settings, request: ServeRequest) -> None:
         self._settings = settings
@@ -130,11 +130,11 @@ class Reloading:
         self._models: Snapshot = {}
 
     def look(self) -> None:
-        """Note what models and archive are like now, which nobody has opened yet."""
+        """Notes the state of models and archive before they are opened."""
         self._models = self._source.look()
 
     async def run(self, generations: Generations, status: RunStatus) -> None:
-        """Load each change from now on."""
+        """Loads each change from now on."""
         follows_code = self._settings.reload
         look_seconds = RELOAD_LOOK_SECONDS if follows_code else WATCH_LOOK_SECONDS
         exchange = WorkerExchange(self._settings) if follows_code else None

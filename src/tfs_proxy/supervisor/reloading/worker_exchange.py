@@ -19,7 +19,7 @@ LOOK_SECONDS = 0.01
 
 
 class WorkerExchange:
-    """Starts new workers beside the old ones; a request finds either the old ones or the new.
+    """Starts new workers while the old ones serve; a request finds either the old ones or the new.
 
     Until all of the new ones have loaded the application, the control API lets none of them accept.
     """
@@ -29,7 +29,7 @@ class WorkerExchange:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def replace_workers(self, generation: Generation) -> None:
-        """Return once new workers serve; the old ones finish their requests afterwards.
+        """Returns once new workers serve; the old ones finish their requests afterwards.
 
         Raises ScriptLoadError, with the old workers as they were, if the new ones can't load the script.
         """
@@ -81,7 +81,7 @@ def _why_it_failed(new: ChildProcess, generation: Generation) -> ScriptLoadError
 
 
 def _loaded(gunicorn: ChildProcess, heartbeats: Heartbeats) -> int:
-    """How many of gunicorn's workers have loaded the application: they are in its process group."""
+    """Number of gunicorn's workers that have loaded the application: they are in its process group."""
     group = gunicorn.pid
     return sum(_group_of(pid) == group for pid in heartbeats.alive) if group else 0
 
