@@ -1,4 +1,4 @@
-"""The falcon app of a worker: routes to resources, everything they need handed in."""
+"""The falcon app of a worker: routes to resources, which get everything they need."""
 
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _NAME = wsgi_name(SERVED_NAME)
 
 OWN_ERRORS = (falcon.HTTPError, falcon.HTTPStatus)
-"""Exceptions of the web framework that a script may raise, answered as they are."""
+"""Exceptions of the web framework that a script may raise; they are answered unchanged."""
 
 
 class KnownMethods:
@@ -48,7 +48,7 @@ class KnownMethods:
     def process_resource(
         self, req: falcon.Request, _resp: falcon.Response, resource: Any, _params: dict[str, Any]
     ) -> None:
-        """Look at the method before falcon's responder does."""
+        """Checks the method before falcon's responder does."""
         if req.method not in falcon.COMBINED_METHODS:
             raise falcon.HTTPMethodNotAllowed([resource.method])
 
@@ -63,7 +63,6 @@ class CertainTargets:
         self._needs_host = not behind_nginx
 
     def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
-        """Look before the request is routed."""
         if self._needs_host and req.env.get("SERVER_PROTOCOL") == "HTTP/1.1" and "HTTP_HOST" not in req.env:
             raise falcon.HTTPBadRequest(description="the request has no Host header")
         if req.path.startswith("//"):
@@ -71,20 +70,19 @@ class CertainTargets:
 
 
 class OnlyOwnModels:
-    """Middleware: 503 for another archive's request, which has gone since nginx looked where it is served."""
+    """Middleware: 503 for another archive's request, which was removed after nginx had looked it up."""
 
     def __init__(self, names: Collection[str]) -> None:
         self._names = names
 
     def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
-        """Look at the name that nginx gives."""
         name = req.env.get(_NAME)
         if name is not None and name not in self._names:
             raise falcon.HTTPServiceUnavailable(description=being_unloaded(name))
 
 
 class ContainerApp(falcon.App[falcon.Request, falcon.Response]):
-    """The app with what it holds open, and the ``watch`` over the calls of its script.
+    """The app with its open resources, and the ``watch`` over the calls of its script.
 
     ``capture`` is to be started by the process that serves the app; None if nothing is captured.
     ``first_call`` is under way if the model has recorded requests.
@@ -100,7 +98,7 @@ class ContainerApp(falcon.App[falcon.Request, falcon.Response]):
         self.held = ExitStack()
 
     def close(self) -> None:
-        """End it after its last request: its records, the script's ``close()``, then the rest; idempotent."""
+        """Ends the app after its last request: records, the script's ``close()``, the rest; idempotent."""
         if self.capture is not None:
             self.capture.close()
         self.held.close()
@@ -122,12 +120,12 @@ def create_app(
 ) -> ContainerApp:
     """A WSGI app that serves the models of ``deployment``: ``POST /invocations`` and ``GET /ping``.
 
-    ``upstream`` reaches the model servers, ``script`` is the user's; ``ping``, ``metrics`` and
+    ``upstream`` sends requests to the model servers, ``script`` is the user's; ``ping``, ``metrics`` and
     ``ask_control_api`` ask the control API. ``pass_on`` asks TF Serving's REST API; without it, that is not
     published. ``ledger`` bounds the memory that the requests of all workers take, ``capturing`` records
     requests.
-    Whatever goes wrong is answered as ``{"error": text}``. The script's ``init(context)`` has run
-    when it is there; raises ScriptLoadError if that failed. ``close`` closes ``upstream`` too if the app
+    All errors are answered as ``{"error": text}``. The script's ``init(context)`` has run
+    before this returns; raises ScriptLoadError if that failed. ``close`` closes ``upstream`` too if the app
     ``owns_upstream``.
     """
     app = _app(deployment, ping, metrics, capturing)
@@ -155,7 +153,7 @@ def create_app(
 
 
 def _add_model(app: ContainerApp, deployment: Deployment, bodies: BodyReader, plane: DataPlane) -> Inference:
-    """Lead invocations straight to a model; returns who answers inferences."""
+    """Routes invocations directly to a model; returns the handler of inferences."""
     inference = ModelInference(bodies, plane)
     app.add_route(INVOCATIONS, ModelInvocations(deployment, bodies, plane, inference))
     return inference
@@ -164,7 +162,7 @@ def _add_model(app: ContainerApp, deployment: Deployment, bodies: BodyReader, pl
 def _add_script(
     app: ContainerApp, script: Script, deployment: Deployment, bodies: BodyReader, plane: DataPlane
 ) -> Inference:
-    """Lead invocations to a script, whose ``init`` has run then; returns who answers inferences."""
+    """Routes invocations to a script, whose ``init`` has run then; returns the handler of inferences."""
     from tfs_proxy.script.context import WorkerModels
     from tfs_proxy.script.handlers import ScriptCaller
 
@@ -193,7 +191,7 @@ def create_script_model_app(
     ask_control_api: AskControlApi | None = None,
     capturing: Capturing | None = None,
 ) -> ContainerApp:
-    """A WSGI app that serves a script model, whose model has been loaded when it is there.
+    """A WSGI app that serves a script model, whose model has been loaded when this returns.
 
     Raises ScriptLoadError if that failed.
     """
@@ -224,7 +222,7 @@ def _bodies(deployment: Deployment, ledger: Ledger | None, capturing: Capturing 
 def _app(
     deployment: Deployment, ping: Ping, metrics: FetchMetrics | None, capturing: Capturing | None
 ) -> ContainerApp:
-    """All but ``/invocations``."""
+    """Everything but ``/invocations``."""
     watch = DeadlineWatch(deployment.script_timeout_seconds, deployment.script_folder)
     targets = CertainTargets(behind_nginx=not deployment.counts_requests)
     middleware = [targets, KnownMethods(), *filter(None, [capturing])]

@@ -1,4 +1,4 @@
-"""The request's body, whole and within the limit: between gunicorn's stream and `web.invocations`."""
+"""Reads the request's body, whole and within the limit: between gunicorn's stream and `web.invocations`."""
 
 import io
 import socket
@@ -21,7 +21,7 @@ DISCARD_SECONDS = 2.0
 
 
 class BrokenBody(BadInput):
-    """The body ended early or its framing is wrong: where a next request would begin is unknown."""
+    """The body ended early or its framing is wrong, so that the beginning of a next request is unknown."""
 
 
 class BodyReader:
@@ -36,18 +36,18 @@ class BodyReader:
         self._ledger = ledger
 
     def budget(self, req: falcon.Request) -> MemoryBudget:
-        """What this request may take; a context, at whose end all of it is free again."""
+        """Memory limit of this request; a context, at whose end all of it is released."""
         return MemoryBudget(self._decoded_bytes, self._ledger, partial(_is_connected, req))
 
     def read(self, req: falcon.Request, budget: MemoryBudget) -> bytes:
-        """All of the body, whether Content-Length or chunks frame it, without its Content-Encoding.
+        """All of the body, framed by Content-Length or chunks, without its Content-Encoding.
 
         Raises PayloadTooLarge for a body over the limit, packed or unpacked, Overloaded if other requests
         have the memory, BrokenBody if it can't be read to its end, and what `decoded_body` raises.
         """
         length = min(req.content_length or 0, self._limit_bytes)
         with stage(READ):
-            # What it becomes takes as much again, and must not wait for others that wait for the same.
+            # What it is decoded to takes as much again, and must not wait for others that wait for the same.
             budget.reserve(length, ahead_bytes=length)
             body = _whole(req, self._limit_bytes)
             note_size(len(body))
@@ -56,7 +56,7 @@ class BodyReader:
 
 
 def file_of_form(body: bytes, content_type: str | None) -> tuple[bytes, str | None]:
-    """The only file of a form, as ``curl -F`` sends it, and its type; anything but a form as it is.
+    """The only file of a form, as ``curl -F`` sends it, and its type; other bodies unchanged.
 
     Raises BadInput for any other number of files, and falcon's HTTPError for a form that can't be read.
     """
@@ -74,7 +74,7 @@ def file_of_form(body: bytes, content_type: str | None) -> tuple[bytes, str | No
 
 
 def _is_connected(req: falcon.Request) -> bool:
-    """Whether the client has not hung up, as far as can be seen; nginx hangs up if its client does."""
+    """False if the client seems to have hung up; nginx hangs up if its client does."""
     connection = req.env.get("gunicorn.socket")
     if connection is None:
         return True
@@ -99,7 +99,7 @@ def _whole(req: falcon.Request, limit_bytes: int) -> bytes:
 
 
 def _read(stream: Any, count: int) -> bytes:
-    """``count`` bytes, fewer at the end. What a server raises here is about the client's bytes."""
+    """``count`` bytes, fewer at the end. Exceptions of the server here are about the client's bytes."""
     try:
         body: bytes = stream.read(count)
     except Exception as error:
@@ -110,8 +110,8 @@ def _read(stream: Any, count: int) -> bytes:
 class AnswerBeforeTheEnd:
     """The body of an answer to a request that was not read to its end.
 
-    A client that still writes when its connection is closed never sees the answer. So the rest is read
-    away after it was sent, until the client stops, or for ``DISCARD_SECONDS``.
+    A client that still writes when its connection is closed never sees the answer. So the rest is read and
+    dropped after it was sent, until the client stops, or for ``DISCARD_SECONDS``.
     """
 
     def __init__(self, body: bytes, req: falcon.Request, clock: Callable[[], float] = time.monotonic) -> None:
@@ -124,7 +124,7 @@ class AnswerBeforeTheEnd:
         yield self._body
 
     def close(self) -> None:
-        """Read the rest of the request; called by the server once the answer is out."""
+        """Reads the rest of the request; the server calls it once the answer is sent."""
         if self._socket is not None:
             self._socket.settimeout(DISCARD_SECONDS)
         deadline = self._clock() + DISCARD_SECONDS

@@ -1,7 +1,7 @@
-"""Data capture of ``/invocations``: which requests are chosen, and what of them `capture.writer` gets.
+"""Data capture of ``/invocations``: chooses requests, and passes them with answers to `capture.writer`.
 
 With nginx in front, nginx chooses, since it also keeps the others on the fast path. Answers with an error
-status, and those that break off, are not recorded.
+status, and incomplete ones, are not recorded.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,10 +34,9 @@ class Captured:
 
 
 class CapturedBodies(BodyReader):
-    """Leaves each body that it reads with the request, if that is chosen."""
+    """Stores each body that it reads with the request, if that is chosen."""
 
     def read(self, req: falcon.Request, budget: MemoryBudget) -> bytes:
-        """As in the base."""
         body = super().read(req, budget)
         captured: Captured | None = req.context.get("captured")
         if captured is not None:
@@ -46,7 +45,7 @@ class CapturedBodies(BodyReader):
 
 
 class Capturing:
-    """Middleware: hands each chosen request and its answer to ``writer``."""
+    """Middleware: passes each chosen request and its answer to ``writer``."""
 
     def __init__(self, options: CaptureOptions, writer: CaptureWriter, *, behind_nginx: bool) -> None:
         self.writer = writer
@@ -56,7 +55,6 @@ class Capturing:
     def process_resource(
         self, req: falcon.Request, _resp: falcon.Response, _resource: Any, _params: dict[str, Any]
     ) -> None:
-        """Choose."""
         marked = bool(req.env.pop(MARK, ""))
         chosen = marked if self._behind_nginx else is_chosen(self._options)
         if chosen and req.uri_template == INVOCATIONS:
@@ -65,7 +63,7 @@ class Capturing:
     def process_response(
         self, req: falcon.Request, resp: falcon.Response, _resource: Any, succeeded: bool
     ) -> None:
-        """Record what has been answered; a stream once it has ended."""
+        """Records the answer; a stream once it has ended."""
         captured: Captured | None = req.context.get("captured")
         if captured is None or captured.body is None or not succeeded:
             return
@@ -88,8 +86,8 @@ class Capturing:
 class CapturedStream:
     """The pieces of a streamed answer; ``end`` gets the request's ``body`` and all of them at the end.
 
-    What is kept until then takes room of ``writer``. A record for which there is none is given up; one that
-    breaks off, or whose client leaves, is not recorded.
+    Pieces kept until then take room of ``writer``. A record without room is dropped; a stream that breaks
+    off, or whose client leaves, is not recorded.
     """
 
     def __init__(
@@ -118,7 +116,6 @@ class CapturedStream:
         return piece
 
     def close(self) -> None:
-        """Close the source."""
         self._let_go()
         self._pieces.close()
 

@@ -1,4 +1,4 @@
-"""GET / and what the page to try the models needs below /console/: browser -> here -> `console`."""
+"""GET / and the files and facts of the console below /console/."""
 
 import falcon
 from msgspec.structs import replace
@@ -30,19 +30,17 @@ class Root:
         self._has_console = has_console
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer by the Accept header; one that can't be met gets the JSON."""
+        """Answers by the Accept header; one that can't be met gets the JSON."""
         _write(resp, at_root(req.get_header("Accept"), has_console=self._has_console))
 
     on_head = on_get
 
 
 class PageFiles:
-    """The files that the page loads."""
-
     method = "GET"
 
     def on_get(self, _req: falcon.Request, resp: falcon.Response, name: str) -> None:
-        """A file by its name; 404 if the page has no such file."""
+        """404 if the page has no such file."""
         file = page_file(name)
         if file is None:
             raise falcon.HTTPRouteNotFound
@@ -52,7 +50,7 @@ class PageFiles:
 
 
 class PageFacts:
-    """What is served, for the page; ``plane`` is None if the script is the model."""
+    """Facts about the models for the page; ``plane`` is None if the script is the model."""
 
     method = "GET"
 
@@ -61,7 +59,7 @@ class PageFacts:
         self._plane = plane
 
     def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
-        """Models, versions and signatures, asked anew: a version may have come."""
+        """Models, versions and signatures, read anew: there may be a new version."""
         deployment = self._deployment
         graph = known_inputs(deployment.graph_folders.get(deployment.default_model))
         resp.data = facts(

@@ -1,4 +1,4 @@
-"""The OpenAPI document of what a worker serves, made of its deployment and script for `web.openapi`."""
+"""The OpenAPI document of a worker, made from its deployment and script for `web.openapi`."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from tfs_proxy.web.openapi import SignaturesOf
 def description(
     deployment: Deployment, signatures_of: SignaturesOf, script: Script | ScriptModel | None
 ) -> bytes:
-    """The document as JSON; raises what ``signatures_of`` does if a model server does not tell them."""
+    """The document as JSON; raises what ``signatures_of`` does if a model server does not answer."""
     service = Service(
         models=tuple(
             DescribedModel(
@@ -51,7 +51,7 @@ def _bodies(script: Script | ScriptModel | None) -> ScriptBodies | None:
 
 
 def _bodies_of_handlers(script: Script) -> ScriptBodies:
-    """What a script with AWS's handlers reads and writes itself."""
+    """Bodies that a script with AWS's handlers reads and writes itself."""
     default = Conversion.BY_SIGNATURE
     alone = script.handler is not None
     return ScriptBodies(
@@ -63,7 +63,7 @@ def _bodies_of_handlers(script: Script) -> ScriptBodies:
 
 
 def _bodies_of_script_model(script_model: ScriptModel) -> ScriptBodies:
-    """The same for a script that is the model itself."""
+    """The same for a script model."""
     default = Conversion.OF_ARRAYS
     alone = script_model.transform_fn is not None
     return ScriptBodies(

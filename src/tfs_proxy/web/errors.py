@@ -25,11 +25,11 @@ from tfs_proxy.wire.error_status import status_of_error
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1
-"""Seconds after which a client that was refused because of the load may send its request again."""
+"""Retry-After for a client that was refused because of the load."""
 
 
 def install(app: "falcon.App[falcon.Request, falcon.Response]", *, one_of_many: bool = False) -> None:
-    """Make ``app`` answer every exception with JSON; that of one of many models says if memory is short."""
+    """Makes ``app`` answer every exception with JSON; that of one of many models says if memory is short."""
     app.add_error_handler(Exception, _unforeseen)
     app.add_error_handler(Abandoned, _answered_already)
     app.add_error_handler(RequestError, _request_error)
@@ -55,7 +55,7 @@ def _write(resp: falcon.Response, status: int, body: bytes, reason: str) -> None
 
 def _request_error(req: falcon.Request, resp: falcon.Response, error: RequestError, _params: Any) -> None:
     if isinstance(error, UpstreamRefused):
-        _write(resp, error.status, error.body, "")  # what it said is noted
+        _write(resp, error.status, error.body, "")  # its text is noted
     else:
         _write(resp, status_of(error), error_body(str(error)), error.reason)
     if isinstance(error, (UpstreamUnavailable, UpstreamTimeout)):
@@ -84,7 +84,7 @@ def _unforeseen(req: falcon.Request, resp: falcon.Response, error: Exception, _p
 
 
 def _answered_already(_req: falcon.Request, _resp: falcon.Response, error: Abandoned, _params: Any) -> None:
-    """Leave it to the worker, which closes the connection."""
+    """The worker closes the connection."""
     raise error
 
 
@@ -104,7 +104,7 @@ def _wrong_method(
 
 
 def _falcon_error(_req: falcon.Request, resp: falcon.Response, error: falcon.HTTPError) -> None:
-    """Falcon's own errors, those that a script raises among them; status and headers are set already."""
+    """Falcon's own errors, also from a script; status and headers are set already."""
     sentence = str(error.description or error.title)
     note_refusal(sentence)
     resp.data = error_body(sentence)

@@ -1,6 +1,6 @@
-"""A worker's own warm-up: its first request is as fast as later ones if the model has recorded requests.
+"""A worker's own warm-up with the model's recorded requests, so that its first request is fast.
 
-`web.wsgi` begins it when the application is there; what it imports and opens, requests find. The worker's
+`web.wsgi` begins it when the application is there; requests use what it imports and opens. The worker's
 first heartbeat waits for its end, so that a run is not ready before.
 """
 
@@ -38,9 +38,9 @@ _log = logging.getLogger(__name__)
 def begin(
     deployment: Deployment, upstream: Upstream, serves: Callable[[Target], bool], app: Application | None
 ) -> Thread | None:
-    """Import what calls need, then send the default model's first recorded request once it ``serves``.
+    """Imports what calls need, then sends the default model's first recorded request once it ``serves``.
 
-    It goes through ``app`` if there is one, and if it can be written as a body. Returns what does that; None
+    It goes through ``app`` if there is one, and if it can be written as a body. Returns the thread; None
     without such a request.
     """
     path = recorded_requests(deployment.graph_folders.get(deployment.default_model))
@@ -78,7 +78,7 @@ def _warm_up(
             else:
                 _post(app, body)
     except (TfsProxyError, DecodeError, StopIteration, ValueError, OSError) as error:
-        # The model server reads the same file, and tells what is wrong with it.
+        # The model server reads the same file, and reports its faults.
         _log.debug("no first call: %s", error)
 
 
@@ -92,7 +92,7 @@ def _body_of(signature: str, batch: Batch) -> bytes | None:
 
 
 def _post(app: Application, body: bytes) -> None:
-    """Send a request to ``/invocations``, whatever the answer is."""
+    """Sends a request to ``/invocations``, and ignores the answer."""
     environ: dict[str, Any] = {
         "REQUEST_METHOD": "POST",
         "PATH_INFO": INVOCATIONS,
@@ -108,7 +108,7 @@ def _post(app: Application, body: bytes) -> None:
 
 
 def _first_recorded(path: Path) -> tuple[str, Batch]:
-    """Signature and inputs of the first record; raises BadInput or ValueError if it is not for predict."""
+    """Signature and inputs of the first record. Raises BadInput or ValueError if it is not for predict."""
     from tfs_proxy.payload.formats.framing import tfrecords
     from tfs_proxy.protos import PredictionLog
     from tfs_proxy.protos.tensors import to_array

@@ -1,4 +1,4 @@
-"""POST /invocations: from the request's headers and body to the script, or to the default conversion."""
+"""POST /invocations: passes headers and body to the script, or to the default conversion."""
 
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class ModelInvocations:
-    """Requests straight to a model: the body is converted by its type and the model's signature."""
+    """Requests directly to a model: the body is converted by its type and the model's signature."""
 
     method = "POST"
 
@@ -44,7 +44,7 @@ class ModelInvocations:
         self._inference = inference
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer one request (docs/reference/sagemaker.md, docs/reference/aws-container.md)."""
+        """docs/reference/sagemaker.md and docs/reference/aws-container.md have the rules."""
         if is_triton_type(req.content_type):
             target = _target(req.get_header(CUSTOM_ATTRIBUTES), self._deployment)
             self._inference.answer_invocation(req, resp, target)
@@ -60,7 +60,7 @@ class ModelInvocations:
         resp.status, resp.data, resp.content_type = answer.status, answer.body, answer.content_type
 
     def _is_inference(self, req: falcon.Request, target: Target, data: bytes, budget: MemoryBudget) -> bool:
-        """Whether JSON is of the Open Inference Protocol, as Triton's clients for SageMaker send it."""
+        """True if JSON is of the Open Inference Protocol, as Triton's clients for SageMaker send it."""
         return (
             self._deployment.open_inference != OFF
             and target.method == PREDICT
@@ -70,7 +70,7 @@ class ModelInvocations:
 
 
 class ScriptInvocations:
-    """Requests to a model with an inference.py, which sees them all."""
+    """Requests to a model with an inference.py, which gets them all."""
 
     method = "POST"
 
@@ -87,7 +87,7 @@ class ScriptInvocations:
         self._inference = inference
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer one request (docs/reference/aws-container.md)."""
+        """docs/reference/aws-container.md has the rules."""
         if is_triton_type(req.content_type):
             target = _target(req.get_header(CUSTOM_ATTRIBUTES), self._deployment)
             self._inference.answer_invocation(req, resp, target)
@@ -111,7 +111,7 @@ class ScriptInvocations:
 
 
 class ScriptModelInvocations:
-    """Requests to a script that is the model itself."""
+    """Requests to a script model."""
 
     method = "POST"
 
@@ -128,7 +128,7 @@ class ScriptModelInvocations:
         self._inference = inference
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer one request (docs/reference/sagemaker.md)."""
+        """docs/reference/sagemaker.md has the rules."""
         if is_triton_type(req.content_type):
             self._inference.answer_invocation(req, resp)
             return
@@ -142,7 +142,7 @@ class ScriptModelInvocations:
 
 
 def _target(attributes: str | None, deployment: Deployment) -> Target:
-    """What the request is for, in its record too; raises BadInput."""
+    """The model that a request names, also for its record. Raises BadInput."""
     target = parse_target(attributes, deployment.default_model)
     served_name = deployment.served_name(target.model)
     if served_name != target.model:
@@ -152,7 +152,7 @@ def _target(attributes: str | None, deployment: Deployment) -> Target:
 
 
 def accept_of(req: falcon.Request, deployment: Deployment) -> str | None:
-    """What the client wants, or the default for clients that don't say (docs/reference/sagemaker.md)."""
+    """The client's Accept, or the default for clients without one (docs/reference/sagemaker.md)."""
     accept: str | None = req.get_header("Accept")
     says_nothing = accept is None or accept.strip() in {"", "*/*"}
     return deployment.default_accept or accept if says_nothing else accept

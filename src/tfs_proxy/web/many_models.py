@@ -28,16 +28,16 @@ log = logging.getLogger(__name__)
 
 _NAME = wsgi_name(SERVED_NAME)
 FileId = tuple[int, int]
-"""The inode of a deployment's file and when it was written: another deployment has another."""
+"""The inode of a deployment's file and its modification time, which differ between deployments."""
 
 CreateApp = Callable[[Deployment, Workspace], ContainerApp]
-"""Makes the app of one model, whose workspace this is."""
+"""Makes the app of one model with this workspace."""
 
 WsgiAnswer = Iterable[bytes]
 
 
 class _ModelApp:
-    """The app of one model, which outlives the requests that are under way."""
+    """The app of one model, which outlives the requests under way."""
 
     def __init__(self, path: Path, app: ContainerApp, stages: StageObserver) -> None:
         self.app, self.stages = app, stages
@@ -46,7 +46,6 @@ class _ModelApp:
         self._under_way = 0
 
     def answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> WsgiAnswer:
-        """Answer one request."""
         with self._lock:
             self._under_way += 1
         try:
@@ -56,28 +55,28 @@ class _ModelApp:
                 self._under_way -= 1
 
     def has_gone(self) -> bool:
-        """Whether the model has gone, and no request for it is under way."""
+        """True if the model has gone, and no request for it is under way."""
         with self._lock:
             return not self._under_way and not self._path.exists()
 
 
 class Captures:
-    """What a worker needs of the capture of an app, for those of many."""
+    """The interface of an app's capture, for those of many models."""
 
     def __init__(self, each: Callable[[], Iterable[CaptureWriter]]) -> None:
         self._each = each
 
     def start(self, blocking: Blocking | None) -> None:
-        """Each has been started with its app."""
+        """Does nothing: each has been started with its app."""
 
     def report(self) -> None:
-        """Tell the supervisor what has become of records."""
+        """Tells the supervisor the fate of records."""
         for capture in self._each():
             capture.report()
 
 
 class ManyModelsApp:
-    """A WSGI app that leads each request to its model's; ``folder`` has the workspace of each by name.
+    """A WSGI app that passes each request to its model's; ``folder`` has the workspace of each by name.
 
     It has what a worker needs of an app; nothing of it runs a script.
     """
@@ -94,7 +93,7 @@ class ManyModelsApp:
         self._making = threading.Lock()
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> WsgiAnswer:
-        """Answer one request by the app of the model that it is for."""
+        """Answers with the app of the model that nginx names."""
         name = environ.pop(_NAME, "")
         path = f"{self._folder}/{name}/{self._file_name}"
         try:
@@ -112,13 +111,13 @@ class ManyModelsApp:
             os.close(descriptor)
 
     def end(self, record: RequestRecord) -> None:
-        """Count the stages of a request."""
+        """Counts the stages of a request."""
         stages = self._by_name.get(record.model)
         if stages is not None:
             stages.end(record)
 
     def close(self) -> None:
-        """End what all of them hold; idempotent."""
+        """Closes all apps; idempotent."""
         for model_app in self._apps.values():
             model_app.app.close()
         self.held.close()
@@ -167,13 +166,13 @@ class ManyModelsApp:
                 threading.Thread(target=model_app.app.close, name="close", daemon=True).start()
 
     def _forget_stages(self, stages: StageObserver) -> None:
-        """Drop the table of a model that has gone, and with it its open file."""
+        """Drops the table of a model that has gone, and with it its open file."""
         for name in [name for name, known in self._by_name.items() if known is stages]:
             del self._by_name[name]
 
 
 def _going(name: str, start_response: Callable[..., Any]) -> WsgiAnswer:
-    """A request that came as its model went."""
+    """A request that came while its model was unloaded."""
     note_refusal(being_unloaded(name))
     body = error_body(being_unloaded(name))
     headers: Sequence[tuple[str, str]] = (

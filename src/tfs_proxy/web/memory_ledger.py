@@ -1,4 +1,4 @@
-"""Memory that large requests take in all workers together: a shared file, asked by `web.invocations`."""
+"""Limits the memory of large requests in all workers together, by a shared file."""
 
 import fcntl
 import os
@@ -17,7 +17,7 @@ _SLOT = struct.Struct("=qq")
 
 
 class MemoryLedger:
-    """A table of bytes by process id in one file; what a dead process held is free again.
+    """A table of bytes by process id in one file; bytes of a dead process are free.
 
     Used by all threads of a process; ``limit_bytes`` bounds the sum over all processes.
     """
@@ -30,7 +30,7 @@ class MemoryLedger:
         self._lock = threading.Lock()
 
     def reserve(self, size_bytes: int, is_wanted: Callable[[], bool] = lambda: True) -> None:
-        """Wait for ``size_bytes`` to be free, while the request is wanted; raises Overloaded without them."""
+        """Waits for ``size_bytes`` while the request is wanted. Raises Overloaded if none become free."""
         deadline = time.monotonic() + self._wait_seconds
         while not self._try(size_bytes):
             if time.monotonic() >= deadline or not is_wanted():
@@ -41,7 +41,7 @@ class MemoryLedger:
             time.sleep(LOOK_SECONDS)
 
     def release(self, size_bytes: int) -> None:
-        """Give bytes back that `reserve` gave."""
+        """Releases bytes of `reserve`."""
         with self._table() as table:
             self._held -= size_bytes
             table.write_own(self._held)
@@ -76,11 +76,11 @@ class _Table:
         self._slots = list(_SLOT.iter_unpack(content[:whole]))
 
     def others(self) -> int:
-        """The bytes that other living processes hold."""
+        """Bytes of other living processes."""
         return sum(held for pid, held in self._slots if held and pid != os.getpid() and _lives(pid))
 
     def write_own(self, held: int) -> None:
-        """Write what this process holds, into its slot or the first free one."""
+        """Writes this process's bytes into its slot or the first free one."""
         with suppress(OSError):  # a full disk: other processes don't see it, which refuses nobody
             os.pwrite(self._descriptor, _SLOT.pack(os.getpid(), held), self._own_slot() * _SLOT.size)
 

@@ -1,4 +1,4 @@
-"""GET /openapi.json: a request is what imports `web.description`, so that no worker's start waits for it."""
+"""GET /openapi.json: a request imports `web.description`, so that no worker's start waits for it."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -28,7 +28,6 @@ class OpenApiResource:
         self._script = script
 
     def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
-        """OpenAPI 3.1 as JSON."""
         from tfs_proxy.web.description import description
 
         resp.data = description(self._deployment, self._signatures_of, self._script)

@@ -1,4 +1,4 @@
-"""What a script returned -> the HTTP answer: the last step of a request that a script answers."""
+"""A script's result -> the HTTP answer: the last step of a request that a script answers."""
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def write_reply(resp: falcon.Response, reply: "ScriptReply") -> None:
-    """Answer with a script's reply, in pieces if it is a stream."""
+    """Answers with a script's reply, in pieces if it is a stream."""
     resp.status, resp.content_type = reply.status, reply.content_type
     for name, value in reply.headers.items():
         resp.append_header(name, value)
@@ -17,5 +17,5 @@ def write_reply(resp: falcon.Response, reply: "ScriptReply") -> None:
         resp.data = reply.body
     else:
         resp.stream = reply.body
-        # nginx would keep pieces back until its buffers are full.
+        # nginx would hold pieces back until its buffers are full.
         resp.set_header("X-Accel-Buffering", "no")

@@ -20,7 +20,7 @@ PassOn = Callable[[str, str, bytes | None, Mapping[str, str]], ModelAnswer]
 PREFIX = re.compile("/v1/", re.IGNORECASE)
 METHODS = ("GET", "OPTIONS", "POST")
 PASSED = ("Content-Type", "Origin", "Access-Control-Request-Method", "Access-Control-Request-Headers")
-"""What the model server reads of a request's headers; an unpacked body has no Content-Encoding."""
+"""Headers that the model server reads; an unpacked body has no Content-Encoding."""
 
 STATUS_OF_MODEL = re.compile(r"/v1/models/[^/:?]+(?:\?.*)?", re.IGNORECASE | re.DOTALL)
 
@@ -35,7 +35,7 @@ class ServingApi:
         self._pass_on = pass_on
 
     def __call__(self, req: falcon.Request, resp: falcon.Response, **_: Any) -> None:
-        """Pass one request on, and the model server's answer back."""
+        """Passes a request on, and the model server's answer back."""
         if req.method not in METHODS:
             raise falcon.HTTPMethodNotAllowed(METHODS)
         path = raw_path(req)
@@ -54,13 +54,13 @@ class ServingApi:
 
 
 def with_ready(status: bytes) -> bytes:
-    """TF Serving's status of a model, with what KServe's clients look for: whether a version of it serves."""
+    """TF Serving's status of a model, with KServe's ``ready``: true if a version of it serves."""
     fields = json.loads(status)
     return json.dumps(fields | {"ready": has_available(status)}, indent=1).encode() + b"\n"
 
 
 def raw_path(req: falcon.Request) -> str:
-    """The request's path with its query, not decoded; of an absolute URI what comes after the host."""
+    """The request's path with its query, not decoded; of an absolute URI the part after the host."""
     raw = str(req.env.get("RAW_URI") or quote(req.path))
     return raw if raw.startswith("/") else urlsplit(raw)._replace(scheme="", netloc="").geturl()
 
@@ -87,7 +87,6 @@ class ControlRelay:
         self._bodies = bodies
 
     def __call__(self, req: falcon.Request, resp: falcon.Response, **_: Any) -> None:
-        """Pass one request on, and the answer back."""
         with self._bodies.budget(req) as budget:
             body = self._bodies.read(req, budget)
         answer = self._ask("GET" if req.method == "HEAD" else req.method, req.path, body)
@@ -97,7 +96,6 @@ class ControlRelay:
                 resp.set_header(name, value)
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """As the sink."""
         self(req, resp)
 
     on_head = on_get
@@ -106,7 +104,7 @@ class ControlRelay:
 def add_relay(
     app: "falcon.App[falcon.Request, falcon.Response]", ask: AskControlApi, bodies: BodyReader
 ) -> None:
-    """Publish by ``app`` what the control API answers."""
+    """Publishes by ``app`` what the control API answers."""
     relay = ControlRelay(ask, bodies)
     for path in EXACT:
         app.add_route(path, relay)

@@ -1,4 +1,4 @@
-"""GET /ping, /metrics and /execution-parameters: what platforms ask a container for."""
+"""GET /ping, /metrics and /execution-parameters: the questions of platforms."""
 
 import json
 from collections.abc import Callable
@@ -13,10 +13,10 @@ from tfs_proxy.signature import Signature
 from tfs_proxy.wire.http_messages import HttpResponse
 
 Ping = Callable[[], tuple[int, bytes]]
-"""Ask the control API: HTTP status and body of its answer."""
+"""Asks the control API; returns HTTP status and body of its answer."""
 
 FetchMetrics = Callable[[str | None], HttpResponse]
-"""Ask the control API for its metrics in the form that an Accept header names."""
+"""Asks the control API for its metrics in the form that an Accept header names."""
 
 
 class PingResource:
@@ -48,7 +48,6 @@ class MetricsResource:
         self._fetch = fetch
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """The metrics of the whole container."""
         answer = self._fetch(req.get_header("Accept"))
         resp.status, resp.data, resp.content_type = answer.status, answer.body, answer.header("Content-Type")
 
@@ -56,7 +55,7 @@ class MetricsResource:
 
 
 class ExecutionParameters:
-    """Answers what the supervisor computed from the machine and the settings (docs/reference/sagemaker.md).
+    """The supervisor's values from the machine and the settings (docs/reference/sagemaker.md).
 
     BatchStrategy is left out, which means MultiRecord: SageMaker takes MULTI_RECORD for it, but local mode of
     its SDK refuses that. It is SINGLE_RECORD if ``signature`` leaves no size open for records.
@@ -69,7 +68,7 @@ class ExecutionParameters:
         self._signature = signature
 
     def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
-        """The values; a job's own fields override them."""
+        """A job's own fields override the values."""
         strategy = {"BatchStrategy": "SINGLE_RECORD"} if self._takes_one_record() else {}
         resp.data = json.dumps({**self._parameters, **strategy}).encode()
 

@@ -1,4 +1,4 @@
-"""The app that gunicorn runs: built in each worker from what the control API says."""
+"""The app that gunicorn runs: built in each worker from the control API's deployment."""
 
 from functools import partial
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""The Open Inference Protocol (KServe v2) over REST: what workers answer of it."""
+"""The workers' part of the Open Inference Protocol (KServe v2) over REST."""

@@ -1,4 +1,4 @@
-"""The JSON of an inference and the binary data behind it, and the model and version that a path names."""
+"""The JSON of an inference and the binary data after it, and the model and version that a path names."""
 
 import re
 
@@ -19,9 +19,9 @@ _MOST_DIGITS = 18
 
 
 def json_size(req: falcon.Request) -> int | None:
-    """How many bytes of the body are JSON, by its header or by Triton's media type; None means all of them.
+    """Number of bytes of JSON, by the header or by Triton's media type; None means the whole body.
 
-    Raises BadInput for what is not a number.
+    Raises BadInput if it is not a number.
     """
     header = req.get_header(INFERENCE_HEADER_LENGTH)
     if header is not None:
@@ -31,12 +31,12 @@ def json_size(req: falcon.Request) -> int | None:
 
 
 def is_triton_type(content_type: str | None) -> bool:
-    """Whether a Content-Type is Triton's for SageMaker."""
+    """True if a Content-Type is Triton's for SageMaker."""
     return content_type is not None and content_type.lower().startswith(TRITON_TYPE)
 
 
 def json_size_in(content_type: str) -> int | None:
-    """What Triton's media type says of the JSON's size; raises BadInput if it is not a number."""
+    """The JSON's size in Triton's media type. Raises BadInput if it is not a number."""
     try:
         size = parse(content_type).parameters.get(JSON_SIZE)
     except RequestError as error:
@@ -47,7 +47,7 @@ def json_size_in(content_type: str) -> int | None:
 def write(
     req: falcon.Request, resp: falcon.Response, body: bytes, content_type: str, size: int | None
 ) -> None:
-    """Answer with a body of which ``size`` bytes are JSON, packed if the client takes that."""
+    """Answers with a body of which ``size`` bytes are JSON, compressed if the client accepts that."""
     resp.data, encoding = packed(body, req.get_header("Accept-Encoding"))
     resp.content_type = content_type
     if encoding is not None:
@@ -63,13 +63,13 @@ def _size(text: str, subject: str) -> int:
 
 
 ONLY_VERSION = 1
-"""The version of a script that is the model itself."""
+"""The version of a script model."""
 
 _SHOWN_CHARACTERS = 100
 
 
 def target_of(deployment: Deployment, model: str, version: str | None) -> Target:
-    """The model that a path names, and its version or a version label; raises UnknownModel if it has none."""
+    """The model that a path names, and its version or a version label. Raises UnknownModel for others."""
     served_name = deployment.served_name(model)
     if served_name not in deployment.models and served_name != _script_model(deployment):
         raise UnknownModel(f"There is no model {printable(model)[:_SHOWN_CHARACTERS]}.")
@@ -83,10 +83,10 @@ def target_of(deployment: Deployment, model: str, version: str | None) -> Target
 
 
 def targeted_signature(target: Target, request: InferRequest) -> Target:
-    """The target with the signature that a request names; raises BadInput if that is not a string."""
+    """The target with the signature that a request names. Raises BadInput if that is not a string."""
     return target if request.signature is None else replace(target, signature=request.signature)
 
 
 def _script_model(deployment: Deployment) -> str | None:
-    """The name of a script that is the model itself."""
+    """The name of a script model."""
     return None if deployment.script_model is None else deployment.default_model

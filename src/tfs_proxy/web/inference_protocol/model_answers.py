@@ -1,4 +1,4 @@
-"""Inferences that go straight to the data plane: tensors stay tensors from the request to the answer."""
+"""Inferences that are answered by the data plane: tensors stay tensors from the request to the answer."""
 
 import falcon
 
@@ -16,30 +16,28 @@ from tfs_proxy.web.inference_protocol.framing import json_size, targeted_signatu
 
 
 class ModelInference:
-    """Answers inferences for a target by the data plane."""
-
     def __init__(self, bodies: BodyReader, plane: DataPlane) -> None:
         self._bodies = bodies
         self._plane = plane
 
     def answer(self, req: falcon.Request, resp: falcon.Response, target: Target, name: str) -> None:
-        """Answer one request, in the protocol's types; ``name`` is what the client calls the model."""
+        """Answers in the protocol's types; ``name`` is the client's name of the model."""
         answer = self._answer(req, target, name)
         content_type = media.JSON if answer.json_size is None else media.BYTES
         write(req, resp, answer.body, content_type, answer.json_size)
 
     def answer_invocation(self, req: falcon.Request, resp: falcon.Response, target: Target) -> None:
-        """Answer one request to /invocations, in Triton's type for SageMaker."""
+        """Answers a request to /invocations, in Triton's type for SageMaker."""
         _write_invocation(req, resp, self._answer(req, target, target.model))
 
     def answer_body(
         self, req: falcon.Request, resp: falcon.Response, target: Target, body: bytes, budget: MemoryBudget
     ) -> None:
-        """Answer one request to /invocations whose JSON has been read."""
+        """Answers a request to /invocations whose JSON has been read."""
         _write_invocation(req, resp, self._inferred(body, None, target, target.model, budget))
 
     def _answer(self, req: falcon.Request, target: Target, name: str) -> InferAnswer:
-        """Raises RequestError, UpstreamRefused with the model server's own error among them."""
+        """Raises RequestError, among them UpstreamRefused with the model server's own error."""
         note_model(target.model, target.version if target.version is not None else target.label)
         with self._bodies.budget(req) as budget:
             body = self._bodies.read(req, budget)

@@ -17,18 +17,16 @@ from tfs_proxy.web.inference_protocol.framing import ONLY_VERSION, target_of
 PATHS = ("/v2/models/{model}", "/v2/models/{model}/versions/{version}")
 GetSignature = Callable[[Target], Signature]
 Serves = Callable[[Target], bool]
-"""Ask whether the model server has a target loaded now."""
+"""Asks whether the model server has a target loaded now."""
 
 
 class Inference(Protocol):
-    """Who answers inferences."""
-
     def answer(self, req: falcon.Request, resp: falcon.Response, target: Target, name: str) -> None:
-        """Answer one request for a target, which the client calls ``name``; raises RequestError."""
+        """Answers one request for a target, which the client calls ``name``. Raises RequestError."""
 
 
 class _OfModel:
-    """What a resource needs to know of a model; without ``signature`` it is a script."""
+    """Facts about a model for its resources; without ``signature`` it is a script."""
 
     method = "GET"
 
@@ -37,7 +35,7 @@ class _OfModel:
         self._signature = signature
 
     def _metadata(self, model: str, version: str | None) -> ModelMetadata:
-        """Raises UnknownModel, and UpstreamRefused for a version that is not there."""
+        """Raises UnknownModel, and UpstreamRefused for a missing version."""
         target = target_of(self._deployment, model, version)
         versions = self._deployment.models.get(target.model, (ONLY_VERSION,))
         return model_metadata(model, versions, None if self._signature is None else self._signature(target))
@@ -75,7 +73,7 @@ class ReadyResource:
     def on_get(
         self, _req: falcon.Request, resp: falcon.Response, model: str, version: str | None = None
     ) -> None:
-        """Whether the model server has it loaded: 503 if not. Raises UnknownModel for an unknown version."""
+        """503 if the model server has it not loaded. Raises UnknownModel for an unknown version."""
         target = target_of(self._deployment, model, version)
         versions = self._deployment.models.get(target.model, (ONLY_VERSION,))
         known = target.label is None and target.version in {None, *versions}
@@ -102,7 +100,7 @@ class InferResource:
     def on_post(
         self, req: falcon.Request, resp: falcon.Response, model: str, version: str | None = None
     ) -> None:
-        """Answer one inference (docs/reference/open-inference.md)."""
+        """Answers one inference (docs/reference/open-inference.md)."""
         self._inference.answer(req, resp, target_of(self._deployment, model, version), model)
 
 
@@ -113,7 +111,7 @@ def add_routes(
     signature: GetSignature | None,
     serves: Serves | None,
 ) -> None:
-    """Publish what workers answer of the protocol."""
+    """Publishes the workers' part of the protocol."""
     for path in PATHS:
         app.add_route(path, MetadataResource(deployment, signature))
         app.add_route(f"{path}/config", ConfigResource(deployment, signature))

@@ -1,4 +1,4 @@
-"""Inferences that a script answers: it gets the body, and what it returns is written for the protocol."""
+"""Inferences that a script answers: it gets the body, and its result is written for the protocol."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -33,13 +33,13 @@ class ScriptInference:
         self._caller = caller
 
     def answer(self, req: falcon.Request, resp: falcon.Response, target: Target, name: str) -> None:
-        """Answer one request; ``name`` is what the client calls the model."""
+        """``name`` is the client's name of the model."""
         codec = self._answer(req, resp, target, name)
         if codec.answer_json_size is not None:
             resp.set_header(INFERENCE_HEADER_LENGTH, str(codec.answer_json_size))
 
     def answer_invocation(self, req: falcon.Request, resp: falcon.Response, target: Target) -> None:
-        """Answer one request to /invocations, in Triton's type for SageMaker."""
+        """Answers a request to /invocations, in Triton's type for SageMaker."""
         self._answer(req, resp, target, target.model, triton_type)
 
     def _answer(
@@ -71,7 +71,7 @@ class ScriptInference:
 
 
 class ScriptModelInference:
-    """Answers inferences by a script that is the model itself; it has one version, 1."""
+    """Answers inferences by a script model, which has one version, 1."""
 
     def __init__(self, deployment: Deployment, bodies: BodyReader, caller: "ScriptModelCaller") -> None:
         self._deployment = deployment
@@ -79,7 +79,7 @@ class ScriptModelInference:
         self._caller = caller
 
     def answer(self, req: falcon.Request, resp: falcon.Response, target: Target, name: str) -> None:
-        """Answer one request; raises UnknownModel for another version."""
+        """Raises UnknownModel for another version."""
         if target.label is not None or target.version not in {None, ONLY_VERSION}:
             raise UnknownModel(f"The script {target.model} has no version but {ONLY_VERSION}.")
         codec = self._answer(req, resp, name)
@@ -87,7 +87,7 @@ class ScriptModelInference:
             resp.set_header(INFERENCE_HEADER_LENGTH, str(codec.answer_json_size))
 
     def answer_invocation(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer one request to /invocations, in Triton's type for SageMaker."""
+        """Answers a request to /invocations, in Triton's type for SageMaker."""
         self._answer(req, resp, self._deployment.default_model, triton_type)
 
     def _answer(

@@ -1,1 +1,1 @@
-"""gunicorn's worker classes as this container needs them."""
+"""gunicorn's worker classes with this container's additions."""

@@ -1,24 +1,24 @@
-"""The adaptive limit of one worker, pure: how many requests it answers at once, and which one may run now."""
+"""The adaptive limit of one worker, pure: how many requests run at once, and which one may run now."""
 
 from collections import deque
 from enum import Enum
 
 SERVING_SHARE = 0.5
-"""Of the target, that answering may take; the rest is for the wait before it."""
+"""Part of the target for answering; the rest is for the wait before it."""
 
 CALM_SHARE = 0.3
-"""Of the target, up to which answering is quick enough for a higher limit."""
+"""Part of the target up to which answering is fast enough for a higher limit."""
 
 KEPT_SHARE = 0.8
-"""Of the target, within which 99 of 100 answers are to begin: what comes after it is not measured here."""
+"""Part of the target in which 99 of 100 answers are to begin: later delays are not measured here."""
 
 LEAST_WAIT_SHARE = 0.1
-"""Of the target, that a request may always have waited: slow answers of others leave no place empty."""
+"""Part of the target that a request may always have waited: slow answers of others leave no place empty."""
 
 SHRINK = 0.75
 SLOW_QUANTILE = 0.9
 SLOWEST_PART = 40
-"""The mean of the slowest fortieth stands for the 99th percentile, of which a few hundred times say little.
+"""The mean of the slowest fortieth replaces the 99th percentile, about which a few hundred times say little.
 
 If times fall off exponentially, it is the percentile 1 - 1 / (40 * e).
 """
@@ -28,7 +28,7 @@ REMEMBERED_TIMES = 256
 
 
 class AdaptiveLimit:
-    """The limit of one worker, at least 1, for a target in seconds; not safe for several threads."""
+    """The limit of one worker, at least 1, for a target in seconds; not thread-safe."""
 
     def __init__(self, target_seconds: float) -> None:
         self.target_seconds = target_seconds
@@ -42,16 +42,16 @@ class AdaptiveLimit:
 
     @property
     def most(self) -> int:
-        """How many requests may be under way."""
+        """Number of requests that may be under way."""
         return int(self._limit)
 
     def latest_start(self, arrived: float) -> float:
-        """Until when a request that arrived then must begin, so that it can still end within the target."""
+        """Latest time at which a request that arrived then can begin and still end within the target."""
         wait_seconds = KEPT_SHARE * self.target_seconds - self.slowest_seconds
         return arrived + max(wait_seconds, LEAST_WAIT_SHARE * self.target_seconds)
 
     def note(self, seconds: float, under_way: int) -> None:
-        """Learn from an answer that took so long while so many were under way, itself included."""
+        """Learns from an answer that took so long while so many, including itself, were under way."""
         self._was_reached = self._was_reached or under_way >= self.most
         self._round.append(seconds)
         self._remembered.append(seconds)
@@ -61,7 +61,7 @@ class AdaptiveLimit:
             self._adapt()
 
     def _adapt(self) -> None:
-        """End a round: change the limit by what was slow in it."""
+        """Ends a round: changes the limit by the slow answers in it."""
         slow = _quantile(sorted(self._round), SLOW_QUANTILE)
         if slow > SERVING_SHARE * self.target_seconds:
             self._limit = max(1.0, self._limit * SHRINK)
@@ -86,11 +86,11 @@ def _quantile(ascending: list[float], share: float) -> float:
 
 
 ALONE_SLACK_SECONDS = 0.005
-"""How much earlier than it came a request may seem to have arrived: clocks of sockets count in ticks."""
+"""Tolerance of arrival times: clocks of sockets count in ticks."""
 
 
 class TurnState(Enum):
-    """What has become of a request."""
+    """States of a request."""
 
     WAITS = "waits"
     RUNS = "runs"
@@ -98,7 +98,7 @@ class TurnState(Enum):
 
 
 class Turn:
-    """One request: when it arrived, until when it must begin, and since when it runs, by one clock."""
+    """One request: its arrival, its latest start, and its actual start, by one clock."""
 
     __slots__ = ("alone", "arrived", "began", "latest_start", "state")
 
@@ -111,7 +111,7 @@ class Turn:
 
 
 class AdmissionQueue:
-    """The requests under way in one worker, and those that wait; not safe for several threads.
+    """The requests under way in one worker, and those that wait; not thread-safe.
 
     A request that meets no other is never refused, whatever its age, and however slow answers are.
     """
@@ -123,7 +123,7 @@ class AdmissionQueue:
         self._last_end = self._last_change = float("-inf")
 
     def enter(self, arrived: float, now: float) -> Turn:
-        """Take a request in: it runs, waits, or is refused since it could not end within the target."""
+        """Admits a request: it runs, waits, or is refused since it could not end within the target."""
         turn = Turn(arrived, self.limit.latest_start(arrived))
         if not self.under_way and arrived >= self._last_end - ALONE_SLACK_SECONDS:
             turn.alone = True
@@ -137,7 +137,7 @@ class AdmissionQueue:
         return turn
 
     def leave(self, turn: Turn, now: float, *, learn: bool = True) -> list[Turn]:
-        """End a request that ran; those that waited and now run, or are refused since it is too late.
+        """Ends a request that ran; returns waiting ones that now run, or are refused since it is too late.
 
         Without ``learn`` its time says nothing about answers.
         """
@@ -153,13 +153,13 @@ class AdmissionQueue:
         return decided
 
     def give_up(self, turn: Turn) -> None:
-        """Refuse a request that waits; nothing happens to one that does not."""
+        """Refuses a request that waits; ignores one that does not."""
         if turn.state is TurnState.WAITS:
             self._waiting.remove(turn)
             turn.state = TurnState.REFUSED
 
     def _wait_seconds(self, now: float) -> float:
-        """Until one more request could begin, if places become free at a steady pace."""
+        """Seconds until one more request could begin, if places become free at a steady pace."""
         pace_seconds = self.limit.usual_seconds / self.limit.most
         return (len(self._waiting) + 1) * pace_seconds - min(now - self._last_change, pace_seconds)
 

@@ -1,6 +1,6 @@
 """The gate between a worker's requests and the application: runs an inference now, soon, or refuses it.
 
-It stands inside of `boundary`, so that refusals are counted and logged as all answers are.
+It is inside of `boundary`, so that refusals are counted and logged as all answers are.
 """
 
 import logging
@@ -34,7 +34,7 @@ class RareLines:
         self._next_line = float("-inf")
 
     def count(self) -> int:
-        """Count one event; how many a line written now is for, 0 if it is too early for one."""
+        """Counts one event; returns how many a line written now is for, 0 if it is too early for one."""
         with self._lock:
             self._unsaid += 1
             now = self._clock()
@@ -54,7 +54,7 @@ _MILLISECOND = 0.001
 def seconds_waited(environ: dict[str, Any], record: RequestRecord | None, *, behind_nginx: bool) -> float:
     """Seconds since nginx sent the request on, or since its last bytes came from the client; 0 if unknown.
 
-    The former has the time in the accept queue and until a thread was free; the latter, too.
+    Both include the time in the accept queue and until a thread was free.
     """
     if behind_nginx:
         return 0.0 if record is None else record.seconds[WAIT]
@@ -62,7 +62,7 @@ def seconds_waited(environ: dict[str, Any], record: RequestRecord | None, *, beh
 
 
 def since_last_data(connection: object) -> float:
-    """Seconds since the last bytes came on a TCP connection, read or not; 0 where only others know."""
+    """Seconds since the last bytes came on a TCP connection, read or not; 0 on other systems than Linux."""
     if not (sys.platform == "linux" and isinstance(connection, socket.socket)):
         return 0.0
     if connection.family == socket.AF_UNIX:
@@ -89,7 +89,7 @@ WARNING_SECONDS, REFUSAL_LINE_SECONDS = 60.0, 1.0
 
 
 class AdmissionGate:
-    """``app`` with at most as many inferences at once as `AdaptiveLimit` allows; all else passes."""
+    """``app`` with at most as many inferences at once as `AdaptiveLimit` allows; other requests pass."""
 
     def __init__(
         self,
@@ -110,7 +110,6 @@ class AdmissionGate:
         self._warnings = RareLines(WARNING_SECONDS, clock)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        """Answer one request, as WSGI has it."""
         if environ["REQUEST_METHOD"] != "POST" or not is_inference(environ["PATH_INFO"]):
             return self._app(environ, start_response)
         waited = seconds_waited(environ, current_request(), behind_nginx=self._behind_nginx)
@@ -129,7 +128,7 @@ class AdmissionGate:
 
     @property
     def most(self) -> int:
-        """How many inferences may run at once now."""
+        """Number of inferences that may run at once now."""
         return self._limit.most
 
     def _take_in(self, waited_seconds: float) -> Turn:
@@ -148,7 +147,7 @@ class AdmissionGate:
     def _end(self, turn: Turn) -> None:
         record = current_request()
         status = HTTPStatus.OK if record is None else record.status
-        # What is refused as malformed takes no time, and says nothing about answers.
+        # Requests refused as malformed take no time, and say nothing about answers.
         is_answer = not HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR
         with self._lock:
             now = self._clock()
@@ -192,7 +191,7 @@ class AdmissionGate:
         return [body]
 
     def _read_away(self, environ: dict[str, Any]) -> bool:
-        """Whether the body has been read; a long one, or one of unknown length, might take too long."""
+        """True if the body has been read; a long one, or one of unknown length, might take too long."""
         length = environ.get("CONTENT_LENGTH") or ""
         if not length.isdecimal() or int(length) > READ_AWAY_BYTES:
             return False
@@ -219,7 +218,6 @@ class UntilFirstByte:
             self._end()
 
     def close(self) -> None:
-        """Close the pieces; called by the server."""
         self._end()
         if hasattr(self._pieces, "close"):
             self._pieces.close()

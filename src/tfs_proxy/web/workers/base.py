@@ -1,4 +1,4 @@
-"""What all of gunicorn's workers need in this container: JSON refusals, reports, one place for logs.
+"""Common parts of all workers in this container: JSON refusals, reports, one place for logs.
 
 The supervisor names one of the classes in `standard`, `thread_worker` and `gevent`.
 """
@@ -50,7 +50,7 @@ from tfs_proxy.worker_environment import worker_workspace
 log = logging.getLogger(__name__)
 
 RELEASE_PAUSE_SECONDS = 0.02
-"""Between two requests to the control API, until the supervisor leaves the socket to the workers."""
+"""Pause between two requests to the control API, until the supervisor leaves the socket to the workers."""
 
 FIRST_CALL_TICK_SECONDS = 0.25
 
@@ -60,7 +60,7 @@ class WorkerStopped(SystemExit):
 
 
 class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
-    """What all worker classes share; a mixin in front of one of gunicorn's own."""
+    """The common base of all worker classes; a mixin in front of one of gunicorn's own."""
 
     printed: WorkerLog
     reports: Reports
@@ -71,11 +71,11 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     close_app: Callable[[], None]
     boundary: RequestBoundary
     observers: list[RequestObserver]
-    """Told of every request, from the moment that the application is loaded."""
+    """Called for every request once the application is loaded."""
 
     journal: RequestJournal
     file_problems: tuple[Callable[[], str], ...] = ()
-    """Each says why a file that others read can't be written, if it can't."""
+    """Functions that return why a file for other processes can't be written; "" if it can."""
 
     access_log: AccessLog
     adaptive_limit_seconds: float | None
@@ -85,7 +85,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
 
     traces: WorkerTraces
     watch = DeadlineWatch()
-    """Over the script's calls; the application brings one with a deadline."""
+    """For the script's calls; the application has its own if there is a deadline."""
 
     capture: CaptureWriter | None = None
     """Only if requests are captured."""
@@ -94,19 +94,19 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     """The worker's own warm-up, if its model has recorded requests."""
 
     new_lane: Callable[[], Lane] = Lane
-    """What a call of the script runs on in this class of workers."""
+    """The kind of thread that runs a call of the script in this class of workers."""
 
     @property
     def most_hanging(self) -> int:
-        """How many calls can hang before this worker can take no others."""
+        """Number of hanging calls with which this worker can take no others."""
         return int(self.cfg.threads)
 
     def blocking(self) -> Blocking | None:
-        """How a thread that writes to a disk leaves others to go on; None if threads do so by themselves."""
+        """Runs blocking work on a disk without blocking other requests; None if threads need no help."""
         return None
 
     def load_wsgi(self) -> None:
-        """Load the application; if it can't be loaded, the supervisor gets the reason, and ends the start."""
+        """Loads the application; on failure reports the reason to the supervisor, and ends the start."""
         workspace = worker_workspace()
         self.printed = WorkerLog(self.log.error_log)
         self.reports = Reports(workspace.control_socket, self.state, self._tick_of_reports)
@@ -147,7 +147,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         return app
 
     def _prepare(self, workspace: Workspace) -> None:
-        """Take from the deployment what is there before the application is loaded."""
+        """Takes from the deployment what is there before the application is loaded."""
         deployment = fetch_deployment(workspace.control_socket)
         self.access_log = access_log(deployment.access_log)
         self.adaptive_limit_seconds = deployment.adaptive_limit_seconds
@@ -168,7 +168,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         )
 
     def give_up(self, error: Exception) -> NoReturn:
-        """Wait without the application until gunicorn ends this worker: others may serve, or load it yet.
+        """Waits without the application until gunicorn ends this worker: others may serve, or load it yet.
 
         The supervisor logs the reason, once for all workers. gunicorn would report the end of each at length.
         """
@@ -181,7 +181,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         sys.exit(0)
 
     def run(self) -> None:
-        """Report that it is ready, wait until everything else is, then serve."""
+        """Reports that it is ready, waits until everything else is, then serves."""
         if not self.reports.deliver():
             self._wait_for_first_call()
         self.phase = WorkerPhase.SERVES
@@ -198,17 +198,17 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         self.printed.finish()
 
     def _wait_for_first_call(self) -> None:
-        """Return once the worker is warm; until it says that it serves the run is not ready."""
+        """Returns once the worker is warm; the run is not ready before it reports."""
         while self.alive and self.first_call is not None and self.first_call.is_alive():
             super().notify()
             self.first_call.join(FIRST_CALL_TICK_SECONDS)
 
     def serve(self) -> None:
-        """Take requests until gunicorn ends this worker."""
+        """Takes requests until gunicorn ends this worker."""
         super().run()
 
     def _tick_of_reports(self) -> None:
-        """See to what goes on beside requests, from the thread of the reports."""
+        """Work between requests, in the thread of the reports."""
         loading = self.loading
         if loading is not None:
             super().notify()  # loading may outlast gunicorn's timeout
@@ -220,7 +220,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             self.capture.report()
 
     def state(self) -> WorkerState:
-        """What the supervisor is to know now."""
+        """The worker's state for the supervisor."""
         watch, loading = self.watch, self.loading
         answered, watch.answered = watch.answered, False
         return WorkerState(
@@ -237,18 +237,18 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         )
 
     def prepare_for_replacement(self) -> None:
-        """Be patient at the end: once the master ends this worker another one serves."""
+        """Allows a long end: once the master ends this worker another one serves."""
         patient_seconds = max(self.cfg.graceful_timeout, math.ceil(self.watch.seconds))
         self.cfg.set("graceful_timeout", patient_seconds)
 
     def abandon(self, call: ScriptCall) -> None:
-        """Answer for a call that is over its deadline and can't be ended; from the watch's thread."""
+        """Answers for a call that is over its deadline and can't be ended; in the watch's thread."""
         record = self.boundary.record_on(call.connection)
         late_calls.answer_for(call, self.watch, record.request_id if record else None)
         self.boundary.give_up(call.connection, str(self.watch.timeout()))
 
     def handle_error(self, req: Any, client: Any, _address: Any, error: BaseException) -> None:
-        """Answer what gunicorn refuses by itself, without repeating the client's text."""
+        """Answers requests that gunicorn refuses itself, without repeating the client's text."""
         self._count_refused(req, error)
         refused = OUT_OF_TIME if isinstance(error, WorkerStopped) else refusal(error)
         if refused in {OUR_FAULT, OUT_OF_TIME}:
@@ -262,7 +262,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         set_current_request(None)
 
     def _count_refused(self, req: Any, error: BaseException) -> None:
-        """Count a request that never came to the application."""
+        """Counts a request that did not reach the application."""
         if self.counting is not None and is_refused_by_gunicorn(error) and current_request() is None:
             method, target = (getattr(req, name, None) or "-" for name in ("method", "uri"))
             refused = refusal(error)
@@ -271,16 +271,15 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             AccessObserver(self.access_log).log_refused(request, _id_of(req))
 
     def handle_abort(self, sig: int, frame: FrameType | None) -> None:
-        """End because gunicorn's timeout is over."""
+        """Ends because gunicorn's timeout is over."""
         _stop(super().handle_abort, sig, frame)
 
     def handle_quit(self, sig: int, frame: FrameType | None) -> None:
-        """End at once."""
         _stop(super().handle_quit, sig, frame)
 
 
 def _stop(handle: Callable[[int, FrameType | None], None], sig: int, frame: FrameType | None) -> None:
-    """Run gunicorn's signal handler; its exit may arise in the middle of a script's function."""
+    """Runs gunicorn's signal handler; its exit may be raised in the middle of a script's function."""
     try:
         handle(sig, frame)
     except SystemExit as stop:

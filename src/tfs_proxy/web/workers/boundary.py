@@ -1,4 +1,4 @@
-"""Where a worker's request begins and ends: between gunicorn and the application, in every class of workers.
+"""The beginning and end of a worker's request, between gunicorn and the app, in every class of workers.
 
 One wrapper does what each request needs around the application: its record and id, its note in the journal,
 the connection that the deadline watch answers on, and `RequestObserver`s.
@@ -41,7 +41,7 @@ CLIENT_GONE = 499
 """nginx's status of a request whose client did not wait for the answer."""
 
 HALF_A_TICK_SECONDS = 0.0005
-"""What a time of nginx's is too early on average: it drops what is below a millisecond."""
+"""Average error of nginx's times, which are cut to milliseconds."""
 
 NOTHING: Iterator[bytes] = iter(())
 MoreHeaders = Callable[[RequestRecord], Sequence[tuple[str, str]]]
@@ -52,22 +52,22 @@ _ID_FIELD = REQUEST_ID.lower()
 
 
 class RequestObserver(Protocol):
-    """Is told of the end of each request of a worker; what it raises is logged, and changes no answer."""
+    """Called at the end of each request of a worker; its exceptions are logged, and change no answer."""
 
     def end(self, record: RequestRecord) -> None:
-        """It has ended: the last byte of its answer is out, or its client is gone. Any thread may say so."""
+        """Called in any thread when the last byte of the answer is sent, or the client is gone."""
 
 
 @runtime_checkable
 class BeginObserver(RequestObserver, Protocol):
-    """Is told of the beginning of each request, too."""
+    """Called at the beginning of each request, too."""
 
     def begin(self, record: RequestRecord, environ: dict[str, Any]) -> None:
-        """A request begins, before the application sees it; `current_request` is ``record``."""
+        """Called before the application gets the request; `current_request` is ``record``."""
 
 
 class RequestBoundary:
-    """``app`` with all that must know where each of its requests begins and ends.
+    """``app`` with everything that must know the beginning and end of each of its requests.
 
     ``behind_nginx`` a request comes with its id, and with the time at which it was sent here.
     """
@@ -92,7 +92,6 @@ class RequestBoundary:
         self.more_headers = more_headers or _no_headers
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        """Answer one request, as WSGI has it."""
         noted, again, had_model_server = (environ.pop(name, "") for name in (REQUEST, AGAIN, SENT))
         if not self.behind_nginx:  # then a client has sent them
             noted = again = had_model_server = ""
@@ -121,7 +120,7 @@ class RequestBoundary:
         return None if answer is None else answer.record
 
     def give_up(self, connection: object, reason: str) -> None:
-        """End a request that has been answered, with this reason, without the call that still handles it."""
+        """Ends a request that has been answered, with this reason, without the call that still handles it."""
         answer = self._under_way.get(id(connection))
         if answer is not None:
             answer.record.status = answer.record.status or HTTPStatus.GATEWAY_TIMEOUT
@@ -133,7 +132,7 @@ class RequestBoundary:
         self._under_way.pop(connection, None)
 
     def _record_of(self, environ: dict[str, Any], sent_at: str) -> RequestRecord:
-        """A new record; the application sees the id that was chosen, behind nginx and without it."""
+        """A new record; the application gets the same id with nginx and without it."""
         # PERF: nginx has chosen already.
         request_id = environ.get(_CLIENT_ID) if self.behind_nginx else None
         if not request_id:
@@ -159,7 +158,7 @@ def _no_headers(_record: RequestRecord) -> Sequence[tuple[str, str]]:
 
 
 class Answer:
-    """The answer to one request: what starts it, its pieces, and its end."""
+    """The answer to one request: its start, its pieces, and its end."""
 
     __slots__ = (
         "_boundary",
@@ -194,7 +193,7 @@ class Answer:
         self.shows_timing = False
 
     def start(self, status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
-        """Start the answer, as WSGI's ``start_response``; with the request's id, whatever a script set."""
+        """WSGI's ``start_response``; sets the request's id, whatever a script set."""
         self.record.status = int(status[:3])
         for name, value in headers:
             if value == "close" and name.lower() == "connection":
@@ -229,11 +228,11 @@ class Answer:
         return piece
 
     def close(self) -> None:
-        """End the request; called by the server once the answer is out, or can't be sent."""
+        """Ends the request; the server calls it once the answer is sent, or can't be sent."""
         try:
             self._end_writing()
             if hasattr(self.pieces, "close"):
-                set_current_request(self.record)  # what is closed may be the script's
+                set_current_request(self.record)  # this may be the script's
                 self.pieces.close()
         finally:
             self._boundary.journal.end(self._journal_offset)
@@ -241,7 +240,7 @@ class Answer:
             set_current_request(None)
 
     def fail(self, error: BaseException) -> None:
-        """End the request of which the application made no answer; gunicorn's own handler sends one."""
+        """Ends a request for which the application made no answer; gunicorn's own handler sends one."""
         gone = isinstance(error, OSError)
         refused = refusal(error)
         self.record.status, self.record.reason = (CLIENT_GONE, "") if gone else (refused.status, refused.text)
@@ -251,7 +250,7 @@ class Answer:
             set_current_request(None)
 
     def end(self) -> None:
-        """Tell the observers; idempotent, also if a deadline ends the request at this moment."""
+        """Tells the observers; idempotent, also if a deadline ends the request at this moment."""
         if not self._ending.acquire(blocking=False):
             return
         self._boundary.forget(self._connection)
@@ -262,7 +261,7 @@ class Answer:
                 log.exception("%s failed as a request ended", type(observer).__name__)
 
     def _close_connection(self) -> None:
-        """Close gunicorn's connection behind the answer; by itself gunicorn drops that header."""
+        """Closes gunicorn's connection after the answer; gunicorn itself drops that header."""
         response = getattr(self._start_response, "__self__", None)
         if response is not None:
             response.force_close()

@@ -24,17 +24,17 @@ class Expired(BaseException):
 
 
 class GreenletLane(Lane):
-    """The greenlet that makes a call; one that never yields can't be ended, and stops all others."""
+    """The greenlet that makes a call; one that never yields can't be ended, and blocks all others."""
 
     def __init__(self) -> None:
         self._greenlet = gevent.getcurrent()
 
     def frames(self) -> tuple[FrameType, ...]:
-        """What the greenlet executes; it is suspended, since another greenlet runs."""
+        """The greenlet's frame; it is suspended, since another greenlet runs."""
         return frames_from(self._greenlet.gr_frame)
 
     def cancel(self, unless_over: Callable[[], bool]) -> None:
-        """Raise an exception in the greenlet as soon as the event loop runs it."""
+        """Raises an exception in the greenlet as soon as the event loop runs it."""
 
         def throw() -> None:
             if not unless_over():
@@ -54,7 +54,7 @@ class GeventWorker(ContainerWorker, GunicornGeventWorker):  # type: ignore[misc]
         return int(self.worker_connections)
 
     def load_wsgi(self) -> None:
-        """Let gRPC wait on gevent's loop if a script imports it, then load the application."""
+        """Makes gRPC wait on gevent's loop if a script imports it, then loads the application."""
         GrpcOnGevent.install()
         super().load_wsgi()
 
@@ -64,7 +64,7 @@ class GeventWorker(ContainerWorker, GunicornGeventWorker):  # type: ignore[misc]
         return apply
 
     def handle_error(self, _req: Any, client: Any, address: Any, error: BaseException) -> None:
-        """As in the base, then read on for a moment: closing at once would reset the connection."""
+        """As in the base, then reads on for a moment: closing at once would reset the connection."""
         super().handle_error(_req, client, address, error)
         with gevent.Timeout(LINGER_SECONDS, False), suppress(OSError):
             client.shutdown(SHUT_WR)

@@ -15,7 +15,7 @@ class GrpcOnGevent(MetaPathFinder):
 
     @classmethod
     def install(cls) -> None:
-        """Watch for the import, or set up at once what is imported already."""
+        """Waits for the import, or sets up at once what is imported already."""
         if _GRPC in sys.modules:
             _set_up()
         else:

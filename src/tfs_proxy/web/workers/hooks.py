@@ -16,24 +16,23 @@ KEPT_RECORDS = 64
 
 
 class QuietLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
-    """Logs at ``debug`` what gunicorn logs at ``info``: which workers start and end, where it listens.
+    """Logs at ``debug`` what gunicorn logs at ``info``: starts and ends of workers, and addresses.
 
     Its entries have the form of all others.
     """
 
     def setup(self, cfg: Any) -> None:
-        """Take gunicorn's settings, but for the handler."""
+        """Takes gunicorn's settings, but for the handler."""
         super().setup(cfg)
         self.error_log.handlers = [gunicorn_handler()]
 
     def close_on_exec(self) -> None:
-        """Nothing: Python itself closes files on exec (PEP 446), and gunicorn logs to none.
+        """Does nothing: Python itself closes files on exec (PEP 446), and gunicorn logs to none.
 
         PERF: gunicorn looks at every logger, which takes each worker 0.7 MB of what it shares with others.
         """
 
     def info(self, msg: str, *args: Any, **kwargs: Any) -> None:
-        """A step of gunicorn's."""
         self.debug(msg, *args, **kwargs)
 
 
@@ -41,17 +40,17 @@ logger_class = QuietLogger
 
 
 def when_ready(server: Any) -> None:
-    """Leave the files of unix sockets alone, as with systemd: the next gunicorn accepts there."""
+    """Keeps the files of unix sockets, as with systemd: the next gunicorn accepts there."""
     server.systemd = True
 
 
 def pre_request(_worker: Any, request: Any) -> None:
-    """Refuse what can be read in two ways."""
+    """Refuses requests that can be read in two ways."""
     refuse_misread(request.headers)
 
 
 def child_exit(server: Any, worker: Any) -> None:
-    """Log how many requests a worker that has ended had begun: their clients get 502."""
+    """Logs how many requests of an ended worker were under way: their clients get 502."""
     journal = worker_workspace().journal
     record = journal / str(worker.pid)
     count = under_way(record)
@@ -68,7 +67,7 @@ def child_exit(server: Any, worker: Any) -> None:
 
 
 def _forget_old(journal: Path) -> None:
-    """Remove the oldest records of workers that have ended; another gunicorn's may serve, too."""
+    """Removes the oldest records of workers that have ended; another gunicorn's may serve, too."""
     dead = [record for record in journal.iterdir() if not _lives(int(record.name))]
     dead.sort(key=lambda record: record.stat().st_mtime_ns)
     for record in dead[:-KEPT_RECORDS]:

@@ -1,4 +1,4 @@
-"""The requests that a worker has begun, in a file that outlives it: one that killed a worker is not repeated.
+"""A worker's begun requests, in a file that outlives it, so that none that killed a worker is repeated.
 
 nginx can't tell a request that a worker had begun from one that it had not read: the connection of both
 breaks. So nginx names each request in a header, and sends such a request once more, marked. A worker handles
@@ -17,7 +17,7 @@ from tfs_proxy.wire.error_body import WORKER_DIED, error_body
 from tfs_proxy.wire.header_names import HAD_MODEL_SERVER, NGINX_ID, SENT_AGAIN, wsgi_name
 
 REQUEST, AGAIN, SENT = map(wsgi_name, (NGINX_ID, SENT_AGAIN, HAD_MODEL_SERVER))
-"""The headers of nginx, as WSGI names them: the request's id, the mark, and whether a model server had it."""
+"""nginx's headers in WSGI's spelling: the request's id, the mark, and true if a model server had it."""
 
 _NO_ID = b" " * ID_BYTES
 
@@ -38,31 +38,30 @@ class RequestJournal:
         self._free = deque(range(0, most * NOTE_BYTES, NOTE_BYTES))
 
     def problem(self) -> str:
-        """Why others can't read the notes, after another try to write them; empty if they can."""
+        """The reason why others can't read the notes, after another attempt to write; empty without."""
         if self._file.problem:
             self._file.make()
             self._notes = self._file.memory
         return self._file.problem
 
     def begin(self, request_id: str) -> int:
-        """Note that a request begins; the offset of the note in the file."""
+        """Notes that a request begins; returns the offset of the note in the file."""
         offset = self._free.popleft()
         name = request_id.encode("latin-1") if len(request_id) == ID_BYTES else _NO_ID
         self._notes[offset : offset + NOTE_BYTES] = bytes((BEGUN,)) + name
         return offset
 
     def end(self, offset: int) -> None:
-        """Note that the request at this offset has ended."""
         self._notes[offset] = ENDED
         self._free.append(offset)
 
     def forget(self) -> None:
-        """Note that all requests have ended, including those of abandoned calls, which have been answered."""
+        """Notes that all requests have ended, also those of abandoned calls, which were answered."""
         for offset in range(0, len(self._notes), NOTE_BYTES):
             self._notes[offset] = ENDED
 
     def has(self, request_id: str) -> bool:
-        """Whether any worker, dead ones included, has begun this request."""
+        """True if any worker, dead ones included, has begun this request."""
         name = request_id.encode("latin-1")
         return len(name) == ID_BYTES and any(name in record.read_bytes() for record in self._folder.iterdir())
 

@@ -17,13 +17,13 @@ from tfs_proxy.web.workers.refusals import Refusal
 log = logging.getLogger(__name__)
 
 SOCKET = "gunicorn.socket"
-"""Where WSGI's environ has the connection."""
+"""WSGI's key of the connection."""
 
 CLOSE_SECONDS = 5.0
 
 
 def answer_for(call: ScriptCall, watch: DeadlineWatch, request_id: str | None) -> None:
-    """Answer 504 on the call's connection, or break it if the head of its answer is out."""
+    """Answers 504 on the call's connection, or breaks it if the head of its answer was sent."""
     connection = call.connection
     with suppress(OSError):
         if connection is not None and not call.streaming:
@@ -34,9 +34,9 @@ def answer_for(call: ScriptCall, watch: DeadlineWatch, request_id: str | None) -
 
 
 def end_with_hanging_calls(close_app: Callable[[], None]) -> None:
-    """End this process, whose threads would keep it: nothing after this line is run.
+    """Ends this process, whose threads would keep it: nothing after this line is run.
 
-    What the script's ``close()`` waits for may be held by a call that hangs, so it has a limit.
+    The script's ``close()`` may wait for something that a hanging call holds, so it has a limit.
     """
     log.info("all other requests have been answered: this worker ends")
     closing = threading.Thread(target=close_app, name="closing", daemon=True)
@@ -46,7 +46,7 @@ def end_with_hanging_calls(close_app: Callable[[], None]) -> None:
 
 
 def end_now(status: int = 0) -> None:
-    """End this process without waiting for any thread."""
+    """Ends this process without waiting for any thread."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

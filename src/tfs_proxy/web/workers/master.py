@@ -1,4 +1,4 @@
-"""gunicorn whose master replaces a worker with calls that hang: run as a module, in place of gunicorn.
+"""gunicorn whose master replaces a worker with calls that hang: run as a module instead of gunicorn.
 
 gunicorn itself starts a worker only once another has ended; here the new one is up first. It also ends with
 the first worker that can't load the application; here it goes on as long as others serve.
@@ -27,7 +27,7 @@ BOOT_FAILED = 3
 """gunicorn's exit status if no worker can load the application."""
 
 RETRY_SECONDS = 5.0
-"""How long a worker that can't load the application keeps its place, while others serve."""
+"""Longest time that a worker that can't load the application keeps its place while others serve."""
 
 ASK_SECONDS = 0.9
 """gunicorn looks at its workers once a second."""
@@ -46,7 +46,7 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         super().__init__(application)
 
     def manage_workers(self) -> None:
-        """Start, and end, as many workers as there should be; those that hang don't count.
+        """Keeps the number of workers that don't hang.
 
         Raises HaltServer if none of them can load the application.
         """
@@ -59,7 +59,7 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         self._end(sorted(hanging, key=lambda worker: worker.age))
 
     def _ask(self) -> None:
-        """Ask the supervisor for what the workers have told it, once a second."""
+        """Asks the supervisor for the workers' reports, once a second."""
         now = time.monotonic()
         if now < self._ask_at:
             return
@@ -72,7 +72,7 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
             set_level(self._known.level)
 
     def _end(self, hanging: list[Worker]) -> None:
-        """End those that hang, each once there are enough others that serve.
+        """Ends those that hang, each once there are enough others that serve.
 
         They finish their other requests; gunicorn's timeout is for those that do not even end.
         """
@@ -86,7 +86,7 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
             _end(worker.pid)
 
     def _replace_failed(self) -> None:
-        """Have others try what workers could not load, after a while; raises HaltServer if all failed."""
+        """Makes other workers retry a failed load, after a while. Raises HaltServer if all failed."""
         failed = self._those(self._known.failed)
         if failed and len(failed) == len(self.WORKERS):
             raise HaltServer("no worker can load the application", BOOT_FAILED)
@@ -109,7 +109,6 @@ class Application(WSGIApplication):  # type: ignore[misc]  # gunicorn has no typ
     """gunicorn's own command line with our master."""
 
     def run(self) -> None:
-        """Serve until a signal ends it."""
         try:
             Master(self).run()
         except RuntimeError as error:
@@ -117,7 +116,7 @@ class Application(WSGIApplication):  # type: ignore[misc]  # gunicorn has no typ
 
 
 def main() -> None:
-    """Run gunicorn with the words of the command line until it ends."""
+    """Runs gunicorn with the words of the command line until it ends."""
     Application("%(prog)s [OPTIONS] [APP_MODULE]").run()
 
 

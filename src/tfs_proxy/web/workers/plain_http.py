@@ -1,4 +1,4 @@
-"""The requests that nginx sends, read without gunicorn's parser: request, WSGI environ and response.
+"""Reads requests from nginx without gunicorn's parser: request, WSGI environ and response.
 
 Only what is certain is read here: HTTP/1.1, at most one Content-Length, plain ASCII, no header twice. All
 else is left to gunicorn's parser, which takes the same bytes, and costs more than everything else that a
@@ -32,7 +32,7 @@ _MOST_NAMES = 512
 class PlainBody:
     """The body as WSGI's ``wsgi.input``: as many bytes as the head promised, fewer if the client ends.
 
-    What has not come yet is read from the socket.
+    Bytes that have not come yet are read from the socket.
     """
 
     __slots__ = ("_first", "_source", "left")
@@ -90,12 +90,12 @@ class PlainRequest:
         return self.path
 
     def should_close(self) -> bool:
-        """Whether the client asked for the connection's end: then it is not plain."""
+        """Always false: a request to end the connection is not plain."""
         return False
 
 
 def plain_request(data: bytes, source: socket.socket) -> PlainRequest | None:
-    """The request that ``data``, the first bytes of it, begin; None if it is not plain.
+    """The request that begins with ``data``; None if it is not plain.
 
     Nothing more is read from ``source`` until the body is.
     """
@@ -139,7 +139,7 @@ SAME_FOR_ALL: Final = {
     "SERVER_PROTOCOL": "HTTP/1.1",
     "SERVER_SOFTWARE": SERVER_SOFTWARE,
 }
-"""PERF: gunicorn begins each environ anew, which takes a sixth of a small request's time in the worker."""
+"""PERF: gunicorn makes each environ anew, which takes a sixth of a small request's time in the worker."""
 
 
 def plain_environ(
@@ -182,7 +182,7 @@ def _server(address: Any, host: str | None) -> tuple[str, str]:
 class PromptResponse(Response):  # type: ignore[misc]  # gunicorn has no types
     """Sends head and body at once, and closes the connection if ``ends`` says so by then.
 
-    What the head has said stands: a client that was told to keep the connection may have sent on it already.
+    The head is binding: a client that was told to keep the connection may have sent on it already.
     """
 
     headers_sent: bool
@@ -195,13 +195,13 @@ class PromptResponse(Response):  # type: ignore[misc]  # gunicorn has no types
         self._is_last: bool | None = None
 
     def should_close(self) -> bool:
-        """Whether this answer is the connection's last."""
+        """True if this answer is the connection's last."""
         if self._is_last is None or not self.headers_sent:
             self._is_last = self._ends() or bool(super().should_close())
         return self._is_last
 
     def write(self, arg: bytes) -> None:
-        """Send a piece of the body; the head goes with it if the piece is the whole body."""
+        """Sends a piece of the body; the head goes with it if the piece is the whole body."""
         if self.headers_sent or self.chunked or self.upgrade or len(arg) != self.response_length:
             super().write(arg)
             return
@@ -218,5 +218,5 @@ class PromptResponse(Response):  # type: ignore[misc]  # gunicorn has no types
 
 @lru_cache(maxsize=1)
 def _date(second: int) -> str:
-    """A second as the header has it; many requests share one."""
+    """A second as in the Date header; many requests share one."""
     return formatdate(second, usegmt=True)

@@ -1,7 +1,7 @@
 """gunicorn's `hooks`, and one more: its master imports what workers need before it forks them (gthread only).
 
 It imports nothing that a model may replace. If that can't be done for this model, or fails, gunicorn starts
-anew with the `hooks` alone, and its workers import by themselves: only they report what is wrong.
+anew with the `hooks` alone, and its workers import by themselves: only they report faults.
 """
 
 import gc
@@ -43,22 +43,22 @@ SCRIPT: Final = (
     "tfs_proxy.script.handlers",
     "tfs_proxy.script.script_model",
 )
-"""What workers with a script import besides."""
+"""Further imports of workers with a script."""
 
 REQUESTS: Final = ("tfs_proxy.upstream.pooled_requests",)
-"""What workers import with a script that imports `requests`."""
+"""Imports of workers whose script imports `requests`."""
 
 MASTER: Final = "tfs_proxy.web.workers.master"
 AT_START: Final = frozenset({"sitecustomize", "usercustomize", "setproctitle", "inotify"})
-"""Python and gunicorn have imported these by the time that `preload` looks, if there are any."""
+"""Python and gunicorn have imported these before `preload` looks, if there are any."""
 
 
 _IMPORTS_REQUESTS: Final = re.compile(rb"^\s*(?:import|from)\s[^#\n]*\brequests\b", re.MULTILINE)
-"""A line of a script; if it is one of a text, an import that nobody needs does no harm."""
+"""A line of a script; if it is in a string, an unneeded import does no harm."""
 
 
 def on_starting(server: Any) -> None:
-    """Import, before the first worker is forked."""
+    """Imports before the first worker is forked."""
     try:
         deployment = fetch_deployment(worker_workspace().control_socket)
         preload([*WORKER, *_for_script(deployment.script)], names_brought(deployment))
@@ -72,7 +72,7 @@ def on_starting(server: Any) -> None:
 
 
 def _for_script(script: str | None) -> tuple[str, ...]:
-    """The modules that workers with this script import besides. Raises OSError if it can't be read."""
+    """The modules that workers with this script import, too. Raises OSError if it can't be read."""
     if script is None:
         return ()
     return (*SCRIPT, *REQUESTS) if _IMPORTS_REQUESTS.search(Path(script).read_bytes()) else SCRIPT
@@ -93,7 +93,7 @@ class BroughtByModel(BaseException):
 
 
 class LookedUp(MetaPathFinder):
-    """Notes which top-level modules are looked for, found or not; raises `BroughtByModel` for ``brought``."""
+    """Notes top-level modules that are looked for, found or not; `BroughtByModel` for the model's."""
 
     def __init__(self, brought: Collection[str]) -> None:
         self.names: set[str] = set()
@@ -102,7 +102,7 @@ class LookedUp(MetaPathFinder):
     def find_spec(
         self, fullname: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
     ) -> None:
-        """Leave the module to the other finders."""
+        """Leaves the module to the other finders."""
         name = fullname.partition(".")[0]
         self.names.add(name)
         if name in self._brought:
@@ -110,9 +110,9 @@ class LookedUp(MetaPathFinder):
 
 
 def preload(modules: Iterable[str], brought: Collection[str] = ()) -> set[str]:
-    """Import ``modules``, and keep the garbage collector from pages that forked processes share.
+    """Imports ``modules``, and keeps the garbage collector from pages that forked processes share.
 
-    Returns the top-level names that were looked for. Raises BroughtByModel if one of them is in ``brought``,
+    Returns the top-level names that were looked for. Raises BroughtByModel if one of them is the model's,
     and whatever an import raises; the process is not fit for workers then.
     """
     finder = LookedUp(brought)
@@ -135,5 +135,5 @@ def imported_names() -> set[str]:
 
 
 def names_in(folders: Iterable[Path]) -> set[str]:
-    """The top-level names of what can be imported from ``folders``; raises OSError if one can't be read."""
+    """The top-level names of what can be imported from ``folders``. Raises OSError if one can't be read."""
     return {entry.name.partition(".")[0] for folder in folders for entry in folder.iterdir()}

@@ -1,4 +1,4 @@
-"""What gunicorn refuses before the app sees it: its exceptions as JSON answers, for `web.workers.base`."""
+"""Answers gunicorn's own refusals: its exceptions as JSON answers, for `web.workers.base`."""
 
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
@@ -19,23 +19,23 @@ _ATTRIBUTES = CUSTOM_ATTRIBUTES.upper()
 
 
 class UnsupportedTransferCoding(Exception):
-    """A body is coded in a way that this server does not know."""
+    """A body has an encoding that this server does not know."""
 
 
 class RepeatedHeader(Exception):
-    """A header that says what a request is for stands there twice, and servers join two in their own ways."""
+    """A header that says what a request is for is repeated, and servers join two in different ways."""
 
 
 def refuse_misread(headers: Iterable[tuple[str, str]]) -> None:
-    """Raise RepeatedHeader for two headers of custom attributes.
+    """Raises RepeatedHeader for two headers of custom attributes.
 
-    Raises UnsupportedTransferCoding for anything in chunks, such as ``gzip``.
+    Raises UnsupportedTransferCoding for any other coding than chunks, such as ``gzip``.
     """
     fields = [(name.upper(), value) for name, value in headers]
     if sum(name == _ATTRIBUTES for name, _ in fields) > 1:
         raise RepeatedHeader
     for name, value in fields:
-        # gunicorn takes "gzip, chunked", and hands the body over as it was packed.
+        # gunicorn takes "gzip, chunked", and returns the body still compressed.
         if name == "TRANSFER-ENCODING" and value.strip().lower() not in {"chunked", "identity", ""}:
             raise UnsupportedTransferCoding(value)
 
@@ -48,12 +48,10 @@ class Refusal(Struct, frozen=True):
 
     @property
     def body(self) -> bytes:
-        """The error as JSON."""
         return error_body(self.text)
 
     @property
     def phrase(self) -> str:
-        """The standard phrase of the status."""
         return HTTPStatus(self.status).phrase
 
     def response(self, request_id: str | None = None) -> bytes:
@@ -102,11 +100,11 @@ REFUSALS: Mapping[str, Refusal] = {
 
 
 def refusal(error: BaseException) -> Refusal:
-    """The answer to a request that gunicorn could not hand to the app."""
+    """The answer to a request that gunicorn could not pass to the app."""
     names = (kind.__name__ for kind in type(error).__mro__)
     return next((REFUSALS[name] for name in names if name in REFUSALS), OUR_FAULT)
 
 
 def is_refused_by_gunicorn(error: BaseException) -> bool:
-    """Whether gunicorn refuses the request itself, and not the application or what became of its answer."""
+    """True if gunicorn refuses the request itself, and not the application or the sending of its answer."""
     return refusal(error) not in {OUR_FAULT, OUT_OF_TIME}

@@ -23,15 +23,15 @@ log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
 IDLE_SECONDS = 5.0
-"""How often a state is sent that has not changed."""
+"""Interval of sending a state that has not changed."""
 
 PAUSE_SECONDS = 0.02
 REPORT_CHARACTERS = 16_000
-"""Of a traceback at most; its end tells the most."""
+"""Longest part of a traceback; its end tells the most."""
 
 
 class Reports:
-    """Sends what ``state`` says to the control API; ``tick`` is called once a second before that."""
+    """Sends the result of ``state`` to the control API; ``tick`` is called once a second before that."""
 
     def __init__(
         self, control_socket: Path, state: Callable[[], WorkerState], tick: Callable[[], None]
@@ -43,12 +43,12 @@ class Reports:
         self._sent_at = 0.0
 
     def start(self) -> None:
-        """Send the state now, which is waited for, and from now on as long as this process lives."""
+        """Sends the state now, waiting for the answer, and from now on as long as this process lives."""
         self.deliver()
         threading.Thread(target=self._run, name="reports", daemon=True).start()
 
     def deliver(self) -> bool:
-        """Send the state; whether this worker may accept. Goes on trying for a while: it has to arrive."""
+        """Sends the state, trying for a while until it arrives; True if this worker may accept."""
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while True:
             with self._lock:
@@ -68,7 +68,7 @@ class Reports:
                     self._send(state)
 
     def _send(self, state: WorkerState) -> WorkerOrders | None:
-        """Send it, and log as the answer says; None if there is no supervisor that answers."""
+        """Sends it, and logs as the answer says; None if no supervisor answers."""
         self._sent, self._sent_at = state, time.monotonic()
         try:
             orders = report_state(self._control_socket, state)
@@ -96,7 +96,7 @@ class Loading(Struct, frozen=True):
         return own_part(place_of(self.lane.frames(), self.folder))
 
     def is_late(self) -> bool:
-        """Whether the limit is over, which is logged."""
+        """True if the limit is over, which is logged."""
         late = time.monotonic() > self.deadline
         if late:
             log.error(
@@ -108,7 +108,7 @@ class Loading(Struct, frozen=True):
 
 
 def boot_failure(error: Exception) -> BootFailure:
-    """Why this worker can't load the application; with a traceback, but for errors that need none."""
+    """The reason why this worker can't load the application, with a traceback unless the error needs none."""
     if isinstance(error, ScriptLoadError):
         text, report = str(error), error.report
     elif isinstance(error, TfsProxyError):

@@ -1,6 +1,6 @@
-"""What follows the requests of a worker: counts, stages, lines of the access log, and traces.
+"""The observers of a worker's requests: counts, stages, lines of the access log, and traces.
 
-Requests that gunicorn refuses before the application sees them are counted where they are refused.
+Requests that gunicorn refuses before the application gets them are counted where they are refused.
 """
 
 import logging
@@ -41,7 +41,7 @@ class RequestCounting:
         self._file = LineWriter(path)
 
     def end(self, record: RequestRecord) -> None:
-        """Count a request that the application had."""
+        """Counts a request that the application had."""
         seconds = time.perf_counter() - record.began
         self.write(
             FinishedRequest(
@@ -57,14 +57,13 @@ class RequestCounting:
         )
 
     def write(self, request: FinishedRequest) -> None:
-        """Write a request's line."""
         self._file.write(request_line(request))
 
 
 class StageObserver:
     """Counts the requests that were for a model, and all that failed; those refused before have no stages.
 
-    A script that is the model itself has no name.
+    A script model has no name.
     """
 
     def __init__(self, folder: Path, deployment: Deployment) -> None:
@@ -74,7 +73,7 @@ class StageObserver:
         self._is_script_model = deployment.script_model is not None
 
     def end(self, record: RequestRecord) -> None:
-        """Count its stages, and the one that it failed in."""
+        """Counts its stages, and the one that it failed in."""
         if record.status >= FAILED_FROM and path_of(record.target) not in PROBES:
             self._table.add_failure(record)
         if record.model or (self._is_script_model and record.seconds[READ]):
@@ -82,14 +81,14 @@ class StageObserver:
 
 
 class AccessObserver:
-    """Logs the requests that ``wanted`` asks for."""
+    """Logs the requests that ``wanted`` chooses."""
 
     def __init__(self, wanted: AccessLog) -> None:
         self._wanted = wanted
         self._log = RequestLog(wanted)
 
     def end(self, record: RequestRecord) -> None:
-        """Log a request that the application had."""
+        """Logs a request that the application had."""
         if not needs_stages(record, self._wanted):
             return  # PERF: no line is made that nobody sees
         seconds = time.perf_counter() - record.began
@@ -97,12 +96,12 @@ class AccessObserver:
         self._log.show(line_of(record, request), PROCESS, os.getpid())
 
     def log_refused(self, request: FinishedRequest, request_id: str) -> None:
-        """Log a request that never came to the application."""
+        """Logs a request that did not reach the application."""
         self._log.show(RequestLine(request, request_id), PROCESS, os.getpid())
 
 
 class StagesForNginx:
-    """The header by which nginx learns of the stages of a request that may get a line."""
+    """The header that tells nginx the stages of a request that may get a line."""
 
     def __init__(self, wanted: AccessLog) -> None:
         self._wanted = wanted
@@ -115,13 +114,13 @@ class StagesForNginx:
 
 
 class WorkerTraces(Struct, frozen=True):
-    """What makes spans of a worker's requests; ``close`` sends those that are left."""
+    """Makes spans of a worker's requests; ``close`` sends those that are left."""
 
     observers: tuple[RequestObserver, ...] = ()
     close: Callable[[], None] = lambda: None
 
     def closing_behind(self, close_app: Callable[[], None]) -> Callable[[], None]:
-        """Close the application, whose script may still make spans, and then the traces."""
+        """Closes the application, whose script may still make spans, and then the traces."""
 
         def close() -> None:
             close_app()
@@ -131,11 +130,11 @@ class WorkerTraces(Struct, frozen=True):
 
 
 def begin_traces(deployment: Deployment) -> WorkerTraces:
-    """Traces if the deployment has them; OTEL_* variables that OpenTelemetry refuses are no reason to end."""
+    """Traces if the deployment has them; OTEL_* variables that OpenTelemetry refuses are logged."""
     if deployment.traces is None:
         return WorkerTraces()
     try:
-        # PERF: OpenTelemetry costs a start a few hundred ms. Its import reads variables, too.
+        # PERF: OpenTelemetry takes a few hundred ms to import, which reads variables, too.
         from tfs_proxy.observe.tracing.provider import ProcessTraces
         from tfs_proxy.observe.tracing.spans import RequestSpans
 

@@ -1,4 +1,4 @@
-"""gunicorn's own ``gthread`` and ``sync`` with what `base` adds; the supervisor names one of them."""
+"""gunicorn's own ``gthread`` and ``sync`` with the additions of `base`; the supervisor names one of them."""
 
 from types import FrameType
 
@@ -25,20 +25,20 @@ class HandOverWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[mis
 class SequentialWorker(ContainerWorker, GunicornSyncWorker):  # type: ignore[misc]
     """``sync``: one request at a time.
 
-    Its name must not end in SyncWorker: gunicorn would put its own gthread class in its place when
-    threads are set.
+    Its name must not end in SyncWorker: gunicorn would replace it by its own gthread class when threads are
+    set.
     """
 
     most_hanging = 1
     timeout: float
 
     def serve(self) -> None:
-        """Serve, waking up often enough to see that the master has gone."""
+        """Serves, waking up often enough to notice that the master has gone."""
         self.timeout = min(self.timeout or IDLE_SECONDS, IDLE_SECONDS)
         super().serve()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End after the request in progress; at once if that one hangs."""
+        """Ends after the request in progress; at once if that one hangs."""
         if self.watch.hanging:
             self.journal.forget()
             late_calls.end_now()

@@ -1,6 +1,6 @@
-"""The ``gthread`` worker class behind nginx: each thread takes a request off the wire, and serves it.
+"""The ``gthread`` worker class behind nginx: each thread reads a request, and serves it.
 
-gunicorn's own class waits for connections in one thread and hands each request to another and back, which
+gunicorn's own class waits for connections in one thread and passes each request to another and back, which
 costs more than a small request does. It serves without nginx: here nobody waits for slow or hostile clients.
 """
 
@@ -32,13 +32,13 @@ IDLE_TICK_SECONDS, IDLE_AFTER_SECONDS = 1.0, 2.0
 """A tick costs 0.2 ms, so that a worker without requests takes fewer."""
 
 DRAIN_LINGER_SECONDS = 0.1
-"""How long a kept connection stays open at the end; nginx sends again what comes later."""
+"""Time for which a kept connection stays open at the end; nginx repeats what comes later."""
 
 LINGER_SECONDS = 2.0
-"""How long a connection that ends reads what nginx still sends: unread, it would undo the answer."""
+"""Time for which a connection that ends is read: unread bytes of nginx would undo the answer."""
 
 DEFER_SECONDS, MOST_DEFERRED = 0.002, 8
-"""How much longer a worker leaves a new connection to others for each that it has, and for how many."""
+"""Delay of accepting a new connection for each that a worker has, so that others do, and the most of them."""
 
 WARNING_SECONDS = 60.0
 
@@ -48,7 +48,8 @@ ONE_THREAD = select.EPOLLIN | select.EPOLLONESHOT
 SWITCH_SECONDS = sys.getswitchinterval()
 CALM_THREADS = 32
 """From here on a thread that waits for the interpreter asks for it more rarely: asking wakes it up, and with
-128 threads that was a fifth of the worker's CPU time."""
+128 threads that was a fifth of the worker's CPU time.
+"""
 
 
 class Poller:
@@ -67,19 +68,19 @@ class Poller:
         self._threads = self._waiting = 0
 
     def add(self, added: socket) -> None:
-        """Take in a socket, and report it once, as soon as it can be read."""
+        """Adds a socket, and reports it once, as soon as it can be read."""
         self._epoll.register(added, ONE_THREAD)
 
     def watch(self, watched: socket) -> None:
-        """Report this socket once more."""
+        """Reports this socket once more."""
         self._epoll.modify(watched, ONE_THREAD)
 
     def stop(self) -> None:
-        """End every thread when it waits next."""
+        """Ends every thread when it waits next."""
         os.write(self._ending, b".")
 
     def add_thread(self) -> None:
-        """Start a thread that waits with the others, unless one waits already or there are enough."""
+        """Starts a thread that waits with the others, unless one waits already or there are enough."""
         with self._counts:
             if self._waiting or self._threads >= self._most_threads():
                 return
@@ -96,7 +97,7 @@ class Poller:
                 self._waiting -= 1
 
     def _take_turns(self) -> None:
-        """Wait for a socket, serve it, and so on until the end."""
+        """Waits for a socket, serves it, and so on until the end."""
         poll, end = self._epoll.poll, self._end
         while True:
             descriptor = poll(None, 1)[0][0]
@@ -127,7 +128,7 @@ class Connection:
 
 
 class KeptConnections:
-    """The connections of one worker: each lies idle here, or is owned by the one thread that took it."""
+    """The connections of one worker: each is idle here, or owned by the one thread that took it."""
 
     def __init__(self, poller: Poller) -> None:
         self._poller = poller
@@ -137,11 +138,11 @@ class KeptConnections:
 
     @property
     def at_work(self) -> int:
-        """How many of them threads are at work on."""
+        """Number of connections that threads own."""
         return self.count - len(self._idle)
 
     def accept(self, listener: Any) -> None:
-        """Take in a new connection; raises OSError if there is none, or no descriptor for it."""
+        """Takes a new connection. Raises OSError if there is none, or no descriptor for it."""
         accepted, client = listener.accept()
         accepted.setblocking(True)
         self._change_count(1)
@@ -153,12 +154,12 @@ class KeptConnections:
         return self._idle.pop(descriptor, None)
 
     def keep(self, connection: Connection) -> None:
-        """Leave a connection to whichever thread is free when nginx sends something."""
+        """Leaves a connection to any thread that is free when nginx sends something."""
         self._idle[connection.socket.fileno()] = connection
         self._poller.watch(connection.socket)
 
     def end(self, connection: Connection) -> None:
-        """Close a connection that the caller owns, once nginx has taken in the answer."""
+        """Closes a connection that the caller owns, once nginx has read the answer."""
         with suppress(OSError):
             connection.socket.shutdown(SHUT_WR)
             _read_away(connection.socket)
@@ -166,7 +167,7 @@ class KeptConnections:
         self._change_count(-1)
 
     def close_idle(self, most: int | None = None) -> int:
-        """Close those that are idle, the ones that have been for longest first; how many they are."""
+        """Closes idle ones, longest idle first; returns their number."""
         closed = 0
         for descriptor in tuple(self._idle)[:most]:
             # If a request waits for a free thread, its connection is not idle. Or another thread owns it now.
@@ -183,7 +184,7 @@ class KeptConnections:
 
 
 def _read_away(ending: socket) -> None:
-    """Read until nginx closes its end, for `LINGER_SECONDS` at most."""
+    """Reads until nginx closes its end, for `LINGER_SECONDS` at most."""
     until = time.monotonic() + LINGER_SECONDS
     ending.settimeout(LINGER_SECONDS)
     while ending.recv(READ_BYTES) and time.monotonic() < until:
@@ -202,7 +203,7 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
     alive: bool
 
     def init_process(self) -> None:
-        """Prepare, then load the application and run."""
+        """Prepares, then loads the application and runs."""
         self._poller = Poller(self._serve_descriptor, lambda: int(self.cfg.threads) + self.watch.hanging)
         self._connections = KeptConnections(self._poller)
         self._most = min(self.cfg.worker_connections, most_descriptors() // 2)
@@ -213,7 +214,7 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
         super().init_process()
 
     def serve(self) -> None:
-        """Serve until told to end, then finish what is in flight."""
+        """Serves until told to end, then finishes requests under way."""
         self._poller.add_thread()
         waiting = select.poll()
         for waited in (self.PIPE[0], *self.sockets):
@@ -238,7 +239,7 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
         return TICK_SECONDS if now < self._busy_at + IDLE_AFTER_SECONDS else self._idle_tick_seconds
 
     def _accept_share(self, listener: Any) -> None:
-        """Accept new connections unless workers that have fewer do it first: nginx keeps them for long."""
+        """Accepts new connections unless workers that have fewer do it first: nginx keeps them for long."""
         have = self._connections.count
         if self.cfg.workers > 1:
             time.sleep(DEFER_SECONDS * min(have, MOST_DEFERRED))
@@ -257,14 +258,14 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
                 time.sleep(DRAIN_TICK_SECONDS)
 
     def _warn(self, error: OSError) -> None:
-        """Say why nothing can be accepted, now and then."""
+        """Logs from time to time why nothing can be accepted."""
         now = time.monotonic()
         if now >= self._warn_at:
             self._warn_at = now + WARNING_SECONDS
             log.warning("a connection can't be accepted: %s", error)
 
     def _drain(self) -> None:
-        """Accept no more; let requests in flight end, and nginx send one that is on its way."""
+        """Stops accepting; lets requests end, also one that nginx has just sent."""
         for listener in self.sockets:
             listener.close()
         began = time.monotonic()
@@ -303,7 +304,7 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
                 self._connections.end(connection)
 
     def _answer(self, connection: Connection) -> bool:
-        """Answer a request of which the first bytes are here; whether the connection can take more."""
+        """Answers a request whose first bytes are here; True if the connection can take more."""
         try:
             data = connection.socket.recv(READ_BYTES, MSG_DONTWAIT)
         except BlockingIOError:
@@ -313,7 +314,7 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
         request = None if self._is_logged else plain_request(data, connection.socket)
         if request is None:
             return self._answer_parsed(connection, data)
-        # What is left of a refused request's body would be taken for the next request.
+        # The rest of a refused request's body would be taken for the next request.
         response = PromptResponse(
             request, connection.socket, self.cfg, lambda: not self.alive or request.body.left > 0
         )
@@ -321,7 +322,7 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
         return self._respond(connection, request, response, environ) and not request.body.left
 
     def _answer_parsed(self, connection: Connection, data: bytes) -> bool:
-        """Have gunicorn's parser read the request."""
+        """Lets gunicorn's parser read the request."""
         parser = RequestParser(self.cfg, connection.socket, connection.client)
         parser.unreader.unread(data)
         request = None
@@ -349,7 +350,7 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
     def _respond(
         self, connection: Connection, request: PlainRequest | Any, response: Any, environ: dict[str, Any]
     ) -> bool:
-        """Run the application, and send what it says; whether the connection can take more."""
+        """Runs the application, and sends its answer; True if the connection can take more."""
         self._count_request()
         try:
             pieces = self.wsgi(environ, response.start_response)

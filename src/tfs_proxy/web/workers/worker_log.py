@@ -1,7 +1,7 @@
-"""The log of gunicorn and its workers: entries go straight to where the supervisor's go.
+"""The log of gunicorn and its workers: entries go directly to where the supervisor's go.
 
-So no worker waits for the supervisor. Only what bypasses Python (libraries in C, programs that a script
-starts) goes through the supervisor, which makes entries of it.
+So no worker waits for the supervisor. Only output that bypasses Python (libraries in C, programs that a
+script starts) goes through the supervisor, which makes entries of it.
 """
 
 import logging
@@ -28,7 +28,7 @@ def gunicorn_handler() -> EntryHandler:
 
 
 class WorkerLog:
-    """What this worker logs and prints: with its request."""
+    """A worker's log and output, with the requests' ids."""
 
     def __init__(self, error_log: logging.Logger) -> None:
         collect_logs(error_log)
@@ -44,20 +44,20 @@ class WorkerLog:
         self._streams = (output, errors)
 
     def end(self, record: RequestRecord) -> None:
-        """Write what the request has printed without a line end."""
+        """Writes the request's output without a line end."""
         for stream in self._streams:
             if stream.unfinished:
                 with handling(record):
                     stream.finish(record)
 
     def finish(self) -> None:
-        """Write what this thread has printed without a line end."""
+        """Writes this thread's output without a line end."""
         for stream in self._streams:
             stream.finish()
 
 
 def collect_logs(error_log: logging.Logger) -> None:
-    """Give gunicorn's handlers and level to every logger: ours, libraries', and the script's."""
+    """Gives gunicorn's handlers and level to every logger: ours, libraries', and the script's."""
     root = logging.getLogger()
     if not root.handlers:
         root.handlers = list(error_log.handlers)

@@ -1,9 +1,9 @@
 """The zygote: imports what every worker needs, and forks gunicorn's masters on request: run as a module.
 
 `supervisor.programs.zygote` starts it and asks it at a socket that it owns, by a connection for each process.
-It has one thread, and opens neither connections nor files that what it forks could inherit. What it forks
-keeps nothing but imported modules. If the model brings one of those, or anything else is not as it was for
-the zygote, exec starts anew, in the same process: a fork is only quicker.
+It has one thread, and opens neither connections nor files that forked processes could inherit. Those keep
+nothing but imported modules. If the model has one of those, too, or anything else differs from the zygote,
+exec starts anew, in the same process: a fork is only quicker.
 """
 
 import ctypes
@@ -52,7 +52,7 @@ class Received(Struct, frozen=True):
 
 
 def main(listener: socket.socket) -> None:
-    """Serve at ``listener`` until a signal ends this process; who connects before waits for the imports.
+    """Serves at ``listener`` until a signal ends this process; earlier connections wait for the imports.
 
     Returns only in the processes that it has forked, once they have run as gunicorn's master.
     """
@@ -69,7 +69,7 @@ def main(listener: socket.socket) -> None:
 
 
 def _serve(listener: socket.socket, supervisor: int) -> Received:
-    """Fork a process for each request; returns in that process, where the listener is closed."""
+    """Forks a process for each request; returns in that process, where the listener is closed."""
     while True:
         connection, _ = listener.accept()
         with ExitStack() as held:
@@ -83,7 +83,7 @@ def _serve(listener: socket.socket, supervisor: int) -> Received:
 
 
 def _receive(connection: socket.socket, held: ExitStack) -> Received | None:
-    """Read one request, which is a line; None if it is not whole."""
+    """Reads one request, which is a line; None if it is incomplete."""
     try:
         begin, descriptors, _, _ = socket.recv_fds(connection, 1, MOST_DESCRIPTORS)
         for descriptor in descriptors:
@@ -95,7 +95,7 @@ def _receive(connection: socket.socket, held: ExitStack) -> Received | None:
 
 
 def _fork_for(supervisor: int) -> bool:
-    """Fork a process whose parent ends at once, so that it falls to ``supervisor``; whether this is it."""
+    """Forks a process whose parent ends at once, so that ``supervisor`` inherits it; True in that process."""
     try:
         child = os.fork()
     except OSError:  # no memory, or too many processes: the supervisor finds out by itself
@@ -117,7 +117,7 @@ def _fork_for(supervisor: int) -> bool:
 
 
 def _is_wanted(connection: socket.socket) -> bool:
-    """Say which process this is; whether the supervisor wants it, which waits for its end from now on."""
+    """Sends this process's number; True if the supervisor wants it, and waits for its end from now on."""
     try:
         connection.sendall(b"%d\n" % os.getpid())
         return connection.recv(len(GO)) == GO
@@ -126,7 +126,7 @@ def _is_wanted(connection: socket.socket) -> bool:
 
 
 def _become(received: Received, names: Collection[str]) -> None:
-    """Become the process that was asked for, up to the call of its program; ``names`` have been imported.
+    """Becomes the requested process, up to the call of its program; ``names`` have been imported.
 
     Does not return if exec starts the program.
     """
@@ -139,7 +139,7 @@ def _become(received: Received, names: Collection[str]) -> None:
 
 
 def _take_descriptors(received: Sequence[int], numbers: Sequence[int]) -> None:
-    """Have ``received`` under their ``numbers``, the first as the output for errors, too, and no others."""
+    """Puts ``received`` under their ``numbers``, the first also as stderr; closes all others."""
     above = max(*numbers, STDERR) + 1
     moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, above) for descriptor in received]
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -152,7 +152,7 @@ def _take_descriptors(received: Sequence[int], numbers: Sequence[int]) -> None:
 
 
 def _is_like_zygote(request: ForkRequest) -> bool:
-    """Whether a process with this command line and environment would be like this one."""
+    """True if a process with this command line and environment would be like this one."""
     own = inherited_environment()
     others = (own.keys() | request.env.keys()) - {*OF_MODEL, OF_PYTHON}
     program = (sys.executable, "-m", master.__name__)
@@ -160,7 +160,7 @@ def _is_like_zygote(request: ForkRequest) -> bool:
 
 
 def _imports_alike(request: ForkRequest, names: Collection[str]) -> bool:
-    """Take the model's environment and import path; whether the model brings none of what is imported."""
+    """Takes the model's environment and import path; True if the model has none of the imported modules."""
     added = _added_paths(inherited_environment(), request.env)
     if added is None:
         return False
@@ -175,7 +175,7 @@ def _imports_alike(request: ForkRequest, names: Collection[str]) -> bool:
 
 
 def _added_paths(own: Mapping[str, str], wanted: Mapping[str, str]) -> list[str] | None:
-    """The entries that ``wanted`` has in front of the import path of ``own``; None if it is another one."""
+    """The entries of ``wanted`` in front of the import path of ``own``; None if it is another path."""
     before, after = (
         [path for path in environ.get(PYTHON_PATH, "").split(os.pathsep) if path] for environ in (own, wanted)
     )
