@@ -19,7 +19,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Finds the run and asks its control API."""
     from tfs_proxy.supervisor.logs.run_log import chosen, found_runs
 
     runs = chosen(found_runs(Settings.from_env().home), arguments.port)

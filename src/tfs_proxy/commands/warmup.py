@@ -103,7 +103,6 @@ def _warmup_options(arguments: argparse.Namespace) -> WarmupOptions:
 
 
 def lines_of(warmed: Sequence[WarmedVersion]) -> Sequence[str]:
-    """A line for each version: what was recorded and measured."""
     return [
         f"{version.model} version {version.version}: {_requests(version.records)}; the first request takes "
         f"{version.warm_ms:.1f} ms instead of {version.cold_ms:.1f}, later ones {version.median_ms:.1f}"

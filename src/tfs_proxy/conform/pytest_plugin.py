@@ -45,7 +45,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(
     session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Adds the checks to the collected tests, if a container is named."""
     wanted = wanted_from(config)
     if (wanted.url, wanted.image, wanted.command) == (None, None, None):
         return

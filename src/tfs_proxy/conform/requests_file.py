@@ -56,7 +56,6 @@ class KnownRequest(Struct, frozen=True):
 
     @property
     def media_type(self) -> str:
-        """The Content-Type without parameters, in lower case."""
         return self.content_type.partition(";")[0].strip().lower()
 
 

@@ -22,7 +22,6 @@ class Capability(Enum):
 
     @property
     def label(self) -> str:
-        """The image label that declares it."""
         return LABEL_PREFIX + LABELS[self]
 
 

@@ -133,7 +133,6 @@ class CommandTarget:
 
     @contextmanager
     def started(self, order: StartOrder) -> Iterator[RunningContainer]:
-        """Starts the process, and ends its whole session at the end."""
         if order.model and not self._takes_model:
             raise CannotStart("the command does not take a model: it has no {model}")
         port = order.port or (free_port() if self._takes_port else self._port)

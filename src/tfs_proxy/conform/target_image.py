@@ -55,7 +55,6 @@ class ImageTarget:
                 docker("rm", "-f", "-v", name)
 
     def model_url(self, order: StartOrder, name: str) -> str:  # noqa: ARG002 - the same for each start
-        """The path in the container, as SageMaker gives it."""
         return f"{MODELS_FOLDER}/{name}/model"
 
     def image(self) -> Mapping[str, object] | None:

@@ -221,7 +221,6 @@ def _problems(member: str, shape: Shape, value: str) -> Iterator[str]:
 
 
 def container_headers(members: Mapping[str, str]) -> dict[str, str]:
-    """Headers for the container's request, from any operation's members."""
     known = _members(INVOKE, "in")
     return {
         str(known[member].serialization["name"]): value

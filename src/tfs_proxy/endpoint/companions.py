@@ -96,7 +96,6 @@ class Companions:
                 self._copy(invoked, group, copies)
 
     def reports(self) -> list[dict[str, Any]]:
-        """Results of the shadows' copies, a document for each."""
         return [
             {"endpoint": name, **copies.report.document()}
             for name, companion in self._current.items()

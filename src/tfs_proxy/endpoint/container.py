@@ -73,7 +73,6 @@ class HostedContainer:
 
     @property
     def has_ended(self) -> bool:
-        """True if its process has ended for good."""
         return self.child is not None and self.child.state in {ProcessState.GAVE_UP, ProcessState.EXITED}
 
     @property

@@ -22,7 +22,6 @@ _ARN_KINDS = {
 
 
 def arn(kind: str, name: str) -> str:
-    """An Amazon Resource Name for something here."""
     return f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:{_ARN_KINDS[kind]}/{name.lower()}"
 
 

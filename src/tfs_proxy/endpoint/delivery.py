@@ -171,7 +171,6 @@ class AsyncRequest(Struct, frozen=True):
 
     @property
     def inference_id(self) -> str:
-        """The client's id for it, or a generated one."""
         return self.members["InferenceId"]
 
     @property

@@ -125,11 +125,9 @@ class HostedEndpoint:
 
     @property
     def draw(self) -> random.Random:
-        """The random numbers for choices."""
         return self._draw
 
     def groups(self) -> list[InstanceGroup]:
-        """All variants, shadow variants and components."""
         return [*self.variants.values(), *self.shadows.values(), *self.components.values()]
 
     async def replace_failed(self) -> None:

@@ -85,7 +85,6 @@ def _create(client: Any, operation: str, place: str, parameters: Mapping[str, An
 
 
 def _with_absolute_paths(value: Any, folder: Path) -> Any:
-    """The parameters with absolute paths, for another process."""
     if isinstance(value, list):
         return [_with_absolute_paths(each, folder) for each in value]
     if not isinstance(value, Mapping):
@@ -183,7 +182,6 @@ class Hosting:
         self._in_background(self.known(component.endpoint).remove_component(name))
 
     def children(self) -> Iterator[ChildProcess]:
-        """The processes of all containers at this moment."""
         for endpoint in self.endpoints.values():
             for group in endpoint.groups():
                 for instance in group.instances:

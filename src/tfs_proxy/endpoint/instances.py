@@ -146,7 +146,6 @@ class VariantInstance:
                 await self._idle.wait()
 
     async def stop(self) -> None:
-        """Ends all containers; idempotent."""
         self.state = InstanceState.ENDED
         await asyncio.gather(*(container.stop(STOP_SECONDS) for container in self.containers))
 
@@ -171,7 +170,6 @@ class GroupPlan(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The name of its instances in logs, before their numbers."""
         return f"{self.variant}/{self.component}" if self.component else self.variant
 
 
@@ -187,7 +185,6 @@ class InstanceGroup(Struct):
 
     @property
     def wanted(self) -> int:
-        """The number of instances that there should be."""
         return len(self.instances)
 
     @property
@@ -197,7 +194,6 @@ class InstanceGroup(Struct):
 
     @property
     def in_service(self) -> list[VariantInstance]:
-        """Instances that take requests."""
         return [each for each in self.instances if each.state is InstanceState.IN_SERVICE]
 
     def pick(self, draw: random.Random) -> VariantInstance | None:

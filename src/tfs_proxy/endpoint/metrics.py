@@ -95,7 +95,6 @@ class VariantMetrics:
         return generate_latest(self._registry)
 
     def table(self) -> list[str]:
-        """A line for each variant that had requests."""
         return [
             f"{endpoint}/{variant}: {self._shown(endpoint, variant)}"
             for (endpoint, variant) in sorted(self._seen())

@@ -67,7 +67,6 @@ class EndpointConfig(Struct, frozen=True):
 
     @property
     def all_variants(self) -> Sequence[Variant]:
-        """Production variants, then shadow variants."""
         return (*self.variants, *self.shadows)
 
 

@@ -77,7 +77,6 @@ class Passage(Struct, frozen=True):
     async def _before_last(
         self, containers: Sequence[HostedContainer], body: bytes, counted: CountedInvocation
     ) -> tuple[bytes, dict[str, str]]:
-        """Body and headers for the last container."""
         headers = container_headers(self.members)
         for container in containers:
             with counted.by_container(container.name):

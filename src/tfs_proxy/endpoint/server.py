@@ -86,5 +86,4 @@ class EndpointServer:
         return HttpResponse(HTTPStatus.OK, self._metrics.exposition(), headers)
 
     def _shadows_page(self) -> HttpResponse:
-        """The differences between answers of shadow variants and production."""
         return HttpResponse(HTTPStatus.OK, json.dumps({"shadows": self._companions.reports()}).encode())

@@ -164,7 +164,6 @@ class ShadowReport(Struct):
         }
 
     def line(self) -> str:
-        """A sentence for the log."""
         statuses = sum(self.statuses.values())
         ours, theirs = self.production_latencies.milliseconds(), self.shadow_latencies.milliseconds()
         return (

@@ -108,7 +108,6 @@ def choice_for(model_name: str, definition: ContainerDefinition, choices: Mappin
 
 
 def unused_choices(choices: Mapping[str, Choice], models: Iterable[HostedModel]) -> list[str]:
-    """Names in ``choices`` of neither a model nor a container."""
     known = {name for model in models for name in (model.name, *(each.name for each in model.containers))}
     return [name for name in choices if name not in known]
 
@@ -284,7 +283,6 @@ class ContainerStarter:
     def many_models(
         self, endpoint: str, container: HostedContainer, definition: ContainerDefinition
     ) -> ManyModels:
-        """SageMaker's part for a container with many models of ``endpoint``."""
         mount = MODELS_MOUNT if container.mounts_models else None
         unpack = partial(self._models(endpoint, definition).unpack, mount=mount)
         return ManyModels(container, definition.archive or "", unpack, keeps=definition.caches_models)

@@ -156,7 +156,6 @@ class EventParts:
             return self._error_event(error)
 
     async def aclose(self) -> None:
-        """Closes the container's answer; idempotent."""
         self._ended = True
         async with self._held:
             await self._parts.aclose()

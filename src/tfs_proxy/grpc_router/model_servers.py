@@ -71,7 +71,6 @@ class ModelServers:
         await self._ask(waits=False)
 
     async def _ask(self, *, waits: bool) -> bool:
-        """True if the supervisor has answered."""
         told = {"seen": self._number, "busy": list(self._in_flight), "waits": waits}
         try:
             answer = await self._control.ask("POST", ROUTES_PATH, json.dumps(told).encode())
@@ -126,7 +125,6 @@ class ModelServers:
                     await channel.close()
 
     async def close(self) -> None:
-        """Closes every channel; idempotent."""
         while self._channels:
             _, channel = self._channels.popitem()
             await channel.close()

@@ -125,8 +125,6 @@ def _reflection_table(
 
 
 def _guarded(handler: Handler, path: str, counting: CallCounting) -> Handler:
-    """Turns errors of ``handler`` into statuses of gRPC."""
-
     async def handle(message: bytes, context: Any) -> bytes:
         with counting.call(path, context) as call:
             try:

@@ -62,7 +62,6 @@ class Occupancy(Struct, frozen=True):
     first_bytes: int = 0
 
     def estimate(self) -> "MemoryEstimates":
-        """Estimates from the measurements so far."""
         by_kind = [
             [stack for stack in self.measured if stack.has_workers is has_workers]
             for has_workers in (True, False)

@@ -149,7 +149,6 @@ def model_name(path: str) -> str:
 
 
 def listing_of(paths: Iterable[str]) -> Listing:
-    """``paths`` by their models' names."""
     named: dict[str, list[str]] = {}
     unnamed: dict[str, str] = {}
     for path in sorted(paths):

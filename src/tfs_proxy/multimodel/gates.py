@@ -43,7 +43,6 @@ class HttpGates:
             _link(self.workspaces / each, workspace)
 
     def close(self, name: str, served_names: Collection[str]) -> None:
-        """Removes the gates; idempotent."""
         (self._fast / name).unlink(missing_ok=True)
         for gate in reversed(tuple(self._of(name, served_names))):
             gate.unlink(missing_ok=True)

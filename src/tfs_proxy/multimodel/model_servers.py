@@ -188,7 +188,6 @@ class SharedModelServers:
             self._polls.expect(model, time.monotonic() - began)
 
     def loaded(self) -> frozenset[int]:
-        """The instances that have all their models now."""
         return self._polls.loaded()
 
     def memory_of(self, names: Iterable[str]) -> int:
@@ -221,7 +220,6 @@ class SharedModelServers:
         self._stopping.set()
 
     def close(self) -> None:
-        """Releases their ports; idempotent."""
         self._held.close()
 
     async def _remove(self, names: Collection[str]) -> None:

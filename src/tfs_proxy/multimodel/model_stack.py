@@ -157,12 +157,10 @@ class ModelStack:
         yield from self.measure_stages()
 
     def measure_stages(self) -> Iterator[MeasuredMetric]:
-        """Only the stages of its requests."""
         if self._stages is not None:
             yield from self._stages.measure()
 
     def _gpu_shares(self) -> Mapping[tuple[str, ...], float]:
-        """The share of each GPU that its model servers together may take."""
         shares: defaultdict[tuple[str, ...], float] = defaultdict(float)
         for placement in self.placements:
             shares[self.name, placement.uuid] += (
@@ -201,14 +199,12 @@ class ModelStack:
         await self._stack.watch_forever()
 
     def shut(self) -> None:
-        """Closes the gates for good; idempotent."""
         self._is_shut = True
         self._run.grpc_routes.forget(self._led)
         if not self.is_loading:
             self._run.gates.close(self.name, self.models)
 
     async def stop(self) -> None:
-        """Closes gates, lets requests end, ends the processes, and removes the folder; idempotent."""
         if self._stopped:
             return
         self._stopped = True

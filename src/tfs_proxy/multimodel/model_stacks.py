@@ -173,7 +173,6 @@ class ModelStacks:
                 self._requests.forget(counted_name)
 
     def uses(self) -> tuple[ModelUse, ...]:
-        """The models that serve, and when each was last asked."""
         return tuple(
             ModelUse(stack.name, stack.memory_bytes, self._last_uses.used_at(stack.name), stack.in_use)
             for stack in self._stacks
@@ -187,7 +186,6 @@ class ModelStacks:
             yield from stack.measure()
 
     def measure_stages(self) -> Iterator[MeasuredMetric]:
-        """The stages of requests for the present models."""
         for stack in tuple(self._stacks):
             yield from stack.measure_stages()
 

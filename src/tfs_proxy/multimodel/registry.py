@@ -109,7 +109,6 @@ class ModelRegistry:
         return tuple(model for model in models if model.is_loaded)
 
     def all(self) -> tuple[ListedModel, ...]:
-        """All models in any state, by name."""
         return tuple(_listed(self._current[name]) for name in sorted(self._current))
 
     @property
@@ -117,7 +116,6 @@ class ModelRegistry:
         return self._current.keys()
 
     def measure(self) -> Iterator[MeasuredMetric]:
-        """The number of models in each state, and the outcomes of loads."""
         states = Counter((model.state.value,) for model in self.all())
         yield MeasuredMetric(
             catalogue.LOADED_MODELS, {(state.value,): states[state.value,] for state in LoadState}

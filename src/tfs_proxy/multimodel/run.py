@@ -190,7 +190,6 @@ class MultiModelSupervisor:
         return SharedMode(self._settings, host, self._children, self._readiness)
 
     def _make_control_api(self) -> ControlApi:
-        """The control API, which measures all and answers for the models."""
         metrics = RunMetrics(
             self._readiness,
             self._children,
@@ -322,11 +321,9 @@ class MultiModelSupervisor:
         self._records.close()
 
     def _entrances(self) -> list[Listener]:
-        """The listeners that clients connect to."""
         return [self._listener, *([] if self._proxy is None else self._proxy.other_entrances)]
 
     def _all_children(self) -> Iterator[ChildProcess]:
-        """All processes at this moment."""
         yield from self._children.in_start_order()
         yield from self._stacks.children()
         yield from self._zygote.children()

@@ -87,7 +87,6 @@ class CommonModel:
         return deployment.default_model == name and deployment.default_accept in {None, JSON}
 
     def in_use(self) -> bool:
-        """True if a worker is answering a request for it."""
         return is_path_locked(self._path)
 
     async def withdraw(self, seconds: float) -> None:

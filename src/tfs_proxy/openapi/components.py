@@ -33,12 +33,10 @@ def json_content(schema: Schema, example: Any = None) -> Content:
 
 
 def binary_schema(media_type: str) -> Schema:
-    """The schema of binary data in OpenAPI 3.1."""
     return {"contentMediaType": media_type}
 
 
 def body_schema(media_type: str) -> Schema:
-    """The schema of a body whose contents are not described."""
     row = format_of(media_type)
     if row is None:
         return {}
@@ -48,7 +46,6 @@ def body_schema(media_type: str) -> Schema:
 
 
 def with_aliases(names: Iterable[str]) -> list[str]:
-    """Media types, and then their aliases."""
     canonical = list(names)
     return [*canonical, *(alias for alias, name in ALIASES.items() if name in canonical)]
 
@@ -131,12 +128,10 @@ def _whole(abridged: Part) -> Part:
 
 
 def static_answer(name: str) -> Content:
-    """The body of an answer that is the same for every model."""
     return json_content(static_parts()["answers"][name])
 
 
 def errors(statuses: Iterable[int]) -> Part:
-    """References to the error answers of these statuses."""
     return {f"{status}": {"$ref": f"#/components/responses/{status}"} for status in sorted(statuses)}
 
 

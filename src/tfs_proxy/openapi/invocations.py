@@ -164,7 +164,6 @@ def _answer_schema(media_type: str, signatures: tuple[Signature, ...]) -> Schema
 
 
 def _distinct(signatures: tuple[Signature, ...]) -> list[Signature]:
-    """Signatures whose outputs differ."""
     distinct: list[Signature] = []
     for signature in signatures:
         known = [each.outputs for each in distinct]

@@ -35,7 +35,6 @@ _ANY_FORM: Schema = {"type": "object"}
 
 
 def serving_paths(models: tuple[DescribedModel, ...]) -> Paths:
-    """The paths of these models, and their list."""
     paths = static_paths("serving")
     for model in models:
         for suffix in ("", BY_VERSION, BY_LABEL) if model.labels else ("", BY_VERSION):
@@ -48,7 +47,6 @@ def serving_paths(models: tuple[DescribedModel, ...]) -> Paths:
 
 
 def operation_id(verb: str, model: DescribedModel, suffix: str) -> str:
-    """A unique name of an operation."""
     which = suffix.strip("/").partition("/")[0]
     return ".".join(filter(None, [verb, model.name, which]))
 
@@ -106,7 +104,6 @@ def _methods(model: DescribedModel, suffix: str) -> dict[str, Any]:
 
 
 def _predict_schemas(model: DescribedModel) -> tuple[tuple[Schema, Any], Schema]:
-    """Schema and example of a request, and the schema of its answer."""
     if isinstance(model, AnyModel):
         return (_ANY_FORM, None), {"type": "object"}
     default = model.signatures.get(DEFAULT_SIGNATURE)
@@ -159,7 +156,6 @@ def _example_sample(signatures: Mapping[str, Signature], graph: GraphInputs) -> 
 
 
 def _named(name: str) -> dict[str, str]:
-    """The field by which a request names a signature."""
     return {} if name == DEFAULT_SIGNATURE else {"signature_name": name}
 
 

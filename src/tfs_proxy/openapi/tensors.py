@@ -60,7 +60,6 @@ def request_schema(signature: Signature, *, name: str | None = None) -> Schema:
 
 
 def records_schema(signature: Signature) -> Schema:
-    """One record without TF Serving's form, or a list of records."""
     if not _has_rows(signature):
         return NESTED
     record = _record(signature)

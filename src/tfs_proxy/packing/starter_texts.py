@@ -92,7 +92,6 @@ def script_test_text(signature: Signature, request: ExampleRequest) -> str:
 
 
 def readme_text(model: str, request: ExampleRequest, *, has_model: bool) -> str:
-    """README.md: the files and the commands."""
     return _filled(
         "README.md.txt",
         model=model,
@@ -105,7 +104,6 @@ def readme_text(model: str, request: ExampleRequest, *, has_model: bool) -> str:
 
 
 def requirements_text() -> str:
-    """code/requirements.txt: only comments."""
     return _template("requirements.txt")
 
 
@@ -134,7 +132,6 @@ def _specs(specs: Mapping[str, TensorSpec]) -> Iterable[str]:
 
 
 def _described(spec: TensorSpec) -> str:
-    """The tensor's numpy dtype, and its shape."""
     dtype = ARRAY_TYPES.get(spec.dtype)
     shown = spec.dtype if dtype is None else "bytes" if dtype.kind == "O" else dtype.name
     return f"{shown}, any shape" if spec.shape is None else f"{shown}, shape {spec.shape}"

@@ -34,7 +34,6 @@ class _Passage(Struct):
 
     @property
     def timing(self) -> str:
-        """The value of a Server-Timing header."""
         return ", ".join(f"stage{number};dur={spent:.2f}" for number, spent in self.milliseconds)
 
 
@@ -124,7 +123,6 @@ def _type_of(response: HttpResponse) -> str:
 
 
 def _passed_headers(response: HttpResponse) -> dict[str, str]:
-    """Headers of the last stage's answer that reach the client."""
     platform = {name: value for name, value in response.headers.items() if name.lower().startswith(PLATFORM)}
     return {"Content-Type": _type_of(response), **platform}
 

@@ -79,7 +79,6 @@ class PipelineFront:
         await self._server.drain(deadline - asyncio.get_running_loop().time())
 
     def _spec(self, program: str) -> ProcessSpec:
-        """Writes nginx's configuration, and returns its process."""
         home = self._workspace.nginx
         home.mkdir()
         (home / "nginx.conf").write_text(nginx_config(self._settings, self._workspace, self._listener))

@@ -47,7 +47,6 @@ class PipelineMetrics:
         self._in_flight = 0
 
     async def counted(self, request: HttpRequest, respond: Respond) -> HttpResponse:
-        """Returns the answer of ``respond``, and counts it."""
         began = time.perf_counter()
         self._in_flight += 1
         status = HTTPStatus.INTERNAL_SERVER_ERROR.value

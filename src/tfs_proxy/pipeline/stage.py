@@ -47,7 +47,6 @@ class Stage(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Its name in logs and errors."""
         return f"stage {self.number} ({PurePosixPath(self.archive.rstrip('/')).name})"
 
 
@@ -71,7 +70,6 @@ def ports_needed(order: StageOrder, number: int, environ: Mapping[str, str]) -> 
 
 
 def stage(number: int, order: StageOrder, ports: range, environ: Mapping[str, str]) -> Stage:
-    """Sets a stage's ports by two of SageMaker's variables."""
     ports_variables = {
         "SAGEMAKER_BIND_TO_PORT": str(ports[0]),
         "SAGEMAKER_SAFE_PORT_RANGE": f"{ports[1]}-{ports[-1]}",
@@ -82,7 +80,6 @@ def stage(number: int, order: StageOrder, ports: range, environ: Mapping[str, st
 
 
 def process(stage: Stage, model_server: str) -> ProcessSpec:
-    """The serving stack of a stage."""
     return ProcessSpec(
         name=stage.name,
         argv=(

@@ -36,7 +36,6 @@ class HandedOn:
 
     @contextmanager
     def stage(self, _number: int) -> Iterator[Mapping[str, str]]:
-        """The client's ``traceparent``."""
         yield self._headers
 
     def end(self, status: int) -> None:

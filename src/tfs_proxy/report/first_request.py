@@ -53,7 +53,6 @@ class FirstRequest(Struct, frozen=True):
     piped: str = ""
 
     def command(self, url: str) -> str:
-        """The whole command, for a server at ``url``."""
         before = f"{self.piped} | " if self.piped else ""
         return f"{before}{' '.join(filter(None, ['curl', self.arguments, shlex.quote(url + self.path)]))}"
 

@@ -58,7 +58,6 @@ def sample_value(sizes: Sequence[int], dtype: str, string: Any = SAMPLE_TEXT) ->
 
 
 def _only(named: Mapping[str, Any]) -> Any:
-    """The value of a single input, else values by name."""
     return next(iter(named.values())) if len(named) == 1 else named
 
 
@@ -85,7 +84,6 @@ class Served(Struct, frozen=True):
 
     @property
     def graph_folders(self) -> Mapping[str, str]:
-        """The folder of each model's newest version, by model."""
         return {
             model.name: str(model.versions[max(model.versions)]) for model in self.models if model.versions
         }

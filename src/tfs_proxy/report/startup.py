@@ -240,7 +240,6 @@ def _program_notes(layout: ModelLayout, settings: Settings) -> Iterator[str]:
 
 
 def _code_notes(layout: ModelLayout) -> Iterator[str]:
-    """Notes on ignored files in ``code/``."""
     requirements, lib, wheels = layout.requirements.is_file(), layout.lib.is_dir(), layout.wheels.is_dir()
     if layout.code.is_dir() and not layout.script.is_file():
         others = words_joined(sorted(path.name for path in layout.code.glob("*.py"))[:NAMES_SHOWN])
@@ -253,7 +252,6 @@ def _code_notes(layout: ModelLayout) -> Iterator[str]:
 
 
 def _misplaced_code(layout: ModelLayout, models: Sequence[DiscoveredModel]) -> Iterator[str]:
-    """Notes on scripts and requirements in folders where they are ignored."""
     folders = {layout.root}
     for model in models:
         for path in model.versions.values():

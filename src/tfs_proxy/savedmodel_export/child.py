@@ -150,7 +150,6 @@ def _wait(process: subprocess.Popen[bytes], request: ExportRequest, cancelled: t
 
 
 def _ended(request: ExportRequest, status: int, errors: Path) -> str:
-    """A sentence on why there is no report, from exit status and output."""
     how = f"the process that reads it ended with status {status}"
     if status < 0:
         how = f"the process that reads it was ended by {signal.Signals(-status).name}"

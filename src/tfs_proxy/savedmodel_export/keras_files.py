@@ -80,7 +80,6 @@ def _by_name(structure: Any, names: list[str]) -> dict[str, Any]:
 
 
 def _identifier(name: str) -> str:
-    """``name`` as a valid name of a signature's tensor."""
     text = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
     return text if text[:1].isalpha() and not keyword.iskeyword(text) else f"arg_{text}"
 

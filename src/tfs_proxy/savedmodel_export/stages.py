@@ -50,7 +50,6 @@ class ImageStage:
         self._check(sides)
 
     def tensors(self, inputs: Tensors) -> Tensors:
-        """The network's input for a vector of encoded pictures."""
         strings = inputs[IMAGE]
         size = (self._image.height, self._image.width, self._channels)
         pictures = tf.map_fn(
@@ -272,7 +271,6 @@ class LabelStage:
         self._labels = tf.constant(preprocessing.labels) if preprocessing.labels else None
 
     def tensors(self, answer: Tensors) -> Tensors:
-        """The new signature's answer, made of the network's."""
         if not self._ranks and not self._softmax:
             return answer
         scores = answer[self._name]

@@ -76,7 +76,6 @@ class Children:
         self._stirred = asyncio.Event()
 
     def start(self, spec: ProcessSpec, spawn: Spawn = spawn) -> ChildProcess:
-        """Starts a process with ``spawn``, and restarts it whenever it ends."""
         child = ChildProcess(
             spec,
             may_restart=self._may_restart,
@@ -183,7 +182,6 @@ class Children:
                     await self._stirred.wait()
 
     def _is_changing(self) -> bool:
-        """True while processes or models come or go."""
         return (
             self._readiness.phase is not Phase.SERVING
             or self._readiness.disturbed.is_set()

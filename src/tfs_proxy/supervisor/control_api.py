@@ -228,7 +228,6 @@ def captured_records(add: Callable[[Counts], None]) -> Route:
 
 
 def nothing_at(path: str) -> HttpResponse:
-    """The 404 of a path without a route."""
     return HttpResponse.error(NOT_FOUND, f"there is nothing at {path}")
 
 

@@ -39,7 +39,6 @@ class Serving(Struct, frozen=True):
 
     @property
     def models(self) -> Mapping[str, tuple[int, ...]]:
-        """The versions of each model."""
         return self.deployment.models
 
 

@@ -219,7 +219,6 @@ class Devices:
             log.warning("%s", overlooked)
 
     def report(self, server: str) -> str:
-        """The sentence that names the devices of ``server``."""
         devices = self._gpus.get(server)
         return f"{server} runs on {', '.join(devices.values()) if devices else 'the CPU'}"
 

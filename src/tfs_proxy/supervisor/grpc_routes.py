@@ -73,7 +73,6 @@ class GrpcRoutes:
         self._changed = asyncio.Event()
 
     async def _answer(self, request: HttpRequest) -> HttpResponse:
-        """The table, once it differs from the router's."""
         try:
             told = json.loads(request.body)
             seen, busy, waits = int(told["seen"]), frozenset(map(str, told["busy"])), bool(told["waits"])

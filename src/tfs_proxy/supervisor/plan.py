@@ -57,7 +57,6 @@ def plan(
     workspace: Workspace,
     host: HostResources,
 ) -> ProcessPlan:
-    """All model servers, and the deployment for workers."""
     if host.common:
         return ProcessPlan(deployment_of(served, settings, host.common), files={}, model_servers=())
     instances = instances_on(host.ports, workspace)

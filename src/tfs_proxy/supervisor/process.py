@@ -147,7 +147,6 @@ class ChildProcess:
 
     @property
     def name(self) -> str:
-        """Its name in logs."""
         return self.spec.name
 
     @property
@@ -241,7 +240,6 @@ class ChildProcess:
                 self._process.send_signal(number)
 
     async def stop(self, deadline_seconds: float) -> None:
-        """Stop signal, wait until the deadline, SIGKILL to the whole group; idempotent."""
         self.ask_to_stop()
         if self.state is ProcessState.STOPPED:
             await self._end_groups()

@@ -57,7 +57,6 @@ class RequestCounter:
         return found
 
     def measure(self) -> Iterator[MeasuredMetric]:
-        """All requests that have ended so far."""
         self.read()
         yield from self.counts.measure()
         measured = [metric for tables in self._stages for metric in tables.measure()]

@@ -102,7 +102,6 @@ class Supervisor:
         log.info("listening on http://%s", sockets.shown_address(self._listener))
 
     async def _expect(self) -> Serving:
-        """Opens the archive, and prepares for the processes that serve it."""
         if self._reloading is not None:
             self._reloading.look()
         prepared = await self._stack.open_archive()

@@ -102,7 +102,6 @@ class ModelServerMetrics:
         return self._answers.values()
 
     def texts(self) -> dict[str, str]:
-        """Prometheus's text by the instance's number."""
         return {server: answer.value for server, answer in self._answers.items() if answer.value is not None}
 
     def measure(self) -> Iterator[MeasuredMetric]:
@@ -155,7 +154,6 @@ class Gpus:
         return () if self._load is None else (self._answer,)
 
     def measure(self) -> Iterator[MeasuredMetric]:
-        """Utilisation and memory, by GPU."""
         gpus = self._answer.value or ()
         readings: tuple[tuple[MetricDescription, Callable[[GpuUsage], float | None]], ...] = (
             (catalogue.GPU_UTILIZATION, lambda gpu: gpu.utilization),
@@ -215,7 +213,6 @@ def _usage(nvml: Any, index: int) -> GpuUsage:
 
 
 def find_gpus() -> Gpus:
-    """The GPUs of this machine, if the package nvidia-ml-py is installed."""
     return Gpus(_bindings if find_spec(BINDINGS) else None)
 
 
@@ -248,7 +245,6 @@ class OutsideMetrics:
         return (*self.model_servers.answers, *self._gpus.answers)
 
     def measure(self) -> Iterator[MeasuredMetric]:
-        """Metrics about them, as they last answered."""
         yield from self.model_servers.measure()
         yield from self._gpus.measure()
 

@@ -196,13 +196,11 @@ class ServingStack:
         await asyncio.gather(*(server.stop(seconds) for server in self.children.model_servers))
 
     def close(self) -> None:
-        """Closes the workers' sockets, and releases the model servers' ports; idempotent."""
         for listener in self.web:
             listener.close()
         self.release_ports()
 
     def release_ports(self) -> None:
-        """Releases the model servers' ports; idempotent."""
         self._held.close()
 
     def _where_scripts_load(self) -> str:

@@ -56,7 +56,6 @@ class Generations:
         return self.current.stack
 
     def children(self) -> Iterator[ChildProcess]:
-        """The processes of all at this moment."""
         for generation in (self.current, *self._former):
             yield from generation.children()
 

@@ -139,7 +139,6 @@ def plan_flags(
 def _with_own_flags(
     flags: ServingFlags, settings: Settings, workspace: Workspace, host: HostResources, invocations_port: int
 ) -> ServingFlags:
-    """``flags`` with those that ``/invocations`` needs."""
     callers = settings.gunicorn_workers * settings.gunicorn_threads
     first = [f"--grpc_socket_path={workspace.grpc_socket(0)}", f"--grpc_max_threads={4 * callers}"]
     if host.monitoring.config is not None:

@@ -128,7 +128,6 @@ def _without_orphans(axes: Sequence[Axis], settings: Settings) -> tuple[Axis, ..
 
 
 def _numbers(field_name: str, unit: str, default: int, values: Sequence[int]) -> tuple[Option, ...]:
-    """The default and the other values as options."""
     others = [value for value in dict.fromkeys(values) if value != default and value > 0]
     return (
         Option(_counted(default, unit)),

@@ -90,7 +90,6 @@ def environment_lines(findings: Findings) -> Iterator[str]:
 
 
 def table_lines(findings: Findings) -> Iterator[str]:
-    """A line for each point, the best first."""
     rows = [("req/s", "p99 ms", "connections", "trials", "settings")]
     rows += [_row(finding, findings.p99_ms) for finding in findings.ranked]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]

@@ -65,7 +65,6 @@ def percentile(ascending: Sequence[float], share: float) -> float:
 
 
 def median_score(trials: Sequence[Trial], p99_ms: float) -> float:
-    """The median score of the trials of one point."""
     return statistics.median(trial.score(p99_ms) for trial in trials)
 
 

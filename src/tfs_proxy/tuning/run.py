@@ -70,7 +70,6 @@ class Tuning:
         return findings_of(self._search, self.space, self._request.p99_ms, self._clock())
 
     def measure(self, point: Point, times: int) -> Trial:
-        """One trial on a stack of its own, ``times`` as long as a short one."""
         return self._trials(point, times)
 
     def _log(self, trial: Trial) -> None:

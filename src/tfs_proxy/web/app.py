@@ -48,7 +48,6 @@ class KnownMethods:
     def process_resource(
         self, req: falcon.Request, _resp: falcon.Response, resource: Any, _params: dict[str, Any]
     ) -> None:
-        """Checks the method before falcon's responder does."""
         if req.method not in falcon.COMBINED_METHODS:
             raise falcon.HTTPMethodNotAllowed([resource.method])
 
@@ -98,7 +97,6 @@ class ContainerApp(falcon.App[falcon.Request, falcon.Response]):
         self.held = ExitStack()
 
     def close(self) -> None:
-        """Ends the app after its last request: records, the script's ``close()``, the rest; idempotent."""
         if self.capture is not None:
             self.capture.close()
         self.held.close()
@@ -222,7 +220,6 @@ def _bodies(deployment: Deployment, ledger: Ledger | None, capturing: Capturing 
 def _app(
     deployment: Deployment, ping: Ping, metrics: FetchMetrics | None, capturing: Capturing | None
 ) -> ContainerApp:
-    """Everything but ``/invocations``."""
     watch = DeadlineWatch(deployment.script_timeout_seconds, deployment.script_folder)
     targets = CertainTargets(behind_nginx=not deployment.counts_requests)
     middleware = [targets, KnownMethods(), *filter(None, [capturing])]

@@ -51,7 +51,6 @@ def _bodies(script: Script | ScriptModel | None) -> ScriptBodies | None:
 
 
 def _bodies_of_handlers(script: Script) -> ScriptBodies:
-    """Bodies that a script with AWS's handlers reads and writes itself."""
     default = Conversion.BY_SIGNATURE
     alone = script.handler is not None
     return ScriptBodies(
@@ -63,7 +62,6 @@ def _bodies_of_handlers(script: Script) -> ScriptBodies:
 
 
 def _bodies_of_script_model(script_model: ScriptModel) -> ScriptBodies:
-    """The same for a script model."""
     default = Conversion.OF_ARRAYS
     alone = script_model.transform_fn is not None
     return ScriptBodies(

@@ -93,7 +93,6 @@ class ManyModelsApp:
         self._making = threading.Lock()
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> WsgiAnswer:
-        """Answers with the app of the model that nginx names."""
         name = environ.pop(_NAME, "")
         path = f"{self._folder}/{name}/{self._file_name}"
         try:
@@ -117,7 +116,6 @@ class ManyModelsApp:
             stages.end(record)
 
     def close(self) -> None:
-        """Closes all apps; idempotent."""
         for model_app in self._apps.values():
             model_app.app.close()
         self.held.close()
@@ -172,7 +170,6 @@ class ManyModelsApp:
 
 
 def _going(name: str, start_response: Callable[..., Any]) -> WsgiAnswer:
-    """A request that came while its model was unloaded."""
     note_refusal(being_unloaded(name))
     body = error_body(being_unloaded(name))
     headers: Sequence[tuple[str, str]] = (

@@ -76,7 +76,6 @@ class _Table:
         self._slots = list(_SLOT.iter_unpack(content[:whole]))
 
     def others(self) -> int:
-        """Bytes of other living processes."""
         return sum(held for pid, held in self._slots if held and pid != os.getpid() and _lives(pid))
 
     def write_own(self, held: int) -> None:

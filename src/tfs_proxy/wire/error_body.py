@@ -42,7 +42,6 @@ def error_text(body: bytes) -> str | None:
 
 
 def being_unloaded(model: str) -> str:
-    """The text of a 503 to a request whose model is being unloaded."""
     return f"model {model} is being unloaded"
 
 

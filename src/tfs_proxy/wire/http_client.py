@@ -80,7 +80,6 @@ class Patience(Struct, frozen=True):
         """Does nothing: every step has its own time."""
 
     def over(self) -> UpstreamTimeout:
-        """The exception if nothing came in time."""
         return UpstreamTimeout(f"{MODEL_SERVER} sent nothing for {self.step_seconds} seconds.")
 
 

@@ -52,7 +52,6 @@ def message_field(number: int, pieces: Iterable[Piece]) -> list[Piece]:
 
 
 def map_entry(number: int, key: str, value: Iterable[Piece]) -> list[Piece]:
-    """One entry of a ``map<string, message>`` field."""
     return message_field(number, [field(1, key.encode()), *message_field(2, value)])
 
 

@@ -152,7 +152,6 @@ def _message(message: Any, fields: dict[str, Any]) -> bytes:
 
 
 def _filled(message: Any, fields: dict[str, Any]) -> Any:
-    """The message with those fields of a document that it has."""
     return json_format.ParseDict(fields, message, ignore_unknown_fields=True, descriptor_pool=POOL)
 
 

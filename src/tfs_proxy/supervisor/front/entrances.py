@@ -44,12 +44,10 @@ class Entrances:
 
     @property
     def behind_nginx(self) -> bool:
-        """True if nginx is in front of the workers."""
         return self._proxy is not None
 
     @property
     def port(self) -> int:
-        """The port that clients know."""
         return int(self._listener.getsockname()[1])
 
     def open(self, children: Children) -> None:
@@ -118,18 +116,15 @@ class Entrances:
             self.grpc_routes.lead([ANY_MODEL], ready.values())
 
     def public(self) -> list[Listener]:
-        """The open listeners that clients connect to."""
         others = self._proxy.other_entrances if self._proxy is not None else []
         return [entrance for entrance in (self._listener, *others) if entrance.fileno() >= 0]
 
     def close_public(self) -> None:
-        """Stops accepting here; children that have the listeners may go on. Idempotent."""
         self._listener.close()
         if self._proxy is not None:
             self._proxy.close()
 
     def close(self) -> None:
-        """Closes the others, too; idempotent."""
         for listener in self.web:
             listener.close()
         if self._grpc_port is not None:

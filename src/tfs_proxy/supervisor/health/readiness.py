@@ -45,7 +45,6 @@ class ServableState(Struct, frozen=True):
 
     @property
     def failed(self) -> bool:
-        """True if it will not become available."""
         return self.state == ENDED and bool(self.error)
 
     @property
@@ -158,7 +157,6 @@ class Readiness:
 
     @property
     def step(self) -> str:
-        """The current step of the start, as ``/ping`` shows it."""
         return self.steps.current
 
     @step.setter
@@ -219,7 +217,6 @@ class Readiness:
         return None
 
     def _is_awaited(self, servable: ExpectedVersion, state: ServableState) -> bool:
-        """True if it counts as missing in this state."""
         return not state.available and not (servable.version is None and state.unloaded)
 
     def loaded(self) -> frozenset[int]:

@@ -55,7 +55,6 @@ class LoadPriority:
                 return
 
     def _restore_threads(self, pid: int) -> int:
-        """Number of restored threads of a process."""
         restored = 0
         with contextlib.suppress(OSError):
             for thread in map(int, os.listdir(PROC / str(pid) / "task")):  # noqa: PTH208 - they come and go

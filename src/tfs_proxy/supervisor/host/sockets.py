@@ -221,7 +221,6 @@ def is_free_port(port: int) -> bool:
 
 
 def shown_address(listener: socket.socket) -> str:
-    """``host:port`` as a URL has it."""
     host, port = listener.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

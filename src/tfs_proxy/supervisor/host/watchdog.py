@@ -64,7 +64,6 @@ class Watchdog:
         self._write_groups()
 
     def close(self) -> None:
-        """Ends the shell without its clean-up; idempotent."""
         self._shell.kill()
         self._shell.wait()
         self._close_input()

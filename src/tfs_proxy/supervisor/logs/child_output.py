@@ -72,7 +72,6 @@ class ChildOutput:
         self._finish()
 
     def close(self) -> None:
-        """Reads no more; idempotent."""
         if self._ends is None:
             return
         self.read_rest()

@@ -43,7 +43,6 @@ class RunLog:
 
     @property
     def routes(self) -> Sequence[Route]:
-        """Routes to read and change the level, for the control API."""
         return (
             Route(PATH, ("GET",), self._show, inner=True),
             Route(f"{PATH}/(?P<level>.+)", ("PUT",), self._change, inner=True),
@@ -61,7 +60,6 @@ class RunLog:
 
 
 def log_config(settings: Settings, environ: Mapping[str, str], descriptor: int) -> LogConfig:
-    """The logging of all processes, to this descriptor."""
     coloured = wants_colour(descriptor, environ)
     return LogConfig(settings.log_format, coloured, descriptor)
 

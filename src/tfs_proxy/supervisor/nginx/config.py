@@ -231,7 +231,6 @@ def _templates() -> Environment:
 
 
 def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> dict[str, Any]:
-    """The values that do not depend on the models."""
     only_failed = settings.access_log.mode in {AccessLog.OFF, AccessLog.ERRORS}
     level = settings.nginx_loglevel
     return {

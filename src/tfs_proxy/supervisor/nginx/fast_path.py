@@ -73,11 +73,9 @@ class FastPath:
 
     @property
     def accepts_of_one_line(self) -> tuple[str, ...]:
-        """Values of Accept whose answers have no line ends."""
         return ACCEPTS if self.one_line else (JSON,)
 
     @property
     def accepts(self) -> tuple[str, ...]:
-        """Values of Accept that may go to the model server."""
         kept = () if self.edits_answers else self.accepts_of_one_line
         return tuple(accept for accept in ACCEPTS if accept not in kept)

@@ -63,7 +63,6 @@ class NginxProxy:
 
     @property
     def other_entrances(self) -> list[Listener]:
-        """The listeners besides ``listener`` that clients connect to."""
         grpc = [self.grpc_listener] if self.grpc_listener is not None else []
         return [*self._extra_listeners, *grpc]
 

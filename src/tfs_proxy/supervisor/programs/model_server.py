@@ -76,7 +76,6 @@ def _embedded(because: str) -> tuple[str, ...]:
 
 
 def is_embedded(words: Sequence[str]) -> bool:
-    """True if ``program`` chose the embedded server."""
     return "tfs_proxy.embedded" in words
 
 

@@ -65,7 +65,6 @@ class Zygote:
             self._child = start(self._spec)
 
     def children(self) -> Iterator[ChildProcess]:
-        """The zygote, if it has been started."""
         if self._child is not None:
             yield self._child
 

@@ -161,7 +161,6 @@ def _report(error: StopServing | OSError) -> None:
 
 
 def shown(files: Sequence[Path]) -> str:
-    """The names of changed files, the first few."""
     names = [printable(path.name) for path in files[:SHOWN_FILES]]
     more = len(files) - len(names)
     return ", ".join(names) + (f" and {more} more" if more else "")

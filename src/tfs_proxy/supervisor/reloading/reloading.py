@@ -43,7 +43,6 @@ class Followed:
         return None if layout.code.is_relative_to(current.workspace.root) else layout
 
     def look_at_code(self) -> Snapshot:
-        """The files of the code."""
         layout = self._layout
         return {} if layout is None else snapshot_of_folder(layout.code)
 
@@ -88,7 +87,6 @@ def _refuse_doubtful(layout: ModelLayout, prepared: Prepared) -> None:
 
 
 def served(serving: Serving) -> str:
-    """The models that serve now, as the subject of a sentence."""
     if not serving.deployment.models:
         return f"the new script of {serving.deployment.default_model}"
     return ", ".join(

@@ -57,7 +57,6 @@ class ConfigResource(_OfModel):
     def on_get(
         self, _req: falcon.Request, resp: falcon.Response, model: str, version: str | None = None
     ) -> None:
-        """The same in the form of Triton's model configuration."""
         resp.data = orjson.dumps(self._metadata(model, version).as_config())
 
 
@@ -111,7 +110,6 @@ def add_routes(
     signature: GetSignature | None,
     serves: Serves | None,
 ) -> None:
-    """Publishes the workers' part of the protocol."""
     for path in PATHS:
         app.add_route(path, MetadataResource(deployment, signature))
         app.add_route(f"{path}/config", ConfigResource(deployment, signature))

@@ -42,7 +42,6 @@ class AdaptiveLimit:
 
     @property
     def most(self) -> int:
-        """Number of requests that may be under way."""
         return int(self._limit)
 
     def latest_start(self, arrived: float) -> float:

@@ -128,7 +128,6 @@ class AdmissionGate:
 
     @property
     def most(self) -> int:
-        """Number of inferences that may run at once now."""
         return self._limit.most
 
     def _take_in(self, waited_seconds: float) -> Turn:

@@ -220,7 +220,6 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             self.capture.report()
 
     def state(self) -> WorkerState:
-        """The worker's state for the supervisor."""
         watch, loading = self.watch, self.loading
         answered, watch.answered = watch.answered, False
         return WorkerState(

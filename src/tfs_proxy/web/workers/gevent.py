@@ -50,7 +50,6 @@ class GeventWorker(ContainerWorker, GunicornGeventWorker):  # type: ignore[misc]
 
     @property
     def most_hanging(self) -> int:
-        """As many as may be connected."""
         return int(self.worker_connections)
 
     def load_wsgi(self) -> None:

@@ -86,7 +86,6 @@ class PlainRequest:
 
     @property
     def uri(self) -> str:
-        """The target in the request line."""
         return self.path
 
     def should_close(self) -> bool:

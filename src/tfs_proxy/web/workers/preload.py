@@ -102,7 +102,6 @@ class LookedUp(MetaPathFinder):
     def find_spec(
         self, fullname: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
     ) -> None:
-        """Leaves the module to the other finders."""
         name = fullname.partition(".")[0]
         self.names.add(name)
         if name in self._brought:

@@ -100,7 +100,6 @@ REFUSALS: Mapping[str, Refusal] = {
 
 
 def refusal(error: BaseException) -> Refusal:
-    """The answer to a request that gunicorn could not pass to the app."""
     names = (kind.__name__ for kind in type(error).__mro__)
     return next((REFUSALS[name] for name in names if name in REFUSALS), OUR_FAULT)
 

@@ -107,7 +107,6 @@ class StagesForNginx:
         self._wanted = wanted
 
     def __call__(self, record: RequestRecord) -> Sequence[tuple[str, str]]:
-        """Headers of an answer whose status is known."""
         if record.over_limit or needs_stages(record, self._wanted):
             return ((STAGE_TIMES, stages_text(record)),)
         return ()

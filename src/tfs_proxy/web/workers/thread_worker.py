@@ -138,7 +138,6 @@ class KeptConnections:
 
     @property
     def at_work(self) -> int:
-        """Number of connections that threads own."""
         return self.count - len(self._idle)
 
     def accept(self, listener: Any) -> None:
