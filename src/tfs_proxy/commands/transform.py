@@ -46,7 +46,6 @@ _JOB_FLAGS: Mapping[str, tuple[str, str, str]] = {
     "max_retries": ("--max-retries", "N", "further attempts after a failure that is not 4xx (default: 3)"),
 }  # fmt: skip
 _OPTIONS = [option for option in fields(TransformOptions) if option.name not in {"job", "environment"}]
-"""The options that flags of the same name set."""
 
 _NUMBERS = {"max_payload_mb", "max_concurrent", "timeout_seconds", "max_retries"}
 

@@ -31,7 +31,6 @@ class StartedContainer(Struct, frozen=True):
     open_seconds: float
     ready_seconds: float | None
     ping: str = ""
-    """The last answer to a ping."""
 
 
 class Starting:

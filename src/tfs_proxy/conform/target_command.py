@@ -42,7 +42,6 @@ PROC = Path("/proc")
 LISTEN = "0A"
 """The state of a listening socket in /proc/net/tcp."""
 ADDRESS, STATE, INODE = 1, 3, 9
-"""Its columns."""
 
 
 def group_ports(group: int) -> frozenset[int] | None:

@@ -33,7 +33,6 @@ from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 log = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 10.0
-"""Seconds that the end of a run waits for copies and records."""
 
 
 class CompanionOptions(Struct, frozen=True):

@@ -11,7 +11,6 @@ from tfs_proxy.errors import SettingsError
 from tfs_proxy.names import printable
 
 REGION, ACCOUNT = "local", "000000000000"
-"""Region and account in the names (ARNs) here."""
 
 SERIAL, DIRECT = "Serial", "Direct"
 LEAST_OUTSTANDING, RANDOM = "LEAST_OUTSTANDING_REQUESTS", "RANDOM"

@@ -23,7 +23,6 @@ from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 log = logging.getLogger(__name__)
 
 MOST_WAITING, MOST_WAITING_BYTES = 10_000, 256 * MEGABYTE
-"""Limits of waiting requests, and of their inline bodies together."""
 
 OCTETS = "application/octet-stream"
 

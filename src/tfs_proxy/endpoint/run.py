@@ -28,7 +28,6 @@ from tfs_proxy.wire.http_server import HttpServer, app_of
 log = logging.getLogger(__name__)
 
 CALLS_AT_ONCE = 256
-"""Threads that wait for containers."""
 
 LARGER_BYTES = 16 * MOST_BYTES
 """Bytes read of a body over AWS's limit, so that it gets AWS's answer."""

@@ -27,7 +27,6 @@ CODES: Final[Mapping[int, GrpcCode]] = {
     504: GrpcCode.DEADLINE_EXCEEDED,
     507: GrpcCode.RESOURCE_EXHAUSTED,
 }
-"""The gRPC codes of the package's own HTTP statuses."""
 
 
 class RefusedCall(Exception):

@@ -205,6 +205,7 @@ class ModelStack:
             self._run.gates.close(self.name, self.models)
 
     async def stop(self) -> None:
+        """Closes gates, lets requests end, ends the processes, and removes the folder; idempotent."""
         if self._stopped:
             return
         self._stopped = True

@@ -27,7 +27,6 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 1.0
 FAILURE_SECONDS: Final = 5.0
 MOST_ROUNDS: Final = 100
-"""Limit of unloads for one load."""
 
 
 class OnDemandModels:

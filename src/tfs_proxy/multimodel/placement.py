@@ -120,7 +120,6 @@ def _megabytes(size_bytes: float) -> str:
 
 
 PORTS_OF_A_SERVER = 2
-"""gRPC and REST."""
 
 
 class PortBlocks:

@@ -63,7 +63,6 @@ def _allowed_in(own_file: str) -> tuple[int, ...]:
 
 
 MOST_VALUES = 256 * 1024 * 1024
-"""Limit of values of one input in one batch."""
 
 
 def sample_batches(

@@ -12,7 +12,6 @@ from tfs_proxy.settings import Settings
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
 NAME = "pipeline"
-"""The folder of a pipeline without a name."""
 
 
 class PipelineCapture:

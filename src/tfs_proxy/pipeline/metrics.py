@@ -22,7 +22,6 @@ STAGE_SECONDS = 1.0
 
 OK = 200
 WHOLE_PIPELINE = "all"
-"""The label ``stage`` for requests of the pipeline's clients."""
 
 
 Respond = Callable[[HttpRequest], Awaitable[HttpResponse]]

@@ -21,7 +21,6 @@ from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature
 TRY = "  try: "
 READY_LINE = re.compile(rf"\bready: (?P<url>http://\S+){TRY}(?P<command>.*)")
 LONGEST_BODY = 400
-"""Longest body, in characters, of a command that people read."""
 
 NPY_TYPES: Mapping[str, str] = {
     "DT_HALF": "<f2",

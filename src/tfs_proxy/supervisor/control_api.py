@@ -36,7 +36,6 @@ from tfs_proxy.wire.routes import GET, Route, Routes, refused_method
 log = logging.getLogger(__name__)
 
 Measure = Callable[[Mapping[str, str]], Iterable[MeasuredMetric]]
-"""Measures the run for a scrape with these headers."""
 
 CountEarly = Callable[[FinishedRequest, str], None]
 """Counts a request that was answered before the workers took over, with its id."""

@@ -20,7 +20,6 @@ from tfs_proxy.wire.header_names import IN_FLIGHT
 
 SUPERVISOR = "supervisor"
 MetricSource = Callable[[], Iterable[MeasuredMetric]]
-"""Measures more metrics, whenever `/metrics` is asked for."""
 
 
 class RunMetrics:

@@ -240,6 +240,7 @@ class ChildProcess:
                 self._process.send_signal(number)
 
     async def stop(self, deadline_seconds: float) -> None:
+        """Stop signal, wait until the deadline, SIGKILL to the whole group; idempotent."""
         self.ask_to_stop()
         if self.state is ProcessState.STOPPED:
             await self._end_groups()

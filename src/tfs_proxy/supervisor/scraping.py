@@ -122,7 +122,6 @@ class ModelServerMetrics:
 
 
 BINDINGS = "pynvml"
-"""The module of the package nvidia-ml-py."""
 
 _LIBRARY = "libnvidia-ml.so.1"
 _PERCENT = 100

@@ -23,7 +23,6 @@ MIN_GAIN = 1.03
 """Twice the connections must raise the rate by this factor; else requests only wait longer."""
 
 MeasureLevel = Callable[[int], LoadLevel]
-"""Measures one load of so many connections."""
 
 
 def climb(measure: MeasureLevel, p99_ms: float, first: int) -> tuple[LoadLevel, ...]:

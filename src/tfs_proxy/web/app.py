@@ -97,6 +97,7 @@ class ContainerApp(falcon.App[falcon.Request, falcon.Response]):
         self.held = ExitStack()
 
     def close(self) -> None:
+        """Ends the app after its last request: records, the script's ``close()``, the rest; idempotent."""
         if self.capture is not None:
             self.capture.close()
         self.held.close()

@@ -25,7 +25,6 @@ from tfs_proxy.wire.error_status import status_of_error
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1
-"""Retry-After for a client that was refused because of the load."""
 
 
 def install(app: "falcon.App[falcon.Request, falcon.Response]", *, one_of_many: bool = False) -> None:

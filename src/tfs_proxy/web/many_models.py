@@ -31,7 +31,6 @@ FileId = tuple[int, int]
 """The inode of a deployment's file and its modification time, which differ between deployments."""
 
 CreateApp = Callable[[Deployment, Workspace], ContainerApp]
-"""Makes the app of one model with this workspace."""
 
 WsgiAnswer = Iterable[bytes]
 

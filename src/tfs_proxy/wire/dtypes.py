@@ -12,7 +12,6 @@ from tfs_proxy.signature import Signature, TensorSpec
 from tfs_proxy.wire.data_types import DataType
 
 MAX_DIMENSIONS = 64
-"""Limit of numpy arrays."""
 
 
 class Kind(Enum):

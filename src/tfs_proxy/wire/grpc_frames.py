@@ -20,7 +20,6 @@ END_STREAM, ACK, END_HEADERS, PADDED, WITH_PRIORITY = 0x1, 0x1, 0x4, 0x8, 0x20
 
 HEADER_TABLE_SIZE, ENABLE_PUSH, INITIAL_WINDOW_SIZE = 1, 2, 4
 MAX_FRAME_SIZE, MAX_HEADER_LIST_SIZE = 5, 6
-"""Settings that are used here."""
 
 REFUSED_STREAM, CANCEL = 7, 8
 """Error codes of RST_STREAM; REFUSED_STREAM says that the call had not begun."""

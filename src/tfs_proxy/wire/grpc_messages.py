@@ -110,7 +110,6 @@ def _opened(window: int, increment: int) -> int:
 
 
 PREFIX = struct.Struct(">BL")
-"""A flag for a compressed message, and its length in bytes."""
 
 _MOST_MESSAGE_BYTES = 2**31 - 1
 """Protobuf's limit."""

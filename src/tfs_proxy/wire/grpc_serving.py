@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from tfs_proxy.wire.packed_body import gunzip
 
 MOST_HEADER_BYTES = 1 << 16
-"""Limit of a call's header list, as HTTP/2 counts it."""
 
 _IDENTITY_AND_GZIP = 0b101
 _GZIP_MAGIC = b"\x1f\x8b"

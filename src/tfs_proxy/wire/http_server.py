@@ -71,6 +71,7 @@ class HttpServer(uvicorn.Server):
         await self.open([listener])
 
     def close(self) -> None:
+        """Stops accepting; requests under way go on. Idempotent."""
         for server in self.servers:
             server.close()
 

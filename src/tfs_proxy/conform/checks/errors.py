@@ -12,7 +12,6 @@ from tfs_proxy.conform.requests_file import KnownRequest
 
 GROUP = CheckGroup("errors", RuleSource.INVOCATIONS)
 LONGEST_MESSAGE = 2048
-"""Characters of OriginalMessage in a ModelError."""
 ERRORS_FROM, FAILURES_FROM = 400, 500
 BAD_REQUESTS, BROKEN_CLIENTS = 20, 10
 CLAIMED_BYTES = 10_000

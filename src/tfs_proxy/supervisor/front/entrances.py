@@ -120,6 +120,7 @@ class Entrances:
         return [entrance for entrance in (self._listener, *others) if entrance.fileno() >= 0]
 
     def close_public(self) -> None:
+        """Stops accepting here; children that have the listeners may go on. Idempotent."""
         self._listener.close()
         if self._proxy is not None:
             self._proxy.close()

@@ -10,7 +10,6 @@ Result = TypeVar("Result")
 
 
 ENDING_SECONDS: Final = 2.0
-"""For cancelled work to notice."""
 
 
 async def in_daemon_thread(

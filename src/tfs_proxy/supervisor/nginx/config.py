@@ -102,7 +102,6 @@ REFUSALS: Mapping[int, str] = {
     504: "no answer in time",
     505: UNKNOWN_HTTP_VERSION,
 }
-"""Texts under ``error`` for nginx's own refusals."""
 
 REPLACED: Mapping[int, int] = {494: 431, 495: 400, 496: 400, 497: 400}
 """nginx's own status numbers, and those that clients get instead."""

@@ -23,7 +23,6 @@ SMALL = f"(?:[0-9]{{1,6}}|[1-{MAX_BODY_MB - 1}][0-9]{{6}})"
 """A Content-Length below ``MAX_BODY_MB``."""
 
 ACCEPTS = ("", "*/*", JSON)
-"""Allowed values of Accept."""
 
 BETWEEN = r"[^{}\"\x80-\xff]*+"
 STRING = r"\"[^\"\\\\\x80-\xff]*+(?:\\\\.[^\"\\\\\x80-\xff]*+)*+\""

@@ -44,7 +44,6 @@ MAX_SEGMENTS = 6
 """Most names in a path in X-Amzn-SageMaker-Target-Model."""
 
 MARGIN_SECONDS = 5
-"""Seconds that nginx waits longer than the control API does."""
 
 _SEGMENT = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _HOW_TO_CALL = "no model is named: load one by POST to /models and send requests to /models/NAME/invoke"

@@ -31,7 +31,6 @@ STDOUT, STDERR = 1, 2
 MOST_ANSWER_BYTES = 16
 STOP_SECONDS = 3.0
 IMPORT_SECONDS = 60.0
-"""Longest time that the imports may take, on a very busy machine."""
 
 
 def process(

@@ -45,7 +45,6 @@ HALF_A_TICK_SECONDS = 0.0005
 
 NOTHING: Iterator[bytes] = iter(())
 MoreHeaders = Callable[[RequestRecord], Sequence[tuple[str, str]]]
-"""Headers for the answer to a request whose status is known."""
 
 _ASKS_TIMING, _INFERENCE_ID, _CLIENT_ID = map(wsgi_name, (ASKS_TIMING, INFERENCE_ID, REQUEST_ID))
 _ID_FIELD = REQUEST_ID.lower()

@@ -17,7 +17,6 @@ from tfs_proxy.web.workers.refusals import Refusal
 log = logging.getLogger(__name__)
 
 SOCKET = "gunicorn.socket"
-"""WSGI's key of the connection."""
 
 CLOSE_SECONDS = 5.0
 

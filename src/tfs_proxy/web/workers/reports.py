@@ -23,7 +23,6 @@ log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
 IDLE_SECONDS = 5.0
-"""Interval of sending a state that has not changed."""
 
 PAUSE_SECONDS = 0.02
 REPORT_CHARACTERS = 16_000
