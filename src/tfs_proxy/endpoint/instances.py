@@ -155,7 +155,7 @@ DRAIN_SECONDS = 60.0
 
 
 class GroupPlan(Struct, frozen=True):
-    """What to start: ``count`` instances of ``model`` for ``variant``, each within ``startup_seconds``.
+    """A group to start: ``count`` instances of ``model`` for ``variant``, each within ``startup_seconds``.
 
     ``component`` is the inference component that they belong to, if there is one.
     """

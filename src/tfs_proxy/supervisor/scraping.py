@@ -105,7 +105,7 @@ class ModelServerMetrics:
         return {server: answer.value for server, answer in self._answers.items() if answer.value is not None}
 
     def measure(self) -> Iterator[MeasuredMetric]:
-        """Which instances answer, and how old their metrics are."""
+        """Answering instances, and the age of their metrics."""
         ages: Points = {
             (server,): answer.age_seconds
             for server, answer in self._answers.items()

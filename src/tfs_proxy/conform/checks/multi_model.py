@@ -24,7 +24,7 @@ FIRST, SECOND = MODEL_NAMES
 MISSING = "0000000000000000000000000000000000000000"
 NOT_FOUND, CONFLICT = 404, 409
 LOAD_SECONDS = 360.0
-"""What SageMaker gives a load: docs/reference/sagemaker.md, Multi-model endpoints."""
+"""SageMaker's limit for a load: docs/reference/sagemaker.md, Multi-model endpoints."""
 BETWEEN_PINGS = 0.05
 MOST_PAGES = 100
 JSON = {"Content-Type": "application/json"}
