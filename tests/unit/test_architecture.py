@@ -227,6 +227,21 @@ def test_a_module_is_read_in_one_sitting(module: Path) -> None:
     assert len(module.read_text().splitlines()) <= MOST_LINES
 
 
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(PACKAGE)))
+def test_a_constant_has_one_value(module: Path) -> None:
+    """A second assignment at the top of a module would change what stands above it."""
+    names = Counter(
+        name.id
+        for node in ast.parse(module.read_text()).body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        for name in ast.walk(target)
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
+    )
+
+    assert [name for name, count in names.items() if count > 1] == []
+
+
 def spelled(module: Path) -> Iterator[str]:
     """Every string of a module that is not a docstring, headers in nginx's and WSGI's spelling as in HTTP's."""
     tree = ast.parse(module.read_text())

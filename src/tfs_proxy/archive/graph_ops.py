@@ -18,7 +18,7 @@ from tfs_proxy.signature import Signature
 from tfs_proxy.wire.protobuf_reader import NOTHING, MalformedProtobuf, map_entry, text, views
 
 NODE, LIBRARY = 1, 2
-FUNCTION, FUNCTION_NODE = 1, 3
+FUNCTION, FUNCTION_SIGNATURE, FUNCTION_NODE = 1, 1, 3
 HEAVY_OPS: Final = (*("Conv2D", "Conv3D", "DepthwiseConv2dNative", "FusedConv2D"), *PICTURE_OPS)
 """Ops that take long with few weights."""
 
@@ -59,9 +59,7 @@ def _nodes(graph_def: memoryview) -> Iterator[memoryview]:
 
 PYTHON_OPS = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
 BRANCHING_OPS = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
-NODE, LIBRARY = 1, 2
 NODE_NAME, NODE_OP, NODE_INPUT, NODE_ATTRIBUTE = 1, 2, 3, 5
-FUNCTION, FUNCTION_SIGNATURE, FUNCTION_NODE = 1, 1, 3
 VALUE_LIST, VALUE_FUNCTION, LIST_FUNCTION = 1, 10, 9
 
 

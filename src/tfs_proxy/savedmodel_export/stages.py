@@ -17,7 +17,7 @@ from tfs_proxy.savedmodel_export.preprocessing import (
 IMAGE = "image"
 DECODED_CHANNELS = (1, 3, 4)
 DEFAULT_CHANNELS = 3
-FLAT_RANK, RANK = 3, 4
+FLAT_RANK, PICTURE_RANK = 3, 4
 LARGEST_PIXEL = 255
 
 PNG, JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
@@ -124,7 +124,7 @@ def _picture_input(specs: Specs) -> tuple[tf.TensorSpec, str]:
             "(batch, height, width, channels)."
         )
     numeric = spec.dtype.is_floating or (spec.dtype.is_integer and spec.dtype.max >= LARGEST_PIXEL)
-    if not numeric or spec.shape.rank not in (FLAT_RANK, RANK):
+    if not numeric or spec.shape.rank not in (FLAT_RANK, PICTURE_RANK):
         raise ExportError(
             f"--decode-image: input {name} takes {_shown(spec)}; pictures are numbers from 0 to 255, of the "
             "shape (batch, height, width, channels)."
@@ -239,7 +239,7 @@ def _check_columns(name: str, each: Standardization, shape: tf.TensorShape) -> N
 
 
 LABELS, PROBABILITIES = "labels", "probabilities"
-RANK = 2
+SCORES_RANK = 2
 TOLERANCE = 1e-2
 
 
@@ -315,7 +315,7 @@ class LabelStage:
 
 
 def _refuse_scalars(name: str, spec: tf.TensorSpec) -> None:
-    if not spec.dtype.is_floating or spec.shape.rank not in (RANK, None):
+    if not spec.dtype.is_floating or spec.shape.rank not in (SCORES_RANK, None):
         raise ExportError(
             f"--labels, --top and --softmax: output {name} is {spec.dtype.name} of the shape "
             f"{spec.shape}, not a row of floats for each picture or record."
@@ -324,7 +324,7 @@ def _refuse_scalars(name: str, spec: tf.TensorSpec) -> None:
 
 def _classes(name: str, spec: tf.TensorSpec, labels: Sequence[str]) -> int:
     """Number of classes; the signature need not say it if there are labels."""
-    classes: int | None = spec.shape[-1] if spec.shape.rank == RANK else None
+    classes: int | None = spec.shape[-1] if spec.shape.rank == SCORES_RANK else None
     if classes is None and not labels:
         raise ExportError(
             f"--top and --softmax: how many classes output {name} has is unknown; give --labels."
@@ -335,7 +335,7 @@ def _classes(name: str, spec: tf.TensorSpec, labels: Sequence[str]) -> int:
 
 
 def _check_count(name: str, shape: tf.TensorShape, labels: int) -> None:
-    if shape.rank != RANK:
+    if shape.rank != SCORES_RANK:
         raise ExportError(
             f"--labels and --top: output {name} answers the shape {shape}, not rows of classes."
         )
