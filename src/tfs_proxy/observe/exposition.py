@@ -58,7 +58,6 @@ class MergedFamily(Struct):
     samples: list[str] = field(default_factory=list)
 
     def lines(self, *, open_metrics: bool) -> Iterator[str]:
-        """Its text."""
         counts = self.kind == "counter" and not open_metrics
         name = f"{self.name}_total" if counts else self.name
         kind = _IN_OPEN_METRICS.get(self.kind, self.kind) if open_metrics else self.kind
@@ -101,7 +100,6 @@ def expose(
 
 
 def text_of(metrics: Iterable[MeasuredMetric]) -> str:
-    """``metrics`` in Prometheus's text format."""
     return expose(metrics, None).body.decode()
 
 

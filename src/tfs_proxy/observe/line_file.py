@@ -54,7 +54,6 @@ class LineReader:
                 self._rest += rest
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._descriptor)
 
     def _free_what_was_read(self) -> None:

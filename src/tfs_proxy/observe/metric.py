@@ -57,7 +57,6 @@ class Histogram:
         self._totals: dict[Labels, float] = {}
 
     def add(self, labels: Labels, value: float, times: int) -> None:
-        """Count a value, ``times`` over."""
         counts = self._counts.setdefault(labels, [0] * (len(self._bounds) + 1))
         counts[bisect_left(self._bounds, value)] += times
         self._totals[labels] = self._totals.get(labels, 0.0) + value * times
@@ -68,7 +67,6 @@ class Histogram:
         self._totals = {labels: self._totals[labels] for labels in self._counts}
 
     def distributions(self) -> Mapping[Labels, Distribution]:
-        """All counts so far."""
         return {
             labels: Distribution(self._bounds, tuple(counts), self._totals[labels])
             for labels, counts in self._counts.items()

@@ -100,7 +100,6 @@ def process_tree(pid: int, proc: Path = PROC) -> Iterator[int]:
 
 
 def _read(path: str) -> bytes:
-    """A file of /proc."""
     # PERF: a scrape reads one for each thread; as text, with a buffer, it costs several times as much.
     with open(path, "rb", buffering=0) as file:  # noqa: PTH123
         return file.readall()

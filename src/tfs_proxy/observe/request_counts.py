@@ -220,7 +220,6 @@ class ModelCounts:
         self.inferences = {key: of for key, of in self.inferences.items() if key[0] != model}
 
     def measure(self) -> Iterator[MeasuredMetric]:
-        """All counts so far."""
         yield MeasuredMetric(catalogue.MODEL_REQUESTS, dict(self._outcomes))
         yield MeasuredMetric(catalogue.MODEL_REQUEST_DURATION, distributions=self._seconds.distributions())
         yield MeasuredMetric(catalogue.REQUEST_BYTES, dict(self._bytes_in))
@@ -253,7 +252,6 @@ class RequestCounts:
                 self.add(request, times)
 
     def add(self, request: FinishedRequest, times: int = 1) -> None:
-        """Count a request, ``times`` over."""
         path, status = path_of(request.target), status_of(request.status)
         if path in PROBES:
             self._probes[path, status] += times
@@ -269,7 +267,6 @@ class RequestCounts:
             self._grpc[labels[0], request.grpc_status if known else _UNKNOWN_GRPC_STATUS] += times
 
     def measure(self) -> Iterator[MeasuredMetric]:
-        """All counts so far."""
         yield MeasuredMetric(catalogue.REQUEST_DURATION, distributions=self._seconds.distributions())
         if self.models is not None:
             yield from self.models.measure()

@@ -119,7 +119,6 @@ class StageTables:
                 path.unlink()
 
     def measure(self) -> Iterator[MeasuredMetric]:
-        """All sums, now."""
         self.fold()
         sums = _Sums(self._layout, self._of_the_dead)
         for path in self._paths():
@@ -159,7 +158,6 @@ class _Sums:
         self.sums = array("d", map(float.__add__, self.sums, sums))
 
     def distribution(self, histogram: int, bounds: Sequence[float]) -> Distribution:
-        """The histogram of this number."""
         first = histogram * _BUCKETS
         counts = tuple(self.counts[first : first + len(bounds) + 1])
         return Distribution(bounds, counts, self.sums[histogram])

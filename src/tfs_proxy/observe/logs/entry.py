@@ -83,7 +83,6 @@ def as_text(entry: LogEntry) -> str:
 
 
 def as_coloured_text(entry: LogEntry) -> str:
-    """As `as_text`, for a terminal."""
     colour = _COLOURS.get(entry.level, "")
     level = f"{colour}{entry.level.upper():<7}{_RESET if colour else ''}"
     return f"\x1b[2m{_rfc3339(entry.time)}{_RESET} {level} {one_entry(_what(entry))}"
@@ -101,7 +100,6 @@ class EntryHandler(logging.Handler):
         self.descriptor = descriptor
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record."""
         try:
             line = self._write(self.entry(record))
         except Exception:  # noqa: BLE001 - a wrong call of `logging` must not break what calls it
@@ -133,7 +131,11 @@ class EntryHandler(logging.Handler):
 
     def entry(self, record: logging.LogRecord) -> LogEntry:
         """The entry of a record: what else the record carries are its fields."""
-        extra = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        extra = {
+            name: value
+            for name, value in vars(record).items()
+            if name not in _STANDARD and not name.startswith("_")  # Ray marks every record for itself
+        }
         own_model = extra.pop("model_name", None)
         entry = self._own(record.getMessage(), record.levelname.lower(), _exception_text(record))
         model = str(own_model or entry.model)

@@ -45,7 +45,6 @@ class LoggedStream(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]  # typeshed has a plain attribute
-        """Bytes are UTF-8."""
         return "utf-8"
 
     @property
@@ -58,7 +57,6 @@ class LoggedStream(io.TextIOBase):
         return self._descriptor
 
     def writable(self) -> bool:
-        """Always."""
         return True
 
     def isatty(self) -> bool:
@@ -117,17 +115,14 @@ class _Bytes(io.BufferedIOBase):
         self._text = text
 
     def writable(self) -> bool:
-        """Always."""
         return True
 
     def write(self, data: Any) -> int:
-        """Take in bytes as UTF-8."""
         read = bytes(data)
         self._text.write(read.decode(errors="backslashreplace"))
         return len(read)
 
     def fileno(self) -> int:
-        """As the stream's."""
         return self._text.fileno()
 
     def close(self) -> None:

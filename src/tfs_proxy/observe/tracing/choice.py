@@ -46,7 +46,6 @@ def trace_choice(environ: Mapping[str, str], *, installed: bool | None = None) -
 
 
 def exporter_of(environ: Mapping[str, str]) -> str:
-    """The name of the exporter."""
     return _value(environ, "OTEL_TRACES_EXPORTER") or "otlp"
 
 

@@ -26,7 +26,6 @@ class TraceParent(Struct, frozen=True):
 
     @property
     def header(self) -> str:
-        """It as a ``traceparent``."""
         return f"00-{self.trace_id:032x}-{self.span_id:016x}-{self.sampled:02x}"
 
 
@@ -37,7 +36,6 @@ def traceparent_pattern(flags: str = ANY_FLAGS) -> str:
 
 
 def header_pattern(flags: str = ANY_FLAGS) -> str:
-    """The whole header ``traceparent``."""
     return f"^{traceparent_pattern(flags)}$"
 
 

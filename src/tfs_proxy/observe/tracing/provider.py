@@ -57,12 +57,10 @@ class _OfMarked(Sampler):
         self._marked = TraceIdRatioBased(kept)
 
     def should_sample(self, parent_context: Context | None, *span: Any, **more: Any) -> SamplingResult:
-        """Whether a span is recorded."""
         sampler = self._marked if get_value(MARKED_KEY, parent_context) else self._configured
         return sampler.should_sample(parent_context, *span, **more)
 
     def get_description(self) -> str:
-        """The configured one's."""
         return self._configured.get_description()
 
 

@@ -38,11 +38,11 @@ def logged() -> Iterator[Logged]:
 
 
 def test_an_entry_has_the_request_that_is_handled(logged: Logged) -> None:
-    """Its id and its model, the process, and what ``extra`` adds."""
+    """Its id and its model, the process, and what ``extra`` adds, but for what a library marks for itself."""
     record = RequestRecord("id-1")
     record.model = "m"
     with handling(record):
-        logged.logger.warning("%d rows", 3, extra={"rows": 3})
+        logged.logger.warning("%d rows", 3, extra={"rows": 3, "_ray_timestamp_ns": 1})
 
     (entry,) = logged.entries()
 
