@@ -42,7 +42,7 @@ class DescriptionApi:
         return HttpResponse(HTTPStatus.OK, self._document())
 
     def _document(self) -> bytes:
-        # PERF: it imports numpy, which no start should wait for.
+        # It imports numpy, which no start should wait for.
         from tfs_proxy.openapi.document import document_of_many, document_text
         from tfs_proxy.openapi.service import AnyModel, Service
 

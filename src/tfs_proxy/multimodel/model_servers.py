@@ -40,7 +40,7 @@ def reload(grpc_socket: Path, config: str, timeout_seconds: float) -> None:
     ModelLoadError with its own words if it refuses the config or a new model can't be loaded
     (docs/reference/tensorflow-serving.md).
     """
-    # PERF: neither is needed before the first model comes.
+    # Neither is needed before the first model comes.
     import grpc
     from google.protobuf import text_format
 

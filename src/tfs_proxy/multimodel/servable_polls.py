@@ -45,7 +45,7 @@ class ServablePolls:
     def loaded(self) -> frozenset[int]:
         """The instances on which every expected model is available."""
         away = set(self._readiness.unreachable)
-        if self._readiness.disturbed.is_set():  # PERF: else all of them are
+        if self._readiness.disturbed.is_set():  # else all of them are
             servables = self._readiness.servables.items()
             away |= {servable.instance for servable, state in servables if not state.available}
         return frozenset(each.index for each in self.instances) - away

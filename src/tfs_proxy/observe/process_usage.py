@@ -85,7 +85,7 @@ def _kilobytes(path: Path, names: set[str]) -> int:
 def _open_files(pid: int, proc: Path) -> int:
     with contextlib.suppress(OSError):
         path = f"{proc}/{pid}/fd"
-        # PERF: since Linux 6.2 the size says how many there are; before it is 0, and they are counted.
+        # Since Linux 6.2 the size says how many there are; before it is 0, and they are counted.
         return os.stat(path).st_size or len(os.listdir(path))  # noqa: PTH116, PTH208
     return 0
 
@@ -100,7 +100,7 @@ def process_tree(pid: int, proc: Path = PROC) -> Iterator[int]:
 
 
 def _read(path: str) -> bytes:
-    # PERF: a scrape reads one for each thread; as text, with a buffer, it costs several times as much.
+    # A scrape reads one for each thread; as text, with a buffer, it costs several times as much.
     with open(path, "rb", buffering=0) as file:  # noqa: PTH123
         return file.readall()
 

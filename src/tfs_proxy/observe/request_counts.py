@@ -241,7 +241,7 @@ class RequestCounts:
 
     def add_lines(self, lines: bytes) -> None:
         """Count every line of ``lines``, whatever it is."""
-        # PERF: most lines of a busy moment are equal, and each different one is read once.
+        # Most lines of a busy moment are equal, and each different one is read once.
         for line, times in Counter(lines.split(b"\n")).items():
             if not line:
                 continue

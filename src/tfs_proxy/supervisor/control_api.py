@@ -193,7 +193,7 @@ class ControlApi:
 
     async def _metrics(self, request: HttpRequest) -> HttpResponse:
         await self._outside.refresh()
-        # PERF: importing it takes 70 ms, which no start should wait for.
+        # Importing it takes 70 ms, which no start should wait for.
         from tfs_proxy.observe.exposition import expose
 
         measured = self._measure(request.headers)

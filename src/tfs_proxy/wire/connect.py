@@ -32,7 +32,7 @@ def connect_tcp(host: str, port: int, timeout_seconds: float | None) -> socket.s
 def _open_tcp(host: str, port: int, timeout_seconds: float | None) -> socket.socket:
     if host != _LOOPBACK:
         return socket.create_connection((host, port), timeout_seconds)
-    # PERF: to resolve a name, even an address, Python imports its tables for internationalized names.
+    # To resolve a name, even an address, Python imports its tables for internationalized names.
     connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         connection.settimeout(timeout_seconds)

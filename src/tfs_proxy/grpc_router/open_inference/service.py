@@ -54,7 +54,7 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
 """Calls of Triton's clients that are not answered here, with the reason."""
 
 LARGE_BYTES: Final = 64 * 1024
-"""PERF: a thread costs as much as the translation of few bytes; that of many would delay other calls."""
+"""A thread costs as much as the translation of few bytes; that of many would delay other calls."""
 
 MOST_SMALL_BYTES: Final = 1024 * 1024
 """More than any call without tensors needs."""

@@ -112,7 +112,7 @@ def is_shown(line: RequestLine, wanted: AccessLog) -> bool:
 
 def needs_stages(record: RequestRecord, wanted: AccessLog) -> bool:
     """Whether an answer, whose status is known, may get a line."""
-    # PERF: by default this is asked of every good answer.
+    # By default this is asked of every good answer.
     mode = wanted.mode
     if mode == AccessLog.ERRORS:
         return record.status >= CLIENT_ERROR and not record.over_limit

@@ -41,7 +41,7 @@ def note_refusal(sentence: str) -> None:
 def note_answer_of_model_server(body: bytes, *, refused: bool = True) -> None:
     """Note why the model server refuses what the request that is handled here asks for, if it does."""
     record = current_request()
-    if record is not None and (refused or record.reason):  # PERF: of nearly all requests, neither
+    if record is not None and (refused or record.reason):  # of nearly all requests, neither
         record.reason = model_server_reason(error_text(body) or "") if refused else ""
 
 

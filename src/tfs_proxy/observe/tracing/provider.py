@@ -40,7 +40,7 @@ _NOBODY = NonRecordingSpan(
 UNTRACED = trace.set_span_in_context(_NOBODY, Context())
 """The context of all requests outside of the share: what they call must not begin a trace of its own.
 
-PERF: one for all of them, which nobody records; each of its own would cost more than all the rest.
+One for all of them, which nobody records; each of its own would cost more than all the rest.
 """
 
 MARKED_KEY = create_key("marked-by-nginx")

@@ -132,7 +132,7 @@ class RequestBoundary:
 
     def _record_of(self, environ: dict[str, Any], sent_at: str) -> RequestRecord:
         """A new record; the application gets the same id with nginx and without it."""
-        # PERF: nginx has chosen already.
+        # nginx has chosen already.
         request_id = environ.get(_CLIENT_ID) if self.behind_nginx else None
         if not request_id:
             request_id = chosen_id(environ.get(_INFERENCE_ID), environ.get(_CLIENT_ID))
@@ -211,7 +211,7 @@ class Answer:
 
     def __iter__(self) -> Iterator[bytes]:
         pieces = self.pieces
-        if isinstance(pieces, list):  # PERF: nothing has to be made any more, and most answers are one piece
+        if isinstance(pieces, list):  # nothing has to be made any more
             self.record.bytes_out = sum(map(len, pieces))
             self._begin_writing()
             return iter(pieces)

@@ -29,7 +29,7 @@ class QuietLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
     def close_on_exec(self) -> None:
         """Does nothing: Python itself closes files on exec (PEP 446), and gunicorn logs to none.
 
-        PERF: gunicorn looks at every logger, which takes each worker 0.7 MB of what it shares with others.
+        gunicorn looks at every logger, which takes each worker 0.7 MB of what it shares with others.
         """
 
     def info(self, msg: str, *args: Any, **kwargs: Any) -> None:

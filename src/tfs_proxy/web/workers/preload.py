@@ -116,7 +116,7 @@ def preload(modules: Iterable[str], brought: Collection[str] = ()) -> set[str]:
     """
     finder = LookedUp(brought)
     sys.meta_path.insert(0, finder)
-    gc.disable()  # PERF: imports leave little to collect, and looking for it took 40 ms
+    gc.disable()  # imports leave little to collect, and looking for it took 40 ms
     try:
         for module in modules:
             importlib.import_module(module)

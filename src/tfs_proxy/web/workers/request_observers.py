@@ -90,7 +90,7 @@ class AccessObserver:
     def end(self, record: RequestRecord) -> None:
         """Logs a request that the application had."""
         if not needs_stages(record, self._wanted):
-            return  # PERF: no line is made that nobody sees
+            return  # no line is made that nobody sees
         seconds = time.perf_counter() - record.began
         request = FinishedRequest(record.method, record.status, seconds, record.target, reason=record.reason)
         self._log.show(line_of(record, request), PROCESS, os.getpid())
@@ -133,7 +133,7 @@ def begin_traces(deployment: Deployment) -> WorkerTraces:
     if deployment.traces is None:
         return WorkerTraces()
     try:
-        # PERF: OpenTelemetry takes a few hundred ms to import, which reads variables, too.
+        # OpenTelemetry takes a few hundred ms to import, which reads variables, too.
         from tfs_proxy.observe.tracing.provider import ProcessTraces
         from tfs_proxy.observe.tracing.spans import RequestSpans
 
