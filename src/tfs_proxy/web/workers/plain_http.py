@@ -138,7 +138,7 @@ SAME_FOR_ALL: Final = {
     "SERVER_PROTOCOL": "HTTP/1.1",
     "SERVER_SOFTWARE": SERVER_SOFTWARE,
 }
-"""PERF: row "tiny JSON, classic script": gunicorn makes each environ anew, a sixth of the time of a request."""
+"""PERF: row "tiny JSON, classic script": gunicorn makes each environ anew, a sixth of a request's time."""
 
 
 def plain_environ(
