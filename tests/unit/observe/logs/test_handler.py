@@ -42,7 +42,7 @@ def test_an_entry_has_the_request_that_is_handled(logged: Logged) -> None:
     record = RequestRecord("id-1")
     record.model = "m"
     with handling(record):
-        logged.logger.warning("%d rows", 3, extra={"rows": 3, "_ray_timestamp_ns": 1})
+        logged.logger.warning("%d rows", 3, extra={"rows": 3, "_own": 1})
 
     (entry,) = logged.entries()
 
