@@ -95,7 +95,10 @@ def test_a_killed_worker_costs_what_it_had_begun(archive: Path, tmp_path: Path) 
         until(lambda: counted(running) == fates, lambda: f"/metrics counts {fates}: {counted(running)}", 20)
 
     assert set(fates) <= {"200", "502"}, fates
-    assert noted(tmp_path) == Counter(load.with_fate("200", "502"))
+    handled = noted(tmp_path)
+    assert set(handled.values()) == {1}
+    # A worker may die between its journal and the script's own note.
+    assert set(load.with_fate("200")) <= set(handled) <= set(load.with_fate("200", "502"))
 
 
 def test_a_killed_model_server_costs_no_request_a_connection(archive: Path, tmp_path: Path) -> None:
