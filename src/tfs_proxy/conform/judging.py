@@ -74,8 +74,6 @@ ANSWER_SECONDS = 60.0
 STOP_SECONDS = 30.0
 """Seconds from SIGTERM to SIGKILL: docs/reference/sagemaker.md, Start and stop."""
 LEAST_BUSY = 8
-NO_WAIT = frozenset({Occasion.STARTING, Occasion.EMPTY_MODEL})
-"""Checks of these starts wait themselves until the container is ready."""
 
 
 class JudgingOptions(Struct, frozen=True):

@@ -9,7 +9,6 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from tfs_proxy.endpoint.aws_api import MODEL_ERROR, NO_ANSWER, AwsError
 
 CLIENT_ERRORS = range(400, 500)
-SUCCESS_STATUS = 200
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _BY_VARIANT = ("endpoint", "variant")
 

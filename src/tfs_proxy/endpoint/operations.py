@@ -1,7 +1,7 @@
 """Models, endpoint configs and components as values, and the files of AWS's operations that make them."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,10 +63,6 @@ class EndpointConfig(Struct, frozen=True):
     shadows: tuple[Variant, ...]
     parameters: Mapping[str, Any]
     folder: Path
-
-    @property
-    def all_variants(self) -> Sequence[Variant]:
-        return (*self.variants, *self.shadows)
 
 
 class InferenceComponent(Struct, frozen=True):

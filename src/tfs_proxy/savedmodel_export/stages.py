@@ -176,7 +176,6 @@ class TableStage:
 
     def __init__(self, by_input: Mapping[str, Standardization], specs: Specs) -> None:
         self.signature = specs
-        self._by_input = by_input
         self._constants = {name: _constants(name, each, specs) for name, each in by_input.items()}
 
     def tensors(self, inputs: Tensors) -> Tensors:

@@ -14,7 +14,6 @@ TOO_MANY_UPLOADS = (
 )
 UPLOAD_RETRY_SECONDS = 5
 NO_MODEL_SERVER = "no model server is ready: starting, or being restarted"
-TOO_MANY_CONNECTIONS = "too many requests are under way at once: try again"
 UNKNOWN_HTTP_VERSION = "this version of HTTP is not supported"
 NO_SHARED_MEMORY = "shared memory is not supported: send tensors with the request"
 WORKER_DIED = (

@@ -37,26 +37,40 @@ AsgiApp = Callable[[Message, Receive, Send], Awaitable[None]]
 log = logging.getLogger(__name__)
 
 
-class HttpServer(uvicorn.Server):
-    """uvicorn within an event loop of ours: it handles no signals, and wakes up only for requests."""
+class OwnLoopServer(uvicorn.Server):
+    """uvicorn within an event loop of ours: it handles no signals, and has no log of its own."""
 
-    def __init__(self, app: AsgiApp) -> None:
+    def __init__(self, app: Any, **options: Any) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
-                http="h11",
                 ws="none",
                 lifespan="off",
                 log_config=None,
-                log_level="critical",
                 access_log=False,
                 server_header=False,
-                date_header=False,
                 proxy_headers=False,
-                backlog=BACKLOG,
-                limit_concurrency=max(1, most_descriptors() // 2),
-                timeout_keep_alive=IDLE_SECONDS,
+                **options,
             )
+        )
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
+class HttpServer(OwnLoopServer):
+    """A server that wakes up only for requests."""
+
+    def __init__(self, app: AsgiApp) -> None:
+        super().__init__(
+            app,
+            http="h11",
+            log_level="critical",
+            date_header=False,
+            backlog=BACKLOG,
+            limit_concurrency=max(1, most_descriptors() // 2),
+            timeout_keep_alive=IDLE_SECONDS,
         )
         self.config.load()
         self.lifespan = self.config.lifespan_class(self.config)
@@ -79,10 +93,6 @@ class HttpServer(uvicorn.Server):
         """Stops accepting, and waits at most ``seconds`` for requests under way."""
         self.config.timeout_graceful_shutdown = max(seconds, 0)  # type: ignore[assignment]  # it takes both
         await self.shutdown()
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        yield
 
 
 class _TooLarge(Exception):

@@ -7,12 +7,10 @@ behind a request would get no answer, and one that sends nothing would hold its 
 
 import asyncio
 from asyncio import AbstractEventLoop
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import httptools
-import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from tfs_proxy.embedded import model_config
@@ -20,6 +18,7 @@ from tfs_proxy.embedded.flags import ModelServerFlags
 from tfs_proxy.embedded.rest.app import RestApp, RestOptions
 from tfs_proxy.protos import MonitoringConfig
 from tfs_proxy.resources import most_descriptors
+from tfs_proxy.wire.http_server import OwnLoopServer
 
 _MAX_HEAD_BYTES = 64 * 1024
 _DISCARD_SECONDS = 2.0
@@ -174,26 +173,17 @@ Within a request nothing may come for as long.
 """
 
 
-class RestServer(uvicorn.Server):
-    """uvicorn for one app, without its own signal handlers: ours stop gRPC too."""
+class RestServer(OwnLoopServer):
+    """uvicorn for one app, which ends with gRPC's server."""
 
     def __init__(self, app: RestApp) -> None:
         super().__init__(
-            uvicorn.Config(
-                app,
-                http=RestConnection,
-                lifespan="off",
-                ws="none",
-                log_config=None,
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                backlog=BACKLOG,
-                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-            )
+            app,
+            http=RestConnection,
+            log_level="warning",
+            backlog=BACKLOG,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         )
-
         self._ending = asyncio.Event()
 
     def stop(self) -> None:
@@ -207,11 +197,6 @@ class RestServer(uvicorn.Server):
             with suppress(TimeoutError):
                 async with asyncio.timeout(_DATE_SECONDS):
                     await self._ending.wait()
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        """Leave signals alone."""
-        yield
 
 
 def rest_options(flags: ModelServerFlags) -> RestOptions:

@@ -46,15 +46,6 @@ def set_level(level: str, loggers: tuple[str, ...] = ("", "gunicorn.error")) -> 
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-def reset_logging() -> None:
-    """Undo what this process has set, as in a new one."""
-    root = logging.getLogger()
-    root.handlers.clear()
-    root.setLevel(logging.WARNING)
-    for name in ("gunicorn.error", *QUIET):
-        logging.getLogger(name).setLevel(logging.NOTSET)
-
-
 def wants_colour(descriptor: int, environ: Mapping[str, str]) -> bool:
     """Whether a terminal reads what is written there, and nobody asks for no colour (https://no-color.org)."""
     return os.isatty(descriptor) and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"

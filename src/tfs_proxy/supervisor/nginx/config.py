@@ -230,7 +230,6 @@ def _templates() -> Environment:
 
 
 def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> dict[str, Any]:
-    only_failed = settings.access_log.mode in {AccessLog.OFF, AccessLog.ERRORS}
     level = settings.nginx_loglevel
     return {
         "headers": header_names,
@@ -249,14 +248,7 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> dic
         "log_level": "info" if level == "debug" else level,  # at debug it would log requests' headers
         "requests": workspace.requests,
         "request_format": NGINX_FORMAT,
-        "access": {
-            "path": workspace.access,
-            "prefix": NGINX_PREFIX,
-            "grpc_prefix": GRPC_PREFIX,
-            "grpc_format": NGINX_GRPC_FORMAT,
-            "over_limit": OVER_LIMIT,
-            "default": 0 if only_failed and level in QUIET_LEVELS else 1,
-        },
+        "access": _access(settings, workspace),
         "plain_id": PLAIN_ID,
         "in_flight": "$connections_writing" if proxy.counts_requests else '""',
         "max_payload_mb": settings.max_payload_mb,
@@ -276,6 +268,19 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> dic
         "too_late": not_answered(MODEL_SERVER, settings.request_timeout_seconds),
         "too_many_uploads": {"text": TOO_MANY_UPLOADS, "retry_seconds": UPLOAD_RETRY_SECONDS},
         "open_inference": settings.publishes_open_inference,
+    }
+
+
+def _access(settings: Settings, workspace: Workspace) -> Mapping[str, Any]:
+    """The lines of requests that may get one in the log."""
+    only_failed = settings.access_log.mode in {AccessLog.OFF, AccessLog.ERRORS}
+    return {
+        "path": workspace.access,
+        "prefix": NGINX_PREFIX,
+        "grpc_prefix": GRPC_PREFIX,
+        "grpc_format": NGINX_GRPC_FORMAT,
+        "over_limit": OVER_LIMIT,
+        "default": 0 if only_failed and settings.nginx_loglevel in QUIET_LEVELS else 1,
     }
 
 
@@ -358,15 +363,7 @@ def _traces(sampling: TraceSampling) -> Mapping[str, Any]:
             (header_names.CUSTOM_ATTRIBUTES, "$traced_by_attributes", parents.attributes_pattern, flags),
             (header_names.TRACEPARENT, "$traced", parents.header_pattern, flags),
         ):
-            carriers.append(
-                {
-                    "header": header,
-                    "variable": variable,
-                    "otherwise": otherwise,
-                    "sampled": pattern(sampled),
-                    "either": pattern(either),
-                }
-            )
+            carriers.append((header, variable, otherwise, pattern(sampled), pattern(either)))
             otherwise = variable
     return {
         "percent": f"{100 * marked_share(sampling):.2f}" if is_divided(sampling) else None,
