@@ -8,6 +8,8 @@ the cards, and the XML has the elements around those that are read. UUIDs are ma
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tfs_proxy.supervisor.gpus import GpuDevice, devices
+
 NO_DRIVER = (
     "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest "
     "NVIDIA driver is installed and running.\n\n"
@@ -137,3 +139,8 @@ def _memory(total: int, used: int) -> str:
 			<used>1 MiB</used>
 			<free>65535 MiB</free>
 		</bar1_memory_usage>"""
+
+
+def found(*cards: Card) -> Sequence[GpuDevice]:
+    """The devices of a machine with these cards."""
+    return devices(listing(cards), description(cards))

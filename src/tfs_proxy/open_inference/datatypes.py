@@ -2,7 +2,7 @@
 
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -125,7 +125,7 @@ def from_raw(
 def to_raw(array: npt.NDArray[Any], datatype: Datatype) -> Raw:
     """The raw bytes of an array, in its own memory if that is laid out so."""
     if datatype.item_bytes is None:
-        return _raw_strings(array)
+        return raw_strings(array)
     if datatype.name == _BFLOAT16:
         return to_bits(np.asarray(array, np.float32)).astype("<u2", copy=False).tobytes()
     laid_out = np.ascontiguousarray(array, datatype.array.newbyteorder("<"))
@@ -133,25 +133,41 @@ def to_raw(array: npt.NDArray[Any], datatype: Datatype) -> Raw:
 
 
 def _strings(raw: Raw, size: int, subject: str, budget: MemoryBudget) -> npt.NDArray[Any]:
-    if size * _LENGTH.size > len(raw):
-        raise BadInput(f"{subject} has {len(raw)} bytes, too few for {size} elements of BYTES.")
-    budget.take(size * STRING_BYTES + len(raw), subject)
-    array, position, end = np.empty(size, BYTES), 0, len(raw)
-    data = bytes(raw)
-    for number in range(size):
-        start = position + _LENGTH.size
-        position = start + _LENGTH.unpack_from(data, position)[0] if start <= end else end + 1
-        if position > end:
-            raise BadInput(
-                f"{subject}: element {number + 1} of {size} goes beyond the end of its {end} bytes."
-            )
-        array[number] = data[start:position]
-    if position != end:
-        raise BadInput(f"{subject} has {end - position} bytes behind its last element.")
+    strings = elements(raw, size, subject, budget)
+    array = np.empty(size, BYTES)
+    for number, value in enumerate(strings):
+        array[number] = value
     return array
 
 
-def _raw_strings(array: npt.NDArray[Any]) -> bytes:
+def elements(raw: Raw, count: int, subject: str, budget: MemoryBudget) -> Iterator[bytes]:
+    """The elements of BYTES, each of which follows its length.
+
+    Raises BadInput, and takes their memory from ``budget``, before the first; and BadInput at one that is cut
+    off, or for bytes behind the last.
+    """
+    if count * _LENGTH.size > len(raw):
+        raise BadInput(f"{subject} has {len(raw)} bytes, too few for {count} elements of BYTES.")
+    budget.take(count * STRING_BYTES + len(raw), subject)
+    return _split(bytes(raw), count, subject)
+
+
+def _split(raw: bytes, count: int, subject: str) -> Iterator[bytes]:
+    position, end = 0, len(raw)
+    for number in range(count):
+        start = position + _LENGTH.size
+        position = start + _LENGTH.unpack_from(raw, position)[0] if start <= end else end + 1
+        if position > end:
+            raise BadInput(
+                f"{subject}: element {number + 1} of {count} goes beyond the end of its {end} bytes."
+            )
+        yield raw[start:position]
+    if position != end:
+        raise BadInput(f"{subject} has {end - position} bytes behind its last element.")
+
+
+def raw_strings(array: npt.NDArray[Any]) -> bytes:
+    """The inverse of `elements`, from an array of any shape."""
     pieces: list[bytes] = []
     for element in array.flat:
         value = element if isinstance(element, bytes) else str(element).encode()

@@ -1,9 +1,6 @@
 """The flags of ``tune``, and those of ``pack`` for a model's graph."""
 
 import argparse
-import logging
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,16 +10,6 @@ from tfs_proxy.commands.pack import add_preprocessing_arguments, preprocessing_o
 from tfs_proxy.commands.tune import duration_ms
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.savedmodel_export.preprocessing import ImageInput, Preprocessing, Standardization
-
-
-@pytest.fixture(autouse=True)
-def _process_as_before() -> Iterator[None]:
-    """The command sets a handler of SIGTERM and the log: undo both."""
-    handler, handlers, level = signal.getsignal(signal.SIGTERM), logging.root.handlers[:], logging.root.level
-    yield
-    signal.signal(signal.SIGTERM, handler)
-    logging.root.handlers[:] = handlers
-    logging.root.setLevel(level)
 
 
 @pytest.mark.parametrize(("text", "milliseconds"), [("50ms", 50), ("1.5s", 1500), ("0.2ms", 0.2)])

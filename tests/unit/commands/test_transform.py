@@ -1,10 +1,8 @@
 """`tfs-proxy transform`: its flags become a job, and what can't be a job is refused in one sentence."""
 
 import json
-import logging
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,16 +17,6 @@ from tfs_proxy.transform.job import CHOICES
 from tfs_proxy.transform.options import TransformOptions
 
 ENDPOINT = "http://127.0.0.1:1"
-
-
-@pytest.fixture(autouse=True)
-def _process_as_before() -> Iterator[None]:
-    """The command sets a handler of SIGTERM and the log: undo both."""
-    handler, handlers, level = signal.getsignal(signal.SIGTERM), logging.root.handlers[:], logging.root.level
-    yield
-    signal.signal(signal.SIGTERM, handler)
-    logging.root.handlers[:] = handlers
-    logging.root.setLevel(level)
 
 
 @pytest.fixture

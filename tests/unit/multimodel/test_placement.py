@@ -22,6 +22,7 @@ from support.nvidia_smi import (
     Card,
     Slice,
     description,
+    found,
     gpu_uuid,
     listing,
     slice_uuid,
@@ -34,11 +35,6 @@ MARGIN = 0.2
 SMALL = 100 * MEBIBYTE
 DIVIDED = replace(A100, slices=[Slice("3g.20gb", 19968), Slice("2g.10gb", 9856), Slice("1g.5gb", 4864)])
 SEVENTHS = replace(H100, slices=[Slice("1g.10gb", 9856)] * 7)
-
-
-def found(*cards: Card) -> Sequence[GpuDevice]:
-    """The devices of a machine with these cards."""
-    return devices(listing(cards), description(cards))
 
 
 def placed(

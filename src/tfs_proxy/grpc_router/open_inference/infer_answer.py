@@ -1,7 +1,6 @@
 """Translates a PredictResponse into a ModelInferResponse with the same tensors, as raw contents: pure."""
 
 import math
-import struct
 from typing import Any, Final
 
 import numpy as np
@@ -9,7 +8,7 @@ from google.protobuf.message import DecodeError
 
 from tfs_proxy.errors import UpstreamError
 from tfs_proxy.grpc_router.open_inference.infer_request import TranslatedRequest
-from tfs_proxy.open_inference.datatypes import datatype_of
+from tfs_proxy.open_inference.datatypes import datatype_of, raw_strings
 from tfs_proxy.protos import TensorProto
 from tfs_proxy.protos.open_inference import ModelInferResponse, ModelStreamInferResponse
 from tfs_proxy.protos.predict import response_parts, tensor_parts
@@ -21,7 +20,6 @@ from tfs_proxy.wire.protobuf_reader import NOTHING
 FINAL_RESPONSE: Final = "triton_final_response"
 """The parameter by which Triton's clients recognize the last answer to a request of a stream."""
 
-_LENGTH: Final = struct.Struct("<I")
 _UNREADABLE: Final = "The model server's answer can't be read"
 
 
@@ -65,7 +63,7 @@ def _listed(tensor: memoryview) -> bytes:
         message.dtype = DataType.DT_HALF  # type: ignore[assignment]  # as many bits, in the same places
     array: Any = to_array(message)
     if data_type == DataType.DT_STRING:
-        return b"".join(part for value in array.flat for part in (_LENGTH.pack(len(value)), value))
+        return raw_strings(array)
     return np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
 
 

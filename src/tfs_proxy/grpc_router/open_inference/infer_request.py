@@ -4,7 +4,6 @@ Raw contents are passed on as ``tensor_content``, and lists as TensorProto's own
 """
 
 import math
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -14,9 +13,9 @@ from msgspec import Struct
 
 from tfs_proxy.errors import BadInput
 from tfs_proxy.grpc_router.asked_model import AskedModel
-from tfs_proxy.memory import DEFAULT_DECODED_BYTES, STRING_BYTES, MemoryBudget
+from tfs_proxy.memory import DEFAULT_DECODED_BYTES, MemoryBudget
 from tfs_proxy.names import HIGHEST_VERSION, is_version
-from tfs_proxy.open_inference.datatypes import Datatype, datatype_named
+from tfs_proxy.open_inference.datatypes import Datatype, datatype_named, elements
 from tfs_proxy.open_inference.infer_request import (
     CLASSIFICATION,
     OF_THE_PROTOCOL,
@@ -38,7 +37,6 @@ from tfs_proxy.wire.error_body import NO_SHARED_MEMORY
 NO_MODEL: Final = "The request names no model: model_name is empty."
 MOST_TENSORS: Final = 1000
 
-_LENGTH: Final = struct.Struct("<I")
 _INT, _UINT = "int_contents", "uint_contents"
 
 LISTS: Final[Mapping[str, tuple[str, str]]] = {
@@ -217,10 +215,7 @@ def _fill(tensor: TensorProto, given: Any, raw: bytes | None, budget: MemoryBudg
     if datatype.item_bytes is not None:
         tensor.tensor_content = _checked(raw, datatype, datatype.item_bytes, shape, subject)
         return
-    count = math.prod(shape)
-    if count * _LENGTH.size <= len(raw):
-        budget.take(count * STRING_BYTES + len(raw), subject)
-    tensor.string_val.extend(_elements(raw, count, subject))
+    tensor.string_val.extend(elements(raw, math.prod(shape), subject, budget))
 
 
 def _checked(raw: bytes, datatype: Datatype, item_bytes: int, shape: Sequence[int], subject: str) -> bytes:
@@ -251,20 +246,3 @@ def _list(tensor: TensorProto, contents: Any, datatype: Datatype, shape: Sequenc
     if count and low is not None and high is not None and not low <= min(values) <= max(values) <= high:
         raise BadInput(f"{subject} has a value that is not {datatype.name}: {low} to {high}.")
     getattr(tensor, target).extend(values)
-
-
-def _elements(raw: bytes, count: int, subject: str) -> Iterator[bytes]:
-    """The elements of BYTES, each of which follows its length."""
-    if count * _LENGTH.size > len(raw):
-        raise BadInput(f"{subject} has {len(raw)} bytes, too few for {count} elements of BYTES.")
-    position, end = 0, len(raw)
-    for number in range(count):
-        start = position + _LENGTH.size
-        position = start + _LENGTH.unpack_from(raw, position)[0] if start <= end else end + 1
-        if position > end:
-            raise BadInput(
-                f"{subject}: element {number + 1} of {count} goes beyond the end of its {end} bytes."
-            )
-        yield raw[start:position]
-    if position != end:
-        raise BadInput(f"{subject} has {end - position} bytes behind its last element.")

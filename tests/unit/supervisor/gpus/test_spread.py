@@ -1,7 +1,6 @@
 """Which GPU each of several model servers of the same models gets, on machines that report 0 to 8 of them."""
 
 from collections import Counter
-from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -14,20 +13,14 @@ from support.nvidia_smi import (
     T4,
     Card,
     Slice,
-    description,
+    found,
     gpu_uuid,
-    listing,
     slice_uuid,
 )
-from tfs_proxy.supervisor.gpus import GpuDevice, Placement, devices, spread
+from tfs_proxy.supervisor.gpus import Placement, devices, spread
 
 MARGIN = 0.2
 DIVIDED = Card(A100.name, A100.total, slices=[Slice("3g.20gb", 19968), Slice("2g.10gb", 9856)])
-
-
-def found(*cards: Card) -> Sequence[GpuDevice]:
-    """The devices of a machine with these cards."""
-    return devices(listing(cards), description(cards))
 
 
 def test_without_a_driver_there_is_nothing_to_choose() -> None:
