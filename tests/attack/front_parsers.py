@@ -20,7 +20,7 @@ from tfs_proxy.commands.pipeline import request_from
 from tfs_proxy.deployment import WorkerState
 from tfs_proxy.memory import MEGABYTE
 from tfs_proxy.pipeline.stage import ports_needed
-from tfs_proxy.supervisor.health.heartbeats import Heartbeats
+from tfs_proxy.supervisor.heartbeats import Heartbeats
 from tfs_proxy.web.body import BodyReader
 from tfs_proxy.web.memory_ledger import MemoryLedger
 from tfs_proxy.web.workers.plain_http import plain_request

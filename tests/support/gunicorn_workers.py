@@ -18,7 +18,7 @@ from support.running import LOOPBACK, RunningProcess
 from tfs_proxy.deployment import BootFailure, Deployment, Instance, WorkerOrders, WorkerPhase, WorkerState
 from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.health.heartbeats import Heartbeats
+from tfs_proxy.supervisor.heartbeats import Heartbeats
 from tfs_proxy.supervisor.programs.gunicorn import argv, environment
 
 ANSWER_SECONDS = 60.0

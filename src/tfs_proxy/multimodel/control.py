@@ -17,9 +17,8 @@ from tfs_proxy.observe.routes import OPENAPI
 from tfs_proxy.payload.media_types import JSON
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.control_api import ControlApi, Measure, captured_records, nothing_at, served_models
-from tfs_proxy.supervisor.health.readiness import Readiness
-from tfs_proxy.supervisor.open_inference.api import OpenInferenceApi
-from tfs_proxy.supervisor.open_inference.statistics import InferenceTimes
+from tfs_proxy.supervisor.open_inference import InferenceTimes, OpenInferenceApi
+from tfs_proxy.supervisor.readiness import Readiness
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.routes import GET, Route
 

@@ -17,13 +17,13 @@ from tfs_proxy.multimodel.servable_polls import ServablePolls
 from tfs_proxy.observe.process_usage import own_memory_of_tree
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.children import Children
-from tfs_proxy.supervisor.health.readiness import Readiness
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.waiting import in_daemon_thread
 from tfs_proxy.supervisor.opening import ServeRequest, resources_on
 from tfs_proxy.supervisor.plan import files_of_model_servers, instances_on, model_server_process
 from tfs_proxy.supervisor.process import ChildProcess
 from tfs_proxy.supervisor.programs.model_server import model_config, open_to_the_outside
+from tfs_proxy.supervisor.readiness import Readiness
 from tfs_proxy.supervisor.run_loop import cancel
 
 METHOD: Final = "/tensorflow.serving.ModelService/HandleReloadConfigRequest"

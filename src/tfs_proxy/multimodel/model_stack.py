@@ -31,7 +31,6 @@ from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.control_api import ControlApi, captured_records
 from tfs_proxy.supervisor.gpus import Placement
 from tfs_proxy.supervisor.grpc_routes import GrpcRoutes
-from tfs_proxy.supervisor.health.readiness import Phase
 from tfs_proxy.supervisor.host.load_priority import LoadPriority
 from tfs_proxy.supervisor.host.sockets import unbound
 from tfs_proxy.supervisor.host.watchdog import Watchdog
@@ -40,6 +39,7 @@ from tfs_proxy.supervisor.metrics import RunMetrics
 from tfs_proxy.supervisor.nginx.many_models import COMMON_SOCKET, WEB_SOCKET
 from tfs_proxy.supervisor.opening import ServeRequest
 from tfs_proxy.supervisor.process import ChildProcess, Spawn
+from tfs_proxy.supervisor.readiness import Phase
 from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS
 from tfs_proxy.supervisor.stack import ServingStack, StackHost
 from tfs_proxy.wire.http_server import BACKLOG

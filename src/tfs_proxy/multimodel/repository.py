@@ -10,7 +10,7 @@ from tfs_proxy.multimodel.api import LoadRequest, checked_load_request
 from tfs_proxy.multimodel.model_life import LoadState
 from tfs_proxy.multimodel.on_demand import OnDemandModels
 from tfs_proxy.multimodel.registry import ListedModel, ModelRegistry
-from tfs_proxy.supervisor.open_inference.repository import ONLY_VERSION, IndexedVersion, IndexState
+from tfs_proxy.supervisor.open_inference import ONLY_VERSION, IndexedVersion, IndexState
 
 STATES: Mapping[LoadState, IndexState] = {
     LoadState.LOADING: IndexState.LOADING,

@@ -28,8 +28,7 @@ from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.children import Children
 from tfs_proxy.supervisor.control_api import ControlApi
 from tfs_proxy.supervisor.grpc_routes import GrpcRoutes
-from tfs_proxy.supervisor.health.heartbeats import Heartbeats
-from tfs_proxy.supervisor.health.readiness import ExpectedVersion, Phase, Readiness, ServableState
+from tfs_proxy.supervisor.heartbeats import Heartbeats
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.load_priority import NOT_RESTORED, LoadPriority
 from tfs_proxy.supervisor.host.processes import Orphans
@@ -44,6 +43,7 @@ from tfs_proxy.supervisor.opening import ServeRequest
 from tfs_proxy.supervisor.process import ChildProcess
 from tfs_proxy.supervisor.programs import grpc_router
 from tfs_proxy.supervisor.programs.zygote import Zygote
+from tfs_proxy.supervisor.readiness import ExpectedVersion, Phase, Readiness, ServableState
 from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS, RunLoop, together
 from tfs_proxy.supervisor.stack import StackHost, heartbeats_of
 from tfs_proxy.wire.header_names import TARGET_MODEL

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from tfs_proxy.deployment import Instance, ServedModel
 from tfs_proxy.errors import ModelLoadError, UpstreamError
-from tfs_proxy.supervisor.health.model_states import LOADING_PAUSE_SECONDS, MISSES, NOT_FOUND, POLL_SECONDS
-from tfs_proxy.supervisor.health.readiness import ENDED, Readiness, ServableState, read_status
+from tfs_proxy.supervisor.model_states import LOADING_PAUSE_SECONDS, MISSES, NOT_FOUND, POLL_SECONDS
+from tfs_proxy.supervisor.readiness import ENDED, Readiness, ServableState, read_status
 from tfs_proxy.wire.http_client import get_async
 
 PAUSE_SECONDS: Final = 1.0

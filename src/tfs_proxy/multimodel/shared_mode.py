@@ -15,13 +15,13 @@ from tfs_proxy.payload.media_types import JSON
 from tfs_proxy.report.served import Served
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.children import Children
-from tfs_proxy.supervisor.health.readiness import Readiness
 from tfs_proxy.supervisor.host.sockets import unbound
 from tfs_proxy.supervisor.host.workspace import is_locked, is_path_locked
 from tfs_proxy.supervisor.nginx.many_models import COMMON_SOCKET, COMMON_WORKSPACES
 from tfs_proxy.supervisor.opening import ServeRequest
 from tfs_proxy.supervisor.plan import deployment_of
 from tfs_proxy.supervisor.programs import gunicorn
+from tfs_proxy.supervisor.readiness import Readiness
 from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS
 from tfs_proxy.supervisor.stack import StackHost
 from tfs_proxy.wire.http_server import BACKLOG

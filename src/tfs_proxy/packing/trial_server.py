@@ -15,11 +15,11 @@ from tfs_proxy.errors import ModelLoadError, StartTimeout
 from tfs_proxy.layout import Workspace
 from tfs_proxy.protos.predict import model_spec
 from tfs_proxy.report.prepare import Prepared
-from tfs_proxy.supervisor.health.heartbeats import Heartbeats
-from tfs_proxy.supervisor.health.model_states import ModelWatch
-from tfs_proxy.supervisor.health.readiness import Readiness
+from tfs_proxy.supervisor.heartbeats import Heartbeats
+from tfs_proxy.supervisor.model_states import ModelWatch
 from tfs_proxy.supervisor.opening import ServeRequest, find_host_resources, plan_processes
 from tfs_proxy.supervisor.plan import ProcessPlan
+from tfs_proxy.supervisor.readiness import Readiness
 from tfs_proxy.upstream.binary import GrpcCalls
 from tfs_proxy.wire.http_client import get
 from tfs_proxy.wire.protobuf_writer import Piece, message_field

@@ -13,13 +13,13 @@ from tfs_proxy.errors import ModelLoadError, ModelServerEnded, ProcessGaveUp, Sc
 from tfs_proxy.layout import Workspace
 from tfs_proxy.report.prepare import without_workspace
 from tfs_proxy.supervisor.gpus import Devices
-from tfs_proxy.supervisor.health.readiness import Phase, Readiness
 from tfs_proxy.supervisor.host.load_priority import LoadPriority
 from tfs_proxy.supervisor.host.processes import describe_exit, shell_status
 from tfs_proxy.supervisor.host.watchdog import Watchdog
 from tfs_proxy.supervisor.logs.request_lines import ChildLog
 from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec, ProcessState, Spawn, spawn
 from tfs_proxy.supervisor.programs import gunicorn
+from tfs_proxy.supervisor.readiness import Phase, Readiness
 from tfs_proxy.supervisor.run_loop import cancel
 
 log = logging.getLogger(__name__)

@@ -24,8 +24,8 @@ from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.request_counts import FinishedRequest
 from tfs_proxy.observe.request_record import chosen_id
 from tfs_proxy.observe.routes import PROBES, SERVED_MODELS
-from tfs_proxy.supervisor.health.readiness import Readiness
 from tfs_proxy.supervisor.host.sockets import Listener
+from tfs_proxy.supervisor.readiness import Readiness
 from tfs_proxy.supervisor.scraping import OutsideMetrics
 from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.header_names import IN_FLIGHT, INFERENCE_ID, REQUEST_ID, STAGE_TIMES

@@ -20,11 +20,11 @@ from tfs_proxy.report.prepare import Prepared
 from tfs_proxy.resources import MODEL_FACTOR, WORKER_BYTES, memory_left
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.control_api import Answer, ControlApi
-from tfs_proxy.supervisor.front.entrances import Entrances
-from tfs_proxy.supervisor.front.run_status import refuse_unusable_capture
+from tfs_proxy.supervisor.entrances import Entrances
 from tfs_proxy.supervisor.plan import ProcessPlan
 from tfs_proxy.supervisor.process import ChildProcess
 from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS
+from tfs_proxy.supervisor.run_status import refuse_unusable_capture
 from tfs_proxy.supervisor.stack import ServingStack
 
 log = logging.getLogger(__name__)

@@ -13,9 +13,9 @@ from tfs_proxy.observe.metric import MeasuredMetric, Points
 from tfs_proxy.observe.process_usage import NeverFalling, ProcessUsage, usage, usage_of_tree
 from tfs_proxy.resources import available_resources
 from tfs_proxy.supervisor.children import Children
-from tfs_proxy.supervisor.health.readiness import Phase, Readiness
 from tfs_proxy.supervisor.host.processes import child_pids
 from tfs_proxy.supervisor.process import ProcessState
+from tfs_proxy.supervisor.readiness import Phase, Readiness
 from tfs_proxy.wire.header_names import IN_FLIGHT
 
 SUPERVISOR = "supervisor"

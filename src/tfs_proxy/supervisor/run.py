@@ -13,10 +13,8 @@ from msgspec.structs import replace
 from tfs_proxy.layout import Workspace
 from tfs_proxy.report.first_request import FirstRequest, ready_line
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.front.entrances import Entrances
-from tfs_proxy.supervisor.front.run_status import RunStatus
+from tfs_proxy.supervisor.entrances import Entrances
 from tfs_proxy.supervisor.generation import Serving
-from tfs_proxy.supervisor.health.readiness import Phase
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.processes import Orphans
 from tfs_proxy.supervisor.host.sockets import Listener
@@ -24,7 +22,9 @@ from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.supervisor.host.workspace import LONGEST_PATH
 from tfs_proxy.supervisor.logs.run_records import RunRecords
 from tfs_proxy.supervisor.opening import ServeRequest
+from tfs_proxy.supervisor.readiness import Phase
 from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS, RunLoop, together
+from tfs_proxy.supervisor.run_status import RunStatus
 from tfs_proxy.supervisor.stack import ServingStack, StackHost
 from tfs_proxy.supervisor.succession import LONGEST_PATH_WITHIN, Generations
 

@@ -20,17 +20,17 @@ from tfs_proxy.observe.logs.config import LogConfig
 from tfs_proxy.report.prepare import Prepared
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.children import Children
-from tfs_proxy.supervisor.health.heartbeats import Heartbeats
-from tfs_proxy.supervisor.health.model_states import ModelWatch
-from tfs_proxy.supervisor.health.readiness import Phase, Readiness
+from tfs_proxy.supervisor.heartbeats import Heartbeats
 from tfs_proxy.supervisor.host.load_priority import LoadPriority
 from tfs_proxy.supervisor.host.sockets import Listener
 from tfs_proxy.supervisor.host.watchdog import Watchdog
+from tfs_proxy.supervisor.model_states import ModelWatch
 from tfs_proxy.supervisor.nginx import config as nginx
 from tfs_proxy.supervisor.opening import ServeRequest, find_host_resources, open_archive, plan_processes
 from tfs_proxy.supervisor.plan import HostResources, ProcessPlan
 from tfs_proxy.supervisor.process import Spawn, spawn
 from tfs_proxy.supervisor.programs import gunicorn, packages
+from tfs_proxy.supervisor.readiness import Phase, Readiness
 from tfs_proxy.supervisor.run_loop import together
 
 log = logging.getLogger(__name__)

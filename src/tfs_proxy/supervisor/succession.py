@@ -11,14 +11,14 @@ from msgspec.structs import replace
 from tfs_proxy.errors import ModelLoadError
 from tfs_proxy.setting_values import PortRange
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.front.entrances import Entrances
-from tfs_proxy.supervisor.front.run_status import RunStatus
+from tfs_proxy.supervisor.entrances import Entrances
 from tfs_proxy.supervisor.generation import Generation, NextGeneration, Serving, folder_of
 from tfs_proxy.supervisor.host.load_priority import LoadPriority
 from tfs_proxy.supervisor.host.workspace import make_workspace_within
 from tfs_proxy.supervisor.opening import ServeRequest
 from tfs_proxy.supervisor.process import ChildProcess
 from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS, cancel
+from tfs_proxy.supervisor.run_status import RunStatus
 from tfs_proxy.supervisor.stack import ServingStack, StackHost
 
 log = logging.getLogger(__name__)

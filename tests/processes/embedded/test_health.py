@@ -19,7 +19,7 @@ from support.predict_messages import request_bytes, response_arrays
 from support.warmup_files import recorded, warm_up_with
 from tfs_proxy.deployment import Instance
 from tfs_proxy.protos.predict import model_spec
-from tfs_proxy.supervisor.health.model_states import answers_grpc
+from tfs_proxy.supervisor.model_states import answers_grpc
 
 pytestmark = pytest.mark.tensorflow
 

@@ -11,10 +11,10 @@ from tfs_proxy.errors import ModelLoadError, NotEnoughResources, ProcessGaveUp, 
 from tfs_proxy.layout import Workspace
 from tfs_proxy.multimodel.model_life import load_failure
 from tfs_proxy.supervisor.children import Children
-from tfs_proxy.supervisor.health.heartbeats import Heartbeats
-from tfs_proxy.supervisor.health.readiness import Phase, Readiness
+from tfs_proxy.supervisor.heartbeats import Heartbeats
 from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.supervisor.process import Backoff, ProcessSpec
+from tfs_proxy.supervisor.readiness import Phase, Readiness
 
 
 @pytest.fixture

@@ -12,10 +12,9 @@ from tfs_proxy.multimodel.archives import model_folder
 from tfs_proxy.multimodel.on_demand import OnDemandModels
 from tfs_proxy.multimodel.registry import ModelRegistry
 from tfs_proxy.multimodel.repository import LoadedModels
-from tfs_proxy.supervisor.health.heartbeats import Heartbeats
-from tfs_proxy.supervisor.health.readiness import Readiness
-from tfs_proxy.supervisor.open_inference.api import OpenInferenceApi
-from tfs_proxy.supervisor.open_inference.statistics import InferenceTimes
+from tfs_proxy.supervisor.heartbeats import Heartbeats
+from tfs_proxy.supervisor.open_inference import InferenceTimes, OpenInferenceApi
+from tfs_proxy.supervisor.readiness import Readiness
 from tfs_proxy.wire.http_messages import HttpRequest
 from tfs_proxy.wire.routes import Routes
 

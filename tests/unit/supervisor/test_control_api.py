@@ -10,8 +10,8 @@ from tfs_proxy.deployment import Deployment, WorkerPhase, WorkerState
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.supervisor import control_api
 from tfs_proxy.supervisor.control_api import ControlApi
-from tfs_proxy.supervisor.health.heartbeats import Heartbeats
-from tfs_proxy.supervisor.health.readiness import Phase, Readiness
+from tfs_proxy.supervisor.heartbeats import Heartbeats
+from tfs_proxy.supervisor.readiness import Phase, Readiness
 from tfs_proxy.wire.header_names import IN_FLIGHT
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 

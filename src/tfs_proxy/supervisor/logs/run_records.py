@@ -16,7 +16,7 @@ from tfs_proxy.supervisor.children import Children
 from tfs_proxy.supervisor.host.sockets import Listener
 from tfs_proxy.supervisor.logs.request_lines import RequestLines
 from tfs_proxy.supervisor.logs.run_log import RunLog, log_config
-from tfs_proxy.supervisor.open_inference.statistics import InferenceTimes, stage_times
+from tfs_proxy.supervisor.open_inference import InferenceTimes, stage_times
 from tfs_proxy.supervisor.request_counter import RequestCounter
 
 READ_PAUSE_SECONDS = 0.05

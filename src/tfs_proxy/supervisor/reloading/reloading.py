@@ -11,12 +11,12 @@ from tfs_proxy.names import printable
 from tfs_proxy.report.prepare import Prepared
 from tfs_proxy.report.script import report_on_script
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.front.run_status import RunStatus
 from tfs_proxy.supervisor.generation import Serving
 from tfs_proxy.supervisor.opening import ServeRequest
 from tfs_proxy.supervisor.reloading.files import Snapshot, forget_bytecode, model_source, snapshot_of_folder
 from tfs_proxy.supervisor.reloading.reloader import Reloader
 from tfs_proxy.supervisor.reloading.worker_exchange import WorkerExchange
+from tfs_proxy.supervisor.run_status import RunStatus
 from tfs_proxy.supervisor.succession import Generations
 
 

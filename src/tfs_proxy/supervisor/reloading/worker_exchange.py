@@ -11,7 +11,7 @@ from tfs_proxy.report.prepare import without_workspace
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.children import SPARE_WORKERS
 from tfs_proxy.supervisor.generation import Generation
-from tfs_proxy.supervisor.health.heartbeats import Heartbeats
+from tfs_proxy.supervisor.heartbeats import Heartbeats
 from tfs_proxy.supervisor.process import ChildProcess, ProcessState
 from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS
 

@@ -8,9 +8,9 @@ import pytest
 
 from tfs_proxy.deployment import BootFailure, Instance, WorkerPhase, WorkerState
 from tfs_proxy.errors import UpstreamTimeout
-from tfs_proxy.supervisor.health.heartbeats import Heartbeats
-from tfs_proxy.supervisor.health.model_states import MISSES, ModelWatch, loading_pause
-from tfs_proxy.supervisor.health.readiness import Phase, Readiness, ServableState, read_status
+from tfs_proxy.supervisor.heartbeats import Heartbeats
+from tfs_proxy.supervisor.model_states import MISSES, ModelWatch, loading_pause
+from tfs_proxy.supervisor.readiness import Phase, Readiness, ServableState, read_status
 from tfs_proxy.wire.http_messages import HttpResponse
 
 INSTANCE = Instance(0, rest_port=1, grpc_port=2, grpc_socket="")

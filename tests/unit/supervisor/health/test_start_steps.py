@@ -1,6 +1,6 @@
 """The steps of a start and what each took."""
 
-from tfs_proxy.supervisor.health.readiness import StartSteps
+from tfs_proxy.supervisor.readiness import StartSteps
 
 
 def test_each_step_has_its_seconds() -> None:

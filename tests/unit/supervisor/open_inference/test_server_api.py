@@ -13,11 +13,9 @@ from tfs_proxy.deployment import Deployment, Instance, WorkerPhase, WorkerState
 from tfs_proxy.observe.metric import Distribution
 from tfs_proxy.observe.request_counts import Inferences
 from tfs_proxy.supervisor.control_api import ControlApi, served_models
-from tfs_proxy.supervisor.health.heartbeats import Heartbeats
-from tfs_proxy.supervisor.health.readiness import Phase, Readiness, ServableState
-from tfs_proxy.supervisor.open_inference.api import OpenInferenceApi
-from tfs_proxy.supervisor.open_inference.repository import ServedArchive
-from tfs_proxy.supervisor.open_inference.statistics import InferenceTimes
+from tfs_proxy.supervisor.heartbeats import Heartbeats
+from tfs_proxy.supervisor.open_inference import InferenceTimes, OpenInferenceApi, ServedArchive
+from tfs_proxy.supervisor.readiness import Phase, Readiness, ServableState
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
 INSTANCE = Instance(0, rest_port=1, grpc_port=2, grpc_socket="")

@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import UpstreamError, UpstreamTimeout
-from tfs_proxy.supervisor.health.readiness import Readiness, ServableState, read_status
 from tfs_proxy.supervisor.host.waiting import in_daemon_thread
+from tfs_proxy.supervisor.readiness import Readiness, ServableState, read_status
 from tfs_proxy.wire.http_client import get_async
 from tfs_proxy.wire.http_messages import HttpResponse
 

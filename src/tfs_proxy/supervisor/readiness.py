@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from tfs_proxy.deployment import Instance
-from tfs_proxy.supervisor.health.heartbeats import Heartbeats
+from tfs_proxy.supervisor.heartbeats import Heartbeats
 from tfs_proxy.wire.grpc_codes import GrpcCode
 
 AVAILABLE = "AVAILABLE"

@@ -15,8 +15,7 @@ from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.control_api import ControlApi, captured_records, served_models
 from tfs_proxy.supervisor.logs.run_records import RunRecords
 from tfs_proxy.supervisor.metrics import RunMetrics
-from tfs_proxy.supervisor.open_inference.api import OpenInferenceApi
-from tfs_proxy.supervisor.open_inference.repository import ServedArchive
+from tfs_proxy.supervisor.open_inference import OpenInferenceApi, ServedArchive
 from tfs_proxy.supervisor.plan import ProcessPlan
 from tfs_proxy.supervisor.scraping import OutsideMetrics
 from tfs_proxy.supervisor.stack import ServingStack

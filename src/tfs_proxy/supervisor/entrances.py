@@ -12,12 +12,12 @@ from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.children import Children
 from tfs_proxy.supervisor.grpc_routes import GrpcRoutes, InstanceGates
-from tfs_proxy.supervisor.health.readiness import Readiness
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.sockets import Listener
 from tfs_proxy.supervisor.nginx import config as nginx
 from tfs_proxy.supervisor.nginx.proxy import NginxProxy
 from tfs_proxy.supervisor.programs import grpc_router
+from tfs_proxy.supervisor.readiness import Readiness
 
 log = logging.getLogger(__name__)
 

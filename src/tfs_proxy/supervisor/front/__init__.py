@@ -1,1 +1,0 @@
-"""The outside of a run: its sockets for requests, and its answers about itself."""

@@ -1,1 +1,0 @@
-"""The supervisor's part of the Open Inference Protocol: everything that needs no worker."""
