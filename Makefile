@@ -50,7 +50,7 @@ dashboards: $(READY)  ## write the dashboards of deploy/ from their scripts
 .PHONY: test
 test: $(READY) try-nginx try-curl try-prometheus try-chromium  ## run all tests, the fast ones first
 	@scripts/vendor-axe
-	$(BIN)/python -m pytest tests/unit tests/web
+	$(BIN)/python -m pytest tests/unit
 	@$(MAKE) --no-print-directory test-contract
 	# Most of them wait most of the time. Else xdist begins with the files of most tests, and long ones end it.
 	$(BIN)/python -m pytest tests/processes -n 3 --dist loadfile --no-loadscope-reorder
@@ -106,7 +106,7 @@ prove-openapi: $(READY) try-nginx  ## schemathesis sends 10,000 requests: every 
 
 .PHONY: prove-interleavings
 prove-interleavings: $(READY)  ## 5,000 random interleavings of loads, unloads, requests and deaths of models
-	INTERLEAVINGS=5000 $(BIN)/python -m pytest tests/unit/multimodel/test_interleavings.py
+	INTERLEAVINGS=5000 $(BIN)/python -m pytest tests/unit/run/many_models/test_interleavings.py
 
 .PHONY: attack attack-short soak
 attack: $(READY) try-nginx  ## hostile input, slow clients, full machines and kills, in 15 minutes; the table is in build/attack/
@@ -153,10 +153,10 @@ bench-tune: $(READY) try-nginx  ## compare what `tfs-proxy tune` finds in five m
 	$(BIN)/python benchmarks/tune_grid.py
 
 .PHONY: protos
-protos: $(READY)  ## compile src/tfs_proxy/protos/schema/*.proto into the descriptor set that the package ships
+protos: $(READY)  ## compile src/tfs_proxy/wire/protos/schema/*.proto into the descriptor set that the package ships
 	$(BIN)/python scripts/compile_protos.py
-	$(BIN)/ruff format --quiet src/tfs_proxy/protos/schema
-	$(BIN)/ruff check --quiet --fix src/tfs_proxy/protos/schema
+	$(BIN)/ruff format --quiet src/tfs_proxy/wire/protos/schema
+	$(BIN)/ruff check --quiet --fix src/tfs_proxy/wire/protos/schema
 
 .PHONY: lock
 lock: $(READY)  ## resolve pyproject.toml into requirements.lock, for Python 3.11 to 3.13 at once

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 import orjson
 
-from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
-from tfs_proxy.payload.formats.npy import write_npy, write_npz
-from tfs_proxy.payload.formats.outputs import json_of_outputs
-from tfs_proxy.payload.registry import decode, encode, parse_media_type
-from tfs_proxy.protos import Example, RecordIORecord
-from tfs_proxy.signature import PREDICT_METHOD, Signature, Target, TensorSpec
-from tfs_proxy.upstream.binary import request_message
+from tfs_proxy.data.formats.framing import recordio_frame, tfrecord_frame
+from tfs_proxy.data.formats.npy import write_npy, write_npz
+from tfs_proxy.data.formats.outputs import json_of_outputs
+from tfs_proxy.data.registry import decode, encode, parse_media_type
+from tfs_proxy.serving.upstream.binary import request_message
+from tfs_proxy.values.signature import PREDICT_METHOD, Signature, Target, TensorSpec
+from tfs_proxy.wire.protos import Example, RecordIORecord
 
 RANDOM = np.random.default_rng(0)
 TABLE = RANDOM.normal(size=(1266, 100)).round(5).astype(np.float32)

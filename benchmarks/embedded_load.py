@@ -18,8 +18,8 @@ from pathlib import Path
 import grpc
 import numpy as np
 
-from tfs_proxy.protos import PredictRequest
-from tfs_proxy.protos.tensors import to_bytes
+from tfs_proxy.wire.protos import PredictRequest
+from tfs_proxy.wire.protos.tensors import to_bytes
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -11,8 +11,8 @@ from load import JSON, TINY, Report, Request, by_grpc, by_wrk
 from stack import Alone, Running
 
 from processes import cpu_seconds, spent_since
-from tfs_proxy.protos import PredictRequest
-from tfs_proxy.protos.tensors import to_bytes
+from tfs_proxy.wire.protos import PredictRequest
+from tfs_proxy.wire.protos.tensors import to_bytes
 
 ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
 QUIET_SECONDS = 15.0

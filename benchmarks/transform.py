@@ -30,7 +30,7 @@ import requests
 import stack
 
 from processes import tree
-from tfs_proxy.payload.formats.framing import tfrecord_frame
+from tfs_proxy.data.formats.framing import tfrecord_frame
 
 ROOT = Path(__file__).resolve().parents[1]
 SERVER = ROOT / "tests" / "support" / "stand_ins" / "invocations.py"

@@ -17,10 +17,10 @@ from pathlib import Path
 from stack import export_models, only
 
 from tfs_proxy.commands.tune import duration_ms
-from tfs_proxy.settings import Settings, inherited_environment
-from tfs_proxy.supervisor.host.workspace import temporary_workspace
-from tfs_proxy.tuning.axes import Point, Space
-from tfs_proxy.tuning.run import TuneRequest, Tuning
+from tfs_proxy.run.host.workspace import temporary_workspace
+from tfs_proxy.settings.settings import Settings, inherited_environment
+from tfs_proxy.tools.tune.axes import Point, Space
+from tfs_proxy.tools.tune.run import TuneRequest, Tuning
 
 MOST_POINTS = 36
 SCRIPT = """

@@ -26,12 +26,12 @@ from typing import Any
 import numpy as np
 import requests
 
-from tfs_proxy.batch import Batch
-from tfs_proxy.deployment import Instance
-from tfs_proxy.signature import Target
-from tfs_proxy.upstream.binary import BinaryUpstream
-from tfs_proxy.upstream.pooled_requests import PooledRequests
-from tfs_proxy.upstream.rest import RestUpstream
+from tfs_proxy.serving.upstream.binary import BinaryUpstream
+from tfs_proxy.serving.upstream.pooled_requests import PooledRequests
+from tfs_proxy.serving.upstream.rest import RestUpstream
+from tfs_proxy.values.batch import Batch
+from tfs_proxy.values.deployment import Instance
+from tfs_proxy.values.signature import Target
 
 THREADS = (1, 8)
 EXPORT = """

@@ -1,4 +1,4 @@
-"""Compiles src/tfs_proxy/protos/schema/*.proto into messages.binpb and type stubs: ``make protos``.
+"""Compiles src/tfs_proxy/wire/protos/schema/*.proto into messages.binpb and type stubs: ``make protos``.
 
 It needs grpcio-tools, and ruff to lay the stubs out.
 """
@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 
 SOURCES = Path(__file__).resolve().parents[1] / "src"
-SCHEMA = Path("tfs_proxy/protos/schema")
+SCHEMA = Path("tfs_proxy/wire/protos/schema")
 STUB_HEAD = (
     "# ruff: noqa: A002, E501, I001, RUF023, UP007, UP045\n"
     '# mypy: disable-error-code="type-arg"\n'

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from settings_table import tables
 
-from tfs_proxy.conform.check import CheckGroup, Level
-from tfs_proxy.conform.checks import ALL, GROUPS
 from tfs_proxy.observe.catalogue import METRICS
+from tfs_proxy.tools.conform.check import CheckGroup, Level
+from tfs_proxy.tools.conform.checks import ALL, GROUPS
 
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
 COMMANDS = {

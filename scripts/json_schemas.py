@@ -11,9 +11,9 @@ from typing import Any
 from botocore.model import ListShape, MapShape, Shape, StringShape, StructureShape
 from botocore.session import get_session
 
-from tfs_proxy.conform.requests_file import CAPABILITIES, PATHS, REQUEST_FIELDS, REQUESTS
-from tfs_proxy.conform.target import Capability
-from tfs_proxy.endpoint.operations import OPERATIONS
+from tfs_proxy.tools.conform.requests_file import CAPABILITIES, PATHS, REQUEST_FIELDS, REQUESTS
+from tfs_proxy.tools.conform.target import Capability
+from tfs_proxy.tools.endpoint.operations import OPERATIONS
 
 FOLDER = Path(__file__).parents[1] / "src" / "tfs_proxy" / "schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

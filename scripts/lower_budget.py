@@ -15,7 +15,7 @@ HEAD = "# Lines and modules of each room of src/tfs_proxy: `make budget` writes 
 
 def main() -> None:
     """Write the file."""
-    before = tomllib.loads(FILE.read_text())["rooms"] if FILE.exists() else {}
+    before = tomllib.loads(FILE.read_text()).get("rooms", {}) if FILE.exists() else {}
     text = HEAD
     for room, size in sorted(sizes().items()):
         allowed = Size(**before[room]) if room in before else size

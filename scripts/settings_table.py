@@ -2,7 +2,7 @@
 
 from itertools import groupby
 
-from tfs_proxy.settings import TABLE
+from tfs_proxy.settings.settings import TABLE
 
 HEAD = ("| variable | default | meaning | AWS's default, if it differs |", "|---|---|---|---|")
 

@@ -10,7 +10,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from tfs_proxy.payload.formats.framing import tfrecord_frame
+from tfs_proxy.data.formats.framing import tfrecord_frame
 
 HERE = Path(__file__).resolve().parent
 BUILD = HERE / "build"

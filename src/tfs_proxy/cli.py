@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from tfs_proxy import __version__
-from tfs_proxy.errors import SettingsError, StopServing
-from tfs_proxy.names import how_to_install, one_entry, printable, similar
+from tfs_proxy.values.errors import SettingsError, StopServing
+from tfs_proxy.values.names import how_to_install, one_entry, printable, similar
 
 SCHEMAS = ("standardize", "transform-job", "endpoint", "conform-requests")
 """For ``pack --standardize``, ``transform``, ``endpoint`` and ``conform --requests``."""

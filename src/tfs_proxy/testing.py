@@ -20,22 +20,22 @@ from wsgiref.util import setup_testing_defaults
 
 from msgspec.structs import replace
 
-from tfs_proxy.archive.discover import DiscoveredModel
-from tfs_proxy.archive.extract import ExtractLimits
-from tfs_proxy.archive.fetch import fetch
-from tfs_proxy.archive.saved_model import read_summary
-from tfs_proxy.deployment import Deployment, open_inference_of
-from tfs_proxy.layout import Workspace
+from tfs_proxy.model.discover import DiscoveredModel
+from tfs_proxy.model.extract import ExtractLimits
+from tfs_proxy.model.fetch import fetch
+from tfs_proxy.model.report.served import look_into
+from tfs_proxy.model.saved_model import read_summary
+from tfs_proxy.model.script_syntax import HANDLERS, SCRIPT_MODEL_FUNCTIONS, read_ast_names
 from tfs_proxy.observe.routes import INVOCATIONS, OPENAPI
-from tfs_proxy.report.served import look_into
-from tfs_proxy.script.load import load_script, module_name
-from tfs_proxy.script.script_model import load_script_model
-from tfs_proxy.script.syntax import HANDLERS, SCRIPT_MODEL_FUNCTIONS, read_ast_names
-from tfs_proxy.settings import Settings
-from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
-from tfs_proxy.upstream.fake_server import FakeModelServer, FakeOutputs, ModelCall, Versions
-from tfs_proxy.web.app import ContainerApp, create_app, create_script_model_app
+from tfs_proxy.serving.script.load import load_script, module_name
+from tfs_proxy.serving.script.script_model import load_script_model
+from tfs_proxy.serving.upstream.fake_server import FakeModelServer, FakeOutputs, ModelCall, Versions
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.deployment import Deployment, open_inference_of
+from tfs_proxy.values.layout import Workspace
+from tfs_proxy.values.signature import PREDICT_METHOD, Signature, TensorSpec
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
+from tfs_proxy.worker.app import ContainerApp, create_app, create_script_model_app
 
 __all__ = ["LoadedScript", "ModelCall", "Reply", "Signature", "TensorSpec", "load", "signature"]
 

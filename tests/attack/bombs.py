@@ -11,8 +11,8 @@ from functools import cache, partial
 
 import numpy as np
 
-from tfs_proxy import protos
-from tfs_proxy.payload.formats.framing import recordio_frame
+from tfs_proxy.data.formats.framing import recordio_frame
+from tfs_proxy.wire import protos
 from tfs_proxy.wire.data_types import DataType
 from tfs_proxy.wire.protobuf_writer import field, varint
 

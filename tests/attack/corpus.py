@@ -13,11 +13,11 @@ from attack.fronts import BODY
 from support.archives import SAVED_MODEL
 from support.model_fixtures import ROOT
 from support.predict_messages import request_bytes
-from tfs_proxy import protos
-from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
-from tfs_proxy.payload.formats.npy import write_npz
-from tfs_proxy.protos.predict import model_spec, response_bytes
-from tfs_proxy.protos.tensors import to_bytes
+from tfs_proxy.data.formats.framing import recordio_frame, tfrecord_frame
+from tfs_proxy.data.formats.npy import write_npz
+from tfs_proxy.wire import protos
+from tfs_proxy.wire.protos.predict import model_spec, response_bytes
+from tfs_proxy.wire.protos.tensors import to_bytes
 
 BODIES = tuple(
     row["body"].encode() for row in json.loads((ROOT / "tests" / "corpus" / "bodies.json").read_text())

@@ -17,20 +17,20 @@ from msgspec.json import decode
 
 from attack.fronts import BODY
 from tfs_proxy.commands.pipeline import request_from
-from tfs_proxy.deployment import WorkerState
-from tfs_proxy.memory import MEGABYTE
-from tfs_proxy.pipeline.stage import ports_needed
-from tfs_proxy.supervisor.heartbeats import Heartbeats
-from tfs_proxy.web.body import BodyReader
-from tfs_proxy.web.memory_ledger import MemoryLedger
-from tfs_proxy.web.workers.plain_http import plain_request
-from tfs_proxy.web.workers.refusals import (
+from tfs_proxy.run.heartbeats import Heartbeats
+from tfs_proxy.run.pipeline.stage import ports_needed
+from tfs_proxy.values.deployment import WorkerState
+from tfs_proxy.values.memory import MEGABYTE
+from tfs_proxy.worker.body import BodyReader
+from tfs_proxy.worker.gunicorn_workers.plain_http import plain_request
+from tfs_proxy.worker.gunicorn_workers.refusals import (
     OUR_FAULT,
     RepeatedHeader,
     UnsupportedTransferCoding,
     refusal,
     refuse_misread,
 )
+from tfs_proxy.worker.memory_ledger import MemoryLedger
 
 HEAD = b"POST /invocations HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 REFUSED_HEADS = (ParseException, NoMoreData, StopIteration, RepeatedHeader, UnsupportedTransferCoding)

@@ -15,35 +15,9 @@ from google.protobuf.message import DecodeError
 from attack import corpus, front_parsers
 from support.archives import SAVED_MODEL
 from support.lite_models import lite_model
-from tfs_proxy import protos
-from tfs_proxy.archive.discover import discover
-from tfs_proxy.archive.extract import ExtractLimits, extract
-from tfs_proxy.archive.lite_model import read_lite_model
-from tfs_proxy.archive.saved_model import read_saved_model
-from tfs_proxy.attributes import parse_target
-from tfs_proxy.embedded.batch_options import read_options
-from tfs_proxy.embedded.core.servable import Tensor
-from tfs_proxy.embedded.errors import ServingError
-from tfs_proxy.embedded.flags import ModelServerFlags
-from tfs_proxy.embedded.model_config import from_flags
-from tfs_proxy.embedded.rest import bodies as example_body
-from tfs_proxy.embedded.rest.bodies import decode_predict
-from tfs_proxy.embedded.rest.requests import is_uri, match
-from tfs_proxy.errors import TfsProxyError
-from tfs_proxy.memory import MemoryBudget
-from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
-from tfs_proxy.payload.media_types import (
-    CSV,
-    JSON,
-    JSON_LINES,
-    NPY,
-    NPZ,
-    PNG,
-    RECORDIO,
-    TF_EXAMPLE,
-    TF_RECORD,
-)
-from tfs_proxy.payload.registry import (
+from tfs_proxy.data.formats.framing import recordio_frame, tfrecord_frame
+from tfs_proxy.data.media_types import CSV, JSON, JSON_LINES, NPY, NPZ, PNG, RECORDIO, TF_EXAMPLE, TF_RECORD
+from tfs_proxy.data.registry import (
     FORMATS,
     OUTPUT_TYPES,
     decode,
@@ -52,18 +26,34 @@ from tfs_proxy.payload.registry import (
     negotiate,
     parse_media_type,
 )
-from tfs_proxy.protos.predict import read_response
-from tfs_proxy.protos.tensors import to_array
-from tfs_proxy.serving_json.requests import named_signature, read_metadata, read_outputs, with_signature
-from tfs_proxy.settings import Settings
-from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
+from tfs_proxy.data.serving_json.requests import named_signature, read_metadata, read_outputs, with_signature
+from tfs_proxy.embedded.batch_options import read_options
+from tfs_proxy.embedded.core.servable import Tensor
+from tfs_proxy.embedded.errors import ServingError
+from tfs_proxy.embedded.flags import ModelServerFlags
+from tfs_proxy.embedded.model_config import from_flags
+from tfs_proxy.embedded.rest import bodies as example_body
+from tfs_proxy.embedded.rest.bodies import decode_predict
+from tfs_proxy.embedded.rest.requests import is_uri, match
+from tfs_proxy.model.discover import discover
+from tfs_proxy.model.extract import ExtractLimits, extract
+from tfs_proxy.model.lite_model import read_lite_model
+from tfs_proxy.model.saved_model import read_saved_model
+from tfs_proxy.settings.settings import Settings
 from tfs_proxy.transform.batches import SPLITS, Split
 from tfs_proxy.transform.jsonpath import JsonPath, Missing
+from tfs_proxy.values.attributes import parse_target
+from tfs_proxy.values.errors import TfsProxyError
+from tfs_proxy.values.memory import MemoryBudget
+from tfs_proxy.values.signature import PREDICT_METHOD, Signature, TensorSpec
+from tfs_proxy.wire import protos
 from tfs_proxy.wire.data_types import DataType
 from tfs_proxy.wire.http_answer import BrokenAnswer, NoAnswer
 from tfs_proxy.wire.http_answer import read_response as read_http
 from tfs_proxy.wire.packed_body import decoded_body
 from tfs_proxy.wire.protobuf_reader import LENGTH, MalformedProtobuf, read_fields
+from tfs_proxy.wire.protos.predict import read_response
+from tfs_proxy.wire.protos.tensors import to_array
 
 LIMIT_BYTES = 16 * 1024 * 1024
 MOST_NESTED = 20

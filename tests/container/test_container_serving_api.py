@@ -10,7 +10,7 @@ import pytest
 from support.containers import Container, container, docker, mounted
 from support.predict_messages import request_bytes, response_arrays
 from support.running import LOOPBACK
-from tfs_proxy.protos.predict import model_spec
+from tfs_proxy.wire.protos.predict import model_spec
 
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 RELOAD = "/tensorflow.serving.ModelService/HandleReloadConfigRequest"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from support.judges import ROOT, Judge
-from tfs_proxy.packing.starter import PLACEHOLDER
-from tfs_proxy.packing.starter_texts import script_text
+from tfs_proxy.tools.pack.starter import PLACEHOLDER
+from tfs_proxy.tools.pack.starter_texts import script_text
 
 UV = Path(sys.executable).parent / "uv"
 EXAMPLES = ("digits", "numpy_script", "resnet50_jpeg", "resnet50_tfrecord", "streaming")

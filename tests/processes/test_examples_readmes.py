@@ -19,7 +19,7 @@ from support.archives import has_nginx
 from support.building import EXAMPLES, ROOT, alone_in
 from support.predict_messages import request_bytes
 from support.stack import Stack, serving
-from tfs_proxy.protos.predict import model_spec
+from tfs_proxy.wire.protos.predict import model_spec
 
 NEEDS_NGINX = pytest.mark.skipif(
     not has_nginx(), reason="nginx publishes gRPC, and finds the model that is asked for"

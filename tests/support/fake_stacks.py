@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfs_proxy.errors import ProcessGaveUp
+from tfs_proxy.values.errors import ProcessGaveUp
 
 DIED = "the model server ended with SIGSEGV too often (3 starts)."
 

@@ -4,12 +4,12 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tfs_proxy.batch import Batch, Examples
-from tfs_proxy.deployment import Instance
-from tfs_proxy.serving_json.requests import request_body, with_signature
-from tfs_proxy.signature import Signature, Target
-from tfs_proxy.upstream.interface import ModelAnswer, Records
-from tfs_proxy.upstream.rest import named
+from tfs_proxy.data.serving_json.requests import request_body, with_signature
+from tfs_proxy.serving.upstream.interface import ModelAnswer, Records
+from tfs_proxy.serving.upstream.rest import named
+from tfs_proxy.values.batch import Batch, Examples
+from tfs_proxy.values.deployment import Instance
+from tfs_proxy.values.signature import Signature, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def no_answer(_: Call) -> ModelAnswer:
 
 @dataclass(slots=True)
 class FakeUpstream:
-    """Implements `tfs_proxy.upstream.interface.Upstream`: ``answer`` is called for every request.
+    """Implements `tfs_proxy.serving.upstream.interface.Upstream`: ``answer`` is called for every request.
 
     ``answer`` may raise UpstreamUnavailable or UpstreamTimeout, as a real one does. ``calls`` keeps
     what was asked.

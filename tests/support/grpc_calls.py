@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from support.predict_messages import request_bytes, response_arrays
-from tfs_proxy.protos.predict import model_spec
+from tfs_proxy.wire.protos.predict import model_spec
 
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 STATUS = "/tensorflow.serving.ModelService/GetModelStatus"

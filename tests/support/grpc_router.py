@@ -12,7 +12,7 @@ from pathlib import Path
 import grpc
 
 from support.grpc_calls import PREDICT, SECONDS
-from tfs_proxy.supervisor.grpc_routes import GrpcRoutes
+from tfs_proxy.run.grpc_routes import GrpcRoutes
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.http_server import HttpServer, app_of
 from tfs_proxy.wire.routes import Routes
@@ -39,7 +39,7 @@ class Router:
         words = [f"--{name}={value}" for name, value in flags.items()]
         self.log = folder / "router.log"
         with self.log.open("wb") as log:
-            command = [sys.executable, "-m", "tfs_proxy.grpc_router", "--loads", *words]
+            command = [sys.executable, "-m", "tfs_proxy.worker.router", "--loads", *words]
             self.process = subprocess.Popen(command, stderr=log)
         self.channel = grpc.insecure_channel(f"unix:{self.socket}")
         grpc.channel_ready_future(self.channel).result(SECONDS)

@@ -1,6 +1,6 @@
 """A script model that tells what its gunicorn is like, and whether that was forked or started."""
 
-STARTED = ("tfs_proxy.web.workers.master",)
+STARTED = ("tfs_proxy.worker.gunicorn_workers.master",)
 OURS = "idna"
 """A package without further modules of its own that ours import, too, for a script that imports requests."""
 

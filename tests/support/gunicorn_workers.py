@@ -15,11 +15,18 @@ from typing import Any, ClassVar
 from msgspec.json import decode, encode
 
 from support.running import LOOPBACK, RunningProcess
-from tfs_proxy.deployment import BootFailure, Deployment, Instance, WorkerOrders, WorkerPhase, WorkerState
-from tfs_proxy.layout import Workspace
-from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.heartbeats import Heartbeats
-from tfs_proxy.supervisor.programs.gunicorn import argv, environment
+from tfs_proxy.run.heartbeats import Heartbeats
+from tfs_proxy.run.programs.gunicorn import argv, environment
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.deployment import (
+    BootFailure,
+    Deployment,
+    Instance,
+    WorkerOrders,
+    WorkerPhase,
+    WorkerState,
+)
+from tfs_proxy.values.layout import Workspace
 
 ANSWER_SECONDS = 60.0
 LIMIT_BYTES = 100_000

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tfs_proxy.deployment import CaptureOptions, Deployment, Instance, TraceSampling
-from tfs_proxy.layout import Workspace
-from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.nginx import config
+from tfs_proxy.run.nginx import config
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.deployment import CaptureOptions, Deployment, Instance, TraceSampling
+from tfs_proxy.values.layout import Workspace
 
 SERVING = Deployment(
     default_model="m",

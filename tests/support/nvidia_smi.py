@@ -8,7 +8,7 @@ the cards, and the XML has the elements around those that are read. UUIDs are ma
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tfs_proxy.supervisor.gpus import GpuDevice, devices
+from tfs_proxy.run.gpus import GpuDevice, devices
 
 NO_DRIVER = (
     "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest "

@@ -4,11 +4,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tfs_proxy.archive.graph_inputs import GraphInputs
-from tfs_proxy.open_inference.datatypes import TRITON_TYPE
-from tfs_proxy.openapi.document import document_of, document_text
-from tfs_proxy.openapi.service import DescribedModel, Service
-from tfs_proxy.signature import CLASSIFY_METHOD, PREDICT_METHOD, Signature, TensorSpec
+from tfs_proxy.data.open_inference.datatypes import TRITON_TYPE
+from tfs_proxy.model.graph_inputs import GraphInputs
+from tfs_proxy.model.openapi.document import document_of, document_text
+from tfs_proxy.model.openapi.service import DescribedModel, Service
+from tfs_proxy.values.signature import CLASSIFY_METHOD, PREDICT_METHOD, Signature, TensorSpec
 
 
 def signature(

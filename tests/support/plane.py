@@ -1,10 +1,10 @@
 """One request through the data plane, as `/invocations` sends it there."""
 
-from tfs_proxy.dataplane.bodies import Body
-from tfs_proxy.dataplane.plane import DataPlane, EncodedAnswer
-from tfs_proxy.deployment import Instance
-from tfs_proxy.signature import Target
-from tfs_proxy.upstream.interface import Upstream
+from tfs_proxy.serving.bodies import Body
+from tfs_proxy.serving.plane import DataPlane, EncodedAnswer
+from tfs_proxy.serving.upstream.interface import Upstream
+from tfs_proxy.values.deployment import Instance
+from tfs_proxy.values.signature import Target
 
 
 def answer(

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tfs_proxy.protos import PredictRequest, PredictResponse
-from tfs_proxy.protos.tensors import to_array, to_bytes
+from tfs_proxy.wire.protos import PredictRequest, PredictResponse
+from tfs_proxy.wire.protos.tensors import to_array, to_bytes
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 

@@ -12,9 +12,9 @@ from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.core.process_ledger import ProcessLedger
 from tfs_proxy.embedded.core.servable import Array, Backend, LoadedServable, PreparedCall
 from tfs_proxy.embedded.rest.app import RestApp, RestOptions
-from tfs_proxy.protos import SignatureDef, TensorInfo, TensorProto
-from tfs_proxy.signature import PREDICT_METHOD
+from tfs_proxy.values.signature import PREDICT_METHOD
 from tfs_proxy.wire.data_types import DataType
+from tfs_proxy.wire.protos import SignatureDef, TensorInfo, TensorProto
 
 FLOAT = 1
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from tfs_proxy.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo
-from tfs_proxy.signature import DEFAULT_SIGNATURE, PREDICT_METHOD, TensorSpec
+from tfs_proxy.values.signature import DEFAULT_SIGNATURE, PREDICT_METHOD, TensorSpec
+from tfs_proxy.wire.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo
 
 Specs = Mapping[str, TensorSpec]
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from support.predict_messages import request_bytes
-from tfs_proxy import protos
-from tfs_proxy.payload.formats.framing import tfrecord_frame
-from tfs_proxy.protos.predict import model_spec
+from tfs_proxy.data.formats.framing import tfrecord_frame
+from tfs_proxy.wire import protos
+from tfs_proxy.wire.protos.predict import model_spec
 
 
 def recorded(name: str, rows: list[Any]) -> bytes:

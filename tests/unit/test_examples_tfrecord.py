@@ -19,7 +19,7 @@ PACK = runpy.run_path(str(FOLDER / "pack.py"))
 @given(st.binary(max_size=400), st.dictionaries(st.text(max_size=5), st.binary(max_size=300), max_size=3))
 def test_the_image_is_found(image: bytes, others: dict[str, bytes]) -> None:
     """Among other features, whatever it holds."""
-    from tfs_proxy.protos import Example
+    from tfs_proxy.wire.protos import Example
 
     example = Example()
     for name, value in {**others, "image/encoded": image}.items():

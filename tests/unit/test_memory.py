@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfs_proxy.errors import PayloadTooLarge
-from tfs_proxy.memory import MemoryBudget, json_bytes
+from tfs_proxy.values.errors import PayloadTooLarge
+from tfs_proxy.values.memory import MemoryBudget, json_bytes
 
 VALUES = st.recursive(
     st.none()

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfs_proxy.attributes import parse_target
-from tfs_proxy.errors import BadInput
-from tfs_proxy.names import METHODS, is_loaded_model_name, is_model_name, one_entry, printable
-from tfs_proxy.signature import Target
+from tfs_proxy.values.attributes import parse_target
+from tfs_proxy.values.errors import BadInput
+from tfs_proxy.values.names import METHODS, is_loaded_model_name, is_model_name, one_entry, printable
+from tfs_proxy.values.signature import Target
 
 
 def test_a_name_stays_on_its_line() -> None:

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 import tfs_proxy
-from tfs_proxy.script.context import Context
-from tfs_proxy.script.handlers import ModelResponse
+from tfs_proxy.serving.script.context import Context
+from tfs_proxy.serving.script.handlers import ModelResponse
 
 
 def test_types_for_annotations() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tfs_proxy.resources import (
+from tfs_proxy.values.resources import (
     Machine,
     MemoryLeft,
     Resources,

@@ -2,12 +2,12 @@
 
 import pytest
 
-from tfs_proxy.errors import SettingsError
-from tfs_proxy.memory import MEGABYTE
-from tfs_proxy.resources import Resources
-from tfs_proxy.setting_rows import unknown_variables
-from tfs_proxy.setting_values import PLATFORM_VARIABLES, AccessLog, ExtraPorts, GrpcPort, PortRange
-from tfs_proxy.settings import TABLE, Settings, for_inner_stack
+from tfs_proxy.settings.parsers import PLATFORM_VARIABLES, AccessLog, ExtraPorts, GrpcPort, PortRange
+from tfs_proxy.settings.rows import unknown_variables
+from tfs_proxy.settings.settings import TABLE, Settings, for_inner_stack
+from tfs_proxy.values.errors import SettingsError
+from tfs_proxy.values.memory import MEGABYTE
+from tfs_proxy.values.resources import Resources
 
 
 def test_defaults_need_no_environment() -> None:

@@ -13,10 +13,10 @@ from PIL import Image
 
 from support.archives import pack
 from tfs_proxy import testing
-from tfs_proxy.errors import ArchiveError, ScriptLoadError
-from tfs_proxy.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo, TensorShapeProto
-from tfs_proxy.settings import Settings
-from tfs_proxy.signature import TensorSpec
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.errors import ArchiveError, ScriptLoadError
+from tfs_proxy.values.signature import TensorSpec
+from tfs_proxy.wire.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo, TensorShapeProto
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "code_examples"
 DT_FLOAT, DT_STRING = 1, 7

@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from socket import socket
 
-from tfs_proxy.capture.record import BEGINNING_BYTES, CapturedRequest, captured_requests, is_capture
-from tfs_proxy.errors import ArchiveError, BadInput, Interrupted, SettingsError
-from tfs_proxy.names import one_entry
+from tfs_proxy.data.capture.record import BEGINNING_BYTES, CapturedRequest, captured_requests, is_capture
 from tfs_proxy.observe.logs.config import STDERR, set_level, wants_colour
 from tfs_proxy.observe.logs.entry import JSON, EntryHandler, writer
-from tfs_proxy.resources import raise_descriptor_limit
-from tfs_proxy.setting_values import HIGHEST_PORT
-from tfs_proxy.settings import Settings, asks_for_json, inherited_environment
+from tfs_proxy.settings.parsers import HIGHEST_PORT
+from tfs_proxy.settings.settings import Settings, asks_for_json, inherited_environment
+from tfs_proxy.values.errors import ArchiveError, BadInput, Interrupted, SettingsError
+from tfs_proxy.values.names import one_entry
+from tfs_proxy.values.resources import raise_descriptor_limit
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def _port(text: str) -> int:
 
 def exit_on_stop_signals() -> None:
     """From now on, SIGTERM and SIGHUP exit with 0, until the run loop installs its own handlers."""
-    from tfs_proxy.supervisor.host.processes import stop_signals
+    from tfs_proxy.run.host.processes import stop_signals
 
     # As PID 1 of a container, a process without a handler ignores SIGTERM. Nothing has started yet that must
     # be stopped in order, and an exception could be swallowed by the imports that are under way.
@@ -72,7 +72,7 @@ def listen(host: str = EVERY_ADDRESS, port: int | None = None) -> tuple[Settings
         raise
     if port is not None:
         settings = settings.with_values(port=port)
-    from tfs_proxy.supervisor.host.sockets import listen
+    from tfs_proxy.run.host.sockets import listen
 
     log_as_a_run(settings)
     listener = listen(host, settings.port)

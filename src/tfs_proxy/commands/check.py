@@ -10,11 +10,19 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfs_proxy.archive.discover import discover, unreadable
-from tfs_proxy.archive.s3_client import S3_SCHEME
-from tfs_proxy.capture.record import CapturedRequest
 from tfs_proxy.commands.arguments import interruptible, read_requests
-from tfs_proxy.errors import (
+from tfs_proxy.data.capture.record import CapturedRequest
+from tfs_proxy.model.discover import discover, unreadable
+from tfs_proxy.model.report.prepare import prepare
+from tfs_proxy.model.report.served import Served
+from tfs_proxy.run.host.workspace import temporary_workspace
+from tfs_proxy.run.many_models.archives import Listing, ModelFolder, model_folder
+from tfs_proxy.run.programs.packages import brings_packages
+from tfs_proxy.serving.upstream.fake_server import ModelCall
+from tfs_proxy.settings.settings import Settings, inherited_environment
+from tfs_proxy.tools.pack.model_kinds import laid_out
+from tfs_proxy.tools.pack.pack import import_script, readable
+from tfs_proxy.values.errors import (
     ArchiveError,
     DiscoveryError,
     NoModelFound,
@@ -22,17 +30,9 @@ from tfs_proxy.errors import (
     SettingsError,
     TfsProxyError,
 )
-from tfs_proxy.layout import ModelLayout
-from tfs_proxy.multimodel.archives import Listing, ModelFolder, model_folder
-from tfs_proxy.names import printable
-from tfs_proxy.packing.model_kinds import laid_out
-from tfs_proxy.packing.pack import import_script, readable
-from tfs_proxy.report.prepare import prepare
-from tfs_proxy.report.served import Served
-from tfs_proxy.settings import Settings, inherited_environment
-from tfs_proxy.supervisor.host.workspace import temporary_workspace
-from tfs_proxy.supervisor.programs.packages import brings_packages
-from tfs_proxy.upstream.fake_server import ModelCall
+from tfs_proxy.values.layout import ModelLayout
+from tfs_proxy.values.names import printable
+from tfs_proxy.wire.s3_client import S3_SCHEME
 
 CHECK_FAILED = 1
 

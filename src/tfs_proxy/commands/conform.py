@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfs_proxy.commands.arguments import interruptible
-from tfs_proxy.errors import SettingsError
-from tfs_proxy.settings import Settings, inherited_environment
+from tfs_proxy.settings.settings import Settings, inherited_environment
+from tfs_proxy.values.errors import SettingsError
 
 if TYPE_CHECKING:
-    from tfs_proxy.conform.check import Check
-    from tfs_proxy.conform.judge import CheckResult
-    from tfs_proxy.conform.wanted import Wanted
+    from tfs_proxy.tools.conform.check import Check
+    from tfs_proxy.tools.conform.judge import CheckResult
+    from tfs_proxy.tools.conform.wanted import Wanted
 
 
 DESCRIPTION = """\
@@ -76,9 +76,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tfs_proxy.conform.check import selected
-    from tfs_proxy.conform.checks import ALL
-    from tfs_proxy.conform.results import list_lines
+    from tfs_proxy.tools.conform.check import selected
+    from tfs_proxy.tools.conform.checks import ALL
+    from tfs_proxy.tools.conform.results import list_lines
 
     checks = selected(ALL, arguments.only, arguments.skip)
     if arguments.list:
@@ -90,8 +90,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def wanted_from(arguments: argparse.Namespace) -> "Wanted":
     """Raises SettingsError."""
-    from tfs_proxy.conform.target import Capability
-    from tfs_proxy.conform.wanted import Wanted, variables
+    from tfs_proxy.tools.conform.target import Capability
+    from tfs_proxy.tools.conform.wanted import Wanted, variables
 
     if not 0 < arguments.start_timeout < math.inf:
         raise SettingsError(
@@ -113,9 +113,9 @@ def wanted_from(arguments: argparse.Namespace) -> "Wanted":
 
 
 def _judge(arguments: argparse.Namespace, checks: Sequence["Check"]) -> int:
-    from tfs_proxy.conform.judge import Judge, exit_status
-    from tfs_proxy.conform.results import result_lines, summary_lines
-    from tfs_proxy.conform.wanted import extract_limits, judging_of
+    from tfs_proxy.tools.conform.judge import Judge, exit_status
+    from tfs_proxy.tools.conform.results import result_lines, summary_lines
+    from tfs_proxy.tools.conform.wanted import extract_limits, judging_of
 
     _refuse_unwritable([arguments.junit, arguments.json])
     wanted = wanted_from(arguments)
@@ -140,7 +140,7 @@ def _refuse_unwritable(paths: Sequence[Path | None]) -> None:
 def _write_files(
     arguments: argparse.Namespace, target: str, results: Sequence["CheckResult"], probed: Sequence[str]
 ) -> None:
-    from tfs_proxy.conform.results import json_text, junit_text
+    from tfs_proxy.tools.conform.results import json_text, junit_text
 
     if arguments.junit:
         _write(arguments.junit, junit_text(target, results))

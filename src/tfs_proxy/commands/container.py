@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from tfs_proxy.errors import ProgramNotRun
-from tfs_proxy.layout import SAGEMAKER_MODEL_DIR, SERVING_BASE_PATH
-from tfs_proxy.settings import Settings
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.errors import ProgramNotRun
+from tfs_proxy.values.layout import SAGEMAKER_MODEL_DIR, SERVING_BASE_PATH
 
 SERVE = "serve"
 TENSORFLOW_SERVING = "tensorflow-serving"
@@ -67,7 +67,7 @@ def holds_served_models(
         return True
     if settings.model is not None or _has_content(archives):
         return False
-    from tfs_proxy.report.serving_flags import model_folders
+    from tfs_proxy.model.report.serving_flags import model_folders
 
     return bool(model_folders(served))
 

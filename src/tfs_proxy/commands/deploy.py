@@ -9,11 +9,11 @@ from pathlib import Path
 
 from tfs_proxy.commands.arguments import also_as, log_to_stderr
 from tfs_proxy.commands.pack import add_layout_arguments, layout_options
-from tfs_proxy.deploy import DeployOptions, SageMaker, call_plan, requests, upload
-from tfs_proxy.errors import SettingsError
-from tfs_proxy.names import printable
-from tfs_proxy.packing.options import PackOptions, WarmupOptions
-from tfs_proxy.settings import Settings
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.tools.deploy import DeployOptions, SageMaker, call_plan, requests, upload
+from tfs_proxy.tools.pack.options import PackOptions, WarmupOptions
+from tfs_proxy.values.errors import SettingsError
+from tfs_proxy.values.names import printable
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ def options_of(arguments: argparse.Namespace) -> DeployOptions:
 
 def _archive(arguments: argparse.Namespace) -> Path:
     """The archive: MODEL itself after a check, or packed from it. Raises StopServing."""
-    from tfs_proxy.packing.pack import check_archive, pack
+    from tfs_proxy.tools.pack.pack import check_archive, pack
 
     model: Path = arguments.model
     settings = Settings.from_env()

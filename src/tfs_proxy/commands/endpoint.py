@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from tfs_proxy.commands.arguments import exit_on_stop_signals, listen, log_to_stderr
-from tfs_proxy.settings import inherited_environment
+from tfs_proxy.settings.settings import inherited_environment
 
 PORT = 8090
 
@@ -73,16 +73,16 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.update:
         return _update(arguments)
     exit_on_stop_signals()
-    from tfs_proxy.endpoint.run import EndpointRequest, catalogue_of
-    from tfs_proxy.endpoint.starter import parse_choices
+    from tfs_proxy.tools.endpoint.run import EndpointRequest, catalogue_of
+    from tfs_proxy.tools.endpoint.starter import parse_choices
 
     choices = parse_choices(arguments.container)
     catalogue_of(arguments.files)
     settings, listener = listen(arguments.host, arguments.port)
     import asyncio
 
-    from tfs_proxy.endpoint.companions import CompanionOptions
-    from tfs_proxy.endpoint.run import serve
+    from tfs_proxy.tools.endpoint.companions import CompanionOptions
+    from tfs_proxy.tools.endpoint.run import serve
 
     options = CompanionOptions(arguments.notifications, arguments.tolerance)
     request = EndpointRequest(arguments.files, choices, inherited_environment(), options)
@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _update(arguments: argparse.Namespace) -> int:
-    from tfs_proxy.endpoint.hosting import update
+    from tfs_proxy.tools.endpoint.hosting import update
 
     log_to_stderr("info")
     update([*arguments.files, *arguments.update], arguments.url)

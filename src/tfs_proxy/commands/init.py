@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 from tfs_proxy.commands.arguments import interruptible, log_to_stderr
-from tfs_proxy.settings import Settings
+from tfs_proxy.settings.settings import Settings
 
 DESCRIPTION = """\
 Write a new script into FOLDER: code/inference.py with typed handlers, its test, requirements.txt, an example
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tfs_proxy.packing.starter import Starter, init
+    from tfs_proxy.tools.pack.starter import Starter, init
 
     log_to_stderr("WARNING")
     with interruptible("stopped, and nothing was written"):

@@ -3,7 +3,7 @@
 import argparse
 
 from tfs_proxy.observe.logs.config import LEVELS
-from tfs_proxy.settings import Settings
+from tfs_proxy.settings.settings import Settings
 
 DESCRIPTION = """\
 Change how much a run logs, while it runs; without LEVEL, print the level.
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tfs_proxy.supervisor.logs.run_log import chosen, found_runs
+    from tfs_proxy.run.logs.run_log import chosen, found_runs
 
     runs = chosen(found_runs(Settings.from_env().home), arguments.port)
     if arguments.level is None:

@@ -7,8 +7,15 @@ from pathlib import Path
 
 from tfs_proxy.commands.arguments import also_as, interruptible, log_to_stderr
 from tfs_proxy.commands.warmup import lines_of
-from tfs_proxy.errors import SettingsError
-from tfs_proxy.packing.options import (
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.tools.export.preprocessing import (
+    DEFAULT_TOP,
+    ImageInput,
+    Preprocessing,
+    read_labels,
+    read_standardize,
+)
+from tfs_proxy.tools.pack.options import (
     DEFAULT_PYTHONS,
     LayoutOptions,
     Packed,
@@ -16,14 +23,7 @@ from tfs_proxy.packing.options import (
     WarmupOptions,
     WheelOptions,
 )
-from tfs_proxy.savedmodel_export.preprocessing import (
-    DEFAULT_TOP,
-    ImageInput,
-    Preprocessing,
-    read_labels,
-    read_standardize,
-)
-from tfs_proxy.settings import Settings
+from tfs_proxy.values.errors import SettingsError
 
 
 def add_preprocessing_arguments(parser: argparse.ArgumentParser) -> None:
@@ -158,7 +158,7 @@ def _python(text: str) -> str:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tfs_proxy.packing.pack import pack
+    from tfs_proxy.tools.pack.pack import pack
 
     log_to_stderr("INFO")
     began = time.monotonic()

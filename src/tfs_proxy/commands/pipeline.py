@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfs_proxy.commands.arguments import add_serving_arguments, exit_on_stop_signals, listen
-from tfs_proxy.errors import SettingsError
-from tfs_proxy.settings import inherited_environment
+from tfs_proxy.settings.settings import inherited_environment
+from tfs_proxy.values.errors import SettingsError
 
 if TYPE_CHECKING:
-    from tfs_proxy.pipeline.run import PipelineRequest
+    from tfs_proxy.run.pipeline.run import PipelineRequest
 
 DESCRIPTION = """\
 Serve an inference pipeline, as SageMaker's PipelineModel does.
@@ -37,15 +37,15 @@ def run(arguments: argparse.Namespace) -> int:
     settings, listener = listen(arguments.host, arguments.port)
     import asyncio
 
-    from tfs_proxy.pipeline.run import serve
+    from tfs_proxy.run.pipeline.run import serve
 
     return asyncio.run(serve(settings, listener, request))
 
 
 def request_from(arguments: argparse.Namespace, environ: Mapping[str, str]) -> "PipelineRequest":
     """Raises SettingsError if the request can't be carried out."""
-    from tfs_proxy.pipeline.run import PipelineRequest
-    from tfs_proxy.pipeline.stage import StageOrder, check_count
+    from tfs_proxy.run.pipeline.run import PipelineRequest
+    from tfs_proxy.run.pipeline.stage import StageOrder, check_count
 
     variables = _variables_by_stage(arguments.env, len(arguments.stages))
     orders = [

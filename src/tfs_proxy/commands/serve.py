@@ -5,10 +5,10 @@ import threading
 from socket import socket
 
 from tfs_proxy.commands.arguments import add_serving_arguments, exit_on_stop_signals, listen
-from tfs_proxy.errors import SettingsError
-from tfs_proxy.layout import Workspace
-from tfs_proxy.names import printable
-from tfs_proxy.settings import Settings, inherited_environment
+from tfs_proxy.settings.settings import Settings, inherited_environment
+from tfs_proxy.values.errors import SettingsError
+from tfs_proxy.values.layout import Workspace
+from tfs_proxy.values.names import printable
 from tfs_proxy.wire.header_names import TARGET_MODEL
 
 DESCRIPTION = """\
@@ -57,8 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
         return _serve_many(settings, listener, arguments)
     import asyncio
 
-    from tfs_proxy.supervisor.opening import ServeRequest
-    from tfs_proxy.supervisor.run import serve
+    from tfs_proxy.run.opening import ServeRequest
+    from tfs_proxy.run.run import serve
 
     environ = inherited_environment()
     request = ServeRequest(arguments.model, arguments.model_server, environ, lay_out=_laid_out)
@@ -68,8 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _serve_many(settings: Settings, listener: socket, arguments: argparse.Namespace) -> int:
     import asyncio
 
-    from tfs_proxy.multimodel.run import serve_many
-    from tfs_proxy.supervisor.opening import ServeRequest
+    from tfs_proxy.run.many_models.run import serve_many
+    from tfs_proxy.run.opening import ServeRequest
 
     refuse_one_model(arguments.model)
     refuse_following(settings)
@@ -80,7 +80,7 @@ def _serve_many(settings: Settings, listener: socket, arguments: argparse.Namesp
 def _laid_out(
     model: str | None, workspace: Workspace, settings: Settings, cancelled: threading.Event
 ) -> str | None:
-    from tfs_proxy.packing.model_kinds import laid_out
+    from tfs_proxy.tools.pack.model_kinds import laid_out
 
     return laid_out(model, workspace, settings, cancelled)
 

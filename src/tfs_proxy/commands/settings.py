@@ -4,10 +4,10 @@ import argparse
 import textwrap
 from itertools import groupby
 
-from tfs_proxy.errors import SettingsError
-from tfs_proxy.names import printable, similar
-from tfs_proxy.setting_rows import Setting
-from tfs_proxy.settings import TABLE
+from tfs_proxy.settings.rows import Setting
+from tfs_proxy.settings.settings import TABLE
+from tfs_proxy.values.errors import SettingsError
+from tfs_proxy.values.names import printable, similar
 
 DESCRIPTION = "List the environment variables that commands read, with defaults and what they mean."
 

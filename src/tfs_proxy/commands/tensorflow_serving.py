@@ -3,7 +3,7 @@
 import argparse
 
 from tfs_proxy.commands.arguments import exit_on_stop_signals, listen
-from tfs_proxy.settings import inherited_environment
+from tfs_proxy.settings.settings import inherited_environment
 
 DESCRIPTION = """\
 Serve as the image tensorflow/serving does: MODEL_NAME below MODEL_BASE_PATH (/models), gRPC on 8500, REST on
@@ -24,7 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
         if "--help" in arguments.words:
             print(arguments.usage(), flush=True)
         from tfs_proxy.commands.container import run_program
-        from tfs_proxy.supervisor.programs.model_server import AUTO, program
+        from tfs_proxy.run.programs.model_server import AUTO, program
 
         run_program([*program(AUTO), *arguments.words])
     settings, listener = listen()
@@ -32,8 +32,8 @@ def run(arguments: argparse.Namespace) -> int:
     settings = settings.with_values(grpc_port=None, extra_ports=None, instance_count=1)
     import asyncio
 
-    from tfs_proxy.supervisor.opening import ServeRequest
-    from tfs_proxy.supervisor.run import serve
+    from tfs_proxy.run.opening import ServeRequest
+    from tfs_proxy.run.run import serve
 
     request = ServeRequest(None, "auto", inherited_environment(), tuple(arguments.words))
     return asyncio.run(serve(settings, listener, request))

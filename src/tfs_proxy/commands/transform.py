@@ -6,12 +6,12 @@ from pathlib import Path
 
 from msgspec.structs import fields
 
-from tfs_proxy.archive.s3_client import S3_TIMEOUT_SECONDS
 from tfs_proxy.commands.arguments import interruptible, log_to_stderr
-from tfs_proxy.settings import inherited_environment
+from tfs_proxy.settings.settings import inherited_environment
 from tfs_proxy.transform.job import CHOICES, MANIFEST, make_job, read_description
 from tfs_proxy.transform.options import ENGINES, LOCAL, TransformOptions
 from tfs_proxy.transform.transformer import FAIL, ON_ERROR, BadLimit
+from tfs_proxy.wire.s3_client import S3_TIMEOUT_SECONDS
 
 DESCRIPTION = """\
 Run a SageMaker Batch Transform job on this machine.

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfs_proxy.commands.arguments import also_as, interruptible, log_to_stderr, read_requests
-from tfs_proxy.errors import SettingsError
-from tfs_proxy.resources import raise_descriptor_limit
-from tfs_proxy.settings import Settings, inherited_environment
+from tfs_proxy.settings.settings import Settings, inherited_environment
+from tfs_proxy.values.errors import SettingsError
+from tfs_proxy.values.resources import raise_descriptor_limit
 
 if TYPE_CHECKING:
-    from tfs_proxy.tuning.findings import Findings
+    from tfs_proxy.tools.tune.findings import Findings
 
 NOT_FOUND = 1
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s)")
@@ -90,9 +90,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _tune(arguments: argparse.Namespace, settings: Settings) -> int:
-    from tfs_proxy.packing.model_kinds import laid_out
-    from tfs_proxy.supervisor.host.workspace import temporary_workspace
-    from tfs_proxy.tuning.run import TuneRequest, Tuning
+    from tfs_proxy.run.host.workspace import temporary_workspace
+    from tfs_proxy.tools.pack.model_kinds import laid_out
+    from tfs_proxy.tools.tune.run import TuneRequest, Tuning
 
     requests = read_requests(arguments.request, arguments.content_type, arguments.custom_attributes)
     if arguments.output is not None and not arguments.output.parent.is_dir():
@@ -118,8 +118,8 @@ def _tune(arguments: argparse.Namespace, settings: Settings) -> int:
 
 def _print(arguments: argparse.Namespace, findings: "Findings") -> int:
     """Prints and draws the findings; returns the exit status."""
-    from tfs_proxy.tuning.findings import json_text, result_lines
-    from tfs_proxy.tuning.picture import picture
+    from tfs_proxy.tools.tune.findings import json_text, result_lines
+    from tfs_proxy.tools.tune.picture import picture
 
     if arguments.json:
         print(json_text(findings))

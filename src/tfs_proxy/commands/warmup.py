@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfs_proxy.commands.arguments import interruptible, log_to_stderr, read_requests
-from tfs_proxy.packing.options import Fill, WarmedVersion, WarmupOptions
-from tfs_proxy.settings import Settings
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.tools.pack.options import Fill, WarmedVersion, WarmupOptions
 
 DESCRIPTION = """\
 Write requests into the SavedModels of MODEL, in assets.extra/tf_serving_warmup_requests, which a model server
@@ -77,7 +77,7 @@ def _positive(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tfs_proxy.packing.warmup import warm_model
+    from tfs_proxy.tools.pack.warmup import warm_model
 
     log_to_stderr("INFO")
     with interruptible("stopped, and nothing was written"):

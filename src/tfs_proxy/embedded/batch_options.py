@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from tfs_proxy.embedded.errors import invalid
 from tfs_proxy.embedded.model_config import read_text
-from tfs_proxy.errors import SettingsError
-from tfs_proxy.protos import BatchingParameters
+from tfs_proxy.values.errors import SettingsError
+from tfs_proxy.wire.protos import BatchingParameters
 
 OWN_FILE = "batching_params.pbtxt"
 """What a version's folder may hold, if the flags allow it."""

@@ -15,8 +15,8 @@ from tfs_proxy.embedded.core.servable import Array, PreparedCall
 from tfs_proxy.embedded.errors import ServingError, invalid, tensorflow_errors
 from tfs_proxy.embedded.tensorflow import runtime
 from tfs_proxy.embedded.tensorflow.session import SessionBackend
-from tfs_proxy.protos.tensors import FLOAT8, QUANTIZED, SMALL
-from tfs_proxy.resources import available_resources
+from tfs_proxy.values.resources import available_resources
+from tfs_proxy.wire.protos.tensors import FLOAT8, QUANTIZED, SMALL
 
 _MICROS = 1e6
 

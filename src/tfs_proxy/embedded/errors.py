@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from tfs_proxy.errors import Overloaded, PayloadTooLarge
+from tfs_proxy.values.errors import Overloaded, PayloadTooLarge
 from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
 from tfs_proxy.wire.grpc_codes import GrpcCode
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, get_type_hints
 
-from tfs_proxy.errors import SettingsError
+from tfs_proxy.values.errors import SettingsError
 
 _BOOLS = {"true": True, "false": False}
 _WHOLE = re.compile(r"[+-]?[0-9]+")

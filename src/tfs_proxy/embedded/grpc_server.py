@@ -19,11 +19,11 @@ from tfs_proxy.embedded.core.catalog import Catalog
 from tfs_proxy.embedded.errors import ServingError, of_memory
 from tfs_proxy.embedded.grpc_services import MODEL_SERVICE, CallContext, Handler, Handlers
 from tfs_proxy.embedded.model_config import read_text
-from tfs_proxy.errors import Overloaded, PayloadTooLarge, RequestError, SettingsError
-from tfs_proxy.memory import DEFAULT_BODY_BYTES
-from tfs_proxy.protos import SSLConfig
+from tfs_proxy.values.errors import Overloaded, PayloadTooLarge, RequestError, SettingsError
+from tfs_proxy.values.memory import DEFAULT_BODY_BYTES
 from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.grpc_serving import keep_metadata_out_of_the_log, server_options, unpacked
+from tfs_proxy.wire.protos import SSLConfig
 
 log = logging.getLogger(__name__)
 

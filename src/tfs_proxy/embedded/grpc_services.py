@@ -20,9 +20,10 @@ from tfs_proxy.embedded.core.process_ledger import ProcessLedger, RequestLedger,
 from tfs_proxy.embedded.core.servable import LoadedServable
 from tfs_proxy.embedded.errors import ServingError, invalid, of_memory
 from tfs_proxy.embedded.lifecycle import ServableLifecycle
-from tfs_proxy.errors import Overloaded, PayloadTooLarge
-from tfs_proxy.memory import RESERVED_FROM_BYTES, MemoryBudget
-from tfs_proxy.protos import (
+from tfs_proxy.values.errors import Overloaded, PayloadTooLarge
+from tfs_proxy.values.memory import RESERVED_FROM_BYTES, MemoryBudget
+from tfs_proxy.wire.grpc_codes import GrpcCode
+from tfs_proxy.wire.protos import (
     ClassificationRequest,
     GetModelMetadataRequest,
     GetModelStatusRequest,
@@ -33,8 +34,7 @@ from tfs_proxy.protos import (
     ReloadConfigRequest,
     ReloadConfigResponse,
 )
-from tfs_proxy.protos.sizes import parsed_bytes
-from tfs_proxy.wire.grpc_codes import GrpcCode
+from tfs_proxy.wire.protos.sizes import parsed_bytes
 
 PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
 MODEL_SERVICE = "tensorflow.serving.ModelService"

@@ -15,7 +15,7 @@ from tfs_proxy.embedded.core.catalog import Catalog, Model, VersionState, Versio
 from tfs_proxy.embedded.core.servable import LoadedServable
 from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.model_config import ModelSource
-from tfs_proxy.names import HIGHEST_VERSION
+from tfs_proxy.values.names import HIGHEST_VERSION
 from tfs_proxy.wire.grpc_codes import GrpcCode
 
 _SCHEME = "file://"

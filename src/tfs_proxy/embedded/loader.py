@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
 
+from tfs_proxy.data.formats.framing import tfrecords
 from tfs_proxy.embedded.batch_options import BatchOptions, own_options, read_options
 from tfs_proxy.embedded.core import predict as prediction_service
 from tfs_proxy.embedded.core.examples import multi_inference
@@ -22,13 +23,12 @@ from tfs_proxy.embedded.core.servable import LoadedServable
 from tfs_proxy.embedded.errors import ServingError, invalid, tensorflow_errors
 from tfs_proxy.embedded.flags import ModelServerFlags
 from tfs_proxy.embedded.tensorflow.shape_guard import CRASHING_OPS, ShapeGuard
-from tfs_proxy.errors import BadInput, PayloadTooLarge, SettingsError
-from tfs_proxy.layout import WARMUP_FILE
-from tfs_proxy.memory import MemoryBudget
-from tfs_proxy.payload.formats.framing import tfrecords
-from tfs_proxy.protos import PredictionLog
-from tfs_proxy.resources import available_resources
+from tfs_proxy.values.errors import BadInput, PayloadTooLarge, SettingsError
+from tfs_proxy.values.layout import WARMUP_FILE
+from tfs_proxy.values.memory import MemoryBudget
+from tfs_proxy.values.resources import available_resources
 from tfs_proxy.wire.grpc_codes import GrpcCode
+from tfs_proxy.wire.protos import PredictionLog
 
 if TYPE_CHECKING:
     from tfs_proxy.embedded import batching

@@ -16,9 +16,9 @@ from msgspec import Struct, field
 
 from tfs_proxy.embedded.errors import ServingError, invalid
 from tfs_proxy.embedded.flags import ModelServerFlags
-from tfs_proxy.errors import SettingsError
-from tfs_proxy.protos import POOL, ModelConfig, ModelServerConfig
+from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.wire.grpc_codes import GrpcCode
+from tfs_proxy.wire.protos import POOL, ModelConfig, ModelServerConfig
 
 _BLANK = re.compile(r"(?:\s|#[^\n]*)*")
 _WORD = re.compile(r"\w+")

@@ -17,8 +17,8 @@ from pathlib import Path
 from tfs_proxy.embedded.errors import ServingError, invalid
 from tfs_proxy.embedded.grpc_services import CallContext, Handler
 from tfs_proxy.embedded.model_config import is_uri
-from tfs_proxy.protos import ProfileRequest, ProfileResponse, TerminateRequest, TerminateResponse
 from tfs_proxy.wire.grpc_codes import GrpcCode
+from tfs_proxy.wire.protos import ProfileRequest, ProfileResponse, TerminateRequest, TerminateResponse
 
 SERVICE = "tensorflow.ProfilerService"
 

@@ -39,9 +39,9 @@ from tfs_proxy.embedded.loader import Loader
 from tfs_proxy.embedded.profiler import Profiler
 from tfs_proxy.embedded.rest.app import RestApp
 from tfs_proxy.embedded.rest.server import BACKLOG, RestServer, rest_options
-from tfs_proxy.errors import SettingsError, StopServing
-from tfs_proxy.protos import reflection
-from tfs_proxy.resources import available_resources, raise_descriptor_limit
+from tfs_proxy.values.errors import SettingsError, StopServing
+from tfs_proxy.values.resources import available_resources, raise_descriptor_limit
+from tfs_proxy.wire.protos import reflection
 
 log = logging.getLogger(__name__)
 

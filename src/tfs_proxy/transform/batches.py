@@ -12,13 +12,12 @@ from typing import IO, cast
 
 from msgspec import Struct, field
 
-from tfs_proxy.capture.record import BEGINNING_BYTES, CapturedRequest, captured_request, is_capture
-from tfs_proxy.errors import BadInput, PayloadTooLarge, RequestError, UnsupportedMediaType
-from tfs_proxy.payload.formats.csv_records import NUMBER, Dialect, csv_dialect, csv_rows
-from tfs_proxy.payload.formats.framing import Frame, recordio, tfrecords
-from tfs_proxy.payload.media_types import CSV
-from tfs_proxy.payload.registry import parse_media_type
-from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK
+from tfs_proxy.data.capture.record import BEGINNING_BYTES, CapturedRequest, captured_request, is_capture
+from tfs_proxy.data.formats.csv_records import NUMBER, Dialect, csv_dialect, csv_rows
+from tfs_proxy.data.formats.framing import Frame, recordio, tfrecords
+from tfs_proxy.data.media_types import CSV
+from tfs_proxy.data.registry import parse_media_type
+from tfs_proxy.data.serving_json.documents import BYTE_ORDER_MARK
 from tfs_proxy.transform.job import (
     ABSENT,
     AUTO,
@@ -35,6 +34,7 @@ from tfs_proxy.transform.job import (
 )
 from tfs_proxy.transform.jsonpath import JsonPath, Missing
 from tfs_proxy.transform.run_statistics import BadRecord, ObjectFailed, StorageError
+from tfs_proxy.values.errors import BadInput, PayloadTooLarge, RequestError, UnsupportedMediaType
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 
 READ_BYTES = 1 << 20

@@ -15,8 +15,8 @@ from typing import IO, Protocol
 
 from msgspec import Struct
 
-from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.run_statistics import StorageError
+from tfs_proxy.values.errors import SettingsError
 
 OUT = ".out"
 ERRORS = ".err"

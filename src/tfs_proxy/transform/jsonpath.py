@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from tfs_proxy.errors import SettingsError
+from tfs_proxy.values.errors import SettingsError
 
 MAX_CHARACTERS = 63
 

@@ -7,11 +7,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfs_proxy.archive.s3_client import S3_SCHEME
-from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.files import InputObject, local_object, local_objects
 from tfs_proxy.transform.job import MANIFEST
 from tfs_proxy.transform.s3 import CONCURRENT_HEADS, S3Stream, s3_object, s3_objects
+from tfs_proxy.values.errors import SettingsError
+from tfs_proxy.wire.s3_client import S3_SCHEME
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

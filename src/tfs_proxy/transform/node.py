@@ -13,10 +13,7 @@ from queue import SimpleQueue
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfs_proxy.archive.s3_client import S3_SCHEME
-from tfs_proxy.errors import SettingsError
-from tfs_proxy.names import how_to_install
-from tfs_proxy.settings import inherited_environment
+from tfs_proxy.settings.settings import inherited_environment
 from tfs_proxy.transform.files import STATE_FOLDER, InputObject, OutputTarget, local_object
 from tfs_proxy.transform.job import ExecutionPlan, Job
 from tfs_proxy.transform.leftovers import Leftovers, find_leftovers, log_plan, served_content
@@ -32,6 +29,9 @@ from tfs_proxy.transform.run_statistics import (
     shown_progress,
 )
 from tfs_proxy.transform.sender import EndpointAddress, Sender
+from tfs_proxy.values.errors import SettingsError
+from tfs_proxy.values.names import how_to_install
+from tfs_proxy.wire.s3_client import S3_SCHEME
 
 
 class Capabilities(Struct, frozen=True):

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tfs_proxy.archive.s3_client import S3_SCHEME, S3_TIMEOUT_SECONDS, s3_client
-from tfs_proxy.errors import SettingsError, UpstreamError
-from tfs_proxy.inner_stack.stack import serving
+from tfs_proxy.model.openapi.components import INPUT_NAMES
 from tfs_proxy.observe.routes import EXECUTION_PARAMETERS, INVOCATIONS, OPENAPI
-from tfs_proxy.openapi.components import INPUT_NAMES
-from tfs_proxy.settings import for_inner_stack
+from tfs_proxy.serving.inner_stack import serving
+from tfs_proxy.settings.settings import for_inner_stack
 from tfs_proxy.transform.batches import asks_model, header_of
 from tfs_proxy.transform.files import InputObject, LocalTarget, OutputTarget, open_file
 from tfs_proxy.transform.job import MANIFEST, MULTI, SINGLE, ExecutionPlan, Job
 from tfs_proxy.transform.s3 import S3Stream, S3Target
 from tfs_proxy.transform.sender import EndpointAddress, EndpointNotReached
 from tfs_proxy.transform.transformer import FAIL, BadLimit
+from tfs_proxy.values.errors import SettingsError, UpstreamError
 from tfs_proxy.wire.http_client import get
+from tfs_proxy.wire.s3_client import S3_SCHEME, S3_TIMEOUT_SECONDS, s3_client
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -16,12 +16,12 @@ from msgspec.structs import replace
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from tfs_proxy.errors import ServerLost, SettingsError, StopServing
 from tfs_proxy.transform.files import InputObject
 from tfs_proxy.transform.job import NONE, ExecutionPlan
 from tfs_proxy.transform.node import Capabilities, Node, RunTerms, SharedStorageProbe
 from tfs_proxy.transform.options import TransformOptions
 from tfs_proxy.transform.run_statistics import ObjectReport, RunCounts, RunStatistics
+from tfs_proxy.values.errors import ServerLost, SettingsError, StopServing
 
 READ_AHEAD = 2
 """A node holds at least so many objects: it reads the next during the last requests of the one before."""

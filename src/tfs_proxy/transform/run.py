@@ -13,8 +13,6 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfs_proxy.archive.s3_client import S3_SCHEME
-from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.batches import MiniBatch, batches_of, open_content, whole_object
 from tfs_proxy.transform.files import InputObject, OpenObject, OutputTarget, check_writable
 from tfs_proxy.transform.job import MAX_PRODUCT_MB, NONE, ExecutionPlan, Job
@@ -32,6 +30,8 @@ from tfs_proxy.transform.ordered_output import OrderedOutput
 from tfs_proxy.transform.run_statistics import ObjectFailed, RunStatistics, StorageError, shown_progress
 from tfs_proxy.transform.sender import EndpointAddress, Sender
 from tfs_proxy.transform.transformer import PLACEHOLDER, BadLimit, Transformer
+from tfs_proxy.values.errors import SettingsError
+from tfs_proxy.wire.s3_client import S3_SCHEME
 
 MEASURE_SECONDS = 4.0
 SAMPLE_BATCHES = 256

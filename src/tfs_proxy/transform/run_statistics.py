@@ -12,8 +12,8 @@ from typing import TextIO
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
-from tfs_proxy.errors import TfsProxyError
-from tfs_proxy.latencies import Latencies
+from tfs_proxy.values.errors import TfsProxyError
+from tfs_proxy.values.latencies import Latencies
 
 
 class BadRecord(Struct, frozen=True):

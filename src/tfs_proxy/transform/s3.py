@@ -5,11 +5,11 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tfs_proxy.archive.s3_client import one_line, parse_address, s3_errors
-from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.files import InputObject
 from tfs_proxy.transform.run_statistics import StorageError
 from tfs_proxy.transform.sender import pause_seconds
+from tfs_proxy.values.errors import SettingsError
+from tfs_proxy.wire.s3_client import one_line, parse_address, s3_errors
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

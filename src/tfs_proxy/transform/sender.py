@@ -9,10 +9,10 @@ from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
 
-from tfs_proxy.errors import ServerLost, SettingsError, UpstreamError, UpstreamTimeout
 from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.run_statistics import RunStatistics, RunStopped
+from tfs_proxy.values.errors import ServerLost, SettingsError, UpstreamError, UpstreamTimeout
 from tfs_proxy.wire.backoff import growing_pause
 from tfs_proxy.wire.connect import authority, connect_tcp, connect_tls
 from tfs_proxy.wire.http_client import ConnectionPool, Pieces, Timeouts

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tfs_proxy.batch import BYTES
-from tfs_proxy.errors import BadInput
-from tfs_proxy.signature import Signature, TensorSpec
+from tfs_proxy.values.batch import BYTES
+from tfs_proxy.values.errors import BadInput
+from tfs_proxy.values.signature import Signature, TensorSpec
 from tfs_proxy.wire.data_types import DataType
 
 MAX_DIMENSIONS = 64

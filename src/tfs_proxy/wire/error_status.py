@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tfs_proxy.errors import (
+from tfs_proxy.values.errors import (
     AlreadyLoaded,
     ArchiveError,
     BadInput,

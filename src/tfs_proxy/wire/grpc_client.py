@@ -8,7 +8,7 @@ from socket import MSG_WAITALL, SO_RCVTIMEO, SO_SNDTIMEO
 
 from msgspec import Struct
 
-from tfs_proxy.errors import NotReached, UpstreamError, UpstreamUnavailable
+from tfs_proxy.values.errors import NotReached, UpstreamError, UpstreamUnavailable
 from tfs_proxy.wire import grpc_frames as frames
 from tfs_proxy.wire.connect import has_ended_tcp, set_timeout
 from tfs_proxy.wire.error_body import MODEL_SERVER, connection_closed, not_reached

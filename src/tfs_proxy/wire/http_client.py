@@ -15,7 +15,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfs_proxy.errors import NotReached, UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.values.errors import NotReached, UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.wire.connect import Connect, authority, connect_tcp, has_unread, has_unread_tcp, set_timeout
 from tfs_proxy.wire.error_body import MODEL_SERVER, connection_closed, not_answered, not_reached
 from tfs_proxy.wire.http_answer import BrokenAnswer, ComingAnswer, Receive, read_coming, read_response

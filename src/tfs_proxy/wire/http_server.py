@@ -16,9 +16,9 @@ from typing import Any, Final
 import uvicorn
 from msgspec.structs import replace
 
-from tfs_proxy.errors import BadInput, Overloaded
-from tfs_proxy.memory import MEGABYTE
-from tfs_proxy.resources import most_descriptors
+from tfs_proxy.values.errors import BadInput, Overloaded
+from tfs_proxy.values.memory import MEGABYTE
+from tfs_proxy.values.resources import most_descriptors
 from tfs_proxy.wire.error_body import INTERNAL_ERROR, body_too_large
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse, StreamedResponse
 

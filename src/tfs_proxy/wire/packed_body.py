@@ -5,7 +5,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 
-from tfs_proxy.errors import BadInput, PayloadTooLarge, UnsupportedMediaType, from_client
+from tfs_proxy.values.errors import BadInput, PayloadTooLarge, UnsupportedMediaType, from_client
 
 GZIP, DEFLATE = "gzip", "deflate"
 LEAST_PACKED_BYTES = 1024

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 
-from tfs_proxy.errors import TfsProxyError
+from tfs_proxy.values.errors import TfsProxyError
 from tfs_proxy.wire.error_body import not_allowed
 from tfs_proxy.wire.error_status import status_of_error
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse

@@ -18,9 +18,9 @@ import requests
 from support.gates import gate
 from support.model_fixtures import EmbeddedServer, StartServer
 from support.predict_messages import request_bytes, response_arrays
-from tfs_proxy import protos
-from tfs_proxy.protos.predict import model_spec
-from tfs_proxy.protos.tensors import numpy_type
+from tfs_proxy.wire import protos
+from tfs_proxy.wire.protos.predict import model_spec
+from tfs_proxy.wire.protos.tensors import numpy_type
 
 pytestmark = pytest.mark.tensorflow
 

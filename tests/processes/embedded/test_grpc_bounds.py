@@ -18,8 +18,8 @@ from support.grpc_calls import PREDICT, predict, refusal
 from support.model_fixtures import EmbeddedServer
 from support.predict_messages import request_bytes, response_arrays
 from support.waiting import wait_until
-from tfs_proxy.protos.predict import model_spec
 from tfs_proxy.wire import grpc_frames as frames
+from tfs_proxy.wire.protos.predict import model_spec
 
 pytestmark = pytest.mark.tensorflow
 

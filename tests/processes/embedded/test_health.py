@@ -17,9 +17,9 @@ from support.gates import gate
 from support.model_fixtures import EmbeddedServer, StartServer
 from support.predict_messages import request_bytes, response_arrays
 from support.warmup_files import recorded, warm_up_with
-from tfs_proxy.deployment import Instance
-from tfs_proxy.protos.predict import model_spec
-from tfs_proxy.supervisor.model_states import answers_grpc
+from tfs_proxy.run.model_states import answers_grpc
+from tfs_proxy.values.deployment import Instance
+from tfs_proxy.wire.protos.predict import model_spec
 
 pytestmark = pytest.mark.tensorflow
 

@@ -14,8 +14,8 @@ import pytest
 from support.embedded_client import ask, predicted
 from support.model_fixtures import EmbeddedServer, serving_all
 from support.predict_messages import request_bytes, response_arrays
-from tfs_proxy import protos
-from tfs_proxy.protos.predict import model_spec
+from tfs_proxy.wire import protos
+from tfs_proxy.wire.protos.predict import model_spec
 
 pytestmark = pytest.mark.tensorflow
 

@@ -16,7 +16,7 @@ import pytest
 
 from support.embedded_client import ask, predicted
 from support.model_fixtures import EmbeddedServer
-from tfs_proxy import protos
+from tfs_proxy.wire import protos
 from tfs_proxy.wire.data_types import DataType
 from tfs_proxy.wire.protobuf_writer import field
 

@@ -9,7 +9,7 @@ import pytest
 
 from support.embedded_client import predicted
 from support.model_fixtures import EmbeddedServer, StartServer
-from tfs_proxy.protos import ProfileRequest, ProfileResponse, TerminateRequest
+from tfs_proxy.wire.protos import ProfileRequest, ProfileResponse, TerminateRequest
 
 pytestmark = pytest.mark.tensorflow
 

@@ -14,7 +14,7 @@ from support.embedded_client import ask, predicted
 from support.gates import gate
 from support.model_fixtures import EmbeddedServer, StartServer
 from support.warmup_files import recorded, warm_up_with
-from tfs_proxy import protos
+from tfs_proxy.wire import protos
 
 pytestmark = pytest.mark.tensorflow
 

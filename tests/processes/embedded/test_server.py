@@ -20,9 +20,9 @@ from support.gates import gate
 from support.model_fixtures import EmbeddedServer, StartServer, serving_all
 from support.predict_messages import request_bytes, response_arrays
 from support.warmup_files import recorded, warm_up_with
-from tfs_proxy import protos
-from tfs_proxy.payload.formats.framing import tfrecord_frame
-from tfs_proxy.protos.predict import model_spec
+from tfs_proxy.data.formats.framing import tfrecord_frame
+from tfs_proxy.wire import protos
+from tfs_proxy.wire.protos.predict import model_spec
 
 pytestmark = pytest.mark.tensorflow
 

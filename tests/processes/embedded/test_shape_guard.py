@@ -12,7 +12,7 @@ import pytest
 
 from support.embedded_client import ask
 from support.model_fixtures import EmbeddedServer, StartServer
-from tfs_proxy import protos
+from tfs_proxy.wire import protos
 
 pytestmark = pytest.mark.tensorflow
 

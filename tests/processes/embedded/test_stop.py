@@ -20,7 +20,7 @@ from support.model_fixtures import EmbeddedServer, StartServer
 from support.predict_messages import request_bytes, response_arrays
 from support.waiting import wait_until
 from support.warmup_files import recorded, warm_up_with
-from tfs_proxy.protos.predict import model_spec
+from tfs_proxy.wire.protos.predict import model_spec
 
 pytestmark = pytest.mark.tensorflow
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from support.model_fixtures import EmbeddedServer
-from tfs_proxy import protos
+from tfs_proxy.wire import protos
 
 pytestmark = pytest.mark.tensorflow
 

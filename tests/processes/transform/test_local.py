@@ -17,7 +17,7 @@ import pytest
 
 from support.transform_command import outputs, posts, release, stand_in, transform, tune
 from support.waiting import wait_until
-from tfs_proxy.payload.formats.framing import tfrecord_frame
+from tfs_proxy.data.formats.framing import tfrecord_frame
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.errors import NotReached, UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.values.errors import NotReached, UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.wire.connect import connect_tls, connect_unix
 from tfs_proxy.wire.http_client import ConnectionPool, Timeouts, get
 

@@ -21,7 +21,7 @@ from h2.events import DataReceived, StreamEnded
 from h2.settings import SettingCodes
 from hpack import Encoder
 
-from tfs_proxy.errors import NotReached, UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.values.errors import NotReached, UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.wire import grpc_frames as frames
 from tfs_proxy.wire.connect import connect_tcp, connect_unix_patiently
 from tfs_proxy.wire.grpc_client import GrpcPool

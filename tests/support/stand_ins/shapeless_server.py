@@ -17,9 +17,9 @@ from typing import Any
 import grpc
 import numpy as np
 
-from tfs_proxy.protos import PredictRequest
-from tfs_proxy.protos.predict import model_spec, response_bytes
-from tfs_proxy.protos.tensors import to_array
+from tfs_proxy.wire.protos import PredictRequest
+from tfs_proxy.wire.protos.predict import model_spec, response_bytes
+from tfs_proxy.wire.protos.tensors import to_array
 
 FLAGS = dict(word.removeprefix("--").partition("=")[::2] for word in sys.argv[1:])
 CONFIG = Path(FLAGS["model_config_file"]).read_text()

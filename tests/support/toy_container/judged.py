@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from tfs_proxy.conform.judge import Judge
-from tfs_proxy.conform.judging import Judging, JudgingOptions
-from tfs_proxy.conform.requests_file import KnownRequest, KnownRequests
-from tfs_proxy.conform.target import Capability
-from tfs_proxy.conform.target_command import CommandTarget
+from tfs_proxy.tools.conform.judge import Judge
+from tfs_proxy.tools.conform.judging import Judging, JudgingOptions
+from tfs_proxy.tools.conform.requests_file import KnownRequest, KnownRequests
+from tfs_proxy.tools.conform.target import Capability
+from tfs_proxy.tools.conform.target_command import CommandTarget
 
 JSON = "application/json"
 REQUESTS = KnownRequests(

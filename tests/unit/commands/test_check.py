@@ -7,9 +7,9 @@ import pytest
 from openapi_spec_validator import validate
 
 from support.archives import SAVED_MODEL, pack
-from tfs_proxy.capture.record import CaptureRecord, Payload, line_of
 from tfs_proxy.cli import main
-from tfs_proxy.protos import MetaGraphDef, SavedModel, SignatureDef
+from tfs_proxy.data.capture.record import CaptureRecord, Payload, line_of
+from tfs_proxy.wire.protos import MetaGraphDef, SavedModel, SignatureDef
 
 MIRROR = "def handler(data, context): return data.read(), context.request_content_type"
 

@@ -42,7 +42,7 @@ def test_serve_is_parsed_before_anything_heavy_is_imported() -> None:
     program = (
         "import sys\nfrom tfs_proxy.cli import command_parser\n"
         "command_parser('serve').parse_args([])\n"
-        "print([name for name in ('asyncio', 'numpy', 'tfs_proxy.supervisor.run') if name in sys.modules])"
+        "print([name for name in ('asyncio', 'numpy', 'tfs_proxy.run.run') if name in sys.modules])"
     )
 
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

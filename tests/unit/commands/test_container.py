@@ -6,9 +6,9 @@ import pytest
 
 from support.archives import SAVED_MODEL
 from tfs_proxy.commands.container import command_of, holds_served_models
-from tfs_proxy.errors import SettingsError
-from tfs_proxy.report.serving_flags import ServingFlags, as_the_image
-from tfs_proxy.settings import Settings
+from tfs_proxy.model.report.serving_flags import ServingFlags, as_the_image
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.errors import SettingsError
 
 COMMANDS = ("serve", "check", "model-server")
 

@@ -8,8 +8,8 @@ import pytest
 from tfs_proxy.cli import main
 from tfs_proxy.commands.pack import add_preprocessing_arguments, preprocessing_of
 from tfs_proxy.commands.tune import duration_ms
-from tfs_proxy.errors import SettingsError
-from tfs_proxy.savedmodel_export.preprocessing import ImageInput, Preprocessing, Standardization
+from tfs_proxy.tools.export.preprocessing import ImageInput, Preprocessing, Standardization
+from tfs_proxy.values.errors import SettingsError
 
 
 @pytest.mark.parametrize(("text", "milliseconds"), [("50ms", 50), ("1.5s", 1500), ("0.2ms", 0.2)])

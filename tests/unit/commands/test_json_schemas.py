@@ -10,10 +10,10 @@ from jsonschema import Draft202012Validator
 
 from support.loading import load_script
 from tfs_proxy.cli import SCHEMAS, main
-from tfs_proxy.endpoint.run import catalogue_of
-from tfs_proxy.errors import SettingsError
-from tfs_proxy.savedmodel_export.preprocessing import read_standardize
+from tfs_proxy.tools.endpoint.run import catalogue_of
+from tfs_proxy.tools.export.preprocessing import read_standardize
 from tfs_proxy.transform.job import read_description
+from tfs_proxy.values.errors import SettingsError
 
 READERS: Mapping[str, Callable[[Path], object]] = {
     "standardize": read_standardize,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tfs_proxy.cli import command_parser, main
 from tfs_proxy.commands.pipeline import request_from
-from tfs_proxy.errors import SettingsError
-from tfs_proxy.supervisor.host.processes import stop_signals
+from tfs_proxy.run.host.processes import stop_signals
+from tfs_proxy.values.errors import SettingsError
 
 NAMES = st.text("ABC_", min_size=1, max_size=5)
 

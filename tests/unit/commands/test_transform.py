@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from tfs_proxy.cli import command_parser, main
 from tfs_proxy.commands.transform import request_from
-from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform import run as transform_run
 from tfs_proxy.transform.job import CHOICES
 from tfs_proxy.transform.options import TransformOptions
+from tfs_proxy.values.errors import SettingsError
 
 ENDPOINT = "http://127.0.0.1:1"
 

@@ -10,11 +10,11 @@ from tfs_proxy.embedded.core.predict import classify
 from tfs_proxy.embedded.core.servable import Array, LoadedServable, PreparedCall
 from tfs_proxy.embedded.rest.handlers import Classify
 from tfs_proxy.embedded.rest.requests import Route
-from tfs_proxy.errors import PayloadTooLarge
-from tfs_proxy.memory import MemoryBudget
-from tfs_proxy.protos import ClassificationRequest, Example, ModelSpec, SignatureDef, TensorInfo
-from tfs_proxy.signature import CLASSIFY_METHOD
+from tfs_proxy.values.errors import PayloadTooLarge
+from tfs_proxy.values.memory import MemoryBudget
+from tfs_proxy.values.signature import CLASSIFY_METHOD
 from tfs_proxy.wire.data_types import DataType
+from tfs_proxy.wire.protos import ClassificationRequest, Example, ModelSpec, SignatureDef, TensorInfo
 
 
 class Labels:

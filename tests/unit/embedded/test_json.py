@@ -15,8 +15,8 @@ from support.running import Answer
 from tfs_proxy.embedded.core.servable import Array, PreparedCall, ServableSignature
 from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.rest.bodies import decode_examples
-from tfs_proxy.memory import MemoryBudget
-from tfs_proxy.protos import SignatureDef, TensorInfo
+from tfs_proxy.values.memory import MemoryBudget
+from tfs_proxy.wire.protos import SignatureDef, TensorInfo
 
 FLOAT, DOUBLE, INT32, UINT8, STRING, INT64, BOOL, HALF = 1, 2, 3, 4, 7, 9, 10, 19
 LARGE = b" " * 5000

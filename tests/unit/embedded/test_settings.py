@@ -11,7 +11,7 @@ from tfs_proxy.embedded.flags import ModelServerFlags, parse
 from tfs_proxy.embedded.grpc_server import channel_arguments, credentials
 from tfs_proxy.embedded.lifecycle import find
 from tfs_proxy.embedded.model_config import ModelSource, Policy
-from tfs_proxy.errors import SettingsError
+from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.wire.grpc_codes import GrpcCode
 
 

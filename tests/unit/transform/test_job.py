@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.files import InputObject
 from tfs_proxy.transform.job import ExecutionPlan, Job, make_job, read_description
 from tfs_proxy.transform.leftovers import shard
 from tfs_proxy.transform.options import stack_environment
 from tfs_proxy.transform.s3 import relative_name
 from tfs_proxy.transform.sender import EndpointAddress
+from tfs_proxy.values.errors import SettingsError
 
 SEED: dict[str, Any] = {
     "TransformJobName": "tfrecords",

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tfs_proxy.deployment import Deployment, TransformLimits
-from tfs_proxy.resources import Resources
-from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.plan import transform_limits
+from tfs_proxy.run.plan import transform_limits
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.deployment import Deployment, TransformLimits
+from tfs_proxy.values.resources import Resources
 
 BATCHING = {"SAGEMAKER_TFS_ENABLE_BATCHING": "true", "SAGEMAKER_TFS_MAX_BATCH_SIZE": "4"}
 

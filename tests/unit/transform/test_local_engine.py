@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.transform_doubles import FakeSender, MemoryTarget
-from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
+from tfs_proxy.data.formats.framing import recordio_frame, tfrecord_frame
 from tfs_proxy.transform.files import InputObject
 from tfs_proxy.transform.job import ExecutionPlan, Job
 from tfs_proxy.transform.local_engine import LocalEngine

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.batches import MiniBatch
 from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.jsonpath import JsonPath, Missing
 from tfs_proxy.transform.transformer import DataProcessing, Unprocessable, placeholder
+from tfs_proxy.values.errors import SettingsError
 
 DOCUMENT = {"id": 7, "features": [1, 2, 3, 4, 5], "deep": {"a b": [{"x": 1}, {"x": 2}]}, "z": None}
 

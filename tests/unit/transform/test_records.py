@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfs_proxy.errors import BadInput, PayloadTooLarge
-from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
+from tfs_proxy.data.formats.framing import recordio_frame, tfrecord_frame
 from tfs_proxy.transform.batches import SPLITS, MiniBatch, batches_of, lines, open_content, pack
 from tfs_proxy.transform.job import (
     GZIP,
@@ -24,6 +23,7 @@ from tfs_proxy.transform.job import (
     ExecutionPlan,
 )
 from tfs_proxy.transform.run_statistics import ObjectFailed, StorageError
+from tfs_proxy.values.errors import BadInput, PayloadTooLarge
 
 FRAMES: dict[str, Callable[[bytes], bytes]] = {
     TFRECORD: tfrecord_frame,

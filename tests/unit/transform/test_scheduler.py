@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.files import InputObject, local_object
 from tfs_proxy.transform.job import ExecutionPlan
 from tfs_proxy.transform.node import SharedStorageProbe
 from tfs_proxy.transform.ray_cluster import MAX_LOSSES, Scheduler
+from tfs_proxy.values.errors import SettingsError
 
 MB = 1 << 20
 PLAN = ExecutionPlan("SingleRecord", MB, 2)

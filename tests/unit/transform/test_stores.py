@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.files import OUT, STATE_FOLDER, InputObject, LocalTarget
 from tfs_proxy.transform.job import MANIFEST, S3_PREFIX
 from tfs_proxy.transform.leftovers import objects_of
+from tfs_proxy.values.errors import SettingsError
 
 # A target's journal is open, and so locked, until its process ends.
 pytestmark = pytest.mark.filterwarnings("ignore:.*finished-:pytest.PytestUnraisableExceptionWarning")

@@ -1,7 +1,7 @@
 """TensorFlow's data types, by number and name."""
 
-from tfs_proxy.protos import POOL
 from tfs_proxy.wire.data_types import data_type_name
+from tfs_proxy.wire.protos import POOL
 
 
 def test_names_and_numbers_are_those_of_the_messages() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfs_proxy.errors import BadInput, PayloadTooLarge, RequestError, UnsupportedMediaType
+from tfs_proxy.values.errors import BadInput, PayloadTooLarge, RequestError, UnsupportedMediaType
 from tfs_proxy.wire.packed_body import LEAST_PACKED_BYTES, decoded_body, packed
 
 LIMIT_BYTES = 100_000

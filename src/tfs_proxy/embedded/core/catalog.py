@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from tfs_proxy.embedded.core.servable import LoadedServable
 from tfs_proxy.embedded.errors import ServingError, invalid
-from tfs_proxy.protos import GetModelMetadataResponse, GetModelStatusResponse, ModelSpec, SignatureDefMap
 from tfs_proxy.wire.grpc_codes import GrpcCode
+from tfs_proxy.wire.protos import GetModelMetadataResponse, GetModelStatusResponse, ModelSpec, SignatureDefMap
 
 
 class VersionState(IntEnum):

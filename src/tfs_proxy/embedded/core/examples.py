@@ -19,8 +19,11 @@ from tfs_proxy.embedded.core.servable import (
     Tensor,
 )
 from tfs_proxy.embedded.errors import ServingError, invalid, shape_text
-from tfs_proxy.memory import MemoryBudget
-from tfs_proxy.protos import (
+from tfs_proxy.values.memory import MemoryBudget
+from tfs_proxy.values.signature import CLASSIFY_METHOD, REGRESS_METHOD
+from tfs_proxy.wire.data_types import DataType, data_type_name
+from tfs_proxy.wire.grpc_codes import GrpcCode
+from tfs_proxy.wire.protos import (
     ClassificationResult,
     InferenceTask,
     Input,
@@ -28,10 +31,7 @@ from tfs_proxy.protos import (
     MultiInferenceResponse,
     RegressionResult,
 )
-from tfs_proxy.protos.tensors import data_type_of
-from tfs_proxy.signature import CLASSIFY_METHOD, REGRESS_METHOD
-from tfs_proxy.wire.data_types import DataType, data_type_name
-from tfs_proxy.wire.grpc_codes import GrpcCode
+from tfs_proxy.wire.protos.tensors import data_type_of
 
 _INPUTS, _CLASSES, _SCORES, _OUTPUTS = "inputs", "classes", "scores", "outputs"
 _MATRIX = 2

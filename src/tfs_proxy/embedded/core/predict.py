@@ -12,8 +12,12 @@ from tfs_proxy.embedded.core.servable import (
     ServableSignature,
 )
 from tfs_proxy.embedded.errors import ServingError, invalid, shape_text, too_many_dimensions
-from tfs_proxy.memory import RESERVED_FROM_BYTES, MemoryBudget
-from tfs_proxy.protos import (
+from tfs_proxy.values.memory import RESERVED_FROM_BYTES, MemoryBudget
+from tfs_proxy.values.signature import CLASSIFY_METHOD, REGRESS_METHOD
+from tfs_proxy.wire.data_types import data_type_name
+from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
+from tfs_proxy.wire.grpc_codes import GrpcCode
+from tfs_proxy.wire.protos import (
     ClassificationRequest,
     ClassificationResponse,
     PredictRequest,
@@ -21,12 +25,8 @@ from tfs_proxy.protos import (
     RegressionResponse,
     TensorProto,
 )
-from tfs_proxy.protos.predict import response_bytes
-from tfs_proxy.protos.tensors import listed_bytes, to_array
-from tfs_proxy.signature import CLASSIFY_METHOD, REGRESS_METHOD
-from tfs_proxy.wire.data_types import data_type_name
-from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
-from tfs_proxy.wire.grpc_codes import GrpcCode
+from tfs_proxy.wire.protos.predict import response_bytes
+from tfs_proxy.wire.protos.tensors import listed_bytes, to_array
 
 
 def signature_of(servable: LoadedServable, name: str) -> ServableSignature:

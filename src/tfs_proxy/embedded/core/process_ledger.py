@@ -7,8 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from tfs_proxy.errors import Overloaded
-from tfs_proxy.memory import DEFAULT_BODY_BYTES, DEFAULT_DECODED_BYTES, MemoryBudget
+from tfs_proxy.values.errors import Overloaded
+from tfs_proxy.values.memory import DEFAULT_BODY_BYTES, DEFAULT_DECODED_BYTES, MemoryBudget
 
 TOTAL_BYTES = 10 * DEFAULT_BODY_BYTES
 WAIT_SECONDS = 5.0

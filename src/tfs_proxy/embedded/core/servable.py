@@ -12,11 +12,11 @@ from msgspec import Struct
 
 from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.errors import invalid
-from tfs_proxy.protos import SignatureDef
-from tfs_proxy.protos.predict import model_spec
-from tfs_proxy.protos.tensors import data_type_of, numpy_type
-from tfs_proxy.signature import CLASSIFY_METHOD, PREDICT_METHOD, REGRESS_METHOD
+from tfs_proxy.values.signature import CLASSIFY_METHOD, PREDICT_METHOD, REGRESS_METHOD
 from tfs_proxy.wire.data_types import data_type_name
+from tfs_proxy.wire.protos import SignatureDef
+from tfs_proxy.wire.protos.predict import model_spec
+from tfs_proxy.wire.protos.tensors import data_type_of, numpy_type
 
 Array = npt.NDArray[Any]
 

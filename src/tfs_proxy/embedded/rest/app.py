@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from google.protobuf import json_format
 from msgspec import Struct
 
+from tfs_proxy.data.serving_json.answer_text import error as error_body
 from tfs_proxy.embedded.core import catalog as describe
 from tfs_proxy.embedded.core.catalog import Catalog
 from tfs_proxy.embedded.core.metrics import Metrics
@@ -34,9 +35,8 @@ from tfs_proxy.embedded.rest.requests import (
     read,
     unpacked,
 )
-from tfs_proxy.errors import Overloaded, PayloadTooLarge
-from tfs_proxy.memory import RESERVED_FROM_BYTES
-from tfs_proxy.serving_json.answer_text import error as error_body
+from tfs_proxy.values.errors import Overloaded, PayloadTooLarge
+from tfs_proxy.values.memory import RESERVED_FROM_BYTES
 from tfs_proxy.wire.error_body import TOO_LATE
 from tfs_proxy.wire.grpc_codes import HTTP_STATUS, GrpcCode
 

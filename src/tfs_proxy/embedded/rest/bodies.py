@@ -8,18 +8,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from msgspec import Struct
 
+from tfs_proxy.data.serving_json.documents import base64_bytes, first_document, is_base64
+from tfs_proxy.data.serving_json.numbers import is_numeric, json_array
+from tfs_proxy.data.serving_json.requests import COLUMN, EXAMPLES, ROW, decode_serving_form, lone_list
 from tfs_proxy.embedded.core.servable import Array, Tensor, type_name
 from tfs_proxy.embedded.errors import ServingError, invalid
-from tfs_proxy.errors import BadInput
-from tfs_proxy.memory import RESERVED_FROM_BYTES, STRING_BYTES, MemoryBudget
-from tfs_proxy.protos import Example, Feature, Input
-from tfs_proxy.serving_json.documents import base64_bytes, first_document, is_base64
-from tfs_proxy.serving_json.numbers import is_numeric, json_array
-from tfs_proxy.serving_json.requests import COLUMN, EXAMPLES, ROW, decode_serving_form, lone_list
-from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
+from tfs_proxy.values.errors import BadInput
+from tfs_proxy.values.memory import RESERVED_FROM_BYTES, STRING_BYTES, MemoryBudget
+from tfs_proxy.values.signature import PREDICT_METHOD, Signature, TensorSpec
 from tfs_proxy.wire.data_types import DataType, data_type_name
 from tfs_proxy.wire.dtypes import JSON_TYPES, NUMPY_TYPES
 from tfs_proxy.wire.grpc_codes import GrpcCode
+from tfs_proxy.wire.protos import Example, Feature, Input
 
 _SHOWN_PIECES, _SHOWN_CHARACTERS = 1000, 1000
 

@@ -6,6 +6,8 @@ Reading and running are two steps, so that the application can choose which thre
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
+from tfs_proxy.data.serving_json import answer_text
+from tfs_proxy.data.serving_json.answer_text import NoRows, NoText
 from tfs_proxy.embedded.core.catalog import Catalog
 from tfs_proxy.embedded.core.examples import ExampleRun
 from tfs_proxy.embedded.core.predict import check_method, outputs_of, with_defaults
@@ -21,10 +23,8 @@ from tfs_proxy.embedded.core.servable import (
 from tfs_proxy.embedded.errors import invalid
 from tfs_proxy.embedded.rest.bodies import PredictCall, decode_examples, decode_predict
 from tfs_proxy.embedded.rest.requests import Route
-from tfs_proxy.memory import MemoryBudget
-from tfs_proxy.serving_json import answer_text
-from tfs_proxy.serving_json.answer_text import NoRows, NoText
-from tfs_proxy.signature import CLASSIFY_METHOD, REGRESS_METHOD
+from tfs_proxy.values.memory import MemoryBudget
+from tfs_proxy.values.signature import CLASSIFY_METHOD, REGRESS_METHOD
 
 
 class Handler(ABC):

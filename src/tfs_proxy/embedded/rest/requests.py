@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from tfs_proxy.embedded.core.process_ledger import RequestLedger
 from tfs_proxy.embedded.errors import invalid
-from tfs_proxy.errors import BadInput, PayloadTooLarge
-from tfs_proxy.memory import DEFAULT_BODY_BYTES, MEGABYTE, RESERVED_FROM_BYTES
-from tfs_proxy.names import HIGHEST_VERSION
+from tfs_proxy.values.errors import BadInput, PayloadTooLarge
+from tfs_proxy.values.memory import DEFAULT_BODY_BYTES, MEGABYTE, RESERVED_FROM_BYTES
+from tfs_proxy.values.names import HIGHEST_VERSION
 from tfs_proxy.wire.error_body import body_too_large
 from tfs_proxy.wire.packed_body import gunzip
 

@@ -16,9 +16,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from tfs_proxy.embedded import model_config
 from tfs_proxy.embedded.flags import ModelServerFlags
 from tfs_proxy.embedded.rest.app import RestApp, RestOptions
-from tfs_proxy.protos import MonitoringConfig
-from tfs_proxy.resources import most_descriptors
+from tfs_proxy.values.resources import most_descriptors
 from tfs_proxy.wire.http_server import OwnLoopServer
+from tfs_proxy.wire.protos import MonitoringConfig
 
 _MAX_HEAD_BYTES = 64 * 1024
 _DISCARD_SECONDS = 2.0

@@ -12,11 +12,11 @@ from google.protobuf.message import DecodeError
 from tfs_proxy.embedded.core.servable import DEFAULT_SIGNATURE, Array, PreparedCall, next_of
 from tfs_proxy.embedded.errors import ServingError, invalid, shape_text
 from tfs_proxy.embedded.tensorflow import runtime  # noqa: F401 (its stand-in for the package comes first)
-from tfs_proxy.protos import SignatureDef, TensorInfo
-from tfs_proxy.protos.tensors import data_type_of
-from tfs_proxy.signature import PREDICT_METHOD
+from tfs_proxy.values.signature import PREDICT_METHOD
 from tfs_proxy.wire.data_types import DataType
 from tfs_proxy.wire.grpc_codes import GrpcCode
+from tfs_proxy.wire.protos import SignatureDef, TensorInfo
+from tfs_proxy.wire.protos.tensors import data_type_of
 
 _SIGNATURES = b"signature_defs_metadata"
 """The metadata that holds a map of serialized SignatureDefs, which TF Serving reads."""

@@ -25,10 +25,10 @@ from tfs_proxy.embedded.model_config import read_text
 from tfs_proxy.embedded.tensorflow import explain, runtime
 from tfs_proxy.embedded.tensorflow.explain import explained
 from tfs_proxy.embedded.tensorflow.shape_guard import compiles, op_types, ops_outside
-from tfs_proxy.protos import MetaGraphDef, SignatureDef
-from tfs_proxy.protos.tensors import QUANTIZED
 from tfs_proxy.wire.data_types import DataType
 from tfs_proxy.wire.grpc_codes import GrpcCode
+from tfs_proxy.wire.protos import MetaGraphDef, SignatureDef
+from tfs_proxy.wire.protos.tensors import QUANTIZED
 
 log = logging.getLogger(__name__)
 

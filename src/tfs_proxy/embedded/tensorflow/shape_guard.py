@@ -11,7 +11,7 @@ from typing import Any
 
 from tfs_proxy.embedded.core.servable import Array, Backend, PreparedCall
 from tfs_proxy.embedded.errors import invalid, shape_text
-from tfs_proxy.protos import SignatureDef, TensorInfo
+from tfs_proxy.wire.protos import SignatureDef, TensorInfo
 
 StaticSizes = Callable[[str], Sequence[int] | None]
 """Gives the sizes that a graph has for a tensor by name, -1 for an unknown one; None for an unknown rank."""

@@ -13,13 +13,13 @@ from zlib import crc32
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tfs_proxy.names import is_model_name
 from tfs_proxy.observe.logs.entry import EntryHandler, LogEntry, entry_handler
 from tfs_proxy.observe.logs.reasons import model_server_reason
 from tfs_proxy.observe.request_counts import FinishedRequest, read_line
 from tfs_proxy.observe.request_record import PLAIN_ID, STAGES, RequestRecord
 from tfs_proxy.observe.routes import PROBES, method_of, path_of
-from tfs_proxy.setting_values import AccessLog
+from tfs_proxy.settings.parsers import AccessLog
+from tfs_proxy.values.names import is_model_name
 from tfs_proxy.wire.header_names import STAGE_TIMES, nginx_variable
 
 _NGINX_START = f"$connection $chosen_id {nginx_variable(STAGE_TIMES, 'upstream_http')}"

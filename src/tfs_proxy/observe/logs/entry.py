@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tfs_proxy.names import one_entry
 from tfs_proxy.observe.request_record import current_request
+from tfs_proxy.values.names import one_entry
 
 TEXT, JSON = "text", "json"
 COMMAND = "tfs-proxy"

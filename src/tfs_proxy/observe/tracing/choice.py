@@ -11,8 +11,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tfs_proxy.deployment import TraceSampling
-from tfs_proxy.names import how_to_install
+from tfs_proxy.values.deployment import TraceSampling
+from tfs_proxy.values.names import how_to_install
 
 EXPORTERS = ("otlp", "console")
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")

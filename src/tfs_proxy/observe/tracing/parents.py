@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from tfs_proxy.attributes import attribute_pattern
+from tfs_proxy.values.attributes import attribute_pattern
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, TRACEPARENT, TRACESTATE, X_RAY
 
 _ATTRIBUTES, _X_RAY_FIELD = CUSTOM_ATTRIBUTES.lower(), X_RAY.lower()

@@ -19,9 +19,9 @@ from opentelemetry.sdk.trace.sampling import ParentBased, Sampler, SamplingResul
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from tfs_proxy.deployment import TraceSampling
 from tfs_proxy.observe.tracing.choice import exporter_of, kept_share
 from tfs_proxy.observe.tracing.parents import NO_HEADERS, OUTGOING
+from tfs_proxy.values.deployment import TraceSampling
 
 DEFAULT_NAME = "tfs-proxy"
 UNNAMED = "unknown_service"

@@ -43,7 +43,7 @@ _MARK = wsgi_name(IS_SAMPLED)
 
 
 class RequestSpans:
-    """A `web.workers.boundary.RequestObserver`.
+    """A `worker.gunicorn_workers.boundary.RequestObserver`.
 
     ``behind_nginx`` says that nginx marks the requests to trace.
     """

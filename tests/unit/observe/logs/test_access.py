@@ -12,7 +12,7 @@ from tfs_proxy.observe.logs.access import (
 )
 from tfs_proxy.observe.request_counts import FinishedRequest, request_line
 from tfs_proxy.observe.request_record import CONVERT, RequestRecord
-from tfs_proxy.setting_values import access_log
+from tfs_proxy.settings.parsers import access_log
 
 
 def line(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tfs_proxy.errors import BadInput, from_client
 from tfs_proxy.observe.logs.reasons import model_server_reason, own_reason
+from tfs_proxy.values.errors import BadInput, from_client
 
 
 @pytest.mark.parametrize(

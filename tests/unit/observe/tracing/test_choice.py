@@ -2,7 +2,6 @@
 
 import pytest
 
-from tfs_proxy.deployment import TraceSampling
 from tfs_proxy.observe.tracing.choice import (
     TraceChoice,
     exporter_of,
@@ -11,6 +10,7 @@ from tfs_proxy.observe.tracing.choice import (
     marked_share,
     trace_choice,
 )
+from tfs_proxy.values.deployment import TraceSampling
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 

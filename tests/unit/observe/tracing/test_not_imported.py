@@ -5,11 +5,11 @@ import sys
 
 MODULES = (
     "tfs_proxy.commands.serve",
-    "tfs_proxy.supervisor.run",
-    "tfs_proxy.supervisor.nginx.config",
-    "tfs_proxy.pipeline.run",
-    "tfs_proxy.web.app",
-    "tfs_proxy.web.workers.thread_worker",
+    "tfs_proxy.run.run",
+    "tfs_proxy.run.nginx.config",
+    "tfs_proxy.run.pipeline.run",
+    "tfs_proxy.worker.app",
+    "tfs_proxy.worker.gunicorn_workers.thread_worker",
     "tfs_proxy.observe.tracing.choice",
     "tfs_proxy.observe.tracing.parents",
 )

@@ -8,14 +8,14 @@ import pytest
 
 PIPELINE = """
 import os
-from tfs_proxy.pipeline.traces import HandedOn, pipeline_traces
+from tfs_proxy.run.pipeline.traces import HandedOn, pipeline_traces
 
 assert pipeline_traces(os.environ).begin is HandedOn
 """
 WORKER = """
 from types import SimpleNamespace
-from tfs_proxy.deployment import TraceSampling
-from tfs_proxy.web.workers.request_observers import begin_traces
+from tfs_proxy.values.deployment import TraceSampling
+from tfs_proxy.worker.gunicorn_workers.request_observers import begin_traces
 
 deployment = SimpleNamespace(traces=TraceSampling(1.0, "followed"))
 assert begin_traces(deployment).observers == ()

@@ -1,0 +1,1 @@
+"""Bytes <-> tensors: content types, TF Serving's JSON, the Open Inference Protocol, and capture records."""

@@ -1,0 +1,244 @@
+"""Writes records beside the requests of a process: a queue that is bounded in bytes, and a thread.
+
+Who offers a record never waits: one for which there is no room is dropped, and counted.
+"""
+
+import logging
+import os
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from tfs_proxy.data.capture.files import (
+    CaptureFailed,
+    CaptureOutcome,
+    CaptureStore,
+    Counts,
+    Folder,
+    RotatingFiles,
+)
+from tfs_proxy.data.capture.record import TEXT_ENCODINGS, CaptureRecord, Payload, line_of
+from tfs_proxy.values.deployment import CaptureOptions
+from tfs_proxy.values.errors import PayloadTooLarge, UpstreamError
+from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_ID
+
+log = logging.getLogger(__name__)
+
+"""The header with a client's own id for a request."""
+
+FLUSH_SECONDS = 5.0
+"""How long the end of a process waits for the last records."""
+
+TICK_SECONDS = 1.0
+RECORD_BYTES = 1024
+"""What a record takes beside its bodies."""
+
+WARNING_SECONDS = 60.0
+
+Blocking = Callable[[Callable[[], int]], int]
+"""Runs a call that may block, without holding up others of this process."""
+
+Report = Callable[[Counts], None]
+
+
+def store_of(options: CaptureOptions) -> CaptureStore:
+    """Store that ``options`` name."""
+    if not options.is_s3:
+        return Folder(Path(options.target))
+    from tfs_proxy.data.capture.s3_files import Bucket
+
+    return Bucket(options.target)
+
+
+class CaptureWriter:
+    """Takes records from any thread; `start` it in the process that offers them."""
+
+    def __init__(
+        self,
+        options: CaptureOptions,
+        report: Report,
+        store: CaptureStore | None = None,
+        encodings: Mapping[str, str] = TEXT_ENCODINGS,
+    ) -> None:
+        self._options = options
+        self._encodings = encodings
+        self._max_bytes = options.max_bytes
+        self._files = RotatingFiles(
+            store or store_of(options), f"{options.name}/{options.variant}", options.max_bytes
+        )
+        self._report = report
+        self._counts: Counter[CaptureOutcome] = Counter()
+        self._queue: deque[CaptureRecord] = deque()
+        self._waiting_bytes = 0
+        self._changed = threading.Condition()
+        self._ending = False
+        self._blocking: Blocking = _at_once
+        self._thread: threading.Thread | None = None
+        self._pid = 0
+        self._warned_at = -WARNING_SECONDS
+
+    def start(self, blocking: Blocking | None = None) -> None:
+        """Begin to write; ``blocking`` is for processes that have a way of their own to wait."""
+        self._blocking = blocking or _at_once
+        self._pid = os.getpid()
+        self._thread = threading.Thread(target=self._run, name="capture", daemon=True)
+        self._thread.start()
+
+    def add(self, sent: Payload, answered: Payload, header: Callable[[str], str | None]) -> None:
+        """Have a request and its answer recorded; ``header`` gives the request's headers by name."""
+        self.offer(
+            CaptureRecord(
+                sent if self._options.keeps_input else None,
+                answered if self._options.keeps_output else None,
+                time.time(),
+                header(INFERENCE_ID),
+                header(CUSTOM_ATTRIBUTES),
+            )
+        )
+
+    def offer(self, record: CaptureRecord) -> None:
+        """Have the record written if there is room for it; never waits and never raises."""
+        size = _size(record)
+        with self._changed:
+            if size > self._max_bytes:
+                self._counts[CaptureOutcome.TOO_LARGE] += 1
+            elif self._ending or self._waiting_bytes + size > self._max_bytes:
+                self._counts[CaptureOutcome.DROPPED] += 1
+            else:
+                self._queue.append(record)
+                self._waiting_bytes += size
+                self._changed.notify()
+
+    def take(self, size_bytes: int) -> bool:
+        """Keep room for so much more of a record that still grows; whether there is any."""
+        with self._changed:
+            if self._waiting_bytes + size_bytes > self._max_bytes:
+                return False
+            self._waiting_bytes += size_bytes
+            return True
+
+    def give_back(self, size_bytes: int) -> None:
+        """Keep no room any more for so much of a record."""
+        with self._changed:
+            self._waiting_bytes -= size_bytes
+
+    def give_up(self, size_bytes: int) -> None:
+        """Count a record that was given up when it had grown to this size."""
+        is_too_large = size_bytes > self._max_bytes
+        self._count(CaptureOutcome.TOO_LARGE if is_too_large else CaptureOutcome.DROPPED, 1)
+
+    def report(self) -> None:
+        """Hand on the counts since the last time; they are kept if that can't be done now."""
+        with self._changed:
+            counts, self._counts = self._counts, Counter()
+        if not counts:
+            return
+        try:
+            self._report(counts)
+        except UpstreamError:
+            with self._changed:
+                self._counts.update(counts)
+
+    def close(self, seconds: float = FLUSH_SECONDS) -> None:
+        """Write what waits, for at most ``seconds``; what is left then is dropped. Idempotent."""
+        thread = self._thread
+        if thread is None or self._pid != os.getpid():  # a process that a script forked has no such thread
+            return
+        with self._changed:
+            self._ending = True
+            self._changed.notify()
+        thread.join(seconds)
+        if thread.is_alive():
+            self._give_up(seconds)
+        self._thread = None
+        self.report()
+
+    def _give_up(self, seconds: float) -> None:
+        with self._changed:
+            # NOTE: the record that is being written is still in the queue.
+            lost = len(self._queue) + self._files.unsaved
+            self._queue.clear()
+            self._counts[CaptureOutcome.DROPPED] += lost
+        log.warning("data capture: %d record(s) are lost: they were not written within %g s", lost, seconds)
+
+    def _run(self) -> None:
+        while True:
+            record = self._next()
+            if record is not None:
+                try:
+                    self._write(record)
+                except Exception:
+                    log.exception("data capture: a record can't be written")
+                    self._count(CaptureOutcome.DROPPED, 1)
+                self._forget(record)
+            elif self._ending:
+                break
+            else:
+                self._settle(partial(self._files.complete_old, time.time()))
+        self._settle(self._files.close)
+
+    def _next(self) -> CaptureRecord | None:
+        """The oldest record, which stays in the queue; None if there is none for a while, or no more."""
+        with self._changed:
+            if not self._queue and not self._ending:
+                self._changed.wait(TICK_SECONDS if self._files.is_open else None)
+            return self._queue[0] if self._queue else None
+
+    def _forget(self, record: CaptureRecord) -> None:
+        with self._changed:
+            if self._queue:  # not after the writer was given up
+                self._queue.popleft()
+            self._waiting_bytes -= _size(record)
+
+    def _write(self, record: CaptureRecord) -> None:
+        try:
+            line = line_of(_unpacked(record, self._max_bytes), self._encodings)
+        except PayloadTooLarge:
+            line = b""
+        if not 0 < len(line) <= self._max_bytes:
+            self._count(CaptureOutcome.TOO_LARGE, 1)
+            return
+        self._settle(partial(self._files.complete_before, line, record.seconds))
+        self._settle(partial(self._files.append, line, record.seconds))
+
+    def _settle(self, step: Callable[[], int]) -> None:
+        try:
+            self._count(CaptureOutcome.WRITTEN, self._blocking(step))
+        except CaptureFailed as failure:
+            self._count(CaptureOutcome.DROPPED, failure.records)
+            self._warn(failure)
+
+    def _warn(self, failure: CaptureFailed) -> None:
+        now = time.monotonic()
+        if now - self._warned_at >= WARNING_SECONDS:
+            self._warned_at = now
+            log.warning("data capture: records are dropped: %s", failure)
+
+    def _count(self, outcome: CaptureOutcome, records: int) -> None:
+        if records:
+            with self._changed:
+                self._counts[outcome] += records
+
+
+def _at_once(step: Callable[[], int]) -> int:
+    return step()
+
+
+def _unpacked(record: CaptureRecord, limit_bytes: int) -> CaptureRecord:
+    if record.input is None or not record.input.encoding:
+        return record
+    return replace(record, input=record.input.unpacked(limit_bytes))
+
+
+def _size(record: CaptureRecord) -> int:
+    headers = len(record.inference_id or "") + len(record.custom_attributes or "")
+    return RECORD_BYTES + headers + _length(record.input) + _length(record.output)
+
+
+def _length(payload: Payload | None) -> int:
+    return 0 if payload is None else len(payload.body)

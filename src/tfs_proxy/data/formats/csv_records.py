@@ -1,0 +1,336 @@
+"""text/csv (RFC 4180) -> records: typed by the signature, one record a row.
+
+A row of one cell is a scalar (a list if the signature wants lists of one), a longer one a list.
+``header=present`` says that the first row names the inputs: a name over several columns takes a
+list of their cells. If the media type doesn't say, a first row is a header if each cell of it is
+the name of an input, all of them are there and none could be a value; ``header=absent`` says it
+is a record. ``columns`` names the columns of rows without a header. ``delimiter`` is the
+character between cells. Numbers may be written as people do (``+1``, ``.5``, ``5.``, ``007``,
+``NaN``, ``inf``, spaces around), and whole ones as ``1.0`` or ``1e3``, as pandas writes a column with
+a gap; blank lines are skipped.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+from tfs_proxy.data.media_types import MediaType, shown
+from tfs_proxy.data.serving_json.documents import BYTE_ORDER_MARK
+from tfs_proxy.data.serving_json.numbers import csv_array, is_numeric
+from tfs_proxy.data.shapes import fitted, shape_text
+from tfs_proxy.values.batch import Batch
+from tfs_proxy.values.errors import BadInput, UnsupportedMediaType, from_client
+from tfs_proxy.values.memory import STRING_BYTES, TEXT_NUMBER_BYTES, MemoryBudget
+from tfs_proxy.values.signature import Signature, TensorSpec
+from tfs_proxy.wire.dtypes import Kind, dtype_of
+
+CHUNK_ROWS = 4096
+_HEADER_HINT = " If row 1 is a header, send Content-Type: text/csv; header=present."
+_SHOWN_CHARACTERS = 40
+_WHOLE = re.compile(r"([+-]?[0-9]+)(?:\.0*)?", re.ASCII)
+_MOST_DIGITS = 40
+NUMBER = re.compile(
+    r"[+-]?(?:[0-9]+\.?[0-9]*(?:e[+-]?[0-9]+)?|\.[0-9]+(?:e[+-]?[0-9]+)?|nan|inf|infinity)",
+    re.ASCII | re.IGNORECASE,
+)
+_HEADERS = {"": None, "present": True, "absent": False}
+_DELIMITERS = {"tab": "\t", "\\t": "\t", "t": "\t"}
+"""Names of delimiters; ``t`` is what RFC 9110 makes of a quoted backslash and t."""
+_NO_DELIMITERS = '"\r\n+-._ '
+_BOOLS = {"true": True, "1": True, "false": False, "0": False}
+# NOTE: the csv module stops at 131,072 characters a cell; the size of a body is limited elsewhere.
+csv.field_size_limit(2**31 - 1)
+
+Row = list[str]
+
+
+class Dialect(Struct, frozen=True):
+    """How a table is written; ``header`` None means that its first row has to tell.
+
+    ``columns`` are the inputs of the columns of a table without a header, () if that is not known.
+    """
+
+    header: bool | None = None
+    delimiter: str = ","
+    columns: tuple[str, ...] = ()
+
+
+def csv_dialect(parameters: Mapping[str, str]) -> Dialect:
+    """Read the parameters of ``text/csv`` (header is RFC 4180's); raises UnsupportedMediaType."""
+    header = parameters.get("header", "").lower()
+    if header not in _HEADERS:
+        raise UnsupportedMediaType(
+            f"text/csv; header={shown(header)} is not valid: header is present or absent (RFC 4180)."
+        )
+    cell_end = parameters.get("delimiter", ",")
+    delimiter = _DELIMITERS.get(cell_end.lower(), cell_end)
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter.isalnum() or delimiter in _NO_DELIMITERS:
+        raise UnsupportedMediaType(
+            f"text/csv; delimiter={shown(cell_end)} is not valid: send one character, such as ; or |, or tab."
+        )
+    return Dialect(_HEADERS[header], delimiter, _named_columns(parameters.get("columns", "")))
+
+
+def _named_columns(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(cell.strip() for cell in next(csv_rows(text.encode(), ","), []))
+    except BadInput:
+        raise UnsupportedMediaType(
+            f"text/csv; columns={shown(text)} is not valid: send the names of the inputs, as in columns=a,b."
+        ) from None
+
+
+def csv_batch(body: bytes, content_type: MediaType, signature: Signature, budget: MemoryBudget) -> Batch:
+    """Decode a body for predict, in the dialect that the parameters of its media type name."""
+    return fitted(decode_csv(body, signature, csv_dialect(content_type.parameters), budget), signature)
+
+
+def decode_csv(
+    body: bytes, signature: Signature, dialect: Dialect | None = None, budget: MemoryBudget | None = None
+) -> Batch:
+    """Decode rows for predict.
+
+    Models of several inputs need a header row, or ``columns`` in the dialect; for one input any names
+    will do, if the dialect says that there is one. Raises BadInput naming row and column, both counted
+    from 1, blank lines and the header row left out; PayloadTooLarge if the cells are more than the budget
+    has left.
+    """
+    body = body.removeprefix(BYTE_ORDER_MARK)
+    dialect = dialect or Dialect()
+    numeric = all(is_numeric(spec) for spec in signature.inputs.values())
+    cell_bytes = TEXT_NUMBER_BYTES if numeric else STRING_BYTES
+    (budget or MemoryBudget()).take_table(body, dialect.delimiter.encode(), cell_bytes)
+    if not dialect.header and len(signature.inputs) == 1:
+        ((name, spec),) = signature.inputs.items()
+        array = csv_array(body, spec, dialect.delimiter) if is_numeric(spec) else None
+        if array is not None:
+            return Batch({name: _shaped(array, spec)}, len(array))
+    rows = csv_rows(body, dialect.delimiter)
+    first = next(rows, None)
+    if dialect.header or (first is not None and _is_header(first, signature, dialect)):
+        return _decode_rows(rows, _columns(first, signature), signature, "")
+    columns = _ordered(dialect.columns, signature)
+    rows = chain(() if first is None else (first,), rows)
+    return _decode_rows(rows, columns, signature, _HEADER_HINT if dialect.header is None else "")
+
+
+def _is_header(row: Row, signature: Signature, dialect: Dialect) -> bool:
+    """Whether a row names the inputs, or just some where an order of columns is missing, and is no record."""
+    names = {cell.strip() for cell in row}
+    if dialect.header is not None or not names & signature.inputs.keys():
+        return False
+    if names != signature.inputs.keys():
+        has_order = len(signature.inputs) == 1 or dialect.columns
+        return not has_order and not all(map(NUMBER.fullmatch, names))
+    if len(signature.inputs) > 1:
+        return True
+    ((name, spec),) = signature.inputs.items()
+    return dtype_of(spec)[0] is not Kind.STRING and not NUMBER.fullmatch(name) and name.lower() not in _BOOLS
+
+
+def csv_rows(body: bytes, delimiter: str) -> Iterator[Row]:
+    """The cells of each row that has any; raises BadInput if the text is not CSV, or not UTF-8."""
+    lines = io.TextIOWrapper(io.BytesIO(body), "utf-8", newline="")
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    try:
+        yield from (row for row in reader if row)
+    except UnicodeDecodeError:
+        raise _no_utf8(body) from None
+    except csv.Error as error:
+        raise BadInput(f"Line {reader.line_num} is not CSV: {error}.") from None
+
+
+def _no_utf8(body: bytes) -> BadInput:
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        return BadInput(f"The body is not UTF-8: byte {error.start} can't be read.")
+    return BadInput("The body is not UTF-8.")
+
+
+def _ordered(names: Sequence[str], signature: Signature) -> Mapping[str, Sequence[int]] | None:
+    """Which columns each input takes in this order; an input named once has as many as its shape says."""
+    specs = signature.inputs
+    if len(specs) != 1 and not names:
+        raise BadInput(
+            f"The model takes {len(specs)} inputs ({', '.join(sorted(specs))}): send a header row that names "
+            "each of them, or their order, as in Content-Type: text/csv; columns=NAME,NAME, or send JSON."
+        )
+    widths = {name: _width(specs[name]) for name in specs if names.count(name) == 1}
+    cells = [name for name in names for _ in range(widths.get(name, 1))]
+    return _columns(cells, signature, "The order of columns")
+
+
+def _width(spec: TensorSpec) -> int:
+    size, *others = (spec.shape or ())[1:] or (None,)
+    if size == 0 or any(other not in {1, None} for other in others):
+        shape = shape_text(spec.shape or ())
+        raise BadInput(f'Columns can\'t hold the input "{spec.name}" of shape {shape}: send JSON.')
+    return size or 1
+
+
+def _columns(
+    header: Row | None, signature: Signature, source: str = "The header row"
+) -> Mapping[str, Sequence[int]] | None:
+    """Which columns each input takes; None if all of them go to the only input."""
+    if header is None:
+        raise BadInput("The body has no header row.")
+    if len(signature.inputs) == 1:
+        return None
+    positions: dict[str, list[int]] = {}
+    for position, name in enumerate(header):
+        positions.setdefault(name.strip(), []).append(position)
+    unknown, missing = positions.keys() - signature.inputs.keys(), signature.inputs.keys() - positions.keys()
+    if unknown or missing:
+        problems = {"names": unknown, "lacks": missing}
+        problem = " and ".join(f"{verb} {_quoted(names)}" for verb, names in problems.items() if names)
+        raise BadInput(f"{source} {problem}; the model takes {', '.join(sorted(signature.inputs))}.")
+    return positions
+
+
+def _decode_rows(
+    rows: Iterator[Row], columns: Mapping[str, Sequence[int]] | None, signature: Signature, hint: str
+) -> Batch:
+    """Turn rows into arrays a chunk at a time, so that memory follows the arrays, not the text."""
+    chunks: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in signature.inputs}
+    width, count = 0, 0
+    while chunk := _chunk(rows, count, width, signature, columns):
+        width = len(chunk[0])
+        named = width if columns is None else sum(map(len, columns.values()))
+        if width != named:
+            raise BadInput(
+                f"Row {count + 1} has {width} cells, but {named} columns have a name{_lacks(columns, width)}."
+            )
+        for name, spec in signature.inputs.items():
+            positions = range(width) if columns is None else columns[name]
+            chunks[name].append(_cells(chunk, positions, spec, count, hint))
+        count += len(chunk)
+    if not count:
+        raise BadInput("The body has no rows.")
+    specs = signature.inputs
+    return Batch(
+        {name: _shaped(np.concatenate(arrays), specs[name]) for name, arrays in chunks.items()}, count
+    )
+
+
+def _chunk(
+    rows: Iterator[Row],
+    count: int,
+    width: int,
+    signature: Signature,
+    columns: Mapping[str, Sequence[int]] | None,
+) -> list[Row]:
+    numeric = all(dtype_of(spec)[0] is not Kind.STRING for spec in signature.inputs.values())
+    chunk: list[Row] = []
+    for row in rows:
+        if numeric and len(row) == 1 and row[0].isspace():
+            continue
+        expected = width or len(chunk[0] if chunk else row)
+        if len(row) != expected:
+            position = count + len(chunk) + 1
+            raise BadInput(
+                f"Row {position} has {len(row)} cells, but row 1 has {expected}{_lacks(columns, len(row))}."
+            )
+        chunk.append(row)
+        if len(chunk) == CHUNK_ROWS:
+            break
+    return chunk
+
+
+def _lacks(columns: Mapping[str, Sequence[int]] | None, width: int) -> str:
+    """Which of the header's columns a row of ``width`` cells does not have, for an error text."""
+    missing = [name for name, positions in (columns or {}).items() if max(positions) >= width]
+    return f": it lacks {_quoted(missing)}" if missing else ""
+
+
+def _cells(
+    chunk: Sequence[Row], positions: Sequence[int], spec: TensorSpec, above: int, hint: str
+) -> npt.NDArray[Any]:
+    """The cells of some columns, typed, as an array ``[rows, columns]``."""
+    kind, dtype = dtype_of(spec)
+    parse = _PARSERS[kind]
+    values: list[Any] = []
+    for number, row in enumerate(chunk, above + 1):
+        for position in positions:
+            try:
+                values.append(parse(row[position]))
+            except (KeyError, ValueError, ArithmeticError):
+                raise _bad_cell(row[position], number, position, spec, hint) from None
+    return _typed(values, (len(chunk), len(positions)), (above, positions), spec, dtype)
+
+
+def _typed(
+    values: list[Any],
+    shape: tuple[int, int],
+    origin: tuple[int, Sequence[int]],
+    spec: TensorSpec,
+    dtype: np.dtype[Any],
+) -> npt.NDArray[Any]:
+    try:
+        with np.errstate(over="ignore"):
+            return np.array(values, dtype).reshape(shape)
+    except OverflowError:
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+        odd = next(i for i, value in enumerate(values) if not low <= value <= high)
+        row, position = odd // shape[1] + origin[0] + 1, origin[1][odd % shape[1]]
+        value = from_client(values[odd])
+        raise BadInput(
+            f"Row {row}, column {position + 1}: {value} is out of the range of {spec.dtype}."
+        ) from None
+
+
+def _float(cell: str) -> float:
+    text = cell.strip()
+    if not NUMBER.fullmatch(text):
+        raise ValueError(text)
+    return float(text)
+
+
+def _whole(cell: str) -> int:
+    plain = _WHOLE.fullmatch(cell.strip())
+    if plain:
+        return int(plain[1])
+    text = cell.strip()
+    number = Decimal(text if NUMBER.fullmatch(text) else "nan")
+    if number.adjusted() > _MOST_DIGITS or number != int(number):
+        raise ValueError(cell)
+    return int(number)
+
+
+_PARSERS: Mapping[Kind, Callable[[str], Any]] = {
+    Kind.FLOAT: _float,
+    Kind.INTEGER: _whole,
+    Kind.BOOL: lambda cell: _BOOLS[cell.strip().lower()],
+    Kind.STRING: str.encode,
+}
+
+
+def _bad_cell(cell: str, row: int, position: int, spec: TensorSpec, hint: str) -> BadInput:
+    may_be_name = row == 1 and cell.strip() and not NUMBER.fullmatch(cell.strip())
+    what = f"{_shown(cell)} can't be read" if cell.strip() else "the cell is empty"
+    return BadInput(
+        f"Row {row}, column {position + 1}: {what}: the column takes {dtype_of(spec)[0].value} "
+        f'(input "{spec.name}" is {spec.dtype}).' + (hint if may_be_name else "")
+    )
+
+
+def _shaped(array: npt.NDArray[Any], spec: TensorSpec) -> npt.NDArray[Any]:
+    """One column is one scalar a row, unless the signature has lists of one: ``[None, 1]``."""
+    lists_of_one = spec.shape is not None and len(spec.shape) == 2 and spec.shape[1] in {1, None}  # noqa: PLR2004
+    return array if array.shape[1] > 1 or lists_of_one else array[:, 0]
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(_shown(name) for name in sorted(names))
+
+
+def _shown(text: str) -> str:
+    return from_client(f'"{text}"' if len(text) <= _SHOWN_CHARACTERS else f'"{text[:_SHOWN_CHARACTERS]}..."')

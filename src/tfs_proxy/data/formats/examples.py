@@ -1,0 +1,344 @@
+"""tf.train.Example, TFRecord files of it, and SageMaker's RecordIO of Records -> arrays and features."""
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from google.protobuf.message import DecodeError
+from msgspec import Struct
+
+from tfs_proxy.data.arrays import typed
+from tfs_proxy.data.formats.framing import RECORDIO_MAGIC, recordio, tfrecords
+from tfs_proxy.data.formats.raw_bytes import string_input, strings_batch
+from tfs_proxy.data.serving_json.documents import BASE64, base64_of
+from tfs_proxy.data.shapes import (
+    Declared,
+    fits,
+    fitted,
+    has_records,
+    is_possible,
+    one_record_only,
+    shape_text,
+)
+from tfs_proxy.values.batch import BYTES, Batch, Examples
+from tfs_proxy.values.errors import BadInput, from_client
+from tfs_proxy.values.memory import ELEMENT_BYTES, RECORD_BYTES, STRING_BYTES, MemoryBudget
+from tfs_proxy.values.signature import PREDICT_METHOD, Signature, TensorSpec
+from tfs_proxy.wire.protos import Example, RecordIORecord
+
+Shape = tuple[int, ...]
+
+
+class Feature(Struct, frozen=True):
+    """The values of one feature, flat, and their shape if the format tells one."""
+
+    values: npt.NDArray[Any]
+    shape: Shape | None = None
+
+
+Record = Mapping[str, Feature]
+
+JSON_VALUE_BYTES = ELEMENT_BYTES + 32
+"""A value of classify and regress, which go as JSON: an object here, its text, and a value at the server."""
+
+
+def numbers_of(
+    values: Sequence[Any], dtype: npt.DTypeLike, budget: MemoryBudget, subject: str
+) -> npt.NDArray[Any]:
+    """The numbers of a repeated field as an array, without a list of them in between."""
+    budget.take(len(values) * np.dtype(dtype).itemsize, subject)
+    return np.fromiter(values, dtype, len(values))
+
+
+def strings_of(values: Sequence[bytes], budget: MemoryBudget, subject: str) -> npt.NDArray[Any]:
+    """The strings of a repeated field as an array of objects."""
+    budget.take(len(values) * STRING_BYTES, subject)
+    return np.fromiter(values, BYTES, len(values))
+
+
+def batch_of_features(records: Sequence[Record], signature: Signature) -> Batch:
+    """Arrays by input name; raises BadInput naming record and feature if one is missing or doesn't fit."""
+    if not records:
+        raise BadInput("The body has no records.")
+    inputs = {name: _column(records, spec) for name, spec in signature.inputs.items()}
+    return fitted(Batch(inputs, len(records)), signature)
+
+
+def examples_of_features(records: Sequence[Record], budget: MemoryBudget) -> Examples:
+    """Features as classify and regress take them; an empty one is as good as none."""
+    if not records:
+        raise BadInput("The body has no records.")
+    for record in records:
+        for name, feature in record.items():
+            budget.take(feature.values.size * JSON_VALUE_BYTES, f'The feature "{name}" as JSON')
+    return Examples(
+        tuple(
+            {name: _json(feature.values) for name, feature in record.items() if feature.values.size}
+            for record in records
+        )
+    )
+
+
+def _json(values: npt.NDArray[Any]) -> list[Any]:
+    if values.dtype == BYTES:
+        return [{BASE64: base64_of(value)} for value in values.tolist()]
+    listed: list[Any] = values.tolist()
+    return listed
+
+
+def _column(records: Sequence[Record], spec: TensorSpec) -> npt.NDArray[Any]:
+    rows = []
+    for number, record in enumerate(records, 1):
+        subject = f'Record {number}, feature "{spec.name}",'
+        feature = record.get(spec.name)
+        if feature is None:
+            names = from_client(", ".join(sorted(record))[:200] or "none")
+            raise BadInput(f'Record {number} has no feature "{spec.name}"; it has {names}.')
+        wanted = _wanted(feature, spec, len(records))
+        rows.append(typed(_values(feature, spec), spec, subject).reshape(_shape(feature, wanted, subject)))
+        if rows[-1].shape != rows[0].shape:
+            raise BadInput(f"{subject} has shape {rows[-1].shape}, but record 1 has {rows[0].shape}.")
+    if not is_possible((len(rows), *rows[0].shape)):
+        raise BadInput(f'The feature "{spec.name}" of all records together has a shape that no array has.')
+    return np.stack(rows)
+
+
+def _wanted(feature: Feature, spec: TensorSpec, records: int) -> Declared:
+    """What the signature has for one record: its whole shape if there is no size for the records in it."""
+    if spec.shape is None:
+        return None
+    size = feature.values.size
+    is_whole = not has_records(spec) and size != _size(spec.shape[1:])
+    if is_whole and records > 1 and size == _size(spec.shape):
+        raise one_record_only(spec, f"{records} records")
+    return spec.shape if is_whole and records == 1 else spec.shape[1:]
+
+
+def _size(shape: Sequence[int | None]) -> int:
+    return prod(length for length in shape if length is not None)
+
+
+def _values(feature: Feature, spec: TensorSpec) -> npt.NDArray[Any]:
+    """Whole numbers 0 and 1 as booleans if the input takes those: such records have no type for them."""
+    values = feature.values
+    is_bool = spec.dtype == "DT_BOOL" and values.dtype.kind == "i" and bool(np.isin(values, (0, 1)).all())
+    return values.astype(np.bool_) if is_bool else values
+
+
+def _shape(feature: Feature, wanted: Declared, subject: str) -> Shape:
+    """The shape of one record: the feature's own if it has one and the signature takes it."""
+    size = feature.values.size
+    own = feature.shape
+    if own is not None and fits(own, wanted):
+        return own
+    if own is not None and len(own) > 1:
+        raise BadInput(f"{subject} has shape {list(own)}, but the model takes {_text(wanted)}.")
+    if wanted is None:
+        return () if size == 1 else (size,)
+    unknown = wanted.count(None)
+    if unknown > 1:
+        raise BadInput(
+            f"{subject} has no shape, and the model's {_text(wanted)} leaves it open: send npy or JSON."
+        )
+    known = _size(wanted)
+    if size != known if not unknown else (not known or size % known):
+        raise BadInput(f"{subject} has {size} values, but the model takes {_text(wanted)}.")
+    return tuple(size // known if length is None else length for length in wanted)
+
+
+def _text(wanted: Sequence[int | None] | None) -> str:
+    return shape_text(wanted) if wanted else "one value"
+
+
+def decode_example(body: bytes, signature: Signature, budget: MemoryBudget) -> Batch:
+    """One serialized tf.Example for predict; raises BadInput if it is none, or lacks an input."""
+    records = [_record(body, 1, budget)]
+    return _serialized([body], records, signature) or batch_of_features(records, signature)
+
+
+def decode_tfrecords(body: bytes, signature: Signature, budget: MemoryBudget) -> Batch:
+    """TFRecords for predict: strings of any kind for a model with one input of strings, else tf.Examples.
+
+    Raises BadInput naming record and byte for damaged framing, record and feature for the rest.
+    """
+    payloads = _payloads(body, budget)
+    if string_input(signature) is None:
+        return batch_of_features(_records(payloads, budget), signature)
+    try:
+        records = _records(payloads, budget)
+    except BadInput:
+        records = []
+    return _serialized(payloads, records, signature) or batch_of_features(records, signature)
+
+
+def examples_of_example(body: bytes, budget: MemoryBudget) -> Examples:
+    """One serialized tf.Example for classify and regress."""
+    return examples_of_features([_record(body, 1, budget)], budget)
+
+
+def examples_of_tfrecords(body: bytes, budget: MemoryBudget) -> Examples:
+    """TFRecords of tf.Examples for classify and regress."""
+    return examples_of_features(_records(_payloads(body, budget), budget), budget)
+
+
+def _payloads(body: bytes, budget: MemoryBudget) -> list[bytes]:
+    payloads = []
+    for number, frame in enumerate(tfrecords(io.BytesIO(body)), 1):
+        budget.take(RECORD_BYTES, f"TFRecord {number}, with those before it,")
+        payloads.append(bytes(frame.payload))
+    if not payloads:
+        raise BadInput("The body has no records.")
+    return payloads
+
+
+def _serialized(payloads: Sequence[bytes], records: Sequence[Record], signature: Signature) -> Batch | None:
+    """The records as strings, if that is what the model takes."""
+    spec = string_input(signature)
+    if spec is None:
+        return None
+    named = bool(records) and all(
+        spec.name in record and record[spec.name].values.dtype == BYTES for record in records
+    )
+    if named and signature.method == PREDICT_METHOD:
+        return None
+    return strings_batch(payloads, signature)
+
+
+def _records(payloads: Sequence[bytes], budget: MemoryBudget) -> list[Record]:
+    return [_record(payload, number, budget) for number, payload in enumerate(payloads, 1)]
+
+
+def _record(payload: bytes, number: int, budget: MemoryBudget) -> Record:
+    try:
+        example = Example.FromString(payload)
+    except DecodeError:
+        raise BadInput(f"Record {number} is not a serialized tf.Example.") from None
+    return {
+        name: Feature(_feature_values(feature, budget, f'Record {number}, feature "{name}",'))
+        for name, feature in example.features.feature.items()
+    }
+
+
+def _feature_values(feature: Any, budget: MemoryBudget, subject: str) -> npt.NDArray[Any]:
+    match feature.WhichOneof("kind"):
+        case "bytes_list":
+            return strings_of(feature.bytes_list.value, budget, subject)
+        case "float_list":
+            return numbers_of(feature.float_list.value, np.float32, budget, subject)
+        case _:
+            return numbers_of(feature.int64_list.value, np.int64, budget, subject)
+
+
+VALUES = "values"
+"""The feature that stands for all of a record's values, in SageMaker's built-in algorithms."""
+
+_DTYPES: dict[str, npt.DTypeLike] = {
+    "float32_tensor": np.float32,
+    "float64_tensor": np.float64,
+    "int32_tensor": np.int32,
+}
+_MAX_DIMENSIONS = 32
+_MAGIC = RECORDIO_MAGIC.to_bytes(4, "little")
+
+
+def decode_recordio(body: bytes, signature: Signature, budget: MemoryBudget) -> Batch:
+    """Records for predict: features by input name; a model of one input takes ``values``, too.
+
+    Sparse tensors (with keys) are filled up with zeros to the shape that they have to declare.
+    Raises BadInput naming record and byte or feature, PayloadTooLarge if they fill more than the budget
+    has left.
+    """
+    records = list(_recordio_records(body, budget))
+    if len(signature.inputs) == 1:
+        (name,) = signature.inputs
+        records = [_renamed(record, name) for record in records]
+    return batch_of_features(records, signature)
+
+
+def examples_of_recordio(body: bytes, budget: MemoryBudget) -> Examples:
+    """Records for classify and regress, which take features by their names."""
+    return examples_of_features(list(_recordio_records(body, budget)), budget)
+
+
+def _renamed(record: Record, name: str) -> Record:
+    if name not in record and VALUES in record:
+        return {**record, name: record[VALUES]}
+    return record
+
+
+def _recordio_records(body: bytes, budget: MemoryBudget) -> Iterator[Record]:
+    for number, message in enumerate(_messages(body), 1):
+        budget.take(RECORD_BYTES, f"Record {number}, with those before it,")
+        yield {
+            name: _feature(value, f'Record {number}, feature "{name}",', budget)
+            for name, value in _features(message, number)
+        }
+
+
+def _features(message: RecordIORecord, number: int) -> list[tuple[str, Any]]:
+    try:
+        return list(message.features.items())
+    except UnicodeDecodeError:
+        raise BadInput(f"Record {number} has a feature whose name is not UTF-8.") from None
+
+
+def _messages(body: bytes) -> Iterator[RecordIORecord]:
+    if body and not body.startswith(_MAGIC):
+        # NOTE: batch transform's SingleRecord strategy strips the framing (docs/reference/sagemaker.md).
+        yield _message(body, "The body has no RecordIO magic number, and as a whole it")
+        return
+    for number, frame in enumerate(recordio(io.BytesIO(body)), 1):
+        yield _message(bytes(frame.payload), f"Record {number}, at byte {frame.offset},")
+
+
+def _message(payload: bytes, subject: str) -> RecordIORecord:
+    try:
+        return RecordIORecord.FromString(payload)
+    except DecodeError:
+        raise BadInput(f"{subject} is not a SageMaker Record.") from None
+
+
+def _feature(value: Any, subject: str, budget: MemoryBudget) -> Feature:
+    kind = value.WhichOneof("value")
+    if kind is None:
+        raise BadInput(f"{subject} has no value.")
+    if kind == "bytes":
+        return Feature(strings_of(value.bytes.value, budget, subject))
+    tensor = getattr(value, kind)
+    values = numbers_of(tensor.values, _DTYPES[kind], budget, subject)
+    shape = tuple(tensor.shape)
+    if len(shape) > _MAX_DIMENSIONS:
+        raise BadInput(f"{subject} has {len(shape)} dimensions.")
+    if not is_possible(shape):
+        raise BadInput(f"{subject} has a shape that no array has.")
+    if len(tensor.keys):
+        return Feature(
+            _dense(values, numbers_of(tensor.keys, np.uint64, budget, subject), shape, subject, budget), shape
+        )
+    if shape and prod(shape) != values.size:
+        raise BadInput(
+            f"{subject} has {values.size} values, but its shape {list(shape)} needs {prod(shape)}."
+        )
+    return Feature(values, shape or None)
+
+
+def _dense(
+    values: npt.NDArray[Any],
+    keys: npt.NDArray[Any],
+    shape: tuple[int, ...],
+    subject: str,
+    budget: MemoryBudget,
+) -> npt.NDArray[Any]:
+    """A sparse tensor in full; its size is looked at before there is an array of it."""
+    size = prod(shape) if shape else 0
+    if not size or int(keys.max()) >= size or keys.size != values.size:
+        raise BadInput(
+            f"{subject} is sparse, but its keys don't match its {values.size} values and its shape."
+        )
+    budget.take(size * values.itemsize, f"{subject} with those before it,")
+    array = np.zeros(size, values.dtype)
+    array[keys] = values
+    return array

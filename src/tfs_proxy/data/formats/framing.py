@@ -1,0 +1,168 @@
+"""Record framings, TFRecord and RecordIO: a byte stream <-> whole records, for payloads and for transform.
+
+Both are read as a stream: no more than one record is in memory. Nothing here knows what a record holds.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Protocol
+
+import google_crc32c
+from msgspec import Struct
+
+from tfs_proxy.values.errors import BadInput, PayloadTooLarge
+
+TFRECORD_HEAD = struct.Struct("<QI")
+TFRECORD_TAIL = struct.Struct("<I")
+RECORDIO_HEAD = struct.Struct("<II")
+RECORDIO_MAGIC = 0xCED7230A
+_RECORDIO_MAGIC_BYTES = struct.pack("<I", RECORDIO_MAGIC)
+_RECORDIO_LENGTH_BITS = 29
+_RECORDIO_LENGTH_MASK = (1 << _RECORDIO_LENGTH_BITS) - 1
+_WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
+_CRC_MASK_DELTA = 0xA282EAD8
+_U32 = 0xFFFFFFFF
+
+
+class Readable(Protocol):
+    """A stream of bytes; ``read(n)`` gives n of them, fewer only at its end."""
+
+    def read(self, size: int, /) -> bytes:
+        """The next ``size`` bytes."""
+
+
+class Frame(Struct, frozen=True):
+    """One record: where it began (bytes), as it stood in the stream, and without its wrapping."""
+
+    offset: int
+    framed: bytes
+    payload: bytes | memoryview
+
+
+def masked_crc32c(data: bytes | memoryview) -> int:
+    """The checksum of a TFRecord (docs/reference/sagemaker.md): CRC32C, rotated and moved."""
+    crc: int = google_crc32c.value(bytes(data))
+    return (((crc >> 15) | (crc << 17)) + _CRC_MASK_DELTA) & _U32
+
+
+def tfrecord_frame(payload: bytes) -> bytes:
+    """``payload`` as one TFRecord."""
+    length = struct.pack("<Q", len(payload))
+    return b"".join(
+        (
+            length,
+            TFRECORD_TAIL.pack(masked_crc32c(length)),
+            payload,
+            TFRECORD_TAIL.pack(masked_crc32c(payload)),
+        )
+    )
+
+
+def recordio_frame(payload: bytes) -> bytes:
+    """``payload`` as one RecordIO record; over 512 MB it does not fit and ValueError is raised.
+
+    As MXNet writes it: if the magic number stands on a word's border inside the payload, the
+    record is divided there, so that a reader may look for the magic to find the next record.
+    """
+    if len(payload) > _RECORDIO_LENGTH_MASK:
+        raise ValueError("a RecordIO record holds less than 512 MB")
+    parts = _divided(payload)
+    if len(parts) == 1:
+        return _recordio_part(_WHOLE, payload)
+    flags = [_FIRST, *[_MIDDLE] * (len(parts) - 2), _LAST]
+    return b"".join(_recordio_part(flag, part) for flag, part in zip(flags, parts, strict=True))
+
+
+def tfrecords(stream: Readable, max_bytes: int | None = None) -> Iterator[Frame]:
+    """Every TFRecord of ``stream``, both checksums verified.
+
+    Raises BadInput naming record (from 1) and byte if a checksum is wrong or the stream ends
+    inside a record, and PayloadTooLarge before reading one whose payload has over ``max_bytes``.
+    """
+    offset, number = 0, 1
+    while head := stream.read(TFRECORD_HEAD.size):
+        record = f"TFRecord {number}, at byte {offset},"
+        if len(head) < TFRECORD_HEAD.size:
+            raise BadInput(f"{record} is cut off: the data ends inside it.")
+        length, length_crc = TFRECORD_HEAD.unpack(head)
+        if masked_crc32c(head[:8]) != length_crc:
+            raise BadInput(
+                f"{record} has a wrong checksum of its length: this is not a TFRecord file, or it is damaged."
+            )
+        _check_size(record, length, max_bytes)
+        rest = stream.read(length + TFRECORD_TAIL.size)
+        if len(rest) < length + TFRECORD_TAIL.size:
+            raise BadInput(f"{record} is cut off: the data ends inside it.")
+        framed = head + rest
+        payload = memoryview(framed)[TFRECORD_HEAD.size : -TFRECORD_TAIL.size]
+        if masked_crc32c(payload) != TFRECORD_TAIL.unpack_from(framed, len(framed) - TFRECORD_TAIL.size)[0]:
+            raise BadInput(f"{record} has a wrong checksum of its data: it is damaged.")
+        yield Frame(offset, framed, payload)
+        offset += len(framed)
+        number += 1
+
+
+def recordio(stream: Readable, max_bytes: int | None = None) -> Iterator[Frame]:
+    """Every RecordIO record of ``stream``, divided ones put together again.
+
+    Raises BadInput naming record (from 1) and byte if the magic number or the order of parts is
+    wrong or the stream ends inside a record, and PayloadTooLarge before reading one of over
+    ``max_bytes``.
+    """
+    offset, number = 0, 1
+    while head := stream.read(RECORDIO_HEAD.size):
+        frame = _recordio_record(stream, head, offset, number, max_bytes)
+        yield frame
+        offset += len(frame.framed)
+        number += 1
+
+
+def _recordio_record(stream: Readable, head: bytes, offset: int, number: int, max_bytes: int | None) -> Frame:
+    record = f"RecordIO record {number}, at byte {offset},"
+    framed, payloads = [], []
+    size, wanted = 0, (_WHOLE, _FIRST)
+    while True:
+        flag, length = _recordio_head(record, head)
+        if flag not in wanted:
+            raise BadInput(f"{record} has a part out of order: the data is damaged.")
+        size += length
+        _check_size(record, size, max_bytes)
+        padded = -(-length // 4) * 4
+        body = stream.read(padded)
+        if len(body) < padded:
+            raise BadInput(f"{record} is cut off: the data ends inside it.")
+        framed += [head, body]
+        payloads.append(body[:length] if padded != length else body)
+        if flag in {_WHOLE, _LAST}:
+            return Frame(offset, b"".join(framed), _RECORDIO_MAGIC_BYTES.join(payloads))
+        size, wanted = size + 4, (_MIDDLE, _LAST)
+        head = stream.read(RECORDIO_HEAD.size)
+
+
+def _recordio_head(record: str, head: bytes) -> tuple[int, int]:
+    if len(head) < RECORDIO_HEAD.size:
+        raise BadInput(f"{record} is cut off: the data ends inside it.")
+    magic, word = RECORDIO_HEAD.unpack(head)
+    if magic != RECORDIO_MAGIC:
+        raise BadInput(f"{record} has no magic number: this is not RecordIO, or it is damaged.")
+    return word >> _RECORDIO_LENGTH_BITS, word & _RECORDIO_LENGTH_MASK
+
+
+def _recordio_part(flag: int, payload: bytes) -> bytes:
+    head = RECORDIO_HEAD.pack(RECORDIO_MAGIC, flag << _RECORDIO_LENGTH_BITS | len(payload))
+    return head + payload + bytes(-len(payload) % 4)
+
+
+def _divided(payload: bytes) -> list[bytes]:
+    parts, begin, at = [], 0, payload.find(_RECORDIO_MAGIC_BYTES)
+    while at >= 0:
+        if at % 4 == 0:
+            parts.append(payload[begin:at])
+            begin = at + 4
+        at = payload.find(_RECORDIO_MAGIC_BYTES, at + 4 if at % 4 == 0 else at + 1)
+    return [*parts, payload[begin:]]
+
+
+def _check_size(record: str, size: int, max_bytes: int | None) -> None:
+    if max_bytes is not None and size > max_bytes:
+        raise PayloadTooLarge(f"{record} has {size} bytes, over the limit of {max_bytes}.")

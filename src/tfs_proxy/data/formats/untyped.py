@@ -1,0 +1,107 @@
+"""JSON, CSV and npy <-> numpy arrays without a signature: the default halves of a script model.
+
+The rules are those of AWS's toolkits (docs/reference/sagemaker.md), with two exceptions: an npy body is
+never unpickled, and CSV is always ``[rows, columns]``, even if it has one row.
+"""
+
+import json
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tfs_proxy.data.formats.csv_records import Row, csv_dialect, csv_rows
+from tfs_proxy.data.formats.npy import write_npy
+from tfs_proxy.data.formats.outputs import csv_of_outputs, csv_of_values
+from tfs_proxy.data.media_types import MediaType
+from tfs_proxy.data.serving_json.documents import BYTE_ORDER_MARK, documents, dumps, whole
+from tfs_proxy.data.serving_json.numbers import csv_array
+from tfs_proxy.values.batch import BYTES
+from tfs_proxy.values.errors import BadInput
+from tfs_proxy.values.memory import STRING_BYTES, TEXT_NUMBER_BYTES, MemoryBudget
+from tfs_proxy.values.signature import TensorSpec
+
+_DOUBLES = TensorSpec("", "DT_DOUBLE", None)
+_NUMBERS = "biuf"
+_WIDEST_BYTES = 8
+
+
+def array_of_json(body: bytes, _: MediaType, budget: MemoryBudget) -> npt.NDArray[Any]:
+    """One document of nested lists; raises BadInput."""
+    values = documents(body, budget)
+    if len(values) != 1:
+        raise BadInput(f"The body holds {len(values)} JSON documents: send one.")
+    try:
+        return np.array(values[0])
+    except ValueError as error:
+        raise BadInput(f"The body is not an array: {error}.") from None
+
+
+def array_of_csv(body: bytes, content_type: MediaType, budget: MemoryBudget) -> npt.NDArray[Any]:
+    """``[rows, columns]``: float64 if every cell is a number or empty (NaN), else text; raises BadInput."""
+    dialect = csv_dialect(content_type.parameters)
+    text = body.removeprefix(BYTE_ORDER_MARK)
+    budget.take_table(text, dialect.delimiter.encode(), TEXT_NUMBER_BYTES)
+    numbers = None if dialect.header else csv_array(text, _DOUBLES, dialect.delimiter)
+    if numbers is not None:
+        return numbers
+    budget.take_table(text, dialect.delimiter.encode(), STRING_BYTES)
+    rows = list(islice(csv_rows(text, dialect.delimiter), int(bool(dialect.header)), None))
+    _check_widths(rows)
+    try:
+        return np.array([[float(cell) if cell.strip() else np.nan for cell in row] for row in rows])
+    except ValueError:
+        return np.array(rows)
+
+
+def _check_widths(rows: list[Row]) -> None:
+    if not rows:
+        raise BadInput("The body has no records.")
+    for number, row in enumerate(rows, start=1):
+        if len(row) != len(rows[0]):
+            raise BadInput(f"Row {number} has {len(row)} columns, but row 1 has {len(rows[0])}.")
+
+
+def plain(value: Any) -> Any:
+    """Sparse matrices and data frames as arrays: numpy alone would wrap them whole."""
+    for name in ("toarray", "to_numpy"):
+        if hasattr(value, name):
+            return getattr(value, name)()
+    return value
+
+
+def json_of_array(value: Any) -> bytes:
+    """JSON of an array or of JSON's kinds of values; raises TypeError for others."""
+    if _has_numbers(value):
+        return dumps(whole(value, as_base64=False))
+    return json.dumps(value, default=_listed).encode()
+
+
+def csv_of_array(value: Any) -> bytes:
+    """A row for each element along the first axis; raises TypeError for what CSV can't carry."""
+    array = np.atleast_1d(np.asarray(value))
+    return csv_of_outputs({"": array}) if _has_numbers(array) else csv_of_values(array.tolist())
+
+
+def npy_of_array(value: Any) -> bytes:
+    """The npy file of an array; raises TypeError for values of mixed types."""
+    array = np.asarray(value)
+    if array.dtype == BYTES:
+        raise TypeError("values of mixed types can't be written as npy, which is never pickled here")
+    return write_npy(array)
+
+
+def _has_numbers(value: Any) -> bool:
+    return (
+        isinstance(value, np.ndarray)
+        and value.dtype.kind in _NUMBERS
+        and value.dtype.itemsize <= _WIDEST_BYTES
+    )
+
+
+def _listed(value: Any) -> Any:
+    array = plain(value)
+    if hasattr(array, "tolist"):
+        return array.tolist()
+    raise TypeError(f"a value of type {type(value).__name__} can't be written as JSON")

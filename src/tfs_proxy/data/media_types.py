@@ -1,0 +1,172 @@
+"""Media types as HTTP writes them: Content-Type, Accept, and constants for those that the code names.
+
+What can be done with a media type stands in `tfs_proxy.data.registry`.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct, field
+
+from tfs_proxy.values.errors import UnsupportedMediaType, from_client
+
+JSON = "application/json"
+JSON_LINES = "application/jsonlines"
+JSONS = "application/jsons"
+CSV = "text/csv"
+NPY = "application/x-npy"
+NPZ = "application/x-npz"
+JPEG = "image/jpeg"
+PNG = "image/png"
+IMAGE = "application/x-image"
+BYTES = "application/octet-stream"
+TEXT = "text/plain"
+TF_EXAMPLE = "application/x-tfexample"
+TF_RECORD = "application/x-tfrecord"
+RECORDIO = "application/x-recordio-protobuf"
+FORM = "application/x-www-form-urlencoded"
+
+_TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"  # noqa: S105
+_TYPE = re.compile(rf"\s*({_TOKEN}/{_TOKEN})\s*")
+# NOTE: a lone ; or , is not a token, but `delimiter=;` is what people write.
+_LIST = rf"{_TOKEN}(?:,{_TOKEN})*"
+# NOTE: so is a list, as in `columns=a,b`.
+_PARAMETER = re.compile(rf';\s*(?:({_TOKEN})=({_LIST}|"(?:[^"\\]|\\.)*"|[;,](?=\s*(?:;|$))))?\s*', re.DOTALL)
+_ELEMENT = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"|")+')
+_QUALITY = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?")
+_SHOWN_CHARACTERS = 100
+
+
+class MediaType(Struct, frozen=True):
+    """A media type in lower case with its parameters (RFC 9110, 8.3.1).
+
+    ``name`` is the type as the client wrote it; ``type`` is the same, or what it is an alias of. Parameter
+    names are lower case, their values as sent, unquoted.
+    """
+
+    type: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    name: str = ""
+
+
+def parse(header: str | None) -> MediaType:
+    """Read a Content-Type header; none or an empty one means application/json.
+
+    Raises UnsupportedMediaType if it is not a media type at all.
+    """
+    if header is None or not header.strip():
+        return MediaType(JSON, name=JSON)
+    parsed = _parse(header)
+    if parsed is None:
+        raise UnsupportedMediaType(f"Content-Type {shown(header)} is not a media type.")
+    return parsed
+
+
+def best(accept: str | None, available: Sequence[str]) -> str | None:
+    """Which of ``available`` the Accept header likes best (RFC 9110, 12.5.1); None if it takes none of them.
+
+    The best quality wins, then the more specific range, then the one named first, then the order
+    of ``available``; no header, an empty one and ``*/*`` mean the first of ``available``. Parameters
+    other than ``q`` are ignored. The answer is the name that the client used.
+    """
+    if accept is None or not accept.strip():
+        return available[0]
+    ranges = list(_ranges(accept))
+    winner = max(
+        ((_rank(candidate, ranges), -position, candidate) for position, candidate in enumerate(available)),
+        key=lambda ranked: ranked[:2],
+    )
+    return winner[2] if winner[0][0] > 0 else None
+
+
+def preferred(accept: str | None, default: str) -> str:
+    """The one type to ask a script for: only the script knows what it can give.
+
+    The first type of the best quality that Accept names; ``default`` if a wildcard comes before it, and
+    without an Accept.
+    """
+    ranges = [media_range for media_range in _ranges(accept or "") if media_range.quality > 0]
+    winner = max(ranges, key=lambda media_range: (media_range.quality, -media_range.position), default=None)
+    return default if winner is None or "*" in winner.type else winner.type
+
+
+def unreadable(kind: MediaType, without: str, readable: Iterable[str]) -> UnsupportedMediaType:
+    """The error for a type that can't be read ``without`` part of a script, unlike ``readable``."""
+    text = f"Content-Type {shown(kind.name)} can't be read without {without}: send {listed(readable)}."
+    if kind.type == FORM:
+        text += " curl -d sends it by default: add -H 'Content-Type: application/json'."
+    return UnsupportedMediaType(text)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names as a phrase for an error text: ``a, b or c``."""
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def shown(text: str) -> str:
+    """A client's text, shortened for an error text."""
+    return from_client(text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}...")
+
+
+def is_named(media_type: str, accept: str | None) -> bool:
+    """Whether an Accept header has this type by its name, and not only a range that covers it."""
+    return any(media_range.type == media_type for media_range in _ranges(accept or ""))
+
+
+class _Range(Struct, frozen=True):
+    """One element of Accept: ``*/*``, ``text/*`` or a type, its quality and its place."""
+
+    type: str
+    quality: float
+    position: int
+
+    def matches(self, candidate: str) -> int:
+        """How specifically it covers a type: 0 not at all, 1 ``*/*``, 2 ``text/*``, 3 by name."""
+        if self.type == candidate:
+            return 3
+        if self.type.endswith("/*") and candidate.startswith(self.type[:-1]):
+            return 2
+        return 1 if self.type == "*/*" else 0
+
+
+def _ranges(accept: str) -> Iterable[_Range]:
+    for position, element in enumerate(_ELEMENT.findall(accept)):
+        parsed = _parse(element)
+        if parsed is None:
+            continue
+        quality = parsed.parameters.get("q", "1")
+        if _QUALITY.fullmatch(quality):
+            yield _Range(parsed.name, float(quality), position)
+
+
+def _rank(candidate: str, ranges: Sequence[_Range]) -> tuple[float, int, int]:
+    """Quality, specificity and (negative) place of the range that decides on ``candidate``."""
+    matching = [
+        (media_range.matches(candidate), -media_range.position, media_range.quality)
+        for media_range in ranges
+        if media_range.matches(candidate)
+    ]
+    if not matching:
+        return (0.0, 0, 0)
+    specificity, position, quality = max(matching)
+    return (quality, specificity, position)
+
+
+def _parse(text: str) -> MediaType | None:
+    head = _TYPE.match(text)
+    if head is None:
+        return None
+    name, end, parameters = head[1].lower(), head.end(), {}
+    while end < len(text):
+        parameter = _PARAMETER.match(text, end)
+        if parameter is None:
+            return None
+        if parameter[1]:
+            parameters[parameter[1].lower()] = _unquoted(parameter[2])
+        end = parameter.end()
+    return MediaType(name, parameters, name)
+
+
+def _unquoted(value: str) -> str:
+    return re.sub(r"\\(.)", r"\1", value[1:-1], flags=re.DOTALL) if value.startswith('"') else value

@@ -1,0 +1,184 @@
+"""The protocol's data types, TensorFlow's and numpy's for each, and tensors as raw bytes of them."""
+
+import math
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+from tfs_proxy.values.batch import BYTES
+from tfs_proxy.values.errors import BadInput, from_client
+from tfs_proxy.values.memory import STRING_BYTES, MemoryBudget
+from tfs_proxy.values.signature import TensorSpec
+from tfs_proxy.wire.dtypes import ARRAY_TYPES
+from tfs_proxy.wire.protos.tensors import from_bits, to_bits
+
+
+class Datatype(Struct, frozen=True):
+    """One row: ``name`` is the protocol's, ``tensorflow`` TensorFlow's (``DT_FLOAT``).
+
+    ``array`` is the dtype of arrays in a `Batch`, ``item_bytes`` the size of an element among raw bytes,
+    None if each element says its own. ``has_json`` says whether JSON carries it (contract: FP16 and BF16
+    travel as raw bytes only).
+    """
+
+    name: str
+    tensorflow: str
+    array: np.dtype[Any]
+    item_bytes: int | None
+    has_json: bool = True
+
+    @property
+    def config_name(self) -> str:
+        """What Triton's model configuration calls it: ``TYPE_FP32``, and ``TYPE_STRING`` for BYTES."""
+        return f"TYPE_{'STRING' if self.array == BYTES else self.name}"
+
+
+def _row(name: str, tensorflow: str, *, has_json: bool = True) -> Datatype:
+    array = ARRAY_TYPES[tensorflow]
+    return Datatype(name, tensorflow, array, None if array == BYTES else array.itemsize, has_json)
+
+
+_ROWS = (
+    _row("BOOL", "DT_BOOL"),
+    _row("UINT8", "DT_UINT8"),
+    _row("UINT16", "DT_UINT16"),
+    _row("UINT32", "DT_UINT32"),
+    _row("UINT64", "DT_UINT64"),
+    _row("INT8", "DT_INT8"),
+    _row("INT16", "DT_INT16"),
+    _row("INT32", "DT_INT32"),
+    _row("INT64", "DT_INT64"),
+    _row("FP16", "DT_HALF", has_json=False),
+    Datatype("BF16", "DT_BFLOAT16", ARRAY_TYPES["DT_BFLOAT16"], 2, has_json=False),
+    _row("FP32", "DT_FLOAT"),
+    _row("FP64", "DT_DOUBLE"),
+    _row("BYTES", "DT_STRING"),
+)
+
+DATATYPES: Mapping[str, Datatype] = {row.name: row for row in _ROWS}
+"""By the protocol's name."""
+
+_BY_TENSORFLOW: Mapping[str, Datatype] = {row.tensorflow: row for row in _ROWS}
+_BY_ARRAY: Mapping[np.dtype[Any], Datatype] = {row.array: row for row in _ROWS if row.name != "BF16"}
+
+
+def datatype_named(name: object, subject: str) -> Datatype:
+    """The datatype that a client names; raises BadInput, which begins with ``subject``."""
+    known = DATATYPES.get(name) if isinstance(name, str) else None
+    if known is None:
+        raise BadInput(
+            f"{subject} has the datatype {_shown(name)}: it must be one of {', '.join(DATATYPES)}."
+        )
+    return known
+
+
+def datatype_of(spec: TensorSpec) -> Datatype | None:
+    """The datatype of a model's tensor; None for those that the protocol lacks, such as complex numbers."""
+    return _BY_TENSORFLOW.get(spec.dtype)
+
+
+def datatype_of_array(dtype: np.dtype[Any]) -> Datatype | None:
+    """The datatype of an array without a signature; text of any width is BYTES."""
+    return DATATYPES["BYTES"] if dtype.kind in "SU" else _BY_ARRAY.get(dtype.newbyteorder("="))
+
+
+def _shown(name: object) -> str:
+    return f'"{from_client(name[:40])}"' if isinstance(name, str) else "that is not a string"
+
+
+_LENGTH = struct.Struct("<I")
+_BFLOAT16 = "BF16"
+
+Raw = bytes | memoryview
+
+
+def from_raw(
+    raw: Raw, datatype: Datatype, shape: Sequence[int], subject: str, budget: MemoryBudget | None = None
+) -> npt.NDArray[Any]:
+    """The array ``shape`` of a tensor's raw bytes, which may share their memory.
+
+    Raises BadInput, beginning with ``subject``, if there are more or fewer bytes than the shape asks for,
+    and PayloadTooLarge if the budget has too little left.
+    """
+    size = math.prod(shape)
+    if datatype.item_bytes is None:
+        return _strings(raw, size, subject, budget or MemoryBudget()).reshape(shape)
+    if len(raw) != size * datatype.item_bytes:
+        raise BadInput(
+            f"{subject} has {len(raw)} bytes, but {datatype.name} of the shape {list(shape)} takes "
+            f"{size * datatype.item_bytes}."
+        )
+    if datatype.name == _BFLOAT16:
+        if budget is not None:
+            budget.take(size * datatype.array.itemsize, subject)
+        return from_bits(np.frombuffer(raw, "<u2")).reshape(shape)
+    array = np.frombuffer(raw, datatype.array.newbyteorder("<"))
+    if datatype.name == "BOOL" and array.view(np.uint8).max(initial=0) > 1:
+        raise BadInput(f"{subject} has a byte other than 0 and 1, which is not a BOOL.")
+    return array.astype(datatype.array, copy=False).reshape(shape)
+
+
+def to_raw(array: npt.NDArray[Any], datatype: Datatype) -> Raw:
+    """The raw bytes of an array, in its own memory if that is laid out so."""
+    if datatype.item_bytes is None:
+        return raw_strings(array)
+    if datatype.name == _BFLOAT16:
+        return to_bits(np.asarray(array, np.float32)).astype("<u2", copy=False).tobytes()
+    laid_out = np.ascontiguousarray(array, datatype.array.newbyteorder("<"))
+    return laid_out.reshape(-1).view(np.uint8).data if laid_out.size else b""
+
+
+def _strings(raw: Raw, size: int, subject: str, budget: MemoryBudget) -> npt.NDArray[Any]:
+    strings = elements(raw, size, subject, budget)
+    array = np.empty(size, BYTES)
+    for number, value in enumerate(strings):
+        array[number] = value
+    return array
+
+
+def elements(raw: Raw, count: int, subject: str, budget: MemoryBudget) -> Iterator[bytes]:
+    """The elements of BYTES, each of which follows its length.
+
+    Raises BadInput, and takes their memory from ``budget``, before the first; and BadInput at one that is cut
+    off, or for bytes behind the last.
+    """
+    if count * _LENGTH.size > len(raw):
+        raise BadInput(f"{subject} has {len(raw)} bytes, too few for {count} elements of BYTES.")
+    budget.take(count * STRING_BYTES + len(raw), subject)
+    return _split(bytes(raw), count, subject)
+
+
+def _split(raw: bytes, count: int, subject: str) -> Iterator[bytes]:
+    position, end = 0, len(raw)
+    for number in range(count):
+        start = position + _LENGTH.size
+        position = start + _LENGTH.unpack_from(raw, position)[0] if start <= end else end + 1
+        if position > end:
+            raise BadInput(
+                f"{subject}: element {number + 1} of {count} goes beyond the end of its {end} bytes."
+            )
+        yield raw[start:position]
+    if position != end:
+        raise BadInput(f"{subject} has {end - position} bytes behind its last element.")
+
+
+def raw_strings(array: npt.NDArray[Any]) -> bytes:
+    """The inverse of `elements`, from an array of any shape."""
+    pieces: list[bytes] = []
+    for element in array.flat:
+        value = element if isinstance(element, bytes) else str(element).encode()
+        pieces += _LENGTH.pack(len(value)), value
+    return b"".join(pieces)
+
+
+TRITON_TYPE: Final = "application/vnd.sagemaker-triton.binary+json"
+JSON_SIZE: Final = "json-header-size"
+
+
+def triton_type(size: int) -> str:
+    """The content type of a body of which ``size`` bytes are JSON."""
+    return f"{TRITON_TYPE};{JSON_SIZE}={size}"

@@ -1,0 +1,191 @@
+"""An inference request as values, checked against a signature: between the codecs and the data plane."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct, field
+
+from tfs_proxy.data.open_inference.datatypes import Datatype, datatype_of, from_raw
+from tfs_proxy.data.shapes import fits, is_possible, shape_text
+from tfs_proxy.values.batch import BYTES, Batch
+from tfs_proxy.values.errors import BadInput, from_client
+from tfs_proxy.values.signature import Signature, TensorSpec
+
+Parameter = bool | int | float | str
+Parameters = Mapping[str, Parameter]
+
+SIGNATURE: Final = "signature"
+"""The request parameter that chooses a signature other than the default one."""
+
+BINARY_DATA: Final = "binary_data"
+BINARY_DATA_OUTPUT: Final = "binary_data_output"
+BINARY_DATA_SIZE: Final = "binary_data_size"
+CLASSIFICATION: Final = "classification"
+SHARED_MEMORY: Final = "shared_memory_region"
+
+OF_THE_PROTOCOL: Final = frozenset({SIGNATURE, BINARY_DATA_OUTPUT})
+"""Request parameters that mean something here; all others are the client's own, and echoed."""
+
+
+_SHOWN_CHARACTERS = 100
+
+
+class InferInput(Struct, frozen=True):
+    """One tensor of a request, whose array has the shape and the datatype that the client named."""
+
+    name: str
+    datatype: Datatype
+    array: npt.NDArray[Any]
+
+
+class RequestedOutput(Struct, frozen=True):
+    """One output that a client asks for, and whether as raw bytes."""
+
+    name: str
+    binary: bool
+
+
+class InferRequest(Struct, frozen=True):
+    """One request; no ``outputs`` ask for all of them.
+
+    ``raw`` are the bytes of the only input if no more is told of it; then all outputs come as raw bytes.
+    """
+
+    inputs: Sequence[InferInput] = ()
+    outputs: Sequence[RequestedOutput] = ()
+    id: str = ""
+    parameters: Parameters = field(default_factory=dict)
+    raw: bytes | memoryview | None = None
+
+    @property
+    def signature(self) -> str | None:
+        """The name of the signature that is asked for; raises BadInput if it is not a string."""
+        name = self.parameters.get(SIGNATURE)
+        if name is not None and not isinstance(name, str):
+            raise BadInput(f'The parameter "{SIGNATURE}" must be a string.')
+        return name
+
+    @property
+    def own_parameters(self) -> Parameters:
+        """The client's own parameters, which are echoed."""
+        return {name: value for name, value in self.parameters.items() if name not in OF_THE_PROTOCOL}
+
+    def batch(self, signature: Signature) -> Batch:
+        """The inputs for a model; raises BadInput, which names the input that does not fit its signature."""
+        if self.raw is not None:
+            return _raw_batch(self.raw, signature)
+        arrays = {given.name: given for given in self.inputs}
+        _check_names([given.name for given in self.inputs], signature)
+        for name, spec in signature.inputs.items():
+            _check(arrays[name], spec)
+        inputs = {name: arrays[name].array for name in signature.inputs}
+        return Batch(inputs, _records(inputs))
+
+    def requested(self, names: Sequence[str]) -> Sequence[RequestedOutput]:
+        """What is asked for of a model's outputs; raises BadInput for one that it does not have."""
+        for output in self.outputs:
+            if output.name not in names:
+                raise BadInput(
+                    f"{named('output', output.name)} is unknown: the model gives {_listed(names)}."
+                )
+        if self.outputs:
+            return self.outputs
+        binary = self.parameters.get(BINARY_DATA_OUTPUT) is True
+        return tuple(RequestedOutput(name, binary) for name in names)
+
+
+def named(kind: str, name: str) -> str:
+    """An input or output as the subject of a sentence."""
+    return f'The {kind} "{from_client(name[:_SHOWN_CHARACTERS])}"'
+
+
+def checked_shape(shape: object, subject: str) -> tuple[int, ...]:
+    """A shape that a client names; raises BadInput if it is not one that an array can have."""
+    if not isinstance(shape, (list, tuple)) or not all(type(size) is int and size >= 0 for size in shape):
+        raise BadInput(f"{subject} needs a shape: a list of whole numbers that are not negative.")
+    if not is_possible(shape):
+        raise BadInput(f"{subject} has a shape that no tensor can have.")
+    return tuple(shape)
+
+
+def check_once(names: Iterable[str]) -> None:
+    """Raises BadInput for an input that comes twice."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise BadInput(f"{named('input', name)} comes twice.")
+        seen.add(name)
+
+
+def _check_names(names: Sequence[str], signature: Signature) -> None:
+    takes = f"the model takes {_listed(tuple(signature.inputs))}"
+    for name in names:
+        if name not in signature.inputs:
+            raise BadInput(f"{named('input', name)} is unknown: {takes}.")
+    check_once(names)
+    for name in signature.inputs:
+        if name not in names:
+            raise BadInput(f"{named('input', name)} is missing: {takes}.")
+
+
+def _check(given: InferInput, spec: TensorSpec) -> None:
+    subject, wanted = named("input", given.name), datatype_of(spec)
+    if wanted is None:
+        raise BadInput(f"{subject} is {spec.dtype}, which this protocol does not carry.")
+    if given.datatype is not wanted:
+        raise BadInput(
+            f"{subject} has the datatype {given.datatype.name}, but the model takes {wanted.name}."
+        )
+    if not fits(given.array.shape, spec.shape) and spec.shape is not None:
+        raise BadInput(
+            f"{subject} has the shape {list(given.array.shape)}, "
+            f"but the model takes {shape_text(spec.shape)}."
+        )
+
+
+def _raw_batch(raw: bytes | memoryview, signature: Signature) -> Batch:
+    """A body without JSON: the bytes of the only input, of whose shape one dimension at most is free."""
+    if len(signature.inputs) != 1:
+        takes = _listed(tuple(signature.inputs))
+        raise BadInput(f"A body without JSON feeds a model of one input, but this one takes {takes}.")
+    ((name, spec),) = signature.inputs.items()
+    subject, datatype = named("input", name), datatype_of(spec)
+    if datatype is None:
+        raise BadInput(f"{subject} is {spec.dtype}, which this protocol does not carry.")
+    shape = _inferred(raw, datatype, spec, subject)
+    if datatype.item_bytes is not None:
+        array = from_raw(raw, datatype, shape, subject)
+    elif math.prod(shape) == 1:
+        array = np.array([bytes(raw)], BYTES).reshape(shape)
+    else:
+        raise BadInput(f"{subject} takes {math.prod(shape)} strings, but a body without JSON is one.")
+    return Batch({name: array}, _records({name: array}))
+
+
+def _inferred(raw: bytes | memoryview, datatype: Datatype, spec: TensorSpec, subject: str) -> Sequence[int]:
+    """The shape of raw bytes, which for BYTES are one element, without its length."""
+    shape = (None,) if spec.shape is None else spec.shape
+    free = [number for number, size in enumerate(shape) if size is None]
+    if len(free) > 1:
+        raise BadInput(f"{subject} has the shape {shape_text(shape)}: a body without JSON can't tell it.")
+    items = 1 if datatype.item_bytes is None else len(raw) // datatype.item_bytes
+    sizes = [1 if size is None else size for size in shape]
+    others = math.prod(sizes)
+    if free and others:
+        if datatype.item_bytes and len(raw) % (whole := others * datatype.item_bytes):
+            raise BadInput(
+                f"{subject} has {len(raw)} bytes, which are no whole number of records of {whole} bytes."
+            )
+        sizes[free[0]] = items // others
+    return sizes
+
+
+def _records(inputs: Mapping[str, npt.NDArray[Any]]) -> int:
+    return next((len(array) for array in inputs.values() if array.ndim), 1)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none"

@@ -1,0 +1,328 @@
+"""A request's body, JSON and the raw bytes behind it (the binary tensor extension), to an `InferRequest`."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from tfs_proxy.data.open_inference.datatypes import Datatype, datatype_named, from_raw
+from tfs_proxy.data.open_inference.infer_request import (
+    BINARY_DATA,
+    BINARY_DATA_OUTPUT,
+    BINARY_DATA_SIZE,
+    CLASSIFICATION,
+    SHARED_MEMORY,
+    InferInput,
+    InferRequest,
+    Parameters,
+    RequestedOutput,
+    checked_shape,
+    named,
+)
+from tfs_proxy.data.serving_json.columns import Irregular, flattened
+from tfs_proxy.data.serving_json.documents import BYTE_ORDER_MARK
+from tfs_proxy.data.serving_json.numbers import JSONArray, JSONObject, numbers_of, parse
+from tfs_proxy.values.batch import BYTES
+from tfs_proxy.values.errors import BadInput, from_client
+from tfs_proxy.values.memory import MemoryBudget
+from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
+from tfs_proxy.wire.error_body import NO_SHARED_MEMORY
+
+MOST_TENSORS = 10_000
+"""Inputs, and outputs, that one request may name."""
+
+MOST_PARAMETERS = 1_000
+"""Parameters of a request, or of one of its tensors."""
+
+_SHOWN_CHARACTERS = 100
+
+
+def read_request(body: bytes, json_size: int | None, budget: MemoryBudget) -> InferRequest:
+    """Read a body whose first ``json_size`` bytes are JSON; None: all of it.
+
+    The arrays may share the body's memory. Raises BadInput that names the tensor and what is wrong, and
+    PayloadTooLarge if the values are more than the budget has left.
+    """
+    if json_size is None:
+        return _RequestReader(body, memoryview(b""), budget).read()
+    if json_size > len(body):
+        raise BadInput(f"The body has {len(body)} bytes, but its JSON is said to have {json_size}.")
+    if not json_size:
+        return InferRequest(raw=body, parameters={BINARY_DATA_OUTPUT: True})
+    return _RequestReader(body[:json_size], memoryview(body)[json_size:], budget).read()
+
+
+def is_request(body: bytes, budget: MemoryBudget) -> bool:
+    """Whether JSON has tensors as this protocol has them; no record and no form of TF Serving's has."""
+    if b'"datatype"' not in body:  # true of few other bodies
+        return False
+    budget.take_parsed(body)
+    try:
+        document = parse(body.removeprefix(BYTE_ORDER_MARK))
+    except ValueError:
+        return False
+    inputs = document.get("inputs") if isinstance(document, JSONObject) else None
+    first = inputs[0] if isinstance(inputs, JSONArray) and len(inputs) else None
+    return isinstance(first, JSONObject) and {"name", "shape", "datatype"} <= set(first.keys())
+
+
+class _RequestReader:
+    """Reads one request of JSON; ``raw`` is what of the raw bytes behind it no tensor has taken yet."""
+
+    def __init__(self, text: bytes, raw: memoryview, budget: MemoryBudget) -> None:
+        self._text = text.removeprefix(BYTE_ORDER_MARK)
+        self._raw = raw
+        self._budget = budget
+        self._has_counted = False
+
+    def read(self) -> InferRequest:
+        document = self._parsed()
+        parameters = _parameters(document, "The request")
+        inputs = tuple(self._input(element) for element in _elements(document, "inputs"))
+        if not inputs:
+            raise BadInput('The request needs "inputs": a list of tensors.')
+        if self._raw:
+            raise BadInput(f"The body has {len(self._raw)} bytes behind the binary data of its inputs.")
+        binary = parameters.get(BINARY_DATA_OUTPUT) is True
+        outputs = tuple(_output(element, binary) for element in _elements(document, "outputs"))
+        _check_once(outputs)
+        return InferRequest(inputs, outputs, _id(document), parameters)
+
+    def _parsed(self) -> Any:
+        """What simdjson makes of the text, without an object for each value."""
+        self._budget.take_parsed(self._text)
+        try:
+            document = parse(self._text)
+        except ValueError:
+            self._count_objects()
+            document = _parsed_anew(self._text)
+        if not isinstance(document, JSONObject):
+            raise BadInput('The body must be a JSON object with "inputs".')
+        return document
+
+    def _count_objects(self) -> None:
+        """Count, once, what the text becomes as Python objects, before the first list of them is made.
+
+        Counting takes longer than parsing, and numbers become no objects.
+        """
+        if not self._has_counted:
+            self._has_counted = True
+            self._budget.take_json(self._text)
+
+    def _input(self, element: Any) -> InferInput:
+        name = _name(element, "input")
+        subject = named("input", name)
+        parameters = _parameters(element, subject)
+        if SHARED_MEMORY in parameters:
+            raise BadInput(f"{subject}: {NO_SHARED_MEMORY}.")
+        datatype = datatype_named(element.get("datatype"), subject)
+        shape = checked_shape(_listed(element.get("shape")), subject)
+        data, size = element.get("data"), parameters.get(BINARY_DATA_SIZE)
+        if (data is None) == (size is None):
+            which = "both" if size is not None else "neither"
+            raise BadInput(f'{subject} has {which} of "data" and {BINARY_DATA_SIZE}: give one of them.')
+        if size is None:
+            return InferInput(name, datatype, array_of(data, datatype, shape, subject, self._count_objects))
+        return InferInput(
+            name, datatype, from_raw(self._taken(size, subject), datatype, shape, subject, self._budget)
+        )
+
+    def _taken(self, size: object, subject: str) -> memoryview:
+        if type(size) is not int or size < 0:
+            raise BadInput(f"{subject}: {BINARY_DATA_SIZE} must be a whole number that is not negative.")
+        if size > len(self._raw):
+            raise BadInput(f"{subject} has {size} bytes of binary data, but only {len(self._raw)} are left.")
+        taken, self._raw = self._raw[:size], self._raw[size:]
+        return taken
+
+
+def _output(element: Any, binary: bool) -> RequestedOutput:
+    name = _name(element, "output")
+    subject = named("output", name)
+    parameters = _parameters(element, subject)
+    if SHARED_MEMORY in parameters:
+        raise BadInput(f"{subject}: {NO_SHARED_MEMORY}.")
+    if CLASSIFICATION in parameters:
+        raise BadInput(f'{subject}: the parameter "{CLASSIFICATION}" is not supported.')
+    wanted = parameters.get(BINARY_DATA, binary)
+    if not isinstance(wanted, bool):
+        raise BadInput(f"{subject}: {BINARY_DATA} must be true or false.")
+    return RequestedOutput(name, wanted)
+
+
+def _check_once(outputs: tuple[RequestedOutput, ...]) -> None:
+    names: set[str] = set()
+    for output in outputs:
+        if output.name in names:
+            raise BadInput(f"{named('output', output.name)} is asked for twice.")
+        names.add(output.name)
+
+
+def _elements(document: Any, key: str) -> Iterator[Any]:
+    """The objects of a list; nothing if there is none."""
+    elements = document.get(key)
+    if elements is None:
+        return
+    if not isinstance(elements, JSONArray):
+        raise BadInput(f'"{key}" must be a list.')
+    if len(elements) > MOST_TENSORS:
+        raise BadInput(f'"{key}" has more than {MOST_TENSORS} tensors.')
+    for number, element in enumerate(elements, 1):
+        if not isinstance(element, JSONObject):
+            raise BadInput(f'Element {number} of "{key}" is not an object.')
+        yield element
+
+
+def _name(element: Any, kind: str) -> str:
+    name = element.get("name")
+    if not isinstance(name, str):
+        raise BadInput(f'Each {kind} needs a "name".')
+    return name
+
+
+def _id(document: Any) -> str:
+    request_id = document.get("id")
+    if request_id is not None and not isinstance(request_id, str):
+        raise BadInput('"id" must be a string.')
+    return request_id or ""
+
+
+def _parameters(element: Any, subject: str) -> Parameters:
+    given = element.get("parameters")
+    if given is None:
+        return {}
+    if not isinstance(given, JSONObject):
+        raise BadInput(f'{subject} has "parameters" that are not an object.')
+    if len(given) > MOST_PARAMETERS:
+        raise BadInput(f"{subject} has more than {MOST_PARAMETERS} parameters.")
+    parameters: Mapping[str, Any] = dict(given.items())
+    for name, value in parameters.items():
+        if not isinstance(value, (bool, int, float, str)):
+            shown = from_client(name[:_SHOWN_CHARACTERS])
+            raise BadInput(f'{subject}: the parameter "{shown}" must be a string, a number, true or false.')
+    return parameters
+
+
+def _listed(shape: Any) -> Any:
+    """Lists in it stay simdjson's: they may be large."""
+    return list(islice(shape, MAX_DIMENSIONS + 1)) if isinstance(shape, JSONArray) else shape
+
+
+def _parsed_anew(text: bytes) -> Any:
+    """What simdjson refuses because of whole numbers over 64 bits, with floats for them, as orjson has it.
+
+    Raises BadInput for all else.
+    """
+    try:
+        return parse(orjson.dumps(orjson.loads(text)))
+    except (ValueError, orjson.JSONEncodeError) as error:
+        raise BadInput(f"The body is not JSON: {_reason(text, error)}.") from None
+
+
+def _reason(text: bytes, error: Exception) -> str:
+    """What is wrong, and where; orjson tells the place of everything but a byte that is not UTF-8."""
+    try:
+        text.decode()
+    except UnicodeDecodeError as decoding:
+        return f"byte {decoding.start} is not UTF-8"
+    if isinstance(error, orjson.JSONDecodeError):
+        place = len(error.doc[: error.pos].encode())
+        return f"{error.msg}, at byte {place} (line {error.lineno})"
+    return str(error)
+
+
+_EXPECTED: Mapping[str, tuple[frozenset[type], str]] = {
+    "f": (frozenset({int, float}), "a number"),
+    "i": (frozenset({int}), "a whole number"),
+    "u": (frozenset({int}), "a whole number"),
+    "b": (frozenset({bool}), "true or false"),
+    "O": (frozenset({str}), "a string"),
+}
+"""By the kind of an array's dtype: the Python types of a value, and the value in words."""
+
+_SHOWN_VALUE_CHARACTERS = 40
+
+
+def array_of(
+    data: Any, datatype: Datatype, shape: Sequence[int], subject: str, count_objects: Callable[[], None]
+) -> npt.NDArray[Any]:
+    """The array ``shape`` of a list that simdjson has parsed, nested or flat; a plain value for no dimension.
+
+    ``count_objects`` is called before values become Python objects. Raises BadInput, beginning with
+    ``subject``, for values of another type, numbers that the datatype can't hold, and more or fewer of them
+    than the shape asks for.
+    """
+    if not datatype.has_json:
+        raise BadInput(
+            f"{subject} is {datatype.name}, which JSON does not carry: send it as binary data "
+            "(binary_data_size, Inference-Header-Content-Length)."
+        )
+    if not shape and isinstance(data, bool | int | float | str):
+        return _one_by_one([data], datatype, subject).reshape(())
+    if not isinstance(data, JSONArray):
+        raise BadInput(f'{subject} needs a list as "data".')
+    values = _numbers(data, datatype) if datatype.array.kind in "fiu" and len(data) else None
+    if values is None:
+        count_objects()
+        values = _one_by_one(data.as_list(), datatype, subject)
+    if values.size != math.prod(shape):
+        raise BadInput(
+            f"{subject} has {values.size} values, but the shape {list(shape)} takes {math.prod(shape)}."
+        )
+    return values.reshape(shape)
+
+
+def _numbers(data: Any, datatype: Datatype) -> npt.NDArray[Any] | None:
+    """The numbers of ``data``, without a Python object each; None if one is not what is expected."""
+    try:
+        numbers = numbers_of(data, datatype.array)
+    except (ValueError, TypeError):
+        return None
+    with np.errstate(over="ignore"):
+        return None if numbers is None else numbers.astype(datatype.array, copy=False)
+
+
+def _one_by_one(data: list[Any], datatype: Datatype, subject: str) -> npt.NDArray[Any]:
+    """Strings, booleans, and numbers of which one is wrong."""
+    try:
+        leaves, _, types = flattened(data)
+    except Irregular as error:
+        raise BadInput(f"{subject} has {error.reason.value}.") from None
+    expected, in_words = _EXPECTED[datatype.array.kind]
+    if not types <= expected:
+        position = next(number for number, leaf in enumerate(leaves) if type(leaf) not in expected)
+        shown = f"{subject}: value {position + 1} is {_shown(leaves[position])}"
+        raise BadInput(f"{shown}, but {datatype.name} takes {in_words}.")
+    if datatype.array == BYTES:
+        return _strings(leaves, subject)
+    if datatype.array.kind in "iu":
+        _check_range(leaves, datatype, subject)
+    return np.array(leaves, datatype.array)
+
+
+def _strings(leaves: Sequence[str], subject: str) -> npt.NDArray[Any]:
+    array = np.empty(len(leaves), BYTES)
+    try:
+        for number, leaf in enumerate(leaves):
+            array[number] = leaf.encode()
+    except UnicodeEncodeError:
+        raise BadInput(f"{subject}: value {number + 1} has half a surrogate pair.") from None
+    return array
+
+
+def _check_range(leaves: Sequence[int], datatype: Datatype, subject: str) -> None:
+    limits = np.iinfo(datatype.array)
+    for number, leaf in enumerate(leaves, 1):
+        if not limits.min <= leaf <= limits.max:
+            raise BadInput(f"{subject}: value {number} is {_shown(leaf)}, which {datatype.name} can't hold.")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, (JSONArray, JSONObject, list, dict)):
+        return "a list or an object"
+    text = {True: "true", False: "false", None: "null"}.get(value) if isinstance(value, bool | None) else None
+    return from_client((text or repr(value))[:_SHOWN_VALUE_CHARACTERS])

@@ -1,0 +1,85 @@
+"""What the protocol tells of a model, as values that JSON and protobuf are written from."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+
+from tfs_proxy.data.open_inference.datatypes import datatype_of
+from tfs_proxy.values.signature import Signature, TensorSpec
+
+PLATFORM: Final = "tensorflow_savedmodel"
+SCRIPT_PLATFORM: Final = "python"
+
+_UNKNOWN_SIZE = -1
+
+
+class TensorMetadata(Struct, frozen=True):
+    """One input or output: its datatype by the protocol's name, and its shape, -1 for what is free."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    config_datatype: str
+
+    def as_json(self) -> Mapping[str, Any]:
+        """As model metadata has it."""
+        return {"name": self.name, "datatype": self.datatype, "shape": list(self.shape)}
+
+    def as_config(self) -> Mapping[str, Any]:
+        """As Triton's model configuration has it."""
+        return {"name": self.name, "data_type": self.config_datatype, "dims": list(self.shape)}
+
+
+class ModelMetadata(Struct, frozen=True):
+    """What is told of one model; a script model has neither inputs nor outputs that anyone knows."""
+
+    name: str
+    versions: tuple[str, ...]
+    platform: str
+    inputs: tuple[TensorMetadata, ...] = ()
+    outputs: tuple[TensorMetadata, ...] = ()
+
+    def as_json(self) -> Mapping[str, Any]:
+        """The answer to ``GET /v2/models/M``."""
+        return {
+            "name": self.name,
+            "versions": list(self.versions),
+            "platform": self.platform,
+            "inputs": [tensor.as_json() for tensor in self.inputs],
+            "outputs": [tensor.as_json() for tensor in self.outputs],
+        }
+
+    def as_config(self) -> Mapping[str, Any]:
+        """The answer to ``GET /v2/models/M/config``: dims are whole shapes, since ``max_batch_size`` is 0."""
+        return {
+            "name": self.name,
+            "platform": self.platform,
+            "backend": "tensorflow" if self.platform == PLATFORM else SCRIPT_PLATFORM,
+            "max_batch_size": 0,
+            "input": [tensor.as_config() for tensor in self.inputs],
+            "output": [tensor.as_config() for tensor in self.outputs],
+        }
+
+
+def model_metadata(name: str, versions: Iterable[int], signature: Signature | None) -> ModelMetadata:
+    """What is told of a model with this signature; None for a script model."""
+    numbers = tuple(str(version) for version in versions)
+    if signature is None:
+        return ModelMetadata(name, numbers, SCRIPT_PLATFORM)
+    inputs, outputs = (_tensors(tensors) for tensors in (signature.inputs, signature.outputs))
+    return ModelMetadata(name, numbers, PLATFORM, inputs, outputs)
+
+
+def _tensors(specs: Mapping[str, TensorSpec]) -> tuple[TensorMetadata, ...]:
+    return tuple(_tensor(name, spec) for name, spec in specs.items())
+
+
+def _tensor(name: str, spec: TensorSpec) -> TensorMetadata:
+    """A type that the protocol lacks has TensorFlow's name; an unknown rank is told as one free dimension."""
+    datatype = datatype_of(spec)
+    shape = (None,) if spec.shape is None else spec.shape
+    sizes = tuple(_UNKNOWN_SIZE if size is None else size for size in shape)
+    if datatype is None:
+        return TensorMetadata(name, spec.dtype.removeprefix("DT_"), sizes, "TYPE_INVALID")
+    return TensorMetadata(name, datatype.name, sizes, datatype.config_name)

@@ -1,0 +1,304 @@
+"""JSON as TF Serving itself writes it: its digits, its rows, its errors; only columns have less white space.
+
+For the embedded server, which stands in for TF Serving, and for answers that come as tensors and are
+requested as TF Serving's REST side would give them.
+"""
+
+import io
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+from pybase64 import b64encode
+
+from tfs_proxy.wire.data_types import DataType
+from tfs_proxy.wire.dtypes import JSON_TYPES
+from tfs_proxy.wire.protos.tensors import data_type_of
+
+INDENT = "    "
+_BYTES_SUFFIX = "_bytes"
+_DECIMALS = "fd"
+_WRITABLE = {DataType[name] for name in JSON_TYPES} - {DataType.DT_FLOAT, DataType.DT_DOUBLE}
+"""Types that have a text beside floats and doubles, which are decimals."""
+
+PIECE_ELEMENTS = 100_000
+"""So many elements become text at once: as Python strings they take ten times what the text does."""
+
+_BULK = 64
+
+Array = npt.NDArray[Any]
+Texts = list[str]
+
+
+NO_ROWS = "Tensor name: "
+"""How TF Serving's sentences about outputs without rows begin."""
+
+
+class NoRows(ValueError):
+    """Outputs have no row form: they do not share their first dimension; the text is TF Serving's."""
+
+
+class NoText(ValueError):
+    """TF Serving's JSON has no form for values of ``data_type``, a number of TensorProto.dtype."""
+
+    def __init__(self, data_type: int) -> None:
+        super().__init__(f"no JSON for tensor type {data_type}")
+        self.data_type = data_type
+
+
+def rows(outputs: Mapping[str, Array]) -> bytes:
+    """``{"predictions": […]}``: one element per row, an object of it if there are several outputs.
+
+    Raises NoRows and NoText.
+    """
+    count = row_count(outputs)
+    if len(outputs) == 1:
+        ((name, array),) = outputs.items()
+        pieces = _elements(name, array)
+    else:
+        pieces = _objects(outputs, count)
+    text = io.BytesIO()
+    text.write(b'{\n    "predictions": [')
+    for piece in pieces:
+        text.write(as_bytes(piece))
+    text.write(b"\n    ]\n}")
+    return text.getvalue()
+
+
+def columns(outputs: Mapping[str, Array]) -> bytes:
+    """``{"outputs": …}``: the tensor itself, or an object of them if there are several. Raises NoText."""
+    text = io.BytesIO()
+    text.write(b'{\n    "outputs": ')
+    if len(outputs) == 1:
+        ((name, array),) = outputs.items()
+        _write(name, array, text)
+    else:
+        for index, (name, array) in enumerate(outputs.items()):
+            text.write(as_bytes((",\n" if index else "{\n") + f"{INDENT * 2}{quoted(name.encode())}: "))
+            _write(name, array, text)
+        text.write(b"\n    }")
+    text.write(b"\n}")
+    return text.getvalue()
+
+
+def _write(name: str, array: Array, text: io.BytesIO) -> None:
+    if not array.ndim:
+        text.write(as_bytes(element_texts(name, array)[0]))
+        return
+    text.write(b"[")
+    text.writelines(as_bytes(piece) for piece in _elements(name, array))
+    text.write(b"]")
+
+
+def classes(results: Sequence[Sequence[tuple[bytes, float]]]) -> bytes:
+    """``{"results": […]}`` of a classification: per example its labels with their scores."""
+    listed = [
+        "[" + ", ".join(f"[{quoted(label)}, {decimal(score, FLOAT_DIGITS)}]" for label, score in result) + "]"
+        for result in results
+    ]
+    return as_bytes(f'{{\n    "results": [{", ".join(listed)}\n    ]\n}}')
+
+
+def regressions(values: Iterable[float]) -> bytes:
+    """``{"results": […]}`` of a regression: one number per example."""
+    return f'{{\n    "results": [{", ".join(decimal(value, FLOAT_DIGITS) for value in values)}]\n}}'.encode()
+
+
+def as_bytes(text: str) -> bytes:
+    """Text as UTF-8, with the bytes that were none as they were."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _elements(name: str, array: Array) -> Iterator[str]:
+    """What stands between the brackets of an array, in pieces."""
+    shape = array.shape[1:]
+    step = max(1, PIECE_ELEMENTS // max(1, prod(shape)))
+    for start in range(0, len(array), step):
+        if start:
+            yield ", "
+        part = array[start : start + step]
+        if part.size <= PIECE_ELEMENTS:
+            yield ", ".join(_lists(element_texts(name, part), shape, len(part)))
+        else:
+            yield "["
+            yield from _elements(name, part[0])
+            yield "]"
+
+
+def _objects(outputs: Mapping[str, Array], count: int) -> Iterator[str]:
+    """The rows of several outputs, as many at once as make a piece."""
+    inner, outer = INDENT * 3, INDENT * 2
+    step = max(1, PIECE_ELEMENTS // max(1, sum(array.size // count for array in outputs.values())))
+    for start in range(0, count, step):
+        columns = {
+            quoted(name.encode()): _row_texts(name, array[start : start + step])
+            for name, array in outputs.items()
+        }
+        objects = [
+            f"{outer}{{\n"
+            + ",\n".join(f"{inner}{name}: {column[index]}" for name, column in columns.items())
+            + f"\n{outer}}}"
+            for index in range(min(step, count - start))
+        ]
+        yield (",\n" if start else "\n") + ",\n".join(objects)
+
+
+def _row_texts(name: str, array: Array) -> Texts:
+    """Each row's text; a row that is larger than a piece stands alone."""
+    if array.size > PIECE_ELEMENTS:
+        return [f"[{''.join(_elements(name, array[0]))}]"]
+    return _lists(element_texts(name, array), array.shape[1:], len(array))
+
+
+def error(text: str) -> bytes:
+    """``{"error": …}``."""
+    return f'{{\n    "error": {quoted(text.encode("utf-8", "surrogateescape"))}\n}}'.encode(
+        "utf-8", "surrogateescape"
+    )
+
+
+def row_count(outputs: Mapping[str, Array]) -> int:
+    """How many rows the outputs have. Raises NoRows if they do not agree."""
+    count = 0
+    for name, array in outputs.items():
+        shape = array.shape
+        if not shape:
+            raise NoRows(f"{NO_ROWS}{name} has no shape information ")
+        if shape[0] < 1:
+            raise NoRows(f"{NO_ROWS}{name} has invalid batch size: {shape[0]}")
+        if count and shape[0] != count:
+            raise NoRows(f"{NO_ROWS}{name} has inconsistent batch size: {shape[0]} expecting: {count}")
+        count = shape[0]
+    return count
+
+
+def element_texts(name: str, array: Array) -> Texts:
+    """Every element's own JSON text, row by row; raises NoText."""
+    flat = np.asarray(array).reshape(-1)
+    if flat.dtype.char in _DECIMALS:
+        if flat.size >= _BULK:
+            return decimals(flat)
+        return [decimal(value, digits_of(flat.dtype)) for value in flat.tolist()]
+    return _other_texts(name, flat)
+
+
+def _other_texts(name: str, flat: Array) -> Texts:
+    if not flat.size:
+        return []
+    data_type = data_type_of(flat)
+    if data_type not in _WRITABLE:
+        raise NoText(data_type)
+    kind = flat.dtype.kind
+    if kind == "b":
+        return ["true" if value else "false" for value in flat.tolist()]
+    if kind in "iu":
+        return [str(value) for value in flat.tolist()]
+    if name.endswith(_BYTES_SUFFIX):
+        return [f'{{"b64": "{b64encode(value).decode()}"}}' for value in _bytes(flat)]
+    return [quoted(value) for value in _bytes(flat)]
+
+
+def _bytes(flat: Array) -> list[bytes]:
+    return [value if isinstance(value, bytes) else str(value).encode() for value in flat.tolist()]
+
+
+def _lists(texts: Texts, shape: Sequence[int], count: int) -> Texts:
+    """Elements joined into lists of this shape, on one line: ``count`` of them."""
+    for level in range(len(shape) - 1, -1, -1):
+        texts = grouped(texts, shape[level], count * prod(shape[:level]), "[", ", ", "]")
+    return texts
+
+
+def grouped(texts: Texts, size: int, count: int, start: str, glue: str, end: str) -> Texts:
+    """Every ``size`` texts joined to one; ``count`` empty lists if ``size`` is 0."""
+    if size == 0:
+        return ["[]"] * count
+    return [start + glue.join(texts[at : at + size]) + end for at in range(0, len(texts), size)]
+
+
+def quoted(text: bytes) -> str:
+    """A JSON string of bytes that are UTF-8; other bytes are passed on as they are (surrogateescape)."""
+    try:
+        return orjson.dumps(text.decode()).decode()
+    except UnicodeDecodeError:
+        plain = text.decode("utf-8", "surrogateescape")
+        return '"' + "".join(_ESCAPED.get(letter, letter) for letter in plain) + '"'
+
+
+_ESCAPED = {chr(code): f"\\u{code:04X}" for code in range(32)} | {
+    '"': '\\"',
+    "\\": "\\\\",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+}
+
+
+FLOAT_DIGITS, DOUBLE_DIGITS = 9, 17
+_FEW = 6
+_LEAST_PLAIN, _MOST_PLAIN = 1e-4, 1e6
+"""Between them ``%g`` writes a number of six digits without an exponent."""
+
+
+def digits_of(dtype: np.dtype[Any]) -> int:
+    """How many digits tell each number of a type from all others."""
+    return FLOAT_DIGITS if dtype.itemsize <= np.float32().itemsize else DOUBLE_DIGITS
+
+
+def decimal(value: float, digits: int) -> str:
+    """Write a number, always with a dot or an exponent; one of FLOAT_DIGITS is a float32.
+
+    What JSON has no number for is written as the bare words NaN, Infinity and -Infinity.
+    """
+    text = f"{value:g}"
+    read = float(text)
+    if value != (read if digits == DOUBLE_DIGITS else np.float32(read)):
+        text = f"{value:.{digits}g}"
+    return _in_json(text, value)
+
+
+def decimals(values: Array) -> list[str]:
+    """Write many float32 or float64 numbers, each as `decimal` does."""
+    sizes = np.abs(values)
+    plain = (sizes == 0) | ((sizes >= _LEAST_PLAIN) & (sizes < _MOST_PLAIN - 1))
+    doubles = np.where(plain, values, 0).astype(np.float64)
+    with np.errstate(divide="ignore"):
+        scales = 10.0 ** (_FEW - 1 - np.where(doubles == 0, 0, np.floor(np.log10(np.abs(doubles)))))
+    rounded = np.rint(doubles * scales) / scales
+    done = plain & (rounded.astype(values.dtype) == values)
+    if digits_of(values.dtype) == FLOAT_DIGITS:
+        # Nothing is lost: a float32 of 1e-4 or more has 52 bits at most when it is scaled to nine digits.
+        scales *= 10 ** (FLOAT_DIGITS - _FEW)
+        rounded = np.where(done, rounded, np.rint(doubles * scales) / scales)
+        done = plain
+    if not done.any():
+        return _formatted(values)
+    # The shortest text of a number that was rounded to some digits has these digits.
+    texts = orjson.dumps(rounded, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].decode().split(",")
+    rest = np.flatnonzero(~done)
+    for index, text in zip(rest.tolist(), _formatted(values[rest]), strict=True):
+        texts[index] = text
+    return texts
+
+
+def _formatted(values: Array) -> list[str]:
+    """Write each number by itself, whatever its size."""
+    numbers = values.tolist()
+    texts = [f"{number:g}" for number in numbers]
+    digits = digits_of(values.dtype)
+    read_back = np.fromiter(map(float, texts), np.float64, len(texts)).astype(values.dtype)
+    for index in np.flatnonzero(read_back != values).tolist():
+        texts[index] = f"{numbers[index]:.{digits}g}"
+    return list(map(_in_json, texts, numbers))
+
+
+def _in_json(text: str, value: float) -> str:
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return text if "." in text or "e" in text else f"{text}.0"

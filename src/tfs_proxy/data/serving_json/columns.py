@@ -1,0 +1,245 @@
+"""Records of JSON values -> one typed array per input: where every text format ends up.
+
+The strictness is TF Serving's own: what it refuses is refused here, with the record's number.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tfs_proxy.data.serving_json.documents import base64_bytes, is_base64
+from tfs_proxy.values.batch import BYTES, Batch
+from tfs_proxy.values.errors import BadInput, WrongType, from_client
+from tfs_proxy.values.signature import Signature, TensorSpec
+from tfs_proxy.wire.dtypes import MAX_DIMENSIONS, Kind, dtype_of
+
+_SHOWN_CHARACTERS = 40
+_ALLOWED: Mapping[Kind, frozenset[type]] = {
+    Kind.FLOAT: frozenset({float, int}),
+    Kind.INTEGER: frozenset({int}),
+    Kind.BOOL: frozenset({bool}),
+    Kind.STRING: frozenset({str, dict, bytes}),
+}
+_JSON_NAMES: Mapping[type, str] = {
+    str: "a string",
+    dict: "an object",
+    list: "a list",
+    bool: "a boolean",
+    type(None): "no value",
+    float: "not a whole number",
+    int: "a number",
+}
+
+
+class Irregularity(Enum):
+    """Why lists in lists are not a tensor."""
+
+    MIXED = "lists and plain values side by side"
+    RAGGED = "lists of different lengths side by side"
+    DEEP = "more levels than an array has dimensions"
+
+
+class Irregular(ValueError):
+    """Lists that are not a tensor; ``elements`` are all of the level at which that shows, in order."""
+
+    def __init__(self, reason: Irregularity, elements: Sequence[Any]) -> None:
+        super().__init__(reason.value)
+        self.reason = reason
+        self.elements = elements
+
+
+def flattened(values: Sequence[Any]) -> tuple[Sequence[Any], list[int], set[type]]:
+    """The leaves of lists in lists in order, their shape, and the types among them.
+
+    Raises Irregular.
+    """
+    # Level by level in C (map, chain), 5 ms for 150,000 numbers three levels deep.
+    level, shape = values, [len(values)]
+    while True:
+        types = set(map(type, level))
+        if list not in types:
+            return level, shape, types
+        if len(types) > 1:
+            raise Irregular(Irregularity.MIXED, level)
+        sizes = set(map(len, level))
+        if len(sizes) > 1:
+            raise Irregular(Irregularity.RAGGED, level)
+        if len(shape) == MAX_DIMENSIONS:
+            raise Irregular(Irregularity.DEEP, level)
+        shape.append(sizes.pop())
+        level = list(chain.from_iterable(level))
+
+
+def batch_of(records: Sequence[Any], signature: Signature) -> Batch:
+    """Make arrays by input name of JSON records: objects by input name, or bare values.
+
+    Raises BadInput naming record, input and value, also if bare values meet a signature of
+    several inputs, or if names are missing or unknown.
+    """
+    if not records:
+        raise BadInput("The body holds no records.")
+    named = _named(records)
+    if named:
+        _check_names(records, signature)
+        return Batch(
+            {
+                name: column([record[name] for record in records], spec)
+                for name, spec in signature.inputs.items()
+            },
+            len(records),
+        )
+    if len(signature.inputs) != 1:
+        raise BadInput(
+            f"The model takes {len(signature.inputs)} inputs ({_names(signature)}): "
+            "send each record as an object that names them."
+        )
+    ((name, spec),) = signature.inputs.items()
+    return Batch({name: column(records, spec)}, len(records))
+
+
+def column(values: Sequence[Any], spec: TensorSpec) -> npt.NDArray[Any]:
+    """One input of all records as an array of the signature's dtype: ``[records, ...]``.
+
+    The shape is the data's own: whether it fits is for the graph to say, as in TF Serving. Where the
+    signature has lists of one, some records may be the bare values. Raises BadInput for ragged values and
+    for values that the dtype does not take.
+    """
+    kind, dtype = dtype_of(spec)
+    try:
+        flat, shape, types = flattened(values)
+    except Irregular as error:
+        if error.elements is values and error.reason is Irregularity.MIXED and (spec.shape or ())[1:] == (1,):
+            return column([value if type(value) is list else [value] for value in values], spec)
+        raise _irregular(error, len(values), spec) from None
+    if not types <= _ALLOWED[kind]:
+        raise _wrong_type(flat, len(values), spec, kind)
+    if kind is Kind.STRING:
+        return _strings(flat, len(values), spec).reshape(shape)
+    return _numbers(flat, len(values), spec, dtype).reshape(shape)
+
+
+def _named(records: Sequence[Any]) -> bool:
+    """Whether records are objects by input name; raises BadInput if only some are."""
+    by_name = [type(record) is dict and not is_base64(record) for record in records]
+    if all(by_name):
+        return True
+    if any(by_name):
+        odd = by_name.index(not by_name[0])
+        what = "an object" if by_name[odd] else "not an object"
+        raise BadInput(f"Record {odd + 1} is {what}, unlike record 1: all or none must name their inputs.")
+    return False
+
+
+def _check_names(records: Sequence[Mapping[str, Any]], signature: Signature) -> None:
+    expected = signature.inputs.keys()
+    for number, record in enumerate(records, 1):
+        if record.keys() == expected:
+            continue
+        for name in (name for name in record if name not in expected):
+            raise BadInput(
+                f"Record {number} names {_shown(name)}, which is not an input of the model "
+                f"({_names(signature)})." + _serving_hint(name)
+            )
+        missing = ", ".join(f'"{name}"' for name in sorted(expected - record.keys()))
+        raise BadInput(f"Record {number} has no {missing}; the model's inputs are {_names(signature)}.")
+
+
+def _serving_hint(name: str) -> str:
+    if name not in {"instances", "inputs"}:
+        return ""
+    return " TensorFlow Serving's own form has to be the only document of its body, or application/jsonlines."
+
+
+def _names(signature: Signature) -> str:
+    return ", ".join(sorted(signature.inputs)) or "none"
+
+
+def _location(index: int, size: int, records: int, spec: TensorSpec) -> str:
+    """Where the value at ``index`` of ``size`` leaves stands, for an error text."""
+    return f'Record {index * records // size + 1}, input "{spec.name}"'
+
+
+def _irregular(error: Irregular, records: int, spec: TensorSpec) -> BadInput:
+    if error.reason is Irregularity.MIXED:
+        return _mixed(error.elements, records, spec)
+    if error.reason is Irregularity.RAGGED:
+        return _ragged(error.elements, records, spec)
+    return BadInput(f'Input "{spec.name}" nests deeper than {MAX_DIMENSIONS} levels.')
+
+
+def _mixed(level: Sequence[Any], records: int, spec: TensorSpec) -> BadInput:
+    first = type(level[0]) is list
+    odd = next(i for i, value in enumerate(level) if (type(value) is list) != first)
+    location = _location(odd, len(level), records, spec)
+    return BadInput(
+        f"{location}: {_shown(level[odd])} is where others have {'lists' if first else 'plain values'}."
+    )
+
+
+def _ragged(level: Sequence[Any], records: int, spec: TensorSpec) -> BadInput:
+    usual = len(level[0])
+    odd = next(i for i, value in enumerate(level) if len(value) != usual)
+    location = _location(odd, len(level), records, spec)
+    return BadInput(f"{location}: a list of {len(level[odd])} values where the first has {usual}.")
+
+
+def _wrong_type(flat: Sequence[Any], records: int, spec: TensorSpec, kind: Kind) -> BadInput:
+    odd = next(i for i, value in enumerate(flat) if type(value) not in _ALLOWED[kind])
+    what = _JSON_NAMES.get(type(flat[odd]), "not a JSON value")
+    location = _location(odd, len(flat), records, spec)
+    return WrongType(f"{location}: {_shown(flat[odd])} is {what}, but {spec.dtype} takes {kind.value}.")
+
+
+def _numbers(flat: Sequence[Any], records: int, spec: TensorSpec, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    try:
+        # NOTE: 1e39 becomes Infinity in a float32, as TF Serving has it (recorded).
+        with np.errstate(over="ignore"):
+            return np.array(flat, dtype)
+    except OverflowError:
+        raise _out_of_range(flat, records, spec, dtype) from None
+
+
+def _out_of_range(flat: Sequence[Any], records: int, spec: TensorSpec, dtype: np.dtype[Any]) -> BadInput:
+    for index, value in enumerate(flat):
+        try:
+            np.array(value, dtype)
+        except OverflowError:
+            location = _location(index, len(flat), records, spec)
+            return BadInput(f"{location}: {_shown(value)} is out of the range of {spec.dtype}.")
+    return BadInput(f'Input "{spec.name}" has a number out of the range of {spec.dtype}.')
+
+
+def _strings(flat: Sequence[Any], records: int, spec: TensorSpec) -> npt.NDArray[Any]:
+    array = np.empty(len(flat), BYTES)
+    for index, value in enumerate(flat):
+        try:
+            array[index] = _bytes(value)
+        except ValueError as error:
+            raise BadInput(
+                f"{_location(index, len(flat), records, spec)}: {_shown(value)} {error}."
+            ) from None
+    return array
+
+
+def _bytes(value: Any) -> bytes:
+    if type(value) is bytes:
+        return value
+    if type(value) is str:
+        # NOTE: only a model server's answer can hold escapes here: bytes of an output that are not UTF-8.
+        return value.encode("utf-8", "surrogateescape")
+    if not is_base64(value):
+        raise ValueError('is an object, but a string or {"b64": ...} is needed')
+    try:
+        return base64_bytes(value)
+    except ValueError:
+        raise ValueError("is not base64") from None
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, default=repr)
+    return from_client(text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}...")

@@ -1,0 +1,266 @@
+"""TF Serving's requests to predict in JSON -> arrays by input name: its row form and its column form."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfs_proxy.data.serving_json.columns import batch_of, column
+from tfs_proxy.data.serving_json.documents import BYTE_ORDER_MARK, documents, dumps, is_base64, rows, whole
+from tfs_proxy.values.batch import Batch, Examples, Outputs
+from tfs_proxy.values.errors import BadInput, UpstreamError, from_client
+from tfs_proxy.values.signature import Signature, Target, TensorSpec
+
+PREDICT = "predict"
+ROW = "instances"
+COLUMN = "inputs"
+EXAMPLES = "examples"
+
+_SPACE = rb"[ \t\r\n]*"
+_NAME = rb'"signature_name"%b:%b"([^"\\]*)"' % (_SPACE, _SPACE)
+_HEAD = re.compile(
+    rb'%b\{%b(?:%b%b,%b)?"(instances|inputs)"%b:%b(?=\[)'
+    % (_SPACE, _SPACE, _NAME, _SPACE, _SPACE, _SPACE, _SPACE)
+)
+_TAIL = re.compile(rb"%b(?:,%b%b%b)?\}%b\Z" % (_SPACE, _SPACE, _NAME, _SPACE, _SPACE))
+_TAIL_BYTES = 4096
+
+
+class LoneList(NamedTuple):
+    """A body of a signature's name and one list: its bytes from ``start`` to ``end``."""
+
+    signature: str
+    by_row: bool
+    start: int
+    end: int
+
+
+def lone_list(body: bytes) -> LoneList | None:
+    """The only list of a body, whose elements are not looked at; None for every other body."""
+    head = _HEAD.match(body)
+    last = body.rfind(b"]", max(0, len(body) - _TAIL_BYTES)) + 1
+    tail = _TAIL.match(body, last) if head and last else None
+    if head is None or tail is None or (head[1] is not None and tail[1] is not None):
+        return None
+    try:
+        signature = (head[1] or tail[1] or b"").decode()
+    except UnicodeDecodeError:
+        return None
+    return LoneList(signature, head[2] == ROW.encode(), head.end(), last)
+
+
+def serving_form(values: Sequence[Any], method: str) -> Mapping[str, Any] | None:
+    """The object that is TF Serving's own form, if these documents are that and nothing more.
+
+    For predict that is one object with ``instances`` or ``inputs``, for classify and regress one
+    with ``examples``. TF Serving would answer the first of several documents and drop the rest
+    without a word, so several are never its form: ``{"instances": [1]}`` twice in one body is two
+    records, and refused unless the model has an input called ``instances``.
+    """
+    if len(values) != 1 or type(values[0]) is not dict:
+        return None
+    keys = (ROW, COLUMN) if method == PREDICT else (EXAMPLES,)
+    return values[0] if any(key in values[0] for key in keys) else None
+
+
+def decode_serving_form(form: Mapping[str, Any], signature: Signature) -> Batch:
+    """Decode an object that is TF Serving's form for predict; raises BadInput if it is malformed."""
+    if ROW in form and COLUMN in form:
+        raise BadInput(f"The body has both {ROW} and {COLUMN}: send one of them.")
+    if ROW in form:
+        if type(form[ROW]) is not list:
+            raise BadInput(f"{ROW} must be a list.")
+        return batch_of(form[ROW], signature)
+    return _column_batch(form[COLUMN], signature)
+
+
+def _column_batch(value: Any, signature: Signature) -> Batch:
+    by_name = value if type(value) is dict and not is_base64(value) else None
+    if by_name is None:
+        if len(signature.inputs) != 1:
+            raise BadInput(f"{COLUMN} must be an object: the model takes {', '.join(signature.inputs)}.")
+        by_name = dict.fromkeys(signature.inputs, value)
+    if by_name.keys() != signature.inputs.keys():
+        raise BadInput(
+            f"{COLUMN} has {from_client(', '.join(by_name))}; the model takes {', '.join(signature.inputs)}."
+        )
+    boxed = {name: column([by_name[name]], spec) for name, spec in signature.inputs.items()}
+    arrays = {name: array.reshape(array.shape[1:]) for name, array in boxed.items()}
+    return Batch(arrays, max((len(array) for array in arrays.values() if array.ndim), default=1))
+
+
+SIGNATURE_NAME = "signature_name"
+INTERNAL_SIGNATURE = "__saved_model_init_op"
+
+
+def request_body(records: Batch | Examples, signature_name: str | None) -> bytes:
+    """The row form of decoded records, the column form of tensors that have no records.
+
+    int64 is exact, floats keep every digit of their own type, NaN and infinities are written as
+    TF Serving reads them, bytes as base64.
+    """
+    named: dict[str, Any] = {} if signature_name is None else {SIGNATURE_NAME: signature_name}
+    if isinstance(records, Examples):
+        text = dumps({**named, "examples": records.features})
+        # NOTE: orjson writes NaN and infinities as null; TF Serving reads them by their names.
+        return text if b"null" not in text else json.dumps({**named, "examples": records.features}).encode()
+    if any(array.shape[:1] != (records.records,) for array in records.inputs.values()):
+        return column_body(records.inputs, signature_name)
+    if len(records.inputs) == 1:
+        (array,) = records.inputs.values()
+        return dumps({**named, "instances": whole(array, as_base64=True)})
+    by_record = [rows(array, as_base64=True) for array in records.inputs.values()]
+    instances = [dict(zip(records.inputs, row, strict=True)) for row in zip(*by_record, strict=True)]
+    return dumps({**named, "instances": instances})
+
+
+def column_body(inputs: Mapping[str, npt.NDArray[Any]], signature_name: str | None) -> bytes:
+    """The column form of tensors."""
+    named = {} if signature_name is None else {SIGNATURE_NAME: signature_name}
+    return dumps({**named, "inputs": {name: whole(array, as_base64=True) for name, array in inputs.items()}})
+
+
+def named_signature(body: bytes) -> str | None:
+    """The signature that a body of TF Serving's JSON asks for by name, None if it names none."""
+    return _signature_name(body) or None
+
+
+def targeted(target: Target, body: bytes) -> Target:
+    """The target that a body of TF Serving's JSON is for: with the signature that it names, if it does."""
+    return replace(target, signature=named_signature(body) or target.signature)
+
+
+def with_signature(body: bytes, signature_name: str | None) -> bytes:
+    """TF Serving's JSON, with a signature name spliced in if it has none of its own.
+
+    The body stays as it is if no name is given, if it names the same, and if it is not an object
+    (TF Serving says so itself). Raises BadInput if it names another.
+    """
+    if signature_name is None:
+        return body
+    own = _signature_name(body)
+    if own is None or own == signature_name:
+        return body
+    if own:
+        raise BadInput(
+            f'The body asks for signature "{from_client(own)}" and tfs-signature-name for '
+            f'"{from_client(signature_name)}": name one signature.'
+        )
+    head, _, rest = body.removeprefix(BYTE_ORDER_MARK).partition(b"{")
+    # NOTE: of equal names TF Serving takes the first, so an empty name further on does no harm.
+    comma = b"" if rest.lstrip().startswith(b"}") else b","
+    return head + b'{"signature_name":' + orjson.dumps(signature_name) + comma + rest
+
+
+def _signature_name(body: bytes) -> str | None:
+    """The name in a body; "" for none, None if the body is left to TF Serving to refuse."""
+    try:
+        read = documents(body)
+    except BadInput:
+        return None
+    if not read or type(read[0]) is not dict:
+        return None
+    name = read[0].get(SIGNATURE_NAME, "")
+    return name if type(name) is str else None
+
+
+class Metadata(Struct, frozen=True):
+    """What a model server says of one model version; None for a version that it does not tell."""
+
+    version: int | None
+    signatures: Mapping[str, Signature]
+
+
+def read_metadata(body: bytes) -> Metadata:
+    """Version and signatures by name out of the answer to ``GET .../metadata``."""
+    try:
+        answer = orjson.loads(body)
+        by_name = answer["metadata"]["signature_def"]["signature_def"]
+        version = answer.get("model_spec", {}).get("version")
+        signatures = {
+            name: Signature(name, entry["method_name"], _specs(entry["inputs"]), _specs(entry["outputs"]))
+            for name, entry in by_name.items()
+            if name != INTERNAL_SIGNATURE
+        }
+        return Metadata(None if version is None else int(version), signatures)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UpstreamError("The model server's metadata can't be read.") from error
+
+
+def _specs(entries: Mapping[str, Any]) -> dict[str, TensorSpec]:
+    """By name, in the order of the names: the map of a SignatureDef has none."""
+    return {
+        name: TensorSpec(name, entry["dtype"], _shape(entry.get("tensor_shape")))
+        for name, entry in sorted(entries.items())
+    }
+
+
+def _shape(shape: Mapping[str, Any] | None) -> tuple[int | None, ...] | None:
+    """A TensorShapeProto in JSON; None, an unknown rank, if it is absent: a scalar's has no dimensions."""
+    if shape is None or shape.get("unknown_rank"):
+        return None
+    sizes = (int(dimension["size"]) for dimension in shape.get("dim", ()))
+    return tuple(None if size < 0 else size for size in sizes)
+
+
+def read_outputs(body: bytes, signature: Signature) -> Outputs:
+    """Arrays by output name out of an answer to predict, in row or in column form.
+
+    Bytes are those that the model gave, also if they are not UTF-8. Raises UpstreamError if
+    the answer does not fit the signature.
+    """
+    answer = read_answer(body)
+    try:
+        if "predictions" in answer:
+            columns = _columns_of_rows(answer["predictions"], signature)
+        else:
+            columns = _columns(answer["outputs"], signature)
+        return {
+            name: _array(value, signature.outputs[name], unwrap="predictions" not in answer)
+            for name, value in columns.items()
+        }
+    except (KeyError, TypeError, BadInput) as error:
+        raise UpstreamError(
+            f"The model server's answer does not fit the signature {signature.name}."
+        ) from error
+
+
+def read_answer(body: bytes) -> Mapping[str, Any]:
+    """The object that a model server answered; raises UpstreamError if it is not an object."""
+    try:
+        answer = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        answer = _lenient(body)
+    if not isinstance(answer, dict):
+        raise UpstreamError("The model server's answer is not a JSON object.")
+    return answer
+
+
+def _lenient(body: bytes) -> Any:
+    """An answer with NaN or infinities, or with strings that are not UTF-8."""
+    try:
+        return json.loads(body.decode("utf-8", "surrogateescape"))
+    except (ValueError, RecursionError) as error:
+        raise UpstreamError("The model server's answer is not JSON.") from error
+
+
+def _columns_of_rows(predictions: Sequence[Any], signature: Signature) -> Mapping[str, Any]:
+    if len(signature.outputs) == 1:
+        return dict.fromkeys(signature.outputs, predictions)
+    return {name: [row[name] for row in predictions] for name in signature.outputs}
+
+
+def _columns(outputs: Any, signature: Signature) -> Mapping[str, Any]:
+    return dict.fromkeys(signature.outputs, outputs) if len(signature.outputs) == 1 else outputs
+
+
+def _array(value: Any, spec: TensorSpec, *, unwrap: bool) -> npt.NDArray[Any]:
+    """Values of one output; a column may be a scalar, so it is wrapped to be read."""
+    array = column([value], spec)[0] if unwrap else column(value, spec)
+    return np.asarray(array, object if spec.dtype == "DT_STRING" else None)

@@ -1,0 +1,107 @@
+"""Records in the shapes that a signature declares, and the sentence about tensors that have others.
+
+TensorFlow Serving takes many shapes that a signature does not declare, so nothing is refused for its
+shape alone, unless the model takes one record without an axis that counts it.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy.typing as npt
+
+from tfs_proxy.values.batch import Batch
+from tfs_proxy.values.errors import BadInput
+from tfs_proxy.values.signature import Signature, TensorSpec
+from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
+
+_WIDEST_ITEM_BYTES = 16
+
+Declared = Sequence[int | None] | None
+"""A shape of a signature: None for an unknown rank, and in it None for an unknown size."""
+
+
+def fits(shape: Sequence[int], declared: Declared) -> bool:
+    """Whether a tensor of ``shape`` is what ``declared`` allows."""
+    if declared is None:
+        return True
+    return len(shape) == len(declared) and all(
+        wanted in {None, size} for size, wanted in zip(shape, declared, strict=True)
+    )
+
+
+def fitted(batch: Batch, signature: Signature) -> Batch:
+    """Records as the declared shapes take them: `listed`, or one record as it is if only that fits.
+
+    The latter is for inputs that leave no size open for records; if all are such, the answer has no axis of
+    records either. Raises BadInput if arrays have more dimensions than those inputs declare.
+    """
+    batch = listed(batch, signature)
+    whole = {name: spec for name, spec in signature.inputs.items() if not has_records(spec)}
+    bare = {}
+    for name, spec in whole.items():
+        array = batch.inputs[name]
+        if batch.records == 1 and not fits(array.shape, spec.shape) and fits(array.shape[1:], spec.shape):
+            bare[name] = array.reshape(array.shape[1:])
+        elif array.ndim > len(spec.shape or ()):
+            raise _not_one_record(array.shape, spec, batch.records)
+    return Batch({**batch.inputs, **bare}, 1, len(whole) == len(batch.inputs)) if bare else batch
+
+
+def listed(batch: Batch, signature: Signature) -> Batch:
+    """The batch with each value as a list of one where the signature has those: ``[?, 1]``."""
+    lists = {}
+    for name, array in batch.inputs.items():
+        declared = signature.inputs[name].shape or ()
+        shape = array.shape + (1,) * (len(declared) - array.ndim)
+        if shape != array.shape and fits(shape, declared):
+            lists[name] = array.reshape(shape)
+    return Batch({**batch.inputs, **lists}, batch.records) if lists else batch
+
+
+def has_records(spec: TensorSpec) -> bool:
+    """Whether a first dimension may count records: it is open, or the rank is unknown."""
+    return spec.shape is None or spec.shape[:1] == (None,)
+
+
+def _not_one_record(shape: Sequence[int], spec: TensorSpec, records: int) -> BadInput:
+    declared = spec.shape or ()
+    if records == 1:
+        return BadInput(_misfit(spec.name, shape[1:], declared))
+    return one_record_only(spec, f"{records} records")
+
+
+def one_record_only(spec: TensorSpec, given: str) -> BadInput:
+    """Say that a body of several records is too much for an input without an axis that counts them."""
+    return BadInput(
+        f'The model takes one record a request, since its input "{spec.name}" has shape '
+        f"{shape_text(spec.shape or ())}; the body has {given}."
+    )
+
+
+def is_possible(shape: Sequence[int]) -> bool:
+    """Whether numpy can have an array of ``shape``, whatever its type; it counts sizes beside a 0, too."""
+    if len(shape) > MAX_DIMENSIONS:  # the product of many sizes would take hours
+        return False
+    items = prod(size for size in shape if size)
+    return items * _WIDEST_ITEM_BYTES <= sys.maxsize
+
+
+def shape_text(declared: Sequence[int | None]) -> str:
+    """A shape for people: ``[?, 3]``."""
+    return "[" + ", ".join("?" if size is None else str(size) for size in declared) + "]"
+
+
+def misfits(inputs: Mapping[str, npt.NDArray[Any]], signature: Signature) -> Mapping[str, str]:
+    """A sentence by input name for each input whose shape the signature does not declare."""
+    declared = {name: spec.shape for name, spec in signature.inputs.items() if spec.shape is not None}
+    return {
+        name: _misfit(name, inputs[name].shape, shape)
+        for name, shape in declared.items()
+        if name in inputs and not fits(inputs[name].shape, shape)
+    }
+
+
+def _misfit(name: str, shape: Sequence[int], declared: Sequence[int | None]) -> str:
+    return f'The input "{name}" has shape {shape_text(shape)}, expected {shape_text(declared)}.'

@@ -1,1 +1,0 @@
-"""Serving stacks that another program of ours starts, and stops when it ends."""

@@ -1,0 +1,99 @@
+"""What ``GET /`` and the paths below ``/console/`` answer: pure, for workers and the control API alike."""
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+
+from msgspec import Struct
+
+from tfs_proxy import __version__
+from tfs_proxy.data.media_types import JSON, best
+from tfs_proxy.values.signature import Signature, TensorSpec
+from tfs_proxy.wire.http_messages import ALIVE
+
+ROOT, FOLDER = "/", "/console/"
+FACTS = "facts.json"
+"""The name, below the folder, of what the page must know of the models."""
+
+HTML = "text/html"
+_DIRECTIVES = (
+    "default-src 'none'",
+    "script-src 'self'",
+    "style-src 'self'",
+    "img-src 'self' blob:",
+    "connect-src 'self'",
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+    "require-trusted-types-for 'script'",
+)
+POLICY = "; ".join(_DIRECTIVES)
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+"""Of everything that the page is made of."""
+
+TYPES: Mapping[str, str] = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+
+
+class StaticFile(Struct, frozen=True):
+    """One file of the page, and the headers that it goes out with."""
+
+    body: bytes
+    content_type: str
+    headers: Mapping[str, str]
+
+
+def prefers_html(accept: str | None) -> bool:
+    """Tell whether an Accept header likes HTML better than JSON, as a browser's does."""
+    return best(accept, (JSON, HTML)) == HTML
+
+
+def at_root(accept: str | None, *, has_console: bool) -> StaticFile:
+    """The page for a browser, ``{"status": "alive"}`` for everyone else, and if the page is off."""
+    page = page_file("index.html") if has_console and prefers_html(accept) else None
+    vary = {"Vary": "Accept"} if has_console else {}
+    if page is None:
+        return StaticFile(ALIVE, JSON, vary)
+    return StaticFile(page.body, page.content_type, {**page.headers, **vary})
+
+
+@cache
+def _bodies() -> Mapping[str, bytes]:
+    folder = files(__package__) / "console_page"
+    return {entry.name: entry.read_bytes() for entry in folder.iterdir() if entry.is_file()}
+
+
+def page_file(name: str) -> StaticFile | None:
+    """A file of the page by its name; None if there is no such file."""
+    body = _bodies().get(name)
+    content_type = TYPES.get(name.rpartition(".")[2])
+    return None if body is None or content_type is None else StaticFile(body, content_type, HEADERS)
+
+
+def facts(**values: object) -> bytes:
+    """Facts that the page needs, as JSON; ``values`` are those that differ between ways to serve."""
+    return json.dumps({"server": f"tfs_proxy {__version__}", **values}).encode()
+
+
+def shown_signature(signature: Signature) -> Mapping[str, object]:
+    """A signature as the page reads it: tensors with dtype and shape, -1 for a free size."""
+    return {
+        "method": signature.method,
+        "inputs": {name: _shown(spec) for name, spec in signature.inputs.items()},
+        "outputs": {name: _shown(spec) for name, spec in signature.outputs.items()},
+    }
+
+
+def _shown(spec: TensorSpec) -> Mapping[str, object]:
+    shape = None if spec.shape is None else [-1 if size is None else size for size in spec.shape]
+    return {"dtype": spec.dtype, "shape": shape}

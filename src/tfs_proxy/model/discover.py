@@ -1,0 +1,320 @@
+"""Finds the models and versions in a folder; comes between `fetch` and the supervisor's plan.
+
+Follows the rules of AWS's container (docs/reference/aws-container.md), and accepts more layouts:
+SavedModels at any depth, without a version folder, and behind symbolic links.
+"""
+
+import os
+import pwd
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from stat import S_IMODE
+
+from msgspec import Struct
+
+from tfs_proxy.values.errors import ArchiveError, DiscoveryError, NoModelFound
+from tfs_proxy.values.layout import ModelLayout
+from tfs_proxy.values.names import HIGHEST_VERSION, is_model_name, is_version
+
+SAVED_MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
+LITE_FILE = "model.tflite"
+"""What a version of a TensorFlow Lite model consists of; beside a SavedModel it is another form of that."""
+
+SAVED_MODEL_FOLDERS = frozenset({"variables", "assets", "assets.extra"})
+ROOT_MODEL_NAME = "model"
+OTHER_FORMATS = {
+    ".keras": "Keras's own format: make an archive of it with `tfs-proxy pack FILE`",
+    ".h5": "Keras's HDF5 format: make an archive of it with `tfs-proxy pack FILE`",
+    ".tflite": "TensorFlow Lite's format: make an archive of it with `tfs-proxy pack FILE`",
+    ".onnx": "ONNX, which is not served",
+    ".tar.gz": "an archive: give its path instead of the folder's, or name it model.tar.gz",
+    ".tgz": "an archive: give its path instead of the folder's, or name it model.tar.gz",
+}
+HINTS_SHOWN = 3
+
+
+class DiscoveredModel(Struct, frozen=True):
+    """One model: ``versions`` maps each version number, ascending, to its SavedModel folder.
+
+    If ``lite``, they are folders with a ``model.tflite`` instead.
+    """
+
+    name: str
+    versions: Mapping[int, Path]
+    lite: bool = False
+
+    @property
+    def bytes_on_disk(self) -> int:
+        """The size of all versions."""
+        return sum(path.stat().st_size for path in self.files())
+
+    def files(self) -> Iterator[Path]:
+        """The graphs, variables and assets of all versions. Raises PermissionError."""
+        for folder in self.versions.values():
+            yield from _files_of(folder)
+
+
+class _SavedModelFolder(Struct, frozen=True):
+    """A SavedModel that the search found: the path of its folder, and that path without links."""
+
+    path: Path
+    real: Path
+
+    @property
+    def versioned(self) -> bool:
+        return is_version(self.path.name)
+
+
+def discover(root: Path) -> tuple[DiscoveredModel, ...]:
+    """Find every model below ``root``, sorted by name; skips ``code/`` of the root.
+
+    ``NAME/VERSION/saved_model.pb`` at any depth is a version of NAME. A SavedModel in a folder whose name
+    is not a number is version 1 of a model of that name; in the root itself the model is called ``model``.
+    If there is no SavedModel, the same holds for ``model.tflite``. Raises NoModelFound if there is none,
+    DiscoveryError if two have the same name and version, if a folder's name can't be a model's name, or if
+    there are versions of both kinds.
+    """
+    search = _Search(root)
+    search.run()
+    found, lite = search.saved_models, not search.saved_models
+    if lite:
+        found = search.lite_models
+    else:
+        _refuse_mixed(search)
+    saved_models = [
+        saved_model for saved_model in found if saved_model.path != root and saved_model.versioned
+    ]
+    named = {saved_model.real for saved_model in saved_models}
+    saved_models += sorted(
+        (saved_model for saved_model in found if saved_model.real not in named), key=_links_last
+    )
+    saved_models = _once_each(saved_models)
+    if not saved_models:
+        raise NoModelFound(_nothing_found(search))
+    models: dict[str, dict[int, Path]] = {}
+    for saved_model in sorted(saved_models, key=lambda saved_model: saved_model.path):
+        name, version = _name_and_version(root, saved_model)
+        _enter(models, name, version, saved_model.path)
+    return tuple(DiscoveredModel(name, dict(sorted(models[name].items())), lite) for name in sorted(models))
+
+
+def base_paths(models: Iterable[DiscoveredModel], folder: Path) -> dict[str, Path]:
+    """The base path of each model, as TF Serving reads it: a folder with a sub-folder for each version.
+
+    A model that is stored so keeps its folder; for another, and for one whose path can't be printed, creates
+    ``folder/NAME`` with a symbolic link to each version.
+    """
+    return {model.name: _base_path(model, folder) for model in models}
+
+
+def holds_saved_model(folder: Path) -> bool:
+    """Tell whether ``folder`` is a SavedModel."""
+    return any((folder / name).is_file() for name in SAVED_MODEL_FILES)
+
+
+def holds_lite_model(folder: Path) -> bool:
+    """Tell whether ``folder`` has a TensorFlow Lite model, and no SavedModel beside it."""
+    return (folder / LITE_FILE).is_file() and not holds_saved_model(folder)
+
+
+def default_model(models: Sequence[DiscoveredModel], wanted: str | None) -> str:
+    """The model for requests that name none: ``wanted``, else the first by name.
+
+    Raises DiscoveryError if ``wanted`` is not among ``models``.
+    """
+    names = sorted(model.name for model in models)
+    if wanted is None:
+        return names[0]
+    if wanted not in names:
+        raise DiscoveryError(
+            f"SAGEMAKER_TFS_DEFAULT_MODEL_NAME={wanted} is not the name of a model here: {', '.join(names)}."
+        )
+    return wanted
+
+
+class _Search:
+    """A walk through folders; visits each real folder once, so that loops of links end."""
+
+    def __init__(self, root: Path) -> None:
+        self._code = ModelLayout(root).code
+        self._visited: set[Path] = set()
+        self._waiting: deque[Path] = deque([root])
+        self._links: deque[Path] = deque()
+        self.root = root
+        self.saved_models: list[_SavedModelFolder] = []
+        self.lite_models: list[_SavedModelFolder] = []
+        self.others: list[Path] = []
+
+    @property
+    def folders(self) -> int:
+        """Number of folders that were searched."""
+        return len(self._visited)
+
+    def run(self) -> None:
+        while self._waiting or self._links:
+            folder = self._waiting.popleft() if self._waiting else self._links.popleft()
+            real = folder.resolve()
+            is_model, is_lite = holds_saved_model(folder), holds_lite_model(folder)
+            if is_model:
+                self.saved_models.append(_SavedModelFolder(folder, real))
+            if is_lite:
+                self.lite_models.append(_SavedModelFolder(folder, real))
+            if real not in self._visited:
+                self._visited.add(real)
+                self._look_into(folder, is_model or is_lite)
+
+    def _look_into(self, folder: Path, is_model: bool) -> None:
+        try:
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except OSError as error:
+            raise DiscoveryError(unreadable(folder, error)) from error
+        for entry in entries:
+            path = folder / entry.name
+            if path == self._code or (is_model and entry.name in SAVED_MODEL_FOLDERS):
+                continue
+            if entry.is_symlink() and path.is_dir():
+                self._links.append(path)
+            elif entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
+                self._waiting.append(path)
+            elif entry.name.endswith(tuple(OTHER_FORMATS)):
+                self.others.append(path)
+
+
+def _refuse_mixed(search: _Search) -> None:
+    """Raise DiscoveryError for versions of both kinds: one flag of the model server decides for all."""
+    versions = [model.path for model in search.lite_models if model.path != search.root and model.versioned]
+    if versions:
+        raise DiscoveryError(
+            f"{versions[0]} is a TensorFlow Lite model, and {search.saved_models[0].path} a SavedModel: an "
+            "archive can have models of one of these kinds. Pack them as two archives."
+        )
+
+
+def _links_last(saved_model: _SavedModelFolder) -> tuple[bool, Path]:
+    return saved_model.path.is_symlink(), saved_model.path
+
+
+def _once_each(saved_models: Sequence[_SavedModelFolder]) -> list[_SavedModelFolder]:
+    """Drop other names of the same SavedModel, unless they are version numbers of their own."""
+    kept: list[_SavedModelFolder] = []
+    seen: set[Path] = set()
+    for saved_model in saved_models:
+        if saved_model.versioned or saved_model.real not in seen:
+            kept.append(saved_model)
+        seen.add(saved_model.real)
+    return kept
+
+
+def _name_and_version(root: Path, saved_model: _SavedModelFolder) -> tuple[str, int]:
+    if saved_model.path == root:
+        return ROOT_MODEL_NAME, 1
+    folder = saved_model.path.parent if saved_model.versioned else saved_model.path
+    version = int(saved_model.path.name) if saved_model.versioned else 1
+    if version > HIGHEST_VERSION:
+        raise DiscoveryError(f"{saved_model.path} can't be served: a version is at most {HIGHEST_VERSION}.")
+    if folder == root:
+        return ROOT_MODEL_NAME, version
+    if not is_model_name(folder.name):
+        raise DiscoveryError(
+            f"{folder} can't be served: a model's name may have letters, digits, '.', '_' and '-', "
+            "and must begin with a letter or digit. Rename the folder."
+        )
+    return folder.name, version
+
+
+def _enter(models: dict[str, dict[int, Path]], name: str, version: int, path: Path) -> None:
+    versions = models.setdefault(name, {})
+    for other in versions.values():
+        if other.parent != path.parent or version in versions:
+            raise DiscoveryError(
+                f"Two models are called {name}: {other} and {path}. Rename one of the folders, "
+                "or put them in one folder as versions of different numbers."
+            )
+    versions[version] = path
+
+
+def _files_of(folder: Path) -> Iterator[Path]:
+    names = (*SAVED_MODEL_FILES, LITE_FILE)
+    yield from (folder / name for name in names if (folder / name).is_file())
+    for name in SAVED_MODEL_FOLDERS:
+        if (folder / name).is_dir():
+            for parent, _, files in os.walk(folder / name, onerror=_raise):
+                paths = (Path(parent) / file for file in files)
+                yield from (path for path in paths if path.is_file())
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _base_path(model: DiscoveredModel, folder: Path) -> Path:
+    paths = model.versions.values()
+    if all(is_version(path.name) and int(path.name) == version for version, path in model.versions.items()):
+        parent = next(iter(paths)).parent
+        if str(parent).isprintable():
+            return parent  # else the model server's log would have lines that a folder's name made
+    base = folder / model.name
+    base.mkdir(parents=True)
+    for version, path in model.versions.items():
+        (base / str(version)).symlink_to(path.resolve(), target_is_directory=True)
+    return base
+
+
+def _nothing_found(search: _Search) -> str:
+    root = search.root
+    folders = "1 folder" if search.folders == 1 else f"{search.folders} folders"
+    text = (
+        f"No SavedModel was found in {root} ({folders} searched, code/ not among them). "
+        f"Expected {root}/NAME/1/saved_model.pb with variables/ beside it."
+    )
+    for path in search.others[:HINTS_SHOWN]:
+        description = next(text for ending, text in OTHER_FORMATS.items() if path.name.endswith(ending))
+        text += f" {path.relative_to(root)} is {description}."
+    if _holds_saved_model(ModelLayout(root).code):
+        text += " There is one below code/, which is for the script: move it out."
+    return text
+
+
+def _holds_saved_model(folder: Path) -> bool:
+    return any(SAVED_MODEL_FILES[0] in files for _, _, files in os.walk(folder))
+
+
+def unreadable(path: Path, error: OSError) -> str:
+    """A sentence that says why ``path`` can't be read and, for denied access, what to do."""
+    if not isinstance(error, PermissionError):
+        return f"{path} can't be read: {error.strerror or error}."
+    barrier = next((part for part in (*reversed(path.parents), path) if not _may_read(part, path)), path)
+    return f"{barrier} can't be read by user {_user(os.geteuid())}: {_owner_and_remedy(barrier)}"
+
+
+def refuse_unreadable(paths: Iterable[Path]) -> None:
+    """Raise ArchiveError for the first of ``paths`` that this user may not read."""
+    for path in paths:
+        if not os.access(path, os.R_OK):
+            raise ArchiveError(unreadable(path, PermissionError()))
+
+
+def _may_read(path: Path, wanted: Path) -> bool:
+    """Tell whether ``path``, ``wanted`` or a folder above it, lets this user through to ``wanted``."""
+    is_folder = os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises if a folder above may not be entered
+    needed = os.X_OK if path != wanted else os.R_OK | (os.X_OK if is_folder else 0)
+    return os.access(path, needed)
+
+
+def _owner_and_remedy(path: Path) -> str:
+    try:
+        status = path.stat()
+    except OSError as error:
+        return f"{error.strerror}."
+    return (
+        f"it belongs to user {_user(status.st_uid)} and has mode {S_IMODE(status.st_mode):03o}. "
+        f"Let every user read it (chmod -R a+rX {path}), or run as its owner."
+    )
+
+
+def _user(number: int) -> str:
+    try:
+        return f"{pwd.getpwuid(number).pw_name} ({number})"
+    except KeyError:
+        return str(number)

@@ -1,0 +1,116 @@
+"""Turns the user's MODEL into the folder that is served, which `discover` reads next."""
+
+import logging
+import shlex
+import threading
+from pathlib import Path
+
+from tfs_proxy.model.discover import unreadable
+from tfs_proxy.model.extract import ExtractLimits, extract
+from tfs_proxy.model.progress import ProgressLog
+from tfs_proxy.model.s3 import download
+from tfs_proxy.values.errors import ArchiveError, NoArchive
+from tfs_proxy.values.layout import ARCHIVE_NAME, SAGEMAKER_MODEL_DIR, Workspace
+from tfs_proxy.wire.s3_client import S3_SCHEME
+
+DOWNLOAD_FOLDER = "download"
+MODEL_FILE_ENDINGS = (".keras", ".h5", ".hdf5", ".tflite")
+
+_log = logging.getLogger(__name__)
+
+
+def fetch(
+    model: str | None,
+    workspace: Workspace,
+    limits: ExtractLimits,
+    cancelled: threading.Event | None = None,
+) -> Path:
+    """Download and unpack ``model`` as far as necessary, and return its folder.
+
+    ``model`` is an archive, a folder, or an ``s3://`` address of either; None is ``/opt/ml/model``.
+    A folder is served in place and never written to, but if there is a ``model.tar.gz`` in it, that is
+    served. Archives are unpacked into ``workspace.model``. Raises ArchiveError, with nothing left in the
+    workspace, if there is nothing to serve, or if it is refused or can't be read; CancelledError, with
+    nothing left either, once another thread has set ``cancelled``.
+    """
+    if model is not None and model.startswith(S3_SCHEME):
+        return _from_s3(model, workspace, limits, cancelled)
+    path = SAGEMAKER_MODEL_DIR if model is None else Path(model)
+    try:
+        exists = path.is_dir() or path.is_file()
+    except OSError as error:
+        raise ArchiveError(unreadable(path, error)) from error
+    if not exists:
+        raise NoArchive(_missing(path, is_default=model is None))
+    return _served(path.absolute(), workspace, limits, cancelled)
+
+
+def _served(
+    path: Path, workspace: Workspace, limits: ExtractLimits, cancelled: threading.Event | None
+) -> Path:
+    archive = archive_at(path)
+    if archive is None:
+        return path
+    _refuse_model_file(archive)
+    unpacking = ProgressLog(f"Unpacking {archive}", cancelled)
+    extract(archive, workspace.model, limits, unpacking)
+    unpacking.finish()
+    return workspace.model
+
+
+def _refuse_model_file(path: Path) -> None:
+    """Raise ArchiveError for a model that is not in an archive, as its name tells."""
+    if path.suffix.lower() in MODEL_FILE_ENDINGS:
+        raise ArchiveError(
+            f"{path} is a model, and not an archive of one: make an archive with "
+            f"`tfs-proxy pack {shlex.quote(str(path))}`."
+        )
+
+
+def archive_at(path: Path) -> Path | None:
+    """The archive at ``path`` or in it; None if it is a folder to be served itself. Raises ArchiveError."""
+    if not path.is_dir():
+        return path
+    inside = path / ARCHIVE_NAME
+    try:
+        if inside.is_file():
+            _log.info("serving %s, which is in %s", ARCHIVE_NAME, path)
+            return inside
+        _refuse_empty(path, inside)
+    except OSError as error:
+        raise ArchiveError(unreadable(path, error)) from error
+    return None
+
+
+def _refuse_empty(folder: Path, inside: Path) -> None:
+    """Raise ArchiveError for an empty folder, and for an empty folder in place of its archive ``inside``."""
+    if not any(folder.iterdir()):
+        raise ArchiveError(f"{folder} is empty: put NAME/1/saved_model.pb or a {ARCHIVE_NAME} into it.")
+    if inside.is_dir() and not any(inside.iterdir()):
+        raise ArchiveError(
+            f"{inside} is an empty folder. Docker makes one if the source of a mount is missing: "
+            f"put the archive in its place on the host, and start again."
+        )
+
+
+def _missing(path: Path, *, is_default: bool) -> str:
+    if is_default:
+        return (
+            f"There is no {path}, and no MODEL was given: "
+            f"give a {ARCHIVE_NAME}, a folder or an s3:// address, or mount one there."
+        )
+    return f"There is no file or folder {path}: MODEL must be a {ARCHIVE_NAME}, a folder or an s3:// address."
+
+
+def _from_s3(
+    address: str, workspace: Workspace, limits: ExtractLimits, cancelled: threading.Event | None
+) -> Path:
+    """Download, then serve the result as a local MODEL; delete a downloaded archive once it is unpacked."""
+    folder = workspace.root / DOWNLOAD_FOLDER
+    try:
+        path = download(address, folder, limits, cancelled)
+        if path == folder:
+            return folder
+        return _served(path, workspace, limits, cancelled)
+    finally:
+        (folder / ARCHIVE_NAME).unlink(missing_ok=True)

@@ -1,0 +1,195 @@
+"""A SavedModel's graph -> what its strings must hold: `openapi` makes examples of it that models take.
+
+Signatures say DT_STRING alike for text, for pictures and for serialized tf.Examples. Of parsed tf.Examples
+only dense features count. Field numbers are those of tensorflow/core/framework/graph.proto, function.proto,
+node_def.proto and attr_value.proto.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from msgspec import Struct, field
+
+from tfs_proxy.model.saved_model import BASE64_OP, PARSING_OPS, PICTURE_OPS, RESIZING_OPS, graphs_in, ops_in
+from tfs_proxy.values.errors import DiscoveryError
+from tfs_proxy.values.signature import Signature, TensorSpec
+from tfs_proxy.wire.data_types import data_type_name, shape_of
+from tfs_proxy.wire.protobuf_reader import (
+    NOTHING,
+    MalformedProtobuf,
+    map_entry,
+    numbers,
+    read_fields,
+    text,
+    varint_at,
+    views,
+)
+
+Features = Mapping[str, TensorSpec]
+"""Type and shape of one record's dense features, by name."""
+
+NODE, LIBRARY = 1, 2
+FUNCTION, FUNCTION_NODE = 1, 3
+NAME, OP, INPUT, ATTRIBUTE = 1, 2, 3, 5
+VALUE_LIST, VALUE_NUMBER, VALUE_TENSOR = 1, 3, 8
+LIST_TEXT, LIST_TYPE, LIST_SHAPE = 2, 6, 7
+TENSOR_STRINGS = 8
+CONSTANT = "Const"
+DENSE_KEYS_OF_V2 = 3
+FIRST_KEY_OF_V1 = 2
+
+
+class ParsingNode(Struct, frozen=True):
+    """One node: the name of the node that feeds it serialized tf.Examples, and what it parses them into."""
+
+    serialized: str
+    features: Features
+
+
+class _Node(Struct, frozen=True):
+    op: str
+    inputs: tuple[str, ...]
+    attributes: Mapping[str, memoryview]
+
+
+def parsing_nodes(graph_def: memoryview) -> Iterator[ParsingNode]:
+    """The parsing nodes of a serialized GraphDef and its functions; raises MalformedProtobuf."""
+    yield from _in_scope(graph_def, NODE)
+    for number, content in views(graph_def):
+        if number == LIBRARY:
+            for kind, function in views(content):
+                if kind == FUNCTION:
+                    yield from _in_scope(function, FUNCTION_NODE)
+
+
+def _in_scope(message: memoryview, node_field: int) -> Iterator[ParsingNode]:
+    """The nodes of one graph or function, whose names mean nothing outside."""
+    nodes = dict(_node(content) for number, content in views(message) if number == node_field)
+    for node in nodes.values():
+        if node.op in PARSING_OPS:
+            names = _dense_names(node, nodes)
+            if names is not None and node.inputs:
+                yield ParsingNode(node.inputs[0], _features(node, names))
+
+
+def _node(message: memoryview) -> tuple[str, _Node]:
+    name = op = ""
+    inputs: list[str] = []
+    attributes: dict[str, memoryview] = {}
+    for number, content in views(message):
+        if number == NAME:
+            name = text(content)
+        elif number == OP:
+            op = text(content)
+        elif number == INPUT and op in PARSING_OPS:
+            inputs.append(text(content).split(":", maxsplit=1)[0])
+        elif number == ATTRIBUTE and op in {CONSTANT, *PARSING_OPS}:
+            key, value = map_entry(content)
+            attributes[key] = value
+    return name, _Node(op, tuple(inputs), attributes)
+
+
+def _dense_names(node: _Node, nodes: Mapping[str, _Node]) -> Sequence[str] | None:
+    """The names of dense features; None if they are not constants."""
+    if node.op == "ParseSingleExample":
+        return [text(content) for content in _listed(node, "dense_keys", LIST_TEXT)]
+    if node.op == "ParseExampleV2":
+        name = next(iter(node.inputs[DENSE_KEYS_OF_V2:]), "")
+        return _constant(nodes.get(name))
+    first = FIRST_KEY_OF_V1 + _count(node, "Nsparse")
+    names = [_constant(nodes.get(name)) for name in node.inputs[first : first + _count(node, "Ndense")]]
+    return None if None in names else [name for found in names if found for name in found]
+
+
+def _count(node: _Node, key: str) -> int:
+    return numbers(node.attributes.get(key, NOTHING)).get(VALUE_NUMBER, 0)
+
+
+def _constant(node: _Node | None) -> Sequence[str] | None:
+    """The strings of a constant node; None if it is something else."""
+    if node is None or node.op != CONSTANT:
+        return None
+    tensor = dict(views(node.attributes.get("value", NOTHING))).get(VALUE_TENSOR, NOTHING)
+    return [text(content) for number, content in views(tensor) if number == TENSOR_STRINGS]
+
+
+def _features(node: _Node, names: Sequence[str]) -> Features:
+    shapes = _listed(node, "dense_shapes", LIST_SHAPE)
+    types = _types(node)
+    if not len(names) == len(types) == len(shapes):
+        raise MalformedProtobuf(
+            f"a {node.op} has {len(names)} names, {len(types)} types, {len(shapes)} shapes"
+        )
+    return {
+        name: TensorSpec(name, data_type_name(number), shape_of(shape))
+        for name, number, shape in zip(names, types, shapes, strict=True)
+    }
+
+
+def _listed(node: _Node, key: str, kind: int) -> list[memoryview]:
+    values = dict(views(node.attributes.get(key, NOTHING))).get(VALUE_LIST, NOTHING)
+    return [content for number, content in views(values) if number == kind]
+
+
+def _types(node: _Node) -> list[int]:
+    """The numbers of types, packed or one by one."""
+    values = dict(views(node.attributes.get("Tdense", NOTHING))).get(VALUE_LIST, NOTHING)
+    found: list[int] = []
+    for number, _, content in read_fields(values):
+        at = 0
+        while number == LIST_TYPE and at < len(content):
+            value, at = varint_at(content, at)
+            found.append(value)
+    return found
+
+
+class GraphInputs(Struct, frozen=True):
+    """Use that a graph makes of strings: nothing that is known, unless said otherwise.
+
+    ``resizes`` says that pictures of other sizes than the model's are taken, ``from_base64`` that they come
+    as web-safe base64.
+    """
+
+    decodes_pictures: bool = False
+    resizes: bool = False
+    from_base64: bool = False
+    parsing: tuple[ParsingNode, ...] = field(default=())
+
+    def features_of(self, signature: Signature) -> Features | None:
+        """The features that a signature's only input is parsed into; None if that is not certain."""
+        fed = {spec.tensor.split(":", maxsplit=1)[0] for spec in signature.inputs.values()}
+        own = [node.features for node in self.parsing if node.serialized in fed]
+        candidates = own or [node.features for node in self.parsing]
+        if len(fed) != 1 or not candidates:
+            return None
+        return candidates[0] if all(each == candidates[0] for each in candidates) else None
+
+
+@lru_cache(maxsize=64)
+def known_inputs(folder: str | None) -> GraphInputs:
+    """The graph of a SavedModel that is served, read once; of an unknown folder nothing is known."""
+    return GraphInputs() if folder is None else read_graph_inputs(Path(folder))
+
+
+def read_graph_inputs(folder: Path) -> GraphInputs:
+    """Read the SavedModel in ``folder``; raises DiscoveryError if it is damaged.
+
+    A graph is searched for the names of the ops first, and its nodes are read only if some parse
+    tf.Examples.
+    """
+    found = ops_in(folder, (*PICTURE_OPS, *RESIZING_OPS, *PARSING_OPS, BASE64_OP))
+    nodes = _parsing(folder) if found & set(PARSING_OPS) else ()
+    return GraphInputs(
+        decodes_pictures=bool(found & set(PICTURE_OPS)),
+        resizes=bool(found & set(RESIZING_OPS)),
+        from_base64=BASE64_OP in found,
+        parsing=nodes,
+    )
+
+
+def _parsing(folder: Path) -> tuple[ParsingNode, ...]:
+    try:
+        return tuple(node for graph in graphs_in(folder) for node in parsing_nodes(graph))
+    except MalformedProtobuf as error:
+        raise DiscoveryError(f"The graph in {folder} is damaged: {error}.") from None

@@ -1,0 +1,167 @@
+"""Suggests a curl command at start-up, which the model should answer."""
+
+import json
+import math
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from msgspec import Struct
+
+from tfs_proxy.data import media_types as media
+from tfs_proxy.model.report.served import Served, sample_inputs, sample_sizes, sample_value
+from tfs_proxy.model.report.startup import ModelReport
+from tfs_proxy.model.saved_model import BASE64_OP, PICTURE_OPS, ops_in
+from tfs_proxy.model.script_syntax import AstNames, media_types_in, read_ast_names, reads_own_form
+from tfs_proxy.observe.routes import INVOCATIONS
+from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature
+
+TRY = "  try: "
+READY_LINE = re.compile(rf"\bready: (?P<url>http://\S+){TRY}(?P<command>.*)")
+LONGEST_BODY = 400
+
+NPY_TYPES: Mapping[str, str] = {
+    "DT_HALF": "<f2",
+    "DT_BFLOAT16": "<f4",
+    "DT_FLOAT": "<f4",
+    "DT_DOUBLE": "<f8",
+    "DT_INT8": "|i1",
+    "DT_INT16": "<i2",
+    "DT_INT32": "<i4",
+    "DT_INT64": "<i8",
+    "DT_UINT8": "|u1",
+    "DT_UINT16": "<u2",
+    "DT_UINT32": "<u4",
+    "DT_UINT64": "<u8",
+    "DT_BOOL": "|b1",
+}
+EXAMPLE_ENDINGS = {media.JSON: "json", media.NPY: "npy", media.NPZ: "npz", media.IMAGE: "png"}
+"""Endings of the file `request.ENDING` of `init`, by media type."""
+
+# `payload.dtypes` has these too, but importing numpy takes 80 ms of start-up; a test compares them.
+AS_JSON_TEXT = """{"instances": ["'$(basenc --base64url -w0 FILE)'"]}"""
+
+
+class FirstRequest(Struct, frozen=True):
+    """A curl command: its arguments in shell syntax, the path, and the command piped into it."""
+
+    arguments: str
+    path: str = INVOCATIONS
+    piped: str = ""
+
+    def command(self, url: str) -> str:
+        before = f"{self.piped} | " if self.piped else ""
+        return f"{before}{' '.join(filter(None, ['curl', self.arguments, shlex.quote(url + self.path)]))}"
+
+
+def ready_line(url: str, command: str) -> str:
+    """The last line of a start: the address and the suggested ``command``; `command_in` reads it."""
+    return f"ready: {url}{TRY}{command}"
+
+
+def command_in(line: str, url: str) -> str | None:
+    """The command of a ready line, for a server at ``url``; None if ``line`` is not a ready line."""
+    match = READY_LINE.search(line)
+    return match["command"].replace(match["url"], url) if match else None
+
+
+def first_request(served: Served, models: Sequence[ModelReport], *, rest_api: bool) -> FirstRequest:
+    """A request for ``served``, from the default model's signature or the script's text."""
+    signature = _signature(served, models)
+    ast_names = read_ast_names(served.layout.script)
+    if ast_names is not None:
+        return _written_example(served.layout.root) or _for_script(ast_names, signature)
+    known = _for_model(served, signature) if signature is not None else None
+    if known is not None:
+        return known
+    return FirstRequest(
+        "", f"/v1/models/{quote(served.default_model, safe='')}/metadata" if rest_api else "/ping"
+    )
+
+
+def _signature(served: Served, models: Sequence[ModelReport]) -> Signature | None:
+    """The signature of requests that name none; else the first."""
+    signatures = next((model.signatures for model in models if model.name == served.default_model), None)
+    if not signatures:
+        return None
+    return signatures.get(DEFAULT_SIGNATURE) or next(iter(signatures.values()))
+
+
+def _written_example(root: Path) -> FirstRequest | None:
+    """The request that `tfs-proxy init` has written next to the script."""
+    paths = ((content_type, root / f"request.{ending}") for content_type, ending in EXAMPLE_ENDINGS.items())
+    return next((_file(content_type, f"{path}") for content_type, path in paths if path.is_file()), None)
+
+
+def _for_script(ast_names: AstNames, signature: Signature | None) -> FirstRequest:
+    """A body of the first media type that the script's text names, or a file if it has its own format."""
+    content_type = next(iter(media_types_in(ast_names.tree)), media.JSON)
+    if signature is None or reads_own_form(ast_names.tree):
+        return _file(content_type)
+    body = {media.JSON: _json, media.CSV: _csv_row}.get(content_type, lambda _: None)(signature)
+    return _typed(content_type, body) if body else _file(content_type)
+
+
+def _for_model(served: Served, signature: Signature) -> FirstRequest | None:
+    if [spec.dtype for spec in signature.inputs.values()] == ["DT_STRING"] and _has_op(served, PICTURE_OPS):
+        if _has_op(served, (BASE64_OP,)):
+            return FirstRequest(f"-H {shlex.quote(f'Content-Type: {media.JSON}')} -d '{AS_JSON_TEXT}'")
+        return _file(media.IMAGE)
+    body = _json(signature)
+    if body is not None:
+        return _typed(media.JSON, body)
+    return _npy(signature) if signature.name == DEFAULT_SIGNATURE else None
+
+
+def _typed(content_type: str, body: str) -> FirstRequest:
+    return FirstRequest(shlex.join(["-H", f"Content-Type: {content_type}", "-d", body]))
+
+
+def _file(content_type: str, file: str = "FILE") -> FirstRequest:
+    """A request whose body is a file; the user replaces FILE."""
+    return FirstRequest(shlex.join(["-H", f"Content-Type: {content_type}", "--data-binary", f"@{file}"]))
+
+
+def _json(signature: Signature) -> str | None:
+    """TF Serving's JSON with one record; None if JSON lacks the types, or the body is too long."""
+    specs = signature.inputs
+    if not specs or any(spec.dtype not in {*NPY_TYPES, "DT_STRING"} for spec in specs.values()):
+        return None
+    if any(math.prod(sample_sizes(spec)) > LONGEST_BODY for spec in specs.values()):
+        return None
+    named = {} if signature.name == DEFAULT_SIGNATURE else {"signature_name": signature.name}
+    body = json.dumps({**named, **sample_inputs(signature)})
+    return body if len(body) <= LONGEST_BODY else None
+
+
+def _csv_row(signature: Signature) -> str | None:
+    """One row if the only input takes single values or short vectors; else None."""
+    specs = list(signature.inputs.values())
+    if len(specs) != 1 or len(sample_sizes(specs[0])) not in {1, 2}:
+        return None
+    row = ",".join([str(sample_value((), specs[0].dtype))] * math.prod(sample_sizes(specs[0])[1:]))
+    return row if len(row) <= LONGEST_BODY else None
+
+
+def _npy(signature: Signature) -> FirstRequest | None:
+    """Zeros in the only input's shape, generated by the shell: they are too many for a line of JSON."""
+    specs = list(signature.inputs.values())
+    descr = NPY_TYPES.get(specs[0].dtype) if len(specs) == 1 else None
+    if descr is None:
+        return None
+    sizes = sample_sizes(specs[0])
+    shape = f"({', '.join(map(str, sizes))}{',' if len(sizes) == 1 else ''})"
+    header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}}}"
+    low, high = (len(header) + 1) % 256, (len(header) + 1) // 256
+    head = rf'printf "\223NUMPY\001\000\{low:03o}\{high:03o}{header}\n"'
+    zeros = f"head -c {math.prod(sizes) * int(descr[2:])} /dev/zero"
+    arguments = shlex.join(["-H", f"Content-Type: {media.NPY}"]) + " --data-binary @-"
+    return FirstRequest(arguments, piped=f"{{ {head}; {zeros}; }}")
+
+
+def _has_op(served: Served, ops: Iterable[str]) -> bool:
+    """True if the default model's newest graph seems to have one of ``ops``."""
+    model = next(model for model in served.models if model.name == served.default_model)
+    return bool(ops_in(model.versions[max(model.versions)], ops))

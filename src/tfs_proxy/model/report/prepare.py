@@ -1,0 +1,194 @@
+"""The blocking part of start-up: fetches and opens the archive, finds models, writes the report."""
+
+import threading
+from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from tfs_proxy.model.discover import base_paths, refuse_unreadable, unreadable
+from tfs_proxy.model.extract import ExtractLimits
+from tfs_proxy.model.fetch import fetch
+from tfs_proxy.model.graph_ops import graph_size
+from tfs_proxy.model.report.first_request import FirstRequest, first_request
+from tfs_proxy.model.report.served import Served, look_into
+from tfs_proxy.model.report.serving_flags import ServingFlags
+from tfs_proxy.model.report.startup import describe
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.deployment import ServedModel
+from tfs_proxy.values.errors import ArchiveError, DiscoveryError, ScriptLoadError, SettingsError
+from tfs_proxy.values.layout import Workspace
+from tfs_proxy.values.names import printable
+
+CALLERS_THREAD: Final = -1
+MOST_NODES: Final = 1000
+MOST_WEIGHT_BYTES: Final = 4 * 1024 * 1024
+
+
+def with_graph_threads(settings: Settings, served: Served) -> Settings:
+    """Sets inter-op threads for the served graphs, unless the user has set them.
+
+    Only if all graphs are small. Batches gain from the pool, whether the model server or a batch job makes
+    them. Raises DiscoveryError if a saved_model.pb is damaged.
+    """
+    chosen_or_batches = (
+        settings.inter_op_parallelism is not None or settings.enable_batching or settings.batch
+    )
+    lite = any(model.lite for model in served.models)
+    if chosen_or_batches or lite or settings.shares_servers or not served.models:
+        return settings
+    threads, reason = _chosen(path for model in served.models for path in model.versions.values())
+    return settings.with_values(inter_op_parallelism=threads, inter_op_reason=reason)
+
+
+def _chosen(folders: Iterable[Path]) -> tuple[int | None, str]:
+    """Inter-op threads, None for the default; and the reason as a phrase."""
+    nodes, weight_bytes = 0, 0
+    for folder in folders:
+        size = graph_size(folder, MOST_NODES)
+        if size is None:
+            return None, "a graph in text form is not measured"
+        if size.nodes > MOST_NODES:
+            return None, f"a graph has more than {MOST_NODES} nodes"
+        if size.weight_bytes > MOST_WEIGHT_BYTES:
+            return None, f"a graph has {size.weight_bytes / 1e6:.1f} MB of weights"
+        if size.heavy:
+            return None, "a graph convolves or decodes pictures"
+        nodes, weight_bytes = max(nodes, size.nodes), max(weight_bytes, size.weight_bytes)
+    return CALLERS_THREAD, (
+        f"a graph of {nodes} nodes and {weight_bytes / 1e6:.1f} MB runs on its request's thread"
+    )
+
+
+LITE_FLAG = "--prefer_tflite_model=true"
+
+
+class Prepared(Struct, frozen=True):
+    """An open archive: what it serves, and its models as the model server reads them.
+
+    ``report`` and ``warnings`` are lines to show; ``script_fault`` says why the script can't be used;
+    ``first_request`` is one that the model should answer; ``settings`` are those of the run, sized for
+    these models. ``flags`` are the model server's if they, and not an archive, say what to serve;
+    ``one_line`` is a short report; ``model_faults`` are warnings about models that can answer no request.
+    """
+
+    settings: Settings
+    served: Served
+    models: tuple[ServedModel, ...]
+    report: tuple[str, ...]
+    warnings: tuple[str, ...]
+    script_fault: str | None
+    first_request: FirstRequest
+    flags: ServingFlags | None = None
+    one_line: str = ""
+    model_faults: tuple[str, ...] = ()
+
+    def refuse_unusable_script(self) -> None:
+        """Raises ScriptLoadError if the report found that the script can't be used."""
+        if self.script_fault is not None:
+            raise ScriptLoadError(self.script_fault)
+
+
+def prepare(
+    model: str | None,
+    settings: Settings,
+    workspace: Workspace,
+    environ: Mapping[str, str],
+    cancelled: threading.Event | None = None,
+) -> Prepared:
+    """Opens ``model`` and finds out what it serves.
+
+    Raises ArchiveError, DiscoveryError, SettingsError, or ScriptLoadError for a script that is
+    not valid Python; CancelledError once another thread has set ``cancelled``.
+    """
+    refuse_multi_model(settings)
+    check_worker_class(settings)
+    limits = ExtractLimits(
+        settings.max_archive_bytes, settings.max_archive_members, settings.max_archive_ratio
+    )
+    try:
+        root = fetch(model, workspace, limits, cancelled)
+        served = look_into(root, settings)
+        settings = _of_lite_models(settings, served)
+        refuse_unreadable(path for model in served.models for path in model.files())
+        settings = settings.sized_for(sum(model.bytes_on_disk for model in served.models))
+        settings = with_graph_threads(settings, served)
+        bases = base_paths(served.models, workspace.root / "models")
+        report = describe(served, settings, environ)
+    except (ArchiveError, DiscoveryError, ScriptLoadError) as error:
+        raise type(error)(printable(without_workspace(str(error), workspace))) from error
+    except PermissionError as error:
+        raise ArchiveError(printable(unreadable(Path(error.filename), error))) from error
+    models = tuple(
+        ServedModel(model.name, bases[model.name], tuple(sorted(model.versions))) for model in served.models
+    )
+    check_labels(settings, models)
+    return Prepared(
+        settings=settings,
+        served=served,
+        models=models,
+        report=tuple(report.lines()),
+        one_line=report.one_line(),
+        warnings=tuple(report.warning_lines()),
+        script_fault=report.script_fault,
+        model_faults=tuple(printable(fault) for fault in report.model_faults),
+        first_request=first_request(served, report.models, rest_api=settings.rest_api),
+    )
+
+
+def _of_lite_models(settings: Settings, served: Served) -> Settings:
+    """Adds the model server's flag for TensorFlow Lite if such models are served.
+
+    Raises DiscoveryError if the model servers are shared with other archives.
+    """
+    if not any(model.lite for model in served.models):
+        return settings
+    if settings.shares_servers:
+        raise DiscoveryError(
+            "It holds a TensorFlow Lite model, which needs a model server of its own: serve it alone, or set "
+            "TFS_PROXY_MULTI_MODEL=process."
+        )
+    return settings.with_values(extra_args=(LITE_FLAG, *settings.extra_args))
+
+
+def without_workspace(text: str, workspace: Workspace) -> str:
+    """``text`` with file names as in the archive, since the workspace is removed at the end."""
+    for folder in (workspace.model, workspace.root / "download"):
+        text = text.replace(f"{folder}/", "").replace(str(folder), "the archive")
+    return text
+
+
+def refuse_multi_model(settings: Settings) -> None:
+    """Raises SettingsError if multi-model mode is requested."""
+    if settings.multi_model:
+        raise SettingsError(
+            "SAGEMAKER_MULTI_MODEL=true can't be used here: `tfs-proxy serve` alone serves many models."
+        )
+
+
+def check_worker_class(settings: Settings) -> None:
+    """Raises SettingsError if the worker class needs a library that is not installed."""
+    if settings.gunicorn_worker_class == "gevent" and find_spec("gevent") is None:
+        raise SettingsError(
+            "SAGEMAKER_GUNICORN_WORKER_CLASS=gevent can't be used: gevent is not installed. "
+            "Install it (pip install gevent), or take gthread."
+        )
+
+
+def check_labels(settings: Settings, models: tuple[ServedModel, ...]) -> None:
+    """Raises SettingsError for a label on a version that no model has.
+
+    Labels of a run with many archives are for those that have such versions.
+    """
+    if settings.loaded_as is not None:
+        return
+    versions = {version for model in models for version in model.versions}
+    for label, version in settings.version_labels.items():
+        if version not in versions:
+            existing = ", ".join(map(str, sorted(versions))) or "none, because there is no model"
+            raise SettingsError(
+                f"SAGEMAKER_TFS_VERSION_LABELS={label}={version} can't be used: "
+                f"no model has version {version}; existing versions: {existing}."
+            )

@@ -1,0 +1,96 @@
+"""The start-up report on the script: its functions, oddities, and why it can't be used."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from tfs_proxy.model.script_syntax import (
+    HANDLERS,
+    SCRIPT_MODEL_FUNCTIONS,
+    AstNames,
+    bound_to_one_thread,
+    doubts_about,
+    fault_of,
+    read_ast_names,
+)
+from tfs_proxy.values.errors import ScriptLoadError
+from tfs_proxy.values.layout import ModelLayout
+
+
+class ScriptFindings(Struct, frozen=True):
+    """Results of reading the script: ``sentence`` says what it is, ``fault`` why it can't be used.
+
+    ``one_thread`` names the code that fails if requests come in several threads.
+    """
+
+    sentence: str
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    fault: str | None = None
+    one_thread: tuple[str, ...] = ()
+
+    def warnings_for(self, worker_class: str) -> tuple[str, ...]:
+        """The warnings, and one on code that fails with workers of this class."""
+        return (*self.warnings, *(self.one_thread if worker_class == "gthread" else ()))
+
+
+def report_on_script(layout: ModelLayout, *, script_model: bool) -> ScriptFindings:
+    """Reads the script of ``layout``; a ``script_model`` is the model itself.
+
+    Raises ScriptLoadError if it is not valid Python.
+    """
+    path = layout.shown_script
+    ast_names = read_ast_names(layout.script)
+    if ast_names is None:
+        return ScriptFindings(f"none: there is no {path}")
+    if ast_names.fault:
+        raise ScriptLoadError(f"{path} {ast_names.fault}.")
+    if script_model:
+        sentence = f"{path} is the model itself{_functions(ast_names)}; no model server"
+    else:
+        sentence = f"{path} defines {_handlers(ast_names)}"
+    return ScriptFindings(
+        sentence=sentence,
+        notes=_notes(ast_names, path, script_model=script_model),
+        warnings=doubts_about(ast_names, path, script_model=script_model),
+        fault=fault_of(ast_names, path, script_model=script_model),
+        one_thread=tuple(bound_to_one_thread(ast_names, path)),
+    )
+
+
+def _handlers(ast_names: AstNames) -> str:
+    match ast_names.defined(HANDLERS):
+        case ():
+            return f"none of {', '.join(HANDLERS)}"
+        case ("handler", _, *_) as handlers:
+            return f"handler, which is used; its {words_joined(handlers[1:])} {_are(handlers[1:])} not"
+        case handlers:
+            return words_joined(handlers)
+
+
+def _functions(ast_names: AstNames) -> str:
+    """The reason why a script is the model itself: its functions, or its imports."""
+    functions = ast_names.defined(SCRIPT_MODEL_FUNCTIONS)
+    if not functions:
+        return ", by what it imports"
+    defaults = [] if "transform_fn" in functions else list(SCRIPT_MODEL_FUNCTIONS[1:-1])
+    missing = [name for name in defaults if name not in functions]
+    rest = f" (and the default of {words_joined(missing)})" if missing else ""
+    return f": it defines {words_joined(functions)}{rest}"
+
+
+def _notes(ast_names: AstNames, path: Path, *, script_model: bool) -> tuple[str, ...]:
+    """Warnings on functions of the other kind of script, which are never called."""
+    uncalled = ast_names.defined(HANDLERS if script_model else SCRIPT_MODEL_FUNCTIONS)
+    why = "that takes a SavedModel" if script_model else "the SavedModel is what is served"
+    return (f"{words_joined(uncalled)} in {path} {_are(uncalled)} not called: {why}.",) if uncalled else ()
+
+
+def _are(names: Sequence[str]) -> str:
+    return "are" if len(names) > 1 else "is"
+
+
+def words_joined(names: Sequence[str]) -> str:
+    """Names as a phrase: ``a, b and c``."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

@@ -1,0 +1,115 @@
+"""The flags of tensorflow_model_server that choose models and ports."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from msgspec import Struct
+
+from tfs_proxy.model.discover import SAVED_MODEL_FILES
+from tfs_proxy.settings.parsers import GRPC_PORT, HIGHEST_PORT
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.errors import SettingsError
+from tfs_proxy.values.layout import SERVING_BASE_PATH
+
+REST_PORT = 8501
+DEFAULT_NAME = "model"
+
+
+class ServingFlags(Struct, frozen=True):
+    """The words of a command line: ``--name=value``, or ``--name`` and ``value``."""
+
+    words: tuple[str, ...]
+
+    def value(self, name: str) -> str:
+        """The value of the last flag of this name; "" if there is none."""
+        value = ""
+        for word, following in pairwise((*self.words, "")):
+            if word == f"--{name}":
+                value = following
+            elif word.startswith(f"--{name}="):
+                value = word.partition("=")[2]
+        return value
+
+    def port(self, name: str) -> int:
+        """The port; 0 if it is off or invalid, which the model server refuses."""
+        text = self.value(name)
+        return int(text) if text.isdecimal() and int(text) <= HIGHEST_PORT else 0
+
+
+def as_the_image(words: Sequence[str], settings: Settings) -> ServingFlags:
+    """The flags that tensorflow/serving's own entry point adds, then ``words``.
+
+    Raises SettingsError if nothing says which of several models is meant.
+    """
+    user_flags = ServingFlags(tuple(words))
+    base = settings.serving_base_path or SERVING_BASE_PATH
+    name = settings.serving_model_name or DEFAULT_NAME
+    named = [
+        settings.serving_model_name,
+        user_flags.value("model_base_path"),
+        user_flags.value("model_config_file"),
+    ]
+    if not any(named):
+        name = _only_model(base)
+    ports = (f"--port={GRPC_PORT}", f"--rest_api_port={REST_PORT}")
+    model = (f"--model_name={settings.model_name or name}", f"--model_base_path={base}/{name}")
+    return ServingFlags((*ports, *model, *words))
+
+
+def _only_model(base: str) -> str:
+    """The model to serve if none is named: ``model``, else the only folder of ``base`` with a model."""
+    names = sorted(path.name for path in model_folders(Path(base)))
+    if len(names) > 1 and DEFAULT_NAME not in names:
+        raise SettingsError(
+            f"{base} holds several models, {', '.join(names)}: name the one to serve in MODEL_NAME, "
+            "or list them in a file for --model_config_file."
+        )
+    return names[0] if len(names) == 1 else DEFAULT_NAME
+
+
+def model_folders(base: Path) -> list[Path]:
+    """The folders below ``base`` that hold at least one version, in tensorflow/serving's layout."""
+    models = (path for name in SAVED_MODEL_FILES for path in base.glob(f"*/[0-9]*/{name}"))
+    return sorted({path.parent.parent for path in models})
+
+
+WORKERS_VARIABLE = "SAGEMAKER_GUNICORN_WORKERS"
+
+
+def capacity(settings: Settings, *, models: bool) -> str:
+    """Workers, model servers, their threads and batches as text; only workers without ``models``."""
+    threads = (
+        f" of {settings.gunicorn_threads} threads" if settings.gunicorn_worker_class == "gthread" else ""
+    )
+    workers = (
+        f"{_count(settings.gunicorn_workers, 'worker')} ({settings.gunicorn_worker_class}){threads}, "
+        f"{_why_so_many(settings)}"
+    )
+    if not models:
+        return workers
+    servers = _count(settings.instance_count, "model server")
+    intra = settings.intra_op_parallelism or "auto"
+    inter = settings.inter_op_parallelism or settings.machine.tensorflow_threads or "auto"
+    if settings.inter_op_reason:
+        inter = f"{inter} ({settings.inter_op_reason})"
+    return f"{workers}; {servers}, intra-op {intra}, inter-op {inter}, {_batching(settings)}"
+
+
+def _why_so_many(settings: Settings) -> str:
+    if WORKERS_VARIABLE in settings.given:
+        return f"set by {WORKERS_VARIABLE}"
+    return settings.machine.workers.reason
+
+
+def _batching(settings: Settings) -> str:
+    if not settings.enable_batching:
+        return "no batching"
+    return (
+        f"batches of up to {settings.max_batch_size} records after {settings.batch_timeout_micros} µs, "
+        f"{settings.num_batch_threads} at a time, {settings.max_enqueued_batches} waiting"
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' if number != 1 else ''}"

@@ -1,0 +1,297 @@
+"""The report on what a run serves, in plain language, for start-up and ``tfs-proxy check``.
+
+It runs nothing: it reads the files of SavedModels and the syntax of the script.
+"""
+
+import csv
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from tfs_proxy.model.discover import DiscoveredModel
+from tfs_proxy.model.graph_ops import calls_python
+from tfs_proxy.model.report.script import report_on_script, words_joined
+from tfs_proxy.model.report.served import Served
+from tfs_proxy.model.report.serving_flags import capacity
+from tfs_proxy.model.saved_model import SavedModelSummary, read_summary
+from tfs_proxy.settings.rows import unknown_variables
+from tfs_proxy.settings.settings import SERVING_VARIABLES, TABLE, Settings
+from tfs_proxy.values.layout import ModelLayout
+from tfs_proxy.values.names import printable, similar
+from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature, TensorSpec
+
+MODELS_SHOWN = 6
+SIGNATURES_SHOWN = 3
+TENSORS_SHOWN = 6
+NOTES_SHOWN = 8
+NAMES_SHOWN = 5
+BELOW_ROOT = ModelLayout(Path())
+SECRET_NAME = re.compile(r"KEY|SECRET|TOKEN|PASSWORD|CREDENTIAL", re.IGNORECASE)
+SECRET_PAIR = re.compile(r"([\w-]*(?:key|secret|token|password|signature)[\w-]*=)[^\s&]+", re.IGNORECASE)
+USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
+
+
+class ModelReport(Struct, frozen=True):
+    """One model: its versions, ascending, and the newest one's signatures; None if they can't be read."""
+
+    name: str
+    versions: tuple[int, ...]
+    signatures: Mapping[str, Signature] | None
+
+
+class Report(Struct, frozen=True):
+    """A report on what is served from ``root``; ``notes`` are sentences about ignored files.
+
+    ``warnings`` are about usable models and scripts that won't do what the user meant; ``model_faults`` those
+    of them about models that can answer no request; ``script_fault`` says why the script can't be used.
+    """
+
+    root: Path
+    models: tuple[ModelReport, ...]
+    default_model: str
+    default_reason: str
+    script: str
+    processes: str
+    settings: Mapping[str, str]
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    model_faults: tuple[str, ...] = ()
+    script_fault: str | None = None
+
+    def lines(self) -> Iterator[str]:
+        """The report as text of about a screen, without `warning_lines`."""
+        yield f"Serving from {printable(str(self.root))}"
+        yield from (printable(line) for line in self._lines())
+
+    def one_line(self) -> str:
+        """Only models and script, for a list of many archives."""
+        models = [f"{model.name} ({_versions(model.versions)})" for model in self.models[:MODELS_SHOWN]]
+        if len(self.models) > MODELS_SHOWN:
+            models.append(f"{len(self.models) - MODELS_SHOWN} more")
+        return printable("; ".join([*([", ".join(models)] if models else []), f"script: {self.script}"]))
+
+    def warning_lines(self) -> Iterator[str]:
+        """The warnings as text. Neither these nor `lines` contain control characters of terminals."""
+        return (f"Warning: {printable(warning)}" for warning in self.warnings)
+
+    def _lines(self) -> Iterator[str]:
+        for model in self.models[:MODELS_SHOWN]:
+            default = f" (default: {self.default_reason})" if model.name == self.default_model else ""
+            yield f"Model {model.name}, {_versions(model.versions)}{default}"
+            yield from (f"  {line}" for line in _signature_lines(model.signatures))
+        if len(self.models) > MODELS_SHOWN:
+            rest = (f"{model.name} ({_versions(model.versions)})" for model in self.models[MODELS_SHOWN:])
+            yield f"and {len(self.models) - MODELS_SHOWN} more models: {', '.join(rest)}"
+            yield f"The default is {self.default_model} ({self.default_reason})"
+        yield f"Script: {self.script}"
+        if self.processes:
+            yield f"Processes: {self.processes}"
+        if self.settings:
+            yield "Settings: " + ", ".join(f"{name}={value}" for name, value in self.settings.items())
+        yield from (f"Note: {note}" for note in self.notes[:NOTES_SHOWN])
+        if len(self.notes) > NOTES_SHOWN:
+            yield f"and {len(self.notes) - NOTES_SHOWN} more notes"
+
+
+def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> Report:
+    """Examines everything that decides how requests to ``served`` are answered.
+
+    Raises DiscoveryError if a saved_model.pb is damaged, and ScriptLoadError if the script is not valid
+    Python.
+    """
+    layout, models = served.layout, served.models
+    read = {
+        (model.name, version): read_summary(path)
+        for model in models
+        for version, path in model.versions.items()
+    }
+    reports = tuple(_model_report(model, read) for model in models)
+    faults = tuple(_model_faults(models, read))
+    processes = capacity(settings, models=bool(models))
+    script = report_on_script(layout, script_model=served.script_model is not None)
+    return Report(
+        root=layout.root,
+        models=reports,
+        default_model=served.default_model,
+        default_reason=_default_reason(models, settings),
+        script=script.sentence,
+        # Of shared model servers the run has already reported.
+        processes="" if settings.shares_servers else processes,
+        settings={
+            name: _without_secrets(name, value)
+            for name, value in settings.changed.items()
+            if name not in SERVING_VARIABLES
+        },
+        notes=(
+            *_name_notes(models, settings),
+            *script.notes,
+            *_program_notes(layout, settings),
+            *_code_notes(layout),
+            *_misplaced_code(layout, models),
+            *(_leftovers(layout, models) if models else ()),
+            *_variable_notes(environ),
+        ),
+        warnings=(
+            *faults,
+            *_column_warnings(reports, settings.csv_columns),
+            *script.warnings_for(settings.gunicorn_worker_class),
+        ),
+        model_faults=faults,
+        script_fault=script.fault,
+    )
+
+
+Summaries = Mapping[tuple[str, int], SavedModelSummary | None]
+
+
+def _model_report(model: DiscoveredModel, read: Summaries) -> ModelReport:
+    newest = read[model.name, max(model.versions)]
+    return ModelReport(model.name, tuple(model.versions), newest.signatures if newest else None)
+
+
+def _default_reason(models: Sequence[DiscoveredModel], settings: Settings) -> str:
+    if settings.default_model_name is not None:
+        return "named by SAGEMAKER_TFS_DEFAULT_MODEL_NAME"
+    return "the only one" if len(models) == 1 else "the first by name"
+
+
+def _versions(versions: Sequence[int]) -> str:
+    if len(versions) == 1:
+        return f"version {versions[0]}"
+    return f"versions {', '.join(map(str, versions))}"
+
+
+def _signature_lines(signatures: Mapping[str, Signature] | None) -> Iterator[str]:
+    if signatures is None:
+        yield "saved_model.pbtxt: its signatures are not read here"
+        return
+    lines: dict[str, str] = {}
+    for name, signature in sorted(signatures.items(), key=lambda item: item[0] != DEFAULT_SIGNATURE):
+        method = signature.method.rpartition("/")[2] or "no method"
+        lines[name] = f"({method}): {_tensors(signature.inputs)} -> {_tensors(signature.outputs)}"
+    if lines.get("serve") == lines.get(DEFAULT_SIGNATURE, ""):  # Keras exports one function under two names
+        lines = {f"{DEFAULT_SIGNATURE}, serve": lines.pop("serve"), **lines}
+        del lines[DEFAULT_SIGNATURE]
+    yield from (f"{name} {text}" for name, text in list(lines.items())[:SIGNATURES_SHOWN])
+    if len(lines) > SIGNATURES_SHOWN:
+        yield f"and {len(lines) - SIGNATURES_SHOWN} more signatures"
+
+
+def _tensors(specs: Mapping[str, TensorSpec]) -> str:
+    shown = [f"{alias} {_type_and_shape(spec)}" for alias, spec in list(specs.items())[:TENSORS_SHOWN]]
+    more = [f"{len(specs) - TENSORS_SHOWN} more"] if len(specs) > TENSORS_SHOWN else []
+    return ", ".join(shown + more) or "nothing"
+
+
+def _type_and_shape(spec: TensorSpec) -> str:
+    dtype = spec.dtype.removeprefix("DT_").lower()
+    if spec.shape is None:
+        return f"{dtype}[...]"
+    return f"{dtype}[{', '.join('?' if size is None else str(size) for size in spec.shape)}]"
+
+
+def _model_faults(models: Sequence[DiscoveredModel], read: Summaries) -> Iterator[str]:
+    for model in models:
+        for version, folder in model.versions.items():
+            summary = read[model.name, version]
+            if summary is None:
+                continue
+            name = f"{model.name} version {version}"
+            if ("serve",) not in summary.tags:
+                tags = "; ".join(", ".join(tags) or "none" for tags in summary.tags)
+                yield f"{name} has no graph tagged serve (its tags: {tags}), so it won't load."
+            elif not summary.signatures:
+                yield f"{name} has no signatures, so no request can reach it: save it with some."
+            if summary.lost_variables:
+                lost = summary.lost_variables[0]
+                yield (
+                    f"{name} will fail every predict with 'Could not find variable {lost}': "
+                    "tf.saved_model.save loses the variables of Keras 3 models. "
+                    "Export it again with model.export(FOLDER)."
+                )
+            if calls_python(folder, summary.signatures.values()):
+                yield (
+                    f"{name} will fail every predict with 'Missing py trampoline': it calls Python "
+                    "(tf.py_function, tf.numpy_function), which a SavedModel lacks. Export it with "
+                    "TensorFlow's own operations; Python goes into inference.py."
+                )
+
+
+def _column_warnings(models: Sequence[ModelReport], columns: str | None) -> Iterator[str]:
+    """A warning if no model has the inputs that the order of ``columns`` names."""
+    names = {name.strip() for name in next(csv.reader([columns or ""]), [])}
+    known = [(model.name, list(model.signatures.values())) for model in models if model.signatures]
+    if names and known and all(names != each.inputs.keys() for _, signatures in known for each in signatures):
+        inputs = (f"{name} takes {', '.join(sorted(each[0].inputs))}" for name, each in known[:MODELS_SHOWN])
+        yield f"TFS_PROXY_CSV_COLUMNS={columns} is no order of a model's inputs: {'; '.join(inputs)}."
+
+
+def _name_notes(models: Sequence[DiscoveredModel], settings: Settings) -> Iterator[str]:
+    if settings.model_name and len(models) > 1:
+        yield f"TFS_PROXY_MODEL_NAME={settings.model_name} is ignored: there is more than one model."
+
+
+def _program_notes(layout: ModelLayout, settings: Settings) -> Iterator[str]:
+    if settings.program != layout.program:
+        missing = BELOW_ROOT.code / settings.program
+        yield f"SAGEMAKER_PROGRAM={settings.program} is ignored: there is no {missing}."
+
+
+def _code_notes(layout: ModelLayout) -> Iterator[str]:
+    requirements, lib, wheels = layout.requirements.is_file(), layout.lib.is_dir(), layout.wheels.is_dir()
+    if layout.code.is_dir() and not layout.script.is_file():
+        others = words_joined(sorted(path.name for path in layout.code.glob("*.py"))[:NAMES_SHOWN])
+        scripts = f"; it has {others}" if others else ""
+        yield f"{BELOW_ROOT.code}/ is ignored, because it has no {layout.program}{scripts}."
+    elif requirements and lib:
+        yield f"{BELOW_ROOT.requirements} is ignored, because {BELOW_ROOT.lib}/ holds the packages."
+    elif wheels and not requirements:
+        yield f"{BELOW_ROOT.wheels}/ is ignored, because there is no {BELOW_ROOT.requirements}."
+
+
+def _misplaced_code(layout: ModelLayout, models: Sequence[DiscoveredModel]) -> Iterator[str]:
+    folders = {layout.root}
+    for model in models:
+        for path in model.versions.values():
+            folders |= {path, *(folder for folder in path.parents if folder.is_relative_to(layout.root))}
+    for folder in sorted(folders):
+        below = folder.relative_to(layout.root)
+        if folder != layout.root and (folder / BELOW_ROOT.script).is_file():
+            yield f"{below / BELOW_ROOT.code}/ is ignored: the script's folder is code/ at the top."
+        for path in (BELOW_ROOT.script, BELOW_ROOT.requirements):
+            if (folder / path.name).is_file():
+                yield f"{below / path.name} is ignored: it must be {path}."
+
+
+def _leftovers(layout: ModelLayout, models: Sequence[DiscoveredModel]) -> Iterator[str]:
+    """Notes on other files at the top level, unless that is a SavedModel itself."""
+    paths = [path for model in models for path in model.versions.values()]
+    known = {layout.code.name, layout.script.name, layout.requirements.name}
+    if layout.root in paths:
+        return
+    others = [
+        entry.name + "/" * entry.is_dir()
+        for entry in sorted(layout.root.iterdir())
+        if entry.name not in known
+        and not entry.name.startswith(".")
+        and not any(path.is_relative_to(entry) for path in paths)
+    ]
+    if others:
+        more = f" and {len(others) - NAMES_SHOWN} more" if len(others) > NAMES_SHOWN else ""
+        yield f"Not served, because not a SavedModel: {', '.join(others[:NAMES_SHOWN])}{more}."
+
+
+def _variable_notes(environ: Mapping[str, str]) -> Iterator[str]:
+    known = [row.variable for row in TABLE]
+    for name in unknown_variables(environ, TABLE):
+        close = similar(name, known, 0.85)
+        hint = f": did you mean {close}?" if close else "."
+        yield f"{name} is set, but it is not a setting{hint}"
+
+
+def _without_secrets(name: str, value: str) -> str:
+    if SECRET_NAME.search(name):
+        return "(hidden)"
+    return SECRET_PAIR.sub(r"\1(hidden)", USER_IN_URL.sub("(hidden)@", value))

@@ -1,0 +1,172 @@
+"""Downloads ``s3://`` addresses to disk, for `fetch`."""
+
+import contextlib
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from tfs_proxy.model.extract import ExtractLimits
+from tfs_proxy.model.progress import ProgressLog
+from tfs_proxy.values.errors import ArchiveError
+from tfs_proxy.values.layout import ARCHIVE_NAME
+from tfs_proxy.wire.s3_client import NOT_FOUND, error_code, parse_address, s3_client, s3_errors
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import ObjectTypeDef
+
+MAX_PART_BYTES = 255
+LOOK_SECONDS = 0.05
+"""Between two looks at downloads that other threads do."""
+
+
+class S3Object(Struct, frozen=True):
+    """An object in S3; ``size`` is in bytes, ``etag`` another one if its content is another one."""
+
+    key: str
+    size: int
+    etag: str = ""
+
+
+def download(
+    address: str, folder: Path, limits: ExtractLimits, cancelled: threading.Event | None = None
+) -> Path:
+    """Download ``address`` into ``folder``, which must not exist yet; return the path of the result.
+
+    That is a file for an object, and ``folder`` for a prefix (one that ends in ``/`` or names no object).
+    If a prefix holds a ``model.tar.gz``, only that is downloaded. Raises ArchiveError, and CancelledError
+    once another thread has set ``cancelled``; on any exception ``folder`` is removed.
+    """
+    bucket, key = parse_address(address)
+    with _disk_errors(address), s3_errors(address, ArchiveError):
+        client = s3_client()
+        objects = _objects(client, bucket, key, address)
+        prefix = _prefix_of(key, objects)
+        archives = [item for item in objects if prefix is not None and item.key == prefix + ARCHIVE_NAME]
+        if prefix is None or archives:
+            chosen = {Path(ARCHIVE_NAME): (archives or objects)[0]}
+        else:
+            chosen = relative_paths(objects, prefix, address)
+        check_size(chosen.values(), address, limits)
+        progress = ProgressLog(f"Downloading {address}", cancelled)
+        _fetch_all(client, bucket, {folder / path: item for path, item in chosen.items()}, folder, progress)
+    return folder / ARCHIVE_NAME if prefix is None or archives else folder
+
+
+def objects_at(address: str, client: "Callable[[], S3Client]") -> Sequence[S3Object]:
+    """List what `download` would fetch of ``address``, as ``client()`` sees it now; raises ArchiveError."""
+    bucket, key = parse_address(address)
+    with s3_errors(address, ArchiveError):
+        objects = _objects(client(), bucket, key, address)
+        prefix = _prefix_of(key, objects)
+        return [
+            item for item in objects if prefix is not None and item.key == prefix + ARCHIVE_NAME
+        ] or objects
+
+
+def relative_paths(objects: Iterable[S3Object], prefix: str, address: str) -> dict[Path, S3Object]:
+    """Map relative paths to the objects below ``prefix``, as SageMaker does (docs/reference/sagemaker.md).
+
+    Skips the empty objects with which consoles mark folders. Raises ArchiveError naming the key that
+    is not a safe path, or that is both a file and a folder.
+    """
+    paths: dict[Path, S3Object] = {}
+    for item in objects:
+        rest = item.key.removeprefix(prefix)
+        if item.size == 0 and (not rest or rest.endswith("/")):
+            continue
+        parts = rest.split("/")
+        if any(
+            part in {"", ".", ".."} or "\0" in part or len(part.encode()) > MAX_PART_BYTES for part in parts
+        ):
+            raise ArchiveError(f"{address} can't be served: its key {item.key!r} is not the path of a file.")
+        paths[Path(*parts)] = item
+    for path in paths:
+        for parent in list(path.parents)[:-1]:
+            if parent in paths:
+                raise ArchiveError(
+                    f"{address} can't be served: {PurePosixPath(parent)} is both a file and a folder there."
+                )
+    return paths
+
+
+def check_size(objects: Iterable[S3Object], address: str, limits: ExtractLimits) -> None:
+    """Raise ArchiveError if there are no objects, too many of them, or too many bytes in them."""
+    sizes = [item.size for item in objects]
+    if not sizes:
+        raise ArchiveError(
+            f"{address} has no objects: it must be an archive, or a prefix with a model below it."
+        )
+    if len(sizes) > limits.max_members:
+        raise ArchiveError(f"{address} is refused: it has over {limits.max_members} objects.")
+    if sum(sizes) > limits.max_bytes:
+        raise ArchiveError(f"{address} is refused: it has {sum(sizes)} bytes, over {limits.max_bytes}.")
+
+
+def _objects(client: "S3Client", bucket: str, key: str, address: str) -> Sequence[S3Object]:
+    """The object called ``key`` if there is one, else all objects below it."""
+    from botocore.exceptions import ClientError
+
+    if key and not key.endswith("/"):
+        try:
+            head = client.head_object(Bucket=bucket, Key=key)
+            return [S3Object(key, head["ContentLength"], head["ETag"])]
+        except ClientError as error:
+            if error_code(error.response) not in NOT_FOUND:
+                raise
+        key += "/"
+    pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key)
+    objects = [_listed(item) for page in pages for item in page.get("Contents", [])]
+    if not objects:
+        raise ArchiveError(
+            f"There is no {address}: no object has this key, and none begins with it and a slash."
+        )
+    return objects
+
+
+def _listed(item: "ObjectTypeDef") -> S3Object:
+    return S3Object(item["Key"], item["Size"], item["ETag"])
+
+
+def _prefix_of(key: str, objects: Sequence[S3Object]) -> str | None:
+    """The prefix that ``objects`` were listed by; None if they are the one object ``key``."""
+    if not key or key.endswith("/"):
+        return key
+    return None if objects[0].key == key else key + "/"
+
+
+def _fetch_all(
+    client: "S3Client", bucket: str, wanted: dict[Path, S3Object], folder: Path, progress: ProgressLog
+) -> None:
+    from boto3.s3.transfer import ProgressCallbackInvoker, TransferConfig, create_transfer_manager
+
+    total = sum(item.size for item in wanted.values())
+    subscriber = ProgressCallbackInvoker(lambda count: progress.add(count, total))
+    try:
+        with create_transfer_manager(client, TransferConfig()) as transfers:
+            futures = []
+            for path, item in wanted.items():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                futures.append(transfers.download(bucket, item.key, str(path), subscribers=[subscriber]))
+            for future in futures:
+                while not future.done():
+                    progress.refuse_if_cancelled()
+                    time.sleep(LOOK_SECONDS)
+                future.result()
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    progress.finish()
+
+
+@contextlib.contextmanager
+def _disk_errors(address: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ArchiveError(f"{address} can't be stored: {error.strerror or error}.") from error

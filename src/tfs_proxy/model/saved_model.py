@@ -1,0 +1,244 @@
+"""A SavedModel folder -> its signatures and tags, without tensorflow; `check` reports them.
+
+Field numbers are those of tensorflow/core/protobuf/saved_model.proto, meta_graph.proto, saver.proto
+and tensorflow/core/framework/graph.proto, node_def.proto, tensor_shape.proto.
+"""
+
+import mmap
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from tfs_proxy.model.discover import SAVED_MODEL_FILES, holds_lite_model
+from tfs_proxy.values.errors import DiscoveryError
+from tfs_proxy.values.signature import Signature, TensorSpec
+from tfs_proxy.wire.data_types import data_type_name, shape_of
+from tfs_proxy.wire.protobuf_reader import NOTHING, MalformedProtobuf, map_entry, numbers, text, views
+
+BINARY_FILE = SAVED_MODEL_FILES[0]
+PICTURE_OPS = ("DecodeJpeg", "DecodePng", "DecodeImage", "DecodeBmp", "DecodeAndCropJpeg")
+RESIZING_OPS = (
+    *("ResizeArea", "ResizeBicubic", "ResizeBilinear", "ResizeNearestNeighbor"),
+    *("CropAndResize", "ScaleAndTranslate"),
+)
+BASE64_OP = "DecodeBase64"
+PARSING_OPS = ("ParseExample", "ParseExampleV2", "ParseSingleExample")
+
+
+def ops_in(folder: Path, ops: Iterable[str]) -> frozenset[str]:
+    """Those of ``ops`` that the graph below ``folder`` seems to have, its functions included."""
+    path = folder / BINARY_FILE
+    if not path.is_file() or not path.stat().st_size:
+        return frozenset()
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        # A NodeDef's second field is the name of its op.
+        return frozenset(op for op in ops if content.find(bytes((0x12, len(op))) + op.encode()) >= 0)
+
+
+SERVE_TAG = "serve"
+META_GRAPHS = 2
+META_INFO, GRAPH_DEF, SIGNATURES, OBJECT_GRAPH = 1, 2, 5, 7
+INFO_TAGS, INFO_VERSION = 4, 5
+SIGNATURE_INPUTS, SIGNATURE_OUTPUTS, SIGNATURE_METHOD = 1, 2, 3
+TENSOR_NAME, TENSOR_DTYPE, TENSOR_SHAPE, TENSOR_SPARSE = 1, 2, 3, 4
+INIT_SIGNATURES = frozenset({"__saved_model_init_op", "__saved_model_train_op"})
+
+
+class SavedModelSummary(Struct, frozen=True):
+    """Description that a saved_model.pb has of itself.
+
+    ``tags`` are the tag sets in it; ``signatures`` those under the one tag ``serve``, which is what TF
+    Serving loads. ``lost_variables`` names variables that the signatures read and that TF Serving
+    will not fill, so that every predict fails with "Could not find variable".
+    """
+
+    tags: tuple[tuple[str, ...], ...]
+    tensorflow_version: str
+    signatures: Mapping[str, Signature]
+    lost_variables: tuple[str, ...]
+
+
+def read_saved_model(folder: Path) -> SavedModelSummary | None:
+    """Read ``folder/saved_model.pb``; None if there is only the text form, which is not read here.
+
+    Weights and functions in the file are stepped over, so that its size hardly matters. Raises
+    DiscoveryError if the file cannot be read or is damaged.
+    """
+    path = folder / BINARY_FILE
+    if not path.is_file():
+        return None
+    try:
+        graphs = [part for number, part in views(_mapped(path)) if number == META_GRAPHS]
+        return _summary([_MetaGraph.of(graph) for graph in graphs])
+    except MalformedProtobuf as error:
+        raise DiscoveryError(f"{path} is damaged: {error}.") from None
+    except (OSError, ValueError) as error:
+        raise DiscoveryError(f"{path} cannot be read: {error}.") from None
+
+
+def graphs_in(folder: Path) -> list[memoryview]:
+    """The serialized GraphDefs of ``folder/saved_model.pb``; raises MalformedProtobuf and OSError."""
+    metas = [part for number, part in views(_mapped(folder / BINARY_FILE)) if number == META_GRAPHS]
+    return [part for meta in metas for number, part in views(meta) if number == GRAPH_DEF]
+
+
+class _MetaGraph(Struct, frozen=True):
+    """Parts of one MetaGraphDef."""
+
+    tags: tuple[str, ...]
+    tensorflow_version: str
+    signatures: Mapping[str, Signature]
+    lost: tuple[str, ...]
+
+    @classmethod
+    def of(cls, message: memoryview) -> "_MetaGraph":
+        info, graph, from_objects = NOTHING, NOTHING, False
+        signatures: dict[str, Signature] = {}
+        for number, content in views(message):
+            if number == META_INFO:
+                info = content
+            elif number == GRAPH_DEF:
+                graph = content
+            elif number == SIGNATURES:
+                signature = read_signature(*map_entry(content))
+                signatures[signature.name] = signature
+            elif number == OBJECT_GRAPH:
+                from_objects = True
+        for name in INIT_SIGNATURES:
+            signatures.pop(name, None)
+        outputs = [spec.tensor for signature in signatures.values() for spec in signature.outputs.values()]
+        # Only TensorFlow 2 writes an object graph, and only its saver can lose variables.
+        lost = lost_variables(graph, outputs) if from_objects else ()
+        tags = sorted(text(content) for number, content in views(info) if number == INFO_TAGS)
+        version = text(dict(views(info)).get(INFO_VERSION, NOTHING))
+        return cls(tuple(tags), version, signatures, lost)
+
+
+def _summary(graphs: list[_MetaGraph]) -> SavedModelSummary:
+    if not graphs:
+        raise MalformedProtobuf("it holds no graph")
+    served = next((graph for graph in graphs if graph.tags == (SERVE_TAG,)), None)
+    return SavedModelSummary(
+        tags=tuple(graph.tags for graph in graphs),
+        tensorflow_version=graphs[0].tensorflow_version,
+        signatures=served.signatures if served else {},
+        lost_variables=served.lost if served else (),
+    )
+
+
+def _mapped(path: Path) -> memoryview:
+    """The file as memory; it is let go with the last view of it."""
+    with path.open("rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def read_signature(name: str, message: memoryview) -> Signature:
+    """A SignatureDef."""
+    tensors: dict[int, dict[str, TensorSpec]] = {SIGNATURE_INPUTS: {}, SIGNATURE_OUTPUTS: {}}
+    method = ""
+    for number, content in views(message):
+        if number in tensors:
+            alias, info = map_entry(content)
+            tensors[number][alias] = _tensor_spec(alias, info)
+        elif number == SIGNATURE_METHOD:
+            method = text(content)
+    inputs, outputs = (
+        dict(sorted(tensors[number].items())) for number in (SIGNATURE_INPUTS, SIGNATURE_OUTPUTS)
+    )
+    return Signature(name, method, inputs, outputs)
+
+
+def _tensor_spec(alias: str, message: memoryview) -> TensorSpec:
+    """A TensorInfo; of a sparse tensor, the graph's tensor is that of its values."""
+    parts = dict(views(message))
+    sparse = dict(views(parts.get(TENSOR_SPARSE, NOTHING)))
+    dtype = numbers(message).get(TENSOR_DTYPE, 0)
+    return TensorSpec(
+        name=alias,
+        dtype=data_type_name(dtype),
+        shape=shape_of(parts.get(TENSOR_SHAPE)),
+        tensor=text(parts.get(TENSOR_NAME, sparse.get(1, NOTHING))),
+    )
+
+
+NODE = 1
+NAME, OP, INPUT, ATTRIBUTE = 1, 2, 3, 5
+VARIABLE_OP = "VarHandleOp"
+ASKING_OPS = frozenset(
+    {"DestroyResourceOp", "Identity", "ReadVariableOp", "VarIsInitializedOp", "VariableShape"}
+)
+
+
+class _GraphNode(Struct, frozen=True):
+    op: str
+    inputs: tuple[str, ...]
+    shared_name: str
+
+
+def lost_variables(graph_def: memoryview, outputs: Iterable[str]) -> tuple[str, ...]:
+    """Name the variables that the tensors ``outputs`` need and that nothing fills, sorted.
+
+    ``graph_def`` is a serialized GraphDef, of which constants and functions are stepped over. Raises
+    Malformed if it is not one.
+    """
+    nodes = dict(_node(content) for number, content in views(graph_def) if number == NODE)
+    answering = _with_ancestors(nodes, (_node_of(name) for name in outputs))
+    needed, filled = set[str](), set[str]()
+    for name, node in nodes.items():
+        variables = {
+            nodes[source].shared_name or source for source in node.inputs if _is_variable(nodes, source)
+        }
+        if name in answering:
+            needed |= variables
+        elif node.op not in ASKING_OPS:
+            filled |= variables
+    return tuple(sorted(needed - filled))
+
+
+def _is_variable(nodes: dict[str, _GraphNode], name: str) -> bool:
+    return name in nodes and nodes[name].op == VARIABLE_OP
+
+
+def _with_ancestors(nodes: dict[str, _GraphNode], names: Iterable[str]) -> set[str]:
+    ancestors: set[str] = set()
+    ahead = list(names)
+    while ahead:
+        name = ahead.pop()
+        if name in nodes and name not in ancestors:
+            ancestors.add(name)
+            ahead.extend(nodes[name].inputs)
+    return ancestors
+
+
+def _node(message: memoryview) -> tuple[str, _GraphNode]:
+    name = op = shared_name = ""
+    inputs: list[str] = []
+    for number, content in views(message):
+        if number == NAME:
+            name = text(content)
+        elif number == OP:
+            op = text(content)
+        elif number == INPUT:
+            inputs.append(_node_of(text(content)))
+        elif number == ATTRIBUTE and op == VARIABLE_OP:
+            key, value = map_entry(content)
+            shared_name = text(dict(views(value)).get(2, NOTHING)) if key == "shared_name" else shared_name
+    return name, _GraphNode(op, tuple(inputs), shared_name)
+
+
+def _node_of(tensor: str) -> str:
+    """The node of a tensor's name (``NODE:0``) or of a control input (``^NODE``)."""
+    return tensor.removeprefix("^").split(":", maxsplit=1)[0]
+
+
+def read_summary(folder: Path) -> SavedModelSummary | None:
+    """Read a SavedModel or a TensorFlow Lite model; None if there is only saved_model.pbtxt.
+
+    Raises DiscoveryError if the file can't be read or is damaged.
+    """
+    if holds_lite_model(folder):
+        from tfs_proxy.model.lite_model import read_lite_model
+
+        return read_lite_model(folder)
+    return read_saved_model(folder)

@@ -1,0 +1,332 @@
+"""A script read without running it: its functions, what they may be, its media types, and its threads."""
+
+import ast
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct, field
+
+from tfs_proxy.values.names import similar
+
+HANDLERS = ("handler", "input_handler", "output_handler")
+SCRIPT_MODEL_FUNCTIONS = ("model_fn", "input_fn", "predict_fn", "output_fn", "transform_fn")
+"""Functions that make a script the model itself (docs/reference/sagemaker.md)."""
+
+PARAMETERS: Mapping[str, Sequence[str]] = {
+    "handler": ("data", "context"),
+    "input_handler": ("data", "context"),
+    "output_handler": ("response", "context"),
+    "model_fn": ("model_dir",),
+    "input_fn": ("data", "content_type"),
+    "predict_fn": ("data", "model"),
+    "output_fn": ("prediction", "accept"),
+    "transform_fn": ("model", "data", "content_type", "accept"),
+}
+"""The positional arguments of each function; a script model's functions may take a context after them."""
+
+SIMILAR = 0.85
+"""From this ratio of `difflib` on, a name counts as a misspelling of another."""
+
+
+def form_of(name: str) -> str:
+    """The function as a script has to define it: ``handler(data, context)``."""
+    return f"{name}({', '.join(PARAMETERS[name])})"
+
+
+def missing_names(defined: Collection[str], *, script_model: bool) -> tuple[str, ...]:
+    """The functions that a script could define beside those in ``defined``, and that would be called."""
+    if not script_model:
+        return () if "handler" in defined else tuple(name for name in HANDLERS if name not in defined)
+    wanted = ("model_fn",) if "transform_fn" in defined else SCRIPT_MODEL_FUNCTIONS[:-1]
+    return tuple(name for name in wanted if name not in defined)
+
+
+def misspelt(missing: Iterable[str], functions: Iterable[str]) -> dict[str, str]:
+    """Functions of a script that probably were to be one of ``missing``: that name by the function's."""
+    known = {*HANDLERS, *SCRIPT_MODEL_FUNCTIONS}
+    candidates = [name for name in functions if name not in known]
+    meant = ((similar(name, candidates, SIMILAR), name) for name in missing)
+    return {close: name for close, name in meant if close}
+
+
+def no_handler(path: object, defined: Collection[str], functions: Iterable[str] = ()) -> str:
+    """The sentence for a script without a handler, with a hint at what was meant, if anything is similar."""
+    sentence = (
+        f"{path} defines no handler: it must define {form_of('handler')}, "
+        f"or {form_of('input_handler')} and {form_of('output_handler')}."
+    )
+    for written, name in misspelt(HANDLERS, functions).items():
+        return f"{sentence} It defines {written}: did you mean {name}?"
+    script_model = [name for name in SCRIPT_MODEL_FUNCTIONS if name in defined]
+    if script_model:
+        return f"{sentence} Its {script_model[0]} is for archives without a SavedModel, and this one has one."
+    return sentence
+
+
+def no_model_fn(path: object, functions: Iterable[str] = ()) -> str:
+    """The sentence for a script that is the model itself and can't load it."""
+    sentence = f"{path} defines no model_fn: {form_of('model_fn')} must load and return the model."
+    for written in misspelt(("model_fn",), functions):
+        return f"{sentence} It defines {written}: did you mean model_fn?"
+    return sentence
+
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+SCOPES = (*FUNCTIONS, ast.ClassDef, ast.Lambda)
+REFLECTION = frozenset({"globals", "locals", "vars", "setattr", "exec", "__getattr__"})
+"""A script that names one of these may define anything else."""
+
+
+class Parameters(Struct, frozen=True):
+    """A function as the script writes it: its line, its parameters, and how many positional ones it takes."""
+
+    line: int
+    text: str
+    fewest: int
+    most: int | None
+
+    def take(self, count: int) -> bool:
+        """Whether it can be called with ``count`` positional arguments and nothing else."""
+        return self.fewest <= count and (self.most is None or count <= self.most)
+
+
+class AstNames(Struct, frozen=True):
+    """The names that a script defines; ``fault`` says why it can't be read, then there are none.
+
+    ``functions`` are those of its names that are plain functions and nothing else. ``is_open`` tells
+    that only running the script shows all of its names. ``tree`` is its whole syntax.
+    """
+
+    names: frozenset[str] = frozenset()
+    functions: Mapping[str, Parameters] = field(default_factory=dict)
+    is_open: bool = False
+    fault: str = ""
+    tree: ast.Module | None = None
+
+    def defined(self, wanted: Iterable[str]) -> tuple[str, ...]:
+        """Those of ``wanted`` that the script defines, in their order."""
+        return tuple(name for name in wanted if name in self.names)
+
+
+def read_ast_names(script: Path) -> AstNames | None:
+    """Read the script; None if there is no such file."""
+    if not script.is_file():
+        return None
+    try:
+        tree = ast.parse(script.read_bytes())
+    except (SyntaxError, ValueError, RecursionError) as error:
+        line = error.lineno if isinstance(error, SyntaxError) else None
+        return AstNames(fault=f"is not valid Python (line {line or '?'}: {error.args[0]})")
+    bound = list(_bound(tree.body))
+    return AstNames(frozenset(name for name, _ in bound), _functions(bound), _is_open(tree), tree=tree)
+
+
+def _bound(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
+    """Every name that the top level binds, with what binds it, however deep in `if`, `try` or `with`."""
+    for node in nodes:
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name, node
+            case ast.Name(id=name, ctx=ast.Store()):
+                yield name, node
+            case ast.alias(name=name, asname=asname):
+                yield asname or name.partition(".")[0], node
+        if not isinstance(node, SCOPES):
+            yield from _bound(ast.iter_child_nodes(node))
+
+
+def _functions(bound: Iterable[tuple[str, ast.AST]]) -> dict[str, Parameters]:
+    """Undecorated functions whose name nothing else binds."""
+    by_name: dict[str, list[ast.AST]] = {}
+    for name, node in bound:
+        by_name.setdefault(name, []).append(node)
+    return {
+        name: _parameters(nodes[0])
+        for name, nodes in by_name.items()
+        if len(nodes) == 1 and isinstance(nodes[0], FUNCTIONS) and not nodes[0].decorator_list
+    }
+
+
+def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Parameters:
+    arguments = function.args
+    positional = len(arguments.posonlyargs) + len(arguments.args)
+    most = None if arguments.vararg else positional
+    if any(default is None for default in arguments.kw_defaults):
+        most = -1  # a keyword-only argument without a default: no positional call will do
+    return Parameters(function.lineno, ast.unparse(arguments), positional - len(arguments.defaults), most)
+
+
+def _is_open(tree: ast.Module) -> bool:
+    return any(
+        (isinstance(node, ast.alias) and node.name == "*")
+        or isinstance(node, ast.Global)
+        or (isinstance(node, ast.Name) and node.id in REFLECTION)
+        or (isinstance(node, FUNCTIONS) and node.name in REFLECTION)
+        for node in ast.walk(tree)
+    )
+
+
+CURE = "SAGEMAKER_GUNICORN_WORKER_CLASS=sync"
+LOADING = frozenset({"init", "model_fn"})
+"""Functions that run once, in the thread that imports the script."""
+
+
+def bound_to_one_thread(ast_names: AstNames, path: object) -> Iterator[str]:
+    """A sentence for each call that fails if requests come in other threads than the script's import."""
+    if ast_names.tree is None:
+        return
+    names = dict(_imported(ast_names.tree))
+    loading = LOADING | {_name(call, {}) for call, at_load in _calls(ast_names.tree, LOADING) if at_load}
+    for call, at_load in _calls(ast_names.tree, loading):
+        name, keywords = _name(call, names), {keyword.arg for keyword in call.keywords}
+        several = f"{path}, line {call.lineno}: requests come in several threads, and"
+        if name == "sqlite3.connect" and at_load and "check_same_thread" not in keywords:
+            cures = f"pass check_same_thread=False, or set {CURE}"
+            yield f"{several} this connection to SQLite works only in the one that opens it: {cures}."
+        if name == "signal.signal" and not at_load:
+            yield f"{several} signal.signal works only in the main one: set {CURE}."
+
+
+def _calls(tree: ast.AST, loading: frozenset[str]) -> Iterator[tuple[ast.Call, bool]]:
+    """Every call, and whether it is made as the script is loaded: ``loading`` are functions that run then."""
+    waiting = [(tree, True)]
+    while waiting:
+        node, at_load = waiting.pop()
+        if isinstance(node, ast.Call):
+            yield node, at_load
+        if isinstance(node, (*FUNCTIONS, ast.Lambda)):
+            at_load = getattr(node, "name", "") in loading
+        waiting += [(child, at_load) for child in ast.iter_child_nodes(node)]
+
+
+def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """The names that the script gives to modules and to what is in them: theirs by its own."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            yield from ((alias.asname or alias.name, module + alias.name) for alias in node.names)
+
+
+def _name(call: ast.Call, names: Mapping[str, str]) -> str:
+    """What is called, under its own name: ``sqlite3.connect``."""
+    node, path = call.func, ""
+    while isinstance(node, ast.Attribute):
+        path, node = f".{node.attr}{path}", node.value
+    return names.get(node.id, node.id) + path if isinstance(node, ast.Name) else ""
+
+
+def fault_of(ast_names: AstNames, path: object, *, script_model: bool) -> str | None:
+    """Why the script at ``path`` can't be used; None if reading shows no reason.
+
+    ``script_model`` says that the script is the model itself.
+    """
+    return _what_is_missing(ast_names, path, script_model=script_model) or next(
+        _misfits(ast_names, path, script_model=script_model), None
+    )
+
+
+def doubts_about(ast_names: AstNames, path: object, *, script_model: bool) -> tuple[str, ...]:
+    """What was probably meant otherwise, in a script that can be used."""
+    names = SCRIPT_MODEL_FUNCTIONS if script_model else HANDLERS
+    meant = misspelt(missing_names(ast_names.defined(names), script_model=script_model), ast_names.functions)
+    return tuple(
+        f"{path} defines {written}, which is not called: did you mean {name}?"
+        for written, name in meant.items()
+    )
+
+
+def _what_is_missing(ast_names: AstNames, path: object, *, script_model: bool) -> str | None:
+    if ast_names.is_open:
+        return None
+    if script_model:
+        return None if "model_fn" in ast_names.names else no_model_fn(path, ast_names.functions)
+    return None if ast_names.defined(HANDLERS) else no_handler(path, ast_names.names, ast_names.functions)
+
+
+def _misfits(ast_names: AstNames, path: object, *, script_model: bool) -> Iterator[str]:
+    """Functions that can't be called with the arguments that they get."""
+    names = (
+        SCRIPT_MODEL_FUNCTIONS
+        if script_model
+        else HANDLERS[:1]
+        if "handler" in ast_names.names
+        else HANDLERS[1:]
+    )
+    for name in names:
+        function = ast_names.functions.get(name)
+        count = len(PARAMETERS[name])
+        if function is None or function.take(count) or (script_model and function.take(count + 1)):
+            continue
+        yield (
+            f"{path}, line {function.line}: {name}({function.text}) can't be called with "
+            f"{_count(count)}: it must be {form_of(name)}."
+        )
+
+
+def _count(arguments: int) -> str:
+    return f"{arguments} positional argument{'s' if arguments != 1 else ''}"
+
+
+MEDIA_TYPE = re.compile(r"(?:application|audio|image|text|video)/[\w.+-]+")
+ANSWERING = frozenset({"output_handler", "output_fn"})
+"""Functions whose constants are about the answer."""
+
+PARSERS = frozenset({"load", "loads", "describe"})
+ANY_PARSERS = PARSERS | {"frombuffer", "open", "read_csv", "reader", "split", "splitlines"}
+"""Calls by which a script takes a body apart itself; those of `PARSERS` even if it tells types apart."""
+
+COLLECTIONS = (ast.Dict, ast.List, ast.Set, ast.Tuple)
+
+
+def media_types_in(tree: ast.Module | None) -> tuple[str, ...]:
+    """Types that the script compares with something, then those in collections of its top level.
+
+    Each in the order of the text. Those in functions that make the answer don't count.
+    """
+    if tree is None:
+        return ()
+    compared = (node for node in _nodes(tree) if isinstance(node, (ast.Compare, ast.match_case)))
+    collected = (
+        node
+        for statement in tree.body
+        if isinstance(statement, (ast.Assign, ast.AnnAssign))
+        for node in ast.walk(statement)
+        if isinstance(node, COLLECTIONS)
+    )
+    names = [name for nodes in (compared, collected) for node in nodes for name in _types(node)]
+    return tuple(dict.fromkeys(names))
+
+
+def reads_own_form(tree: ast.Module | None) -> bool:
+    """Whether a body as the model server takes it is probably none for the script."""
+    if tree is None:
+        return False
+    called, keys = set(), set()
+    for node in _nodes(tree):
+        if isinstance(node, ast.Call):
+            called.add(getattr(node.func, "attr", getattr(node.func, "id", "")))
+            keys |= {each.value for each in node.args if isinstance(each, ast.Constant)}
+        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            keys.add(node.slice.value)
+    parsers = PARSERS if media_types_in(tree) else ANY_PARSERS
+    return bool(called & parsers) and "default_input" not in called and not keys & {"instances", "inputs"}
+
+
+def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes in the order of the text, without the functions that make the answer."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name in ANSWERING:
+            continue
+        yield node
+        yield from _nodes(node)
+
+
+def _types(node: ast.AST) -> Iterator[str]:
+    """The media types in a comparison, a pattern or a collection, without what is nested in calls."""
+    inner = node.pattern if isinstance(node, ast.match_case) else node
+    for part in ast.walk(inner):
+        if isinstance(part, ast.Constant) and isinstance(part.value, str):
+            name = part.value.lower()
+            if MEDIA_TYPE.fullmatch(name):
+                yield name

@@ -1,1 +1,0 @@
-"""Bytes <-> tensors, one file per format: the conversion core between web and upstream."""

@@ -1,0 +1,1 @@
+"""A run: its processes, readiness, nginx, control API and stacks; many models and pipelines."""

@@ -1,0 +1,234 @@
+"""The control API: the supervisor's own HTTP, which answers however busy the workers are.
+
+It is an ASGI callable in three places. The unix socket for workers and commands has every route; the one to
+which nginx passes clients' requests has none of the ``inner`` ones; and on the sockets that workers will
+accept from, until they take over, the ``early`` ones are answered, and all others get 503 with the reason.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec.json import decode, encode
+from msgspec.structs import replace
+
+from tfs_proxy.data.capture.files import CaptureOutcome, Counts
+from tfs_proxy.observe.logs.access import reason_text
+from tfs_proxy.observe.logs.config import current_level
+from tfs_proxy.observe.logs.reasons import own_reason
+from tfs_proxy.observe.metric import MeasuredMetric
+from tfs_proxy.observe.request_counts import FinishedRequest
+from tfs_proxy.observe.request_record import chosen_id
+from tfs_proxy.observe.routes import PROBES, SERVED_MODELS
+from tfs_proxy.run.host.sockets import Listener
+from tfs_proxy.run.readiness import Readiness
+from tfs_proxy.run.scraping import OutsideMetrics
+from tfs_proxy.values.deployment import Deployment, KnownWorkers, WorkerOrders, WorkerPhase, WorkerState
+from tfs_proxy.wire.error_body import error_text
+from tfs_proxy.wire.header_names import IN_FLIGHT, INFERENCE_ID, REQUEST_ID, STAGE_TIMES
+from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+from tfs_proxy.wire.http_server import HttpServer, app_of
+from tfs_proxy.wire.routes import GET, Route, Routes, refused_method
+
+log = logging.getLogger(__name__)
+
+Measure = Callable[[Mapping[str, str]], Iterable[MeasuredMetric]]
+
+CountEarly = Callable[[FinishedRequest, str], None]
+"""Counts a request that was answered before the workers took over, with its id."""
+
+Answer = Callable[[HttpRequest], Awaitable[HttpResponse]]
+
+HOLD_SECONDS = 0.25
+"""Longest wait of a ready worker for its answer: it must handle its signals."""
+
+MAX_BODY_BYTES = 64 * 1024
+OK, BAD_REQUEST, NOT_FOUND, UNAVAILABLE = 200, 400, 404, 503
+
+
+class ControlApi:
+    """Answers from `Readiness`, and with ``routes`` of others; workers get ``deployment`` once it is known.
+
+    ``serves`` returns true for the process group of the gunicorn that serves: only its workers may accept.
+    With ``of_run`` it has only the workers' routes, and asks that one for all others.
+    """
+
+    def __init__(
+        self,
+        readiness: Readiness,
+        routes: Sequence[Route] = (),
+        *,
+        measure: Measure = lambda _headers: (),
+        outside: OutsideMetrics | None = None,
+        serves: Callable[[str], bool] = lambda _group: True,
+        of_run: Answer | None = None,
+    ) -> None:
+        self._readiness = readiness
+        self._serves = serves
+        self._measure = measure
+        self._outside = outside or OutsideMetrics()
+        self._of_run = of_run
+        self.deployment: Deployment | None = None
+        self._released = asyncio.Event()
+        self._count_early: CountEarly | None = None
+        table = (*self._of_workers(), *(() if of_run else (*routes, *self._of_everybody())))
+        self._routes = Routes(table)
+        self._client_routes = Routes([route for route in table if not route.inner])
+        self._early_routes = Routes([route for route in table if route.early])
+        self._server = HttpServer(app_of(self.respond, MAX_BODY_BYTES))
+        self._for_clients = HttpServer(app_of(self.respond_to_client, MAX_BODY_BYTES))
+        self._standing_in = HttpServer(app_of(self.respond_early))
+
+    def _of_workers(self) -> Sequence[Route]:
+        return (
+            Route("/deployment", GET, self._deployment, inner=True),
+            Route("/settled", GET, self._settled, inner=True),
+            Route("/workers/(?P<group>.*)", ("POST",), self._hear_worker, inner=True),
+            Route("/workers/(?P<group>.*)", GET, self._show_workers, inner=True),
+        )
+
+    def _of_everybody(self) -> Sequence[Route]:
+        return (Route("/ping", GET, self._ping), Route("/metrics", GET, self._metrics, early=True))
+
+    async def open(self, path: Path, for_clients: Path | None = None) -> None:
+        """Listens on unix sockets: for workers and commands, and for what nginx passes on."""
+        await self._server.open_unix(path)
+        if for_clients is not None:
+            await self._for_clients.open_unix(for_clients)
+
+    async def stand_in(self, listeners: Sequence[Listener], count: CountEarly | None = None) -> None:
+        """Answers 503 on ``listeners`` until `release`; the sockets themselves stay open."""
+        self._count_early = count
+        await self._standing_in.open([listener.dup() for listener in listeners])
+
+    def release(self) -> None:
+        """Leaves the listeners to the workers, which may accept from now on."""
+        self._standing_in.close()
+        self._released.set()
+
+    def follow(self, readiness: Readiness, serves: Callable[[str], bool]) -> None:
+        """Answers for another stack from now on."""
+        self._readiness, self._serves = readiness, serves
+
+    def close(self) -> None:
+        self._standing_in.close()
+        self._for_clients.close()
+        self._server.close()
+
+    async def respond(self, request: HttpRequest) -> HttpResponse:
+        """Requests of workers and commands."""
+        return await self._respond(self._routes, request)
+
+    async def respond_to_client(self, request: HttpRequest) -> HttpResponse:
+        """Clients' requests from nginx, which must not reach inner routes."""
+        return await self._respond(self._client_routes, request)
+
+    async def _respond(self, routes: Routes, request: HttpRequest) -> HttpResponse:
+        """The answer; with the reason of a refusal, which nginx logs."""
+        answer = await routes.answer(request)
+        if answer is None:
+            answer = await self._otherwise(request)
+        if answer.status < BAD_REQUEST or request.path in PROBES:
+            return answer
+        reason = reason_text(own_reason(error_text(answer.body) or ""))
+        return replace(answer, headers={**answer.headers, STAGE_TIMES: reason})
+
+    async def _otherwise(self, request: HttpRequest) -> HttpResponse:
+        if self._of_run is not None:
+            return await self._of_run(request)
+        return nothing_at(request.path) if request.method in GET else refused_method(request.method, GET)
+
+    async def respond_early(self, request: HttpRequest) -> HttpResponse:
+        """Clients' requests before the workers take over: the reason, and the connection is closed."""
+        own = {name: value for name, value in request.headers.items() if name != IN_FLIGHT.lower()}
+        request = replace(request, headers=own)  # no client speaks for nginx
+        answer = await self._early_routes.answer(request)
+        if answer is None:
+            answer = HttpResponse.error(UNAVAILABLE, self._readiness.reason() or "starting")
+        inference_id, own_id = (request.headers.get(name.lower()) for name in (INFERENCE_ID, REQUEST_ID))
+        request_id = chosen_id(inference_id, own_id)
+        if self._count_early is not None:
+            reason = own_reason(error_text(answer.body) or "")
+            finished = FinishedRequest(request.method, answer.status, 0.0, request.path, reason=reason)
+            self._count_early(finished, request_id)
+        headers = {**answer.headers, REQUEST_ID: request_id}
+        return replace(answer, headers=headers, keeps_connection=False)
+
+    async def _ping(self, _: HttpRequest) -> HttpResponse:
+        return _ok_without(self._readiness.reason())
+
+    async def _settled(self, _: HttpRequest) -> HttpResponse:
+        return _ok_without(self._readiness.away())
+
+    async def _deployment(self, _: HttpRequest) -> HttpResponse:
+        if self.deployment is None:
+            return _ok_without(self._readiness.step)
+        return HttpResponse(OK, self.deployment.to_json())
+
+    async def _hear_worker(self, request: HttpRequest, group: str) -> HttpResponse:
+        """Notes the state of a worker of this process group; a ready one waits for the release."""
+        try:
+            state = decode(request.body, type=WorkerState)
+        except (ValueError, RecursionError):  # a script can write to the socket, too
+            return HttpResponse.error(BAD_REQUEST, "not the state of a worker")
+        self._readiness.heartbeats.hear(state)
+        if state.phase is WorkerPhase.SERVES:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HOLD_SECONDS):
+                    await self._released.wait()
+        return HttpResponse(OK, encode(WorkerOrders(current_level(), self._may_serve(group))))
+
+    async def _show_workers(self, _: HttpRequest, group: str) -> HttpResponse:
+        """The workers for gunicorn's master in this process group; none until they may serve."""
+        level, heartbeats = current_level(), self._readiness.heartbeats
+        return HttpResponse(
+            OK, encode(heartbeats.known(level) if self._may_serve(group) else KnownWorkers(level))
+        )
+
+    def _may_serve(self, group: str) -> bool:
+        return self._released.is_set() and self._serves(group)
+
+    async def _metrics(self, request: HttpRequest) -> HttpResponse:
+        await self._outside.refresh()
+        # Importing it takes 70 ms, which no start should wait for.
+        from tfs_proxy.observe.exposition import expose
+
+        measured = self._measure(request.headers)
+        text = expose(measured, request.headers.get("accept"), self._outside.families())
+        return HttpResponse(OK, text.body, {"Content-Type": text.content_type})
+
+
+def served_models(served: Callable[[], Collection[str] | None]) -> Route:
+    """The list of models for KServe's clients; ``served`` has those of TF Serving's REST API, if it is on."""
+
+    async def models(request: HttpRequest) -> HttpResponse:
+        names = served()
+        if names is None:
+            return nothing_at(request.path)
+        return HttpResponse(OK, json.dumps({"models": sorted(names)}).encode())
+
+    return Route(SERVED_MODELS, GET, models)
+
+
+def captured_records(add: Callable[[Counts], None]) -> Route:
+    """The route by which workers report the fate of captured records; ``add`` counts it."""
+
+    async def counts(request: HttpRequest) -> HttpResponse:
+        try:
+            add(decode(request.body, type=dict[CaptureOutcome, int]))
+        except (ValueError, RecursionError):
+            return HttpResponse.error(BAD_REQUEST, "not counts of records")
+        return HttpResponse(OK)
+
+    return Route("/captured", ("POST",), counts, inner=True)
+
+
+def nothing_at(path: str) -> HttpResponse:
+    return HttpResponse.error(NOT_FOUND, f"there is nothing at {path}")
+
+
+def _ok_without(reason: str | None) -> HttpResponse:
+    return HttpResponse(OK) if reason is None else HttpResponse.error(UNAVAILABLE, reason)

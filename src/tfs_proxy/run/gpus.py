@@ -1,0 +1,232 @@
+"""The GPUs and MIG slices for model servers, from the output of ``nvidia-smi``: pure."""
+
+import logging
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from tfs_proxy.values.names import printable
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
+MEBIBYTE = 1024 * 1024
+LIST_ARGUMENTS = ("-L",)
+DESCRIBE_ARGUMENTS = ("-q", "-x")
+"""Its XML has the memory of GPUs and slices, but not the UUID of a slice, which only ``-L`` prints."""
+
+_GPU = re.compile(r"GPU (?P<index>\d+): .*\(UUID: (?P<uuid>GPU-[^)]+)\)")
+_SLICE = re.compile(r"\s+MIG \S+\s+Device\s+(?P<index>\d+): \(UUID: (?P<uuid>MIG-[^)]+)\)")
+_MEBIBYTES = re.compile(r"\s*(\d+) MiB\s*")
+
+
+class GpuDevice(Struct, frozen=True):
+    """A GPU, or a slice of one (MIG); of a divided GPU, only the slices are devices.
+
+    ``uuid`` is for ``CUDA_VISIBLE_DEVICES``; ``gpu_uuid`` and ``gpu_index`` are those of the card.
+    """
+
+    uuid: str
+    gpu_uuid: str
+    gpu_index: int
+    free_bytes: int
+    total_bytes: int
+
+
+class _Listed(Struct, frozen=True):
+    """A line of ``nvidia-smi -L`` for a GPU, with the UUIDs of its slices by number."""
+
+    index: int
+    uuid: str
+    slices: dict[str, str]
+
+
+def devices(listing: str, description: str) -> tuple[GpuDevice, ...]:
+    """The devices in the driver's order, from its output for `LIST_ARGUMENTS` and `DESCRIBE_ARGUMENTS`.
+
+    None without a driver or a GPU. A device whose memory the driver does not tell is left out, and so is a
+    divided GPU without slices: CUDA can't use it.
+    """
+    described = _described(description)
+    return tuple(
+        device
+        for gpu in _listed(listing)
+        if gpu.uuid in described
+        for device in _devices_of(gpu, described[gpu.uuid])
+    )
+
+
+def visible(found: Sequence[GpuDevice], environ: Mapping[str, str]) -> tuple[GpuDevice, ...]:
+    """Those that this run's ``CUDA_VISIBLE_DEVICES`` allows, in its order; all of them if it is not set.
+
+    As in CUDA, its entries are numbers of GPUs or the beginnings of UUIDs, and the first that fits no
+    device ends the list.
+    """
+    allowed = environ.get("CUDA_VISIBLE_DEVICES")
+    if allowed is None:
+        return tuple(found)
+    chosen: list[GpuDevice] = []
+    for entry in map(str.strip, allowed.split(",")):
+        named = [device for device in found if _names(entry, device)]
+        if not named:
+            break
+        chosen += (device for device in named if device not in chosen)
+    return tuple(chosen)
+
+
+def _names(entry: str, device: GpuDevice) -> bool:
+    if entry.isdecimal():
+        return int(entry) == device.gpu_index
+    beginnings = device.uuid, device.gpu_uuid
+    return entry.startswith(("GPU-", "MIG-")) and any(uuid.startswith(entry) for uuid in beginnings)
+
+
+def _listed(listing: str) -> Sequence[_Listed]:
+    gpus: list[_Listed] = []
+    for line in listing.splitlines():
+        if gpu := _GPU.match(line):
+            gpus.append(_Listed(int(gpu["index"]), gpu["uuid"], {}))
+        elif gpus and (mig := _SLICE.match(line)):
+            gpus[-1].slices[mig["index"]] = mig["uuid"]
+    return gpus
+
+
+def _described(description: str) -> dict[str, "Element"]:
+    """The XML element of each GPU by its UUID; empty if the driver printed an error instead."""
+    from xml.etree import ElementTree as ET
+
+    try:
+        root = ET.fromstring(description)  # noqa: S314 - the driver's own program has written it
+    except ET.ParseError:
+        return {}
+    return {(gpu.findtext("uuid") or "").strip(): gpu for gpu in root.iter("gpu")}
+
+
+def _devices_of(gpu: _Listed, element: "Element") -> Iterator[GpuDevice]:
+    if (element.findtext("mig_mode/current_mig") or "").strip() != "Enabled":
+        yield from _with_memory(gpu.uuid, gpu, element)
+        return
+    for mig in element.iterfind("mig_devices/mig_device"):
+        uuid = gpu.slices.get((mig.findtext("index") or "").strip())
+        if uuid is not None:
+            yield from _with_memory(uuid, gpu, mig)
+
+
+def _with_memory(uuid: str, gpu: _Listed, element: "Element") -> Iterator[GpuDevice]:
+    total = _MEBIBYTES.fullmatch(element.findtext("fb_memory_usage/total") or "")
+    free = _MEBIBYTES.fullmatch(element.findtext("fb_memory_usage/free") or "")
+    if total and free:
+        yield GpuDevice(uuid, gpu.uuid, gpu.index, int(free[1]) * MEBIBYTE, int(total[1]) * MEBIBYTE)
+
+
+log = logging.getLogger(__name__)
+
+PATIENCE_SECONDS: Final = 10.0
+SHOWN_CHARACTERS: Final = 200
+
+
+def nvidia_smi(*arguments: str) -> str:
+    """The program's output, "" without a driver or a GPU; waits for the driver: call it in a thread.
+
+    Logs a warning if it fails or takes too long; its output is used anyway.
+    """
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ""
+    try:
+        ended = subprocess.run(
+            [program, *arguments], capture_output=True, timeout=PATIENCE_SECONDS, check=False, text=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        log.warning("nvidia-smi does not answer: models are served as if there were no GPU (%s)", error)
+        return ""
+    if ended.returncode:
+        # It may be about one of several GPUs: then it shows the others.
+        said = printable(ended.stderr.strip() or ended.stdout.strip())
+        log.warning("nvidia-smi ended with status %d: %s", ended.returncode, said[:SHOWN_CHARACTERS])
+    return ended.stdout
+
+
+def visible_devices(environ: Mapping[str, str]) -> tuple[GpuDevice, ...]:
+    """The GPUs and MIG slices that a process with this environment may use; none without a driver."""
+    return visible(devices(nvidia_smi(*LIST_ARGUMENTS), nvidia_smi(*DESCRIBE_ARGUMENTS)), environ)
+
+
+def count_gpus() -> int:
+    """Number of the driver's GPUs; 0 without a driver."""
+    return sum(line.startswith("GPU ") for line in nvidia_smi("-L").splitlines())
+
+
+class Placement(Struct, frozen=True):
+    """The device of one model server, and the share of its memory; None leaves that to TensorFlow."""
+
+    uuid: str
+    memory_share: float | None
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return {"CUDA_VISIBLE_DEVICES": self.uuid}
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return (
+            ()
+            if self.memory_share is None
+            else (f"--per_process_gpu_memory_fraction={self.memory_share:.4f}",)
+        )
+
+
+def spread(servers: int, devices: Sequence[GpuDevice], margin: float) -> tuple[Placement, ...]:
+    """One device for each of so many model servers of the same models; none without a GPU.
+
+    They are dealt out evenly, the emptiest device first. Those on one device share its memory equally, but
+    for ``margin`` (AWS's container divides by all of them, docs/reference/aws-container.md).
+    """
+    emptiest_first = sorted(devices, key=lambda device: device.free_bytes, reverse=True)[:servers]
+    if not emptiest_first:
+        return ()
+    turns = [number % len(emptiest_first) for number in range(servers)]
+    return tuple(Placement(emptiest_first[turn].uuid, (1 - margin) / turns.count(turn)) for turn in turns)
+
+
+CREATED = re.compile(
+    r"Created device \S*device:(?P<device>GPU:\d+) with (?P<megabytes>\d+) MB memory.*?name: (?P<name>[^,]+),"
+)
+"""TensorFlow's log line for each GPU that it takes, when the first model is loaded."""
+
+
+class Devices:
+    """GPUs by model server, as logged so far."""
+
+    def __init__(self) -> None:
+        self._gpus: dict[str, dict[str, str]] = {}
+
+    def hear(self, server: str, line: str) -> None:
+        """Notes a GPU if ``line``, which a model server has printed, names one."""
+        if created := CREATED.search(line):
+            name = f"{created['device']} ({created['name']}, {created['megabytes']} MB)"
+            self._gpus.setdefault(server, {})[created["device"]] = name
+
+    def log(self, server: str, gpus: int) -> None:
+        """Logs the devices of ``server``, and warns if it does not use all of the driver's ``gpus``."""
+        log.info("%s", self.report(server))
+        overlooked = self.overlooked(server, gpus)
+        if overlooked:
+            log.warning("%s", overlooked)
+
+    def report(self, server: str) -> str:
+        devices = self._gpus.get(server)
+        return f"{server} runs on {', '.join(devices.values()) if devices else 'the CPU'}"
+
+    def overlooked(self, server: str, gpus: int) -> str | None:
+        """A warning if the driver shows GPUs that ``server`` does not use."""
+        if not gpus or server in self._gpus:
+            return None
+        return (
+            f"the driver shows {gpus} GPU(s), but {server} uses none: its log says which CUDA library "
+            "is missing or does not fit the driver"
+        )

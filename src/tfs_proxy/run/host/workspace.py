@@ -1,0 +1,142 @@
+"""The folder of one run, created before anything else is written, and files that processes lock."""
+
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tfs_proxy.values.errors import SettingsError
+from tfs_proxy.values.layout import Workspace
+from tfs_proxy.values.names import printable
+
+PREFIX = "tfs-proxy-"
+REMEDY = (
+    "If the root is read-only, mount a folder that can be written to (docker run --read-only --tmpfs /tmp, "
+    "an emptyDir at /tmp in Kubernetes), or name one in TFS_PROXY_HOME."
+)
+SHORT_PLAIN = (
+    "Name a folder with a short path in TFS_PROXY_HOME, without blanks, quotes, backslashes and any of ;{}$%."
+)
+
+_UNUSABLE = re.compile(r"""[\s'"\\;{}$%]""")
+"""Characters of a path with a special meaning in nginx.conf or gRPC's ``unix:`` addresses."""
+_SOCKET_PATH_BYTES = 107
+LONGEST_PATH = "gate127.sock"
+
+OWNER = "owner"
+"""The file in a workspace that its run keeps locked."""
+
+_RANDOM_CHARACTERS = 8
+
+
+def make_workspace(home: str | None, prefix: str = PREFIX) -> Path:
+    """A new folder below ``home`` (None: the system's temporary folder).
+
+    Raises SettingsError with the remedy if nothing can be written there.
+    """
+    try:
+        if home is not None:
+            Path(home).mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=prefix, dir=home)).resolve()
+    except OSError as error:
+        what = f"TFS_PROXY_HOME={home} can't be written" if home else "No folder can be written to"
+        raise SettingsError(f"{what}: {error.strerror}. {REMEDY}") from error
+
+
+def refuse_unusable(home: str | None, prefix: str = PREFIX, longest_path: str = LONGEST_PATH) -> None:
+    """Raises SettingsError if sockets and configuration can't have paths in a workspace below ``home``.
+
+    ``longest_path`` is the longest path of a socket within the workspace.
+    """
+    try:
+        folder = Path(home or tempfile.gettempdir()).resolve()
+    except OSError:
+        return  # nothing can be written anywhere: `make_workspace` reports that
+    name = f"TFS_PROXY_HOME={printable(home)}" if home else f"The temporary folder {printable(str(folder))}"
+    unusable = _UNUSABLE.search(str(folder))
+    if unusable or not str(folder).isprintable():
+        what = f" the character {unusable[0]!r}" if unusable else " a character that can't be printed"
+        raise SettingsError(f"{name} can't be used: the path has{what}. {SHORT_PLAIN}")
+    longest = folder / f"{prefix}{'x' * _RANDOM_CHARACTERS}" / longest_path
+    if (over := len(bytes(longest)) - _SOCKET_PATH_BYTES) > 0:
+        raise SettingsError(
+            f"{name} can't be used: sockets in it would have paths {over} bytes longer than the "
+            f"{_SOCKET_PATH_BYTES} that are allowed. {SHORT_PLAIN}"
+        )
+
+
+@contextmanager
+def temporary_workspace(home: str | None, prefix: str) -> Iterator[Workspace]:
+    """A workspace that is removed at the end; raises as `make_workspace` does.
+
+    First removes those of killed runs, each of which has a model's copy.
+    """
+    with suppress(OSError):  # nothing can be written anywhere: `make_workspace` reports that
+        remove_abandoned(home)
+    workspace = Workspace(make_workspace(home, prefix))
+    owner = _lock(workspace.root)
+    try:
+        yield workspace
+    finally:
+        shutil.rmtree(workspace.root, ignore_errors=True)
+        if owner is not None:
+            os.close(owner)
+
+
+def remove_abandoned(home: str | None) -> None:
+    """Removes our own workspaces below ``home`` whose file `OWNER` no process has locked any more."""
+    for owner in Path(home or tempfile.gettempdir()).glob(f"{PREFIX}*/{OWNER}"):
+        with suppress(OSError):
+            if owner.stat().st_uid == os.geteuid() and not is_path_locked(owner):
+                shutil.rmtree(owner.parent, ignore_errors=True)
+
+
+def _lock(folder: Path) -> int | None:
+    """Creates `OWNER`, locked from its first moment on; returns the descriptor that holds the lock."""
+    unlocked = folder / f"{OWNER}.new"
+    try:
+        descriptor = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        unlocked.rename(folder / OWNER)
+    except OSError:  # a disk without room, or without locks: then nobody takes the folder for abandoned
+        return None
+    return descriptor
+
+
+def make_workspace_within(run: Workspace, root: Path, *more: Path) -> Workspace:
+    """A new workspace at ``root``, with links to what ``run`` has once, and to ``more`` of its paths."""
+    root.mkdir(parents=True)
+    for path in (*_once_a_run(run), *more):
+        (root / path.name).symlink_to(path)
+    return Workspace(root)
+
+
+def _once_a_run(run: Workspace) -> Sequence[Path]:
+    """Paths that all workers of a run write to and follow, whichever models they serve."""
+    return (run.requests, run.access, run.memory_ledger, run.nginx)
+
+
+def is_locked(descriptor: int) -> bool:
+    """True if another process has locked the file; a lock that was taken is released at once."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return False
+
+
+def is_path_locked(path: Path) -> bool:
+    """The same for the file at ``path``; False if there is none."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return is_locked(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,214 @@
+"""The HTTP API of multi-model endpoints on the control API: nginx -> here -> ModelRegistry.
+
+docs/reference/sagemaker.md has the calls; nginx asks ``/models/NAME/ready`` when a model has no gate, and
+``/served/NAME/ready`` with the name that the model server has for it, ``/reachable/NAME/ready`` with either.
+"""
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from http import HTTPStatus
+from pathlib import PurePosixPath
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfs_proxy.run.many_models.on_demand import OnDemandModels
+from tfs_proxy.run.many_models.registry import ListedModel, ModelRegistry
+from tfs_proxy.run.nginx.many_models import SENDS_ON
+from tfs_proxy.values.errors import BadInput, UnknownModel
+from tfs_proxy.values.names import INNER, LOADED_MODEL_RULE, is_loaded_model_name
+from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+from tfs_proxy.wire.routes import GET, Route
+
+SHAPE = '{"model_name": "NAME", "url": "/PATH/TO/MODEL"}'
+
+
+class LoadRequest(Struct, frozen=True):
+    """A request to load the model at the path ``url`` of this machine as ``model_name``."""
+
+    model_name: str
+    url: str
+
+
+def read_load_request(body: bytes) -> LoadRequest:
+    """Ignores unknown fields. Raises BadInput that names the field at fault."""
+    try:
+        fields = json.loads(body)
+    except (ValueError, RecursionError):
+        raise BadInput(f"not a load request: the body is not JSON; send {SHAPE}") from None
+    if not isinstance(fields, dict):
+        raise BadInput(f"not a load request: the body is not a JSON object; send {SHAPE}")
+    return checked_load_request(_text(fields, "model_name"), _text(fields, "url"))
+
+
+def checked_load_request(name: str, url: str) -> LoadRequest:
+    """Raises BadInput for an invalid name or path."""
+    if not is_loaded_model_name(name):
+        raise BadInput(
+            f"not a load request: model_name can't be a model's name, which has {LOADED_MODEL_RULE}"
+        )
+    if not PurePosixPath(url).is_absolute() or not url.isprintable():
+        raise BadInput("not a load request: url is not an absolute path on this machine")
+    return LoadRequest(name, url)
+
+
+def _text(fields: dict[str, Any], field: str) -> str:
+    if field not in fields:
+        raise BadInput(f"not a load request: {field} is missing; send {SHAPE}")
+    value = fields[field]
+    if not isinstance(value, str) or not value:
+        raise BadInput(f"not a load request: {field} is not a text, or is empty; send {SHAPE}")
+    return value
+
+
+PAGE_SIZE: Final = 100
+
+
+def page(models: Sequence[ListedModel], token: str | None) -> tuple[Sequence[ListedModel], str | None]:
+    """The models of a page and the token of the next, if there is one; ``models`` are sorted by name.
+
+    The token holds the last name of its page, so that loads and unloads between two pages make no other
+    model appear twice or never. Raises BadInput for a token that no page has given.
+    """
+    last = None if token is None else _name_in(token)
+    rest = models if last is None else [model for model in models if model.name > last]
+    shown = rest[:PAGE_SIZE]
+    return shown, _token_after(shown[-1].name) if len(rest) > PAGE_SIZE else None
+
+
+def _token_after(name: str) -> str:
+    return urlsafe_b64encode(name.encode()).decode().rstrip("=")
+
+
+def _name_in(token: str) -> str:
+    try:
+        name = urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode("ascii")
+    except ValueError:
+        name = ""
+    if not is_loaded_model_name(name) or _token_after(name) != token:
+        raise BadInput("next_page_token is not one that a list of models has given")
+    return name
+
+
+PAGE_FIELD: Final = "next_page_token"
+
+_NAME = "(?P<name>[^/]+)"
+
+
+class ModelsApi:
+    """Loads, lists and unloads models; a request may wait ``ready_seconds`` for a load.
+
+    With ``on_demand`` a request for a model that is not loaded loads it. ``is_served`` returns true for a
+    name that a model server has for a model.
+    """
+
+    def __init__(
+        self,
+        registry: ModelRegistry,
+        ready_seconds: float,
+        on_demand: OnDemandModels | None = None,
+        is_served: Callable[[str], bool] = lambda _name: True,
+    ) -> None:
+        self._is_served = is_served
+        self._registry = registry
+        self._ready_seconds = ready_seconds
+        self._on_demand = on_demand
+        self.routes: Sequence[Route] = (
+            Route("/models", GET, self._list),
+            Route("/models", ("POST",), self._load),
+            Route(f"/models/{_NAME}", GET, self._get),
+            Route(f"/models/{_NAME}", ("DELETE",), self._unload),
+            Route(f"/models/{_NAME}/ready", GET, self._ready),
+            Route(f"/served/{_NAME}/ready", GET, self._served),
+            Route(f"/reachable/{_NAME}/ready", GET, self._reachable),
+        )
+
+    async def _load(self, request: HttpRequest) -> HttpResponse:
+        wanted = read_load_request(request.body)
+        if self._on_demand is None:
+            await self._registry.load(wanted.model_name, wanted.url)
+        else:
+            await self._on_demand.load(wanted.model_name, wanted.url)
+        return _sentence(f"model {wanted.model_name} is loaded")
+
+    async def _list(self, request: HttpRequest) -> HttpResponse:
+        models, next_token = page(self._registry.list(), _token(request.query))
+        answer: dict[str, object] = {"models": [_shown(model) for model in models]}
+        if next_token is not None:
+            answer["nextPageToken"] = next_token
+        return _json(answer)
+
+    async def _get(self, _: HttpRequest, name: str) -> HttpResponse:
+        model = self._registry.get(name)
+        if not model.is_loaded:
+            raise UnknownModel(f"model {name} is {model.state.value}")
+        return _json(_shown(model))
+
+    async def _unload(self, _: HttpRequest, name: str) -> HttpResponse:
+        await self._registry.unload(name)
+        return _sentence(f"model {name} is unloaded")
+
+    async def _ready(self, _: HttpRequest, name: str) -> HttpResponse:
+        if self._on_demand is None:
+            await self._registry.ready(name, self._ready_seconds)
+        else:
+            await self._on_demand.ready(name, self._ready_seconds)
+        return replace(_sentence(f"model {name} is ready"), headers=dict(SENDS_ON))
+
+    async def _served(self, request: HttpRequest, name: str) -> HttpResponse:
+        """The readiness of the archive whose model has the name ``name`` on the model server."""
+        ready, loaded_name = await self._ready_archive(request, name)
+        if self._is_served(name):
+            return ready
+        raise UnknownModel(
+            f"no model server has a model {name}: the archive loaded as {loaded_name} has others, or its "
+            "script is the model"
+        )
+
+    async def _reachable(self, request: HttpRequest, name: str) -> HttpResponse:
+        """The readiness of the archive that is loaded as ``name``, or has a model of that name."""
+        ready, loaded_name = await self._ready_archive(request, name)
+        if name == loaded_name or self._is_served(name):
+            return ready
+        raise UnknownModel(f"there is no model {name}: the archive loaded as {loaded_name} has others")
+
+    async def _ready_archive(self, request: HttpRequest, name: str) -> tuple[HttpResponse, str]:
+        """The answer for the archive that can have a model ``name``, and the name that it is loaded as."""
+        for loaded_name in loaded_names(name):
+            try:
+                return await self._ready(request, loaded_name), loaded_name
+            except UnknownModel:
+                continue
+        raise UnknownModel(f"model {name} is not loaded")
+
+
+def loaded_names(served_name: str) -> Iterator[str]:
+    """Names of loaded archives that can have a model of this name: the longest first."""
+    parts = served_name.split(INNER)
+    for count in range(len(parts), 0, -1):
+        name = INNER.join(parts[:count])
+        if is_loaded_model_name(name):
+            yield name
+
+
+def _token(query: str) -> str | None:
+    """The token of a query. Raises BadInput if it has several."""
+    tokens = parse_qs(query, keep_blank_values=True).get(PAGE_FIELD, [])
+    if len(tokens) > 1:
+        raise BadInput(f"{PAGE_FIELD} stands more than once in the query")
+    return tokens[0] if tokens else None
+
+
+def _shown(model: ListedModel) -> Mapping[str, str]:
+    return {"modelName": model.name, "modelUrl": model.url}
+
+
+def _sentence(text: str) -> HttpResponse:
+    return _json({"message": text})
+
+
+def _json(answer: object) -> HttpResponse:
+    return HttpResponse(HTTPStatus.OK, json.dumps(answer).encode())

@@ -1,0 +1,267 @@
+"""Archives below a folder or an S3 prefix, by their models' names; and the script for those without one."""
+
+import functools
+import logging
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from tfs_proxy.model.discover import unreadable
+from tfs_proxy.model.extract import ExtractLimits
+from tfs_proxy.model.s3 import download
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.errors import ArchiveError, BadInput, SettingsError
+from tfs_proxy.values.layout import UNIVERSAL_CODE_DIRS, Workspace
+from tfs_proxy.values.names import (
+    ARCHIVE_ENDING,
+    LOADED_MODEL_RULE,
+    SLASH_IN_NAME,
+    is_loaded_model_name,
+    printable,
+)
+from tfs_proxy.wire.s3_client import S3_SCHEME, parse_address, s3_client, s3_errors
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+
+class LocalArchives:
+    """The archives below a folder, without hidden ones and links to the outside."""
+
+    stale_seconds = 1.0
+    """A request that names an unknown model must not cost a walk over all folders each time."""
+
+    def __init__(self, root: Path) -> None:
+        """Raises SettingsError if ``root`` is not a folder."""
+        if not root.is_dir():
+            raise SettingsError(f"--multi-model {root} can't be used: it is not a folder.")
+        self._root = root.resolve()
+
+    def __str__(self) -> str:
+        return str(self._root)
+
+    def paths(self) -> Iterator[str]:
+        """Relative paths of the archives, with slashes. Raises ArchiveError if the folder can't be read."""
+        for folder, folders, files in os.walk(self._root, onerror=self._note_unreadable):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            for name in sorted(files):
+                path = Path(folder, name)
+                if name.endswith(ARCHIVE_ENDING) and not name.startswith(".") and self._has_file(path):
+                    yield path.relative_to(self._root).as_posix()
+
+    def url_of(self, path: str) -> str:
+        return str(self._root / path)
+
+    def below(self, url: str) -> str | None:
+        """``url``, absolute or relative to the folder, without links; None if it is not below the folder."""
+        if "://" in url:
+            return None
+        try:
+            path = (self._root / url).resolve()
+        except (OSError, RuntimeError, ValueError):  # a loop of links, a name that is too long, a zero byte
+            return None
+        return str(path) if self._root in path.parents else None
+
+    def _has_file(self, path: Path) -> bool:
+        if not path.is_symlink():
+            return path.is_file()
+        return self.below(str(path)) is not None and path.is_file()
+
+    def _note_unreadable(self, error: OSError) -> None:
+        if Path(error.filename) == self._root:
+            raise ArchiveError(unreadable(self._root, error)) from error
+        _log.warning("no models are served from %s: %s", error.filename, error.strerror)
+
+
+class S3Archives:
+    """The archives below a prefix in S3."""
+
+    stale_seconds = 5.0
+    """A request that names an unknown model must not cost a call to S3 each time."""
+
+    def __init__(self, address: str) -> None:
+        """Raises ArchiveError if ``address`` is malformed."""
+        self._bucket, key = parse_address(address)
+        self._prefix = f"{key.rstrip('/')}/" if key.rstrip("/") else ""
+
+    def __str__(self) -> str:
+        return f"s3://{self._bucket}/{self._prefix}"
+
+    def paths(self) -> Iterator[str]:
+        """Keys of the archives below the prefix. Raises ArchiveError."""
+        with s3_errors(str(self), ArchiveError):
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=self._prefix
+            )
+            for page in pages:
+                keys = (item["Key"].removeprefix(self._prefix) for item in page.get("Contents", []))
+                yield from (key for key in keys if key.endswith(ARCHIVE_ENDING))
+
+    def url_of(self, path: str) -> str:
+        return f"{self}{path}"
+
+    def below(self, url: str) -> str | None:
+        """``url``; None if it is not an address below the prefix."""
+        parts = url.removeprefix(str(self)).split("/")
+        is_path = url.startswith(str(self)) and not any(part in {"", ".", ".."} for part in parts)
+        return url if is_path else None
+
+    @functools.cached_property
+    def _client(self) -> "S3Client":
+        return s3_client()
+
+
+_log = logging.getLogger(__name__)
+
+
+class Listing(Struct, frozen=True):
+    """The archives: ``paths`` by name, several if names collide; ``unnamed`` has reasons by path."""
+
+    paths: Mapping[str, Sequence[str]]
+    unnamed: Mapping[str, str]
+
+
+def model_name(path: str) -> str:
+    """The name of the model in the archive at ``path``, which is relative to the folder, with slashes.
+
+    Raises BadInput, with a sentence for the client, if it can't be the path of a model.
+    """
+    parts = path.split("/")
+    if not path.endswith(ARCHIVE_ENDING) or any(part.startswith(".") or not part for part in parts):
+        raise BadInput(
+            f"{printable(path)} is not the path of a model: it must be relative to the folder of the models "
+            f"and end in {ARCHIVE_ENDING}, such as team/a{ARCHIVE_ENDING}, and no part of it may begin with "
+            "a dot."
+        )
+    name = SLASH_IN_NAME.join(parts).removesuffix(ARCHIVE_ENDING)
+    if not is_loaded_model_name(name):
+        raise BadInput(
+            f"{printable(path)} can't be the path of a model, because the model would be called "
+            f"{printable(name)}: a name has {LOADED_MODEL_RULE}."
+        )
+    return name
+
+
+def listing_of(paths: Iterable[str]) -> Listing:
+    named: dict[str, list[str]] = {}
+    unnamed: dict[str, str] = {}
+    for path in sorted(paths):
+        try:
+            named.setdefault(model_name(path), []).append(path)
+        except BadInput as error:
+            unnamed[path] = str(error)
+    return Listing(named, unnamed)
+
+
+class ModelFolder:
+    """The archives below one folder or prefix, by name; its methods wait for a disk or S3: use a thread."""
+
+    def __init__(
+        self, store: LocalArchives | S3Archives, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._listing = Listing({}, {})
+        self._listed_at: float | None = None
+
+    def check(self) -> Listing:
+        """The archives at the start. Raises ArchiveError, and SettingsError if names collide."""
+        listing = self.listing()
+        for name, paths in listing.paths.items():
+            if len(paths) > 1:
+                raise SettingsError(_met(name, paths))
+        for reason in listing.unnamed.values():
+            _log.warning("%s", reason)
+        return listing
+
+    def listing(self) -> Listing:
+        """The archives now. Raises ArchiveError."""
+        with self._lock:
+            now = self._clock()
+            if self._listed_at is None or now - self._listed_at >= self._store.stale_seconds:
+                self._listing, self._listed_at = listing_of(self._store.paths()), now
+            return self._listing
+
+    def url_of(self, name: str, listing: Listing | None = None) -> str | None:
+        """The absolute path or ``s3://`` address of the model ``name``; None without one.
+
+        With a ``listing`` nothing is waited for. Raises ArchiveError, and BadInput if two archives have got
+        the same name since the start.
+        """
+        paths = (listing or self.listing()).paths.get(name, ())
+        if len(paths) > 1:
+            raise BadInput(_met(name, paths))
+        return self._store.url_of(paths[0]) if paths else None
+
+    def require_below(self, url: str) -> str:
+        """``url`` of a load request, without links. Raises BadInput if it is not below the folder."""
+        allowed = self._store.below(url)
+        if allowed is None:
+            raise BadInput(
+                f"{printable(url)} can't be loaded: with --multi-model {self._store} only what is below that "
+                "folder can be."
+            )
+        return allowed
+
+
+def model_folder(location: str) -> ModelFolder:
+    """The models below ``location``, a folder or an ``s3://`` address.
+
+    Raises SettingsError if it is not a folder, ArchiveError if the address is malformed.
+    """
+    if location.startswith(S3_SCHEME):
+        return ModelFolder(S3Archives(location))
+    return ModelFolder(LocalArchives(Path(location)))
+
+
+def _met(name: str, paths: Sequence[str]) -> str:
+    met = " and ".join(map(printable, paths))
+    return (
+        f"{met} would both be the model {name}, because it has {SLASH_IN_NAME} for slashes: "
+        "rename one of them."
+    )
+
+
+DOWNLOAD_FOLDER: Final = "download"
+CODE_FOLDER: Final = "code"
+
+
+def universal_code(
+    settings: Settings, workspace: Workspace, folders: Sequence[Path] = UNIVERSAL_CODE_DIRS
+) -> str | None:
+    """The script's folder; None if there is none. Raises ArchiveError for a bucket without one.
+
+    Without a bucket it is the first of ``folders`` that has the script. All files of the bucket are put into
+    one folder, without their own folders, as in AWS's container (docs/reference/aws-container.md). Waits for
+    S3: call it in a thread.
+    """
+    if settings.universal_bucket is None:
+        return next((str(folder) for folder in folders if (folder / settings.program).is_file()), None)
+    address = f"s3://{settings.universal_bucket}/{settings.universal_prefix}"
+    limits = ExtractLimits(
+        settings.max_archive_bytes, settings.max_archive_members, settings.max_archive_ratio
+    )
+    code = workspace.root / CODE_FOLDER
+    flatten(download(address, workspace.root / DOWNLOAD_FOLDER, limits), code, address)
+    if not (code / settings.program).is_file():
+        raise ArchiveError(
+            f"{address} has no {settings.program}: SAGEMAKER_MULTI_MODEL_UNIVERSAL_BUCKET and _PREFIX name "
+            "where the script for models without one lies."
+        )
+    return str(code)
+
+
+def flatten(downloaded: Path, code: Path, address: str) -> None:
+    """Moves all files below ``downloaded`` into the new folder ``code``; ArchiveError if names collide."""
+    code.mkdir()
+    for path in sorted(file for file in downloaded.rglob("*") if file.is_file()):
+        if (code / path.name).exists():
+            raise ArchiveError(f"{address} has several files called {path.name}, and one folder is for all.")
+        shutil.move(path, code / path.name)

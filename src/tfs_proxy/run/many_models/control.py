@@ -1,0 +1,160 @@
+"""The control API of a run of many models: its handlers, the console's and the inference protocol's."""
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from http import HTTPStatus
+from pathlib import Path
+
+from tfs_proxy.data.capture.files import Counts
+from tfs_proxy.data.media_types import JSON
+from tfs_proxy.model.console import FACTS, FOLDER, HEADERS, ROOT, StaticFile, at_root, facts, page_file
+from tfs_proxy.observe.routes import OPENAPI
+from tfs_proxy.run.control_api import ControlApi, Measure, captured_records, nothing_at, served_models
+from tfs_proxy.run.many_models.api import ModelsApi
+from tfs_proxy.run.many_models.model_stacks import ModelStacks
+from tfs_proxy.run.many_models.on_demand import OnDemandModels
+from tfs_proxy.run.many_models.registry import ModelRegistry
+from tfs_proxy.run.many_models.repository import NOT_LOADED, LoadedModels
+from tfs_proxy.run.open_inference import InferenceTimes, OpenInferenceApi
+from tfs_proxy.run.readiness import Readiness
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.errors import ArchiveError
+from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+from tfs_proxy.wire.routes import GET, Route
+
+
+class DescriptionApi:
+    """Answers with the OpenAPI document of a run with these settings.
+
+    ``target_model`` says that requests to ``/invocations`` may name an archive.
+    """
+
+    def __init__(self, settings: Settings, *, target_model: bool) -> None:
+        self._settings = settings
+        self._target_model = target_model
+
+    @property
+    def routes(self) -> Sequence[Route]:
+        return (Route(re.escape(OPENAPI), GET, self._answer),)
+
+    async def _answer(self, _: HttpRequest) -> HttpResponse:
+        return HttpResponse(HTTPStatus.OK, self._document())
+
+    def _document(self) -> bytes:
+        # It imports numpy, which no start should wait for.
+        from tfs_proxy.model.openapi.document import document_of_many, document_text
+        from tfs_proxy.model.openapi.service import AnyModel, Service
+
+        settings = self._settings
+        service = Service(
+            (AnyModel(),),
+            "model",
+            rest_api=settings.rest_api,
+            open_inference="script" if settings.publishes_open_inference else "off",
+            console=settings.console,
+            max_payload_bytes=settings.max_payload_bytes,
+        )
+        return document_text(document_of_many(service, target_model=self._target_model))
+
+
+class ConsoleApi:
+    """Answers ``/`` and the console's own paths; ``versions`` has the models of an archive that serves.
+
+    The page reads a model's signatures from TF Serving's API, so nothing here asks a model server.
+    """
+
+    def __init__(
+        self,
+        registry: ModelRegistry,
+        versions: Callable[[str], Mapping[str, Collection[int]]],
+        on_demand: OnDemandModels | None,
+        settings: Settings,
+    ) -> None:
+        self._registry = registry
+        self._versions = versions
+        self._on_demand = on_demand
+        self._settings = settings
+
+    @property
+    def routes(self) -> Sequence[Route]:
+        files = (Route(f"{FOLDER}(?P<name>.*)", GET, self._file),)
+        return (Route(ROOT, GET, self._root), *(files if self._settings.console else ()))
+
+    async def _root(self, request: HttpRequest) -> HttpResponse:
+        return _shown_file(at_root(request.headers.get("accept"), has_console=self._settings.console))
+
+    async def _file(self, request: HttpRequest, name: str) -> HttpResponse:
+        file = StaticFile(await self._facts(), JSON, HEADERS) if name == FACTS else page_file(name)
+        return nothing_at(request.path) if file is None else _shown_file(file)
+
+    async def _facts(self) -> bytes:
+        return facts(
+            script=None,
+            manyModels=True,
+            defaultModel="",
+            defaultAccept=None,
+            maxPayloadBytes=self._settings.max_payload_bytes,
+            restApi=self._settings.rest_api,
+            loadsByName=self._on_demand is not None and self._settings.publishes_open_inference,
+            labels=dict(self._settings.version_labels),
+            models={},
+            archives=await self._archives(),
+        )
+
+    async def _archives(self) -> dict[str, object]:
+        """Archives that are loaded or can be loaded by name: state, its reason, and their models."""
+        archives: dict[str, object] = {name: _shown(NOT_LOADED) for name in await self._loadable()}
+        for model in self._registry.all():
+            served = {name: sorted(numbers) for name, numbers in self._versions(model.name).items()}
+            archives[model.name] = _shown(model.state.value, model.reason, served)
+        return dict(sorted(archives.items()))
+
+    async def _loadable(self) -> Collection[str]:
+        """Empty if the folder can't be read at the moment; loaded models are listed anyway."""
+        if self._on_demand is None:
+            return ()
+        try:
+            return await self._on_demand.names()
+        except ArchiveError:
+            return ()
+
+
+def _shown(state: str, reason: str = "", served: Mapping[str, object] | None = None) -> dict[str, object]:
+    return {"state": state, "reason": reason, "served": served or {}}
+
+
+def _shown_file(file: StaticFile) -> HttpResponse:
+    return HttpResponse(HTTPStatus.OK, file.body, {**file.headers, "Content-Type": file.content_type})
+
+
+def make_control_api(
+    settings: Settings,
+    readiness: Readiness,
+    measure: Measure,
+    captured: Callable[[Counts], None],
+    times: Callable[[], InferenceTimes],
+    registry: ModelRegistry,
+    stacks: ModelStacks,
+    on_demand: OnDemandModels | None,
+    grpc_router: Path,
+    more: Sequence[Route],
+) -> ControlApi:
+    """The control API, not open yet; ``measure`` answers scrapes, ``times`` statistics.
+
+    ``captured`` gets counts of captured records. Without ``on_demand``, only requests to load a
+    model load one. The gRPC router listens on ``grpc_router``.
+    """
+    repository = LoadedModels(
+        registry, stacks.versions, on_demand, settings.wait_time_seconds, is_published=settings.rest_api
+    )
+    protocol = OpenInferenceApi(readiness, repository, times, settings.version_labels, grpc_router)
+    routes = (
+        *more,
+        *DescriptionApi(settings, target_model=on_demand is not None).routes,
+        *ModelsApi(registry, settings.request_timeout_seconds, on_demand, stacks.is_served).routes,
+        *ConsoleApi(registry, stacks.versions, on_demand, settings).routes,
+        *(protocol.routes if settings.publishes_open_inference else ()),
+        served_models(repository.served),
+        captured_records(captured),
+    )
+    return ControlApi(readiness, routes, measure=measure)

@@ -1,0 +1,281 @@
+"""The serving stack of one loaded model: its folder, socket, processes and gates; `model_stacks` has all.
+
+A model's folder has links to what the run has once: counts of requests, the log, nginx.
+"""
+
+import asyncio
+import shutil
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfs_proxy.data.capture.files import Counts, check_folder
+from tfs_proxy.observe import catalogue
+from tfs_proxy.observe.fixed_file import under_way
+from tfs_proxy.observe.logs.config import LogConfig
+from tfs_proxy.observe.metric import MeasuredMetric
+from tfs_proxy.observe.process_usage import memory_of_tree
+from tfs_proxy.observe.request_counts import KnownModels
+from tfs_proxy.observe.stage_table import StageTables
+from tfs_proxy.run.control_api import ControlApi, captured_records
+from tfs_proxy.run.gpus import Placement
+from tfs_proxy.run.grpc_routes import GrpcRoutes
+from tfs_proxy.run.host.load_priority import LoadPriority
+from tfs_proxy.run.host.sockets import unbound
+from tfs_proxy.run.host.watchdog import Watchdog
+from tfs_proxy.run.host.workspace import make_workspace_within
+from tfs_proxy.run.many_models.gates import HttpGates
+from tfs_proxy.run.many_models.model_servers import SharedModelServers
+from tfs_proxy.run.many_models.shared_mode import CommonModel
+from tfs_proxy.run.metrics import RunMetrics
+from tfs_proxy.run.nginx.many_models import COMMON_SOCKET, WEB_SOCKET
+from tfs_proxy.run.opening import ServeRequest
+from tfs_proxy.run.process import ChildProcess, Spawn
+from tfs_proxy.run.readiness import Phase
+from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
+from tfs_proxy.run.stack import ServingStack, StackHost
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.deployment import Instance
+from tfs_proxy.values.layout import Workspace
+from tfs_proxy.wire.http_server import BACKLOG
+
+if TYPE_CHECKING:
+    from tfs_proxy.run.many_models.model_stacks import ModelStacks
+
+
+class RunFacts(Struct, frozen=True):
+    """Settings, model server, environment, folder, clean-up and log that all models of a run share.
+
+    ``port`` is the one that clients know, ``priority`` that of loads. ``captured`` counts captured records.
+    ``servers`` exist in shared mode, in which models without a script are served by the workers that accept
+    on ``common_socket``. ``spawn_workers`` is how gunicorn is started.
+    """
+
+    settings: Settings
+    model_server: str
+    environ: Mapping[str, str]
+    workspace: Workspace
+    watchdog: Watchdog
+    log: LogConfig
+    port: int
+    gates: HttpGates
+    grpc_routes: GrpcRoutes
+    spawn_workers: Spawn
+    priority: LoadPriority
+    captured: Callable[[Counts], None]
+    servers: SharedModelServers | None = None
+
+    @property
+    def common_socket(self) -> Path:
+        """The socket of the workers for all models without a script, in shared mode."""
+        return self.workspace.root / COMMON_SOCKET
+
+
+class ModelStack:
+    """The processes of the model ``name``, in a new folder ``home``; its gates are open while it is ready."""
+
+    def __init__(
+        self, name: str, url: str, run: RunFacts, home: Path, owner: "ModelStacks", bytes_on_disk: int
+    ) -> None:
+        self.name, self.url, self.home = name, url, home
+        self.bytes_on_disk = bytes_on_disk
+        self.placements: tuple[Placement, ...] = ()
+        self.models: Mapping[str, Collection[int]] = {}
+        self._run, self._owner = run, owner
+        self._workspace = Workspace(home)
+        self._listener = unbound()
+        host = StackHost(
+            self._workspace,
+            run.watchdog,
+            run.log,
+            spawn_workers=run.spawn_workers,
+            priority=run.priority,
+            servers=run.servers,
+        )
+        request = ServeRequest(url, run.model_server, run.environ)
+        settings = run.settings.for_one_of_many(name, None)
+        self._stack = ServingStack(settings, request, host, (self._listener,), of=name)
+        self._metrics = RunMetrics(self._stack.readiness, self._stack.children, self._workspace.journal)
+        self._control_api = ControlApi(self._stack.readiness, [captured_records(run.captured)])
+        self._common: CommonModel | None = None
+        self._stages: StageTables | None = None
+        self._led: Collection[str] = ()
+        self._is_shut = False
+        self._instances: tuple[Instance, ...] = ()
+        self._stopped = False
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All names that it alone may have: its own, and its models'."""
+        return frozenset({self.name, *self.models})
+
+    @property
+    def has_workers(self) -> bool:
+        """True if it has workers of its own, as far as its archive is open."""
+        return self._stack.has_workers
+
+    @property
+    def is_ready(self) -> bool:
+        return self._stack.readiness.phase is Phase.SERVING
+
+    @property
+    def is_loading(self) -> bool:
+        return self._stack.readiness.phase is Phase.STARTING
+
+    def children(self) -> Sequence[ChildProcess]:
+        return self._stack.children.in_start_order()
+
+    @property
+    def in_use(self) -> bool:
+        """True if a worker is answering a request, or a model server a call of the gRPC router."""
+        if self._common is not None and self._common.in_use():
+            return True
+        alive = self._stack.readiness.heartbeats.alive
+        return self._run.grpc_routes.in_use(self._led) or any(
+            under_way(self._workspace.journal / str(pid)) for pid in alive
+        )
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of its processes, and what it has added to the common model servers."""
+        pids = [child.pid for child in self._stack.children.in_start_order()]
+        own_bytes = sum(memory_of_tree(pid) for pid in pids if pid)
+        servers = self._run.servers
+        return own_bytes + (0 if servers is None else servers.memory_of(self.models))
+
+    def measure(self) -> Iterator[MeasuredMetric]:
+        """Metrics of its processes, workers and models, and the stages of its requests."""
+        threads = self._stack.settings.gunicorn_threads
+        yield from self._metrics.measure_stack(threads, has_model_servers=self._run.servers is None)
+        if self.placements:
+            yield MeasuredMetric(catalogue.MODEL_GPU_SHARE, self._gpu_shares())
+        yield from self.measure_stages()
+
+    def measure_stages(self) -> Iterator[MeasuredMetric]:
+        if self._stages is not None:
+            yield from self._stages.measure()
+
+    def _gpu_shares(self) -> Mapping[tuple[str, ...], float]:
+        shares: defaultdict[tuple[str, ...], float] = defaultdict(float)
+        for placement in self.placements:
+            shares[self.name, placement.uuid] += (
+                1.0 if placement.memory_share is None else placement.memory_share
+            )
+        return shares
+
+    async def start(self) -> None:
+        """Opens the archive, starts its processes, and then opens the gates. Raises StopServing."""
+        if self._run.servers is not None:
+            await self._run.servers.begun()
+        async with self._owner.turn():
+            await self._load()
+        self._stack.begin_serving()
+        self._control_api.release()
+        self._open_gates()
+        self.follow_model_servers()
+        self._owner.ready(self)
+
+    def follow_model_servers(self) -> None:
+        """Sends calls to those model servers that have its models: one that is being restarted has none."""
+        if not self.is_ready or self._is_shut:
+            return
+        servers = self._run.servers
+        loaded = self._stack.readiness.loaded() if servers is None else servers.loaded()
+        sockets = [Path(each.grpc_socket) for each in self._instances if each.index in loaded]
+        self._run.grpc_routes.lead(self._led, sockets)
+
+    def lose_model_server(self, index: int) -> None:
+        """Makes its workers' requests wait until the ended common model server has the models again."""
+        if self.is_ready and self.has_workers and self.models:
+            self._stack.readiness.lose(index)
+
+    async def watch(self) -> None:
+        """Runs until a process gives up. Raises StopServing then."""
+        await self._stack.watch_forever()
+
+    def shut(self) -> None:
+        self._is_shut = True
+        self._run.grpc_routes.forget(self._led)
+        if not self.is_loading:
+            self._run.gates.close(self.name, self.models)
+
+    async def stop(self) -> None:
+        """Closes gates, lets requests end, ends the processes, and removes the folder; idempotent."""
+        if self._stopped:
+            return
+        self._stopped = True
+        self.shut()
+        is_loading = self.is_loading
+        if is_loading:
+            self._stack.abandon_loading()
+        self._stack.readiness.phase = Phase.STOPPING
+        try:
+            # A load has no requests yet.
+            await self._stop_processes(LAST_STEPS_SECONDS if is_loading else self._owner.seconds_to_stop())
+            self._owner.stopped(self)
+        finally:
+            self._stack.close()
+            self._control_api.close()
+            self._owner.gone(self)
+            await asyncio.to_thread(shutil.rmtree, self._workspace.root, ignore_errors=True)
+
+    async def _load(self) -> None:
+        await self._choose_place()
+        make_workspace_within(self._run.workspace, self._workspace.root)
+        prepared = await self._stack.open_archive()
+        self.models = {model.name: model.versions for model in prepared.models}
+        self._owner.opened(self)
+        planned = await self._stack.expect(prepared, self._run.port)
+        deployment = planned.deployment
+        if deployment.capture is not None:
+            check_folder(deployment.capture)
+        known = KnownModels(deployment.default_model, deployment.models)
+        self._stages = StageTables(self._workspace.stages, known)
+        if self._stack.has_workers:
+            await self._open_sockets()
+            self._control_api.deployment = deployment
+        else:
+            self._common = CommonModel(self._workspace, deployment)
+        self._instances, self._led = deployment.instances, tuple(deployment.models)
+        if self._run.servers is None:
+            self._stack.children.each_tick = self.follow_model_servers
+        await self._stack.start_in_time(planned, prepared)
+
+    async def _choose_place(self) -> None:
+        """Chooses a GPU and ports for model servers of its own."""
+        if self._run.servers is not None:
+            return
+        self.placements = await self._owner.place(self)
+        stack = self._stack
+        stack.settings = stack.settings.with_values(safe_port_range=self._owner.ports_of(self))
+        stack.request = replace(stack.request, placements=self.placements)
+
+    def _open_gates(self) -> None:
+        gates = self._run.gates
+        if self._common is None:
+            gates.open(self.name, self.models, self._workspace.root / WEB_SOCKET)
+            return
+        self._common.publish()
+        gates.share(self.name, self.models, self._workspace.root)
+        gates.open(self.name, self.models, self._run.common_socket)
+        if self._common.is_fast(self.name):
+            gates.open_fast(self.name)
+
+    async def _stop_processes(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        await asyncio.gather(
+            *([] if self._common is None else [self._common.withdraw(seconds)]),
+            self._stack.stop_workers(seconds),
+            self._run.grpc_routes.until_idle(self._led, seconds),
+        )
+        await self._stack.stop_model_servers(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
+
+    async def _open_sockets(self) -> None:
+        self._listener.bind(str(self._workspace.root / WEB_SOCKET))
+        self._listener.listen(BACKLOG)
+        await self._control_api.open(self._workspace.control_socket)

@@ -1,0 +1,164 @@
+"""``--multi-model FOLDER``: a model's first request loads it; it is unloaded when others need room."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+from typing import Final
+
+from tfs_proxy.run.host.waiting import in_daemon_thread
+from tfs_proxy.run.many_models.archives import Listing, ModelFolder
+from tfs_proxy.run.many_models.model_life import LoadState
+from tfs_proxy.run.many_models.registry import ModelRegistry
+from tfs_proxy.run.many_models.uses import ModelUse, idle, least_recently_used
+from tfs_proxy.values.errors import (
+    AlreadyLoaded,
+    ModelNotReady,
+    NameTaken,
+    NotEnoughResources,
+    TfsProxyError,
+    UnknownModel,
+)
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 1.0
+FAILURE_SECONDS: Final = 5.0
+MOST_ROUNDS: Final = 100
+
+
+class OnDemandModels:
+    """The models of ``folder`` in ``registry``; ``uses`` has the times of their last requests."""
+
+    def __init__(
+        self, registry: ModelRegistry, folder: ModelFolder, uses: Callable[[], Iterable[ModelUse]]
+    ) -> None:
+        self._registry = registry
+        self._folder = folder
+        self._uses = uses
+        self._loads: dict[str, asyncio.Task[None]] = {}
+        self._looking: asyncio.Task[Listing] | None = None
+        self._failures: dict[str, tuple[float, TfsProxyError]] = {}
+
+    async def load(self, name: str, url: str) -> None:
+        """Loads a model below the folder. Raises BadInput for others, and what the registry raises."""
+        allowed = await in_daemon_thread(partial(self._folder.require_below, url), "path")
+        await self._make_room_and_load(name, allowed)
+
+    async def names(self) -> Collection[str]:
+        """Names of all archives that exist now, loaded or not. Raises ArchiveError."""
+        return (await self._listing()).paths.keys()
+
+    async def ready(self, name: str, timeout_seconds: float) -> None:
+        """Returns if the model serves; loads it first if need be. Raises as the registry does."""
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._loaded(name)
+        except TimeoutError:
+            if not self._is_there(name):
+                raise ModelNotReady(f"model {name} is still loading") from None
+        except NameTaken:
+            raise
+        except AlreadyLoaded:
+            pass
+        left_seconds = max(timeout_seconds - (time.monotonic() - began), 0.0)
+        await self._registry.ready(name, left_seconds)
+
+    async def unload_idle(self, idle_seconds: float) -> None:
+        """Unloads models without a request for so long; never returns. 0 unloads none."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            for name in idle(self._candidates(), time.monotonic(), idle_seconds):
+                log.info("model %s: no request for %g s, it is unloaded", name, idle_seconds)
+                await self._unload(name)
+
+    async def _loaded(self, name: str) -> None:
+        """Waits for the load under way, or begins one; the caller may be cancelled."""
+        if name not in self._loads:
+            if self._is_there(name):
+                return
+            self._refuse_if_just_failed(name)
+            url = self._folder.url_of(name, await self._listing())
+            if url is None:
+                raise UnknownModel(f"model {name} is not loaded, and there is no archive of that name")
+            if name not in self._loads:
+                task = asyncio.create_task(self._load_noting_failure(name, url))
+                self._loads[name] = task
+                task.add_done_callback(lambda _: self._loads.pop(name, None))
+        await asyncio.shield(self._loads[name])
+
+    async def _listing(self) -> Listing:
+        """The archives below the folder: one look at a time, shared by all who wait."""
+        if self._looking is None:
+            self._looking = asyncio.create_task(in_daemon_thread(self._folder.listing, "listing"))
+            self._looking.add_done_callback(self._forget_look)
+        return await asyncio.shield(self._looking)
+
+    def _forget_look(self, looked: asyncio.Task[Listing]) -> None:
+        self._looking = None
+        if not looked.cancelled():
+            looked.exception()  # the caller may be gone
+
+    def _is_there(self, name: str) -> bool:
+        """True if the registry has the model, and is not unloading it."""
+        try:
+            return self._registry.get(name).state is not LoadState.UNLOADING
+        except UnknownModel:
+            return False
+
+    def _refuse_if_just_failed(self, name: str) -> None:
+        """A failing load costs other models memory and time: not every request repeats it."""
+        until, error = self._failures.get(name, (0.0, None))
+        if error is not None and time.monotonic() < until:
+            raise error
+        self._failures.pop(name, None)
+
+    async def _load_noting_failure(self, name: str, url: str) -> None:
+        try:
+            await self._make_room_and_load(name, url)
+        except TfsProxyError as error:
+            if type(error) is AlreadyLoaded:
+                raise
+            self._failures = {
+                known: kept for known, kept in self._failures.items() if time.monotonic() < kept[0]
+            }
+            self._failures[name] = time.monotonic() + FAILURE_SECONDS, error
+            raise
+
+    def _candidates(self) -> list[ModelUse]:
+        """Models that may be unloaded; those that have failed first."""
+        failed = [model.name for model in self._registry.list() if model.state is LoadState.FAILED]
+        return [*(ModelUse(name, 0, used_at=0.0) for name in failed), *self._uses()]
+
+    async def _make_room_and_load(self, name: str, url: str) -> None:
+        """Loads a model; while resources are lacking, unloads others and tries again.
+
+        There is at most one eviction if it is not known how many bytes are missing: the load itself has found
+        out then, and it may be the model's own fault.
+        """
+        has_guessed = False
+        for _ in range(MOST_ROUNDS):
+            try:
+                await self._registry.load(name, url)
+            except NotEnoughResources as error:
+                leaving = least_recently_used(self._candidates(), error.missing_bytes)
+                is_guess = not error.missing_bytes
+                if not leaving or (is_guess and has_guessed):
+                    raise
+                has_guessed = has_guessed or is_guess
+                await self._evict(leaving, name)
+            else:
+                return
+        await self._registry.load(name, url)
+
+    async def _evict(self, leaving: Iterable[str], name: str) -> None:
+        for other in leaving:
+            log.info("model %s: unloaded to make room for %s", other, name)
+            await self._unload(other)
+
+    async def _unload(self, name: str) -> None:
+        with contextlib.suppress(TfsProxyError):
+            await self._registry.unload(name)

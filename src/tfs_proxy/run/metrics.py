@@ -1,0 +1,152 @@
+"""Metrics of the run: the supervisor's knowledge of its processes, workers and models at one moment."""
+
+import os
+import platform
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from tfs_proxy import __version__
+from tfs_proxy.observe import catalogue
+from tfs_proxy.observe.fixed_file import under_way
+from tfs_proxy.observe.metric import MeasuredMetric, Points
+from tfs_proxy.observe.process_usage import NeverFalling, ProcessUsage, usage, usage_of_tree
+from tfs_proxy.run.children import Children
+from tfs_proxy.run.host.processes import child_pids
+from tfs_proxy.run.process import ProcessState
+from tfs_proxy.run.readiness import Phase, Readiness
+from tfs_proxy.values.resources import available_resources
+from tfs_proxy.wire.header_names import IN_FLIGHT
+
+SUPERVISOR = "supervisor"
+MetricSource = Callable[[], Iterable[MeasuredMetric]]
+
+
+class RunMetrics:
+    """Measures the run whenever `/metrics` is asked for; ``sources`` add their own.
+
+    ``journals`` has the workers' notes of their requests, of which each worker answers ``threads_each`` at a
+    time; None where the stacks of many models tell that.
+    """
+
+    def __init__(
+        self,
+        readiness: Readiness,
+        children: Children,
+        journals: Path,
+        *sources: MetricSource,
+        threads_each: int | None = None,
+    ) -> None:
+        self._sources = sources
+        self._readiness = readiness
+        self._children = children
+        self._cpu_seconds: dict[str, NeverFalling] = defaultdict(NeverFalling)
+        self._memory_limit = available_resources().memory_bytes
+        self._journals = journals
+        self._threads_each = threads_each
+
+    def follow(self, readiness: Readiness, children: Children) -> None:
+        """Measures these from now on; counts go on."""
+        self._readiness, self._children = readiness, children
+
+    def measure(self, headers: Mapping[str, str]) -> list[MeasuredMetric]:
+        """All metrics now, for a scrape with these headers."""
+        own = [
+            *self._run(),
+            *self._processes({SUPERVISOR: os.getpid()}),
+            *self._workers(self._threads_each),
+            *self._models(),
+        ]
+        by_nginx = headers.get(IN_FLIGHT.lower(), "")
+        count = int(by_nginx) if by_nginx.isdecimal() else self._under_way(self._worker_pids())
+        own.append(
+            MeasuredMetric(catalogue.REQUESTS_IN_FLIGHT, {(): max(count - 1, 0)})
+        )  # only left out of this scrape
+        return own + [metric for source in self._sources for metric in source()]
+
+    def measure_stack(self, threads_each: int, *, has_model_servers: bool) -> Iterator[MeasuredMetric]:
+        """Only processes, workers and models now: the part that each of several stacks has for itself.
+
+        The run measures the models of stacks that have no model servers.
+        """
+        yield from self._processes({})
+        yield from self._workers(threads_each)
+        if has_model_servers:
+            yield from self._models()
+
+    def _run(self) -> Iterator[MeasuredMetric]:
+        readiness = self._readiness
+        yield MeasuredMetric(catalogue.BUILD_INFO, {(__version__, platform.python_version()): 1})
+        yield MeasuredMetric(catalogue.READY, {(): float(readiness.reason() is None)})
+        phases: Points = {(phase.value,): float(phase is readiness.phase) for phase in Phase}
+        yield MeasuredMetric(catalogue.PHASE, phases)
+        steps = readiness.steps.seconds()
+        yield MeasuredMetric(catalogue.STARTUP_SECONDS, {(step,): seconds for step, seconds in steps.items()})
+        yield MeasuredMetric(
+            catalogue.MEMORY_LIMIT, {} if self._memory_limit is None else {(): self._memory_limit}
+        )
+
+    def _processes(self, alone: Mapping[str, int]) -> Iterator[MeasuredMetric]:
+        """The children, each with all below it; and each process of ``alone``, which has pids, by itself."""
+        children = self._children.in_start_order()
+        yield MeasuredMetric(
+            catalogue.PROCESS_UP,
+            {(child.name,): float(child.state is ProcessState.RUNNING) for child in children},
+        )
+        yield MeasuredMetric(
+            catalogue.PROCESS_RESTARTS,
+            {(name, how): times for (name, how), times in self._children.deaths.items()},
+        )
+        usages = {child.name: usage_of_tree(child.pid) if child.pid else ProcessUsage() for child in children}
+        pids: dict[str, int | None] = {child.name: child.pid for child in children}
+        usages |= {name: usage(pid) for name, pid in alone.items()}
+        pids |= alone
+        for name, pid in pids.items():
+            if pid:
+                self._cpu_seconds[name].note(pid, usages[name].cpu_seconds)
+        yield MeasuredMetric(
+            catalogue.PROCESS_MEMORY, {(name,): of.resident_bytes for name, of in usages.items()}
+        )
+        yield MeasuredMetric(
+            catalogue.PROCESS_CPU, {(name,): self._cpu_seconds[name].value for name in usages}
+        )
+        yield MeasuredMetric(catalogue.PROCESS_FILES, {(name,): of.open_files for name, of in usages.items()})
+
+    def _worker_pids(self) -> Iterable[int]:
+        workers = self._children.workers
+        return child_pids(workers.pid) if workers is not None and workers.pid else ()
+
+    def _workers(self, threads_each: int | None) -> Iterator[MeasuredMetric]:
+        heartbeats = self._readiness.heartbeats
+        alive = heartbeats.alive
+        yield MeasuredMetric(catalogue.WORKERS, {(): len(alive)})
+        yield MeasuredMetric(catalogue.WORKERS_CONFIGURED, {(): heartbeats.wanted})
+        yield MeasuredMetric(catalogue.WORKERS_STUCK, {(): sum(state.hangs for state in alive.values())})
+        yield MeasuredMetric(catalogue.WORKER_STARTS, {(): heartbeats.starts})
+        limit = heartbeats.limit
+        yield MeasuredMetric(catalogue.ADAPTIVE_LIMIT, {} if limit is None else {(): limit})
+        if threads_each is not None:
+            yield MeasuredMetric(catalogue.WORKER_THREADS, {(): heartbeats.wanted * threads_each})
+            yield MeasuredMetric(catalogue.WORKER_THREADS_BUSY, {(): self._under_way(alive)})
+            stuck = sum(state.stuck for state in alive.values())
+            yield MeasuredMetric(catalogue.WORKER_THREADS_STUCK, {(): stuck})
+
+    def _under_way(self, pids: Iterable[int]) -> int:
+        return sum(under_way(self._journals / str(pid)) for pid in pids)
+
+    def _models(self) -> Iterator[MeasuredMetric]:
+        states: dict[tuple[str, ...], float] = {}
+        load_seconds: dict[tuple[str, ...], float] = {}
+        for servable, state in self._readiness.servables.items():
+            version = "any" if servable.version is None else str(servable.version)
+            labels = (servable.model, version, str(servable.instance))
+            states[*labels, _state_word(state.state)] = 1.0
+            if servable in self._readiness.load_seconds:
+                load_seconds[labels] = self._readiness.load_seconds[servable]
+        yield MeasuredMetric(catalogue.MODEL_STATE, states)
+        yield MeasuredMetric(catalogue.MODEL_LOAD_SECONDS, load_seconds)
+
+
+def _state_word(state: str) -> str:
+    """A state of TF Serving's; ours for a model without versions is a sentence."""
+    return state if state.isupper() else "NOT_FOUND"

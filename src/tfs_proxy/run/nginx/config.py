@@ -1,0 +1,381 @@
+"""The configuration of nginx, filled into its templates: pure. nginx routes and buffers, Python decides.
+
+`nginx.conf.j2` is the whole file; `one_archive.conf.j2`, `many_models.conf.j2` and `pipeline.conf.j2` extend
+it by the routes to models, with the pieces of `macros.conf.j2`.
+"""
+
+import math
+import os
+import pwd
+import shutil
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from msgspec import Struct
+
+from tfs_proxy.data.media_types import JSON
+from tfs_proxy.observe import routes
+from tfs_proxy.observe.logs.access import GRPC_PREFIX, NGINX_PREFIX, OVER_LIMIT, quoted_reason
+from tfs_proxy.observe.logs.reasons import own_reason
+from tfs_proxy.observe.request_counts import NGINX_FORMAT, NGINX_GRPC_FORMAT
+from tfs_proxy.observe.request_record import PLAIN_ID
+from tfs_proxy.observe.tracing import parents
+from tfs_proxy.observe.tracing.choice import MARKED, NOT_MARKED, is_divided, marked_share
+from tfs_proxy.run.nginx import many_models
+from tfs_proxy.run.nginx.fast_path import MAX_BODY_MB, FastPath
+from tfs_proxy.run.nginx.many_models import MultiModelRoutes
+from tfs_proxy.settings.parsers import AccessLog
+from tfs_proxy.settings.rows import LONGER_SECONDS
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values import attributes, names
+from tfs_proxy.values.deployment import Deployment, TraceSampling
+from tfs_proxy.values.layout import Workspace
+from tfs_proxy.values.names import is_model_name
+from tfs_proxy.wire import header_names
+from tfs_proxy.wire.error_body import (
+    HEADERS_TOO_LARGE,
+    MODEL_SERVER,
+    NO_MODEL_SERVER,
+    TOO_LATE,
+    TOO_MANY_UPLOADS,
+    UNKNOWN_HTTP_VERSION,
+    UNKNOWN_TRANSFER_CODING,
+    UPLOAD_RETRY_SECONDS,
+    body_too_large,
+    error_body,
+    not_answered,
+)
+from tfs_proxy.wire.grpc_codes import REFUSALS as GRPC_REFUSALS
+from tfs_proxy.wire.grpc_codes import GrpcCode
+
+KEEP_ALIVE_SECONDS = 75
+
+MOST_CONNECTIONS = 8192
+CONNECTIONS_A_CORE = 2048
+"""nginx takes 0.43 KB of memory for each possible connection, whether it comes or not."""
+
+MOST_PROCESSES = 8
+KEPT_CONNECTIONS = 256
+"""Idle connections to workers, and to model servers, that all processes of nginx keep together."""
+
+CONTROL_REQUEST_KB = 64
+"""The largest body of a request that the control API reads."""
+
+HTTP2_DIRECTIVE = (1, 25, 1)
+"""The first nginx that has ``http2 on``; later ones warn of ``listen ... http2``."""
+
+TOO_MANY_UPLOADS_STATUS = 590
+"""A status that nothing else uses, between ``limit_conn`` and the answer to the client."""
+
+STALLED_SECONDS = 15
+"""Between two reads of a body: longer than a network's hiccup, and a stalled upload soon makes room."""
+
+DISK_SHARE = 0.8
+"""Part of the free disk for bodies; the rest is for answers to slow readers."""
+
+MOST_LARGE_BODIES = 65_535
+"""nginx's own limit of the number."""
+
+QUIET_LEVELS = frozenset({"error", "crit", "alert", "emerg"})
+"""At these levels only requests that fail have lines in the error log."""
+
+REFUSALS: Mapping[int, str] = {
+    400: "bad request: it is not valid HTTP (RFC 9112)",
+    403: "forbidden",
+    404: "there is nothing at this path",
+    405: "this method is not allowed here",
+    408: TOO_LATE,
+    411: "a Content-Length is needed",
+    413: body_too_large("$limit MB"),
+    414: "the URI is too long",
+    416: "the range can't be satisfied",
+    421: "misdirected request",
+    429: "too many requests",
+    431: HEADERS_TOO_LARGE,
+    500: "internal error of nginx",
+    501: UNKNOWN_TRANSFER_CODING,
+    503: "not available",
+    504: "no answer in time",
+    505: UNKNOWN_HTTP_VERSION,
+}
+
+REPLACED: Mapping[int, int] = {494: 431, 495: 400, 496: 400, 497: 400}
+"""nginx's own status numbers, and those that clients get instead."""
+
+
+class GrpcEndpoint(Struct, frozen=True):
+    """The published gRPC address, and the version of nginx, which writes HTTP/2 in two ways."""
+
+    listen: str
+    nginx_version: tuple[int, ...]
+
+
+class ProxyConfig(Struct, frozen=True):
+    """The addresses on which nginx listens, and those to which it sends requests.
+
+    ``also_listen`` are addresses with all that ``listen`` has. ``grpc`` is None if gRPC is not published,
+    ``serving`` until everything is ready. With ``multi_model`` there is no ``serving``, and no ``web``.
+    ``free_bytes`` are those of the disk on which bodies wait. nginx may have ``connections`` at once in
+    all its ``processes``, and those to workers and model servers count.
+    ``counts_requests`` is true if this nginx knows how many requests it has, ``edits_answers`` if it
+    can replace parts of answers.
+    """
+
+    listen: str
+    web: tuple[str, ...]
+    control_socket: Path
+    grpc: GrpcEndpoint | None = None
+    serving: Deployment | None = None
+    multi_model: MultiModelRoutes | None = None
+    free_bytes: int = 0
+    connections: int = MOST_CONNECTIONS
+    processes: int = 1
+    counts_requests: bool = True
+    edits_answers: bool = True
+    also_listen: tuple[str, ...] = ()
+
+    @property
+    def kept(self) -> int:
+        """Number of idle connections to workers, and to model servers, that each process of nginx keeps."""
+        return max(KEPT_CONNECTIONS // self.processes, 1)
+
+    @property
+    def fast(self) -> str | None:
+        """The default model if requests may bypass the workers; else None.
+
+        They may without a script, a default Accept and an adaptive limit, which the workers hold.
+        """
+        serving = self.serving
+        if serving is not None and serving.adaptive_limit_seconds is not None:
+            return None
+        if serving is None or serving.script is not None or serving.default_accept not in {None, JSON}:
+            return None
+        if not is_model_name(serving.default_model):  # a flag may give a model any name
+            return None
+        return serving.default_model
+
+
+def find() -> str | None:
+    """The nginx program, even if a user's PATH has no sbin; None if it is not installed."""
+    return shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/opt/homebrew/bin")
+
+
+def program(settings: Settings) -> str | None:
+    """The nginx program, if the settings want it in front of the workers and it is installed."""
+    return find() if settings.nginx else None
+
+
+def most_connections(cores: int, descriptors: int) -> int:
+    """Most connections of nginx on a machine of so many cores, with so many open descriptors."""
+    # A quarter is left for bodies on disk, and for nginx's own files.
+    return min(MOST_CONNECTIONS, CONNECTIONS_A_CORE * max(cores, 2), descriptors * 3 // 4)
+
+
+def answer_seconds(settings: Settings) -> int:
+    """Seconds that nginx waits for more of an answer: longer than programs that know the reason."""
+    of_script = math.ceil(settings.script_timeout_seconds) + LONGER_SECONDS
+    return max(settings.nginx_proxy_read_timeout_seconds, settings.gunicorn_timeout_seconds, of_script)
+
+
+def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
+    values = {**_of_all(proxy, settings, workspace), **_of_models(proxy, settings)}
+    values["grpc"] = _grpc(proxy, settings, workspace)
+    return _rendered("one_archive" if proxy.multi_model is None else "many_models", values)
+
+
+def pipeline_config(proxy: ProxyConfig, settings: Settings, workspace: Workspace, read_seconds: int) -> str:
+    """The same for a pipeline, which answers everything on ``control_socket`` within ``read_seconds``."""
+    values = {**_of_all(proxy, settings, workspace), **_of_models(proxy, settings)}
+    values |= {
+        "grpc": None,
+        "bad_gateway": "/.refused/503",
+        "read_seconds": read_seconds,
+        "keep_seconds": KEEP_ALIVE_SECONDS,
+    }
+    return _rendered("pipeline", values)
+
+
+def _rendered(kind: str, values: dict[str, Any]) -> str:
+    # Macros see what they are made with, not what is rendered.
+    values["on"] = _templates().get_template("macros.conf.j2").make_module(values)
+    return "\n".join(_indented(_templates().get_template(f"{kind}.conf.j2").render(values))) + "\n"
+
+
+def _indented(text: str) -> Iterator[str]:
+    """The lines of nested pieces of templates, each as deep as its block."""
+    depth = 0
+    for line in filter(None, map(str.strip, text.splitlines())):
+        depth -= line == "}"
+        yield "    " * depth + line
+        depth += line.endswith("{")
+
+
+@cache
+def _templates() -> Environment:
+    templates = Environment(
+        loader=PackageLoader(__package__, ""),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,  # noqa: S701 - this is not HTML
+    )
+    templates.filters["variable"] = header_names.nginx_variable
+    templates.filters["reason"] = lambda text: quoted_reason(own_reason(text))
+    templates.filters["error_body"] = lambda text: error_body(text).decode().replace("'", "\\'")
+    return templates
+
+
+def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> dict[str, Any]:
+    level = settings.nginx_loglevel
+    return {
+        "headers": header_names,
+        "attributes": attributes,
+        "names": names,
+        "routes": routes,
+        "user": pwd.getpwuid(0).pw_name if os.geteuid() == 0 else None,  # else it becomes one who may not
+        "root": workspace.root,
+        "home": workspace.nginx,
+        "addresses": (proxy.listen, *proxy.also_listen),
+        "control_socket": proxy.control_socket,
+        "control_kb": CONTROL_REQUEST_KB,
+        "processes": proxy.processes,
+        "connections": proxy.connections // proxy.processes,
+        "kept": proxy.kept,
+        "log_level": "info" if level == "debug" else level,  # at debug it would log requests' headers
+        "requests": workspace.requests,
+        "request_format": NGINX_FORMAT,
+        "access": _access(settings, workspace),
+        "plain_id": PLAIN_ID,
+        "in_flight": "$connections_writing" if proxy.counts_requests else '""',
+        "max_payload_mb": settings.max_payload_mb,
+        "max_fast_body_mb": MAX_BODY_MB,
+        "read_seconds": answer_seconds(settings),
+        "stop_seconds": max(int(settings.stop_seconds), 1),
+        "most_large_bodies": most_large_bodies(proxy.free_bytes, settings.max_payload_bytes),
+        "uploads": {
+            "status": TOO_MANY_UPLOADS_STATUS,
+            "stalled_seconds": STALLED_SECONDS,
+            "least_mb": MAX_BODY_MB * 5 // 4,  # nginx takes a quarter more than its buffer
+        },
+        "refusals": {
+            status: text.replace("$limit", str(settings.max_payload_mb)) for status, text in REFUSALS.items()
+        },
+        "replaced": REPLACED,
+        "too_late": not_answered(MODEL_SERVER, settings.request_timeout_seconds),
+        "too_many_uploads": {"text": TOO_MANY_UPLOADS, "retry_seconds": UPLOAD_RETRY_SECONDS},
+        "open_inference": settings.publishes_open_inference,
+    }
+
+
+def _access(settings: Settings, workspace: Workspace) -> Mapping[str, Any]:
+    """The lines of requests that may get one in the log."""
+    only_failed = settings.access_log.mode in {AccessLog.OFF, AccessLog.ERRORS}
+    return {
+        "path": workspace.access,
+        "prefix": NGINX_PREFIX,
+        "grpc_prefix": GRPC_PREFIX,
+        "grpc_format": NGINX_GRPC_FORMAT,
+        "over_limit": OVER_LIMIT,
+        "default": 0 if only_failed and settings.nginx_loglevel in QUIET_LEVELS else 1,
+    }
+
+
+def _of_models(proxy: ProxyConfig, settings: Settings) -> dict[str, Any]:
+    """Routes to the model servers and workers of one archive, or of many models."""
+    many, serving = proxy.multi_model, proxy.serving
+    served = many or serving
+    sampling, capture = (served.traces, served.capture) if served else (None, None)
+    instances = served.instances if served else ()
+    one_line = settings.batch or settings.default_accept == JSON
+    is_fast = bool(instances) if many else proxy.fast is not None
+    return {
+        "keep_seconds": KEEP_ALIVE_SECONDS if served else 0,
+        "traces": _traces(sampling) if sampling else None,
+        "captured_percent": f"{capture.percent:.2f}" if capture else None,
+        "model_servers": [f"{instance.host}:{instance.rest_port}" for instance in instances],
+        "fast": FastPath(proxy.fast or "", one_line, proxy.edits_answers) if is_fast else None,
+        "web": proxy.web,
+        "rest_api": settings.rest_api if many else serving is not None and serving.publishes_rest,
+        "is_limited": serving is not None and serving.adaptive_limit_seconds is not None,
+        "bad_gateway": "/.refused/502" if many else "= @again",
+        "repository": (
+            f'~ "^{routes.SERVER}/repository/(?<repository_path>index|'
+            f'models/{names.LOADED_MODEL if many else names.MODEL}/(?:load|unload))\\z"'
+        ),
+        "many": many_models.values(many, settings) if many else None,
+    }
+
+
+def _grpc(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> Mapping[str, Any] | None:
+    """The values that publish gRPC; None if it is not published."""
+    if proxy.grpc is None:
+        return None
+    many = proxy.multi_model is not None
+    seconds = answer_seconds(settings) + (many_models.wait_seconds(settings) if many else 0)
+    gates = [workspace.grpc_gate(index) for index in range(settings.instance_count)]
+    return {
+        "listen": proxy.grpc.listen,
+        "has_http2_directive": proxy.grpc.nginx_version >= HTTP2_DIRECTIVE,
+        "request_format": NGINX_GRPC_FORMAT,
+        "model_servers": [f"unix:{gate}" for gate in gates],
+        "router": f"unix:{workspace.grpc_router_socket}",
+        "router_upstream": "predictions" if many else "inferences",
+        # A script model has no API of TF Serving.
+        "has_models": proxy.serving is None or bool(proxy.serving.instances),
+        "read_seconds": seconds,
+        "refusals": [
+            (int(code), GRPC_REFUSALS[code], quote(text, safe=" ,.:"))
+            for code, text in _grpc_refusals(settings.max_payload_mb, seconds).items()
+        ],
+    }
+
+
+def _grpc_refusals(message_mb: int, read_seconds: int) -> Mapping[GrpcCode, str]:
+    return {
+        GrpcCode.INVALID_ARGUMENT: "the request is malformed",
+        GrpcCode.DEADLINE_EXCEEDED: f"no answer within {read_seconds} seconds",
+        GrpcCode.RESOURCE_EXHAUSTED: f"the message is larger than {message_mb} MB, "
+        "the limit that SAGEMAKER_MAX_PAYLOAD_IN_MB sets",
+        GrpcCode.UNIMPLEMENTED: "not published here: only tensorflow.serving.PredictionService, "
+        "GetModelStatus of tensorflow.serving.ModelService, inference.GRPCInferenceService, "
+        "grpc.health.v1.Health and reflection can be",
+        GrpcCode.UNAVAILABLE: NO_MODEL_SERVER,
+    }
+
+
+def _traces(sampling: TraceSampling) -> Mapping[str, Any]:
+    """Maps for requests with a parent, each of which leaves those without one to the map before it."""
+    carriers = []
+    if sampling.parents != "ignored":
+        flags = parents.SAMPLED_FLAGS, parents.ANY_FLAGS
+        otherwise = "$trace_share"
+        for header, variable, pattern, (sampled, either) in (
+            (
+                header_names.X_RAY,
+                "$traced_by_x_ray",
+                parents.x_ray_pattern,
+                (parents.SAMPLED, parents.EITHER),
+            ),
+            (header_names.CUSTOM_ATTRIBUTES, "$traced_by_attributes", parents.attributes_pattern, flags),
+            (header_names.TRACEPARENT, "$traced", parents.header_pattern, flags),
+        ):
+            carriers.append((header, variable, otherwise, pattern(sampled), pattern(either)))
+            otherwise = variable
+    return {
+        "percent": f"{100 * marked_share(sampling):.2f}" if is_divided(sampling) else None,
+        "share": MARKED if sampling.share else NOT_MARKED,
+        "marked": MARKED,
+        "not_marked": NOT_MARKED,
+        "unsampled": MARKED if sampling.parents == "examined" else NOT_MARKED,
+        "traceparent": parents.header_pattern(),
+        "carriers": carriers,
+    }
+
+
+def most_large_bodies(free_bytes: int, body_bytes: int) -> int:
+    """Number of bodies of ``body_bytes`` that the disk has room for; at least one."""
+    return max(1, min(int(free_bytes * DISK_SHARE) // body_bytes, MOST_LARGE_BODIES))

@@ -1,0 +1,129 @@
+"""Names that nginx and the supervisor share in runs with changing models."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values import names
+from tfs_proxy.values.deployment import CaptureOptions, Instance, TraceSampling
+from tfs_proxy.wire.error_body import WORKER_DIED, not_reached
+from tfs_proxy.wire.header_names import TARGET_MODEL
+
+GATES = "m"
+"""The folder of the gates below the run's workspace, which is nginx's working directory."""
+
+LOADED, SERVED, ANY = "loaded", "served", "sock"
+"""Endings of gates: of the name a model is loaded under, of those its model server knows, and of all."""
+
+FAST = "f"
+"""The folder with a file for each model whose requests may go directly to a model server."""
+
+STACKS, WEB_SOCKET = "s", "web.sock"
+"""The folder with a numbered folder for each stack, and the socket in that."""
+
+COMMON_SOCKET = "common.sock"
+"""The end of the names of the sockets on which common workers accept."""
+
+COMMON_WORKSPACES = "d"
+"""The folder of links to the workspaces of models that common workers serve, by name."""
+
+NUMBERS = range(500)
+"""The stacks to which nginx keeps connections; those above are reached by new ones."""
+
+SENDS_ON: Mapping[str, str] = {"X-Accel-Redirect": "@gate"}
+"""Headers with which the control API says that the model is ready; nginx keeps them for itself."""
+
+PAGE = "/console/"
+"""The path of the console's files, which the control API has."""
+
+MAX_SEGMENTS = 6
+"""Most names in a path in X-Amzn-SageMaker-Target-Model."""
+
+MARGIN_SECONDS = 5
+
+_SEGMENT = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+_HOW_TO_CALL = "no model is named: load one by POST to /models and send requests to /models/NAME/invoke"
+_WITHOUT_HEADER = f"{_HOW_TO_CALL}, or serve archives with --multi-model and name one in {TARGET_MODEL}"
+_WITH_HEADER = f"{_HOW_TO_CALL}, or name an archive in {TARGET_MODEL}"
+_TARGET_NEEDED = (
+    f"{TARGET_MODEL}: the path of an archive is needed, such as team/a{names.ARCHIVE_ENDING}: at most "
+    f"{MAX_SEGMENTS} names of letters, digits, '.', '_' and '-' that begin with a letter or a digit, and at "
+    f"most {names.LOADED_MODEL_CHARACTERS} characters for the model's name, in which {names.SLASH_IN_NAME} "
+    "stands for each slash"
+)
+
+
+class MultiModelRoutes(Struct, frozen=True):
+    """Values for nginx in a run with changing models.
+
+    A load or an unload may take ``load_seconds``. ``takes_target_model`` is true if requests to
+    ``/invocations`` may name an archive. ``instances`` are the model servers of all models, if all have the
+    same: nginx sends them what needs no conversion. ``common`` are the addresses of the common workers.
+    ``traces`` and ``capture`` are those of all models.
+    """
+
+    load_seconds: float
+    takes_target_model: bool = False
+    traces: TraceSampling | None = None
+    capture: CaptureOptions | None = None
+    instances: Sequence[Instance] = ()
+    common: Sequence[str] = ()
+
+
+def values(routes: MultiModelRoutes, settings: Settings) -> Mapping[str, Any]:
+    """Values for the template, under ``many``."""
+    return {
+        "GATES": GATES,
+        "LOADED": LOADED,
+        "SERVED": SERVED,
+        "ANY": ANY,
+        "FAST": FAST,
+        "STACKS": STACKS,
+        "WEB_SOCKET": WEB_SOCKET,
+        "WEB_SOCKET_PATTERN": re.escape(WEB_SOCKET),
+        "COMMON_WORKSPACES": COMMON_WORKSPACES,
+        "PAGE": PAGE,
+        "numbers": NUMBERS,
+        "common": routes.common,
+        "target_patterns": tuple(target_patterns()) if routes.takes_target_model else None,
+        "load_timeout_seconds": math.ceil(routes.load_seconds) + MARGIN_SECONDS,
+        "wait_seconds": wait_seconds(settings),
+        "refusals": _refusals(routes),
+    }
+
+
+def wait_seconds(settings: Settings) -> int:
+    """Longest time without an answer of a request that waits for a load."""
+    return math.ceil(settings.request_timeout_seconds) + MARGIN_SECONDS
+
+
+def target_patterns() -> Iterator[tuple[str, str]]:
+    """The paths of archives, and for each the model's name in nginx's variables."""
+    for count in range(1, MAX_SEGMENTS + 1):
+        numbers = range(1, count + 1)
+        longer_by = (count - 1) * (len(names.SLASH_IN_NAME) - len("/"))  # than the path is the name
+        most = names.LOADED_MODEL_CHARACTERS - longer_by + len(names.ARCHIVE_ENDING)
+        segments = "/".join(f"(?<segment{number}>{_SEGMENT})" for number in numbers)
+        suffix = names.ARCHIVE_ENDING.replace(".", r"\.")
+        name = names.SLASH_IN_NAME.join(f"${{segment{number}}}" for number in numbers)
+        yield rf"^/?(?=.{{1,{most}}}\z){segments}{suffix}\z", name
+
+
+def _refusals(routes: MultiModelRoutes) -> Mapping[str, tuple[int, str]]:
+    """nginx's refusals for lack of a model: status and text by the name of the location."""
+    return {
+        "502": (502, not_reached("The control API")),
+        "worker-died": (502, WORKER_DIED),
+        "connections": (503, "the model takes no connections at this moment: try again"),
+        "no-model": (404, _WITH_HEADER if routes.takes_target_model else _WITHOUT_HEADER),
+        "target-model": (400, _TARGET_NEEDED),
+        "models-504": (504, _not_done(routes.load_seconds)),
+    }
+
+
+def _not_done(seconds: float) -> str:
+    return f"not done within {seconds:g} seconds: it goes on, and GET /models says what is loaded"

@@ -1,0 +1,186 @@
+"""nginx in front: its listeners, its process and the configuration of each phase, for the run loop."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from tfs_proxy.run.host import sockets
+from tfs_proxy.run.host.processes import child_pids, has_ended
+from tfs_proxy.run.host.sockets import Listener
+from tfs_proxy.run.nginx import config as nginx
+from tfs_proxy.run.nginx.config import GrpcEndpoint
+from tfs_proxy.run.nginx.many_models import MultiModelRoutes
+from tfs_proxy.run.process import ChildProcess, ProcessSpec
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.deployment import Deployment
+from tfs_proxy.values.layout import Workspace
+from tfs_proxy.values.resources import available_resources, most_descriptors
+
+log = logging.getLogger(__name__)
+
+VERSION_SECONDS = 10.0
+RELOAD_SECONDS, RELOAD_PAUSE_SECONDS = 2.0, 0.005
+
+
+class NginxProxy:
+    """nginx on ``listener`` and the extra ports, in front of workers that accept on ``web``.
+
+    gRPC has a listener of its own.
+
+    A change of ``web`` counts from the next `configure` on. With ``multi_model`` there is no ``web``, and the
+    configuration of the start stays.
+    """
+
+    def __init__(
+        self,
+        program: str,
+        settings: Settings,
+        workspace: Workspace,
+        listener: Listener,
+        web: Sequence[Listener] = (),
+        multi_model: MultiModelRoutes | None = None,
+    ) -> None:
+        self._program = program
+        self._build = read_build(program)
+        self._settings = settings
+        self._workspace = workspace
+        self._listener = listener
+        self.web = web
+        self._multi_model = multi_model
+        self._extra_listeners = sockets.listen_on_extra_ports(listener, settings.extra_ports)
+        self.grpc_listener = sockets.listen_for_grpc(listener.getsockname()[0], settings.grpc_port)
+        self._grpc_endpoint = self._open_grpc_endpoint()
+
+    @property
+    def other_entrances(self) -> list[Listener]:
+        grpc = [self.grpc_listener] if self.grpc_listener is not None else []
+        return [*self._extra_listeners, *grpc]
+
+    def spec(self, environ: Mapping[str, str]) -> ProcessSpec:
+        """Writes the configuration for the start, and returns the process."""
+        self._workspace.nginx.mkdir()
+        self.configure(None)
+        listeners = [self._listener, *self.other_entrances]
+        return nginx_process(self._program, self._workspace.nginx, listeners, environ)
+
+    def configure(self, serving: Deployment | None) -> None:
+        """Writes nginx.conf for what is served now; nginx reads it at its start and on SIGHUP."""
+        listen = sockets.shown_address(self._listener)
+        cores = available_resources().cores
+        web = tuple(sockets.shown_address(listener) for listener in self.web)
+        proxy_config = nginx.ProxyConfig(
+            listen,
+            web,
+            self._workspace.client_socket,
+            self._grpc_endpoint,
+            serving,
+            self._multi_model,
+            free_bytes=shutil.disk_usage(self._workspace.nginx).free,
+            connections=nginx.most_connections(cores, most_descriptors()),
+            processes=min(cores, nginx.MOST_PROCESSES),
+            counts_requests=self._build.counts_connections,
+            edits_answers=self._build.edits_answers,
+            also_listen=tuple(map(sockets.shown_address, self._extra_listeners)),
+        )
+        text = nginx.config(proxy_config, self._settings, self._workspace)
+        (self._workspace.nginx / "nginx.conf").write_text(text)
+
+    def begin_reload(self, nginx: ChildProcess, serving: Deployment) -> Collection[int]:
+        """Makes nginx serve this; returns the pids of its former workers, which finish their requests.
+
+        Only now may nginx send requests past the workers.
+        """
+        former = set(child_pids(nginx.pid or 0))
+        self.configure(serving)
+        nginx.send_signal(signal.SIGHUP)
+        return former
+
+    async def until_gone(
+        self, nginx: ChildProcess, former: Collection[int], seconds: float = RELOAD_SECONDS
+    ) -> None:
+        """Returns once the former workers have ended, or after so many seconds.
+
+        They close their idle connections first: no client that sees a 200 after this is on one.
+        """
+        deadline = time.monotonic() + seconds
+        hurried = False
+        while not all(map(has_ended, former)) and time.monotonic() < deadline:
+            await asyncio.sleep(RELOAD_PAUSE_SECONDS)
+            if not hurried and not set(former).issuperset(child_pids(nginx.pid or 0)):
+                _end_gracefully(set(former).intersection(child_pids(nginx.pid or 0)))
+                hurried = True
+
+    def close(self) -> None:
+        """Stops listening; idempotent. The run loop closes ``listener`` itself."""
+        for entrance in self.other_entrances:
+            entrance.close()
+
+    def _open_grpc_endpoint(self) -> GrpcEndpoint | None:
+        if self.grpc_listener is None:
+            return None
+        address = sockets.shown_address(self.grpc_listener)
+        log.info("listening for gRPC on %s", address)
+        return GrpcEndpoint(address, self._build.version)
+
+
+def nginx_process(
+    program: str, home: Path, listeners: Sequence[Listener], environ: Mapping[str, str]
+) -> ProcessSpec:
+    """nginx on these listeners, with its configuration in the folder ``home``."""
+    for listener in listeners:
+        listener.set_inheritable(True)
+    descriptors = tuple(listener.fileno() for listener in listeners)
+    return ProcessSpec(
+        name="nginx",
+        argv=(program, "-p", f"{home}", "-c", f"{home / 'nginx.conf'}", "-e", "stderr"),
+        # By this variable nginx inherits listening sockets, in its own upgrade protocol.
+        env={**environ, "NGINX": "".join(f"{descriptor};" for descriptor in descriptors)},
+        pass_fds=descriptors,
+        stop_signal=signal.SIGQUIT,
+        survivors_signal=signal.SIGQUIT,
+        orphaned_signal=signal.SIGTERM,  # its workers end at once, too
+        drops_output=True,
+        logs_by_lines=True,  # a line that waits would miss that of its request
+    )
+
+
+def _end_gracefully(former: Collection[int]) -> None:
+    """Tells former workers to end, as nginx does.
+
+    It has started new ones by then, but sleeps for 100 ms before it says so.
+    """
+    for pid in former:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGQUIT)
+
+
+class NginxBuild(Struct, frozen=True):
+    """An nginx's version as 1, 26, 3, (0,) if unknown, and its modules.
+
+    One counts its connections, the other replaces parts of answers.
+    """
+
+    version: tuple[int, ...]
+    counts_connections: bool
+    edits_answers: bool
+
+
+def read_build(program: str) -> NginxBuild:
+    """Reads the output of ``nginx -V``."""
+    output = subprocess.run([program, "-V"], capture_output=True, timeout=VERSION_SECONDS, check=False).stderr
+    version = re.search(rb"/(\d+)\.(\d+)\.(\d+)", output)
+    return NginxBuild(
+        tuple(int(number) for number in version.groups()) if version else (0,),
+        b"--with-http_stub_status_module" in output,
+        b"--with-http_sub_module" in output,
+    )

@@ -1,0 +1,140 @@
+"""First half of a start: opens the archive in a thread, reports what it serves, and plans the processes."""
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfs_proxy.model.extract import appear_at_sagemaker_folder
+from tfs_proxy.model.report.prepare import Prepared, prepare
+from tfs_proxy.observe.tracing.choice import trace_choice
+from tfs_proxy.run import plan
+from tfs_proxy.run.gpus import Placement, count_gpus, spread, visible_devices
+from tfs_proxy.run.host import sockets
+from tfs_proxy.run.host.waiting import in_daemon_thread
+from tfs_proxy.run.programs.model_server import monitoring_for, program
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.layout import Workspace
+
+log = logging.getLogger(__name__)
+
+
+LayOut = Callable[[str | None, Workspace, Settings, threading.Event], str | None]
+
+
+class ServeRequest(Struct, frozen=True):
+    """Requests of the command line, besides the settings.
+
+    ``flags`` are the model server's if it runs as in the image tensorflow/serving; then there is no archive.
+    ``placements`` has the GPU of each model server if they have been chosen already. ``lay_out`` makes a
+    folder of a model that is neither an archive nor a folder, and returns others unchanged.
+    """
+
+    model: str | None
+    model_server: str
+    environ: Mapping[str, str]
+    flags: tuple[str, ...] | None = None
+    placements: tuple[Placement, ...] = ()
+    lay_out: LayOut | None = None
+
+
+async def open_archive(request: ServeRequest, settings: Settings, workspace: Workspace) -> Prepared:
+    """Opens the archive in a thread, which cancelling ends, and logs what it serves.
+
+    Raises what `prepare` raises, and ScriptLoadError for a script that can't be used.
+    """
+    cancelled = threading.Event()
+    prepared = await in_daemon_thread(
+        lambda: _prepare(request, settings, workspace, cancelled), "archive", cancelled
+    )
+    for line in prepared.report:
+        log.info("%s", line)
+    for line in prepared.warnings:
+        log.warning("%s", line)
+    prepared.refuse_unusable_script()
+    root, has_siblings = prepared.served.layout.root, settings.reload or settings.watch or settings.loaded_as
+    # Each stack of a pipeline or a batch job would want the folder: only a container's own run has it.
+    has_container = os.getpid() == 1
+    if prepared.served.script and root.is_relative_to(workspace.root) and has_container and not has_siblings:
+        appear_at_sagemaker_folder(root)
+    return prepared
+
+
+def _prepare(
+    request: ServeRequest, settings: Settings, workspace: Workspace, cancelled: threading.Event
+) -> Prepared:
+    if request.flags is not None:
+        from tfs_proxy.run.tensorflow_serving import prepare_flags
+
+        return prepare_flags(request.flags, settings)
+    model = request.model or settings.model
+    if request.lay_out is not None:
+        model = request.lay_out(model, workspace, settings, cancelled)
+    return prepare(model, settings, workspace, request.environ, cancelled)
+
+
+def find_host_resources(request: ServeRequest, prepared: Prepared, held: ExitStack) -> plan.HostResources:
+    """The machine's resources for the model servers of ``prepared``: none if it needs none.
+
+    ``held`` reserves their ports.
+    """
+    if not (prepared.models or prepared.flags):
+        return plan.HostResources((), (), 0, request.environ)
+    settings, flags = prepared.settings, prepared.flags
+    # Flags name the model server's ports themselves; ports that they leave open are free ones.
+    port_range = None if flags else settings.safe_port_range
+    ports = sockets.model_server_ports(port_range, settings.instance_count, held)
+    return resources_on(ports, request, settings, flags.words if flags else settings.extra_args)
+
+
+def resources_on(
+    ports: Sequence[tuple[int, int]], request: ServeRequest, settings: Settings, flags: Sequence[str]
+) -> plan.HostResources:
+    """The machine's resources for model servers on these ports, gRPC and REST, with these flags.
+
+    One alone uses all GPUs, several one each.
+    """
+    placements = request.placements
+    if not placements and len(ports) > 1:
+        placements = spread(len(ports), visible_devices(request.environ), settings.gpu_memory_margin)
+    for index, placement in enumerate(placements):
+        log.info("model server %d: on %s", index, placement.uuid)
+    return plan.HostResources(
+        model_server=program(request.model_server),
+        ports=ports,
+        gpus=count_gpus(),
+        environ=request.environ,
+        monitoring=monitoring_for(flags),
+        placements=placements,
+    )
+
+
+def plan_processes(
+    prepared: Prepared, workspace: Workspace, host: plan.HostResources, port: int
+) -> plan.ProcessPlan:
+    """The model servers' processes; writes their configuration files. Clients know ``port``."""
+    planned = _planned(prepared, workspace, host, port)
+    choice = trace_choice(host.environ)
+    if choice.warning:
+        log.warning("%s", choice.warning)
+    return replace(planned, deployment=replace(planned.deployment, traces=choice.sampling))
+
+
+def _planned(
+    prepared: Prepared, workspace: Workspace, host: plan.HostResources, port: int
+) -> plan.ProcessPlan:
+    if prepared.flags is not None:
+        from tfs_proxy.run.tensorflow_serving import plan_flags
+
+        planned = plan_flags(prepared.served, prepared.flags, prepared.settings, workspace, host, port)
+    else:
+        planned = plan.plan(prepared.models, prepared.served, prepared.settings, workspace, host)
+    for path, text in planned.files.items():
+        path.write_text(text)
+    if planned.open_ports:
+        log.info("%s", planned.open_ports)
+    return planned

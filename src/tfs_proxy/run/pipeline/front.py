@@ -1,0 +1,128 @@
+"""The front of a pipeline: nginx receives requests, and a server in this process answers complete ones.
+
+Without nginx that server listens on the port itself, for development: it does not limit slow clients.
+"""
+
+import asyncio
+import logging
+import shutil
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+from tfs_proxy.run.host import sockets
+from tfs_proxy.run.host.sockets import Listener
+from tfs_proxy.run.logs.request_lines import ChildLog
+from tfs_proxy.run.nginx import config
+from tfs_proxy.run.nginx.proxy import nginx_process
+from tfs_proxy.run.process import ChildProcess, ProcessSpec
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.errors import Overloaded
+from tfs_proxy.values.layout import Workspace
+from tfs_proxy.values.resources import available_resources, most_descriptors
+from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
+from tfs_proxy.wire.http_server import HttpServer, Refused, Respond, app_of
+
+log = logging.getLogger(__name__)
+
+MORE_SECONDS = 5
+"""Seconds that nginx waits beyond the limit of a request through all stages."""
+
+COPIES = 2
+"""A body is in memory twice: as it arrives, and as the request's."""
+
+WAIT_SECONDS = 5.0
+NO_NGINX = "no nginx in front: a client that sends or reads slowly is waited for. This is for development"
+
+
+class PipelineFront:
+    """Answers with ``respond`` on ``listener``; ``started`` and ``ended`` get nginx's process groups."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        workspace: Workspace,
+        listener: Listener,
+        environ: Mapping[str, str],
+        respond: Respond,
+        refused: Refused,
+    ) -> None:
+        self._settings, self._workspace, self._listener = settings, workspace, listener
+        self._environ = environ
+        memory = BodyMemory(settings.max_decoded_total_bytes)
+        limit_bytes = settings.max_payload_bytes
+        app = app_of(respond, limit_bytes, refused=refused, held=memory.held, only_once=CUSTOM_ATTRIBUTES)
+        self._server = HttpServer(app)
+        self._program = config.find() if settings.nginx else None
+        self.nginx: ChildProcess | None = None
+
+    async def open(self, started: Callable[[int], None], ended: Callable[[int], None]) -> None:
+        """Listens; nginx must be started afterwards, if there is one."""
+        if self._program is None:
+            log.warning("%s", NO_NGINX)
+            await self._server.open([self._listener])
+            return
+        await self._server.open_unix(self._workspace.client_socket)
+        spec = self._spec(self._program)
+        self.nginx = ChildProcess(spec, started=started, ended=ended, show=ChildLog().show)
+
+    def close(self) -> None:
+        """Stops accepting here: only nginx uses the listener."""
+        if self.nginx is None:
+            self._server.close()
+        self._listener.close()
+
+    async def drain(self, seconds: float) -> None:
+        """Stops accepting, and waits at most ``seconds`` for requests under way."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        if self.nginx is not None:
+            await self.nginx.stop(seconds)
+        await self._server.drain(deadline - asyncio.get_running_loop().time())
+
+    def _spec(self, program: str) -> ProcessSpec:
+        home = self._workspace.nginx
+        home.mkdir()
+        (home / "nginx.conf").write_text(nginx_config(self._settings, self._workspace, self._listener))
+        return nginx_process(program, home, [self._listener], self._environ)
+
+
+def nginx_config(settings: Settings, workspace: Workspace, listener: Listener) -> str:
+    cores = available_resources().cores
+    proxy = config.ProxyConfig(
+        sockets.shown_address(listener),
+        (),
+        workspace.client_socket,
+        free_bytes=shutil.disk_usage(workspace.nginx).free,
+        connections=config.most_connections(cores, most_descriptors()),
+        processes=min(cores, config.MOST_PROCESSES),
+    )
+    read_seconds = int(settings.pipeline_timeout_seconds) + MORE_SECONDS
+    return config.pipeline_config(proxy, settings, workspace, read_seconds)
+
+
+class BodyMemory:
+    """Limits the bytes that bodies of all requests take together."""
+
+    def __init__(self, limit_bytes: int, wait_seconds: float = WAIT_SECONDS) -> None:
+        self._limit_bytes, self._wait_seconds = limit_bytes, wait_seconds
+        self._held_bytes = 0
+        self._freed = asyncio.Condition()
+
+    @asynccontextmanager
+    async def held(self, body_bytes: int) -> AsyncIterator[None]:
+        """Holds a body's memory while the block runs. Raises Overloaded if none becomes free."""
+        size_bytes = min(COPIES * body_bytes, self._limit_bytes)
+        try:
+            async with asyncio.timeout(self._wait_seconds), self._freed:
+                await self._freed.wait_for(lambda: self._held_bytes + size_bytes <= self._limit_bytes)
+                self._held_bytes += size_bytes
+        except TimeoutError:
+            raise Overloaded(
+                "Other large requests have the memory that this one needs: try again. "
+                "TFS_PROXY_MAX_DECODED_TOTAL_MB sets how much all together may take."
+            ) from None
+        try:
+            yield
+        finally:
+            self._held_bytes -= size_bytes
+            async with self._freed:
+                self._freed.notify_all()

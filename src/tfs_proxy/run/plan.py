@@ -1,0 +1,180 @@
+"""Settings and the contents of the archive -> the model servers' processes, as values: pure."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from tfs_proxy.data.capture.files import capture_options
+from tfs_proxy.model.report.served import Served
+from tfs_proxy.run.gpus import Placement
+from tfs_proxy.run.process import ProcessSpec
+from tfs_proxy.run.programs import model_server
+from tfs_proxy.run.programs.model_server import NO_MONITORING, Monitoring
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.deployment import Deployment, Instance, ServedModel, TransformLimits, open_inference_of
+from tfs_proxy.values.layout import Workspace
+
+MAX_TRANSFORM_MB = 100
+DEFAULT_TRANSFORM_MB = 6
+
+
+class HostResources(Struct, frozen=True):
+    """The machine's resources: the model server's command, its ports, GPUs and the environment.
+
+    Without ``ports`` there is no model server: a script model needs none, and ``common`` ones exist already.
+    ``placements`` has the GPU of each model server, if they were chosen. The model servers show their own
+    metrics as ``monitoring`` says.
+    """
+
+    model_server: tuple[str, ...]
+    ports: Sequence[tuple[int, int]]
+    gpus: int
+    environ: Mapping[str, str]
+    monitoring: Monitoring = NO_MONITORING
+    common: tuple[Instance, ...] = ()
+    placements: tuple[Placement, ...] = ()
+
+
+class ProcessPlan(Struct, frozen=True):
+    """The processes of a run, and the files to be written before they start.
+
+    At ``metrics_path`` the model servers show their own metrics. ``open_ports`` is a sentence on ports
+    that are open to the outside and were not asked for.
+    """
+
+    deployment: Deployment
+    files: Mapping[Path, str]
+    model_servers: tuple[ProcessSpec, ...]
+    metrics_path: str | None = None
+    open_ports: str | None = None
+
+
+def plan(
+    models: Sequence[ServedModel],
+    served: Served,
+    settings: Settings,
+    workspace: Workspace,
+    host: HostResources,
+) -> ProcessPlan:
+    if host.common:
+        return ProcessPlan(deployment_of(served, settings, host.common), files={}, model_servers=())
+    instances = instances_on(host.ports, workspace)
+    files = files_of_model_servers(models, settings, workspace, host.monitoring)
+    return ProcessPlan(
+        deployment=deployment_of(served, settings, instances),
+        files=files,
+        model_servers=tuple(
+            model_server_process(
+                instance, settings, workspace, host, script=served.script is not None, models=len(models)
+            )
+            for instance in instances
+        ),
+        metrics_path=host.monitoring.path,
+        open_ports=model_server.open_to_the_outside(
+            host.model_server, instances, script=served.script is not None
+        ),
+    )
+
+
+def instances_on(ports: Sequence[tuple[int, int]], workspace: Workspace) -> tuple[Instance, ...]:
+    """The addresses of one model server for each pair of ports, gRPC and REST."""
+    return tuple(
+        Instance(index, rest_port=rest, grpc_port=grpc, grpc_socket=str(workspace.grpc_socket(index)))
+        for index, (grpc, rest) in enumerate(ports)
+    )
+
+
+def files_of_model_servers(
+    models: Sequence[ServedModel], settings: Settings, workspace: Workspace, monitoring: Monitoring
+) -> Mapping[Path, str]:
+    """The configuration files that `model_server_process` names, for these models."""
+    files = {workspace.model_config: model_server.model_config(models, settings.version_labels)}
+    if settings.enable_batching:
+        files[workspace.batching_config] = model_server.batching_config(settings)
+    return {**files, **monitoring_files(monitoring, workspace)}
+
+
+def monitoring_files(monitoring: Monitoring, workspace: Workspace) -> Mapping[Path, str]:
+    """The file that makes the model servers show their own metrics, unless the user gives one."""
+    return {} if monitoring.config is None else {workspace.monitoring_config: monitoring.config}
+
+
+def deployment_of(served: Served, settings: Settings, instances: tuple[Instance, ...]) -> Deployment:
+    return Deployment(
+        default_model=served.default_model,
+        models={model.name: tuple(sorted(model.versions)) for model in served.models},
+        instances=instances,
+        script=served.script,
+        import_paths=served.import_paths,
+        max_payload_bytes=settings.max_payload_bytes,
+        max_decoded_bytes=settings.max_decoded_bytes,
+        max_decoded_total_bytes=settings.max_decoded_total_bytes,
+        request_timeout_seconds=settings.request_timeout_seconds,
+        pool_requests=settings.pool_requests,
+        rest_api=settings.rest_api,
+        transforms=transform_limits(settings),
+        default_accept=settings.default_accept,
+        script_model=served.script_model,
+        script_timeout_seconds=settings.script_timeout_seconds,
+        wait_time_seconds=settings.wait_time_seconds,
+        capture=capture_options(settings, served.default_model),
+        access_log=str(settings.access_log),
+        inner_names=served.inner_names,
+        loaded_as=settings.loaded_as,
+        open_inference=open_inference_of(settings.open_inference, served.script, served.script_model),
+        version_labels=tuple(settings.version_labels),
+        console=settings.console,
+        graph_folders=served.graph_folders,
+        csv_columns=served.csv_columns(settings),
+        adaptive_limit_seconds=settings.adaptive_limit_seconds,
+        model_dir=str(served.layout.root),
+        is_batch=settings.batch,
+    )
+
+
+def transform_limits(settings: Settings) -> TransformLimits:
+    """A batch job's limits that keep the model servers busy, within 100 MB (docs/reference/sagemaker.md).
+
+    Twice what can run at once: cores, or full batches if the model server batches; no more than
+    the workers can take. The payload is that of the environment, else SageMaker's default.
+    """
+    running = settings.machine.cores
+    if settings.enable_batching:
+        running = settings.max_batch_size * settings.num_batch_threads * settings.instance_count
+    taken = settings.gunicorn_workers * settings.gunicorn_threads
+    configured_mb = settings.max_payload_mb if "SAGEMAKER_MAX_PAYLOAD_IN_MB" in settings.changed else 0
+    payload_mb = min(configured_mb or DEFAULT_TRANSFORM_MB, MAX_TRANSFORM_MB)
+    return TransformLimits(max(1, min(2 * running, taken, MAX_TRANSFORM_MB // payload_mb)), payload_mb)
+
+
+def model_server_process(
+    instance: Instance,
+    settings: Settings,
+    workspace: Workspace,
+    host: HostResources,
+    *,
+    script: bool,
+    models: int,
+) -> ProcessSpec:
+    """One model server, which reads so many ``models`` from the workspace's `model_config`.
+
+    If those come and go, ``models`` is 0.
+    """
+    placement = host.placements[instance.index] if host.placements else None
+    return ProcessSpec(
+        name=f"model server {instance.index}",
+        argv=model_server.argv(
+            host.model_server,
+            instance,
+            settings,
+            workspace.model_config,
+            workspace.batching_config,
+            placement=placement,
+            monitoring_config=workspace.monitoring_config if host.monitoring.config else None,
+            script=script,
+            models=models,
+        ),
+        env=model_server.environment(host.environ, settings, placement),
+        drops_output=True,
+    )

@@ -1,0 +1,290 @@
+"""One child process as a state machine: start, watch, restart with growing back-off, stop, give up."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import shlex
+import signal
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from functools import partial
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from tfs_proxy.run.host.processes import RunningProcess, describe_exit, signal_on_parent_death
+from tfs_proxy.run.host.waiting import unless_set
+from tfs_proxy.run.logs.child_output import ChildOutput
+from tfs_proxy.wire.backoff import growing_pause
+
+log = logging.getLogger(__name__)
+
+LAST_LINES = 40
+KILLED_SECONDS = 1.0
+LOOK_SECONDS = 0.01
+NOT_STARTED = 127
+"""The exit status of a program that could not be run, as in shells."""
+
+
+class ProcessState(Enum):
+    """States of a child; `ARROWS` has the allowed changes."""
+
+    STOPPED = "stopped"
+    RUNNING = "running"
+    BACKOFF = "backing off"
+    STOPPING = "stopping"
+    EXITED = "exited"
+    GAVE_UP = "gave up"
+
+
+ARROWS: Mapping[ProcessState, frozenset[ProcessState]] = {
+    ProcessState.STOPPED: frozenset({ProcessState.RUNNING, ProcessState.EXITED}),
+    ProcessState.RUNNING: frozenset({ProcessState.BACKOFF, ProcessState.STOPPING, ProcessState.GAVE_UP}),
+    ProcessState.BACKOFF: frozenset({ProcessState.RUNNING, ProcessState.EXITED}),
+    ProcessState.STOPPING: frozenset({ProcessState.EXITED}),
+    ProcessState.EXITED: frozenset(),
+    ProcessState.GAVE_UP: frozenset(),
+}
+
+
+class Backoff(Struct, frozen=True):
+    """Pauses between restarts: the delay doubles per early death, up to a cap of tries.
+
+    A child that lived ``healthy_seconds`` starts counting anew.
+    """
+
+    first_seconds: float = 0.05
+    longest_seconds: float = 10.0
+    tries: int = 10
+    healthy_seconds: float = 10.0
+
+
+class ProcessSpec(Struct, frozen=True):
+    """A program to run, and how to stop it.
+
+    ``env`` replaces the environment; ``pass_fds`` are handed down under their own numbers;
+    ``drops_output`` says that it loses lines of its log rather than wait for the supervisor to read them,
+    ``logs_by_lines`` that each of its lines is complete;
+    ``survivors_signal`` goes to the rest of its process group when the leader died alone;
+    ``orphaned_signal`` to the child when this process has died.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    pass_fds: tuple[int, ...] = ()
+    stop_signal: signal.Signals = signal.SIGTERM
+    survivors_signal: signal.Signals = signal.SIGTERM
+    orphaned_signal: signal.Signals = signal.SIGKILL
+    drops_output: bool = False
+    logs_by_lines: bool = False
+    backoff: Backoff = field(default_factory=Backoff)
+
+    def named(self, of: str) -> "ProcessSpec":
+        """This process with ``of`` after its name, which distinguishes it from those of other models."""
+        return replace(self, name=f"{self.name} of {of}") if of else self
+
+
+Spawn = Callable[[ProcessSpec, int], Awaitable[RunningProcess]]
+
+
+async def spawn(spec: ProcessSpec, output: int) -> RunningProcess:
+    """Starts ``spec`` in a process group of its own: the keyboard's Ctrl-C does not reach it.
+
+    It prints to the descriptor ``output``.
+    """
+    return await asyncio.create_subprocess_exec(
+        *spec.argv,
+        env=dict(spec.env),
+        pass_fds=spec.pass_fds,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        process_group=0,
+        preexec_fn=signal_on_parent_death(spec.orphaned_signal),
+    )
+
+
+class ChildProcess:
+    """One supervised child.
+
+    ``run`` lasts as long as the child may be restarted: ``may_restart`` is called after each death,
+    ``started`` with each new pid, which is also that of its process group, and ``ended`` with it once
+    the group is empty; ``heard`` with each line that it prints, and ``show`` with each event.
+    ``stop`` ends it within a deadline. Both leave the state at EXITED or GAVE_UP.
+    """
+
+    def __init__(
+        self,
+        spec: ProcessSpec,
+        *,
+        may_restart: "Callable[[ChildProcess], bool]" = lambda _child: True,
+        started: Callable[[int], None] = lambda _pid: None,
+        ended: Callable[[int], None] = lambda _pid: None,
+        heard: Callable[[str], None] = lambda _line: None,
+        show: Callable[["ChildProcess", Sequence[str]], None] = lambda _child, _lines: None,
+        start: Spawn = spawn,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.spec = spec
+        self.state = ProcessState.STOPPED
+        self.starts = 0
+        self.exit_status: int | None = None
+        self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
+        self._started, self._group_ended, self._heard = started, ended, heard
+        self._output = ChildOutput(
+            self._hear, partial(show, self), drops=spec.drops_output, lines_are_events=spec.logs_by_lines
+        )
+        self._may_restart, self._spawn, self._clock, self._sleep = may_restart, start, clock, sleep
+        self._process: RunningProcess | None = None
+        self._ended = asyncio.Event()
+        self._stop_asked = asyncio.Event()
+        self._groups: set[int] = set()
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process and self.state is ProcessState.RUNNING else None
+
+    def change_state(self, new: ProcessState) -> None:
+        """The only place where the state changes; a change that is not in `ARROWS` is a bug."""
+        if new not in ARROWS[self.state]:
+            raise RuntimeError(f"{self.name}: {self.state.value} -> {new.value} is not in ARROWS")
+        log.debug("%s: %s -> %s", self.name, self.state.value, new.value)
+        self.state = new
+
+    async def run(self) -> None:
+        """Starts the child and restarts it until it is stopped or gives up."""
+        deaths = 0
+        try:
+            while not self._stop_asked.is_set():
+                lived_seconds = await self._live()
+                if self._stop_asked.is_set():
+                    break
+                deaths = 1 if lived_seconds >= self.spec.backoff.healthy_seconds else deaths + 1
+                if deaths > self.spec.backoff.tries or not self._may_restart(self):
+                    self.change_state(ProcessState.GAVE_UP)
+                    log.error("%s ended with %s", self.name, describe_exit(self.exit_status))
+                    return
+                await self._back_off(deaths)
+            if self.state is not ProcessState.EXITED:
+                self.change_state(ProcessState.EXITED)
+        finally:
+            self._output.close()
+            self._ended.set()
+
+    async def _live(self) -> float:
+        """One life of the child, from start to exit; returns its length in seconds."""
+        began = self._clock()
+        self.change_state(ProcessState.RUNNING)
+        self.starts += 1
+        try:
+            process = await unless_set(self._stop_asked, self._spawn(self.spec, self._output.open()))
+        except OSError as error:
+            log.error("%s can't be started: %s", self.name, error)  # noqa: TRY400 - the sentence says it all
+            self.last_lines.append(str(error))
+            self.exit_status = NOT_STARTED
+            return 0.0
+        if process is None:
+            return 0.0
+        self._process = process
+        log.debug("%s: pid %d: %s", self.name, process.pid, shlex.join(self.spec.argv))
+        self._groups.add(process.pid)
+        self._started(process.pid)
+        if self.state is ProcessState.STOPPING:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(self.spec.stop_signal)
+        self.exit_status = await process.wait()
+        self._output.read_rest()
+        return self._clock() - began
+
+    def read_output(self) -> None:
+        """Reads its output so far, without waiting for the event loop."""
+        self._output.read_on()
+
+    def _hear(self, line: str) -> None:
+        self.last_lines.append(line)
+        self._heard(line)
+
+    async def _back_off(self, deaths: int) -> None:
+        self.change_state(ProcessState.BACKOFF)
+        backoff = self.spec.backoff
+        delay_seconds = growing_pause(deaths, backoff.first_seconds, backoff.longest_seconds)
+        log.warning(
+            "%s ended with %s, starting it again in %.2f s",
+            self.name,
+            describe_exit(self.exit_status),
+            delay_seconds,
+        )
+        self.signal_group(self.spec.survivors_signal)
+        await unless_set(self._stop_asked, self._sleep(delay_seconds))
+
+    def ask_to_stop(self) -> None:
+        """Sends the stop signal, without waiting; idempotent."""
+        self._stop_asked.set()
+        if self.state is ProcessState.RUNNING:
+            self.send_signal(self.spec.stop_signal)
+            self.change_state(ProcessState.STOPPING)
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Signals the child itself, if it runs."""
+        if self.state is ProcessState.RUNNING and self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    async def stop(self, deadline_seconds: float) -> None:
+        """Stop signal, wait until the deadline, SIGKILL to the whole group; idempotent."""
+        self.ask_to_stop()
+        if self.state is ProcessState.STOPPED:
+            await self._end_groups()
+            return
+        try:
+            async with asyncio.timeout(max(deadline_seconds, 0.01)):
+                await self._ended.wait()
+        except TimeoutError:
+            log.warning("%s did not stop within %.1f s, killing it", self.name, deadline_seconds)
+            self.signal_group(signal.SIGKILL)
+            await self._ended.wait()
+        await self._end_groups()
+
+    def signal_group(self, number: signal.Signals) -> None:
+        """Signals this child and every process that it has left behind."""
+        self._signal(self._groups, number)
+
+    def _signal(self, groups: Iterable[int], number: int) -> None:
+        """Signals process groups; forgets those that have ended."""
+        for group in tuple(groups):
+            try:
+                os.killpg(group, number)
+            except ProcessLookupError:
+                self._groups.discard(group)
+                self._group_ended(group)
+            except PermissionError:
+                if number:
+                    log.warning("%s: not allowed to signal process group %d", self.name, group)
+
+    def reap_orphans(self) -> None:
+        """Collects processes of former groups that became our children; forgets empty groups."""
+        lives = self.state in {ProcessState.RUNNING, ProcessState.STOPPING}
+        former = self._groups - {self._process.pid if self._process and lives else None}
+        for group in former:
+            with contextlib.suppress(ChildProcessError):
+                while os.waitid(os.P_PGID, group, os.WEXITED | os.WNOHANG):
+                    pass
+        self._signal(former, 0)  # which only asks whether the group still has a process
+
+    async def _end_groups(self) -> None:
+        """Kills the groups, and waits a moment for their end: nobody looks at them afterwards."""
+        self.signal_group(signal.SIGKILL)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(KILLED_SECONDS):
+                while self._groups:
+                    self.reap_orphans()
+                    await asyncio.sleep(LOOK_SECONDS)

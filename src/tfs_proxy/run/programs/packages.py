@@ -1,0 +1,271 @@
+"""Installs the packages of code/requirements.txt, which the script can import, while the model loads.
+
+They are installed into an overlay: a virtual environment of this run that also sees the running environment.
+Packages that are installed already count; if a pin asks for another version, it is installed into the overlay
+and imported from there. The running environment is never changed.
+"""
+
+import asyncio
+import importlib.util
+import logging
+import os
+import re
+import shutil
+import signal
+import site
+import sys
+import sysconfig
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from tfs_proxy.run.host.processes import signal_on_parent_death
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.errors import RequirementsError
+from tfs_proxy.values.layout import ModelLayout, Workspace
+from tfs_proxy.values.names import printable
+
+TAIL_LINES = 15
+MAX_LINE_BYTES = 256 * 1024
+TENSORFLOW = "tensorflow"
+BASE_PTH = "running-environment.pth"
+_SECRETS = re.compile(r"AWS_.*|.*_TOKEN|.*_SECRET.*|.*_PASSWORD", re.IGNORECASE | re.DOTALL)
+_INSTALLERS = re.compile(r"PIP_|UV_")
+
+_log = logging.getLogger(__name__)
+
+
+class Install(Struct, frozen=True):
+    """An installation with ``env``: the first of ``attempts`` (argv lists) that succeeds is enough.
+
+    ``overlay`` is the virtual environment, ``site_packages`` its folder for the workers' import
+    path, ``folder`` that of requirements.txt: relative paths in it start there. ``remedy`` is one more
+    thing to do if no attempt succeeds.
+    """
+
+    overlay: Path
+    site_packages: Path
+    folder: Path
+    attempts: tuple[tuple[str, ...], ...]
+    env: Mapping[str, str]
+    remedy: str = ""
+
+
+def plan_install(
+    layout: ModelLayout,
+    workspace: Workspace,
+    settings: Settings,
+    environ: Mapping[str, str],
+    find_spec: Callable[[str], object | None] = importlib.util.find_spec,
+    which: Callable[[str], str | None] = shutil.which,
+) -> Install | None:
+    """Decides what to install; None without a script or a requirements.txt, or if there is a ``code/lib``.
+
+    With ``code/wheels`` the package index is not asked, except after a failure if the settings say so
+    (AWS's container knows no such folder). Raises RequirementsError if neither pip nor uv is installed.
+    """
+    if not brings_packages(layout):
+        return None
+    overlay = workspace.packages
+    begin = _installer(overlay, find_spec, which)
+    end = ("--requirement", str(layout.requirements.absolute()))
+    links = ("--find-links", str(layout.wheels.absolute()))
+    attempts: tuple[tuple[str, ...], ...] = ((*begin, *end),)
+    remedy = ""
+    if layout.wheels.is_dir():
+        attempts = ((*begin, "--no-index", *links, *end),)
+        if settings.index == "also":
+            attempts += ((*begin, *links, *end),)
+        else:
+            remedy = "set TFS_PROXY_INDEX=also to have the package index asked for them, "
+    env = environ if settings.install_environment == "all" else without_secrets(environ)
+    return Install(overlay, _site_packages(overlay), layout.code.absolute(), attempts, env, remedy)
+
+
+def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """``environ`` without what packages' set-up code must not see; installers keep their settings."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if _INSTALLERS.match(name) or not _SECRETS.fullmatch(name)
+    }
+
+
+def is_noexec(folder: Path) -> bool:
+    """True if ``folder`` is on a file system that is mounted noexec, as Docker's tmpfs is."""
+    return bool(os.statvfs(folder).f_flag & os.ST_NOEXEC)
+
+
+def noexec_warning(folders: Iterable[Path], is_noexec: Callable[[Path], bool] = is_noexec) -> str | None:
+    """A warning if ``folders`` hold native modules that can't be loaded because of the mount."""
+    for folder in folders:
+        if folder.is_dir() and is_noexec(folder):
+            module = next((path for pattern in ("*.so", "*.so.*") for path in folder.rglob(pattern)), None)
+            if module is not None:
+                return (
+                    f"{folder} is mounted noexec, so native modules there such as {printable(module.name)} "
+                    "can't be loaded: mount it with exec (docker run --tmpfs /tmp:exec), or set "
+                    "TFS_PROXY_HOME to a volume"
+                )
+    return None
+
+
+def brings_packages(layout: ModelLayout) -> bool:
+    """True if anything must be installed before the script can be imported."""
+    if not layout.script.is_file() or not layout.requirements.is_file() or layout.lib.is_dir():
+        return False
+    with layout.requirements.open("rb") as lines:
+        return any(line.strip() and not line.lstrip().startswith(b"#") for line in lines)
+
+
+async def run(install: Install, started: Callable[[int], None] = lambda _pid: None) -> None:
+    """Creates the overlay and installs into it; the running environment is not changed.
+
+    ``started`` is called with the process id of each installer.
+    Raises RequirementsError with the end of the installer's output if no attempt succeeds. If
+    cancelled, it kills the installer first.
+    """
+    provided = await asyncio.to_thread(prepare, install)
+    output: Sequence[str] = ()
+    for number, argv in enumerate(install.attempts, start=1):
+        status, output = await _attempt(argv, install.folder, install.env, started)
+        if status == 0:
+            _warn_of_replaced(install.site_packages, provided)
+            return
+        if number < len(install.attempts):
+            _log.warning(
+                "code/wheels lacks some of what requirements.txt asks for: the package index is used too"
+            )
+    raise RequirementsError(
+        f"code/requirements.txt can't be installed; put the missing wheels into code/wheels, {install.remedy}"
+        "vendor the packages in code/lib, or correct the file. The installer's last lines:\n"
+        + "\n".join(output)
+    )
+
+
+def prepare(install: Install, base: Iterable[str] | None = None) -> str:
+    """Creates the overlay: an environment without pip, with ``base`` behind its own packages.
+
+    ``base`` are the folders of installed packages to see through to, by default the running ones. Returns the
+    distribution that has TensorFlow here, if it has another name, such as ``tensorflow-cpu 2.20.0``; else "".
+    """
+    import venv
+
+    venv.EnvBuilder(symlinks=True, with_pip=False).create(install.overlay)
+    folders = _running_packages() if base is None else base
+    (install.site_packages / BASE_PTH).write_text("".join(f"{folder}\n" for folder in folders))
+    return _pass_for_tensorflow(install.site_packages)
+
+
+def _pass_for_tensorflow(site_packages: Path) -> str:
+    """Gives the distribution that has TensorFlow its name, too, so that nothing installs a second one."""
+    from importlib import metadata
+
+    name = next(iter(metadata.packages_distributions().get(TENSORFLOW, ())), TENSORFLOW)
+    if _project_name(name) == TENSORFLOW:
+        return ""
+    version = metadata.version(name)
+    info = site_packages / f"{TENSORFLOW}-{version}.dist-info"
+    info.mkdir(exist_ok=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {TENSORFLOW}\nVersion: {version}\n")
+    (info / "RECORD").write_text(f"{info.name}/METADATA,,\n{info.name}/RECORD,,\n")
+    return f"{_project_name(name)} {version}"
+
+
+def _installer(
+    overlay: Path, find_spec: Callable[[str], object | None], which: Callable[[str], str | None]
+) -> tuple[str, ...]:
+    """The head of the argv. ``-P``: modules of the user's ``code/`` must not shadow pip's own."""
+    python = str(overlay / "bin" / "python")
+    if find_spec("pip") is not None:
+        quiet = ("--no-input", "--disable-pip-version-check", "--progress-bar", "off")
+        return (sys.executable, "-P", "-m", "pip", "--python", python, "install", *quiet)
+    if uv := which("uv"):
+        return (uv, "pip", "install", "--no-progress", "--python", python)
+    raise RequirementsError(
+        f"code/requirements.txt can't be installed: neither pip nor uv is installed for {sys.executable}. "
+        "Install one of them, or vendor the packages in code/lib."
+    )
+
+
+def _site_packages(overlay: Path) -> Path:
+    return Path(sysconfig.get_path("purelib", "venv", vars={"base": str(overlay), "platbase": str(overlay)}))
+
+
+def _running_packages() -> list[str]:
+    folders = site.getsitepackages()
+    if site.ENABLE_USER_SITE:
+        folders = [site.getusersitepackages(), *folders]
+    return [folder for folder in folders if Path(folder).is_dir()]
+
+
+def _warn_of_replaced(site_packages: Path, provided: str) -> None:
+    """Logs which of TensorFlow and this program's dependencies the script's pins replace in the workers."""
+    # Imported here, since few scripts have requirements: it takes every supervisor 2.7 MB, and 12 ms.
+    from importlib import metadata
+
+    try:
+        required = metadata.requires("tfs-proxy") or []
+    except metadata.PackageNotFoundError:
+        return  # run from a bare source tree
+    own = {_project_name(line) for line in required if "extra ==" not in line}
+    for package in metadata.distributions(path=[str(site_packages)]):
+        if package.name == TENSORFLOW and provided and package.version not in provided.split():
+            _log.warning(
+                "code/requirements.txt puts tensorflow %s in the workers, beside %s, which is here: without "
+                "the pin, nothing is installed for it",
+                package.version,
+                provided,
+            )
+        if _project_name(package.name) in own:
+            _log.warning(
+                "code/requirements.txt replaces %s, which this program uses too, by %s in the workers",
+                package.name,
+                package.version,
+            )
+
+
+def _project_name(requirement: str) -> str:
+    """The name at the beginning, normalised as on PyPI."""
+    name = re.match(r"[A-Za-z0-9._-]+", requirement)
+    return re.sub(r"[-_.]+", "-", name[0]).lower() if name else ""
+
+
+async def _attempt(
+    argv: Sequence[str], folder: Path, env: Mapping[str, str], started: Callable[[int], None]
+) -> tuple[int, Sequence[str]]:
+    """Runs one argv, its output into the log; returns its exit status and its last lines."""
+    process = await asyncio.create_subprocess_exec(
+        *argv,
+        cwd=folder,
+        env=dict(env),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        limit=MAX_LINE_BYTES,
+        start_new_session=True,
+        preexec_fn=signal_on_parent_death(signal.SIGKILL),
+    )
+    try:
+        started(process.pid)
+        tail = await _follow(process)
+        return await process.wait(), tail
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+
+
+async def _follow(process: asyncio.subprocess.Process) -> Sequence[str]:
+    tail: deque[str] = deque(maxlen=TAIL_LINES)
+    if process.stdout is None:
+        return tail
+    async for raw in process.stdout:
+        line = raw.decode(errors="replace").rstrip()
+        _log.info("requirements: %s", line)
+        tail.append(line)
+    return tail

@@ -1,0 +1,260 @@
+"""The run's readiness: its phase, the workers' heartbeats and TF Serving's state of every model version.
+
+``/ping`` answers from `Readiness.reason`; nothing here waits.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from enum import Enum
+from itertools import product
+from typing import Any
+
+from msgspec import Struct
+
+from tfs_proxy.run.heartbeats import Heartbeats
+from tfs_proxy.values.deployment import Instance
+from tfs_proxy.wire.grpc_codes import GrpcCode
+
+AVAILABLE = "AVAILABLE"
+ENDED = "END"
+EXHAUSTED = GrpcCode.RESOURCE_EXHAUSTED.name
+
+
+class ExpectedVersion(Struct, frozen=True):
+    """One version of a model on one instance; None stands for any version that the instance has."""
+
+    instance: int
+    model: str
+    version: int | None
+
+    def __str__(self) -> str:
+        return f"model {self.model}" + ("" if self.version is None else f" version {self.version}")
+
+
+class ServableState(Struct, frozen=True):
+    """TF Serving's state of a version, and its error (docs/reference/tensorflow-serving.md)."""
+
+    state: str = "START"
+    error: str = ""
+
+    @property
+    def available(self) -> bool:
+        return self.state == AVAILABLE
+
+    @property
+    def failed(self) -> bool:
+        return self.state == ENDED and bool(self.error)
+
+    @property
+    def unloaded(self) -> bool:
+        """True if it was unloaded on request, which is not a failure."""
+        return self.state == ENDED and not self.error
+
+
+NO_VERSION = ServableState("not loaded: the model server has found no version of it")
+
+
+def best_of(states: Collection[ServableState]) -> ServableState:
+    """The state of a model whose versions change: that of the version closest to serving."""
+    ranks: tuple[Callable[[ServableState], bool], ...] = (
+        lambda state: state.available,
+        lambda state: state.state != ENDED,
+        lambda state: not state.unloaded,
+    )
+    for fits in ranks:
+        for state in states:
+            if fits(state):
+                return state
+    return next(iter(states), NO_VERSION)
+
+
+def read_status(body: bytes) -> dict[int, ServableState]:
+    """The answer of ``GET /v1/models/NAME`` as state by version. Raises ValueError if it is not one."""
+    try:
+        return {
+            int(entry["version"]): _read_state(entry) for entry in json.loads(body)["model_version_status"]
+        }
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"not a model status: {error!r}") from error
+
+
+def _read_state(entry: Mapping[str, Any]) -> ServableState:
+    status = entry.get("status", {})
+    code, message = status.get("error_code", "OK"), str(status.get("error_message", ""))
+    if code == EXHAUSTED and EXHAUSTED not in message:
+        message = f"{EXHAUSTED}: {message}"  # which the message alone may not tell
+    return ServableState(entry["state"], "" if code == "OK" else message)
+
+
+def state_of(servable: ExpectedVersion, states: Mapping[int, ServableState]) -> ServableState:
+    """The state of ``servable`` among those of its model; a missing version has not begun to load."""
+    if servable.version is None:
+        return best_of(tuple(states.values()))
+    return states.get(servable.version, ServableState())
+
+
+FIRST = "starting"
+_PREFIX = f"{FIRST}: "
+
+
+class StartSteps:
+    """The current step of the start, and the time spent in each."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.current = FIRST
+        self._clock = clock
+        self._began: float | None = clock()
+        self._seconds: dict[str, float] = {}
+
+    def begin(self, step: str) -> None:
+        self.end()
+        self.current, self._began = step, self._clock()
+
+    def end(self) -> None:
+        """Ends the current step; idempotent."""
+        self._seconds = dict(self.seconds())
+        self._began = None
+
+    def seconds(self) -> Mapping[str, float]:
+        """Seconds by step, including the current one."""
+        if self._began is None:
+            return self._seconds
+        name = self.current.removeprefix(_PREFIX)
+        return {**self._seconds, name: self._seconds.get(name, 0.0) + self._clock() - self._began}
+
+
+class Phase(Enum):
+    STARTING = "starting"
+    SERVING = "serving"
+    STOPPING = "stopping"
+
+
+class Readiness:
+    """The run's readiness as the run loop last saw it; ``load_seconds`` are of a version's last load.
+
+    ``reported`` is an instance's last state of a model, including versions that nobody expects.
+    """
+
+    def __init__(self, heartbeats: Heartbeats, clock: Callable[[], float] = time.monotonic) -> None:
+        self.phase = Phase.STARTING
+        self.steps = StartSteps(clock)
+        self.load_seconds: dict[ExpectedVersion, float] = {}
+        self._clock = clock
+        self._began: dict[int, float] = {}
+        self.heartbeats = heartbeats
+        self.down: set[str] = set()
+        self.servables: dict[ExpectedVersion, ServableState] = {}
+        self.unreachable: set[int] = set()
+        self.reported: dict[tuple[int, str], Mapping[int, ServableState]] = {}
+        self.disturbed = asyncio.Event()
+
+    def succeed(self, before: "Readiness") -> None:
+        """Takes over counts and times of the start from ``before``."""
+        self.steps = before.steps
+        self.heartbeats.starts += before.heartbeats.starts
+
+    @property
+    def step(self) -> str:
+        return self.steps.current
+
+    @step.setter
+    def step(self, step: str) -> None:
+        self.steps.begin(step)
+
+    def expect(self, instances: Iterable[Instance], models: Mapping[str, Iterable[int]]) -> None:
+        """Names every version that has to be AVAILABLE; of a model without versions, any one has to be."""
+        for instance in instances:
+            self.unreachable.add(instance.index)
+            self._began[instance.index] = self._clock()
+            for model, versions in models.items():
+                for version in tuple(versions) or (None,):
+                    self.servables[ExpectedVersion(instance.index, model, version)] = ServableState()
+
+    def expect_more(
+        self, instances: Iterable[Instance], model: str, versions: Iterable[int], load_seconds: float
+    ) -> None:
+        """Names versions that are AVAILABLE, and must become so again whenever an instance has died."""
+        for instance, version in product(instances, versions):
+            servable = ExpectedVersion(instance.index, model, version)
+            self.servables[servable] = ServableState(AVAILABLE)
+            self.load_seconds[servable] = load_seconds
+
+    def forget(self, model: str) -> None:
+        """Expects a model no longer."""
+        for servable in [servable for servable in self.servables if servable.model == model]:
+            del self.servables[servable]
+            self.load_seconds.pop(servable, None)
+
+    def note(self, instance: int, model: str, states: Mapping[int, ServableState]) -> None:
+        """Notes an instance's answer on a model; a version that it does not name has not begun to load."""
+        self.unreachable.discard(instance)
+        self.reported[instance, model] = states
+        for servable in self.servables:
+            if (servable.instance, servable.model) == (instance, model):
+                was_available = self.servables[servable].available
+                self.servables[servable] = state_of(servable, states)
+                if self.servables[servable].available and not was_available:
+                    self.load_seconds[servable] = self._clock() - self._began.get(instance, self._clock())
+
+    def lose(self, instance: int) -> None:
+        """Notes that an instance has died: nothing on it is available until it reports so again."""
+        self.unreachable.add(instance)
+        self._began[instance] = self._clock()
+        for servable in self.servables:
+            if servable.instance == instance:
+                self.servables[servable] = ServableState()
+        self.disturbed.set()
+
+    def missing(self) -> str | None:
+        """The first version that is not AVAILABLE, as a phrase; None if all are."""
+        if self.unreachable:
+            return f"the model server does not answer yet (instance {min(self.unreachable)})"
+        for servable, state in self.servables.items():
+            if self._is_awaited(servable, state):
+                return f"{servable} is {state.state}" + (f": {state.error}" if state.error else "")
+        return None
+
+    def _is_awaited(self, servable: ExpectedVersion, state: ServableState) -> bool:
+        return not state.available and not (servable.version is None and state.unloaded)
+
+    def loaded(self) -> frozenset[int]:
+        """The instances on which every version is available; none before the run serves."""
+        if self.phase is Phase.STARTING:
+            return frozenset()
+        away = {servable.instance for servable, state in self.servables.items() if not state.available}
+        return frozenset(servable.instance for servable in self.servables) - away
+
+    def failure(self) -> str | None:
+        """The first version that will not become AVAILABLE, with the model server's error."""
+        for servable, state in self.servables.items():
+            if state.failed:
+                return f"{servable} can't be loaded: {state.error}"
+        return None
+
+    def _not_found(self) -> str:
+        """The first model without any version, which may never get one, as a phrase after the step."""
+        missing = (servable for servable, state in self.servables.items() if state is NO_VERSION)
+        return next((f"; {servable} is {NO_VERSION.state}" for servable in missing), "")
+
+    def away(self) -> str | None:
+        """The version that will be back soon, as a phrase; None if waiting does not help."""
+        return self.missing() if self.phase is Phase.SERVING else None
+
+    def reason(self) -> str | None:
+        """The reason why requests can't be served now; None if they can."""
+        return self.unready_processes() or self.unready_workers_and_models()
+
+    def unready_processes(self) -> str | None:
+        """The current step, or the processes that are down; None if the run serves and all are up."""
+        if self.phase is Phase.STARTING:
+            return self.step + self._not_found()
+        if self.phase is Phase.STOPPING:
+            return "stopping"
+        return f"{', '.join(sorted(self.down))} is down and being restarted" if self.down else None
+
+    def unready_workers_and_models(self) -> str | None:
+        """The reason why no worker answers, or no model; None if they do."""
+        heartbeats = self.heartbeats
+        return heartbeats.lost() or heartbeats.problem() or heartbeats.hanging() or self.missing()

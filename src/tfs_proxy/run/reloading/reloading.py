@@ -1,0 +1,140 @@
+"""All of ``serve --reload`` and ``--watch`` in one run: the followed files, and the loader of a change."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from tfs_proxy.model.report.prepare import Prepared
+from tfs_proxy.model.report.script import report_on_script
+from tfs_proxy.run.generation import Serving
+from tfs_proxy.run.opening import ServeRequest
+from tfs_proxy.run.reloading.files import Snapshot, forget_bytecode, model_source, snapshot_of_folder
+from tfs_proxy.run.reloading.reloader import Reloader
+from tfs_proxy.run.reloading.worker_exchange import WorkerExchange
+from tfs_proxy.run.run_status import RunStatus
+from tfs_proxy.run.succession import Generations
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.errors import ScriptLoadError, SettingsError
+from tfs_proxy.values.layout import ModelLayout
+from tfs_proxy.values.names import printable
+from tfs_proxy.wire.s3_client import S3_SCHEME
+
+
+class Followed:
+    """Follows ``look_at_models``, and code where users change it, which ``exchange`` loads alone."""
+
+    def __init__(
+        self,
+        look_at_models: Callable[[], Snapshot],
+        generations: Generations,
+        status: RunStatus,
+        exchange: WorkerExchange | None,
+    ) -> None:
+        self.look_at_models = look_at_models
+        self._generations, self._status, self._exchange = generations, status, exchange
+
+    @property
+    def _layout(self) -> ModelLayout | None:
+        """The folder that is served; None if it has been unpacked by this run."""
+        current = self._generations.current
+        if current.serving is None:
+            return None
+        layout = current.serving.prepared.served.layout
+        return None if layout.code.is_relative_to(current.workspace.root) else layout
+
+    def look_at_code(self) -> Snapshot:
+        layout = self._layout
+        return {} if layout is None else snapshot_of_folder(layout.code)
+
+    async def load_code(self, changed: Sequence[Path]) -> str:
+        """Loads code in new workers; a first script and other packages need a new generation.
+
+        Raises StopServing, with everything as it was, if it can't be used.
+        """
+        layout, serving = self._layout, self._generations.current.serving
+        if layout is None or serving is None or self._exchange is None:
+            return "what was there"
+        forget_bytecode(changed)
+        had_script, has_script = serving.deployment.script is not None, layout.script.is_file()
+        if had_script and not has_script:
+            raise ScriptLoadError(f"{layout.shown_script} is gone: put one there.")
+        if (has_script and not had_script) or layout.requirements in changed:
+            await self.load_models()
+        else:
+            if has_script:
+                _refuse_doubtful(layout, serving.prepared)
+            await self._exchange.replace_workers(self._generations.current)
+        return "the new code"
+
+    async def load_models(self) -> str:
+        """Loads the present archive in a new generation. Raises StopServing, with everything as it was."""
+        layout = self._layout
+        if layout is not None:
+            forget_bytecode(snapshot_of_folder(layout.code))
+        return served(await self._generations.load_next(self._status))
+
+
+def _refuse_doubtful(layout: ModelLayout, prepared: Prepared) -> None:
+    """Raises ScriptLoadError for what a start would refuse or warn of: nobody looks at warnings here.
+
+    Warnings that the start has given may stay.
+    """
+    findings = report_on_script(layout, script_model=prepared.served.script_model is not None)
+    doubts = (doubt for doubt in findings.warnings if not any(doubt in line for line in prepared.warnings))
+    reason = findings.fault or next(doubts, None)
+    if reason is not None:
+        raise ScriptLoadError(reason)
+
+
+def served(serving: Serving) -> str:
+    if not serving.deployment.models:
+        return f"the new script of {serving.deployment.default_model}"
+    return ", ".join(
+        f"{model} (version{'s' if len(versions) > 1 else ''} {', '.join(map(str, versions))})"
+        for model, versions in serving.deployment.models.items()
+    )
+
+
+RELOAD, WATCH = "--reload (TFS_PROXY_RELOAD)", "--watch (TFS_PROXY_WATCH)"
+RELOAD_LOOK_SECONDS: Final = 0.2
+WATCH_LOOK_SECONDS: Final = 1.0
+
+
+def refuse_unusable_reload(settings: Settings, request: ServeRequest) -> None:
+    """Raises SettingsError if changes should be followed and can't be."""
+    setting = RELOAD if settings.reload else WATCH
+    if request.flags is not None:
+        raise SettingsError(f"{setting} can't be used here: only `tfs-proxy serve` follows changes.")
+    model = request.model or settings.model or ""
+    if settings.reload and model.startswith(S3_SCHEME):
+        raise SettingsError(
+            f"{RELOAD} can't be used with {printable(model)}: it follows a folder or an archive on this "
+            "machine. Download it first, or take --watch, which looks for a new archive there."
+        )
+    ports = settings.safe_port_range
+    if ports is not None and ports.low + 4 * settings.instance_count - 1 > ports.high:
+        raise SettingsError(
+            f"{setting} can't be used with SAGEMAKER_SAFE_PORT_RANGE={ports.low}-{ports.high}: old and new "
+            f"model servers need {4 * settings.instance_count} ports while both run."
+        )
+
+
+class Reloading:
+    """The changes that a run follows and loads."""
+
+    def __init__(self, settings: Settings, request: ServeRequest) -> None:
+        self._settings = settings
+        self._source = model_source(request.model or settings.model)
+        self._models: Snapshot = {}
+
+    def look(self) -> None:
+        """Notes the state of models and archive before they are opened."""
+        self._models = self._source.look()
+
+    async def run(self, generations: Generations, status: RunStatus) -> None:
+        """Loads each change from now on."""
+        follows_code = self._settings.reload
+        look_seconds = RELOAD_LOOK_SECONDS if follows_code else WATCH_LOOK_SECONDS
+        exchange = WorkerExchange(self._settings) if follows_code else None
+        followed = Followed(self._source.look, generations, status, exchange)
+        await Reloader(followed, self._models, look_seconds, follows_code=follows_code).run()

@@ -1,0 +1,255 @@
+"""The slow parts of `/metrics`: the model servers, and the driver of the GPUs through NVML.
+
+A scrape waits for them for a moment, then shows what is known.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from ctypes import CDLL
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from msgspec import Struct
+
+from tfs_proxy.observe import catalogue
+from tfs_proxy.observe.metric import MeasuredMetric, MetricDescription, Points
+from tfs_proxy.run.host.waiting import in_daemon_thread
+from tfs_proxy.values.deployment import Instance
+from tfs_proxy.values.errors import UpstreamError
+from tfs_proxy.wire.http_client import get_async
+from tfs_proxy.wire.http_messages import HttpResponse
+
+if TYPE_CHECKING:
+    from tfs_proxy.observe.exposition import MergedFamily
+
+log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
+
+SCRAPE_WAIT_SECONDS = 0.004
+"""Longest wait of a scrape; a later answer is shown as it was the last time."""
+
+
+class LatestAnswer(Generic[Answer]):
+    """Keeps the last answer of ``ask``; ``value`` is None before the first, and after a failure.
+
+    ``ask`` returns None for a failure, and has a limit of its own: until then it is not called again.
+    """
+
+    def __init__(
+        self, ask: Callable[[], Awaitable[Answer | None]], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._ask = ask
+        self._clock = clock
+        self._asking: asyncio.Task[None] | None = None
+        self._answered_at = 0.0
+        self.value: Answer | None = None
+
+    def refresh(self) -> "asyncio.Task[None]":
+        """Asks, unless that is under way; returns the task that waits for the answer."""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._wait_for_answer())
+        return self._asking
+
+    @property
+    def age_seconds(self) -> float:
+        return self._clock() - self._answered_at
+
+    async def _wait_for_answer(self) -> None:
+        self.value = await self._ask()
+        self._answered_at = self._clock()
+
+
+async def refresh_all(
+    answers: Iterable[LatestAnswer[Any]], wait_seconds: float = SCRAPE_WAIT_SECONDS
+) -> None:
+    """Asks all concurrently, and waits for at most ``wait_seconds``."""
+    tasks = [answer.refresh() for answer in answers]
+    if tasks:
+        await asyncio.wait(tasks, timeout=wait_seconds)
+
+
+ANSWER_SECONDS = 2.0
+"""Limit of a model server's answer; the scrape that asked it does not wait for so long."""
+
+OK = 200
+
+Get = Callable[[str, int, str, float], Awaitable[HttpResponse]]
+
+
+class ModelServerMetrics:
+    """Text by instance, as each last answered; nothing before `begin`."""
+
+    def __init__(self, get: Get = get_async) -> None:
+        self._get = get
+        self._answers: dict[str, LatestAnswer[str]] = {}
+
+    def begin(self, instances: Iterable[Instance], path: str | None) -> None:
+        """Asks ``instances`` at ``path`` from now on; None if they show no metrics."""
+        if path is not None:
+            self._answers = {
+                str(instance.index): LatestAnswer(partial(self._ask, instance, path))
+                for instance in instances
+            }
+
+    @property
+    def answers(self) -> Iterable[LatestAnswer[str]]:
+        return self._answers.values()
+
+    def texts(self) -> dict[str, str]:
+        return {server: answer.value for server, answer in self._answers.items() if answer.value is not None}
+
+    def measure(self) -> Iterator[MeasuredMetric]:
+        """Answering instances, and the age of their metrics."""
+        ages: Points = {
+            (server,): answer.age_seconds
+            for server, answer in self._answers.items()
+            if answer.value is not None
+        }
+        yield MeasuredMetric(catalogue.MODEL_SERVER_METRICS_AGE, ages)
+
+    async def _ask(self, instance: Instance, path: str) -> str | None:
+        try:
+            answer = await self._get(instance.host, instance.rest_port, path, ANSWER_SECONDS)
+        except UpstreamError:
+            return None
+        return answer.body.decode(errors="replace") if answer.status == OK else None
+
+
+BINDINGS = "pynvml"
+
+_LIBRARY = "libnvidia-ml.so.1"
+_PERCENT = 100
+
+
+class GpuUsage(Struct, frozen=True):
+    """One GPU; None for what its driver does not tell, as for a divided GPU (MIG)."""
+
+    index: int
+    name: str
+    utilization: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+
+
+class Gpus:
+    """The GPUs as they were last seen; ``load`` imports NVML's bindings, None if they are not installed.
+
+    It returns None if there is no driver.
+    """
+
+    def __init__(self, load: Callable[[], Any | None] | None) -> None:
+        self._load = load
+        self._nvml: Any = None
+        self._answer = LatestAnswer(self._ask)
+
+    @property
+    def answers(self) -> Sequence[LatestAnswer[Sequence[GpuUsage]]]:
+        return () if self._load is None else (self._answer,)
+
+    def measure(self) -> Iterator[MeasuredMetric]:
+        gpus = self._answer.value or ()
+        readings: tuple[tuple[MetricDescription, Callable[[GpuUsage], float | None]], ...] = (
+            (catalogue.GPU_UTILIZATION, lambda gpu: gpu.utilization),
+            (catalogue.GPU_MEMORY_USAGE, lambda gpu: gpu.memory_used_bytes),
+            (catalogue.GPU_MEMORY_LIMIT, lambda gpu: gpu.memory_total_bytes),
+        )
+        for description, read in readings:
+            points: Points = {
+                (str(gpu.index), gpu.name): value for gpu in gpus if (value := read(gpu)) is not None
+            }
+            yield MeasuredMetric(description, points)
+
+    async def _ask(self) -> Sequence[GpuUsage] | None:
+        # A driver in trouble can block a call for seconds: neither a scrape nor the exit may wait for it.
+        return await in_daemon_thread(self._read, "gpus")
+
+    def _read(self) -> Sequence[GpuUsage] | None:
+        if self._nvml is None:
+            self._begin()
+        nvml = self._nvml
+        if nvml is None:
+            return None
+        try:
+            return [_usage(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
+        except nvml.NVMLError as error:
+            log.debug("the driver does not say what the GPUs do: %s", error)
+            return None
+
+    def _begin(self) -> None:
+        """Opens the driver; without one it is not tried again."""
+        if self._load is None:
+            return
+        nvml = self._load()
+        if nvml is None:
+            self._load = None
+            return
+        try:
+            nvml.nvmlInit()
+        except nvml.NVMLError as error:
+            log.debug("no GPUs in /metrics: %s", error)
+            self._load = None
+        else:
+            self._nvml = nvml
+
+
+def _usage(nvml: Any, index: int) -> GpuUsage:
+    device = nvml.nvmlDeviceGetHandleByIndex(index)
+    name = nvml.nvmlDeviceGetName(device)
+    utilization = used_bytes = total_bytes = None
+    with suppress(nvml.NVMLError):
+        utilization = nvml.nvmlDeviceGetUtilizationRates(device).gpu / _PERCENT
+    with suppress(nvml.NVMLError):
+        memory = nvml.nvmlDeviceGetMemoryInfo(device)
+        used_bytes, total_bytes = memory.used, memory.total
+    text = name.decode(errors="replace") if isinstance(name, bytes) else str(name)
+    return GpuUsage(index, text, utilization, used_bytes, total_bytes)
+
+
+def find_gpus() -> Gpus:
+    return Gpus(_bindings if find_spec(BINDINGS) else None)
+
+
+def _bindings() -> Any | None:
+    """The module; None without the driver's library, which spares a machine without GPUs 2 MB."""
+    try:
+        CDLL(_LIBRARY)
+    except OSError:
+        return None
+    return import_module(BINDINGS)
+
+
+class OutsideMetrics:
+    """The model servers' own metrics, and the GPUs'."""
+
+    def __init__(self, gpus: Gpus | None = None) -> None:
+        self.model_servers = ModelServerMetrics()
+        self._gpus = gpus or find_gpus()
+
+    def warm_up(self) -> None:
+        """Asks all of them, so that the first scrape has something to show."""
+        for answer in self._answers():
+            answer.refresh()
+
+    async def refresh(self) -> None:
+        """Asks all of them, and waits for a few milliseconds at most."""
+        await refresh_all(self._answers())
+
+    def _answers(self) -> tuple[LatestAnswer[Any], ...]:
+        return (*self.model_servers.answers, *self._gpus.answers)
+
+    def measure(self) -> Iterator[MeasuredMetric]:
+        yield from self.model_servers.measure()
+        yield from self._gpus.measure()
+
+    def families(self) -> Iterable["MergedFamily"]:
+        """The model servers' own metrics, with the label ``server``."""
+        # Its library takes 70 ms to import, which no start should wait for.
+        from tfs_proxy.observe.exposition import merged
+
+        return merged(self.model_servers.texts(), "server")

@@ -1,0 +1,186 @@
+"""What a client or a script hands over -> what a model server is sent: arrays, examples, or JSON."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from tfs_proxy.data import media_types as media
+from tfs_proxy.data.arrays import typed
+from tfs_proxy.data.formats.json_records import (
+    batch_of_lines,
+    decode_documents,
+    examples_of,
+    records_in,
+    records_of,
+)
+from tfs_proxy.data.media_types import MediaType
+from tfs_proxy.data.registry import as_utf8, decode, decode_examples, parse_media_type, readable
+from tfs_proxy.data.serving_json.documents import BYTE_ORDER_MARK, documents
+from tfs_proxy.data.serving_json.requests import COLUMN, PREDICT, SIGNATURE_NAME, serving_form
+from tfs_proxy.values.batch import BYTES, Batch, Examples
+from tfs_proxy.values.errors import BadInput, NotJson, ScriptFailure
+from tfs_proxy.values.memory import MemoryBudget
+from tfs_proxy.values.signature import Signature, Target, TensorSpec
+from tfs_proxy.wire.dtypes import array_type
+
+LINES = frozenset({media.JSON_LINES, media.JSONS})
+
+
+class Body(Struct, frozen=True):
+    """Records as a client sends them: ``content_type`` is the raw header, None means JSON."""
+
+    data: bytes
+    content_type: str | None = None
+    budget: MemoryBudget = field(default_factory=MemoryBudget)
+    """What the body may become."""
+
+
+class ServingForm(Struct, frozen=True):
+    """A body that is TF Serving's JSON already; its values are not kept while the model server works."""
+
+    data: bytes
+    signature: str | None
+    records: int
+    by_column: bool
+
+
+class BodyDecoder:
+    """Decodes bodies by what ``signature`` gives; ``csv_columns`` has the order of columns by model."""
+
+    def __init__(self, signature: Callable[[Target], Signature], csv_columns: Mapping[str, str]) -> None:
+        self._signature = signature
+        self._csv_columns = csv_columns
+
+    def read(self, target: Target, body: Body) -> Batch | Examples | ServingForm:
+        """The records of a body; raises BadInput, UnsupportedMediaType and PayloadTooLarge."""
+        try:
+            return self._by_type(target, body)
+        except NotJson as error:
+            if body.content_type:
+                raise
+            hint = "There is no Content-Type, which means JSON: send the body's, such as image/jpeg."
+            raise NotJson(f"{error} {hint}") from None
+
+    def _by_type(self, target: Target, body: Body) -> Batch | Examples | ServingForm:
+        kind = self.media_type(target, body)
+        readable(kind)
+        if kind.type in {media.JSON, *LINES}:
+            text = as_utf8(body.data, kind).removeprefix(BYTE_ORDER_MARK)
+            # TF Serving's form starts with a brace; lists, often large, are parsed just once.
+            if text.lstrip().startswith(b"{"):
+                return self._read_objects(target, text, body.budget, by_line=kind.type in LINES)
+        return self._decoded(target, body, kind)
+
+    def media_type(self, target: Target, body: Body) -> MediaType:
+        """The body's type; that of CSV with the order of columns, unless it names another."""
+        kind = parse_media_type(body.content_type)
+        columns = self._csv_columns.get(target.model) if kind.type == media.CSV else None
+        return kind if columns is None else replace(kind, parameters={"columns": columns, **kind.parameters})
+
+    def _decoded(self, target: Target, body: Body, kind: MediaType) -> Batch | Examples:
+        if target.method == PREDICT:
+            return decode(body.data, kind, self._signature(target), body.budget)
+        return decode_examples(body.data, kind, body.budget)
+
+    def _read_objects(
+        self, target: Target, text: bytes, budget: MemoryBudget, *, by_line: bool
+    ) -> Batch | Examples | ServingForm:
+        """JSON that starts with an object: TF Serving's form, or records."""
+        values = documents(text, budget)
+        form = serving_form(values, target.method)
+        if form is not None:
+            name = form.get(SIGNATURE_NAME)
+            # The model server refuses anything but text, in words of its own.
+            name = name if isinstance(name, str) else None
+            return ServingForm(text, name, records_in(form), COLUMN in form)
+        if target.method != PREDICT:
+            return examples_of(records_of(values))
+        return (batch_of_lines if by_line else decode_documents)(values, self._signature(target))
+
+
+FORMS = "an array, or a dict of input names to arrays, bytes, or lists"
+
+
+def as_batch(inputs: Any, signature: Signature, caller: str) -> Batch:
+    """One array for a model of one input, or arrays, bytes, str, numbers and lists of them by input name.
+
+    Arrays keep their shape; their dtype becomes the signature's if no value can be lost but in
+    precision (int to float, float64 to float32). A str or bytes for an input of rank 1 or more is
+    one record, and a list of them fills up with axes of size 1 to the signature's rank. Raises
+    ScriptFailure, which names ``caller`` and the input.
+    """
+    named = _by_name(inputs, signature, caller)
+    arrays = {name: _array(named[name], spec, caller) for name, spec in signature.inputs.items()}
+    sizes = {len(array) if array.ndim else 1 for array in arrays.values()}
+    return Batch(arrays, sizes.pop() if len(sizes) == 1 else 1)
+
+
+def _by_name(inputs: Any, signature: Signature, caller: str) -> Mapping[str, Any]:
+    names = ", ".join(signature.inputs) or "none"
+    if not isinstance(inputs, Mapping):
+        if len(signature.inputs) != 1:
+            raise ScriptFailure(
+                f"{caller}: one array can't feed signature {signature.name}, whose inputs are {names}: "
+                "pass a dict of them"
+            )
+        return dict.fromkeys(signature.inputs, inputs)
+    for name in inputs:
+        if name not in signature.inputs:
+            hint = ": return TensorFlow Serving's JSON as str" if name in {"instances", "inputs"} else ""
+            raise ScriptFailure(
+                f"{caller}: {name!r} is not an input of signature {signature.name} ({names}){hint}"
+            )
+    missing = [name for name in signature.inputs if name not in inputs]
+    if missing:
+        raise ScriptFailure(f"{caller}: the input {missing[0]!r} of signature {signature.name} is missing")
+    return inputs
+
+
+def _array(value: Any, spec: TensorSpec, caller: str) -> npt.NDArray[Any]:
+    subject = f"{caller}: input {spec.name!r}"
+    dtype = array_type(spec)
+    if dtype == BYTES:
+        return _strings(value, spec, subject)
+    try:
+        array = np.asarray(value)
+        if array.dtype == dtype:
+            return array
+        # An empty list is float64 to numpy, whatever it is meant to be.
+        return typed(array, spec, subject) if array.size else array.astype(dtype)
+    except BadInput as error:
+        raise ScriptFailure(str(error)) from None
+    except ValueError as error:
+        raise ScriptFailure(f"{subject} is not an array: {error}") from None
+
+
+def _strings(value: Any, spec: TensorSpec, subject: str) -> npt.NDArray[Any]:
+    if isinstance(value, (bytes, bytearray, memoryview, str)):
+        one = _objects([value], subject)
+        return one.reshape(()) if spec.shape == () else _filled_up(one, spec)
+    # As objects: numpy would strip zeros at the end of bytes.
+    nested = value if isinstance(value, np.ndarray) else np.array(value, BYTES)
+    if nested.dtype.kind not in "OSU":
+        raise ScriptFailure(f"{subject} is {nested.dtype}, but {spec.dtype} is needed: pass bytes or str")
+    array = _objects(nested.ravel().tolist(), subject).reshape(nested.shape)
+    return array if isinstance(value, np.ndarray) else _filled_up(array, spec)
+
+
+def _objects(values: list[Any], subject: str) -> npt.NDArray[Any]:
+    for value in values:
+        if not isinstance(value, str | bytes | bytearray | memoryview):
+            raise ScriptFailure(
+                f"{subject} is {type(value).__name__}, but DT_STRING is needed: pass bytes or str"
+            )
+    return np.array([value.encode() if isinstance(value, str) else bytes(value) for value in values], BYTES)
+
+
+def _filled_up(array: npt.NDArray[Any], spec: TensorSpec) -> npt.NDArray[Any]:
+    """``[n]`` as ``[n, 1, ...]`` if that is the signature's rank, as Keras gives string inputs."""
+    if spec.shape is None or len(spec.shape) <= array.ndim:
+        return array
+    added = spec.shape[array.ndim :]
+    return array.reshape(array.shape + (1,) * len(added)) if set(added) <= {1, None} else array

@@ -1,0 +1,330 @@
+"""The data plane: a request's records or tensors -> a model's answer, with no HTTP inside."""
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from typing import Any
+
+import numpy.typing as npt
+import orjson
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfs_proxy.data import media_types as media
+from tfs_proxy.data.formats.json_records import Documents, decode_documents
+from tfs_proxy.data.formats.outputs import columns_of_outputs
+from tfs_proxy.data.registry import ALIASES, OUTPUT_TYPES, decode, encode, encode_values, negotiate
+from tfs_proxy.data.serving_json.answer_text import NO_ROWS
+from tfs_proxy.data.serving_json.documents import documents
+from tfs_proxy.data.serving_json.requests import (
+    COLUMN,
+    PREDICT,
+    ROW,
+    column_body,
+    decode_serving_form,
+    read_answer,
+    targeted,
+)
+from tfs_proxy.data.shapes import listed
+from tfs_proxy.observe.request_record import CONVERT, note_decoded, note_records, stage
+from tfs_proxy.serving.bodies import LINES, Body, BodyDecoder, ServingForm, as_batch
+from tfs_proxy.serving.upstream.interface import OK, ModelAnswer, Records, TensorAnswer, Upstream
+from tfs_proxy.serving.upstream.shortages import INSUFFICIENT_STORAGE
+from tfs_proxy.values.batch import Batch, Examples, Outputs
+from tfs_proxy.values.deployment import Instance
+from tfs_proxy.values.errors import BadInput, UpstreamRefused
+from tfs_proxy.values.signature import Signature, Target
+from tfs_proxy.wire.dtypes import has_json
+from tfs_proxy.wire.error_body import error_body, error_text
+
+BAD_REQUEST, UNIMPLEMENTED = 400, 501
+NOT_TAKEN = {BAD_REQUEST, UNIMPLEMENTED}
+"""How TF Serving answers JSON that it can't take: 501 for types that its JSON does not have."""
+
+
+class EncodedAnswer(Struct, frozen=True):
+    """What goes to the client: a status, a body and its media type."""
+
+    status: int
+    body: bytes
+    content_type: str = media.JSON
+
+
+class CallOutcome(Struct, frozen=True):
+    """What a model server answered, to how many records, and the target that was asked.
+
+    ``serving_body`` is the JSON that was sent if it is not known yet which signature it names, ``documents``
+    what was sent of JSON lines if they are not all records. ``is_passed_on`` says that its JSON stays as the
+    model server wrote it, ``by_column`` that tensors are answered in TF Serving's column form.
+    """
+
+    answer: ModelAnswer
+    target: Target
+    records: int | None
+    serving_body: bytes | None = None
+    documents: Documents | None = None
+    is_passed_on: bool = False
+    by_column: bool = False
+
+    @property
+    def signature_target(self) -> Target:
+        """The target whose signature the answer's outputs have."""
+        return self.target if self.serving_body is None else targeted(self.target, self.serving_body)
+
+
+class DataPlane:
+    """Decodes by the signature, asks the model server, encodes; one per worker, used by all its threads.
+
+    Every method that asks a model raises
+    UpstreamUnavailable and UpstreamTimeout if the model server can't be reached.
+    """
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        csv_columns: Mapping[str, str] | None = None,
+        *,
+        one_line: bool = False,
+    ) -> None:
+        """With ``one_line``, all JSON that `answer` gives is one line, else that which Accept names."""
+        self._upstream = upstream
+        self._one_line = one_line
+        self._bodies = BodyDecoder(self.signature, csv_columns or {})
+
+    def choose(self) -> Instance:
+        """The instance of the model server for one request."""
+        return self._upstream.choose()
+
+    def signature(self, target: Target) -> Signature:
+        """The target's signature; raises UpstreamRefused for an unknown model, BadInput for a signature."""
+        return self._upstream.signature(target)
+
+    def signatures_of(self, target: Target) -> Mapping[str, Signature]:
+        """All signatures of the target's version, by name; raises UpstreamRefused for an unknown model."""
+        return self._upstream.signatures_of(target)
+
+    def decode(self, target: Target, body: Body) -> Batch:
+        """A body as arrays by input name, which may be written to.
+
+        Raises BadInput that says where the body is wrong, UnsupportedMediaType, and PayloadTooLarge.
+        """
+        signature = self.signature(target)
+        with stage(CONVERT):
+            batch = decode(body.data, self._bodies.media_type(target, body), signature, body.budget)
+        note_records(batch.records)
+        # An npy body's array shares the body's memory, which can't be written to.
+        inputs = {
+            name: array if array.flags.writeable else array.copy() for name, array in batch.inputs.items()
+        }
+        return replace(batch, inputs=inputs)
+
+    def encode(self, outputs: Outputs, accept: str | None, records: int | None = None) -> tuple[bytes, str]:
+        """Arrays by output name as a body and its media type, chosen by ``accept``, the raw header.
+
+        JSON, the default, is TF Serving's. ``records`` is how many records the request had (None: as many
+        as the outputs have). Raises NotAcceptable if the outputs are not that many, or Accept can't be met.
+        """
+        media_type = negotiate(accept, OUTPUT_TYPES)
+        with stage(CONVERT):
+            return encode(outputs, records, media_type), media_type
+
+    def predict(
+        self, target: Target, inputs: Any, caller: str, timeout_seconds: float | None = None
+    ) -> dict[str, npt.NDArray[Any]]:
+        """Arrays by output name for whatever `as_batch` takes; ``caller`` is named in its errors.
+
+        Raises ScriptFailure if ``inputs`` don't fit the signature, UpstreamRefused for an error of the
+        model server.
+        """
+        signature = self.signature(target)
+        batch = as_batch(inputs, signature, caller)
+        note_records(batch.records)
+        answer = self._upstream.predict(target, batch, timeout_seconds=timeout_seconds)
+        if not answer.ok:
+            raise UpstreamRefused(answer.status, answer.body)
+        return dict(answer.outputs(signature))
+
+    def answer(
+        self,
+        target: Target,
+        request: Body | bytes | Batch,
+        accept: str | None,
+        instance: Instance | None = None,
+    ) -> EncodedAnswer:
+        """Answer a request in a form that ``accept``, the raw header, takes.
+
+        Bytes are TF Serving's JSON as a script writes it. Such JSON is passed on untouched (except for a
+        byte order mark or another charset); every other body is decoded by the signature. An error of the
+        model server comes back with its status. Raises RequestError; UnsupportedMediaType and NotAcceptable
+        before the model server is asked, NotAcceptable also if its outputs are not one record per input
+        record.
+        """
+        media_type = negotiate(accept, OUTPUT_TYPES)
+        if isinstance(request, bytes):
+            request = Body(request, media.JSON)
+        try:
+            outcome = self._call(target, request, instance, media_type)
+            with stage(CONVERT):
+                answer = self._encoded(outcome, media_type)
+        except UpstreamRefused as refused:
+            answer = _error(refused.status, refused.body)
+        if answer.content_type != media.JSON or not (self._one_line or media.is_named(media.JSON, accept)):
+            return answer
+        # Within a string of JSON there are no line ends.
+        return replace(answer, body=answer.body.replace(b"\n", b""))
+
+    def call(
+        self, target: Target, request: Body | bytes | Batch, instance: Instance | None = None
+    ) -> CallOutcome:
+        """Ask the model server as `answer` does, and leave its answer as it is; raises RequestError.
+
+        What a script writes as TF Serving's JSON goes out unread.
+        """
+        if isinstance(request, bytes):
+            answer = self._upstream.predict(target, request, instance=instance)
+            return CallOutcome(answer, target, None, request)
+        try:
+            return self._call(target, request, instance)
+        except UpstreamRefused as refused:
+            return CallOutcome(ModelAnswer.refused(refused), target, None)
+
+    def _call(
+        self,
+        target: Target,
+        request: Body | Batch,
+        instance: Instance | None,
+        media_type: str | None = None,
+    ) -> CallOutcome:
+        """``media_type`` is that of the answer, if it is known."""
+        with stage(CONVERT):
+            records = request if isinstance(request, Batch) else self._bodies.read(target, request)
+        note_records(records.records)
+        if isinstance(records, ServingForm):
+            return self._forward(target, records, instance)
+        if isinstance(records, Batch):
+            note_decoded({name: (array.dtype.name, array.shape) for name, array in records.inputs.items()})
+        if isinstance(records, Documents):
+            return self._ask_documents(target, records, instance)
+        as_json = media_type == media.JSON
+        answer = self._ask(target, records, instance, as_json=as_json)
+        if as_json and _has_no_rows(answer):
+            answer = self._ask(target, records, instance)
+        return CallOutcome(answer, target, records.records, is_passed_on=isinstance(records, Examples))
+
+    def _ask_documents(self, target: Target, records: Documents, instance: Instance | None) -> CallOutcome:
+        """Ask for all at once; if they are refused, the error names the first that is."""
+
+        def ask(batch: Batch) -> ModelAnswer:
+            return self._upstream.predict(target, batch, instance=instance)
+
+        answer, count = ask(records), len(records.parts)
+        if not answer.ok and answer.status == BAD_REQUEST and count > 1:
+            taken = bisect_left(range(1, count), 1, key=lambda size: not ask(records.first(size)).ok)
+            refusal = ask(records.parts[taken])
+            if not refusal.ok:
+                sentence = error_body(f"Document {taken + 1}: {error_text(refusal.body)}")
+                raise UpstreamRefused(refusal.status, sentence)
+        return CallOutcome(answer, target, records.records, documents=records)
+
+    def _ask(
+        self, target: Target, records: Records, instance: Instance | None, *, as_json: bool = False
+    ) -> ModelAnswer:
+        """Send records; what the model gives to a bare one is one record, too."""
+        is_bare = isinstance(records, Batch) and records.is_bare
+        answer = self._upstream.predict(target, records, instance=instance, as_json=as_json and not is_bare)
+        if not is_bare or not answer.ok:
+            return answer
+        return TensorAnswer.of_one_record(answer, self.signature(target))
+
+    def _forward(self, target: Target, body: ServingForm, instance: Instance | None) -> CallOutcome:
+        """Send TF Serving's JSON; if it is refused, send once more what it says by the signature."""
+        answer = self._upstream.predict(target, body.data, instance=instance)
+        named = replace(target, signature=body.signature or target.signature)
+        again = self._by_signature(named, body.data, answer) if answer.status in NOT_TAKEN else None
+        if again is not None:
+            second = self._ask(named, again, instance)
+            if second.ok or second.status == INSUFFICIENT_STORAGE:
+                if isinstance(again, bytes):
+                    return CallOutcome(second, named, body.records, is_passed_on=True)
+                by_column = body.by_column and COLUMN not in self.signature(named).inputs
+                return CallOutcome(second, named, again.records, by_column=by_column)
+        return CallOutcome(answer, named, body.records, is_passed_on=True)
+
+    def _by_signature(self, target: Target, data: bytes, refusal: ModelAnswer) -> Batch | bytes | None:
+        """A refused body as the signature has it; None if that is what was sent, or nothing that fits.
+
+        The whole body is one record if the model has an input called ``instances`` or ``inputs``; what a
+        model of types that TF Serving's JSON lacks (half, bfloat16, uint16) takes can go as tensors, as can
+        rows whose outputs are none; and values become lists of one where the signature has those.
+        """
+        if target.method != PREDICT:
+            return None
+        try:
+            signature = self.signature(target)
+            (form,) = documents(data)
+        except (BadInput, UpstreamRefused):
+            return None
+        is_json = has_json(signature)
+        try:
+            if any(key in form and key in signature.inputs for key in (ROW, COLUMN)):
+                return decode_documents([form], signature)
+            given = decode_serving_form(form, signature)
+            batch = listed(given, signature)
+            if batch is given and is_json and not _has_no_rows(refusal):
+                return None
+            return column_body(batch.inputs, target.signature) if COLUMN in form and is_json else batch
+        except BadInput:
+            if is_json:
+                return None
+            raise  # The model server's words are about the type.
+
+    def _encoded(self, outcome: CallOutcome, media_type: str) -> EncodedAnswer:
+        answer = outcome.answer
+        if not answer.ok:
+            # What the body can't say is the client's mistake here.
+            return _error(BAD_REQUEST if answer.status == UNIMPLEMENTED else answer.status, answer.body)
+        is_json, lines, write, answered = media_type == media.JSON, outcome.documents, None, media_type
+        if lines is not None and (is_json or ALIASES.get(media_type, media_type) in LINES):
+            answered, media_type, write = media.JSON_LINES if is_json else media_type, media.JSON, lines.write
+        elif is_json and outcome.by_column:
+            write = columns_of_outputs
+        elif is_json and (outcome.is_passed_on or _is_valid(answer)):
+            return EncodedAnswer(answer.status, answer.body)
+        if outcome.target.method == PREDICT:
+            outputs = answer.outputs(self.signature(outcome.target))
+            body = encode(outputs, outcome.records, media_type, write)
+        else:
+            results = read_answer(answer.body).get("results", [])
+            body = encode_values(results, outcome.records, media_type)
+        return EncodedAnswer(OK, body, answered)
+
+
+def _has_no_rows(answer: ModelAnswer) -> bool:
+    """Whether the model answered, and TF Serving could not write its outputs as one row for each record."""
+    return answer.status == BAD_REQUEST and NO_ROWS in (error_text(answer.body) or "")
+
+
+def _is_valid(answer: ModelAnswer) -> bool:
+    """Whether outputs have rows, and their JSON is valid: TF Serving writes strings that are not UTF-8."""
+    if answer.status != OK:
+        return False
+    try:
+        return answer.body.isascii() or bool(answer.body.decode())
+    except UnicodeDecodeError:
+        return False
+
+
+def _error(status: int, body: bytes) -> EncodedAnswer:
+    """A model server's error as it is, if it is strict JSON with an ``error``; else the same in such JSON."""
+    text = error_text(body)
+    if text is not None and _is_json(body):
+        return EncodedAnswer(status, body)
+    sentence = f"The model server answered with status {status}." if text is None else text
+    return EncodedAnswer(status, error_body(sentence))
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return False
+    return True

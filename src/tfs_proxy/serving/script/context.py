@@ -1,0 +1,360 @@
+"""The context of a script's handlers, and the models that it asks."""
+
+import asyncio
+import copy
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct, field
+
+from tfs_proxy.data.open_inference.infer_codec import InferCodec
+from tfs_proxy.observe.request_record import current_id
+from tfs_proxy.serving.bodies import Body
+from tfs_proxy.serving.plane import DataPlane
+from tfs_proxy.serving.script.values import HeaderMap, check_version_or_label, custom_attributes
+from tfs_proxy.serving.upstream.grpc_channels import Channels
+from tfs_proxy.serving.upstream.rest import model_path
+from tfs_proxy.values.deployment import Instance
+from tfs_proxy.values.errors import UpstreamRefused, UpstreamUnavailable
+from tfs_proxy.values.memory import MemoryBudget
+from tfs_proxy.values.signature import Signature, Target
+from tfs_proxy.wire.header_names import INFERENCE_ID
+
+Result = TypeVar("Result")
+
+LOGGER = logging.getLogger("inference")
+"""Where a script's own words go: the workers' log."""
+
+PREDICT = "predict"
+LOAD_SECONDS = 600.0
+LOAD_PAUSE_SECONDS = 0.05
+LOADING = frozenset({404, 412, 503})
+"""What a model server says of a model that is not loaded yet (docs/reference/tensorflow-serving.md)."""
+
+
+class WorkerModels(Struct, frozen=True):
+    """What all contexts of a worker share."""
+
+    plane: DataPlane
+    models: Mapping[str, tuple[int, ...]]
+    default_model: str
+    timeout_seconds: float
+    model_dir: str = ""
+    channels: Channels = field(default_factory=Channels)
+
+
+class ModelClient:
+    """What every context offers, that of ``init`` too; its methods may be called from several threads."""
+
+    __slots__ = ("_target", "_worker")
+
+    def __init__(self, worker: WorkerModels, target: Target) -> None:
+        self._worker = worker
+        self._target = target
+
+    @property
+    def models(self) -> Mapping[str, tuple[int, ...]]:
+        """Version numbers, ascending, by model name."""
+        return self._worker.models
+
+    @property
+    def model_dir(self) -> str:
+        """The folder that is served: the unpacked archive, with ``code/`` in it."""
+        return self._worker.model_dir
+
+    @property
+    def signature(self) -> Signature:
+        """The signature that is asked for, of the model that is asked for: names, dtypes and shapes.
+
+        Raises UpstreamRefused if there is no such model, and BadInput if it has no such signature.
+        """
+        return self._worker.plane.signature(self._target)
+
+    @property
+    def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
+        """A logger whose records carry ``model_name`` and ``inference_id``."""
+        return logging.LoggerAdapter(LOGGER, {"model_name": self._target.model, "inference_id": None})
+
+    def predict(
+        self,
+        inputs: Any,
+        *,
+        model_name: str | None = None,
+        version: int | str | None = None,
+        label: str | None = None,
+        signature: str | None = None,
+        timeout_seconds: float | None = None,
+    ) -> dict[str, npt.NDArray[Any]]:
+        """Ask a model: arrays by input name in, by output name out; strings are bytes in object arrays.
+
+        ``inputs`` may be one array for a model of one input, and instead of arrays bytes, str, numbers
+        and lists of them. Without a ``model_name`` it is the context's model, and then its version,
+        label and signature unless others are named. ``timeout_seconds`` stands in for the run's own limit.
+
+        Raises ScriptFailure if ``inputs`` don't fit the signature, UpstreamRefused (``status``,
+        ``body``) for an error of the model server, UpstreamUnavailable and UpstreamTimeout: uncaught,
+        each is an answer of its own.
+        """
+        target = retargeted(self._target, model_name, version, label, signature)
+        return self._ask(target, inputs, timeout_seconds)
+
+    async def predict_async(self, inputs: Any, **named: Any) -> dict[str, npt.NDArray[Any]]:
+        """`predict` for ``async def`` functions: the event loop serves others meanwhile."""
+        return await asyncio.to_thread(self.predict, inputs, **named)
+
+    def _ask(self, target: Target, inputs: Any, timeout_seconds: float | None) -> dict[str, npt.NDArray[Any]]:
+        return self._worker.plane.predict(target, inputs, "context.predict", timeout_seconds)
+
+
+class WorkerContext(ModelClient):
+    """What ``init(context)`` gets: the models, and no request.
+
+    It is called while the models load, so ``predict`` and ``signature`` wait until theirs is there.
+    """
+
+    __slots__ = ("_clock", "_sleep")
+
+    def __init__(
+        self,
+        worker: WorkerModels,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        super().__init__(worker, Target(worker.default_model))
+        self._clock = clock
+        self._sleep = sleep
+
+    @property
+    def model_name(self) -> str:
+        """The default model."""
+        return self._target.model
+
+    @property
+    def signature(self) -> Signature:
+        """The default model's ``serving_default``."""
+        return self._once_loaded(self._target, lambda: self._worker.plane.signature(self._target))
+
+    def _ask(self, target: Target, inputs: Any, timeout_seconds: float | None) -> dict[str, npt.NDArray[Any]]:
+        return self._once_loaded(
+            target, lambda: super(WorkerContext, self)._ask(target, inputs, timeout_seconds)
+        )
+
+    def _once_loaded(self, target: Target, ask: Callable[[], Result]) -> Result:
+        deadline = self._clock() + LOAD_SECONDS
+        while True:
+            try:
+                return ask()
+            except UpstreamUnavailable:
+                if self._clock() > deadline:
+                    raise
+            except UpstreamRefused as refused:
+                known = target.model in self._worker.models
+                if refused.status not in LOADING or not known or self._clock() > deadline:
+                    raise
+            self._sleep(LOAD_PAUSE_SECONDS)
+
+
+def retargeted(
+    target: Target,
+    model_name: str | None,
+    version: int | str | None,
+    label: str | None,
+    signature: str | None,
+    method: str = PREDICT,
+) -> Target:
+    """``target`` with what is named in its place; another model has none of its version, label or signature.
+
+    Raises ValueError if version and label are both named.
+    """
+    check_version_or_label(version, label)
+    if model_name is not None and model_name != target.model:
+        target = Target(model_name)
+    if version is None and label is None:
+        number, label = target.version, target.label
+    else:
+        number = None if version is None else int(version)
+    return Target(target.model, number, label, signature or target.signature, method)
+
+
+DEFAULT_TYPE = "application/json"
+
+
+class ScriptRequest(Struct, frozen=True):
+    """One request as web hands it to the script: header values are raw, None if there was none.
+
+    ``headers`` gathers all of them.
+    """
+
+    target: Target
+    body: bytes
+    content_type: str | None = None
+    accept: str | None = None
+    custom_attributes: str | None = None
+    content_length: int | None = None
+    headers: Callable[[], Mapping[str, str]] = dict  # gathered only for scripts that ask
+    budget: MemoryBudget = field(default_factory=MemoryBudget)
+    codec: InferCodec | None = None
+    """For a request of the Open Inference Protocol."""
+
+
+class Context(ModelClient):
+    """One request's context, with the names, types and order of AWS's namedtuple.
+
+    Its fields are in docs/reference/aws-container.md.
+    ``model_name``, ``method`` and ``channel`` are always filled; ``model_version`` is the version as
+    text if the client named one. ``rest_uri`` and ``channel`` lead to the same instance of the
+    model server. ``custom_attributes``, ``request_content_type`` and ``accept_header`` are the raw
+    headers, the latter two ``application/json`` if the client sent none. ``timeout`` is in seconds.
+    It unpacks, indexes and prints like a namedtuple; ``channel`` is opened when it is first read.
+    What AWS's lacks is not part of the tuple: ``request_id``, which the log and the answer's ``X-Request-Id``
+    have, `predict` and all else below.
+    """
+
+    __slots__ = (
+        "_channel",
+        "_instance",
+        "_is_bare",
+        "_records",
+        "_reply_attributes",
+        "_request",
+        "accept_header",
+        "content_length",
+        "custom_attributes",
+        "grpc_port",
+        "method",
+        "model_name",
+        "model_version",
+        "request_content_type",
+        "request_id",
+        "rest_uri",
+        "timeout",
+    )
+
+    _fields: ClassVar[tuple[str, ...]] = (
+        "model_name",
+        "model_version",
+        "method",
+        "rest_uri",
+        "grpc_port",
+        "channel",
+        "custom_attributes",
+        "request_content_type",
+        "accept_header",
+        "content_length",
+        "timeout",
+    )
+
+    def __init__(self, request: ScriptRequest, instance: Instance, worker: WorkerModels) -> None:
+        target = request.target
+        super().__init__(worker, target)
+        self._request = request
+        self._instance = instance
+        self._channel: Any = None
+        self._records: int | None = None
+        self._is_bare = False
+        self._reply_attributes: str | None = None
+        self.model_name = target.model
+        self.model_version = None if target.version is None else str(target.version)
+        self.method = target.method
+        self.rest_uri = f"http://localhost:{instance.rest_port}{model_path(target)}:{target.method}"
+        self.grpc_port = str(instance.grpc_port)
+        self.custom_attributes = request.custom_attributes
+        self.request_content_type = request.content_type or DEFAULT_TYPE
+        self.accept_header = request.accept or DEFAULT_TYPE
+        self.content_length = request.content_length
+        self.timeout = worker.timeout_seconds
+        self.request_id = current_id()
+
+    @property
+    def channel(self) -> Any:
+        """The ``grpc.Channel`` to the instance that ``rest_uri`` leads to."""
+        return self._channel or self._worker.channels.get(self._instance)
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The request's headers; upper and lower case in a name are the same."""
+        return HeaderMap({name.lower(): value for name, value in self._request.headers().items()})
+
+    @property
+    def inference_id(self) -> str | None:
+        """The client's id of this request, None if it gave none (docs/reference/sagemaker.md)."""
+        return self.headers.get(INFERENCE_ID)
+
+    @property
+    def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
+        """A logger whose records carry ``model_name`` and ``inference_id``."""
+        known = {"model_name": self.model_name, "inference_id": self.inference_id}
+        return logging.LoggerAdapter(LOGGER, known)
+
+    @property
+    def reply_attributes(self) -> str | None:
+        """What `set_custom_attributes` was given, as the header has it."""
+        return self._reply_attributes
+
+    def set_custom_attributes(self, value: str | Mapping[str, str] | Iterable[str]) -> None:
+        """Set ``X-Amzn-SageMaker-Custom-Attributes`` on the answer: text, or a mapping, as ``key=value,...``.
+
+        Raises ValueError for more than 1024 characters or any that is not visible ASCII. Errors that
+        the script raises go out without it.
+        """
+        self._reply_attributes = custom_attributes(value)
+
+    def default_input(self, data: Any) -> dict[str, npt.NDArray[Any]]:
+        """A body, or the file that a handler gets, as arrays by input name: what is done without a script.
+
+        Raises BadInput (400) if the body is malformed, and UnsupportedMediaType (415).
+        """
+        body = data if isinstance(data, bytes) else data.read()
+        if self._request.codec is not None:
+            return dict(self._request.codec.batch(body, self._worker.plane.signature(self._target)).inputs)
+        batch = self._worker.plane.decode(
+            self._target, Body(body, self._request.content_type, self._request.budget)
+        )
+        self._records, self._is_bare = batch.records, batch.is_bare
+        return dict(batch.inputs)
+
+    def default_output(self, tensors: Any) -> tuple[bytes, str]:
+        """Arrays by output name, or a response that has them, in the type that Accept asks for.
+
+        Returns body and content type, to be returned by a handler as they are. Raises
+        NotAcceptable (406) if Accept can't be met.
+        """
+        outputs = getattr(tensors, "outputs", tensors)
+        if self._is_bare:
+            outputs = {name: np.asarray(array)[None] for name, array in outputs.items()}
+        if self._request.codec is not None:
+            return self._request.codec.encode(outputs)
+        return self._worker.plane.encode(outputs, self._request.accept, self._records)
+
+    def _asdict(self) -> Mapping[str, Any]:
+        return {name: getattr(self, name) for name in self._fields}
+
+    def _replace(self, **fields: Any) -> Self:
+        """A context with other values in some fields; raises ValueError for a name that is none of them."""
+        unexpected = [name for name in fields if name not in self._fields]
+        if unexpected:
+            raise ValueError(f"Got unexpected field names: {unexpected!r}")
+        context = copy.copy(self)
+        context._channel = fields.pop("channel", self._channel)  # noqa: SLF001 - a copy of its own
+        for name, value in fields.items():
+            setattr(context, name, value)
+        return context
+
+    def __iter__(self) -> Iterator[Any]:
+        return (getattr(self, name) for name in self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return tuple(getattr(self, name) for name in self._fields[index])
+        return getattr(self, self._fields[index])
+
+    def __repr__(self) -> str:
+        shown = ((name, getattr(self, name)) for name in self._fields if name != "channel")
+        return f"Context({', '.join(f'{name}={value!r}' for name, value in shown)})"

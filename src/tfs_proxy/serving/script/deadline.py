@@ -1,0 +1,248 @@
+"""The deadline of a script's calls: one watch for each worker looks at what runs a few times a second.
+
+It answers the request of a call that is over its deadline, and logs where the call is. The call can't be
+trusted to end: a coroutine or a greenlet is told to, what it writes later counts for nothing, and its worker
+is replaced.
+"""
+
+import errno
+import logging
+import math
+import os
+import sys
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
+from types import FrameType
+from typing import Any
+
+from tfs_proxy.values.errors import ScriptTimeout
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 0.25
+IDLE_TICK_SECONDS = 1.0
+"""While nothing runs: no call that begins meanwhile is over its deadline sooner."""
+
+NOWHERE = "an unknown line"
+KINDS = ("cr", "ag", "gi")
+WITHIN_ANOTHER = nullcontext()
+
+
+class Abandoned(ConnectionResetError):
+    """The request has been answered without this call, which must not write anything any more."""
+
+    errno = errno.ECONNRESET
+
+
+class Lane:
+    """What a call runs on: by default the thread that makes it, which nothing can end."""
+
+    def __init__(self, ident: int | None = None) -> None:
+        self._ident = ident or threading.get_ident()
+
+    def frames(self) -> tuple[FrameType, ...]:
+        """What it executes at this moment, innermost call first; empty if it has ended."""
+        return frames_from(sys._current_frames().get(self._ident))  # noqa: SLF001 - the documented way
+
+    def cancel(self, unless_over: Callable[[], bool]) -> None:
+        """End what it executes, if that can be done at all; nothing happens once ``unless_over`` is true."""
+
+
+class CoroutineLane(Lane):
+    """A coroutine, or async generator, that a thread waits for by ``future``, on the event loop ``loop``."""
+
+    def __init__(self, awaitable: Any, future: Future[Any] | None = None, loop: Lane | None = None) -> None:
+        self._awaitable, self._future, self._loop = awaitable, future, loop
+
+    def frames(self) -> tuple[FrameType, ...]:
+        """Where it waits; one that keeps the loop from everything else is where the loop is."""
+        frames, awaitable = [], self._awaitable
+        while kind := next((kind for kind in KINDS if hasattr(awaitable, f"{kind}_frame")), None):
+            # Of an async generator, running says only that its next piece is waited for.
+            if getattr(awaitable, "cr_running", False) and self._loop is not None:
+                return self._loop.frames()
+            frames.append(getattr(awaitable, f"{kind}_frame"))
+            awaitable = getattr(awaitable, "gi_yieldfrom" if kind == "gi" else f"{kind}_await")
+        return tuple(frame for frame in reversed(frames) if frame is not None)
+
+    def cancel(self, unless_over: Callable[[], bool]) -> None:
+        """Cancel the coroutine; the thread that waits for it goes on at once."""
+        if self._future is not None and not unless_over():
+            self._future.cancel()
+
+
+class ScriptCall:
+    """One call of the script: its deadline, what it runs on, and whose request it answers.
+
+    ``connection`` is what the web server gave to `DeadlineWatch.serve`; ``streaming`` says that the head of
+    the answer is out, and that only a piece of its body is waited for.
+    """
+
+    __slots__ = ("_watch", "connection", "deadline", "lane", "streaming")
+
+    def __init__(self, watch: "DeadlineWatch", connection: Any, deadline: float, *, streaming: bool) -> None:
+        self._watch = watch
+        self.connection = connection
+        self.streaming = streaming
+        self.lane = watch.new_lane()
+        self.deadline = deadline
+
+    def __enter__(self) -> None:
+        self._watch.begin(self)
+
+    def __exit__(self, *_raised: object) -> None:
+        self._watch.end(self)
+
+
+class _Here(threading.local):
+    """What one thread, or one greenlet, is at."""
+
+    call: ScriptCall | None = None
+    connection: Any = None
+
+
+class DeadlineWatch:
+    """Holds every call of the script to ``seconds``; one per worker, used by all its threads.
+
+    ``folder`` is the script's. ``abandon`` gets each call that is given up, and answers its request;
+    ``new_lane`` tells what the current call runs on. ``hangs`` says that the worker should be replaced,
+    ``place`` where a call hung last, ``answered`` that a call was completed since it was last set to False.
+    """
+
+    def __init__(
+        self, seconds: float = math.inf, folder: str = "", clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.seconds = seconds
+        self.folder = folder
+        self.abandon: Callable[[ScriptCall], None] = lambda _call: None
+        self.new_lane: Callable[[], Lane] = Lane
+        self.hangs = self.answered = False
+        self.place = ""
+        self._clock = clock
+        self._here = _Here()
+        self._running: set[ScriptCall] = set()
+        self._abandoned: set[ScriptCall] = set()
+
+    @property
+    def hanging(self) -> int:
+        """How many abandoned calls have not come back."""
+        return len(self._abandoned)
+
+    def serve(self, connection: Any) -> None:
+        """From here on this thread's calls answer a request on ``connection``."""
+        self._here.connection = connection
+
+    def call(self, *, streaming: bool = False) -> AbstractContextManager[None]:
+        """Hold what is done in the block to the deadline; within another such block this one does nothing.
+
+        Raises Abandoned if its request has been answered by now.
+        """
+        here = self._here
+        if here.call:
+            return WITHIN_ANOTHER
+        return ScriptCall(self, here.connection, self._clock() + self.seconds, streaming=streaming)
+
+    def begin(self, call: ScriptCall) -> None:
+        """From here on ``call`` is looked at."""
+        self._here.call = call
+        self._running.add(call)
+
+    def end(self, call: ScriptCall) -> None:
+        """``call`` is over; raises as `call` says."""
+        self._here.call = None
+        try:
+            # The thread that takes the call out of the set, this one or the watch's, answers the request.
+            self._running.remove(call)
+        except KeyError:
+            self._abandoned.discard(call)
+            raise Abandoned from None
+        self.answered = True
+
+    def current(self) -> ScriptCall | None:
+        """The call that this thread is at."""
+        return self._here.call
+
+    def is_abandoned(self) -> bool:
+        """Whether this thread's call is over its deadline: then what it raises is of no interest."""
+        call = self._here.call
+        return call is not None and call not in self._running
+
+    def timeout(self) -> ScriptTimeout:
+        """The error that the client gets."""
+        return ScriptTimeout(
+            f"The script did not answer within {self.seconds:g} seconds (TFS_PROXY_SCRIPT_TIMEOUT_SECONDS); "
+            "the server's log says where it hangs."
+        )
+
+    def start(self) -> None:
+        """Look at what runs, from a thread of its own, as long as the process lives."""
+        if self.seconds < math.inf:
+            threading.Thread(target=self._keep_looking, name="script-watch", daemon=True).start()
+
+    def look(self) -> None:
+        """Give up every call that is over its deadline, and say where they are."""
+        now, over = self._clock(), Counter[str]()
+        for call in [call for call in tuple(self._running) if call.deadline <= now]:
+            place = place_of(call.lane.frames(), self.folder)
+            if self._give_up(call):
+                over[place] += 1
+        for place, count in over.items():
+            self.place = place
+            calls, hang = ("a call", "it hangs") if count == 1 else (f"{count} calls", "they hang")
+            log.error("%s of the script did not end within %g s: %s at %s", calls, self.seconds, hang, place)
+
+    def _keep_looking(self) -> None:
+        while True:
+            time.sleep(TICK_SECONDS if self._running else IDLE_TICK_SECONDS)
+            try:
+                self.look()
+            except Exception:
+                log.exception("the deadline watch of the script's calls failed")
+
+    def _give_up(self, call: ScriptCall) -> bool:
+        """Answer for the call, and tell it to end; False if it has just ended."""
+        self._abandoned.add(call)
+        try:
+            self._running.remove(call)
+        except KeyError:
+            self._abandoned.discard(call)
+            return False
+        self.hangs = True
+        self.abandon(call)
+        call.lane.cancel(lambda: call not in self._abandoned)
+        return True
+
+
+def frames_from(frame: FrameType | None) -> tuple[FrameType, ...]:
+    """``frame`` and its callers, innermost call first."""
+    return () if frame is None else tuple(caller for caller, _ in traceback.walk_stack(frame))
+
+
+def place_of(frames: tuple[FrameType, ...], folder: str) -> str:
+    """The innermost line below ``folder``, as ``inference.py:42 in handler``, and the innermost of all.
+
+    ``frames`` begin with the innermost call; ``folder`` is the script's.
+    """
+    if not frames:
+        return NOWHERE
+    below = os.path.join(folder, "")  # noqa: PTH118 - a prefix of names, no file access
+    own = next((frame for frame in frames if folder and frame.f_code.co_filename.startswith(below)), None)
+    innermost = _line(frames[0])
+    if own is None:
+        return innermost
+    location = _line(own).removeprefix(below)
+    return location if own is frames[0] else f"{location}, which waits in {innermost}"
+
+
+def own_part(place: str) -> str:
+    """``place`` without what lies outside the script's folder: for clients of ``/ping``."""
+    return place.partition(", which waits in ")[0]
+
+
+def _line(frame: FrameType) -> str:
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"

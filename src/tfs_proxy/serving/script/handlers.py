@@ -1,0 +1,321 @@
+"""A call of the script's handlers, and the model server's answer as output_handler sees it."""
+
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from http.client import responses
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy.typing as npt
+
+from tfs_proxy.serving.script.values import HeaderMap
+from tfs_proxy.serving.upstream.interface import OK, ModelAnswer
+from tfs_proxy.values.errors import UpstreamRefused
+from tfs_proxy.values.signature import Signature
+
+if TYPE_CHECKING:
+    from requests import Response
+else:
+    # Importing requests takes 50 ms and 5 MB, and most scripts look at little of a response.
+    Response = object
+from collections.abc import Mapping
+
+from tfs_proxy.serving.bodies import FORMS, Body, as_batch
+from tfs_proxy.serving.script.context import (
+    PREDICT,
+    Context,
+    ScriptRequest,
+    WorkerContext,
+    WorkerModels,
+    retargeted,
+)
+from tfs_proxy.serving.script.deadline import DeadlineWatch
+from tfs_proxy.serving.script.load import Script
+from tfs_proxy.serving.script.runner import ScriptReply, ScriptRunner, ServerRefusal, encoded, script_reply
+from tfs_proxy.serving.script.values import STATUSES, Request
+from tfs_proxy.values.batch import Batch
+from tfs_proxy.values.deployment import Instance
+from tfs_proxy.values.errors import BadInput, ScriptFailure, ScriptLoadError
+from tfs_proxy.values.signature import Target
+from tfs_proxy.wire.error_body import error_text
+from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
+
+_ERRORS = 400
+"""The first status that is an error."""
+
+_ITER_BYTES = 128
+"""What requests reads at a time if a response is iterated over."""
+
+
+class ModelResponse(Response):
+    """What a ``requests.Response`` is, over a `ModelAnswer` whose body is made when it is first read.
+
+    ``isinstance`` takes it for one. What scripts seldom ask for is answered by a real one, made for the
+    occasion. ``outputs`` has the tensors by output name, read once; JSON is neither written nor parsed for
+    them if the model server gave tensors.
+    """
+
+    def __init__(self, answer: ModelAnswer, signature: Callable[[], Signature]) -> None:
+        self._answer = answer
+        self._signature = signature
+        self._is_read = False
+        self._status: int | None = None
+        self._reason: str | None = None
+        self._outputs: dict[str, npt.NDArray[Any]] | None = None
+        self.url = answer.url
+        self.encoding = "utf-8"
+
+    if not TYPE_CHECKING:
+
+        @property
+        def __class__(self) -> type:
+            """What ``isinstance`` goes by: nobody can ask for a class of requests before it is imported."""
+            module = sys.modules.get("requests")
+            return getattr(module, "Response", ModelResponse)
+
+        def __getattr__(self, name: str) -> Any:
+            """What there is of a ``requests.Response`` beyond this class."""
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return getattr(self._plain(), name)
+
+    def _plain(self) -> Response:
+        """A ``requests.Response`` with all of this one; the body is read."""
+        import requests
+        from requests.structures import CaseInsensitiveDict
+
+        plain = requests.Response()
+        plain._content = self.content  # noqa: SLF001 - as requests' own adapters make one
+        plain._content_consumed = True  # type: ignore[attr-defined]  # noqa: SLF001
+        plain.status_code, plain.reason = self.status_code, self.reason
+        plain.headers = CaseInsensitiveDict(self.headers)
+        plain.url, plain.encoding, plain.raw = self.url, self.encoding, self.raw
+        return plain
+
+    @cached_property
+    def headers(self) -> HeaderMap:  # type: ignore[override]
+        """The model server's headers."""
+        return HeaderMap(self._answer.headers)
+
+    @property
+    def status_code(self) -> int:
+        """The model server's status.
+
+        Tensors may have no form in TF Serving's JSON: that is known, and the status 400, when the
+        body has been asked for. A script may set another.
+        """
+        if self._status is not None:
+            return self._status
+        return self._answer.status if self._is_read or not self._answer.ok else OK
+
+    @status_code.setter
+    def status_code(self, status: int) -> None:
+        self._status = status
+
+    @property
+    def ok(self) -> bool:
+        """Whether the status is that of a success."""
+        return self.status_code < _ERRORS
+
+    @property
+    def reason(self) -> str:
+        """The status in words, or what a script has set."""
+        return responses.get(self.status_code, "") if self._reason is None else self._reason
+
+    @reason.setter
+    def reason(self, reason: str) -> None:
+        self._reason = reason
+
+    def raise_for_status(self) -> None:
+        """Raise requests' HTTPError if the status is that of an error."""
+        if not self.ok:
+            self._plain().raise_for_status()
+
+    @property
+    def outputs(self) -> dict[str, npt.NDArray[Any]]:
+        """Arrays by output name; strings are object arrays of ``bytes``.
+
+        Raises UpstreamRefused if the model server answered with an error: left uncaught, it goes
+        out as it is, with its status.
+        """
+        if self._outputs is None:
+            if not self._answer.ok:
+                raise UpstreamRefused(self._answer.status, self._answer.body)
+            self._outputs = dict(self._answer.outputs(self._signature()))
+        return self._outputs
+
+    @property
+    def content(self) -> bytes:
+        """The body: TF Serving's JSON."""
+        self._is_read = True
+        return self._answer.body
+
+    @property
+    def text(self) -> str:
+        """The body as text in ``encoding``; requests guesses if a script has set None or an unknown one."""
+        try:
+            return self.content.decode(self.encoding, "replace")  # type: ignore[arg-type]  # None is a TypeError
+        except (LookupError, TypeError):
+            return self._plain().text
+
+    def json(self, **options: Any) -> Any:
+        """The body's value; raises requests' JSONDecodeError if it is not JSON."""
+        try:
+            return json.loads(self.text, **options)
+        except ValueError:
+            return self._plain().json(**options)
+
+    @cached_property
+    def raw(self) -> Any:  # type: ignore[override]
+        """The body as a file."""
+        return io.BytesIO(self._answer.body)
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._plain().iter_content(_ITER_BYTES))
+
+    def __repr__(self) -> str:
+        return f"<Response [{self.status_code}]>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is open."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+INPUT, OUTPUT = "input_handler", "output_handler"
+EXPECTED = f"it must return the model server's request as str or bytes, {FORMS}, or a tfs_proxy.Request"
+
+
+class ScriptCaller:
+    """A loaded script with what it needs to answer requests; one per worker, used by all its threads.
+
+    ``own_errors`` are exceptions that a script may raise to be answered as they are. ``watch`` ends
+    calls that are over their deadline; without it there is none.
+    """
+
+    def __init__(
+        self,
+        script: Script,
+        worker: WorkerModels,
+        own_errors: tuple[type[Exception], ...] = (),
+        watch: DeadlineWatch | None = None,
+    ) -> None:
+        self._script = script
+        self._worker = worker
+        self._runner = ScriptRunner(script.path, own_errors, watch)
+
+    def begin(self) -> None:
+        """Call the script's ``init(context)``; raises ScriptLoadError if that fails."""
+        self._runner.begun = True
+        if self._script.init is None:
+            return
+        try:
+            self._runner.call("init", self._script.init, WorkerContext(self._worker))
+        except Exception as error:
+            raise ScriptLoadError(f"{self._script.path}: init(context) failed: {error}") from error
+
+    def answer(self, request: ScriptRequest) -> ScriptReply:
+        """Run the script: ``handler`` if there is one, else both halves around the model server.
+
+        Raises HTTPError and ``own_errors`` as the script raised them, ScriptFailure for anything else
+        that it raises or returns, ScriptTimeout beyond the deadline, and UpstreamError if the model
+        server can't be reached.
+        """
+        with self._runner.watch.call():
+            return self._answer(request)
+
+    def _answer(self, request: ScriptRequest) -> ScriptReply:
+        if self._script.description is not None and request.codec is None:
+            self._script.description.refuse_unfit(request.body, request.content_type)
+        instance = self._worker.plane.choose()
+        context = Context(request, instance, self._worker)
+        if self._script.handler is not None:
+            data = io.BytesIO(request.body)
+            returned = self._runner.call("handler", self._script.handler, data, context)
+            reply = script_reply(_encoded(returned, request), "handler", request.accept, OK, self._runner)
+        else:
+            reply = self._halves(request, context, instance)
+        return reply.with_header(CUSTOM_ATTRIBUTES, context.reply_attributes)
+
+    def close(self) -> None:
+        """Call the script's ``close()``, then close what requests opened; idempotent."""
+        self._runner.close(self._script.close)
+        self._worker.channels.close()
+
+    def _halves(self, request: ScriptRequest, context: Context, instance: Instance) -> ScriptReply:
+        """Around the model server: the script's halves, the default conversion for one that is missing."""
+        plane = self._worker.plane
+        target, model_request = self._model_request(request, context)
+        if self._script.output_handler is None and request.codec is not None:
+            outcome = plane.call(target, model_request, instance)
+            if not outcome.answer.ok:
+                raise UpstreamRefused(outcome.answer.status, outcome.answer.body)
+            signature = plane.signature(outcome.signature_target)
+            return ScriptReply(*request.codec.encode(outcome.answer.outputs(signature), signature))
+        if self._script.output_handler is None:
+            answer = plane.answer(target, model_request, request.accept, instance)
+            return ScriptReply(answer.body, answer.content_type, answer.status)
+        outcome = plane.call(target, model_request, instance)
+        response = ModelResponse(outcome.answer, lambda: plane.signature(outcome.signature_target))
+        runner = self._runner.after(lambda: _refusal(response, outcome.answer))
+        returned = _encoded(runner.call(OUTPUT, self._script.output_handler, response, context), request)
+        return script_reply(returned, OUTPUT, request.accept, response.status_code, runner)
+
+    def _model_request(self, request: ScriptRequest, context: Context) -> tuple[Target, Body | bytes | Batch]:
+        """What the model server is asked: the client's body, or what ``input_handler`` makes of it."""
+        if self._script.input_handler is None and request.codec is not None:
+            signature = self._worker.plane.signature(request.target)
+            return request.target, request.codec.batch(request.body, signature)
+        if self._script.input_handler is None:
+            return request.target, Body(request.body, request.content_type, request.budget)
+        data = io.BytesIO(request.body)
+        returned = self._runner.call(INPUT, self._script.input_handler, data, context)
+        try:
+            return self._converted(request.target, returned)
+        except ScriptFailure as error:
+            raise self._runner.complain(error) from None
+
+    def _converted(self, target: Target, returned: Any) -> tuple[Target, bytes | Batch]:
+        """Read what ``input_handler`` returned; raises ScriptFailure if it is not a request."""
+        inputs = returned
+        if isinstance(returned, Request):
+            inputs = returned.inputs
+            target = retargeted(
+                target,
+                returned.model_name,
+                returned.version,
+                returned.label,
+                returned.signature,
+                target.method,
+            )
+        if not isinstance(inputs, Mapping) and not hasattr(inputs, "__array__"):
+            return target, encoded(inputs, INPUT, EXPECTED)
+        if target.method != PREDICT:
+            raise BadInput(
+                f"tfs-method={target.method} can't be answered: the script returns tensors, which are for "
+                f"{PREDICT}. Send tfs-method={PREDICT}, or no tfs-method."
+            )
+        return target, as_batch(inputs, self._worker.plane.signature(target), INPUT)
+
+
+def _refusal(response: ModelResponse, answer: ModelAnswer) -> ServerRefusal | None:
+    """The error of the model server that ``response`` is, unless the script has given it another status."""
+    if response.status_code not in STATUSES:
+        return None
+    return ServerRefusal(response.status_code, error_text(answer.body) or "")
+
+
+def _encoded(returned: Any, request: ScriptRequest) -> Any:
+    """Arrays by output name as a body of the Open Inference Protocol; all else as it is."""
+    if request.codec is None or not isinstance(returned, Mapping):
+        return returned
+    return request.codec.encode(returned)

@@ -1,0 +1,313 @@
+"""Where in the script an error comes from: read from its traceback, for the log alone."""
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import logging
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any
+
+from msgspec import Struct
+
+from tfs_proxy.model.openapi.description import Description, importing
+from tfs_proxy.model.script_syntax import CURE, HANDLERS, PARAMETERS, form_of, no_handler
+from tfs_proxy.values.errors import ScriptLoadError
+from tfs_proxy.values.layout import SAGEMAKER_MODEL_DIR
+from tfs_proxy.wire.error_body import error_text
+
+_FOLDERS = re.compile(r"(?<![\w:/.])/(?:[^/\s'\"<>]+/)+(?=[^/\s'\"<>])")
+"""The folders of an absolute path, up to its last name; an address like http://a/b is none."""
+
+
+_OF_ONE_THREAD = re.compile(
+    "SQLite objects created in a thread|only works in main thread|There is no current event loop in thread"
+)
+
+
+def described(error: BaseException, script: str) -> str:
+    """An exception's class and what it says, ``KeyError: 'customer_id'``, and a remedy if one is known."""
+    return _named(error) + _remedy(error, script, str)
+
+
+def _named(error: BaseException) -> str:
+    name, text = type(error).__name__, _text(error)
+    return f"{name}: {text}" if text else name
+
+
+def _remedy(error: BaseException, script: str, shown: Callable[[Path], str]) -> str:
+    """Name what helps against an error that scripts moved from AWS's container often meet, or nothing."""
+    text = _text(error)
+    if _OF_ONE_THREAD.search(text):
+        return f" (requests come in several threads; {CURE} gives them one)"
+    if isinstance(error, ModuleNotFoundError):
+        return " (add its package to code/requirements.txt, or put the module into code/)"
+    if not isinstance(error, FileNotFoundError) and "No such file" not in text:
+        return ""
+    root = Path(script).parent.parent
+    if f"{SAGEMAKER_MODEL_DIR}/" in text and root != SAGEMAKER_MODEL_DIR:
+        is_beside = root == SAGEMAKER_MODEL_DIR.parent
+        folder = "" if is_beside else f"{shown(root)}, which is Path(__file__).parents[1] and "
+        return f" (the model's folder here is {folder}context.model_dir in a handler)"
+    if _is_relative(error):
+        here = shown(Path.cwd())
+        return f" (relative paths begin at {here}, and the script's folder is Path(__file__).parent)"
+    return ""
+
+
+def _is_relative(error: BaseException) -> bool:
+    """Whether a file was asked for by a relative path, and not a program."""
+    name, frames = getattr(error, "filename", None), traceback.extract_tb(error.__traceback__)
+    is_program = bool(frames) and frames[-1].filename.endswith("/subprocess.py")
+    return isinstance(name, (str, os.PathLike)) and not os.path.isabs(name) and not is_program  # noqa: PTH117
+
+
+def client_text(error: BaseException, script: str) -> str:
+    """What a client reads of a script's exception: `described`, absolute paths without their folders.
+
+    Clients do not learn the paths of files. A script may raise the body of the model server's error,
+    ``{"error": words}``: then it is the words alone.
+    """
+    words = error_text(_text(error).encode("utf-8", "replace"))
+    if words is not None:
+        return _FOLDERS.sub("", words)
+    return _FOLDERS.sub("", _named(error)) + _remedy(error, script, lambda _folder: "another folder")
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - a script's exception may have a faulty __str__
+        return ""
+
+
+def own_traceback(error: BaseException, path: str) -> TracebackType | None:
+    """The traceback of ``error`` from the first frame in the script ``path`` on, or None."""
+    traceback_part = error.__traceback__
+    while traceback_part is not None and traceback_part.tb_frame.f_code.co_filename != path:
+        traceback_part = traceback_part.tb_next
+    return traceback_part
+
+
+def own_report(error: BaseException, path: str) -> str:
+    """The printed traceback of ``error``, without the frames that lead to the script."""
+    lines = traceback.format_exception(type(error), error, own_traceback(error, path))
+    return _printable("".join(lines).rstrip())
+
+
+def own_line(error: BaseException, path: str, function: str) -> str:
+    """The script's innermost line, as in ``inference.py:42 in input_handler: ValueError: no image``."""
+    location = f"{os.path.basename(path)} in {function}"  # noqa: PTH119 - a name for the log, no file access
+    for frame in traceback.extract_tb(error.__traceback__):
+        if frame.filename == path:
+            location = f"{os.path.basename(path)}:{frame.lineno} in {frame.name}"  # noqa: PTH119
+    return _printable(f"{location}: {described(error, path)}")
+
+
+def _printable(text: str) -> str:
+    """``text`` as any UTF-8 log can hold it."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[Any, Any], Any]
+
+
+class Script(Struct, frozen=True):
+    """A loaded inference.py: its path, those of AWS's three functions that it defines, and two of ours.
+
+    ``handler`` answers a request alone and wins over the other two (docs/reference/aws-container.md).
+    ``input_handler`` makes the model server's request, ``output_handler`` the client's answer; if
+    only one of them is there, the other half is the conversion that models without a script get.
+    ``init(context)`` is called once in each worker before its first request, ``close()`` after its last.
+    ``description`` is what it says of its bodies.
+    """
+
+    path: str
+    handler: Handler | None = None
+    input_handler: Handler | None = None
+    output_handler: Handler | None = None
+    init: Callable[[Any], Any] | None = None
+    close: Callable[[], Any] | None = None
+    description: Description | None = None
+
+
+def load_script(path: str, import_paths: Sequence[str] = ()) -> Script:
+    """Import the script at ``path``, with ``import_paths`` in front of everything else that imports see.
+
+    Raises ScriptLoadError if it can't be imported, defines no handler, or one that can't be called.
+    """
+    with importing(Path(path)) as described:
+        module = import_script(path, import_paths)
+    handlers = {name: function_of(module, name) for name in HANDLERS}
+    if not any(handlers.values()):
+        raise ScriptLoadError(no_handler(path, vars(module), _functions(module)))
+    for name in HANDLERS[:1] if handlers["handler"] else HANDLERS[1:]:
+        _check_arguments(module, name, handlers[name])
+    return Script(
+        path,
+        **handlers,
+        init=own_function(module, "init", 1),
+        close=own_function(module, "close", 0),
+        description=described.description,
+    )
+
+
+def import_script(path: str, import_paths: Sequence[str] = ()) -> ModuleType:
+    """Import the script at ``path`` under a name of its own; raises ScriptLoadError if that fails."""
+    # The model's folder is the user's, and often read-only: no __pycache__ appears in it.
+    sys.dont_write_bytecode = True
+    _put_in_front(import_paths)
+    return _import(path)
+
+
+def function_of(module: ModuleType, name: str) -> Callable[..., Any] | None:
+    """What a script calls ``name``, None if it has none; raises ScriptLoadError for anything else."""
+    function: Callable[..., Any] | None = getattr(module, name, None)
+    if function is not None and not callable(function):
+        raise ScriptLoadError(f"{module.__file__}: {name} is not a function, but {type(function).__name__}.")
+    return function
+
+
+def _functions(module: ModuleType) -> list[str]:
+    return [name for name, value in vars(module).items() if inspect.isfunction(value)]
+
+
+def _check_arguments(module: ModuleType, name: str, function: Handler | None) -> None:
+    """Raise ScriptLoadError if a handler can't be called with what it gets."""
+    if function is None:
+        return
+    try:
+        # A decorator may add arguments to those that the function inside it shows.
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):  # some functions written in C have no signature
+        return
+    count = len(PARAMETERS[name])
+    if not takes(signature, count):
+        raise ScriptLoadError(
+            f"{module.__file__}: {name}{signature} can't be called with {count} positional arguments: "
+            f"it must be {form_of(name)}."
+        )
+
+
+def takes(signature: inspect.Signature, count: int) -> bool:
+    """Whether ``count`` positional arguments are enough, and not too many."""
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
+
+
+def own_function(module: ModuleType, name: str, arguments: int) -> Callable[..., Any] | None:
+    """A function that the script defines itself and that takes so many arguments.
+
+    Anything else of that name is an old script's own business: an import, or a helper of another shape.
+    """
+    function = getattr(module, name, None)
+    if not inspect.isfunction(function) or function.__module__ != module.__name__:
+        return None
+    if not takes(inspect.signature(function), arguments):
+        wanted = f"{name}(context)" if arguments else f"{name}()"
+        log.warning(
+            "%s: its %s is not called, because it does not take the arguments of %s",
+            module.__file__,
+            name,
+            wanted,
+        )
+        return None
+    return function
+
+
+def _put_in_front(import_paths: Sequence[str]) -> None:
+    missing = [path for path in import_paths if path not in sys.path]
+    sys.path[:0] = missing
+    # Not importlib.invalidate_caches(), which writes to the caches of all paths: 0.7 MB for each worker
+    # that shares them with gunicorn's master.
+    for path in import_paths:
+        sys.path_importer_cache.pop(path, None)
+
+
+def module_name(path: str) -> str:
+    """The name that the script at ``path`` is imported under: its own, so that several can be loaded.
+
+    That of its file if an import would find it by that, as processes do that ``multiprocessing`` spawns.
+    """
+    name = Path(path).stem
+    spec = None if name in sys.modules else PathFinder.find_spec(name)
+    if spec is not None and spec.origin == path:
+        return name
+    return f"inference_{hashlib.sha256(path.encode()).hexdigest()[:12]}"
+
+
+def _import(path: str) -> ModuleType:
+    name = module_name(path)
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None or not Path(path).is_file():
+        raise ScriptLoadError(f"{path} can't be imported: there is no such Python file.")
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses, pickle and typing.get_type_hints look a class's module up by its name.
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[name]
+        if isinstance(error, SystemExit) and type(error) is not SystemExit:
+            raise  # the worker's own end, which arises in whatever code runs
+        raise ScriptLoadError(
+            f"{path} can't be imported: {own_line(error, path, 'import')}",
+            report=own_report(error, path),
+            missing=(error.name or "") if isinstance(error, ImportError) else "",
+        ) from None
+    return module
+
+
+def when_imported(name: str, then: Callable[[], None]) -> None:
+    """Call ``then`` after the import of the top-level module ``name``; now if it has been imported."""
+    if name in sys.modules:
+        then()
+    else:
+        sys.meta_path.insert(0, _Watched(name, then))
+
+
+class _Watched(MetaPathFinder):
+    """Leaves the module to the other finders, and has its loader call ``then``.
+
+    It stays in its place, since other threads may be going through the finders.
+    """
+
+    def __init__(self, name: str, then: Callable[[], None]) -> None:
+        self._name = name
+        self._then = then
+        self._is_finding = False
+
+    def find_spec(
+        self, fullname: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """What the other finders find, if it is the module."""
+        if fullname != self._name or self._is_finding:  # Python holds a lock for each module's name
+            return None
+        self._is_finding = True
+        try:
+            spec = find_spec(fullname)
+        finally:
+            self._is_finding = False
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+
+            def load_then(module: ModuleType) -> None:
+                load(module)
+                self._then()
+
+            spec.loader.exec_module = load_then  # type: ignore[method-assign]  # each spec has its own loader
+        return spec

@@ -1,0 +1,84 @@
+"""Imports a script in a process of its own, where nothing that it does can hurt: `importable` asks.
+
+As a program it imports the script and writes what came of it, as JSON, to the file that its argument names.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tfs_proxy.values.errors import ScriptLoadError
+
+STDERR = 2
+
+
+def importable(path: str, import_paths: Sequence[str], *, script_model: bool, seconds: float) -> None:
+    """Import the script at ``path`` elsewhere, as a worker would; what it prints goes to standard error.
+
+    ``script_model`` says that it is the model itself, ``seconds`` how long it may take. Raises
+    ScriptLoadError if it can't be imported, ends its process, or takes longer.
+    """
+    with tempfile.NamedTemporaryFile(prefix="tfs-proxy-import-") as result:
+        words = [
+            *(f"--import-path={folder}" for folder in import_paths),
+            *(["--script-model"] if script_model else []),
+        ]
+        status = _run([sys.executable, "-m", __name__, path, result.name, *words], seconds)
+        written = Path(result.name).read_bytes()
+    if status is None:
+        raise ScriptLoadError(f"{path} can't be imported: the import takes longer than {seconds:g} s.")
+    if not written:
+        raise ScriptLoadError(f"{path} can't be imported: the import ends its process ({status}).")
+    outcome = json.loads(written)
+    if outcome:
+        raise ScriptLoadError(**outcome)
+
+
+def _run(argv: Sequence[str], seconds: float) -> str | None:
+    """How a program ended, in words; None if it had to be killed. Its children are killed in any case."""
+    child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=STDERR, start_new_session=True)
+    try:
+        status = child.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    return signal.Signals(-status).name if status < 0 else f"exit status {status}"
+
+
+def _outcome(path: str, import_paths: Sequence[str], *, script_model: bool) -> dict[str, str]:
+    from tfs_proxy.serving.script.load import load_script
+    from tfs_proxy.serving.script.script_model import load_script_model
+
+    try:
+        (load_script_model if script_model else load_script)(path, import_paths)
+    except ScriptLoadError as error:
+        return {"text": str(error), "report": error.report, "missing": error.missing}
+    return {}
+
+
+def main() -> None:
+    """Import, write, and end without waiting for threads that the script has started."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("script")
+    parser.add_argument("result", type=Path)
+    parser.add_argument("--import-path", action="append", default=[])
+    parser.add_argument("--script-model", action="store_true")
+    arguments = parser.parse_args()
+    outcome = _outcome(arguments.script, arguments.import_path, script_model=arguments.script_model)
+    arguments.result.write_text(json.dumps(outcome))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,320 @@
+"""What a script model's functions see of one request if they take one argument more (``context``)."""
+
+import inspect
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from msgspec import Struct, field
+
+from tfs_proxy.data import media_types as media
+from tfs_proxy.data.media_types import preferred
+from tfs_proxy.data.open_inference.infer_codec import InferCodec
+from tfs_proxy.data.registry import (
+    ARRAY_TYPES,
+    as_text,
+    decode_array,
+    encode_array,
+    negotiate,
+    parse_media_type,
+)
+from tfs_proxy.model.openapi.description import Description, importing
+from tfs_proxy.model.script_syntax import PARAMETERS, SCRIPT_MODEL_FUNCTIONS, no_model_fn
+from tfs_proxy.observe.request_record import current_id
+from tfs_proxy.serving.script.context import LOGGER
+from tfs_proxy.serving.script.deadline import DeadlineWatch
+from tfs_proxy.serving.script.load import function_of, import_script, own_function, takes
+from tfs_proxy.serving.script.runner import ScriptReply, ScriptRunner, script_reply
+from tfs_proxy.serving.script.sagemaker_shims import install_shims
+from tfs_proxy.serving.script.values import FRAMING, HeaderMap, Response, custom_attributes
+from tfs_proxy.serving.upstream.interface import OK
+from tfs_proxy.values.errors import ScriptLoadError
+from tfs_proxy.values.memory import MemoryBudget
+from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_ID
+
+
+class ScriptModelRequest(Struct, frozen=True):
+    """One request as web hands it to a script model: header values are raw, None if there was none."""
+
+    body: bytes = b""
+    content_type: str | None = None
+    accept: str | None = None
+    headers: Callable[[], Mapping[str, str]] = dict
+    budget: MemoryBudget = field(default_factory=MemoryBudget)
+    codec: InferCodec | None = None
+    """For a request of the Open Inference Protocol."""
+
+
+class ScriptModelContext:
+    """One request's context; ``model_fn`` gets one without a request.
+
+    ``system_properties`` and ``get_request_header`` are named as in AWS's toolkits, the rest as in
+    the context of a handler; ``request_id`` is what the log and the answer's ``X-Request-Id`` have.
+    """
+
+    __slots__ = ("_reply_attributes", "_request", "request_id", "system_properties")
+
+    def __init__(self, model_dir: str, request: ScriptModelRequest | None = None) -> None:
+        self._request = request or ScriptModelRequest()
+        self._reply_attributes: str | None = None
+        self.request_id = current_id()
+        self.system_properties: Mapping[str, str | None] = {"model_dir": model_dir, "gpu_id": None}
+
+    @property
+    def model_dir(self) -> str:
+        """The folder that is served, which ``model_fn`` gets."""
+        return self.system_properties["model_dir"] or ""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The request's headers; upper and lower case in a name are the same."""
+        return HeaderMap(self._request.headers())
+
+    def get_request_header(self, _index: int, name: str) -> str | None:
+        """One header of the request; there is one request, whatever the index."""
+        return self.headers.get(name)
+
+    def get_all_request_header(self, _index: int) -> Mapping[str, str]:
+        """The request's headers; there is one request, whatever the index."""
+        return self.headers
+
+    @property
+    def request_content_type(self) -> str | None:
+        """The Content-Type as it was sent, with its parameters."""
+        return self._request.content_type
+
+    @property
+    def accept_header(self) -> str | None:
+        """The Accept as it was sent."""
+        return self._request.accept
+
+    @property
+    def custom_attributes(self) -> str | None:
+        """``X-Amzn-SageMaker-Custom-Attributes`` of the request."""
+        return self.headers.get(CUSTOM_ATTRIBUTES)
+
+    @property
+    def inference_id(self) -> str | None:
+        """The client's id of this request, None if it gave none (docs/reference/sagemaker.md)."""
+        return self.headers.get(INFERENCE_ID)
+
+    @property
+    def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
+        """A logger whose records carry ``inference_id``."""
+        return logging.LoggerAdapter(LOGGER, {"model_name": None, "inference_id": self.inference_id})
+
+    @property
+    def reply_attributes(self) -> str | None:
+        """What `set_custom_attributes` was given, as the header has it."""
+        return self._reply_attributes
+
+    def default_input(self, data: Any) -> Any:
+        """A body as the default ``input_fn`` reads it: an array.
+
+        Of the Open Inference Protocol it is a dict of arrays by input name. Raises BadInput (400), and
+        UnsupportedMediaType (415).
+        """
+        if self._request.codec is not None:
+            return self._request.codec.arrays(data.encode() if isinstance(data, str) else data)
+        return decode_array(data, self._request.content_type, self._request.budget)
+
+    def default_output(self, prediction: Any, accept: str = "application/json") -> tuple[bytes, str]:
+        """An array, or arrays by output name, as the default ``output_fn`` writes it: body and type."""
+        if self._request.codec is not None:
+            return self._request.codec.encode(prediction)
+        return encode_array(prediction, accept), accept
+
+    def set_custom_attributes(self, value: str | Mapping[str, str] | Iterable[str]) -> None:
+        """Set ``X-Amzn-SageMaker-Custom-Attributes`` on the answer: text, or a mapping.
+
+        Raises ValueError for more than 1024 characters or any that is not visible ASCII.
+        """
+        self._reply_attributes = custom_attributes(value)
+
+
+MODEL, INPUT, PREDICT, OUTPUT, TRANSFORM = SCRIPT_MODEL_FUNCTIONS
+TEXT = frozenset({media.JSON, media.CSV})
+"""Bodies of these types reach a script as str, all others as bytes."""
+
+Function = Callable[..., Any]
+
+
+class ScriptModel(Struct, frozen=True):
+    """A loaded script: its path, the functions that it defines, each of which takes a context last."""
+
+    path: str
+    model_fn: Function
+    input_fn: Function | None = None
+    predict_fn: Function | None = None
+    output_fn: Function | None = None
+    transform_fn: Function | None = None
+    close: Callable[[], Any] | None = None
+    description: Description | None = None
+
+
+def load_script_model(path: str, import_paths: Sequence[str] = ()) -> ScriptModel:
+    """Import the script at ``path``; modules of AWS's toolkits that it imports are there.
+
+    Raises ScriptLoadError if it can't be imported, has no ``model_fn``, has ``transform_fn`` beside
+    what that stands in for, or a function that can't be called with what it gets.
+    """
+    install_shims()
+    with importing(Path(path)) as described:
+        module = import_script(path, import_paths)
+    functions = {name: _with_context(module, name) for name in SCRIPT_MODEL_FUNCTIONS}
+    model_fn = functions.pop(MODEL)
+    if model_fn is None:
+        raise ScriptLoadError(no_model_fn(path, vars(module)))
+    others = [name for name in (INPUT, PREDICT, OUTPUT) if functions[name] is not None]
+    if functions[TRANSFORM] is not None and others:
+        raise ScriptLoadError(
+            f"{path} defines transform_fn and {others[0]}: transform_fn replaces the others, keep one."
+        )
+    close = own_function(module, "close", 0)
+    return ScriptModel(path, model_fn, **functions, close=close, description=described.description)
+
+
+def _with_context(module: ModuleType, name: str) -> Function | None:
+    """The script's function as one that takes a context last, whether its own does or not."""
+    function = function_of(module, name)
+    if function is None:
+        return None
+    count = len(PARAMETERS[name])
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # some functions written in C have no signature
+        return lambda *arguments: function(*arguments[:-1])
+    if len(signature.parameters) == count + 1 and takes(signature, count + 1):
+        return function
+    if not takes(signature, count):
+        raise ScriptLoadError(
+            f"{module.__file__}: {name}{signature} can't be called with {count} arguments, "
+            "or with those and a context."
+        )
+    return lambda *arguments: function(*arguments[:-1])
+
+
+class ScriptModelCaller:
+    """A loaded script model; one per worker, used by all its threads.
+
+    ``model_dir`` is what ``model_fn`` gets, ``default_accept`` the answer's type if the client does
+    not say. ``own_errors`` are exceptions that a script may raise to be answered as they are. ``watch``
+    ends calls that are over their deadline; without it there is none.
+    """
+
+    def __init__(
+        self,
+        script_model: ScriptModel,
+        model_dir: str,
+        default_accept: str = media.JSON,
+        own_errors: tuple[type[Exception], ...] = (),
+        watch: DeadlineWatch | None = None,
+    ) -> None:
+        self._script_model = script_model
+        self._model_dir = model_dir
+        self._default_accept = default_accept
+        self._runner = ScriptRunner(script_model.path, own_errors, watch)
+        self._model: Any = None
+
+    def begin(self) -> None:
+        """Load the model; raises ScriptLoadError if that fails, or gives what can't predict."""
+        self._runner.begun = True
+        path = self._script_model.path
+        try:
+            self._model = self._runner.call(
+                MODEL, self._script_model.model_fn, self._model_dir, ScriptModelContext(self._model_dir)
+            )
+        except Exception as error:
+            raise ScriptLoadError(f"{path}: model_fn({self._model_dir!r}) failed: {error}") from error
+        asks_model = self._script_model.predict_fn is None and self._script_model.transform_fn is None
+        if asks_model and not hasattr(self._model, "predict"):
+            raise ScriptLoadError(
+                f"{path} defines no predict_fn, and the model that its model_fn returned, of type "
+                f"{type(self._model).__name__}, has no predict()."
+            )
+
+    def answer(self, request: ScriptModelRequest) -> ScriptReply:
+        """Run the script's functions on one request.
+
+        Raises what the script raises as HTTPError or one of ``own_errors``, ScriptFailure for anything
+        else of it, ScriptTimeout beyond the deadline, and UnsupportedMediaType, BadInput and NotAcceptable
+        of the default conversions.
+        """
+        with self._runner.watch.call():
+            return self._answer(request)
+
+    def _answer(self, request: ScriptModelRequest) -> ScriptReply:
+        if self._script_model.description is not None and request.codec is None:
+            self._script_model.description.refuse_unfit(request.body, request.content_type)
+        context = ScriptModelContext(self._model_dir, request)
+        accept = self._accept(request)
+        function, returned = self._transformed(request, accept, context)
+        if request.codec is not None and isinstance(returned, Mapping):
+            returned = request.codec.encode(returned)
+        reply = script_reply(_response(returned), function, accept, OK, self._runner)
+        return reply.with_header(CUSTOM_ATTRIBUTES, context.reply_attributes)
+
+    def close(self) -> None:
+        """Call the script's ``close()``; idempotent."""
+        self._runner.close(self._script_model.close)
+
+    def _accept(self, request: ScriptModelRequest) -> str:
+        """The one type that the answer is wanted in; the default ``output_fn`` knows what it can give."""
+        if request.codec is not None:
+            return media.JSON
+        if self._script_model.output_fn or self._script_model.transform_fn:
+            return preferred(request.accept, self._default_accept)
+        return negotiate(request.accept, tuple(dict.fromkeys((self._default_accept, *ARRAY_TYPES))))
+
+    def _transformed(
+        self, request: ScriptModelRequest, accept: str, context: ScriptModelContext
+    ) -> tuple[str, Any]:
+        """The function that answered, and what it returned."""
+        call, script_model = self._runner.call, self._script_model
+        if script_model.transform_fn is not None:
+            data, content_type = _data_and_type(request)
+            return TRANSFORM, call(
+                TRANSFORM, script_model.transform_fn, self._model, data, content_type, accept, context
+            )
+        if script_model.input_fn is None:
+            read = _read(request)
+        else:
+            read = call(INPUT, script_model.input_fn, *_data_and_type(request), context)
+        if script_model.predict_fn is None:
+            prediction = call(PREDICT, self._model.predict, read)
+        else:
+            prediction = call(PREDICT, script_model.predict_fn, read, self._model, context)
+        if script_model.output_fn is None and request.codec is not None:
+            return OUTPUT, call(OUTPUT, request.codec.encode, prediction)
+        if script_model.output_fn is None:
+            return OUTPUT, (call(OUTPUT, encode_array, prediction, accept), accept)
+        return OUTPUT, call(OUTPUT, script_model.output_fn, prediction, accept, context)
+
+
+def _read(request: ScriptModelRequest) -> Any:
+    """The body without an ``input_fn``: an array, or arrays by name if the protocol brings several."""
+    if request.codec is None:
+        return decode_array(request.body, request.content_type, request.budget)
+    arrays = request.codec.arrays(request.body)
+    return next(iter(arrays.values())) if len(arrays) == 1 else arrays
+
+
+def _data_and_type(request: ScriptModelRequest) -> tuple[str | bytes, str]:
+    """The body as a script gets it, and its media type without parameters.
+
+    Clients send raw tensors behind JSON as application/json, too, or without a type.
+    """
+    kind = parse_media_type(request.content_type)
+    if kind.name in TEXT and request.codec is not None and request.codec.is_binary:
+        return request.body, media.BYTES
+    return (as_text(request.body, kind) if kind.name in TEXT else request.body), kind.name
+
+
+def _response(returned: Any) -> Any:
+    """A response of Flask's, which the older toolkit's are, as one of ours; all else as it is."""
+    if not (hasattr(returned, "get_data") and hasattr(returned, "status_code")):
+        return returned
+    headers = {name: value for name, value in returned.headers.items() if name.lower() not in FRAMING}
+    return Response(returned.get_data(), returned.content_type, returned.status_code, headers)

@@ -1,0 +1,156 @@
+"""A deployment's view of the model servers: its own models, and refusals that say what a client can do.
+
+The model server speaks of its graph's ops (``Matrix size-incompatible``), while a client knows inputs by
+name. Its own words follow. Nothing is done for a request that it answers.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar, Unpack
+
+import numpy.typing as npt
+from msgspec.structs import replace
+
+from tfs_proxy.data.serving_json.documents import documents
+from tfs_proxy.data.serving_json.requests import PREDICT, decode_serving_form, serving_form, targeted
+from tfs_proxy.data.shapes import misfits
+from tfs_proxy.observe.logs.reasons import note_refusal
+from tfs_proxy.serving.upstream.interface import JSON_HEADERS, CallOptions, ModelAnswer, Records, Upstream
+from tfs_proxy.serving.upstream.shortages import INSUFFICIENT_STORAGE, refused_by_shortage
+from tfs_proxy.values.batch import BYTES, Batch, Examples
+from tfs_proxy.values.deployment import Deployment, Instance
+from tfs_proxy.values.errors import BadInput, UpstreamError, UpstreamRefused, WrongType
+from tfs_proxy.values.signature import Signature, Target
+from tfs_proxy.wire.error_body import error_body, error_text
+
+BAD_REQUEST, NOT_FOUND = 400, 404
+_BASE64 = (b"/9j/", b"iVBORw0KGgo", b"R0lGOD", b"UklGR", b"data:image/")
+"""The beginnings of JPEG, PNG, GIF and WebP in base64, and of what a browser makes of them."""
+
+_PICTURES = ((b"\xff\xd8\xff", b"\xff\xd9"), (b"\x89PNG", b"IEND"))
+"""The beginnings of JPEG and PNG, and what is near their ends."""
+
+_TAIL_BYTES = 1024
+Known = TypeVar("Known")
+_GRAPH = re.compile(r"\{\{\w+ [^}]*\}\}\s*|\s*\[\[\{\{.*", re.DOTALL)
+"""The functions and nodes of a graph in TensorFlow's errors."""
+
+
+class ForDeployment:
+    """An `Upstream` around another, as requests for ``deployment`` may see it.
+
+    A request reaches the models of its archive alone, by the names that they have there; others are 404.
+    What is refused says why; if there are many models, errors by a shortage have the status 507.
+    """
+
+    def __init__(self, upstream: Upstream, deployment: Deployment) -> None:
+        self._upstream = upstream
+        self._deployment = deployment
+
+    def choose(self) -> Instance:
+        """The instance that the next request goes to."""
+        return self._upstream.choose()
+
+    def signature(self, target: Target) -> Signature:
+        """The target's signature; see the interface for what it raises."""
+        return self._explained(self._upstream.signature, target)
+
+    def signatures_of(self, target: Target) -> Mapping[str, Signature]:
+        """All signatures of the target's version; see the interface for what it raises."""
+        return self._explained(self._upstream.signatures_of, target)
+
+    def predict(self, target: Target, records: Records, **options: Unpack[CallOptions]) -> ModelAnswer:
+        """Send records; see the interface for what it raises."""
+        try:
+            asked = self._asked(target)
+        except UpstreamRefused as error:
+            return self._refusal(ModelAnswer.refused(error), target, records)
+        answer = self._upstream.predict(asked, records, **options)
+        return answer if answer.ok else self._refusal(answer, target, records)
+
+    def close(self) -> None:
+        """Give connections back; idempotent."""
+        self._upstream.close()
+
+    def _explained(self, ask: Callable[[Target], Known], target: Target) -> Known:
+        """The answer of ``ask``; a refusal comes in the words of this one."""
+        try:
+            return ask(self._asked(target))
+        except UpstreamRefused as error:
+            refusal = self._refusal(ModelAnswer.refused(error), target, None)
+            raise UpstreamRefused(refusal.status, refusal.body) from error
+
+    def _asked(self, target: Target) -> Target:
+        """The target as the model server knows it; raises UpstreamRefused for another archive's."""
+        if not self._deployment.inner_names:
+            return target
+        name = self._deployment.served_name(target.model)
+        if name not in self._deployment.models:
+            raise UpstreamRefused(NOT_FOUND, error_body(f"Servable not found for request: Latest({name})"))
+        return target if name == target.model else replace(target, model=name)
+
+    def _refusal(self, answer: ModelAnswer, target: Target, sent: Records | None) -> ModelAnswer:
+        """The error that a client gets; ``sent`` is None if a signature was asked for."""
+        if self._deployment.loaded_as is not None and refused_by_shortage(answer.status, answer.body):
+            return ModelAnswer(INSUFFICIENT_STORAGE, answer.body, answer.headers, answer.url)
+        if answer.status == BAD_REQUEST and sent is not None:
+            explanation = self._misfit(target, sent)
+        else:
+            explanation = self._unknown_model(answer.status, target)
+        words = error_text(answer.body)
+        if explanation is None or words is None:
+            return answer
+        note_refusal(explanation.reason)
+        said = "" if str(explanation) in words else f" The model server says: {_GRAPH.sub('', words)}"
+        body = error_body(f"{explanation}{said}")
+        return ModelAnswer(answer.status, body, JSON_HEADERS, answer.url)
+
+    def _unknown_model(self, status: int, target: Target) -> BadInput | None:
+        """The names that there are, if the model server has no such model."""
+        models = {*self._deployment.models, *self._deployment.inner_names}
+        if status != NOT_FOUND or target.model in models:
+            return None
+        return BadInput(
+            f'There is no model "{target.model}". Models here: {", ".join(sorted(models)) or "none"}.'
+        )
+
+    def _misfit(self, target: Target, sent: Records) -> BadInput | None:
+        """The values or shapes that the signature does not take; None if that is not known."""
+        if target.method != PREDICT or isinstance(sent, Examples):
+            return None
+        try:
+            named = targeted(target, sent) if isinstance(sent, bytes) else target
+            signature = self._upstream.signature(self._asked(named))
+        except BadInput as error:
+            return error
+        except UpstreamError:
+            return None
+        try:
+            inputs = _inputs(sent, signature)
+            odd = list(misfits(inputs, signature).values()) or list(_odd_pictures(inputs))
+            return BadInput(" ".join(odd)) if odd else None
+        except WrongType as error:
+            return error
+        except BadInput:
+            return None
+
+
+def _odd_pictures(inputs: Mapping[str, npt.NDArray[Any]]) -> Iterator[str]:
+    """What a client may not see of the strings of its first pictures that are none."""
+    for name, array in inputs.items():
+        for number, value in enumerate(array.flat if array.dtype == BYTES else (), 1):
+            if value.startswith(_BASE64):
+                yield f'String {number} of the input "{name}" is base64 as text: send it as {{"b64": "..."}}.'
+                return
+            for begin, end in _PICTURES:
+                if value.startswith(begin) and end not in value[-_TAIL_BYTES:]:
+                    yield f'String {number} of the input "{name}" is a picture that is cut off.'
+                    return
+
+
+def _inputs(sent: Batch | bytes, signature: Signature) -> Mapping[str, npt.NDArray[Any]]:
+    """Arrays by input name of what was sent; raises BadInput if it says none."""
+    if isinstance(sent, Batch):
+        return sent.inputs
+    form = serving_form(documents(sent), PREDICT)
+    return {} if form is None else decode_serving_form(form, signature).inputs

@@ -1,0 +1,102 @@
+"""What workers ask of the supervisor, at the unix socket of its control API."""
+
+import os
+from collections.abc import Mapping
+from contextlib import closing
+from http import HTTPStatus
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote
+
+from msgspec import DecodeError
+from msgspec.json import decode, encode
+
+from tfs_proxy.values.deployment import Deployment, KnownWorkers, WorkerOrders, WorkerState
+from tfs_proxy.values.errors import UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.wire.connect import connect_unix
+from tfs_proxy.wire.http_client import ConnectionPool, Timeouts, get
+from tfs_proxy.wire.http_messages import HttpResponse
+
+TIMEOUT_SECONDS = 5.0
+Answer = TypeVar("Answer")
+
+
+def fetch_deployment(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> Deployment:
+    """The deployment of this run, by ``GET /deployment``.
+
+    Raises UpstreamUnavailable if the supervisor can't be reached or has none yet, and UpstreamTimeout
+    if it does not answer in time.
+    """
+    status, body = _get(control_socket, "/deployment", timeout_seconds)
+    if status != HTTPStatus.OK:
+        raise UpstreamUnavailable(f"The supervisor has no deployment yet (it answered {status}).")
+    try:
+        return Deployment.from_json(body)
+    except ValueError as error:
+        raise UpstreamUnavailable("The supervisor's deployment can't be read.") from error
+
+
+def ping(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> tuple[int, bytes]:
+    """Status and body that the supervisor answers to ``GET /ping``; raises as `fetch_deployment`."""
+    return _get(control_socket, "/ping", timeout_seconds)
+
+
+def metrics(
+    control_socket: Path, accept: str | None, timeout_seconds: float = TIMEOUT_SECONDS
+) -> HttpResponse:
+    """The supervisor's answer to ``GET /metrics``, in the form that ``accept`` asks for; raises as `ping`."""
+    return _ask(control_socket, "/metrics", timeout_seconds, {} if accept is None else {"Accept": accept})
+
+
+def ask(control_socket: Path, method: str, path: str, body: bytes) -> HttpResponse:
+    """The supervisor's answer to a request that a client has sent; raises as `ping`."""
+    timeouts = Timeouts(TIMEOUT_SECONDS, connect_seconds=TIMEOUT_SECONDS)
+    connect = connect_unix(control_socket)
+    with closing(
+        ConnectionPool("localhost", 80, timeouts, idle=0, connect=connect, server="The supervisor")
+    ) as connections:
+        return connections.request(method, quote(path), body or None, {"Connection": "close"})
+
+
+def report_state(control_socket: Path, state: WorkerState) -> WorkerOrders:
+    """Tell the supervisor a worker's state; one that is ready waits for its release, but not for long.
+
+    Raises as `ping`.
+    """
+    answer = ask(control_socket, "POST", f"/workers/{os.getpgrp()}", encode(state))
+    return _read(answer, WorkerOrders)
+
+
+def known_workers(control_socket: Path) -> KnownWorkers:
+    """What the supervisor knows of the workers of this process group; raises as `ping`."""
+    return _read(ask(control_socket, "GET", f"/workers/{os.getpgrp()}", b""), KnownWorkers)
+
+
+def report_captured(control_socket: Path, counts: Mapping[str, int]) -> None:
+    """Tell the supervisor what has become of captured records; raises as `ping`."""
+    ask(control_socket, "POST", "/captured", encode(counts))
+
+
+def settled(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> bool:
+    """Whether no model server is away for now; True if the supervisor can't tell, so that no worker waits."""
+    try:
+        return _get(control_socket, "/settled", timeout_seconds)[0] == HTTPStatus.OK
+    except (UpstreamUnavailable, UpstreamTimeout):
+        return True
+
+
+def _read(answer: HttpResponse, kind: type[Answer]) -> Answer:
+    try:
+        return decode(answer.body, type=kind)
+    except DecodeError as error:
+        raise UpstreamUnavailable(f"The supervisor answered {answer.status}.") from error
+
+
+def _get(control_socket: Path, path: str, timeout_seconds: float) -> tuple[int, bytes]:
+    response = _ask(control_socket, path, timeout_seconds, {})
+    return response.status, response.body
+
+
+def _ask(control_socket: Path, path: str, timeout_seconds: float, headers: Mapping[str, str]) -> HttpResponse:
+    connect = connect_unix(control_socket)
+    return get("localhost", 80, path, timeout_seconds, headers, connect=connect, server="The supervisor")

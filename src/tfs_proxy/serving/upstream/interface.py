@@ -1,0 +1,211 @@
+"""The interface that web and scripts see of a model server, and its answers: JSON or tensors."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+
+from tfs_proxy.data.serving_json import answer_text as serving_text
+from tfs_proxy.data.serving_json.requests import read_outputs
+from tfs_proxy.values.batch import Batch, Examples, Outputs
+from tfs_proxy.values.deployment import Instance
+from tfs_proxy.values.errors import UpstreamError, UpstreamRefused
+from tfs_proxy.values.signature import Signature, Target
+from tfs_proxy.wire.protobuf_writer import Piece
+from tfs_proxy.wire.protos.predict import Predicted, read_response
+
+OK = 200
+JSON_HEADERS: Mapping[str, str] = {"Content-Type": "application/json"}
+
+Records = Batch | Examples | bytes
+"""What a model server is sent: arrays for predict, features for classify and regress, or JSON of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAnswer:
+    """What a model server answered, an error of its own included: its status, headers and JSON."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+    url: str = ""
+
+    @classmethod
+    def refused(cls, error: UpstreamRefused) -> "ModelAnswer":
+        """The answer that ``error`` was raised for."""
+        return cls(error.status, error.body, JSON_HEADERS)
+
+    @property
+    def version(self) -> int | None:
+        """Which version of the model answered; None if that is not known."""
+        return None
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is not an error."""
+        return self.status == OK
+
+    def outputs(self, signature: Signature) -> Outputs:
+        """The tensors of an answer to predict; raises UpstreamError if it does not fit."""
+        return read_outputs(self.body, signature)
+
+
+class CallOptions(TypedDict, total=False):
+    """The options of `Upstream.predict`, for those that pass them on."""
+
+    instance: Instance | None
+    timeout_seconds: float | None
+    as_json: bool
+
+
+class Upstream(Protocol):
+    """A pool of model servers that serve the same models.
+
+    Every method raises UpstreamUnavailable if no instance could be reached and UpstreamTimeout
+    if none answered in time. An error answer of the model server is a `ModelAnswer`, not raised,
+    except by `signature` and `signatures_of`, which raise UpstreamRefused.
+    """
+
+    def choose(self) -> Instance:
+        """The instance that the next request goes to: chosen once per request."""
+
+    def signature(self, target: Target) -> Signature:
+        """The target's signature, from the model server's metadata, cached per model version.
+
+        Raises BadInput if the model has no signature of that name.
+        """
+
+    def signatures_of(self, target: Target) -> Mapping[str, Signature]:
+        """All signatures of the target's model version, by name; raises what `signature` does."""
+
+    def predict(
+        self,
+        target: Target,
+        records: Records,
+        *,
+        instance: Instance | None = None,
+        timeout_seconds: float | None = None,
+        as_json: bool = False,
+    ) -> ModelAnswer:
+        """Send records; the answer's JSON is TF Serving's, in row form for decoded ones.
+
+        TF Serving's JSON is sent untouched, except that the target's signature is added if it names none.
+        The timeout is the pool's own unless one is passed. ``as_json`` says that the caller wants the
+        answer's JSON alone, whichever way is quicker there. Raises BadInput for arrays that no tensor can
+        be made of, and for JSON that names another signature than the target.
+        """
+
+    def close(self) -> None:
+        """Give connections back; idempotent."""
+
+
+BAD_REQUEST = 400
+
+_AS_NUMBERS = {np.dtype(np.float16): np.float32, np.dtype(np.uint16): np.int32}
+"""Types that TF Serving's JSON does not know but numbers can tell, and what they are written as."""
+
+
+class TensorAnswer(ModelAnswer):
+    """A model's outputs as tensors.
+
+    `outputs` are its tensors as they are: no JSON between, no digit lost. ``body`` and ``status`` are
+    what TF Serving's REST side would have answered in row form, an error if the outputs do not
+    follow the batch; ``ok`` is True all the same, since the model did answer.
+    """
+
+    __slots__ = ("_json", "_outputs", "_version")
+
+    def __init__(self, predicted: Predicted, url: str = "") -> None:
+        for name, value in {
+            "headers": JSON_HEADERS,
+            "url": url,
+            "_version": predicted.version,
+            "_outputs": predicted.outputs,
+            "_json": None,
+        }.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def read(cls, message: Piece, url: str = "") -> "TensorAnswer":
+        """What ``message`` has; raises UpstreamError if it can't be read."""
+        try:
+            return cls(read_response(message), url)
+        except ValueError as error:
+            raise UpstreamError(f"The model server's answer can't be read: {error}.") from error
+
+    @classmethod
+    def of_one_record(cls, answer: ModelAnswer, signature: Signature) -> "TensorAnswer":
+        """The outputs of ``answer`` with an axis that counts the one record that they are."""
+        outputs = {name: array[None] for name, array in answer.outputs(signature).items()}
+        return cls(Predicted(outputs, answer.version), answer.url)
+
+    @property
+    def version(self) -> int | None:
+        """Which version of the model answered; None if the model server does not say."""
+        known: int | None = self._version  # type: ignore[attr-defined]
+        return known
+
+    @property
+    def ok(self) -> bool:
+        """True: the model answered."""
+        return True
+
+    @property
+    def status(self) -> int:
+        """The HTTP status that goes with ``body``; known from shapes and types, without writing it."""
+        try:
+            serving_text.row_count(self.tensors)
+        except serving_text.NoRows:
+            return BAD_REQUEST
+        return BAD_REQUEST if any(array.dtype.kind == "c" for array in self.tensors.values()) else OK
+
+    @property
+    def body(self) -> bytes:
+        """TF Serving's JSON, written when it is first asked for."""
+        known: bytes | None = self._json  # type: ignore[attr-defined]
+        if known is None:
+            known = _as_rows(self.tensors)
+            object.__setattr__(self, "_json", known)
+        return known
+
+    @property
+    def tensors(self) -> Outputs:
+        """The outputs by name, whatever the signature says."""
+        outputs: Outputs = self._outputs  # type: ignore[attr-defined]
+        return outputs
+
+    def outputs(self, signature: Signature) -> Outputs:
+        """The tensors; raises UpstreamError if one of the signature is missing."""
+        missing = signature.outputs.keys() - self.tensors.keys()
+        if missing:
+            raise UpstreamError(f"The model server's answer has no output {', '.join(sorted(missing))}.")
+        return self.tensors
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        return f"TensorAnswer({', '.join(sorted(self.tensors))}, version={self.version})"
+
+
+def _as_rows(outputs: Outputs) -> bytes:
+    """The JSON that TF Serving's REST side would have answered."""
+    # NOTE: it writes outputs in the order of their names, whichever a map of the wire has them in.
+    arrays = {name: _writable(outputs[name]) for name in sorted(outputs)}
+    try:
+        return serving_text.rows(arrays)
+    except serving_text.NoRows as error:
+        return serving_text.error(str(error))
+    except serving_text.NoText:
+        name = next(array.dtype.name for array in arrays.values() if array.dtype.kind == "c")
+        return serving_text.error(f"Failed to write JSON value for tensor type: {name}")
+
+
+def _writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    wider = _AS_NUMBERS.get(array.dtype)
+    return array if wider is None else array.astype(wider)

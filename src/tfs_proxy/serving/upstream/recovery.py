@@ -1,0 +1,164 @@
+"""Between web and the model servers: a request waits while one is being restarted, instead of failing.
+
+A prediction changes nothing, so sending it again is safe; but a request may be what ends a model
+server, and can't be distinguished from those that were under way beside it: it is sent twice at most.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import ParamSpec, TypeVar, Unpack
+
+from tfs_proxy.observe.request_record import MODEL_SERVER, note_failed, stage
+from tfs_proxy.serving.upstream.interface import CallOptions, ModelAnswer, Records, Upstream
+from tfs_proxy.values.deployment import Instance
+from tfs_proxy.values.errors import NotReached, UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.values.signature import Signature, Target
+
+ATTEMPTS = 2
+"""How often a request may break the connection to a model server."""
+
+PATIENCE_SECONDS = 30.0
+PAUSE_SECONDS = 0.1
+"""Longer than the supervisor takes to notice that a process has ended."""
+
+UNREACHED = 10
+"""How often no model server may be reached, or the model be absent, while all has settled.
+
+Connections take a moment to be tried again.
+"""
+
+NOT_FOUND = 404
+"""What a model server answers that runs again and has not loaded its models yet."""
+
+
+Outcome = TypeVar("Outcome")
+Parameters = ParamSpec("Parameters")
+
+
+_broken_before: ContextVar[int] = ContextVar("broken_before", default=0)
+
+
+@contextmanager
+def sent_before() -> Iterator[None]:
+    """Count what is asked inside as sent once already: nginx did, and the connection broke."""
+    token = _broken_before.set(1)
+    try:
+        yield
+    finally:
+        _broken_before.reset(token)
+
+
+class Recovering:
+    """`tfs_proxy.serving.upstream.interface.Upstream` around another.
+
+    ``settled`` says whether no model server is being restarted, as far as the supervisor knows. Waits
+    ``PATIENCE_SECONDS`` for it at most; then the answer or the error of the last attempt stands.
+    """
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        settled: Callable[[], bool],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._upstream = upstream
+        self._settled = settled
+        self._clock = clock
+        self._sleep = sleep
+
+    def choose(self) -> Instance:
+        """The instance that the next request goes to."""
+        return self._upstream.choose()
+
+    def signature(self, target: Target) -> Signature:
+        """The target's signature; see the interface for what it raises."""
+        return self._known(self._upstream.signature, target)
+
+    def signatures_of(self, target: Target) -> Mapping[str, Signature]:
+        """All signatures of the target's version; see the interface for what it raises."""
+        return self._known(self._upstream.signatures_of, target)
+
+    def close(self) -> None:
+        """Give connections back; idempotent."""
+        self._upstream.close()
+
+    def predict(self, target: Target, records: Records, **options: Unpack[CallOptions]) -> ModelAnswer:
+        """Send records; a timeout of the caller's own bounds the waiting, too."""
+        seconds = options.get("timeout_seconds")
+        with stage(MODEL_SERVER):
+            answer = self._patiently(
+                lambda: self._upstream.predict(target, records, **options),
+                PATIENCE_SECONDS if seconds is None else min(seconds, PATIENCE_SECONDS),
+            )
+        return _noted(answer)
+
+    def patient(self, ask: Callable[Parameters, ModelAnswer]) -> Callable[Parameters, ModelAnswer]:
+        """``ask``, which waits in the same way if the model server is away."""
+
+        def ask_patiently(*args: Parameters.args, **kwargs: Parameters.kwargs) -> ModelAnswer:
+            with stage(MODEL_SERVER):
+                answer = self._patiently(lambda: ask(*args, **kwargs))
+            return _noted(answer)
+
+        return ask_patiently
+
+    def _known(self, ask: Callable[[Target], Outcome], target: Target) -> Outcome:
+        """The answer of ``ask``; raises UpstreamRefused once that is the last word."""
+
+        def ask_for_outcome() -> Outcome | UpstreamRefused:
+            try:
+                return ask(target)
+            except UpstreamRefused as refused:
+                return refused
+
+        try:
+            outcome = self._patiently(ask_for_outcome)
+            if isinstance(outcome, UpstreamRefused):
+                raise outcome
+        except (UpstreamRefused, UpstreamUnavailable, UpstreamTimeout):
+            note_failed(MODEL_SERVER)
+            raise
+        return outcome
+
+    def _patiently(self, ask: Callable[[], Outcome], patience_seconds: float = PATIENCE_SECONDS) -> Outcome:
+        """Ask again, once all has settled, if the model server was away."""
+        deadline = self._clock() + patience_seconds
+        broken, unreached = _broken_before.get(), 0
+        if broken:
+            self._sleep(PAUSE_SECONDS)
+            self._wait(deadline)
+        while unreached < UNREACHED:
+            try:
+                answer = ask()
+                if getattr(answer, "status", None) != NOT_FOUND or self._settled():
+                    return answer
+                unreached += 1
+            except NotReached:
+                unreached += 1
+                self._sleep(PAUSE_SECONDS)
+            except UpstreamUnavailable:
+                broken += 1
+                if broken >= ATTEMPTS:
+                    raise
+                self._sleep(PAUSE_SECONDS)
+            if not self._wait(deadline):
+                break
+        return ask()
+
+    def _wait(self, deadline: float) -> bool:
+        while not self._settled():
+            if self._clock() >= deadline:
+                return False
+            self._sleep(PAUSE_SECONDS)
+        return True
+
+
+def _noted(answer: ModelAnswer) -> ModelAnswer:
+    """The answer; one that is an error is where the request failed."""
+    if not answer.ok:
+        note_failed(MODEL_SERVER)
+    return answer

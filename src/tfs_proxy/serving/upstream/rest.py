@@ -1,0 +1,241 @@
+"""The model server over REST: pooled connections, and TF Serving's JSON in row form."""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from urllib.parse import quote
+
+from msgspec import Struct
+
+from tfs_proxy.data.serving_json.requests import Metadata, read_metadata, request_body, with_signature
+from tfs_proxy.observe.logs.reasons import note_answer_of_model_server
+from tfs_proxy.observe.tracing.parents import with_trace
+from tfs_proxy.serving.upstream.interface import JSON_HEADERS, OK, ModelAnswer, Records
+from tfs_proxy.serving.upstream.load_balancer import LoadBalancer
+from tfs_proxy.values.deployment import Instance
+from tfs_proxy.values.errors import (
+    BadInput,
+    UpstreamRefused,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+    from_client,
+)
+from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature, Target
+from tfs_proxy.wire.connect import Connect, connect_tcp
+from tfs_proxy.wire.http_client import ConnectionPool, Patience, Timeouts
+from tfs_proxy.wire.http_messages import HttpResponse
+
+PROBE_SECONDS = 2.0
+"""How long a model server may take to say what is loaded."""
+
+
+class RestUpstream:
+    """`tfs_proxy.serving.upstream.interface.Upstream` over REST; threads and greenlets share one.
+
+    ``timeout_seconds`` is how long one call may take, from the first byte sent to the last read.
+    Make it in the worker, after the fork: processes must not share connections.
+    """
+
+    def __init__(
+        self,
+        instances: Sequence[Instance],
+        timeout_seconds: float,
+        *,
+        idle_connections: int = 256,
+        connect: Connect = connect_tcp,
+        load_balancer: LoadBalancer | None = None,
+    ) -> None:
+        self._load_balancer = LoadBalancer(instances) if load_balancer is None else load_balancer
+        self._connections = {
+            instance: ConnectionPool(
+                instance.host,
+                instance.rest_port,
+                Timeouts(timeout_seconds),
+                idle=idle_connections,
+                connect=connect,
+            )
+            for instance in instances
+        }
+        self.signatures = Signatures(self._read_metadata)
+
+    def choose(self) -> Instance:
+        """The least busy instance that is up."""
+        return self._load_balancer.choose()
+
+    def signature(self, target: Target) -> Signature:
+        """The target's signature; see the interface for what it raises."""
+        return self.signatures.get(target)
+
+    def signatures_of(self, target: Target) -> Mapping[str, Signature]:
+        """All signatures of the target's version; see the interface for what it raises."""
+        return self.signatures.by_name(target)
+
+    def predict(
+        self,
+        target: Target,
+        records: Records,
+        *,
+        instance: Instance | None = None,
+        timeout_seconds: float | None = None,
+        as_json: bool = False,  # noqa: ARG002 - there is no other way here
+    ) -> ModelAnswer:
+        """Send TF Serving's JSON, or decoded records written in row form."""
+        if isinstance(records, bytes):
+            body = with_signature(records, target.signature)
+        else:
+            body = request_body(records, target.signature)
+        path = f"{model_path(target)}:{target.method}"
+        return self._request("POST", path, body, instance, timeout_seconds)
+
+    def relay(
+        self,
+        instance: Instance,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        patience: Patience,
+    ) -> HttpResponse:
+        """Pass a request on to ``instance``, or to another one if it is down."""
+        headers = with_trace(headers)
+        return self._load_balancer.send(
+            instance,
+            lambda chosen: self._connections[chosen].request_patiently(method, path, body, headers, patience),
+        )
+
+    def pass_on(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> ModelAnswer:
+        """Pass a request on to the least busy instance, within the pool's time."""
+        return self._request(method, path, body, None, headers=headers)
+
+    def serves(self, target: Target) -> bool:
+        """Whether a model server says now that the target, or a version of it, is loaded."""
+        # TF Serving's status is that of all versions, whatever label is asked for.
+        path = model_path(target) if target.label is None else f"{model_path(target)}/metadata"
+        try:
+            answer = self._request("GET", path, None, None, PROBE_SECONDS)
+        except (UpstreamUnavailable, UpstreamTimeout):
+            return False
+        return answer.ok and (target.label is not None or has_available(answer.body))
+
+    def close(self) -> None:
+        """Close idle connections; idempotent."""
+        for connections in self._connections.values():
+            connections.close()
+
+    def _read_metadata(self, target: Target) -> Metadata:
+        answer = self._request("GET", f"{model_path(target)}/metadata", None, None)
+        if answer.status != OK:
+            raise UpstreamRefused(answer.status, answer.body)
+        return read_metadata(answer.body)
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        instance: Instance | None,
+        timeout_seconds: float | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> ModelAnswer:
+        """Ask the chosen instance, or the least busy one."""
+        if headers is None:
+            headers = {} if body is None else JSON_HEADERS
+        headers = with_trace(headers)
+
+        def ask(chosen: Instance) -> ModelAnswer:
+            reply = self._connections[chosen].request(method, path, body, headers, timeout_seconds)
+            note_answer_of_model_server(reply.body, refused=reply.status != OK)
+            return ModelAnswer(
+                reply.status, reply.body, reply.headers, f"http://{chosen.host}:{chosen.rest_port}{path}"
+            )
+
+        return self._load_balancer.send(instance, ask)
+
+
+def has_available(status: bytes) -> bool:
+    """Whether TF Serving's status of a model has a version that serves."""
+    versions = json.loads(status)["model_version_status"]
+    return any(version["state"] == "AVAILABLE" for version in versions)
+
+
+@lru_cache(maxsize=1024)
+def model_path(target: Target) -> str:
+    """The path of a model, a version or a label of it, percent-encoded."""
+    path = f"/v1/models/{quote(target.model, safe='')}"
+    if target.version is not None:
+        return f"{path}/versions/{target.version}"
+    return path if target.label is None else f"{path}/labels/{quote(target.label, safe='')}"
+
+
+FOLLOW_SECONDS = 10.0
+"""How long a label, or no version, is taken to mean what it meant."""
+
+Fetch = Callable[[Target], Metadata]
+"""Asks the model server for a target's metadata."""
+
+
+class _Meaning(Struct, frozen=True):
+    """Which version a target without one meant, until when (seconds of the monotonic clock)."""
+
+    version: int
+    until: float
+
+
+def named(known: Mapping[str, Signature], target: Target) -> Signature:
+    """The signature of the target's name; raises BadInput that lists those that are ``known``."""
+    name = target.signature or DEFAULT_SIGNATURE
+    if name not in known:
+        raise BadInput(
+            f'The model {target.model} has no signature "{from_client(name)}"; '
+            f"its signatures are {', '.join(sorted(known)) or 'none'}."
+        )
+    return known[name]
+
+
+class Signatures:
+    """What is known of all models; shared by the threads of a worker."""
+
+    def __init__(self, fetch: Fetch, clock: Callable[[], float] = time.monotonic) -> None:
+        self._fetch = fetch
+        self._clock = clock
+        self._known: dict[tuple[str, int], Mapping[str, Signature]] = {}
+        self._meanings: dict[tuple[str, str | None], _Meaning] = {}
+
+    def get(self, target: Target) -> Signature:
+        """The signature of the target's name; raises what ``fetch`` raises, and BadInput for no such name."""
+        return named(self.by_name(target), target)
+
+    def by_name(self, target: Target) -> Mapping[str, Signature]:
+        """All signatures of the target's model version; raises what ``fetch`` raises."""
+        version = target.version
+        if version is None:
+            meaning = self._meanings.get((target.model, target.label))
+            if meaning is not None and self._clock() < meaning.until:
+                version = meaning.version
+        known = None if version is None else self._known.get((target.model, version))
+        return self._ask(target) if known is None else known
+
+    def answered(self, target: Target, version: int | None) -> None:
+        """Note which version answered: if it is not the one a target meant, that is asked again."""
+        if target.version is None and version is not None:
+            meaning = self._meanings.get((target.model, target.label))
+            if meaning is not None and meaning.version != version:
+                self._meanings.pop((target.model, target.label), None)
+
+    def forget(self, model: str | None = None) -> None:
+        """Forget a model that is unloaded or replaced; None forgets all."""
+        for version in [key for key in self._known if model in {None, key[0]}]:
+            self._known.pop(version, None)
+        for meaning in [key for key in self._meanings if model in {None, key[0]}]:
+            self._meanings.pop(meaning, None)
+
+    def _ask(self, target: Target) -> Mapping[str, Signature]:
+        metadata = self._fetch(Target(target.model, target.version, target.label))
+        if target.version is not None:
+            self._known[target.model, target.version] = metadata.signatures
+        elif metadata.version is not None:
+            self._known[target.model, metadata.version] = metadata.signatures
+            until = self._clock() + FOLLOW_SECONDS
+            self._meanings[target.model, target.label] = _Meaning(metadata.version, until)
+        return metadata.signatures

@@ -1,0 +1,1 @@
+"""The environment -> Settings: the only reader of environment variables."""

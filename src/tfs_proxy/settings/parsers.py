@@ -1,0 +1,331 @@
+"""One text from the environment -> one typed value: the parsers that the settings table names.
+
+Each parser raises ValueError with the phrase that follows "it must be" in the error. `check_ports` compares
+the values of several.
+"""
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from typing import ClassVar, TypeVar
+
+from msgspec import Struct
+
+from tfs_proxy.values.errors import SettingsError
+from tfs_proxy.values.names import LABEL, S3_ADDRESS, SHORT_VERSION, is_model_name
+
+Number = TypeVar("Number", int, float)
+
+WORKER_CLASSES = ("gthread", "sync", "gevent")
+GONE_CLASSES = {"eventlet": "gevent", "tornado": "gthread"}
+HIGHEST_PORT = 65535
+HUNDRED = 100.0
+GRPC_PORT = 8500
+"""The port at which TF Serving's clients expect gRPC."""
+
+TENSORFLOW_SERVING_PORT = 8501
+"""The port of TF Serving's REST API, at which the local mode of SageMaker's SDK 3 asks for /invocations."""
+
+PLATFORM_PORTS = ("SAGEMAKER_BIND_TO_PORT", "SAGEMAKER_SAFE_PORT_RANGE")
+"""Variables by which SageMaker says which ports a container may use (docs/reference/sagemaker.md)."""
+
+PLATFORM_VARIABLES = (
+    *PLATFORM_PORTS,
+    "SAGEMAKER_MULTI_MODEL",
+    "SAGEMAKER_BATCH",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+)
+"""Variables that SageMaker sets (docs/reference/sagemaker.md): it opens only one port of a container."""
+
+
+class PortRange(Struct, frozen=True):
+    """``SAGEMAKER_SAFE_PORT_RANGE``: both ends belong to it."""
+
+    low: int
+    high: int
+
+
+class GrpcPort(Struct, frozen=True):
+    """``TFS_PROXY_GRPC_PORT``; if it is not ``required``, the server runs without it as well."""
+
+    number: int
+    required: bool
+
+
+class ExtraPorts(Struct, frozen=True):
+    """``TFS_PROXY_EXTRA_PORTS``; if they are not ``required``, the server runs without them as well."""
+
+    numbers: tuple[int, ...]
+    required: bool
+
+
+class AccessLog(Struct, frozen=True):
+    """``TFS_PROXY_ACCESS_LOG``: which requests get a line; all but `OFF` have those that fail.
+
+    ``milliseconds`` is for `SLOW`, ``fraction`` for `SAMPLE`.
+    """
+
+    OFF: ClassVar[str] = "off"
+    ERRORS: ClassVar[str] = "errors"
+    SLOW: ClassVar[str] = "slow"
+    SAMPLE: ClassVar[str] = "sample"
+    ALL: ClassVar[str] = "all"
+
+    mode: str
+    milliseconds: float = 0.0
+    fraction: float = 0.0
+
+    def __str__(self) -> str:
+        values = {self.SLOW: f":{self.milliseconds:g}", self.SAMPLE: f":{self.fraction:g}"}
+        return self.mode + values.get(self.mode, "")
+
+
+def model_name(value: str) -> str:
+    """A name that a model can have, as in a URL."""
+    name = value.strip()
+    if not is_model_name(name):
+        raise ValueError("letters, digits, '.', '_' and '-', a letter or digit first, at most 255")
+    return name
+
+
+def script_name(value: str) -> str:
+    """A Python file below ``code/``; as in SageMaker's toolkits, the ending may be left out."""
+    name = value.strip().removesuffix(".py")
+    if not re.fullmatch(r"[A-Za-z0-9_][\w-]*(?:/[A-Za-z0-9_][\w-]*)*", name, re.ASCII):
+        raise ValueError("a Python file below code/, such as inference.py")
+    return f"{name}.py"
+
+
+def media_type(value: str) -> str:
+    """One media type, in lower case and without parameters."""
+    name = value.partition(";")[0].strip().lower()
+    if not re.fullmatch(r"[!#$%&'+.^_`|~0-9a-z-]+/[!#$%&'+.^_`|~0-9a-z-]+", name):
+        raise ValueError("one media type, such as text/csv")
+    return name
+
+
+def whole(low: int, high: int | None = None) -> Callable[[str], int]:
+    """A whole number from ``low`` to ``high``, both allowed."""
+    return _bounded("a whole number", r"[0-9]{1,18}", int, low, high)
+
+
+def inter_op_threads(value: str) -> int | None:
+    """A number of threads, -1 for the caller's own, or ``auto``, which is None."""
+    match value.strip().lower():
+        case "auto":
+            return None
+        case "-1":
+            return -1
+        case digits:
+            try:
+                return whole(0)(digits)
+            except ValueError as error:
+                raise ValueError(f"{error}, -1 or auto") from None
+
+
+def number(low: float, high: float | None = None) -> Callable[[str], float]:
+    """A number from ``low`` to ``high``, both allowed."""
+    return _bounded("a number", r"[0-9]{1,12}(\.[0-9]{1,9})?", float, low, high)
+
+
+def _bounded(
+    kind: str, pattern: str, convert: Callable[[str], Number], low: float, high: float | None
+) -> Callable[[str], Number]:
+    bounds = f"of at least {low:.12g}" if high is None else f"from {low:.12g} to {high:.12g}"
+
+    def parse(value: str) -> Number:
+        if re.fullmatch(pattern, value.strip()):
+            parsed = convert(value)
+            if low <= parsed and (high is None or parsed <= high):
+                return parsed
+        raise ValueError(f"{kind} {bounds}")
+
+    return parse
+
+
+def thread_counts(value: str) -> str:
+    """Whole numbers between commas, one a nesting level, as OpenMP has them."""
+    if not re.fullmatch(r"[1-9][0-9]{0,5}(,[1-9][0-9]{0,5})*", value.strip()):
+        raise ValueError("a whole number of at least 1, or several, separated by commas")
+    return value.strip()
+
+
+def flag(value: str) -> bool:
+    """True or false, in any case of letters (SageMaker local mode writes ``True``)."""
+    match value.strip().lower():
+        case "true":
+            return True
+        case "false":
+            return False
+        case _:
+            raise ValueError("true or false")
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """One of ``choices``, in any case of letters."""
+
+    def parse(value: str) -> str:
+        chosen = value.strip().lower()
+        if chosen not in choices:
+            raise ValueError(f"one of {', '.join(choices)}")
+        return chosen
+
+    return parse
+
+
+LOG_LEVEL, SDK_LOG_LEVEL = "SAGEMAKER_GUNICORN_LOGLEVEL", "SAGEMAKER_CONTAINER_LOG_LEVEL"
+_LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
+
+
+def with_log_level(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """``environ`` with the log level that SageMaker's SDK sets, if it has none of this container's."""
+    level = "" if environ.get(LOG_LEVEL, "").strip() else environ.get(SDK_LOG_LEVEL, "").strip()
+    return {**environ, LOG_LEVEL: level} if level else environ
+
+
+def log_level(value: str) -> str:
+    """A level by its name, or by its number in Python's logging, which SageMaker's SDK sends."""
+    if value.strip().isdecimal():
+        return _LOG_LEVELS[min(max(int(value) // 10 - 1, 0), len(_LOG_LEVELS) - 1)]
+    try:
+        return one_of(*_LOG_LEVELS)(value)
+    except ValueError as error:
+        raise ValueError(f"{error}, or a number such as 20, as {SDK_LOG_LEVEL} has it") from None
+
+
+def access_log(value: str) -> AccessLog:
+    """``off``, ``errors``, ``slow:MS``, ``sample:FRACTION`` or ``all``."""
+    mode, colon, amount = value.strip().lower().partition(":")
+    try:
+        if mode == AccessLog.SLOW and colon:
+            return AccessLog(mode, milliseconds=number(0)(amount))
+        if mode == AccessLog.SAMPLE and colon:
+            return AccessLog(mode, fraction=number(0, 1)(amount))
+    except ValueError as error:
+        raise ValueError(f"{mode}:NUMBER with {error}") from None
+    if mode in {AccessLog.OFF, AccessLog.ERRORS, AccessLog.ALL} and not colon:
+        return AccessLog(mode)
+    raise ValueError("off, errors, slow:MS (such as slow:500), sample:FRACTION (such as sample:0.01) or all")
+
+
+def worker_class(value: str) -> str:
+    """A gunicorn worker class; the error says that two of AWS's container are gone."""
+    name = value.strip().lower()
+    if name in GONE_CLASSES:
+        raise ValueError(f"one of {', '.join(WORKER_CLASSES)}: no {name} here, take {GONE_CLASSES[name]}")
+    return one_of(*WORKER_CLASSES)(value)
+
+
+def port_range(value: str) -> PortRange:
+    """``LOW-HIGH``, both ends included."""
+    wanted = "two ports as LOW-HIGH, the lower first"
+    match = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,5})", value.strip())
+    if match is None:
+        raise ValueError(wanted)
+    low, high = int(match[1]), int(match[2])
+    if not 0 < low <= high <= HIGHEST_PORT:
+        raise ValueError(wanted)
+    return PortRange(low, high)
+
+
+def grpc_port(value: str) -> GrpcPort | None:
+    """A port, ``auto`` for the usual one if it is free, or ``off``, which is None."""
+    match value.strip().lower():
+        case "off":
+            return None
+        case "auto":
+            return GrpcPort(GRPC_PORT, required=False)
+        case digits if re.fullmatch(r"[0-9]{1,5}", digits) and int(digits) <= HIGHEST_PORT:
+            return GrpcPort(int(digits), required=True)
+        case _:
+            raise ValueError(f"a port from 0 to {HIGHEST_PORT}, auto or off")
+
+
+def extra_ports(value: str) -> ExtraPorts | None:
+    """Ports between commas, ``auto`` for TF Serving's if it is free, or ``off``, which is None."""
+    match value.strip().lower():
+        case "off":
+            return None
+        case "auto":
+            return ExtraPorts((TENSORFLOW_SERVING_PORT,), required=False)
+        case words:
+            return ExtraPorts(_ports(words), required=True)
+
+
+def _ports(words: str) -> tuple[int, ...]:
+    numbers = [word.strip() for word in words.split(",")]
+    if not all(re.fullmatch(r"[0-9]{1,5}", word) and 0 < int(word) <= HIGHEST_PORT for word in numbers):
+        raise ValueError(f"ports from 1 to {HIGHEST_PORT} between commas, auto or off")
+    return tuple(dict.fromkeys(map(int, numbers)))
+
+
+def capture_target(value: str) -> str:
+    """A folder, or an ``s3://`` address."""
+    target = value.strip()
+    if "\0" in target or (target.startswith("s3:") and not re.fullmatch(S3_ADDRESS, target)):
+        raise ValueError("a folder or s3://BUCKET/PREFIX")
+    return target
+
+
+def percent(value: str) -> float:
+    """A share of 100, with at most two decimals: nginx knows no more."""
+    if re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,2})?", value.strip()) and float(value) <= HUNDRED:
+        return float(value)
+    raise ValueError("a number from 0 to 100 with at most two decimals")
+
+
+def some_of(*choices: str) -> Callable[[str], frozenset[str]]:
+    """One or more of ``choices`` between commas, in any case of letters."""
+
+    def parse(value: str) -> frozenset[str]:
+        chosen = frozenset(part.strip().lower() for part in value.split(","))
+        if not chosen <= set(choices):
+            raise ValueError(f"one or more of {', '.join(choices)}, between commas")
+        return chosen
+
+    return parse
+
+
+def words(value: str) -> tuple[str, ...]:
+    """Words quoted as in a shell."""
+    try:
+        return tuple(shlex.split(value))
+    except ValueError as error:
+        raise ValueError(f"arguments quoted as in a shell ({error})") from None
+
+
+def labels(value: str) -> Mapping[str, int]:
+    """``LABEL=VERSION`` pairs between commas."""
+    labels: dict[str, int] = {}
+    for pair in filter(None, (part.strip() for part in value.split(","))):
+        match = re.fullmatch(rf"({LABEL})\s*=\s*({SHORT_VERSION})", pair)
+        if match is None or match[1] in labels:
+            raise ValueError("LABEL=VERSION pairs, separated by commas, each label once: stable=1,canary=2")
+        labels[match[1]] = int(match[2])
+    return labels
+
+
+def is_on_sagemaker(environ: Mapping[str, str]) -> bool:
+    """Tell whether SageMaker has started this container."""
+    return any(environ.get(name, "").strip() for name in PLATFORM_VARIABLES)
+
+
+def has_ports_of_sagemaker(environ: Mapping[str, str]) -> bool:
+    """Tell whether SageMaker has said which ports this container may use."""
+    return any(environ.get(name, "").strip() for name in PLATFORM_PORTS)
+
+
+def check_ports(ports: PortRange | None, instance_count: int, grpc: GrpcPort | None) -> None:
+    """Raise SettingsError if the port range is too small, or includes the gRPC port."""
+    if ports is None:
+        return
+    if ports.low + 2 * instance_count - 1 > ports.high:
+        raise SettingsError(
+            f"SAGEMAKER_SAFE_PORT_RANGE={ports.low}-{ports.high} is too small: "
+            f"{instance_count} model server(s) need {2 * instance_count} ports."
+        )
+    if grpc is not None and ports.low <= grpc.number <= ports.high:
+        raise SettingsError(
+            f"TFS_PROXY_GRPC_PORT={grpc.number} can't be used: it is in SAGEMAKER_SAFE_PORT_RANGE="
+            f"{ports.low}-{ports.high}, which is for the model servers."
+        )

@@ -1,0 +1,126 @@
+"""The rows of the table of settings: each is the metadata of a dataclass field; and what durations are."""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+from tfs_proxy.values.errors import SettingsError
+from tfs_proxy.values.resources import Machine
+
+Value = TypeVar("Value")
+_SECONDS = {"ms": 0.001, "s": 1.0}
+
+LONGER_SECONDS = 5
+"""Script, gunicorn and nginx each wait so much longer than the one before: who knows most answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table.
+
+    ``default`` is a value, or a function of `Machine`; then ``shown`` describes it. ``aws`` is AWS's
+    default if it differs.
+    """
+
+    group: str
+    field: str
+    variable: str
+    parse: Callable[[str], Any]
+    default: Any
+    help: str
+    shown: str = ""
+    aws: str = ""
+
+    def parsed(self, raw: str) -> Any:
+        """The value that ``raw`` stands for. Raises SettingsError that names variable and value."""
+        try:
+            return self.parse(raw)
+        except ValueError as error:
+            raise SettingsError(f"{self.variable}={raw} can't be used: it must be {error}.") from None
+
+    def default_for(self, machine: Machine) -> Any:
+        """The default on ``machine``."""
+        return self.default(machine) if callable(self.default) else self.default
+
+    @property
+    def default_text(self) -> str:
+        """The default as documentation shows it."""
+        if self.shown:
+            return self.shown
+        if isinstance(self.default, bool):
+            return str(self.default).lower()
+        return "" if self.default is None else f"{self.default}"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Settings that belong together, under one heading of the documentation."""
+
+    heading: str
+
+    def setting(
+        self,
+        variable: str,
+        parse: Callable[[str], Value],
+        default: Value | Callable[[Machine], Value] | None,
+        help: str,  # noqa: A002 - as argparse has it
+        *,
+        shown: str = "",
+        aws: str = "",
+    ) -> Value:
+        """A required field of a dataclass of settings; see `Setting`."""
+        row = {"variable": variable, "parse": parse, "default": default}
+        texts = {"group": self.heading, "help": help, "shown": shown, "aws": aws}
+        # To mypy it is a value of the field's type; a parser or default of another type is an error.
+        required: Any = field(metadata={**row, **texts})
+        value: Value = required
+        return value
+
+
+def patient(usual: Value, in_a_batch_job: Value) -> Callable[[Machine], Value]:
+    """A default that is larger in a batch transform job."""
+    return lambda machine: in_a_batch_job if machine.batch else usual
+
+
+def ordered_timeouts(request_seconds: float, given: Mapping[str, Any]) -> dict[str, float]:
+    """Defaults of the timeouts around a call of the model server, in the order of who is to answer first.
+
+    A script may take as long as ``given`` values of gunicorn and nginx leave it, and they wait for it.
+    """
+    gunicorn, nginx = "gunicorn_timeout_seconds", "nginx_proxy_read_timeout_seconds"
+    shortest = request_seconds + LONGER_SECONDS
+    left = (given.get(gunicorn, 0) - LONGER_SECONDS, given.get(nginx, 0) - 2 * LONGER_SECONDS)
+    script = given.get("script_timeout_seconds") or max(shortest, *left)
+    defaults = {"script_timeout_seconds": script, gunicorn: math.ceil(max(script, shortest)) + LONGER_SECONDS}
+    return {**defaults, nginx: given.get(gunicorn, defaults[gunicorn]) + LONGER_SECONDS}
+
+
+def table_of(settings: type) -> tuple[Setting, ...]:
+    """The rows of a dataclass of settings; fields without a row are left out."""
+    return tuple(Setting(field=row.name, **row.metadata) for row in fields(settings) if row.metadata)
+
+
+def unknown_variables(environ: Mapping[str, str], table: Iterable[Setting]) -> list[str]:
+    """Names in ``environ`` that look like settings of AWS's container or this one, but are not."""
+    known = {row.variable for row in table}
+    prefixes = ("SAGEMAKER_TFS_", "SAGEMAKER_GUNICORN_", "SAGEMAKER_NGINX_", "TFS_PROXY_")
+    return sorted(name for name in environ if name.startswith(prefixes) and name not in known)
+
+
+def duration(low_ms: float, high_ms: float) -> Callable[[str], float]:
+    """A duration with its unit, ``50ms`` or ``0.05s``, from ``low_ms`` to ``high_ms``: in seconds.
+
+    The parser raises ValueError with the phrase that follows "it must be" in the error.
+    """
+
+    def parse(value: str) -> float:
+        match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?(ms|s)", value.strip().lower())
+        if match is not None:
+            seconds = float(match[1]) * _SECONDS[match[2]]
+            if low_ms <= seconds * 1000 <= high_ms:
+                return seconds
+        raise ValueError(f"a duration from {low_ms:g}ms to {high_ms:g}ms, with its unit: 50ms or 0.05s")
+
+    return parse

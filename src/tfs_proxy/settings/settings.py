@@ -1,0 +1,435 @@
+"""Environment -> Settings: the only reader of the environment, first step of start-up.
+
+Every setting stands once, as a field of `Settings` that carries its variable, parser, default and help;
+`TABLE` lists them for documentation. Names and meanings of ``SAGEMAKER_*`` are those of AWS's container
+(docs/reference/aws-container.md); if a default differs, ``aws`` has AWS's.
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec.structs import replace
+
+from tfs_proxy.settings import parsers as parse
+from tfs_proxy.settings.parsers import HIGHEST_PORT, AccessLog, ExtraPorts, GrpcPort, PortRange
+from tfs_proxy.settings.rows import Group, duration, ordered_timeouts, patient, table_of
+from tfs_proxy.values.memory import GIGABYTE, MEGABYTE
+from tfs_proxy.values.resources import Machine, Resources, available_resources
+
+SERVING_VARIABLES = ("MODEL_NAME", "MODEL_BASE_PATH")
+"""They count only if the image replaces tensorflow/serving; otherwise they may be a script's own."""
+
+ADDRESSES = Group("Addresses and HTTP")
+MODELS = Group("Models and archives")
+MULTI_MODEL = Group("Multi-model mode")
+SCRIPTS = Group("Scripts")
+MODEL_SERVERS = Group("Model servers")
+BATCHING = Group("Batching")
+WORKERS = Group("Workers and timeouts")
+JOBS = Group("Batch transform and pipelines")
+CAPTURE = Group("Data capture")
+FILES_AND_LOGS = Group("Files and logs")
+
+
+# fmt: off
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """Every setting of one run, typed: a field, with its row of the table of settings.
+
+    ``changed`` has the variables whose values are not the defaults, ``given`` all those that are set;
+    ``machine`` is what the defaults are taken from. ``universal_code`` is a folder with the script for
+    archives that have none, ``inter_op_reason`` says why the inter-op threads are what they are; no variable
+    sets these.
+    """
+
+    port: int = ADDRESSES.setting(
+        "SAGEMAKER_BIND_TO_PORT", parse.whole(0, HIGHEST_PORT), 8080, "HTTP port; 0 takes a free one")
+    safe_port_range: PortRange | None = ADDRESSES.setting(
+        "SAGEMAKER_SAFE_PORT_RANGE", parse.port_range, None,
+        "other ports, LOW-HIGH: model server i takes LOW+2i for gRPC and LOW+2i+1 for REST, workers the last",
+        shown="free loopback ports", aws="gRPC 9000, REST 8501")
+    rest_api: bool = ADDRESSES.setting(
+        "TFS_PROXY_REST_API", parse.flag, True, "publish TF Serving's REST API under /v1/ on the HTTP port")
+    open_inference: str = ADDRESSES.setting(
+        "TFS_PROXY_V2", parse.one_of("auto", "model", "script", "off"), "auto",
+        "who answers inferences of the Open Inference Protocol under /v2/: the model, with the tensors as "
+        "they are, or the script; auto is script for a script that is the model itself, else model")
+    console: bool = ADDRESSES.setting(
+        "TFS_PROXY_CONSOLE", parse.flag, True, "show browsers a page to try the models at /",
+        shown="true; false on SageMaker")
+    grpc_port: GrpcPort | None = ADDRESSES.setting(
+        "TFS_PROXY_GRPC_PORT", parse.grpc_port, None,
+        "port of gRPC, TF Serving's API and the Open Inference Protocol; 0 takes a free one; auto is 8500 if "
+        "it is free, and off on SageMaker",
+        shown="off; auto in the images")
+    extra_ports: ExtraPorts | None = ADDRESSES.setting(
+        "TFS_PROXY_EXTRA_PORTS", parse.extra_ports, None,
+        "more HTTP ports with all that the HTTP port has, between commas, behind nginx; auto is 8501 if it "
+        "is free, and off if SageMaker says which ports to use",
+        shown="off; auto in the images")
+    nginx: bool = ADDRESSES.setting(
+        "TFS_PROXY_NGINX", parse.flag, True,
+        "put nginx in front if it is installed; false: the workers listen on the port themselves")
+    max_payload_mb: int = ADDRESSES.setting(
+        "SAGEMAKER_MAX_PAYLOAD_IN_MB", lambda value: parse.whole(0, 100_000)(value) or 100, 100,
+        "largest request body in MB; 0 means 100", aws="no limit")
+    max_decoded_mb: int | None = ADDRESSES.setting(
+        "TFS_PROXY_MAX_DECODED_MB", parse.whole(1, 1_000_000), None,
+        "MB of memory that the values of one request's body may take; more is a 413",
+        shown="4 times the largest request body", aws="no limit")
+    max_decoded_total_mb: int | None = ADDRESSES.setting(
+        "TFS_PROXY_MAX_DECODED_TOTAL_MB", parse.whole(1, 1_000_000), None,
+        "MB of memory that large requests take together; the next ones wait 5 s, then get a 503",
+        shown="twice TFS_PROXY_MAX_DECODED_MB", aws="no limit")
+
+    model: str | None = MODELS.setting(
+        "SAGEMAKER_MODEL_URI", str, None,
+        "archive, folder or s3:// address to serve if the command names none", shown="/opt/ml/model")
+    model_name: str | None = MODELS.setting(
+        "TFS_PROXY_MODEL_NAME", parse.model_name, None, "name of the model, if there is only one",
+        shown="the folder's name")
+    default_model_name: str | None = MODELS.setting(
+        "SAGEMAKER_TFS_DEFAULT_MODEL_NAME", str, None, "model for requests without tfs-model-name",
+        shown="the only model, else the first by name", aws="the first found")
+    version_labels: Mapping[str, int] = MODELS.setting(
+        "SAGEMAKER_TFS_VERSION_LABELS", parse.labels, {},
+        "version labels, such as stable=1,canary=2, for every model that has the version", shown="none")
+    multi_model: bool = MODELS.setting(
+        "SAGEMAKER_MULTI_MODEL", parse.flag, False,
+        "multi-model mode: models are loaded and unloaded at run time, by SageMaker or POST to /models")
+    watch: bool = MODELS.setting(
+        "TFS_PROXY_WATCH", parse.flag, False,
+        "look each second for new versions and archives, for production; what is new is loaded beside what "
+        "serves, and takes its place once it is ready")
+    serving_model_name: str | None = MODELS.setting(
+        "MODEL_NAME", str, None,
+        "name of the model and of its folder, if the image replaces tensorflow/serving",
+        shown="model, else the only one there is")
+    serving_base_path: str | None = MODELS.setting(
+        "MODEL_BASE_PATH", str, None,
+        "folder of the models' folders, if the image replaces tensorflow/serving", shown="/models")
+    csv_columns: str | None = MODELS.setting(
+        "TFS_PROXY_CSV_COLUMNS", str, None,
+        "inputs in the order of the columns of text/csv without a header, such as a,b",
+        shown="what pack recorded, else a header is needed")
+    max_archive_bytes: int = MODELS.setting(
+        "TFS_PROXY_MAX_ARCHIVE_GB", lambda value: int(parse.number(0.001)(value) * GIGABYTE), 100 * GIGABYTE,
+        "largest unpacked archive in GB", shown="100")
+    max_archive_members: int = MODELS.setting(
+        "TFS_PROXY_MAX_ARCHIVE_MEMBERS", parse.whole(1), 100_000, "most files and folders in an archive")
+    max_archive_ratio: float = MODELS.setting(
+        "TFS_PROXY_MAX_ARCHIVE_RATIO", parse.number(1), 100.0,
+        "largest ratio of unpacked to packed size of an archive, checked beyond 1 GB unpacked")
+
+    multi_model_mode: str = MULTI_MODEL.setting(
+        "TFS_PROXY_MULTI_MODEL", parse.one_of("shared", "process"), "shared",
+        "shared has one model server for all models, process one for each, whose memory comes back whole")
+    max_loaded_models: int = MULTI_MODEL.setting(
+        "TFS_PROXY_MAX_LOADED_MODELS", parse.whole(0), 0,
+        "most models that are loaded at a time; another load is a 507; 0 means no limit")
+    multi_model_memory_margin: float = MULTI_MODEL.setting(
+        "TFS_PROXY_MULTI_MODEL_MEMORY_MARGIN", parse.number(0, 1), 0.1,
+        "share of the memory limit that a load must leave free; a load that would not is a 507")
+    universal_bucket: str | None = MULTI_MODEL.setting(
+        "SAGEMAKER_MULTI_MODEL_UNIVERSAL_BUCKET", str, None,
+        "S3 bucket of the script for models that bring none; without it that of /opt/ml/code "
+        "or /opt/ml/models/code, if one has it")
+    universal_prefix: str = MULTI_MODEL.setting(
+        "SAGEMAKER_MULTI_MODEL_UNIVERSAL_PREFIX", str, "",
+        "prefix of the script's files in that bucket; they are put into one folder", shown="the whole bucket")
+    model_idle_seconds: float = MULTI_MODEL.setting(
+        "TFS_PROXY_MODEL_IDLE_SECONDS", parse.number(0), 0.0,
+        "s without a request after which a model of --multi-model is unloaded; 0 means never", shown="0")
+    model_workers: int = MULTI_MODEL.setting(
+        "TFS_PROXY_MODEL_WORKERS", parse.whole(1, 128), 1, "processes that run the script of each model")
+
+    program: str = SCRIPTS.setting(
+        "SAGEMAKER_PROGRAM", parse.script_name, "inference.py",
+        "the script, below code/; inference.py if no file has that name", aws="ignored")
+    default_accept: str | None = SCRIPTS.setting(
+        "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", parse.media_type, None,
+        "type of the answer if the client sends no Accept, or */*", shown="application/json", aws="ignored")
+    script_timeout_seconds: float = SCRIPTS.setting(
+        "TFS_PROXY_SCRIPT_TIMEOUT_SECONDS", parse.number(1, 86400), None,
+        "s from the script's call to the head of its answer, calls of the model server included, and for "
+        "each piece of a streamed body; 5 more than one such call, more if gunicorn and nginx may wait",
+        shown="65; 3605 in a batch job", aws="no limit")
+    reload: bool = SCRIPTS.setting(
+        "TFS_PROXY_RELOAD", parse.flag, False,
+        "load changes at once, for development: code/ in new workers, models and archives as TFS_PROXY_WATCH "
+        "does; the old ones serve meanwhile, and go on if what is new is broken")
+    pool_requests: bool = SCRIPTS.setting(
+        "TFS_PROXY_POOL_REQUESTS", parse.flag, True,
+        "send a script's requests.post(context.rest_uri) over the worker's pooled connections")
+    install_environment: str = SCRIPTS.setting(
+        "TFS_PROXY_INSTALL_ENVIRONMENT", parse.one_of("filtered", "all"), "filtered",
+        "variables that the installer of requirements.txt gets: filtered leaves out AWS_*, *_TOKEN, "
+        "*_SECRET* and *_PASSWORD, but for PIP_* and UV_*",
+        aws="all")
+    index: str = SCRIPTS.setting(
+        "TFS_PROXY_INDEX", parse.one_of("without-wheels", "also"), "without-wheels",
+        "when the package index is asked for requirements.txt: only if there is no code/wheels, or also for "
+        "what is missing there")
+
+    instance_count: int = MODEL_SERVERS.setting(
+        "SAGEMAKER_TFS_INSTANCE_COUNT", parse.whole(1, 128), 1, "number of model-server processes")
+    inter_op_parallelism: int | None = MODEL_SERVERS.setting(
+        "SAGEMAKER_TFS_INTER_OP_PARALLELISM", parse.inter_op_threads, None,
+        "TensorFlow's inter-op threads; 0 lets TensorFlow choose, -1 runs a graph on its request's thread; "
+        "auto is -1 if all graphs are small, outside of batch jobs and without batching",
+        shown="auto; if not -1, 0, or cores under a CPU limit", aws="0")
+    intra_op_parallelism: int = MODEL_SERVERS.setting(
+        "SAGEMAKER_TFS_INTRA_OP_PARALLELISM", parse.whole(0),
+        lambda machine: 1 if machine.busy else machine.tensorflow_threads,
+        "TensorFlow's intra-op threads; 0 lets TensorFlow choose",
+        shown="0; cores under a CPU limit; 1 in a batch job of as many requests at a time as cores", aws="0")
+    rest_threads: int | None = MODEL_SERVERS.setting(
+        "TFS_PROXY_REST_THREADS", parse.whole(1, 4096), None,
+        "threads of each model server's REST API: more let more requests wait for a model that waits for "
+        "something else than a core, and make each small request dearer",
+        shown="4 x cores, at least 16, for one model without a script; with batching twice what batches "
+        "hold, at most 1024; else as many as all workers' threads",
+        aws="4 x cores")
+    gpu_memory_margin: float = MODEL_SERVERS.setting(
+        "SAGEMAKER_TFS_FRACTIONAL_GPU_MEM_MARGIN", parse.number(0, 1), 0.2,
+        "share of a GPU's memory left free if several instances share it")
+    extra_args: tuple[str, ...] = MODEL_SERVERS.setting(
+        "SAGEMAKER_TFS_EXTRA_ARGS", parse.words, (), "more flags for the model server, quoted as in a shell",
+        shown="none")
+    wait_time_seconds: float = MODEL_SERVERS.setting(
+        "SAGEMAKER_TFS_WAIT_TIME_SECONDS", parse.number(1, 86400), 300.0,
+        "s until every model version must be loaded", aws="60, and also the request timeout")
+    request_timeout_seconds: float = MODEL_SERVERS.setting(
+        "TFS_PROXY_REQUEST_TIMEOUT_SECONDS", parse.number(1, 86400), patient(60.0, 3600.0),
+        "s that one call to the model server may take", shown="60; 3600 in a batch job")
+
+    enable_batching: bool = BATCHING.setting(
+        "SAGEMAKER_TFS_ENABLE_BATCHING", parse.flag, False, "batch requests in the model server")
+    max_batch_size: int = BATCHING.setting(
+        "SAGEMAKER_TFS_MAX_BATCH_SIZE", parse.whole(1), 8, "most records in a batch")
+    batch_timeout_micros: int = BATCHING.setting(
+        "SAGEMAKER_TFS_BATCH_TIMEOUT_MICROS", parse.whole(0), 1000, "µs to wait for a batch to fill")
+    num_batch_threads: int = BATCHING.setting(
+        "SAGEMAKER_TFS_NUM_BATCH_THREADS", parse.whole(1), lambda machine: machine.cores,
+        "batches that run at the same time", shown="cores")
+    max_enqueued_batches: int = BATCHING.setting(
+        "SAGEMAKER_TFS_MAX_ENQUEUED_BATCHES", parse.whole(1), patient(1000, 100_000_000),
+        "batches that may wait; beyond that requests are refused with 503",
+        shown="1000; 100000000 in a batch job", aws="cores; 100000000 in a batch job")
+
+    gunicorn_workers: int = WORKERS.setting(
+        "SAGEMAKER_GUNICORN_WORKERS", parse.whole(1, 1024), lambda machine: machine.workers.count,
+        "worker processes that run the script or convert requests",
+        shown="cores, or as many as memory and pids.max hold", aws="1")
+    gunicorn_threads: int = WORKERS.setting(
+        "SAGEMAKER_GUNICORN_THREADS", parse.whole(1, 4096),
+        lambda machine: machine.worker_threads,
+        "threads of each gthread worker: a request that waits for a model costs only a thread",
+        shown="256 / default workers, at least 8; fewer where pids.max is small", aws="1")
+    gunicorn_worker_class: str = WORKERS.setting(
+        "SAGEMAKER_GUNICORN_WORKER_CLASS", parse.worker_class, "gthread", "gthread, sync or gevent",
+        aws="gevent")
+    gunicorn_timeout_seconds: int = WORKERS.setting(
+        "SAGEMAKER_GUNICORN_TIMEOUT_SECONDS", parse.whole(1, 86400), patient(70, 3610),
+        "s without a heartbeat before a worker is replaced; 5 more than the script",
+        shown="70; 3610 in a batch job", aws="30")
+    nginx_proxy_read_timeout_seconds: int = WORKERS.setting(
+        "SAGEMAKER_NGINX_PROXY_READ_TIMEOUT_SECONDS", parse.whole(1, 86400), patient(75, 3615),
+        "s that nginx waits for an answer; at least the workers' timeout, and 5 more than the script's",
+        shown="75; 3615 in a batch job", aws="60")
+    omp_num_threads: str = WORKERS.setting(
+        "OMP_NUM_THREADS", parse.thread_counts, "1", "OpenMP threads in the workers and model servers")
+    adaptive_limit_seconds: float | None = WORKERS.setting(
+        "TFS_PROXY_ADAPTIVE_LIMIT", duration(1, 600_000), None,
+        "time, such as 50ms, within which inferences are answered: those that could not be are refused with "
+        "503 and Retry-After instead of waiting; then all HTTP requests go through the workers",
+        shown="off")
+    stop_seconds: float = WORKERS.setting(
+        "TFS_PROXY_STOP_SECONDS", parse.number(0, 86400), 25.0,
+        "s for requests in flight to finish after SIGTERM")
+
+    batch: bool = JOBS.setting(
+        "SAGEMAKER_BATCH", parse.flag, False, "true in a batch transform job; set by SageMaker")
+    max_concurrent_transforms: int | None = JOBS.setting(
+        "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS", parse.whole(0), None,
+        "requests at a time in a batch transform job; set by SageMaker", shown="unset", aws="ignored")
+    pipeline_timeout_seconds: float = JOBS.setting(
+        "TFS_PROXY_PIPELINE_TIMEOUT_SECONDS", parse.number(1, 86400), patient(60.0, 3600.0),
+        "s that a request may take through all stages of a pipeline", shown="60; 3600 in a batch job")
+    hop_limit_bytes: int = JOBS.setting(
+        "TFS_PROXY_HOP_LIMIT_MB", lambda value: int(parse.number(0.001)(value) * MEGABYTE), 5 * MEGABYTE,
+        "largest body in MB that one stage of a pipeline passes to the next", shown="5")
+
+    capture_target: str | None = CAPTURE.setting(
+        "TFS_PROXY_CAPTURE", parse.capture_target, None,
+        "folder or s3://BUCKET/PREFIX that requests to /invocations and their answers are recorded in",
+        shown="off")
+    capture_percent: float = CAPTURE.setting(
+        "TFS_PROXY_CAPTURE_PERCENT", parse.percent, 100.0, "percent of the requests that are recorded",
+        shown="100")
+    capture_max_mb: int = CAPTURE.setting(
+        "TFS_PROXY_CAPTURE_MAX_MB", parse.whole(1, 1024), 16,
+        "MB of a file of records at most, and of the records that wait to be written in each worker; a "
+        "request that is larger is not recorded")
+    capture_keeps: frozenset[str] = CAPTURE.setting(
+        "TFS_PROXY_CAPTURE_KEEP", parse.some_of("input", "output"), frozenset({"input", "output"}),
+        "what is recorded: input, output or both", shown="input,output")
+    capture_name: str | None = CAPTURE.setting(
+        "TFS_PROXY_CAPTURE_NAME", parse.model_name, None,
+        "folder below the target, where SageMaker has the endpoint's name", shown="the default model's name")
+
+    gunicorn_loglevel: str = FILES_AND_LOGS.setting(
+        parse.LOG_LEVEL, parse.log_level, "info", "log level of the workers and the supervisor; debug shows "
+        "how gunicorn and TensorFlow start; SAGEMAKER_CONTAINER_LOG_LEVEL counts if it is unset")
+    nginx_loglevel: str = FILES_AND_LOGS.setting(
+        "SAGEMAKER_TFS_NGINX_LOGLEVEL",
+        parse.one_of("debug", "info", "notice", "warn", "error", "crit", "alert", "emerg"), "error",
+        "log level of nginx")
+    log_format: str = FILES_AND_LOGS.setting(
+        "TFS_PROXY_LOG_FORMAT", parse.one_of("text", "json"), "text",
+        "text, or json: one JSON object a line; both have the entries of all processes")
+    access_log: AccessLog = FILES_AND_LOGS.setting(
+        "TFS_PROXY_ACCESS_LOG", parse.access_log, AccessLog(AccessLog.ERRORS),
+        "which requests get a line: off, errors, slow:MS, sample:FRACTION or all; never /ping, /metrics and "
+        "/v2/health",
+        shown="errors")
+    home: str | None = FILES_AND_LOGS.setting(
+        "TFS_PROXY_HOME", str, None, "folder for all files that are written",
+        shown="the system's temporary folder")
+
+    machine: Machine
+    changed: Mapping[str, str] = field(default_factory=dict)
+    given: frozenset[str] = frozenset()
+    universal_code: str | None = None
+    loaded_as: str | None = None
+    inter_op_reason: str = ""
+# fmt: on
+
+    @classmethod
+    def from_env(
+        cls, environ: Mapping[str, str] | None = None, resources: Resources | None = None
+    ) -> "Settings":
+        """Read all of `TABLE` from ``environ`` (default: the process's own).
+
+        Defaults come from ``resources`` (default: those of this process). An empty value counts as unset.
+        Raises SettingsError that names variable and value.
+        """
+        environ = parse.with_log_level(os.environ if environ is None else environ)
+        set_rows = [row for row in TABLE if environ.get(row.variable, "").strip()]
+        set_values = {row.field: row.parsed(environ[row.variable]) for row in set_rows}
+        concurrent = set_values.get("max_concurrent_transforms") or None
+        machine = Machine(resources or available_resources(), set_values.get("batch", False), concurrent)
+        defaults = {row.field: row.default_for(machine) for row in TABLE}
+        values = {**defaults, **set_values}
+        changed_rows = [row for row in set_rows if values[row.field] != defaults[row.field]]
+        changed = {row.variable: environ[row.variable] for row in changed_rows}
+        grpc = values["grpc_port"]
+        if grpc is not None and not grpc.required and parse.is_on_sagemaker(environ):
+            values["grpc_port"] = None
+        extra = values["extra_ports"]
+        if extra is not None and not extra.required and parse.has_ports_of_sagemaker(environ):
+            values["extra_ports"] = None
+        if "console" not in set_values and parse.is_on_sagemaker(environ):
+            values["console"] = False
+        timeouts = ordered_timeouts(values["request_timeout_seconds"], set_values)
+        values |= {name: seconds for name, seconds in timeouts.items() if name not in set_values}
+        given = frozenset(row.variable for row in set_rows)
+        settings = cls(**values, machine=machine, changed=changed, given=given)
+        parse.check_ports(settings.safe_port_range, settings.instance_count, settings.grpc_port)
+        return settings
+
+    def with_values(self, **values: Any) -> "Settings":
+        """A copy with other ``values``, by the names of fields."""
+        return dataclasses.replace(self, **values)
+
+    def sized_for(self, models_bytes: int) -> "Settings":
+        """These settings, with the defaults that depend on the size of the models on disk."""
+        machine = replace(self.machine, models_bytes=models_bytes)
+        sized = {
+            row.field: row.default_for(machine)
+            for row in (_ROWS["gunicorn_workers"], _ROWS["gunicorn_threads"])
+            if row.variable not in self.given
+        }
+        return self.with_values(machine=machine, **sized)
+
+    def for_one_of_many(self, model: str, ports: PortRange | None) -> "Settings":
+        """The settings of one model's stack in multi-model mode: its archive is loaded as ``model``.
+
+        Its model servers take their ports from ``ports``.
+        """
+        return self.with_values(
+            multi_model=False,
+            model_name=None,
+            loaded_as=model,
+            default_model_name=None,
+            gunicorn_workers=self.model_workers,
+            grpc_port=None,
+            safe_port_range=ports,
+            given=self.given | {_ROWS["gunicorn_workers"].variable},
+        )
+
+    @property
+    def follows_changes(self) -> bool:
+        """True if what is served may change while it is served."""
+        return self.reload or self.watch
+
+    @property
+    def shares_servers(self) -> bool:
+        """True if these are the settings of one model of many that have the same model servers."""
+        return self.loaded_as is not None and self.multi_model_mode == "shared"
+
+    @property
+    def publishes_open_inference(self) -> bool:
+        """True if anything answers under /v2."""
+        return self.open_inference != "off"
+
+    @property
+    def max_payload_bytes(self) -> int:
+        """The body limit in bytes."""
+        return self.max_payload_mb * MEGABYTE
+
+    @property
+    def max_decoded_bytes(self) -> int:
+        """The limit in bytes of what one request's body becomes."""
+        return (self.max_decoded_mb or 4 * self.max_payload_mb) * MEGABYTE
+
+    @property
+    def max_decoded_total_bytes(self) -> int:
+        """The limit in bytes of what all requests take together: enough for the largest single one."""
+        total_bytes = (self.max_decoded_total_mb or 0) * MEGABYTE or 2 * self.max_decoded_bytes
+        return max(total_bytes, 3 * self.max_payload_bytes + self.max_decoded_bytes)
+
+
+TABLE = table_of(Settings)
+_ROWS = {row.field: row for row in TABLE}
+
+
+def for_inner_stack(environ: Mapping[str, str]) -> dict[str, str]:
+    """``environ`` for a serving stack inside another program.
+
+    Several stacks can't share gRPC's port or extra ports, and what is captured is the program's own requests.
+    """
+    outer = {"TFS_PROXY_GRPC_PORT", "TFS_PROXY_EXTRA_PORTS", "TFS_PROXY_CAPTURE"}
+    return {name: value for name, value in environ.items() if name not in outer}
+
+
+def asks_for_json(environ: Mapping[str, str]) -> bool:
+    """Tell whether the log should be JSON, even if another setting can't be used."""
+    return environ.get("TFS_PROXY_LOG_FORMAT", "").strip().lower() == "json"
+
+
+def inherited_environment() -> dict[str, str]:
+    """This process's environment, for children to inherit."""
+    return dict(os.environ)
+
+
+def change_environment(changes: Mapping[str, str | None]) -> None:
+    """Set variables of this process's environment, or remove those that are None."""
+    for name, value in changes.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

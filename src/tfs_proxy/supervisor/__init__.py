@@ -1,1 +1,0 @@
-"""Start, watch and stop nginx, gunicorn and the model servers; the control API."""

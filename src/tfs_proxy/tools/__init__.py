@@ -1,0 +1,1 @@
+"""What people use beside serving: pack, endpoint, conform, tune, deploy."""

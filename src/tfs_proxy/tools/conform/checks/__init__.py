@@ -1,0 +1,32 @@
+"""The checks, one module for each group; `ALL` has them in the order in which they are listed."""
+
+from tfs_proxy.tools.conform.check import Check
+from tfs_proxy.tools.conform.checks import (
+    batch,
+    empty_model,
+    errors,
+    headers,
+    invocations,
+    metrics,
+    multi_model,
+    ping,
+    pipeline,
+    start_stop,
+    streaming,
+)
+
+start_stop.GROUP.checks += empty_model.GROUP.checks
+
+GROUPS = (
+    start_stop.GROUP,
+    ping.GROUP,
+    invocations.GROUP,
+    headers.GROUP,
+    errors.GROUP,
+    streaming.GROUP,
+    batch.GROUP,
+    pipeline.GROUP,
+    multi_model.GROUP,
+    metrics.GROUP,
+)
+ALL: tuple[Check, ...] = tuple(check for group in GROUPS for check in group.checks)

@@ -1,0 +1,261 @@
+"""Models, configs, endpoints and components that AWS's operations have created, by name."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from msgspec import Struct, field
+
+from tfs_proxy.tools.endpoint.aws_api import problems
+from tfs_proxy.tools.endpoint.capturing import destination_of
+from tfs_proxy.tools.endpoint.delivery import async_config
+from tfs_proxy.tools.endpoint.operations import (
+    DIRECT,
+    LEAST_OUTSTANDING,
+    SERIAL,
+    STARTUP_SECONDS,
+    ContainerDefinition,
+    EndpointConfig,
+    HostedModel,
+    InferenceComponent,
+    OperationRequest,
+    Variant,
+)
+from tfs_proxy.values.errors import SettingsError
+from tfs_proxy.values.names import printable
+from tfs_proxy.wire.s3_client import S3_SCHEME
+
+MANY_MODELS = "MultiModel"
+PRIMARY = "primary"
+"""AWS's name in errors for the container of a model with only one."""
+
+
+def container_definitions(
+    containers: Sequence[Mapping[str, Any]], folder: Path
+) -> Iterator[ContainerDefinition]:
+    """AWS's container definitions as values; relative paths start from ``folder``.
+
+    Raises SettingsError for model data of a kind that is not available here.
+    """
+    for number, container in enumerate(containers, start=1):
+        by_place = PRIMARY if len(containers) == 1 else f"container{number}"
+        cache = container.get("MultiModelConfig", {}).get("ModelCacheSetting", "Enabled")
+        yield ContainerDefinition(
+            name=container.get("ContainerHostname", by_place),
+            image=container.get("Image"),
+            archive=_archive(container, folder),
+            many_models=container.get("Mode") == MANY_MODELS,
+            caches_models=cache == "Enabled",
+            environment=container.get("Environment", {}),
+        )
+
+
+def _archive(container: Mapping[str, Any], folder: Path) -> str | None:
+    source = container.get("ModelDataSource", {}).get("S3DataSource", {})
+    address = container.get("ModelDataUrl") or source.get("S3Uri")
+    return None if address is None else located(address, folder)
+
+
+def located(address: str, folder: Path) -> str:
+    """An ``s3://`` address unchanged; a ``file://`` address or a path as an absolute path.
+
+    Raises SettingsError for other schemes.
+    """
+    if address.startswith(S3_SCHEME):
+        return address
+    parts = urlsplit(address)
+    if parts.scheme == "file":
+        return unquote(parts.path)
+    if "://" in address:
+        raise SettingsError(
+            f"ModelDataUrl {printable(address)} can't be used here: take s3://, file:// or a path."
+        )
+    return str((folder / address).absolute())
+
+
+NAME_MEMBERS = {
+    "CreateModel": "ModelName",
+    "CreateEndpointConfig": "EndpointConfigName",
+    "CreateEndpoint": "EndpointName",
+    "CreateInferenceComponent": "InferenceComponentName",
+}
+
+
+class Created(Struct, frozen=True):
+    """An accepted request with its time, in seconds since 1970."""
+
+    parameters: Mapping[str, Any]
+    at: float = field(default_factory=time.time)
+
+
+class Catalogue:
+    def __init__(self) -> None:
+        self.models: dict[str, HostedModel] = {}
+        self.configs: dict[str, EndpointConfig] = {}
+        self.endpoints: dict[str, str] = {}
+        self.components: dict[str, InferenceComponent] = {}
+        self.created: dict[str, dict[str, Created]] = {operation: {} for operation in NAME_MEMBERS}
+
+    def create(self, request: OperationRequest) -> None:
+        """Raises SettingsError with place and AWS's member if the request is refused."""
+        found = problems(request.operation, request.parameters)
+        name = request.parameters.get(NAME_MEMBERS[request.operation])
+        if not found and name in self.created[request.operation]:
+            found = [f"{NAME_MEMBERS[request.operation]} {name} exists already"]
+        found = found or list(self._conflicts(request))
+        if found:
+            raise SettingsError(f"{request.place} is refused: {'; '.join(found)}.")
+        self._keep(request)
+        self.created[request.operation][str(name)] = Created(request.parameters)
+
+    def forget(self, operation: str, name: str) -> None:
+        """Deletes what ``operation`` created under ``name``, if anything."""
+        self.created[operation].pop(name, None)
+        kept: dict[str, dict[str, Any]] = {
+            "CreateModel": self.models,
+            "CreateEndpointConfig": self.configs,
+            "CreateEndpoint": self.endpoints,
+            "CreateInferenceComponent": self.components,
+        }
+        kept[operation].pop(name, None)
+
+    def _keep(self, request: OperationRequest) -> None:
+        parameters = request.parameters
+        match request.operation:
+            case "CreateModel":
+                self.models[parameters["ModelName"]] = _model(request)
+            case "CreateEndpointConfig":
+                self.configs[parameters["EndpointConfigName"]] = _config(request)
+            case "CreateEndpoint":
+                self.endpoints[parameters["EndpointName"]] = parameters["EndpointConfigName"]
+            case "CreateInferenceComponent":
+                self.components[parameters["InferenceComponentName"]] = self._component(request)
+
+    def _conflicts(self, request: OperationRequest) -> Iterator[str]:
+        """Faults beyond AWS's service model: names that must exist, or differ."""
+        parameters = request.parameters
+        match request.operation:
+            case "CreateModel":
+                yield from _conflicts_of_model(parameters)
+            case "CreateEndpointConfig":
+                yield from self._conflicts_of_config(parameters)
+                yield from _unusable_places(parameters, request.folder)
+            case "CreateEndpoint":
+                yield from self._unknown_config(parameters["EndpointConfigName"])
+            case "CreateInferenceComponent":
+                yield from self._conflicts_of_component(parameters)
+
+    def _unknown_config(self, name: str) -> Iterator[str]:
+        if name not in self.configs:
+            yield f"EndpointConfigName {name} is unknown: CreateEndpointConfig has not made it"
+
+    def _conflicts_of_config(self, parameters: Mapping[str, Any]) -> Iterator[str]:
+        names: set[str] = set()
+        for member in ("ProductionVariants", "ShadowProductionVariants"):
+            for place, variant in enumerate(parameters.get(member, ())):
+                path, name = f"{member}[{place}]", variant["VariantName"]
+                if name in names:
+                    yield f"{path}.VariantName {name} is there twice"
+                names.add(name)
+                model = variant.get("ModelName")
+                if model is not None and model not in self.models:
+                    yield f"{path}.ModelName {model} is unknown: CreateModel has not made it"
+                if model is None and "ExecutionRoleArn" not in parameters:
+                    yield f"{path}.ModelName is missing: only with ExecutionRoleArn may components bring it"
+                if "ServerlessConfig" not in variant and "InitialInstanceCount" not in variant:
+                    yield f"{path}.InitialInstanceCount is missing"
+
+    def _conflicts_of_component(self, parameters: Mapping[str, Any]) -> Iterator[str]:
+        config = self.configs.get(self.endpoints.get(parameters["EndpointName"], ""))
+        if config is None:
+            yield f"EndpointName {parameters['EndpointName']} is unknown: CreateEndpoint has not made it"
+            return
+        variant = parameters.get("VariantName", config.variants[0].name)
+        if variant not in [known.name for known in config.variants if known.model is None]:
+            yield f"VariantName {variant} is not a variant without a model of {parameters['EndpointName']}"
+        specification = parameters.get("Specification", {})
+        model = specification.get("ModelName")
+        if model is None and "Container" not in specification:
+            yield "Specification needs ModelName or Container"
+        if model is not None and model not in self.models:
+            yield f"Specification.ModelName {model} is unknown: CreateModel has not made it"
+
+    def _component(self, request: OperationRequest) -> InferenceComponent:
+        parameters, specification = request.parameters, request.parameters["Specification"]
+        config = self.configs[self.endpoints[parameters["EndpointName"]]]
+        name = parameters["InferenceComponentName"]
+        model = self.models.get(specification.get("ModelName", ""))
+        if model is None:
+            own = specification["Container"]
+            definition = {**own, "ModelDataUrl": own["ArtifactUrl"]} if "ArtifactUrl" in own else own
+            model = HostedModel(name, tuple(container_definitions([definition], request.folder)))
+        startup = specification.get("StartupParameters", {})
+        return InferenceComponent(
+            name,
+            parameters["EndpointName"],
+            parameters.get("VariantName", config.variants[0].name),
+            model,
+            parameters.get("RuntimeConfig", {}).get("CopyCount", 1),
+            startup.get("ContainerStartupHealthCheckTimeoutInSeconds", STARTUP_SECONDS),
+        )
+
+
+def _unusable_places(parameters: Mapping[str, Any], folder: Path) -> Iterator[str]:
+    """Faults in places for answers or captured data, and in shadow variants by AWS's rules."""
+    try:
+        async_config(parameters, folder)
+        destination_of(parameters, folder)
+    except SettingsError as error:
+        yield str(error).rstrip(".")
+    if parameters.get("ShadowProductionVariants"):
+        for member in ("ProductionVariants", "ShadowProductionVariants"):
+            if len(parameters[member]) > 1:
+                yield f"{member} has several variants; with ShadowProductionVariants each has one"
+
+
+def _conflicts_of_model(parameters: Mapping[str, Any]) -> Iterator[str]:
+    containers = parameters.get("Containers", [])
+    if ("PrimaryContainer" in parameters) == bool(containers):
+        yield "either PrimaryContainer or Containers is needed, and not both"
+    names = [container["ContainerHostname"] for container in containers if "ContainerHostname" in container]
+    if len(set(names)) < len(names):
+        yield "Containers has a ContainerHostname twice"
+    if names and len(names) < len(containers):
+        yield "Containers has a ContainerHostname for some and not for all"
+    if _mode(parameters) == DIRECT and not names:
+        yield "InferenceExecutionConfig.Mode Direct needs Containers with a ContainerHostname each"
+
+
+def _mode(parameters: Mapping[str, Any]) -> str:
+    return str(parameters.get("InferenceExecutionConfig", {}).get("Mode", SERIAL))
+
+
+def _model(request: OperationRequest) -> HostedModel:
+    parameters = request.parameters
+    containers = parameters.get("Containers") or [parameters["PrimaryContainer"]]
+    definitions = tuple(container_definitions(containers, request.folder))
+    return HostedModel(parameters["ModelName"], definitions, _mode(parameters))
+
+
+def _config(request: OperationRequest) -> EndpointConfig:
+    parameters = request.parameters
+    return EndpointConfig(
+        parameters["EndpointConfigName"],
+        tuple(map(_variant, parameters["ProductionVariants"])),
+        tuple(map(_variant, parameters.get("ShadowProductionVariants", ()))),
+        parameters,
+        request.folder,
+    )
+
+
+def _variant(parameters: Mapping[str, Any]) -> Variant:
+    return Variant(
+        parameters["VariantName"],
+        parameters.get("ModelName"),
+        parameters.get("InitialInstanceCount", 1),
+        float(parameters.get("InitialVariantWeight", 1.0)),
+        parameters.get("RoutingConfig", {}).get("RoutingStrategy", LEAST_OUTSTANDING),
+        float(parameters.get("ContainerStartupHealthCheckTimeoutInSeconds", STARTUP_SECONDS)),
+    )

@@ -1,0 +1,199 @@
+"""Additions to an endpoint's calls by its config: data capture, shadow copies, the queue."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from tfs_proxy.tools.endpoint.aws_api import (
+    UNAVAILABLE,
+    AwsError,
+    container_headers,
+    header_name,
+    original_answer,
+    refused,
+)
+from tfs_proxy.tools.endpoint.capturing import EndpointCapture
+from tfs_proxy.tools.endpoint.delivery import ASYNC, MOST_BYTES, Notifications, async_config
+from tfs_proxy.tools.endpoint.hosted_endpoint import HostedEndpoint
+from tfs_proxy.tools.endpoint.instances import InstanceGroup
+from tfs_proxy.tools.endpoint.invoke import Invocation, Invoked, Invoker
+from tfs_proxy.tools.endpoint.operations import EndpointConfig
+from tfs_proxy.tools.endpoint.passage import InvocationLimits
+from tfs_proxy.tools.endpoint.queue import AsyncQueue
+from tfs_proxy.tools.endpoint.shadows import RELATIVE, ShadowCopies, ShadowReport, VariantAnswer, share_of
+from tfs_proxy.values.errors import Overloaded, SettingsError
+from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+
+log = logging.getLogger(__name__)
+
+FLUSH_SECONDS = 10.0
+
+
+class CompanionOptions(Struct, frozen=True):
+    """Options of the command line: where notifications go, and tolerances for a shadow's numbers."""
+
+    notifications: Path | None = None
+    tolerance: float = RELATIVE
+
+
+class Companion(Struct, frozen=True):
+    """Additions of one endpoint while it has this ``config``; ``shadows`` by the names of both variants."""
+
+    config: EndpointConfig
+    capture: EndpointCapture
+    shadows: Mapping[tuple[str, str], ShadowCopies]
+    queue: AsyncQueue | None
+
+    async def close(self, seconds: float) -> None:
+        """Answers what waits for at most ``seconds``, writes the last records, and logs the reports."""
+        if self.queue is not None:
+            await self.queue.stop(seconds)
+        for copies in self.shadows.values():
+            await copies.close(FLUSH_SECONDS)
+            log.info("%s", copies.report.line())
+        for outcome, count in (await asyncio.to_thread(self.capture.close)).items():
+            log.info("data capture: %d record(s) %s", count, outcome.value.replace("_", " "))
+
+
+class Companions:
+    """The additions of all endpoints, each made on first use."""
+
+    def __init__(self, invoker: Invoker, options: CompanionOptions) -> None:
+        self._invoker, self._options = invoker, options
+        self._current: dict[str, Companion] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        invoker.on_invoked.append(self.invoked)
+
+    def of(self, endpoint: HostedEndpoint) -> Companion:
+        """Raises SettingsError if captured data can't be written."""
+        companion = self._current.get(endpoint.name)
+        if companion is None or companion.config is not endpoint.config:
+            if companion is not None:
+                self._close_later(companion)
+            companion = self._current[endpoint.name] = self._made(endpoint)
+        return companion
+
+    def invoked(self, invoked: Invoked) -> None:
+        """Records an invocation and copies it to shadows."""
+        try:
+            companion = self.of(invoked.endpoint)
+        except SettingsError as error:  # of a config that UpdateEndpoint has set: the answer is good
+            log.error("endpoint %s: %s", invoked.endpoint.name, error)  # noqa: TRY400 (the sentence says it all)
+            return
+        variant = invoked.group.plan.variant
+        headers = container_headers(invoked.invocation.members)
+        companion.capture.add(variant, invoked.invocation.body, headers.get, invoked.answer)
+        for (production, shadow), copies in companion.shadows.items():
+            group = invoked.endpoint.shadows.get(shadow)
+            if production == variant and group is not None:
+                self._copy(invoked, group, copies)
+
+    def reports(self) -> list[dict[str, Any]]:
+        return [
+            {"endpoint": name, **copies.report.document()}
+            for name, companion in self._current.items()
+            for copies in companion.shadows.values()
+        ]
+
+    async def close(self, seconds: float) -> None:
+        """Closes all, each within ``seconds``."""
+        await asyncio.gather(*(each.close(seconds) for each in self._current.values()), *self._closing)
+
+    def _made(self, endpoint: HostedEndpoint) -> Companion:
+        config = endpoint.config
+        names = [variant.name for variant in config.variants]
+        capture = EndpointCapture(endpoint.name, names, config.parameters, config.folder)
+        capture.start()
+        shadows = {
+            (production.name, shadow.name): ShadowCopies(
+                ShadowReport(production.name, shadow.name, self._options.tolerance),
+                share_of(shadow.weight, production.weight),
+            )
+            for production in config.variants
+            for shadow in config.shadows
+        }
+        return Companion(config, capture, shadows, self._queue(endpoint))
+
+    def _queue(self, endpoint: HostedEndpoint) -> AsyncQueue | None:
+        config = async_config(endpoint.config.parameters, endpoint.config.folder)
+        if config is None:
+            return None
+        folder = self._options.notifications
+        if folder is None and (config.success_topic or config.error_topic):
+            log.warning("endpoint %s: its notifications go nowhere without --notifications", endpoint.name)
+
+        async def invoke(members: Mapping[str, str], body: bytes, seconds: float) -> HttpResponse:
+            limits = InvocationLimits(seconds, MOST_BYTES)
+            return await self._asked(endpoint, endpoint.group_for(members), Invocation(members, body), limits)
+
+        instances = sum(variant.instance_count for variant in endpoint.config.variants)
+        queue = AsyncQueue(config, instances, invoke, Notifications(endpoint.name, config, folder))
+        queue.start()
+        return queue
+
+    def _copy(self, invoked: Invoked, group: InstanceGroup, copies: ShadowCopies) -> None:
+        async def ask() -> VariantAnswer:
+            answer = await self._asked(invoked.endpoint, group, invoked.invocation, InvocationLimits())
+            return _variant_answer(answer, 0.0)
+
+        members = invoked.invocation.members
+        copies.copy(members.get("InferenceId", ""), _variant_answer(invoked.answer, invoked.seconds), ask)
+
+    async def _asked(
+        self,
+        endpoint: HostedEndpoint,
+        group: InstanceGroup,
+        invocation: Invocation,
+        limits: InvocationLimits,
+    ) -> HttpResponse:
+        """The container's answer, even a refusal. Raises AwsError if it gives none."""
+        try:
+            return await self._invoker.ask(endpoint, group, invocation, limits)
+        except AwsError as error:
+            answer = original_answer(error)
+            if answer is None:
+                raise
+            return answer
+
+    def _close_later(self, companion: Companion) -> None:
+        task = asyncio.create_task(companion.close(FLUSH_SECONDS))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+
+def _variant_answer(answer: HttpResponse, seconds: float) -> VariantAnswer:
+    has_body = answer.status == HTTPStatus.OK
+    body = answer.body if has_body else b""  # refusals may differ in their words
+    return VariantAnswer(answer.status, answer.header("Content-Type") or "", body, seconds)
+
+
+class AsyncInvoker:
+    """Queues requests for endpoints with AsyncInferenceConfig."""
+
+    def __init__(self, companions: Companions) -> None:
+        self._companions = companions
+
+    async def invoke(self, endpoint: HostedEndpoint, request: HttpRequest) -> HttpResponse:
+        """202 with the id, and both locations as headers. Raises AwsError."""
+        queue = self._companions.of(endpoint).queue
+        if queue is None:
+            raise refused(f"Endpoint {endpoint.name} is not asynchronous: it has no AsyncInferenceConfig.")
+        endpoint.group_for({})
+        try:
+            accepted = queue.accept(request)
+        except Overloaded as error:
+            raise AwsError(UNAVAILABLE, str(error)) from error
+        locations = {"OutputLocation": accepted.output, "FailureLocation": accepted.failure}
+        headers = {
+            header_name(ASYNC, "out", member): address
+            for member, address in locations.items()
+            if address is not None
+        }
+        body = json.dumps({"InferenceId": accepted.inference_id}).encode()
+        return HttpResponse(HTTPStatus.ACCEPTED, body, headers)

@@ -1,0 +1,201 @@
+"""One container behind an endpoint: pings, requests, loads of its models, and its stop."""
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Self
+
+from tfs_proxy.run.process import ChildProcess, ProcessState
+from tfs_proxy.tools.endpoint.aws_api import NOT_READY, AwsError, model_error, refused
+from tfs_proxy.values.errors import ArchiveError, UpstreamError, UpstreamTimeout
+from tfs_proxy.wire.error_body import error_text
+from tfs_proxy.wire.http_answer import ComingAnswer
+from tfs_proxy.wire.http_client import ConnectionPool, Timeouts, get_async
+from tfs_proxy.wire.http_messages import HttpResponse, StreamedResponse
+from tfs_proxy.wire.s3_client import S3_SCHEME
+
+PING_SECONDS = 2.0
+"""Limit for /ping (docs/reference/sagemaker.md)."""
+
+HTTP_OK = 200
+
+
+class ComingParts:
+    """The parts of an answer, for which ``threads`` wait."""
+
+    def __init__(self, answer: ComingAnswer, threads: Executor) -> None:
+        self._answer, self._threads = answer, threads
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        loop = asyncio.get_running_loop()
+        part = await loop.run_in_executor(self._threads, next, self._answer.parts, None)
+        if part is None:
+            raise StopAsyncIteration
+        return part
+
+    async def aclose(self) -> None:
+        """Closes the connection; the rest of the answer is lost."""
+        self._answer.close()
+
+
+class HostedContainer:
+    """A container at ``host:port``; ``child`` is None if this process has not started it.
+
+    Errors call it ``name``. ``mounts_models`` says that it sees the models' folder elsewhere.
+    ``held`` holds its ports, and is closed at the end.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        host: str,
+        port: int,
+        threads: Executor,
+        child: ChildProcess | None = None,
+        *,
+        mounts_models: bool = False,
+        held: ExitStack | None = None,
+    ) -> None:
+        self.name, self.host, self.port = name, host, port
+        self.child, self.mounts_models = child, mounts_models
+        self._threads, self._held = threads, held or ExitStack()
+        self._connections = ConnectionPool(host, port, Timeouts(60.0), server=name)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.child is not None and self.child.state in {ProcessState.GAVE_UP, ProcessState.EXITED}
+
+    @property
+    def last_lines(self) -> str:
+        return "" if self.child is None else "\n".join(list(self.child.last_lines)[-5:])
+
+    async def is_healthy(self) -> bool:
+        """True if /ping answers 200 in time."""
+        try:
+            return (await get_async(self.host, self.port, "/ping", PING_SECONDS)).status == HTTP_OK
+        except UpstreamError:
+            return False
+
+    async def ask(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], seconds: float
+    ) -> HttpResponse:
+        """Its answer of any status. Raises UpstreamError if there is none in ``seconds``."""
+        send = partial(self._connections.request, method, path, body, headers, seconds)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, send)
+
+    async def stream(
+        self, path: str, body: bytes, headers: Mapping[str, str], seconds: float
+    ) -> StreamedResponse:
+        """Its answer to a POST as it comes, of any status. It and its parts raise UpstreamError."""
+        send = partial(self._connections.stream, path, body, headers, seconds)
+        answer = await asyncio.get_running_loop().run_in_executor(self._threads, send)
+        return StreamedResponse(answer.status, ComingParts(answer, self._threads), answer.headers)
+
+    async def stop(self, seconds: float) -> None:
+        """SIGTERM, then SIGKILL after ``seconds``; does nothing to one that this process has not started."""
+        self._connections.close()
+        if self.child is not None:
+            await self.child.stop(seconds)
+        self._held.close()
+
+
+log = logging.getLogger(__name__)
+
+OK, NOT_FOUND, LOADED_ALREADY, NO_MEMORY = 200, 404, 409, 507
+LOAD_SECONDS = 360.0
+"""Limit for a load (docs/reference/sagemaker.md)."""
+
+Unpack = Callable[[str], Awaitable[tuple[str, str]]]
+"""Unpacks the archive at an address; returns the model's id and the path that the container knows."""
+
+
+class ManyModels:
+    """The models of one container: ``prefix`` is the address above all archives.
+
+    The least recently used are unloaded if the container has no memory for another; all of them at once
+    after each request unless ``keeps`` says otherwise (ModelCacheSetting).
+    """
+
+    def __init__(self, container: HostedContainer, prefix: str, unpack: Unpack, *, keeps: bool) -> None:
+        self._container, self._prefix, self._unpack, self._keeps = container, prefix, unpack, keeps
+        self._loaded: OrderedDict[str, str] = OrderedDict()  # ids by archive
+        self._loading: dict[str, asyncio.Task[None]] = {}
+
+    async def path_for(self, target: str, log_stream: str, seconds: float) -> str:
+        """The path of requests for the archive ``target``, once it is loaded.
+
+        Raises AwsError: ValidationError for a missing archive, ModelError if the container does not load it,
+        ModelNotReadyException if it has not within ``seconds``, while the load goes on.
+        """
+        while target not in self._loaded:  # once more if another load has taken its memory
+            task = self._loading.get(target)
+            if task is None:
+                task = self._loading[target] = asyncio.create_task(self._load(target, log_stream))
+                task.add_done_callback(lambda _: self._loading.pop(target, None))
+            await _within(task, seconds, target)
+        self._loaded.move_to_end(target)
+        return f"/models/{self._loaded[target]}/invoke"
+
+    async def answered(self, target: str, status: int) -> None:
+        """Notes the answer's status: 404 says that the model is gone."""
+        if status == NOT_FOUND:
+            self._loaded.pop(target, None)
+        elif not self._keeps:
+            await self._unload(target)
+
+    async def _load(self, target: str, log_stream: str) -> None:
+        try:
+            model_id, url = await self._unpack(joined(self._prefix, target))
+        except ArchiveError as error:
+            raise refused(f"Failed to download the model data of {target}: {error}") from error
+        response = await self._asked_to_load(model_id, url)
+        while response.status == NO_MEMORY and self._loaded:
+            await self._unload(next(iter(self._loaded)))
+            response = await self._asked_to_load(model_id, url)
+        if response.status not in {OK, LOADED_ALREADY}:
+            text = error_text(response.body) or response.body.decode(errors="replace")
+            raise model_error(self._container.name, response.status, text, log_stream)
+        log.info("%s has loaded %s", self._container.name, target)
+        self._loaded[target] = model_id
+
+    async def _asked_to_load(self, model_id: str, url: str) -> HttpResponse:
+        body = json.dumps({"model_name": model_id, "url": url}).encode()
+        headers = {"Content-Type": "application/json"}
+        return await self._container.ask("POST", "/models", body, headers, LOAD_SECONDS)
+
+    async def _unload(self, target: str) -> None:
+        model_id = self._loaded.pop(target, None)
+        if model_id is None:  # a concurrent request has done it
+            return
+        with contextlib.suppress(UpstreamTimeout):
+            await self._container.ask("DELETE", f"/models/{model_id}", None, {}, LOAD_SECONDS)
+
+
+async def _within(task: asyncio.Task[None], seconds: float, target: str) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await asyncio.shield(task)
+    except TimeoutError:
+        if task.done():
+            raise
+        raise AwsError(NOT_READY, f"Model {target} is still being loaded; try again.") from None
+
+
+def joined(prefix: str, target: str) -> str:
+    """The address of the archive ``target`` below ``prefix``. Raises AwsError if it would be outside."""
+    relative = PurePosixPath(target)
+    if relative.is_absolute() or ".." in relative.parts:
+        raise refused(f"TargetModel {target} must be a path below {prefix}.")
+    if prefix.startswith(S3_SCHEME):
+        return f"{prefix.rstrip('/')}/{target}"
+    return str(Path(prefix) / relative)

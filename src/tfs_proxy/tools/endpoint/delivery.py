@@ -1,0 +1,298 @@
+"""Asynchronous requests and the delivery of answers: config, objects in S3 or files, notifications."""
+
+import json
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+from uuid import uuid4
+
+import pybase64
+from msgspec import Struct, field
+
+from tfs_proxy.tools.endpoint.aws_api import given_members, refused
+from tfs_proxy.values.errors import ArchiveError, SettingsError, TfsProxyError
+from tfs_proxy.values.memory import MEGABYTE
+from tfs_proxy.values.names import printable
+from tfs_proxy.wire.http_messages import HttpRequest
+from tfs_proxy.wire.s3_client import S3_SCHEME, parse_address, s3_client, s3_errors
+
+CONCURRENT = 4
+"""Simultaneous requests per instance if the config does not say it; SageMaker chooses a number."""
+
+MEMBER = "AsyncInferenceConfig"
+
+
+class AsyncConfig(Struct, frozen=True):
+    """AWS's AsyncInferenceConfig: addresses are ``s3://`` or ``file://``, without a slash at their end.
+
+    ``failures`` is None if answers to failed requests are not kept; topics are names of SNS, None if nobody
+    is notified. ``shows_success`` and ``shows_error`` put answers into the notifications.
+    """
+
+    outputs: str
+    failures: str | None = None
+    concurrent: int = CONCURRENT
+    success_topic: str | None = None
+    error_topic: str | None = None
+    shows_success: bool = False
+    shows_error: bool = False
+
+
+def async_config(parameters: Mapping[str, Any], folder: Path) -> AsyncConfig | None:
+    """None if the CreateEndpointConfig has no AsyncInferenceConfig.
+
+    Relative paths start from ``folder``. Raises SettingsError that names AWS's member.
+    """
+    if MEMBER not in parameters:
+        return None
+    asked = parameters[MEMBER]
+    outputs = asked["OutputConfig"]
+    if "S3OutputPath" not in outputs:
+        raise SettingsError(f"{MEMBER}.OutputConfig.S3OutputPath is missing: answers need a place to go to.")
+    failures = outputs.get("S3FailurePath")
+    told = outputs.get("NotificationConfig", {})
+    shown = told.get("IncludeInferenceResponseIn", [])
+    return AsyncConfig(
+        address_of("S3OutputPath", outputs["S3OutputPath"], folder),
+        None if failures is None else address_of("S3FailurePath", failures, folder),
+        asked.get("ClientConfig", {}).get("MaxConcurrentInvocationsPerInstance", CONCURRENT),
+        _topic(told.get("SuccessTopic")),
+        _topic(told.get("ErrorTopic")),
+        "SUCCESS_NOTIFICATION_TOPIC" in shown,
+        "ERROR_NOTIFICATION_TOPIC" in shown,
+    )
+
+
+def _topic(arn: str | None) -> str | None:
+    """The last part of the topic's ARN."""
+    return arn.rpartition(":")[2] if arn else None
+
+
+FILE_SCHEME = "file://"
+MOST_BYTES = 1024 * MEGABYTE
+"""Limit of asynchronous inference (docs/reference/sagemaker.md)."""
+
+
+class LocationFailed(TfsProxyError):
+    """An object or file can't be read or written; the text says which one, and why."""
+
+
+def address_of(member: str, text: str, folder: Path) -> str:
+    """An ``s3://`` or ``file://`` address without a slash at its end; a path starts from ``folder``.
+
+    Raises SettingsError that names AWS's ``member`` for other schemes.
+    """
+    if text.startswith(S3_SCHEME):
+        try:
+            parse_address(text)
+        except ArchiveError as error:
+            raise SettingsError(f"{member}: {error}") from None
+        return text.rstrip("/")
+    if "://" in text and not text.startswith(FILE_SCHEME):
+        raise SettingsError(f"{member} {printable(text)} can't be used here: take s3://, file:// or a path.")
+    return _path(text, folder).as_uri()
+
+
+def read_location(address: str) -> bytes:
+    """The bytes at an ``s3://`` or ``file://`` address. Raises LocationFailed."""
+    if not address.startswith(S3_SCHEME):
+        return _read_file(_path(address, Path("/")))
+    try:
+        bucket, key = parse_address(address)
+    except ArchiveError as error:
+        raise LocationFailed(str(error)) from None
+    with s3_errors(address, LocationFailed):
+        answer = s3_client().get_object(Bucket=bucket, Key=key)
+        _check_size(address, answer["ContentLength"])
+        return answer["Body"].read()
+
+
+def write_location(address: str, body: bytes, content_type: str) -> None:
+    """Writes an object, or a file and its folder. Raises LocationFailed."""
+    if not address.startswith(S3_SCHEME):
+        _write_file(_path(address, Path("/")), body)
+        return
+    bucket, key = parse_address(address)
+    with s3_errors(address, LocationFailed):
+        s3_client().put_object(Bucket=bucket, Key=key, Body=body, ContentType=content_type)
+
+
+def _path(address: str, folder: Path) -> Path:
+    text = unquote(urlsplit(address).path) if address.startswith(FILE_SCHEME) else address
+    return (folder / text).absolute()
+
+
+def _read_file(path: Path) -> bytes:
+    try:
+        if not path.is_file():
+            raise LocationFailed(f"There is no file {path}.")
+        _check_size(str(path), path.stat().st_size)
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        raise LocationFailed(f"{printable(str(path))} can't be read: {error}.") from error
+
+
+def _write_file(path: Path, body: bytes) -> None:
+    """Writes the file atomically: other programs wait for it, and must not see a part."""
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.write_bytes(body)
+        unfinished.replace(path)
+    except OSError as error:
+        raise LocationFailed(f"{path} can't be written: {error.strerror}.") from error
+
+
+def _check_size(place: str, size: int) -> None:
+    if size > MOST_BYTES:
+        raise LocationFailed(f"{place} has {size} bytes, and a request at most {MOST_BYTES}.")
+
+
+ASYNC = "InvokeEndpointAsync"
+TTL_SECONDS, TIMEOUT_SECONDS = 21_600, 900
+INLINE_BYTES = 128_000
+"""Defaults and the limit in AWS's description of the operation."""
+
+
+class AsyncRequest(Struct, frozen=True):
+    """A waiting request: ``members`` are those of AWS's input shape that the client has given.
+
+    ``output`` and ``failure`` are addresses, ``received`` is the time in seconds since 1970.
+    """
+
+    members: Mapping[str, str]
+    body: bytes
+    output: str
+    failure: str | None
+    received: float = field(default_factory=time.time)
+
+    @property
+    def inference_id(self) -> str:
+        return self.members["InferenceId"]
+
+    @property
+    def input_location(self) -> str | None:
+        """The address of the body; None if the client has sent the body itself."""
+        return self.members.get("InputLocation")
+
+    @property
+    def timeout_seconds(self) -> float:
+        """Time limit of the container."""
+        return float(self.members.get("InvocationTimeoutSeconds", TIMEOUT_SECONDS))
+
+    def has_expired(self, now: float) -> bool:
+        """True if it has waited for longer than the client allows."""
+        return now - self.received > float(self.members.get("RequestTTLSeconds", TTL_SECONDS))
+
+
+def async_request(request: HttpRequest, config: AsyncConfig) -> AsyncRequest:
+    """Raises AwsError that names AWS's member."""
+    members = given_members(ASYNC, request.headers)
+    location = members.get("InputLocation")
+    if bool(request.body) == (location is not None):
+        raise refused("Either InputLocation or Body is needed, and not both.")
+    if len(request.body) > INLINE_BYTES:
+        raise refused(f"Body has {len(request.body)} bytes; at most {INLINE_BYTES} go without InputLocation.")
+    if location is not None:
+        _check_location(location, config)
+    name = members.get("Filename", f"{uuid4()}.out")
+    extension = members.get("S3OutputPathExtension", "").strip("/")
+    if ".." in extension.split("/"):
+        raise refused(f"S3OutputPathExtension {extension!r} leaves the place of the answers.")
+    failures = None if config.failures is None else _below(config.failures, extension, _failure_name(name))
+    inference_id = members.get("InferenceId", str(uuid4()))
+    return AsyncRequest(
+        {**members, "InferenceId": inference_id},
+        request.body,
+        _below(config.outputs, extension, name),
+        failures,
+    )
+
+
+def _check_location(location: str, config: AsyncConfig) -> None:
+    if location.startswith(S3_SCHEME):
+        return
+    if not location.startswith(FILE_SCHEME):
+        raise refused(f"InputLocation {printable(location)} can't be read here: take an s3:// address.")
+    if not config.outputs.startswith(FILE_SCHEME):
+        # Clients may have this machine's files read only if the user allows files.
+        raise refused("InputLocation may be a file only where S3OutputPath of the endpoint's config is one.")
+
+
+def _below(address: str, extension: str, name: str) -> str:
+    return "/".join(part for part in (address, extension, name) if part)
+
+
+def _failure_name(name: str) -> str:
+    stem, dot, ending = name.rpartition(".")
+    return f"{stem}-error.{ending}" if dot else f"{name}-error"
+
+
+MOST_SHOWN_BYTES = 128 * 1024
+"""The largest answer in a notification (AWS's description of IncludeInferenceResponseIn)."""
+
+
+class AsyncOutcome(Struct, frozen=True):
+    """The end of a request: ``failure`` is the reason, or None; ``body`` the container's answer, if any."""
+
+    content_type: str
+    body: bytes
+    failure: str | None = None
+
+
+class Notifications:
+    """Written into ``folder``, or dropped if that is None; ``endpoint`` is the endpoint's name."""
+
+    def __init__(self, endpoint: str, config: AsyncConfig, folder: Path | None) -> None:
+        self._endpoint, self._config, self._folder = endpoint, config, folder
+
+    def tell(self, request: AsyncRequest, outcome: AsyncOutcome) -> None:
+        """Writes the notification if there is a topic for it. Raises LocationFailed."""
+        config = self._config
+        has_failed = outcome.failure is not None
+        topic = config.error_topic if has_failed else config.success_topic
+        if topic is None or self._folder is None:
+            return
+        document = self._document(request, outcome)
+        if config.shows_error if has_failed else config.shows_success:
+            document.update(_shown(outcome))
+        path = self._folder.absolute() / f"{topic}-{time.time_ns()}-{uuid4().hex[:8]}.json"
+        write_location(path.as_uri(), json.dumps(document, indent=1).encode(), "application/json")
+
+    def _document(self, request: AsyncRequest, outcome: AsyncOutcome) -> dict[str, Any]:
+        members = request.members
+        asked = {
+            "accept": members.get("Accept"),
+            "contentType": members.get("ContentType"),
+            "endpointName": self._endpoint,
+            "inputLocation": request.input_location,
+        }
+        document: dict[str, Any] = {
+            "awsRegion": "local",
+            "eventTime": _time(time.time()),
+            "receivedTime": _time(request.received),
+            "invocationStatus": "Completed" if outcome.failure is None else "Failed",
+            "requestParameters": {name: value for name, value in asked.items() if value is not None},
+            "inferenceId": request.inference_id,
+            "eventVersion": "1.0",
+            "eventSource": "aws:sagemaker",
+            "eventName": "InferenceResult",
+        }
+        if outcome.failure is None:
+            answered = {"contentType": outcome.content_type, "outputLocation": request.output}
+            return {**document, "responseParameters": answered}
+        return {**document, "failureReason": outcome.failure}
+
+
+def _shown(outcome: AsyncOutcome) -> dict[str, Any]:
+    if not outcome.body or len(outcome.body) > MOST_SHOWN_BYTES:
+        return {}
+    content = pybase64.b64encode(outcome.body).decode()
+    return {"responseBody": {"content": content, "encoding": "BASE64"}}
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,190 @@
+"""A running endpoint: its variants and components, and how it is started, changed and ended."""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from tfs_proxy.tools.endpoint.aws_api import NOT_READY, UNAVAILABLE, AwsError, refused
+from tfs_proxy.tools.endpoint.catalogue import Catalogue
+from tfs_proxy.tools.endpoint.instances import GroupPlan, InstanceGroup, by_weight
+from tfs_proxy.tools.endpoint.operations import EndpointConfig, InferenceComponent, Variant
+from tfs_proxy.tools.endpoint.starter import ContainerStarter
+from tfs_proxy.values.errors import StopServing
+
+log = logging.getLogger(__name__)
+
+CREATING, IN_SERVICE, UPDATING, FAILED = "Creating", "InService", "Updating", "Failed"
+
+
+class HostedEndpoint:
+    """The endpoint ``name`` with ``config``; ``status`` is AWS's EndpointStatus."""
+
+    def __init__(
+        self, name: str, config: EndpointConfig, catalogue: Catalogue, starter: ContainerStarter
+    ) -> None:
+        self.name, self.config = name, config
+        self.status, self.failure_reason = CREATING, ""
+        self.changed_at = time.time()
+        self.variants: dict[str, InstanceGroup] = {}
+        self.shadows: dict[str, InstanceGroup] = {}
+        self.components: dict[str, InstanceGroup] = {}
+        self._catalogue, self._starter = catalogue, starter
+        self._draw = random.Random()  # noqa: S311 - it only spreads load
+
+    async def start(self) -> None:
+        """Starts all variants and components. Raises StopServing, with the status Failed, if one fails."""
+        try:
+            self.variants, self.shadows = await self._started(self.config)
+            for component in self._own_components():
+                await self.add_component(component)
+        except StopServing as error:
+            self._change(FAILED, str(error))
+            raise
+        self._change(IN_SERVICE)
+
+    async def update(self, config: EndpointConfig, *, retains_properties: bool = False) -> None:
+        """Starts the variants of ``config``, sends new requests there, and drains and ends the old ones.
+
+        With ``retains_properties``, existing variants keep weights and counts. Raises StopServing, with the
+        old ones still in service, if new ones can't be started.
+        """
+        self._change(UPDATING)
+        if retains_properties:
+            config = self._with_current_properties(config)
+        try:
+            variants, shadows = await self._started(config)
+        except StopServing as error:
+            self._change(IN_SERVICE, str(error))
+            raise
+        old = [*self.variants.values(), *self.shadows.values()]
+        self.config, self.variants, self.shadows = config, variants, shadows
+        self._change(IN_SERVICE)
+        await asyncio.gather(*(group.drain_and_stop() for group in old))
+
+    async def add_component(self, component: InferenceComponent) -> None:
+        """Starts the copies of an inference component. Raises StopServing if one fails."""
+        variant = next(each for each in self.config.variants if each.name == component.variant)
+        plan = GroupPlan(
+            self.name,
+            component.variant,
+            component.model,
+            component.copies,
+            component.startup_seconds,
+            variant.routing,
+            component.name,
+        )
+        group = self.components[component.name] = InstanceGroup(plan, self._starter)
+        await group.start()
+
+    async def remove_component(self, name: str) -> None:
+        """Drains and ends the copies of an inference component."""
+        group = self.components.pop(name, None)
+        if group is not None:
+            await group.drain_and_stop()
+
+    def change_weight(self, variant: str, weight: float) -> None:
+        """Raises AwsError for an unknown variant."""
+        self.variant(variant).weight = weight
+
+    async def scale(self, variant: str, count: int) -> None:
+        """Raises AwsError for an unknown variant, and what `start` raises."""
+        self._change(UPDATING)
+        try:
+            await self.variant(variant).scale(count)
+        finally:
+            self._change(IN_SERVICE)
+
+    def variant(self, name: str) -> InstanceGroup:
+        """Raises AwsError for an unknown variant."""
+        if name not in self.variants:
+            raise refused(f"Variant {name} not found on endpoint {self.name}.")
+        return self.variants[name]
+
+    def group_for(self, members: Mapping[str, str]) -> InstanceGroup:
+        """The variant or component for a request with these members. Raises AwsError."""
+        component = members.get("InferenceComponentName")
+        if component is not None:
+            if component not in self.components:
+                raise refused(f"Inference component {component} not found on endpoint {self.name}.")
+            return self.components[component]
+        if self.status == CREATING:
+            raise AwsError(NOT_READY, f"Endpoint {self.name} is not in service yet; try again.")
+        wanted = members.get("TargetVariant")
+        if wanted is not None:
+            return self.variant(wanted)
+        if not self.variants:
+            raise refused(f"Endpoint {self.name} has inference components: name one of them.")
+        ready = [group for group in self.variants.values() if group.in_service]
+        if not ready:
+            raise AwsError(UNAVAILABLE, f"No instance of endpoint {self.name} is in service.")
+        return by_weight(ready, self._draw)
+
+    @property
+    def draw(self) -> random.Random:
+        return self._draw
+
+    def groups(self) -> list[InstanceGroup]:
+        return [*self.variants.values(), *self.shadows.values(), *self.components.values()]
+
+    async def replace_failed(self) -> None:
+        """Replaces instances whose containers have ended."""
+        await asyncio.gather(*(group.replace_failed() for group in self.groups()))
+
+    async def stop(self) -> None:
+        """Drains and ends all instances."""
+        await asyncio.gather(*(group.drain_and_stop() for group in self.groups()))
+
+    def _change(self, status: str, reason: str = "") -> None:
+        self.status, self.failure_reason, self.changed_at = status, reason, time.time()
+        log.info("endpoint %s: %s%s", self.name, status, f": {reason}" if reason else "")
+
+    def _own_components(self) -> Iterable[InferenceComponent]:
+        return [each for each in self._catalogue.components.values() if each.endpoint == self.name]
+
+    def _with_current_properties(self, config: EndpointConfig) -> EndpointConfig:
+        def kept(variant: Variant) -> Variant:
+            group = self.variants.get(variant.name)
+            if group is None:
+                return variant
+            return replace(variant, weight=group.weight, instance_count=len(group.instances))
+
+        return replace(config, variants=tuple(map(kept, config.variants)))
+
+    async def _started(
+        self, config: EndpointConfig
+    ) -> tuple[dict[str, InstanceGroup], dict[str, InstanceGroup]]:
+        """The started variants and shadow variants of ``config``. Raises StopServing."""
+        variants, shadows = self._groups_of(config.variants), self._groups_of(config.shadows)
+        groups = [*variants.values(), *shadows.values()]
+        starting = [asyncio.create_task(group.start()) for group in groups]
+        try:
+            await asyncio.gather(*starting)
+        except BaseException:
+            for task in starting:
+                task.cancel()
+            await asyncio.gather(*starting, return_exceptions=True)
+            await asyncio.gather(*(group.stop() for group in groups))
+            raise
+        return variants, shadows
+
+    def _groups_of(self, variants: Iterable[Variant]) -> dict[str, InstanceGroup]:
+        return {
+            each.name: InstanceGroup(
+                GroupPlan(
+                    self.name,
+                    each.name,
+                    self._catalogue.models[each.model],
+                    each.instance_count,
+                    each.startup_seconds,
+                    each.routing,
+                ),
+                self._starter,
+                each.weight,
+            )
+            for each in variants
+            if each.model is not None
+        }

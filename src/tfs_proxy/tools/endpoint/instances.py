@@ -1,0 +1,265 @@
+"""The instances of a variant, or the copies of a component, and the choice of one for a request."""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import random
+import time
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from typing import Protocol, TypeVar
+
+from msgspec import Struct, field
+
+from tfs_proxy.tools.endpoint.container import HostedContainer, ManyModels
+from tfs_proxy.tools.endpoint.operations import RANDOM, HostedModel
+from tfs_proxy.tools.endpoint.starter import ContainerStarter
+from tfs_proxy.values.errors import StopServing
+
+
+class Weighted(Protocol):
+    """Something with a share of the requests."""
+
+    @property
+    def weight(self) -> float:
+        """Its share, relative to the others'."""
+
+
+class Busy(Protocol):
+    """Something that answers several requests at once."""
+
+    @property
+    def outstanding(self) -> int:
+        """Number of requests that it answers now."""
+
+
+SomeWeighted = TypeVar("SomeWeighted", bound=Weighted)
+SomeBusy = TypeVar("SomeBusy", bound=Busy)
+
+
+def by_weight(variants: Sequence[SomeWeighted], draw: random.Random) -> SomeWeighted:
+    """A random variant, weighted; the first if all weights are 0."""
+    total = sum(variant.weight for variant in variants)
+    if total <= 0:
+        return variants[0]
+    (chosen,) = draw.choices(variants, weights=[variant.weight for variant in variants])
+    return chosen
+
+
+def instance_for(strategy: str, instances: Sequence[SomeBusy], draw: random.Random) -> SomeBusy:
+    """Any instance by the strategy RANDOM, else one with the fewest requests."""
+    if strategy == RANDOM:
+        return draw.choice(instances)
+    fewest = min(instance.outstanding for instance in instances)
+    return draw.choice([instance for instance in instances if instance.outstanding == fewest])
+
+
+log = logging.getLogger(__name__)
+
+PING_PAUSE_SECONDS = 0.1
+LOOK_SECONDS = 1.0
+STOP_SECONDS = 30.0
+"""Seconds from SIGTERM to SIGKILL (docs/reference/sagemaker.md)."""
+
+
+class InstanceState(Enum):
+    STARTING = "starting"
+    IN_SERVICE = "in service"
+    DRAINING = "draining"
+    ENDED = "ended"
+
+
+class InstanceFailed(StopServing):
+    """An instance did not start: a container ended, or did not answer its ping in time."""
+
+
+class VariantInstance:
+    """An ``endpoint``'s containers of ``model``; ``of`` is the variant's name and the instance's number."""
+
+    def __init__(
+        self, endpoint: str, of: str, model: HostedModel, startup_seconds: float, starter: ContainerStarter
+    ) -> None:
+        self.name, self.model = of, model
+        self.containers: tuple[HostedContainer, ...] = ()
+        self.many_models: dict[str, ManyModels] = {}
+        self.state = InstanceState.STARTING
+        self.outstanding = 0
+        self._endpoint, self._startup_seconds, self._starter = endpoint, startup_seconds, starter
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def start(self) -> None:
+        """Returns once every container answers its ping. Raises InstanceFailed or ArchiveError."""
+        began = time.monotonic()
+        for definition in self.model.containers:
+            of = self.name if len(self.model.containers) == 1 else f"{self.name}/{definition.name}"
+            started = await self._starter.start(self._endpoint, of, self.model.name, definition)
+            self.containers = (*self.containers, started)
+            if definition.many_models:
+                models = self._starter.many_models(self._endpoint, started, definition)
+                self.many_models[started.name] = models
+        await self._until_healthy(began + self._startup_seconds)
+        self.state = InstanceState.IN_SERVICE
+        log.info("%s is in service after %.1f s", self.name, time.monotonic() - began)
+
+    async def _until_healthy(self, deadline: float) -> None:
+        waiting = list(self.containers)
+        while waiting:
+            healthy = await asyncio.gather(*(container.is_healthy() for container in waiting))
+            waiting = [container for container, well in zip(waiting, healthy, strict=True) if not well]
+            ended = [container for container in waiting if container.has_ended]
+            if ended:
+                raise InstanceFailed(
+                    f"{self.name}: the container {ended[0].name} has ended.\n{ended[0].last_lines}"
+                )
+            if waiting and time.monotonic() > deadline:
+                names = ", ".join(container.name for container in waiting)
+                raise InstanceFailed(
+                    f"{self.name}: no 200 from /ping of {names} within {self._startup_seconds:g} s "
+                    "(ContainerStartupHealthCheckTimeoutInSeconds)."
+                )
+            if waiting:
+                await asyncio.sleep(PING_PAUSE_SECONDS)
+
+    def has_failed(self) -> bool:
+        """True if a container has ended that should serve."""
+        return self.state is InstanceState.IN_SERVICE and any(each.has_ended for each in self.containers)
+
+    @contextlib.contextmanager
+    def answering(self) -> Iterator[None]:
+        """Counts a request while the block runs: `drain` waits for it."""
+        self.outstanding += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self.outstanding -= 1
+            if not self.outstanding:
+                self._idle.set()
+
+    async def drain(self, seconds: float) -> None:
+        """Takes no more requests, and waits at most ``seconds`` for those under way."""
+        self.state = InstanceState.DRAINING
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+
+    async def stop(self) -> None:
+        self.state = InstanceState.ENDED
+        await asyncio.gather(*(container.stop(STOP_SECONDS) for container in self.containers))
+
+
+DRAIN_SECONDS = 60.0
+"""Limit of answers of an instance that is to end."""
+
+
+class GroupPlan(Struct, frozen=True):
+    """A group to start: ``count`` instances of ``model`` for ``variant``, each within ``startup_seconds``.
+
+    ``component`` is the inference component that they belong to, if there is one.
+    """
+
+    endpoint: str
+    variant: str
+    model: HostedModel
+    count: int
+    startup_seconds: float
+    routing: str
+    component: str | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.variant}/{self.component}" if self.component else self.variant
+
+
+class InstanceGroup(Struct):
+    """The instances of a plan; ``weight`` is the variant's share of requests."""
+
+    plan: GroupPlan
+    starter: ContainerStarter
+    weight: float = 1.0
+    instances: list[VariantInstance] = field(default_factory=list)
+    _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+    _ending: set[asyncio.Task[None]] = field(default_factory=set)
+
+    @property
+    def wanted(self) -> int:
+        return len(self.instances)
+
+    @property
+    def is_starting(self) -> bool:
+        """True if an instance has not been in service yet."""
+        return any(each.state is InstanceState.STARTING for each in self.instances)
+
+    @property
+    def in_service(self) -> list[VariantInstance]:
+        return [each for each in self.instances if each.state is InstanceState.IN_SERVICE]
+
+    def pick(self, draw: random.Random) -> VariantInstance | None:
+        """An instance for a request; None if none is in service."""
+        return instance_for(self.plan.routing, self.in_service, draw) if self.in_service else None
+
+    async def start(self) -> None:
+        """Returns once all are in service. Raises StopServing, with none left, if one fails."""
+        await self._start_more(self.plan.count)
+
+    async def scale(self, count: int) -> None:
+        """Starts more instances, or drains and ends some. Raises StopServing as `start` does."""
+        missing = count - len(self.instances)
+        if missing > 0:
+            await self._start_more(missing)
+        for surplus in self.instances[count:]:
+            self._end_later(surplus)
+
+    async def replace_failed(self) -> None:
+        """Replaces instances of which a container has ended."""
+        failed = [each for each in self.instances if each.has_failed()]
+        for instance in failed:
+            log.error("%s has ended and is replaced:\n%s", instance.name, _last_lines(instance))
+            self.instances.remove(instance)
+            await instance.stop()
+        try:
+            await self._start_more(len(failed))
+        except StopServing as error:
+            log.error("%s: %s", self.plan.name, error)  # noqa: TRY400 - the sentence says it all
+
+    async def drain_and_stop(self) -> None:
+        await asyncio.gather(*(_drained(each) for each in self.instances), *self._ending)
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(each.stop() for each in self.instances))
+
+    async def _start_more(self, count: int) -> None:
+        more = [self._new() for _ in range(count)]
+        self.instances += more
+        started = [asyncio.create_task(each.start()) for each in more]
+        try:
+            await asyncio.gather(*started)
+        except BaseException:
+            for task in started:
+                task.cancel()
+            await asyncio.gather(*started, return_exceptions=True)
+            self.instances = [each for each in self.instances if each not in more]
+            await asyncio.gather(*(each.stop() for each in more))
+            raise
+
+    def _new(self) -> VariantInstance:
+        of = f"{self.plan.name}/{next(self._numbers)}"
+        plan = self.plan
+        return VariantInstance(plan.endpoint, of, plan.model, plan.startup_seconds, self.starter)
+
+    def _end_later(self, surplus: VariantInstance) -> None:
+        self.instances.remove(surplus)
+        task = asyncio.create_task(_drained(surplus))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+
+async def _drained(instance: VariantInstance) -> None:
+    await instance.drain(DRAIN_SECONDS)
+    await instance.stop()
+
+
+def _last_lines(instance: VariantInstance) -> str:
+    return "\n".join(each.last_lines for each in instance.containers if each.has_ended)

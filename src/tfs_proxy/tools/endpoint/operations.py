@@ -1,0 +1,158 @@
+"""Models, endpoint configs and components as values, and the files of AWS's operations that make them."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from tfs_proxy.values.errors import SettingsError
+from tfs_proxy.values.names import printable
+
+REGION, ACCOUNT = "local", "000000000000"
+
+SERIAL, DIRECT = "Serial", "Direct"
+LEAST_OUTSTANDING, RANDOM = "LEAST_OUTSTANDING_REQUESTS", "RANDOM"
+STARTUP_SECONDS = 480.0
+"""Limit for the first 200 of /ping (docs/reference/sagemaker.md)."""
+
+
+class ContainerDefinition(Struct, frozen=True):
+    """One container of a model, as AWS's type of that name.
+
+    ``name`` is its ContainerHostname, or one by its place. ``archive`` is its model: an ``s3://`` address or
+    an absolute path, None if it needs none; with ``many_models`` the prefix of all of them.
+    """
+
+    name: str
+    image: str | None
+    archive: str | None
+    many_models: bool
+    caches_models: bool
+    environment: Mapping[str, str]
+
+
+class HostedModel(Struct, frozen=True):
+    """A model of CreateModel: its containers in order, and how requests go through several."""
+
+    name: str
+    containers: tuple[ContainerDefinition, ...]
+    mode: str = SERIAL
+
+
+class Variant(Struct, frozen=True):
+    """A variant of an endpoint: a number of equal instances of one model.
+
+    ``model`` is None if inference components bring the models. ``weight`` is its share of requests.
+    """
+
+    name: str
+    model: str | None
+    instance_count: int
+    weight: float
+    routing: str
+    startup_seconds: float
+
+
+class EndpointConfig(Struct, frozen=True):
+    """The config of an endpoint; ``parameters`` are all those of its request."""
+
+    name: str
+    variants: tuple[Variant, ...]
+    shadows: tuple[Variant, ...]
+    parameters: Mapping[str, Any]
+    folder: Path
+
+
+class InferenceComponent(Struct, frozen=True):
+    """A model on the instances of a variant that has none itself; requests name it."""
+
+    name: str
+    endpoint: str
+    variant: str
+    model: HostedModel
+    copies: int
+    startup_seconds: float
+
+
+OPERATIONS = ("CreateModel", "CreateEndpointConfig", "CreateEndpoint", "CreateInferenceComponent")
+"""Operations in a file, in the order in which they are carried out."""
+
+MOST_BYTES = 4 * 1024 * 1024
+
+
+class OperationRequest(Struct, frozen=True):
+    """A request to the control plane; relative paths in it start from ``folder``."""
+
+    operation: str
+    parameters: Mapping[str, Any]
+    place: str
+    folder: Path
+
+
+def read_operations(path: Path) -> list[OperationRequest]:
+    """The requests of a file: an object keyed by operation, or one bare request.
+
+    Raises SettingsError with the file's name if it can't be read, or is neither.
+    """
+    content = _content(path)
+    if not isinstance(content, dict):
+        raise SettingsError(f"{_shown(path)} can't be used: it must be a JSON object.")
+    if _is_keyed(content):
+        return list(_keyed(content, path))
+    return [OperationRequest(_operation_of(content, path), content, _shown(path), path.absolute().parent)]
+
+
+def _content(path: Path) -> Any:
+    try:
+        with path.open("rb") as file:
+            text = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise SettingsError(f"{_shown(path)} can't be read: {error.strerror}.") from error
+    if len(text) > MOST_BYTES:
+        raise SettingsError(f"{_shown(path)} can't be used: it has more than {MOST_BYTES} bytes.")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SettingsError(f"{_shown(path)} is not JSON: {error}.") from error
+
+
+def _is_keyed(content: Mapping[str, Any]) -> bool:
+    return any(name in OPERATIONS for name in content)
+
+
+def _keyed(content: Mapping[str, Any], path: Path) -> Iterator[OperationRequest]:
+    unknown = [name for name in content if name not in OPERATIONS and not name.startswith("$")]
+    if unknown:
+        raise SettingsError(
+            f"{_shown(path)} has {printable(unknown[0])}, which is not one of {', '.join(OPERATIONS)}."
+        )
+    for operation in OPERATIONS:
+        entry = content.get(operation, [])
+        requests = entry if isinstance(entry, list) else [entry]
+        for number, request in enumerate(requests):
+            place = f"{_shown(path)}: {operation}" + (f"[{number}]" if isinstance(entry, list) else "")
+            if not isinstance(request, dict):
+                raise SettingsError(f"{place} must be an object, or a list of objects.")
+            yield OperationRequest(operation, request, place, path.absolute().parent)
+
+
+def _operation_of(content: Mapping[str, Any], path: Path) -> str:
+    """The operation of a bare request, by members that only one operation needs."""
+    if "InferenceComponentName" in content:
+        return "CreateInferenceComponent"
+    if "ProductionVariants" in content:
+        return "CreateEndpointConfig"
+    if "EndpointName" in content:
+        return "CreateEndpoint"
+    if "ModelName" in content:
+        return "CreateModel"
+    raise SettingsError(
+        f"{_shown(path)} can't be used: it has neither an operation ({', '.join(OPERATIONS)}) nor members of "
+        "one, such as ModelName."
+    )
+
+
+def _shown(path: Path) -> str:
+    return printable(str(path))

@@ -1,0 +1,321 @@
+"""Starts containers: as stacks of ours, as images, or not at all; and unpacks their models."""
+
+import asyncio
+import hashlib
+import itertools
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from tfs_proxy.model.extract import ExtractLimits
+from tfs_proxy.model.fetch import fetch
+from tfs_proxy.model.s3 import objects_at
+from tfs_proxy.observe.logs.entry import entry_handler
+from tfs_proxy.run.host.sockets import LOOPBACK, free_blocks
+from tfs_proxy.run.host.waiting import in_daemon_thread
+from tfs_proxy.run.host.watchdog import Watchdog
+from tfs_proxy.run.process import Backoff, ChildProcess, ProcessSpec
+from tfs_proxy.run.reloading.files import snapshot_of_file, snapshot_of_folder
+from tfs_proxy.settings.settings import Settings, for_inner_stack
+from tfs_proxy.tools.endpoint.container import HostedContainer, ManyModels
+from tfs_proxy.tools.endpoint.operations import ContainerDefinition, HostedModel
+from tfs_proxy.values.errors import SettingsError
+from tfs_proxy.values.layout import SAGEMAKER_MODEL_DIR, Workspace
+from tfs_proxy.values.names import printable
+from tfs_proxy.wire.s3_client import S3_SCHEME, s3_client
+
+LOCAL = "local"
+INSPECT_SECONDS = 30.0
+
+
+class Ours(Struct, frozen=True):
+    """This package's own container as a process; ``because`` is the reason if nobody asked for it."""
+
+    because: str = ""
+
+
+class DockerImage(Struct, frozen=True):
+    reference: str
+
+
+class Running(Struct, frozen=True):
+    host: str
+    port: int
+
+
+Choice = Ours | DockerImage | Running
+
+
+def parse_choices(words: Sequence[str]) -> dict[str, Choice]:
+    """Reads ``HOSTNAME=local|IMAGE|http://HOST:PORT`` words. Raises SettingsError."""
+    choices: dict[str, Choice] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not (name and equals and value):
+            raise SettingsError(
+                f"--container {printable(word)} can't be used: it must be "
+                "HOSTNAME=local, HOSTNAME=IMAGE or HOSTNAME=http://HOST:PORT."
+            )
+        choices[name] = _chosen(value)
+    return choices
+
+
+def _chosen(value: str) -> Choice:
+    if value == LOCAL:
+        return Ours()
+    return _running(value) if _is_address(value) else DockerImage(value)
+
+
+def _is_address(text: str) -> bool:
+    return text.startswith("http://")
+
+
+def _running(address: str) -> Running:
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if not host or parts.path.strip("/"):
+        raise SettingsError(f"{printable(address)} can't be used: it must be http://HOST:PORT.")
+    return Running(host, port or 80)
+
+
+def choice_for(model_name: str, definition: ContainerDefinition, choices: Mapping[str, Choice]) -> Choice:
+    """The container for ``definition``: by its hostname, else by its model's name, else by its image."""
+    for name in (definition.name, model_name):
+        if name in choices:
+            return choices[name]
+    image = definition.image
+    if image is None:
+        return Ours("its model names no image")
+    if _is_address(image):
+        return _running(image)
+    missing = _why_docker_has_not(image)
+    return DockerImage(image) if missing is None else Ours(missing)
+
+
+def unused_choices(choices: Mapping[str, Choice], models: Iterable[HostedModel]) -> list[str]:
+    known = {name for model in models for name in (model.name, *(each.name for each in model.containers))}
+    return [name for name in choices if name not in known]
+
+
+def _why_docker_has_not(image: str) -> str | None:
+    docker = shutil.which("docker")
+    if docker is None:
+        return "there is no Docker here"
+    try:
+        inspect = [docker, "image", "inspect", image]
+        found = subprocess.run(inspect, capture_output=True, timeout=INSPECT_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return "Docker does not answer"
+    return None if found.returncode == 0 else f"Docker has no image {image}"
+
+
+class UnpackedModels:
+    """The models of ``endpoint`` below ``prefix``, each in ``folder/ID/model``, private to this endpoint.
+
+    An ID stands for a version of an archive: unpacked files are never changed, and a new archive under an old
+    name is another model. ``unpacked`` opens an archive, below ``root`` unless it is a folder.
+    """
+
+    def __init__(
+        self, root: Path, endpoint: str, prefix: str, unpacked: Callable[[str], Awaitable[Path]]
+    ) -> None:
+        self._root, self._unpacked = root, unpacked
+        self.folder = root / f"models-{_digest(endpoint, prefix)}"
+        self.folder.mkdir(exist_ok=True)
+
+    async def unpack(self, address: str, mount: str | None) -> tuple[str, str]:
+        """The ID of the model at ``address``, and its folder, as a container sees it at ``mount``.
+
+        Without a ``mount`` a model that is a folder is not copied. Raises ArchiveError.
+        """
+        model_id, is_folder = await in_daemon_thread(partial(_identified, address), "archive")
+        if is_folder and mount is None:
+            return model_id, str(await self._unpacked(address))
+        model = self.folder / model_id / "model"
+        if not await asyncio.to_thread(model.exists):
+            opened = await self._unpacked(address)
+            await asyncio.to_thread(self._place, opened, model)
+        return model_id, f"{mount or self.folder}/{model_id}/model"
+
+    def _place(self, opened: Path, model: Path) -> None:
+        """Moves unpacked files to ``model``, or copies the user's own folder, atomically."""
+        staged = Path(tempfile.mkdtemp(dir=self._root)) / "model"
+        if opened.is_relative_to(self._root):
+            opened.rename(staged)
+        else:
+            shutil.copytree(opened, staged)
+        model.parent.mkdir(exist_ok=True)
+        try:
+            staged.rename(model)
+        except OSError:
+            if not model.exists():
+                raise
+            shutil.rmtree(staged)  # another instance was quicker
+        staged.parent.rmdir()
+
+
+def _identified(address: str) -> tuple[str, bool]:
+    """An archive's id, which is opaque as on SageMaker; and True if it is a folder."""
+    if address.startswith(S3_SCHEME):
+        looks = {item.key: item.etag for item in objects_at(address, s3_client)}
+        return _digest(address, str(sorted(looks.items()))), False
+    path = Path(address)
+    is_folder = path.is_dir()
+    files = snapshot_of_folder(path) if is_folder else snapshot_of_file(path)
+    return _digest(address, str(sorted((str(file), look) for file, look in files.items()))), is_folder
+
+
+def _digest(*words: str) -> str:
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()[:32]
+
+
+log = logging.getLogger(__name__)
+
+PORTS_EACH = 11
+"""One to listen on, and a safe range of ten after it."""
+
+CONTAINER_PORT = 8080
+MODELS_MOUNT = "/opt/ml/models"
+"""Folder of models in a container, each as MODELS_MOUNT/ID/model."""
+
+NO_RESTARTS = Backoff(tries=0)
+
+
+class ContainerStarter:
+    """Starts containers.
+
+    ``choices`` are those of the command line, by hostname or model. Our own containers inherit ``environ``.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        workspace: Workspace,
+        watchdog: Watchdog,
+        threads: Executor,
+        environ: Mapping[str, str],
+        choices: Mapping[str, Choice],
+    ) -> None:
+        self._settings, self._workspace, self._watchdog = settings, workspace, watchdog
+        self._threads, self._choices = threads, choices
+        self._environ, self._environ_of_ours = environ, for_inner_stack(environ)
+        self._numbers = itertools.count(1)
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def start(
+        self, endpoint: str, of: str, model_name: str, definition: ContainerDefinition
+    ) -> HostedContainer:
+        """Starts the container of ``definition`` for ``endpoint``; ``of`` is the prefix of its log lines.
+
+        Raises ArchiveError if its model can't be fetched, SettingsError if no port is free.
+        """
+        choice = choice_for(model_name, definition, self._choices)
+        match choice:
+            case Running():
+                return HostedContainer(definition.name, choice.host, choice.port, self._threads)
+            case DockerImage():
+                return await self._start_image(endpoint, of, choice.reference, definition)
+            case Ours():
+                if choice.because:
+                    log.info("%s: %s, so it is served by tfs_proxy itself", of, choice.because)
+                return self._start_ours(of, definition)
+
+    def _start_ours(self, of: str, definition: ContainerDefinition) -> HostedContainer:
+        held = ExitStack()
+        (ports,) = free_blocks([PORTS_EACH], held)
+        variables = {
+            "SAGEMAKER_BIND_TO_PORT": str(ports[0]),
+            "SAGEMAKER_SAFE_PORT_RANGE": f"{ports[1]}-{ports[-1]}",
+        }
+        model = [] if definition.archive is None or definition.many_models else [definition.archive]
+        if definition.many_models:
+            variables["SAGEMAKER_MULTI_MODEL"] = "true"
+        spec = ProcessSpec(
+            name=of,
+            argv=(sys.executable, "-m", "tfs_proxy.cli", "serve", *model, "--host", LOOPBACK),
+            env={**self._environ_of_ours, **definition.environment, **variables},
+            backoff=NO_RESTARTS,
+        )
+        child = self._run(spec)
+        return HostedContainer(definition.name, LOOPBACK, ports[0], self._threads, child, held=held)
+
+    async def _start_image(
+        self, endpoint: str, of: str, reference: str, definition: ContainerDefinition
+    ) -> HostedContainer:
+        with ExitStack() as held:
+            (ports,) = free_blocks([1], held)
+        mounts = [] if definition.archive is None else await self._mounts(endpoint, definition)
+        name = f"tfs-proxy-endpoint-{os.getpid()}-{next(self._numbers)}"
+        variables = {**definition.environment}
+        if definition.many_models:
+            variables["SAGEMAKER_MULTI_MODEL"] = "true"
+        words = [word for variable in sorted(variables) for word in ("-e", variable)]
+        argv = (
+            *(shutil.which("docker") or "docker", "run", "--rm", "--init=false", "--name", name),
+            *("-p", f"{LOOPBACK}:{ports[0]}:{CONTAINER_PORT}", *words, *mounts, reference, "serve"),
+        )
+        # Everyone on this machine could see a value on the command line of `docker run`.
+        spec = ProcessSpec(name=of, argv=argv, env={**self._environ, **variables}, backoff=NO_RESTARTS)
+        child = self._run(spec)
+        return HostedContainer(definition.name, LOOPBACK, ports[0], self._threads, child, mounts_models=True)
+
+    async def _mounts(self, endpoint: str, definition: ContainerDefinition) -> list[str]:
+        if definition.many_models:
+            return ["-v", f"{self._models(endpoint, definition).folder}:{MODELS_MOUNT}:ro"]
+        folder = await self.unpacked(definition.archive or "")
+        return ["-v", f"{folder}:{SAGEMAKER_MODEL_DIR}:ro"]
+
+    def many_models(
+        self, endpoint: str, container: HostedContainer, definition: ContainerDefinition
+    ) -> ManyModels:
+        mount = MODELS_MOUNT if container.mounts_models else None
+        unpack = partial(self._models(endpoint, definition).unpack, mount=mount)
+        return ManyModels(container, definition.archive or "", unpack, keeps=definition.caches_models)
+
+    def _models(self, endpoint: str, definition: ContainerDefinition) -> UnpackedModels:
+        return UnpackedModels(self._workspace.root, endpoint, definition.archive or "", self.unpacked)
+
+    async def unpacked(self, archive: str) -> Path:
+        """A model's folder, unpacked into the workspace if need be. Raises ArchiveError."""
+        root = self._workspace.root / f"c{next(self._numbers)}"
+        root.mkdir()
+        settings, cancelled = self._settings, threading.Event()
+        limits = ExtractLimits(
+            settings.max_archive_bytes, settings.max_archive_members, settings.max_archive_ratio
+        )
+        opening = partial(fetch, archive, Workspace(root), limits, cancelled)
+        return await in_daemon_thread(opening, "archive", cancelled)
+
+    def _run(self, spec: ProcessSpec) -> ChildProcess:
+        child = ChildProcess(
+            spec,
+            may_restart=lambda _child: False,
+            started=self._watchdog.guard,
+            ended=self._watchdog.forget,
+            show=_shown_with_name,
+        )
+        task = asyncio.create_task(child.run())
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return child
+
+
+def _shown_with_name(child: ChildProcess, lines: Sequence[str]) -> None:
+    handler = entry_handler()
+    for line in lines:
+        handler.write_line(f"[{child.name}] {line}")

@@ -1,0 +1,171 @@
+"""InvokeEndpointWithResponseStream: a container's chunks reach the client as events."""
+
+import json
+import logging
+import struct
+import zlib
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from http import HTTPStatus
+from typing import Self
+
+from tfs_proxy.tools.endpoint.aws_api import client_headers, given_members
+from tfs_proxy.tools.endpoint.hosted_endpoint import HostedEndpoint
+from tfs_proxy.tools.endpoint.invoke import picked, refuse_asynchronous
+from tfs_proxy.tools.endpoint.metrics import VariantMetrics
+from tfs_proxy.tools.endpoint.passage import InvocationLimits, Passage
+from tfs_proxy.values.errors import UpstreamError, UpstreamTimeout
+from tfs_proxy.wire.http_messages import HttpRequest, Parts, StreamedResponse
+
+CONTENT_TYPE = "application/vnd.amazon.eventstream"
+
+_LENGTHS = struct.Struct(">II")
+_CHECKSUM = struct.Struct(">I")
+_TEXT_LENGTH = struct.Struct(">BH")
+_TEXT = 7
+"""Type of a header whose value is a string."""
+
+_FRAME_BYTES = _LENGTHS.size + 2 * _CHECKSUM.size
+_MOST_NAME_BYTES, _MOST_VALUE_BYTES = 255, 32767
+
+TIME_EXCEEDED, STREAM_BROKEN = "ModelInvocationTimeExceeded", "StreamBroken"
+"""Error codes of ModelStreamError (botocore's model of InvokeEndpointWithResponseStream)."""
+
+
+def message(headers: Mapping[str, str], payload: bytes) -> bytes:
+    """A message with string headers. Raises ValueError for a name or value that the format can't hold."""
+    fields = b"".join(_header(name, value) for name, value in headers.items())
+    lengths = _LENGTHS.pack(_FRAME_BYTES + len(fields) + len(payload), len(fields))
+    prelude = lengths + _CHECKSUM.pack(zlib.crc32(lengths))
+    content = b"".join((prelude, fields, payload))
+    return content + _CHECKSUM.pack(zlib.crc32(content))
+
+
+def payload_part(data: bytes) -> bytes:
+    """A PayloadPart: some bytes of the container's answer."""
+    headers = {
+        ":event-type": "PayloadPart",
+        ":content-type": "application/octet-stream",
+        ":message-type": "event",
+    }
+    return message(headers, data)
+
+
+def model_stream_error(code: str, text: str) -> bytes:
+    """Tells that the container did not finish its answer; ``code`` is `TIME_EXCEEDED` or `STREAM_BROKEN`."""
+    return _exception("ModelStreamError", {"Message": text, "ErrorCode": code})
+
+
+def internal_stream_failure(text: str) -> bytes:
+    """Tells that the endpoint itself could not finish the answer."""
+    return _exception("InternalStreamFailure", {"Message": text})
+
+
+def _exception(kind: str, members: Mapping[str, str]) -> bytes:
+    headers = {
+        ":exception-type": kind,
+        ":content-type": "application/json",
+        ":message-type": "exception",
+    }
+    return message(headers, json.dumps(members).encode())
+
+
+def _header(name: str, value: str) -> bytes:
+    encoded_name, encoded_value = name.encode(), value.encode()
+    if not 0 < len(encoded_name) <= _MOST_NAME_BYTES:
+        raise ValueError(f"a header's name has 1 to {_MOST_NAME_BYTES} bytes, not {len(encoded_name)}")
+    if len(encoded_value) > _MOST_VALUE_BYTES:
+        raise ValueError(f"the header {name} has {len(encoded_value)} bytes, over {_MOST_VALUE_BYTES}")
+    length = bytes((len(encoded_name),))
+    return length + encoded_name + _TEXT_LENGTH.pack(_TEXT, len(encoded_value)) + encoded_value
+
+
+log = logging.getLogger(__name__)
+
+STREAM = "InvokeEndpointWithResponseStream"
+STREAM_SECONDS = 480.0
+"""Limit for a whole stream (docs/reference/sagemaker.md)."""
+
+_FAILED = "The endpoint failed while it passed the stream on; its log has the reason."
+
+
+class StreamInvoker:
+    """Sends invocations to containers, whose answers are passed on as they come, within ``seconds``."""
+
+    def __init__(self, metrics: VariantMetrics, seconds: float = STREAM_SECONDS) -> None:
+        self._metrics = metrics
+        self._limits = InvocationLimits(seconds)
+
+    async def invoke(self, endpoint: HostedEndpoint, request: HttpRequest) -> StreamedResponse:
+        """The answer once its first part has come. Raises AwsError if the container gives none."""
+        members = given_members(STREAM, request.headers)
+        refuse_asynchronous(endpoint)
+        group = endpoint.group_for(members)
+        async with AsyncExitStack() as held:
+            counted = held.enter_context(self._metrics.invocation(endpoint.name, group.plan.variant))
+            instance = picked(endpoint, group)
+            held.enter_context(instance.answering())
+            passage = Passage(endpoint.name, instance, members, self._limits)
+            answer = await passage.streamed(request.body, counted, held)
+            events = EventParts(answer.parts, self._limits.seconds)
+            with passage.translated(instance.containers[-1]):
+                await events.await_first()
+            events.keep(held.pop_all())
+        headers = client_headers(STREAM, answer, group.plan.variant)
+        return StreamedResponse(HTTPStatus.OK, events, {**headers, "Content-Type": CONTENT_TYPE})
+
+
+class EventParts:
+    """A container's parts as events, the last of which may be an error; then closes what `keep` got."""
+
+    def __init__(self, parts: Parts, seconds: float) -> None:
+        self._parts, self._seconds = parts, seconds
+        self._first: bytes | None = None
+        self._ended = False
+        self._held = AsyncExitStack()
+
+    async def await_first(self) -> None:
+        """Waits for the first part. Raises UpstreamError if there is none."""
+        try:
+            self._first = await anext(self._parts)
+        except StopAsyncIteration:
+            self._ended = True
+        except UpstreamError:
+            await self._parts.aclose()
+            raise
+
+    def keep(self, held: AsyncExitStack) -> None:
+        """Closes ``held`` when the stream ends."""
+        self._held = held
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._ended:
+            await self.aclose()
+            raise StopAsyncIteration
+        try:
+            part, self._first = self._first, None
+            return payload_part(await anext(self._parts) if part is None else part)
+        except StopAsyncIteration:
+            await self.aclose()
+            raise
+        except Exception as error:  # noqa: BLE001 (the client gets every error)
+            self._ended = True
+            return self._error_event(error)
+
+    async def aclose(self) -> None:
+        self._ended = True
+        async with self._held:
+            await self._parts.aclose()
+
+    def _error_event(self, error: Exception) -> bytes:
+        if isinstance(error, UpstreamTimeout):
+            text = f"The model did not end its answer within {self._seconds:g} seconds."
+            return model_stream_error(TIME_EXCEEDED, text)
+        if isinstance(error, UpstreamError):
+            text = "The connection to the model broke before the end of its answer."
+            return model_stream_error(STREAM_BROKEN, text)
+        log.error("a stream failed", exc_info=error)
+        return internal_stream_failure(_FAILED)

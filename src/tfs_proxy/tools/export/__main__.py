@@ -1,0 +1,59 @@
+"""The export process: reads a request from standard input and writes its report to a file."""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from tfs_proxy.tools.export.child import ExportReport, ExportRequest
+from tfs_proxy.tools.export.preprocessing import Preprocessing
+from tfs_proxy.values.errors import ExportError
+
+
+def main(report_file: Path) -> None:
+    """Answers the request on standard input; a refusal is reported, too."""
+    request = ExportRequest.from_json(sys.stdin.read())
+    try:
+        report = answer(request)
+    except ExportError as error:
+        report = ExportReport(refusal=str(error))
+    partial = report_file.with_suffix(".partial")
+    partial.write_text(report.to_json())
+    partial.rename(report_file)
+
+
+def answer(request: ExportRequest) -> ExportReport:
+    """Raises ExportError."""
+    if request.preprocessing is None:
+        return _exported(request)
+    if request.source.is_dir():
+        return _added(request, request.preprocessing)
+    with tempfile.TemporaryDirectory(dir=request.target.parent, prefix=".export-") as folder:
+        saved_model = Path(folder, "model")
+        report = _exported(replace(request, target=saved_model))
+        added = _added(replace(request, source=saved_model), request.preprocessing)
+        return replace(report, warnings=report.warnings + added.warnings)
+
+
+def _exported(request: ExportRequest) -> ExportReport:
+    from tfs_proxy.tools.export import keras_files
+
+    return keras_files.export(request)
+
+
+def _added(request: ExportRequest, preprocessing: Preprocessing) -> ExportReport:
+    from tfs_proxy.tools.export.added_signatures import add_signatures
+    from tfs_proxy.tools.export.reproducible import in_the_same_order, name_by_contents
+
+    with in_the_same_order():
+        warnings = add_signatures(request.source, request.target, preprocessing)
+    name_by_contents(request.target)
+    return ExportReport(warnings=tuple(warnings))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
+    sys.stdout.flush()
+    os._exit(0)  # skip waiting for threads that the model may have started

@@ -1,0 +1,108 @@
+"""Saves a SavedModel again with a new ``serving_default``: pictures or tables in, labels out.
+
+The export process calls it; the network's own signature is kept as ``raw``, and both share the variables.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import tensorflow as tf
+
+from tfs_proxy.tools.export.preprocessing import Preprocessing
+from tfs_proxy.tools.export.stages import ImageStage, LabelStage, Specs, TableStage, Tensors
+from tfs_proxy.values.errors import ExportError
+from tfs_proxy.values.signature import DEFAULT_SIGNATURE
+
+RAW: Final = "raw"
+SHOWN_CHARACTERS = 500
+
+
+class FirstStage(Protocol):
+    """The stage before a network: the inputs of the new signature, and the network's inputs made of them."""
+
+    signature: Specs
+
+    def tensors(self, inputs: Tensors) -> Tensors:
+        """The network's inputs."""
+
+    def sample(self) -> Tensors | None:
+        """Inputs for a trial; None if the signature does not say enough to make them."""
+
+
+def add_signatures(source: Path, target: Path, preprocessing: Preprocessing) -> Sequence[str]:
+    """Save the model of ``source`` in ``target`` with ``preprocessing`` around its signature.
+
+    Returns warnings, a sentence each. Raises ExportError if the preprocessing does not fit the model.
+    """
+    loaded = _loaded(source)
+    network = _own_signature(source, loaded)
+    first = _first_stage(preprocessing, network)
+    last = LabelStage(preprocessing, network.structured_outputs)
+
+    def answer(inputs: Tensors) -> Tensors:
+        return last.tensors(network(**first.tensors(inputs)))
+
+    serve = tf.function(answer, input_signature=[first.signature])
+    warnings = _tried(first, last, network, serve)
+    module = tf.Module()
+    module.network, module.serve = loaded, serve
+    signatures = {**loaded.signatures, RAW: network, DEFAULT_SIGNATURE: serve.get_concrete_function()}
+    tf.saved_model.save(module, str(target), signatures=signatures)
+    return warnings
+
+
+def _loaded(source: Path) -> Any:
+    try:
+        loaded = tf.saved_model.load(str(source))
+    except Exception as error:
+        raise ExportError(f"{source} can't be loaded to add to its graph: {_one_line(error)}") from error
+    if hasattr(loaded, "prune"):
+        raise ExportError(
+            f"{source} was saved by TensorFlow 1, whose models can't be saved once more: load and save it "
+            "with tf.saved_model in TensorFlow 2 from its own code, or pack it without these flags."
+        )
+    return loaded
+
+
+def _own_signature(source: Path, loaded: Any) -> Any:
+    """The signature to wrap: ``serving_default``, or the only one."""
+    signatures = loaded.signatures
+    if RAW in signatures:
+        raise ExportError(f"{source} has a signature {RAW} already: add to the model that it was made from.")
+    if DEFAULT_SIGNATURE in signatures:
+        return signatures[DEFAULT_SIGNATURE]
+    if len(signatures) != 1:
+        names = ", ".join(sorted(signatures)) or "none"
+        raise ExportError(f"{source} has no signature {DEFAULT_SIGNATURE} to add to; it has {names}.")
+    return next(iter(signatures.values()))
+
+
+def _first_stage(preprocessing: Preprocessing, network: Any) -> FirstStage:
+    specs: Specs = network.structured_input_signature[1]
+    if preprocessing.image is not None:
+        return ImageStage(preprocessing.image, specs)
+    return TableStage(preprocessing.standardize, specs)
+
+
+def _tried(first: FirstStage, last: LabelStage, network: Any, serve: Any) -> Sequence[str]:
+    """Warnings after one trial request. Raises ExportError if pictures are not answered.
+
+    A table's sample may be wrong in ways that its signature does not tell, so its failure is ignored.
+    """
+    sample = first.sample()
+    if sample is None:
+        return ()
+    try:
+        warnings = last.warnings(network(**first.tensors(sample)))
+        serve(sample)
+    except (tf.errors.OpError, ValueError, TypeError) as error:
+        reason = f"the model does not answer a sample of its input: {_one_line(error)}"
+        if isinstance(first, ImageStage):
+            raise ExportError(f"--decode-image: {reason}") from error
+        return [f"The new signature was not tried: {reason}"]
+    return warnings
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:SHOWN_CHARACTERS]

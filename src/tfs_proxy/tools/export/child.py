@@ -1,0 +1,164 @@
+"""Runs ``python -m tfs_proxy.tools.export`` for one request of `packing`.
+
+A process of its own, since TensorFlow takes seconds and gigabytes, and a hostile file may crash it.
+"""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Self
+
+from msgspec import Struct, convert, to_builtins
+
+from tfs_proxy.settings.settings import inherited_environment
+from tfs_proxy.tools.export.preprocessing import Preprocessing
+from tfs_proxy.values.errors import ExportError, SettingsError
+from tfs_proxy.values.memory import GIGABYTE
+from tfs_proxy.values.names import how_to_install, printable
+
+
+class ExportRequest(Struct, frozen=True):
+    """A request to write a SavedModel of ``source`` to the folder ``target``, which must not exist yet.
+
+    ``source`` is a .keras or .h5 file, or a SavedModel folder that gets signatures. ``allow_code`` lets a
+    Keras file run the code in it. ``preprocessing`` describes signatures to add.
+    ``max_bytes`` limits the size of a Keras file's contents.
+    """
+
+    source: Path
+    target: Path
+    allow_code: bool = False
+    preprocessing: Preprocessing | None = None
+    max_bytes: int = 64 * GIGABYTE
+
+    def to_json(self) -> str:
+        return json.dumps(to_builtins(self, enc_hook=str))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        return convert(json.loads(text), cls, dec_hook=lambda _path, text: Path(text))
+
+
+class ExportReport(Struct, frozen=True):
+    """The export process's report; ``refusal`` is the sentence that says why it wrote nothing.
+
+    ``exporter`` names the library that read the file, with its version; ``warnings`` are sentences.
+    ``inputs`` are the names of a Keras model's inputs, if they are a list.
+    """
+
+    exporter: str = ""
+    warnings: tuple[str, ...] = ()
+    refusal: str | None = None
+    inputs: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        return json.dumps(to_builtins(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Raises ValueError if the text is not a report."""
+        return convert(json.loads(text), cls)
+
+
+MODULE = "tfs_proxy.tools.export"
+MOST_SECONDS = 3600
+POLL_SECONDS = 0.1
+TAIL_LINES = 5
+ENVIRONMENT = {
+    "KERAS_BACKEND": "tensorflow",
+    "PYTHONHASHSEED": "0",
+    "CUDA_VISIBLE_DEVICES": "-1",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+}
+"""Variables that the process gets on top of this one's; it needs no GPU to write SavedModels."""
+
+
+def export(request: ExportRequest, cancelled: threading.Event | None = None) -> ExportReport:
+    """Runs the request in a process of its own; then ``request.target`` is a SavedModel.
+
+    Raises SettingsError if tensorflow is not installed, ExportError if the file is refused or can't be
+    exported, CancelledError once another thread has set ``cancelled``; then there is no ``target``.
+    """
+    if find_spec("tensorflow") is None:
+        raise SettingsError(
+            f"{_shown(request)} can't be exported: TensorFlow is not installed here. Install it "
+            f"with {how_to_install('embedded')}, or pack the model where it is installed."
+        )
+    try:
+        with tempfile.TemporaryDirectory(prefix="tfs-proxy-export-") as folder:
+            return _accepted(_run(request, Path(folder), cancelled or threading.Event()))
+    except BaseException:
+        shutil.rmtree(request.target, ignore_errors=True)
+        raise
+
+
+def _accepted(report: ExportReport) -> ExportReport:
+    if report.refusal is not None:
+        raise ExportError(printable(report.refusal))
+    return report
+
+
+def _run(request: ExportRequest, folder: Path, cancelled: threading.Event) -> ExportReport:
+    """Starts the process and waits for its report. Raises ExportError if it ends without one."""
+    answer, errors = folder / "report.json", folder / "stderr"
+    # -P: a module in the user's working directory must not shadow a library's.
+    argv = [sys.executable, "-P", "-m", MODULE, str(answer)]
+    with errors.open("wb") as log:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            env={**inherited_environment(), **ENVIRONMENT},
+        )
+        try:
+            _wait(process, request, cancelled)
+        finally:
+            process.kill()
+            process.wait()
+    try:
+        return ExportReport.from_json(answer.read_text())
+    except (OSError, ValueError):
+        raise ExportError(_ended(request, process.returncode, errors)) from None
+
+
+def _wait(process: subprocess.Popen[bytes], request: ExportRequest, cancelled: threading.Event) -> None:
+    """Sends the request and waits until the process ends."""
+    if process.stdin is not None:
+        with suppress(BrokenPipeError), process.stdin:
+            process.stdin.write(request.to_json().encode())
+    end = time.monotonic() + MOST_SECONDS
+    while time.monotonic() < end:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(POLL_SECONDS)
+            return
+        if cancelled.is_set():
+            raise CancelledError
+    raise ExportError(
+        f"{_shown(request)} was not exported within {MOST_SECONDS} seconds: export it yourself with "
+        "model.export(FOLDER), and pack the folder."
+    )
+
+
+def _ended(request: ExportRequest, status: int, errors: Path) -> str:
+    how = f"the process that reads it ended with status {status}"
+    if status < 0:
+        how = f"the process that reads it was ended by {signal.Signals(-status).name}"
+    if status in {-signal.SIGKILL, -signal.SIGABRT, -signal.SIGBUS}:
+        how += "; it may need more memory than there is, or more than a file of this size should"
+    lines = errors.read_text(errors="replace").splitlines()[-TAIL_LINES:]
+    tail = "\n".join(["", *map(printable, lines)]) if lines else ""
+    return f"{_shown(request)} can't be exported: {how}.{tail}"
+
+
+def _shown(request: ExportRequest) -> str:
+    return printable(str(request.source))

@@ -1,0 +1,202 @@
+"""Loads a .keras or .h5 file in safe mode and exports it as a SavedModel; runs in the export process."""
+
+import keyword
+import logging
+import re
+import resource
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from tfs_proxy.tools.export.child import ExportReport, ExportRequest
+from tfs_proxy.tools.export.keras_archive import (
+    KerasDescription,
+    check_weights,
+    read_hdf5_model,
+    read_keras_archive,
+)
+from tfs_proxy.tools.export.keras_config import custom_classes, what_runs
+from tfs_proxy.tools.export.reproducible import in_the_same_order, name_by_contents
+from tfs_proxy.values.errors import ExportError
+from tfs_proxy.values.memory import GIGABYTE
+from tfs_proxy.values.signature import DEFAULT_SIGNATURE
+
+
+def export_named(keras: Any, model: Any, target: Path) -> ExportReport:
+    """Writes the SavedModel with one signature; the report has the inputs' names, if they have an order."""
+    import tensorflow as tf
+
+    # A Sequential model that was loaded has no `input`, and one with nested tensors has no such names.
+    taken, given = getattr(model, "input", model.inputs), getattr(model, "output", model.outputs)
+    inputs, outputs = (
+        _by_name(taken, [each.name for each in model.inputs]),
+        _by_name(given, _answering(model)),
+    )
+    sent = {name: _identifier(name) for name in inputs}
+    ordered = isinstance(taken, list | tuple) and len(taken) > 1
+    if not inputs or not outputs or len(set(sent.values())) < len(sent):
+        model.export(str(target))
+        return ExportReport()
+
+    def serve(named: Mapping[str, Any]) -> Mapping[str, Any]:
+        tensors = [named[key] for key in sent.values()]
+        by_key = isinstance(taken, dict)
+        answer = model(
+            dict(zip(sent, tensors, strict=True)) if by_key else tensors if ordered else tensors[0]
+        )
+        return _by_name(answer, list(outputs))
+
+    specs = {
+        sent[name]: tf.TensorSpec((None, *tensor.shape[1:]), tensor.dtype, sent[name])
+        for name, tensor in inputs.items()
+    }
+    archive = keras.export.ExportArchive()
+    archive.track(model)
+    archive.add_endpoint(DEFAULT_SIGNATURE, serve, input_signature=[specs])
+    archive.write_out(str(target))
+    renamed = tuple(
+        f"Requests call the input {name!r} {key}: a SavedModel's inputs are named as Python's variables are."
+        for name, key in sent.items()
+        if name != key
+    )
+    return ExportReport(warnings=renamed, inputs=tuple(sent.values()) if ordered else ())
+
+
+def _answering(model: Any) -> list[str]:
+    """Names of the layers whose outputs are the model's."""
+    names: list[str] = getattr(model, "output_names", None) or [model.layers[-1].name]
+    return names if len(set(names)) == len(names) else [f"output_{index}" for index in range(len(names))]
+
+
+def _by_name(structure: Any, names: list[str]) -> dict[str, Any]:
+    """Tensors by the keys of a dict, or by ``names``; {} if they are nested deeper."""
+    flat = isinstance(structure, list | tuple)
+    named = structure if isinstance(structure, dict) else dict(zip(names, structure if flat else [structure]))  # noqa: B905
+    return {} if any(isinstance(each, dict | list | tuple) for each in named.values()) else dict(named)
+
+
+def _identifier(name: str) -> str:
+    text = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
+    return text if text[:1].isalpha() and not keyword.iskeyword(text) else f"arg_{text}"
+
+
+MEMORY_BYTES = 6 * GIGABYTE
+MEMORY_FACTOR = 10
+"""Memory limit of the process: a fixed part for TensorFlow plus this many times the file's size."""
+
+SHOWN_CHARACTERS = 500
+NAMES_SHOWN = 3
+OLD = 2
+"""The generation of Keras whose files tf-keras reads."""
+
+ALLOW = "If you trust whoever made it, --allow-code lets it run that code."
+EXPORT_YOURSELF = "write model.export(FOLDER) in the program that defines them, and pack the folder"
+OUT_OF_MEMORY = "ResourceExhaustedError"
+UNKNOWN_NAMES = ("Could not locate", "Unknown layer", "Unknown object", "cannot be imported")
+
+
+def export(request: ExportRequest) -> ExportReport:
+    """Raises ExportError with advice."""
+    path = request.source
+    _limit_memory(path)
+    description = _described(request)
+    _refuse_code(path, description, request)
+    keras, name = _keras(description)
+    with _explained(path, description, name, keras.__version__):
+        keras.utils.set_random_seed(0)  # layers such as Dropout have a state that the file may not have
+        model = keras.models.load_model(str(path), compile=False, safe_mode=not request.allow_code)
+        _refuse_unbuilt(path, model)
+        with in_the_same_order():
+            report = export_named(keras, model, request.target)
+        name_by_contents(request.target)
+    return replace(report, exporter=f"{name} {keras.__version__}")
+
+
+def _limit_memory(path: Path) -> None:
+    """Ends this process alone if a configuration of a few bytes asks for terabytes of weights."""
+    most = MEMORY_BYTES + MEMORY_FACTOR * (path.stat().st_size if path.is_file() else 0)
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (most if hard < 0 else min(most, hard), hard))
+
+
+def _described(request: ExportRequest) -> KerasDescription:
+    path = request.source
+    if path.suffix == ".keras":
+        description = read_keras_archive(path, request.max_bytes)
+        check_weights(path, request.max_bytes)
+        return description
+    return read_hdf5_model(path, request.max_bytes)
+
+
+def _refuse_code(path: Path, description: KerasDescription, request: ExportRequest) -> None:
+    reason = None if request.allow_code else what_runs(description.config)
+    if reason is not None:
+        raise ExportError(f"{path} is refused: {reason}. {ALLOW}")
+    classes = sorted(set(custom_classes(description.config)))
+    if classes:
+        names = ", ".join(classes[:NAMES_SHOWN]) + (
+            f" and {len(classes) - NAMES_SHOWN} more" if len(classes) > NAMES_SHOWN else ""
+        )
+        raise ExportError(
+            f"{path} can't be loaded without the code of its own classes ({names}), which is not in the "
+            f"file: {EXPORT_YOURSELF}."
+        )
+
+
+def _keras(description: KerasDescription) -> tuple[Any, str]:
+    """The library for the file's generation, and its name.
+
+    Keras 3 reads many files of Keras 2, so it is tried if tf-keras is not installed.
+    """
+    if description.generation == OLD and find_spec("tf_keras"):
+        import tf_keras
+
+        logging.getLogger("tensorflow").setLevel(logging.ERROR)
+        return tf_keras, "tf-keras"
+    import keras  # type: ignore[import-untyped]
+
+    return keras, "Keras"
+
+
+@contextmanager
+def _explained(path: Path, description: KerasDescription, library: str, version: str) -> Iterator[None]:
+    """Turns Keras' exceptions into sentences with advice."""
+    try:
+        yield
+    except ExportError:
+        raise
+    except Exception as error:
+        if isinstance(error, MemoryError) or type(error).__name__ == OUT_OF_MEMORY:
+            raise ExportError(
+                f"{path} is refused: its model needs far more memory than a file of its size should."
+            ) from None
+        text = " ".join(str(error).split())[:SHOWN_CHARACTERS]
+        advice = _advice(text, description, version)
+        raise ExportError(f"{path} can't be exported by {library} {version}: {text} {advice}") from error
+
+
+def _advice(text: str, description: KerasDescription, version: str) -> str:
+    if description.generation == OLD and not find_spec("tf_keras"):
+        return f"It was saved by Keras {description.version or 2}: pip install tf-keras."
+    if description.version and description.version != version:
+        return f"It was saved by Keras {description.version}: try it with that version."
+    if "is not a valid scope name" in text:
+        return "That is the name of a layer: set its name to letters, digits and _, and save the model again."
+    if any(words in text for words in UNKNOWN_NAMES):
+        return (
+            f"If it is an .h5 file of Keras 3, save it as .keras; if it has classes of its own, "
+            f"{EXPORT_YOURSELF}."
+        )
+    return "Export it where it was made with model.export(FOLDER), and pack the folder."
+
+
+def _refuse_unbuilt(path: Path, model: Any) -> None:
+    if not model.built or not getattr(model, "inputs", True):
+        raise ExportError(
+            f"{path} has a model without input shapes: begin it with keras.Input(SHAPE) or call it once, "
+            "and save it again."
+        )

@@ -1,0 +1,269 @@
+"""Lays a model out in a new folder as SageMaker wants it: NAME/VERSION/, code/; `pack` writes that folder."""
+
+import logging
+import os
+import shutil
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tfs_proxy.model.discover import LITE_FILE, ROOT_MODEL_NAME, DiscoveredModel, discover, unreadable
+from tfs_proxy.model.saved_model import read_summary
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.tools.export.child import ExportReport, ExportRequest, export
+from tfs_proxy.tools.export.preprocessing import FLAGS, Preprocessing
+from tfs_proxy.tools.pack.model_kinds import ModelKind, kind_of
+from tfs_proxy.tools.pack.options import LayoutOptions
+from tfs_proxy.tools.pack.wheels import download_wheels
+from tfs_proxy.values.errors import ArchiveError, SettingsError
+from tfs_proxy.values.layout import CSV_COLUMNS_FILE, ModelLayout
+from tfs_proxy.values.names import HIGHEST_VERSION, is_model_name, is_version, printable
+from tfs_proxy.values.signature import DEFAULT_SIGNATURE
+
+
+def record_columns(root: Path, columns: str, *, required: bool) -> None:
+    """Writes the column order into each version below ``root`` whose inputs are these, and more than one.
+
+    Raises SettingsError if the order is ``required`` and a version has other inputs.
+    """
+    names = {name.strip() for name in columns.split(",")}
+    for folder in (folder for model in discover(root) for folder in model.versions.values()):
+        summary = read_summary(folder)
+        signature = summary.signatures.get(DEFAULT_SIGNATURE) if summary else None
+        inputs = set(signature.inputs) if signature else set()
+        if inputs != names and required:
+            raise SettingsError(
+                f"--csv-columns {printable(columns)} is not an order of the model's inputs, which are "
+                f"{printable(', '.join(sorted(inputs)) or 'not known')}."
+            )
+        if inputs == names and len(names) > 1:
+            file = folder / CSV_COLUMNS_FILE
+            file.parent.mkdir(exist_ok=True)
+            file.unlink(missing_ok=True)  # it may be a hard link to the file that was packed
+            file.write_text(columns + "\n")
+
+
+CODE_JUNK = shutil.ignore_patterns("__pycache__", "*.pyc", ".git", ".venv", ".ipynb_checkpoints", ".DS_Store")
+
+
+def add_code(options: LayoutOptions, layout: ModelLayout, cancelled: threading.Event | None = None) -> None:
+    """Fills ``code/`` of a laid-out folder; does nothing without a script.
+
+    Raises ArchiveError for missing files, SettingsError for flags that don't fit together, RequirementsError
+    if wheels can't be downloaded.
+    """
+    if options.script is not None:
+        _copy_script(options.script, layout)
+    if options.requirements is not None:
+        _copy_requirements(options.requirements, layout)
+    if options.wheels is not None:
+        if not layout.requirements.is_file():
+            raise SettingsError("--wheels needs to know which: give --requirements FILE.")
+        download_wheels(layout.requirements, layout.wheels, options.wheels, cancelled)
+
+
+def _copy_script(script: Path, layout: ModelLayout) -> None:
+    shown = printable(str(script))
+    if script.is_file():
+        layout.code.mkdir(exist_ok=True)
+        shutil.copy(script, layout.script)
+        return
+    if not script.is_dir():
+        raise ArchiveError(
+            f"There is no file or folder {shown}: --script must be inference.py or its folder."
+        )
+    if not (script / layout.program).is_file():
+        inside = (script / layout.code.name / layout.program).is_file()
+        hint = f" Give {shown}/{layout.code.name} instead." if inside else ""
+        raise ArchiveError(f"There is no {layout.program} in {shown}, so it would not be used.{hint}")
+    shutil.copytree(script, layout.code, ignore=CODE_JUNK)
+
+
+def _copy_requirements(requirements: Path, layout: ModelLayout) -> None:
+    shown = printable(str(requirements))
+    if not requirements.is_file():
+        raise ArchiveError(f"There is no file {shown}: --requirements must be a requirements.txt.")
+    if not layout.script.is_file():
+        raise SettingsError("--requirements are those of a script: give --script, too.")
+    if layout.requirements.exists() and layout.requirements.read_bytes() != requirements.read_bytes():
+        raise SettingsError(
+            f"The script's folder has a {layout.requirements.name}, too: leave out one of them."
+        )
+    if layout.lib.is_dir():
+        raise SettingsError(f"--requirements would be ignored: the script's folder has {layout.lib.name}/.")
+    shutil.copyfile(requirements, layout.requirements)
+
+
+JUNK = shutil.ignore_patterns(".*", "__pycache__", "*.tar.gz", "*.tgz")
+CODE = ModelLayout(Path()).code.name
+
+_log = logging.getLogger(__name__)
+
+
+def lay_out(
+    options: LayoutOptions, root: Path, settings: Settings, cancelled: threading.Event | None = None
+) -> None:
+    """Fill ``root``, a new folder, with the model and its script; files are linked or copied.
+
+    Raises what `kind_of`, `discover`, `export` and `add_code` raise, ArchiveError for files that can't be
+    read, and SettingsError for a name or version that does not fit the model.
+    """
+    check_name(options)
+    root.mkdir()
+    layout, columns = ModelLayout(root, settings.program), options.csv_columns
+    try:
+        match kind_of(options.model):
+            case ModelKind.FOLDER:
+                _lay_out_folder(options, root, cancelled)
+                add_code(options, layout, cancelled)
+            case ModelKind.KERAS:
+                add_code(options, layout, cancelled)  # first: a mistake in it need not wait for the export
+                inputs = _export(options, root, settings, cancelled)
+                columns = columns or ",".join(inputs)
+            case ModelKind.LITE:
+                if options.preprocessing is not None:
+                    raise _lite_has_no_graph(options.model)
+                add_code(options, layout, cancelled)
+                _copy_file(options.model, _version_folder(options, root) / LITE_FILE)
+        if columns:
+            record_columns(root, columns, required=options.csv_columns is not None)
+    except OSError as error:
+        path = Path(error.filename) if isinstance(error.filename, str) else options.model
+        raise ArchiveError(printable(unreadable(path, error))) from error
+
+
+def check_name(options: LayoutOptions) -> None:
+    """Raise SettingsError for a name or a version that no model can have."""
+    if options.name is not None and (not is_model_name(options.name) or options.name == CODE):
+        raise SettingsError(
+            f"--model-name {printable(options.name)} can't be a model's name: take letters, digits, '.', "
+            f"'_' and '-', a letter or digit first, and not {CODE}, which is the script's folder."
+        )
+    if options.version is not None and not 0 <= options.version <= HIGHEST_VERSION:
+        raise SettingsError(f"--version {options.version} is not between 0 and {HIGHEST_VERSION}.")
+
+
+def _export(
+    options: LayoutOptions, root: Path, settings: Settings, cancelled: threading.Event | None
+) -> Sequence[str]:
+    """Exports a Keras file; returns the names of its inputs if they are a list, else ()."""
+    target = _version_folder(options, root)
+    _log.info("exporting %s as a SavedModel, in a process of its own", printable(str(options.model)))
+    request = ExportRequest(
+        options.model.absolute(),
+        target,
+        options.allow_code,
+        options.preprocessing,
+        max_bytes=settings.max_archive_bytes,
+    )
+    target.rmdir()
+    report = export(request, cancelled)
+    _log.info("%s has exported it", report.exporter)
+    _warn(report)
+    return report.inputs
+
+
+def _warn(report: ExportReport) -> None:
+    for warning in report.warnings:
+        _log.warning("%s", warning)
+
+
+def _lite_has_no_graph(path: Path) -> SettingsError:
+    return SettingsError(
+        f"{printable(str(path))} is a TensorFlow Lite model, and {FLAGS} add to a SavedModel's graph: give "
+        "the model that it was made from."
+    )
+
+
+def _version_folder(options: LayoutOptions, root: Path) -> Path:
+    folder = root / (options.name or _name_for(options.model.stem)) / str(options.version or 1)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def _name_for(text: str) -> str:
+    """``text``, if a model can have this name; else a default."""
+    return text if is_model_name(text) and text != CODE else ROOT_MODEL_NAME
+
+
+def _lay_out_folder(options: LayoutOptions, root: Path, cancelled: threading.Event | None) -> None:
+    """Copy the models below a folder, or add to their graphs, and its code/ if no script is given."""
+    source = options.model.resolve()
+    models = discover(source)
+    _check_one_model(options, source, models)
+    for model in models:
+        name, single_version = _name_and_version(source, model)
+        for version, folder in model.versions.items():
+            number = next(each for each in (options.version, single_version, version) if each is not None)
+            target = root / (options.name or name) / str(number)
+            if options.preprocessing is None:
+                _copy_tree(folder, target)
+            else:
+                _add_signatures(folder, target, options.preprocessing, cancelled)
+    code = ModelLayout(source).code
+    if code.is_dir() and options.script is None:
+        _copy_tree(code, root / CODE)
+
+
+def _check_one_model(options: LayoutOptions, source: Path, models: Sequence[DiscoveredModel]) -> None:
+    """Raise SettingsError for a flag that is for one model or version, if there are more."""
+    shown, versions = printable(str(source)), sum(len(model.versions) for model in models)
+    if options.name is not None and len(models) > 1:
+        raise SettingsError(f"--model-name can't be used: {_listed(models)} are in {shown}.")
+    if options.preprocessing is not None and len(models) > 1:
+        raise SettingsError(f"{FLAGS} are for one model: {_listed(models)} are in {shown}.")
+    if options.version is not None and versions > 1:
+        raise SettingsError(f"--version can't be used: {versions} SavedModels are in {shown}.")
+
+
+def _add_signatures(
+    folder: Path, target: Path, preprocessing: Preprocessing, cancelled: threading.Event | None
+) -> None:
+    """Save a SavedModel once more, with its preprocessing and without warm-up records for what it had."""
+    if (folder / LITE_FILE).is_file():
+        raise _lite_has_no_graph(folder)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _log.info("adding to the graph of %s, in a process of its own", printable(str(folder)))
+    _warn(export(ExportRequest(folder, target, preprocessing=preprocessing), cancelled))
+
+
+def _name_and_version(source: Path, model: DiscoveredModel) -> tuple[str, int | None]:
+    """The model's name, and its version if ``source`` itself is the only version."""
+    if model.name != ROOT_MODEL_NAME:
+        return model.name, None
+    folders = list(model.versions.values())
+    if folders == [source] and is_version(source.name):
+        return _name_for(source.parent.name), int(source.name)
+    if folders == [source] or folders[0].parent == source:
+        return _name_for(source.name), None
+    return model.name, None
+
+
+def _listed(models: Iterable[DiscoveredModel]) -> str:
+    return ", ".join(model.name for model in models)
+
+
+def _copy_tree(source: Path, target: Path) -> None:
+    """Copies without hidden files; links are followed, since the archive has none."""
+    shutil.copytree(source, target, copy_function=_copy_file, ignore=JUNK)
+
+
+def mirror(source: Path, target: Path) -> None:
+    """Makes ``target`` a copy of a folder, with hard links if the disk allows that.
+
+    Raises ArchiveError for files that can't be read.
+    """
+    try:
+        shutil.copytree(source, target, copy_function=_copy_file)
+    except OSError as error:
+        path = Path(error.filename) if isinstance(error.filename, str) else source
+        raise ArchiveError(printable(unreadable(path, error))) from error
+
+
+def _copy_file(source: str | Path, target: str | Path) -> None:
+    """A hard link if the disk allows that, else a copy: models are large."""
+    try:
+        os.link(Path(source).resolve(), target)
+    except OSError:
+        shutil.copyfile(source, target)
+        shutil.copymode(source, target)

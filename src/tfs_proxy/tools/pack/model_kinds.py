@@ -1,0 +1,73 @@
+"""Finds out the kind of model at a path; `pack` does so first, and `serve` for a file."""
+
+import enum
+import threading
+from pathlib import Path
+
+from tfs_proxy.model.fetch import MODEL_FILE_ENDINGS
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.errors import DiscoveryError, NoArchive
+from tfs_proxy.values.layout import Workspace
+from tfs_proxy.values.names import printable
+
+
+class ModelKind(enum.Enum):
+    """Kinds of models that `pack` takes; each value completes a sentence."""
+
+    FOLDER = "a folder of SavedModels"
+    KERAS = "a Keras file"
+    LITE = "a TensorFlow Lite file"
+
+
+LITE = ".tflite"
+ENDINGS = {ending: ModelKind.LITE if ending == LITE else ModelKind.KERAS for ending in MODEL_FILE_ENDINGS}
+
+OTHERS = {
+    ".tar.gz": "an archive already: `tfs-proxy check` says what would be served from it",
+    ".tgz": "an archive already: `tfs-proxy check` says what would be served from it",
+    ".pb": "only the graph of a SavedModel: give its folder, which has variables/ too",
+    ".onnx": "an ONNX model: make a SavedModel of it first, with onnx2tf",
+    ".pt": "a PyTorch model: write it as ONNX, make a SavedModel of that with onnx2tf, and pack that",
+    ".pth": "a PyTorch model: write it as ONNX, make a SavedModel of that with onnx2tf, and pack that",
+    ".pkl": "a pickle, which runs code when it is read: serve it by a script with model_fn",
+    ".joblib": "a pickle, which runs code when it is read: serve it by a script with model_fn",
+    ".ckpt": "a checkpoint: load it where the model is built, and write model.export(FOLDER)",
+    ".index": "a checkpoint: load it where the model is built, and write model.export(FOLDER)",
+}
+TAKEN = "MODEL must be a SavedModel, a folder of its versions, or a .keras, .h5 or .tflite file."
+
+
+def is_model_file(path: str) -> bool:
+    """True if ``path`` is a model file, which has to be laid out before it is served."""
+    return Path(path).suffix.lower() in ENDINGS and Path(path).is_file()
+
+
+def kind_of(path: Path) -> ModelKind:
+    """Raises NoArchive and DiscoveryError."""
+    if path.is_dir():
+        return ModelKind.FOLDER
+    shown = printable(str(path))
+    if not path.is_file():
+        raise NoArchive(f"There is no file or folder {shown}: {TAKEN}")
+    kind = ENDINGS.get(path.suffix.lower())
+    if kind is None:
+        ending = next((ending for ending in OTHERS if path.name.lower().endswith(ending)), None)
+        what = f"is {OTHERS[ending]}" if ending else "is none of the kinds that can be packed"
+        raise DiscoveryError(f"{shown} {what}. {TAKEN}")
+    return kind
+
+
+def laid_out(
+    model: str | None, workspace: Workspace, settings: Settings, cancelled: threading.Event
+) -> str | None:
+    """Lays out a model file and returns the folder; returns ``model`` itself if it is no such file.
+
+    Raises what `lay_out` raises; CancelledError once another thread has set ``cancelled``.
+    """
+    if model is None or not is_model_file(model):
+        return model
+    from tfs_proxy.tools.pack.lay_out import lay_out
+    from tfs_proxy.tools.pack.options import LayoutOptions
+
+    lay_out(LayoutOptions(Path(model)), workspace.model, settings, cancelled)
+    return str(workspace.model)

@@ -1,0 +1,105 @@
+"""Makes a checked model.tar.gz of a model: lay out, check, write; for the command ``tfs-proxy pack``."""
+
+import logging
+from pathlib import Path
+
+from tfs_proxy.model.progress import ProgressLog
+from tfs_proxy.model.report.prepare import Prepared, prepare, without_workspace
+from tfs_proxy.model.report.served import Served
+from tfs_proxy.model.write import write_archive
+from tfs_proxy.run.host.workspace import temporary_workspace
+from tfs_proxy.run.programs.packages import brings_packages
+from tfs_proxy.serving.script.probe import importable
+from tfs_proxy.settings.settings import Settings, inherited_environment
+from tfs_proxy.tools.pack.lay_out import check_name, lay_out
+from tfs_proxy.tools.pack.options import Packed, PackOptions
+from tfs_proxy.tools.pack.warmup import write_warmup
+from tfs_proxy.values.errors import ArchiveError, DiscoveryError, ScriptLoadError
+from tfs_proxy.values.layout import Workspace
+from tfs_proxy.values.names import printable
+
+log = logging.getLogger(__name__)
+
+
+def import_script(served: Served, settings: Settings) -> str | None:
+    """Imports the script; returns a sentence if it lacks a module that only ``serve`` would install.
+
+    Raises ScriptLoadError if it can't be imported for any other reason.
+    """
+    if served.script is None:
+        return None
+    try:
+        importable(
+            served.script,
+            served.import_paths,
+            script_model=served.script_model is not None,
+            seconds=settings.wait_time_seconds,
+        )
+    except ScriptLoadError as error:
+        if not (error.missing and brings_packages(served.layout)):
+            raise
+        name = served.layout.script.relative_to(served.layout.root)
+        return (
+            f"{name} could not be tried, because {error.missing} can't be imported here: only serve "
+            f"installs {served.layout.requirements.relative_to(served.layout.root)}."
+        )
+    return None
+
+
+def readable(error: ScriptLoadError, workspace: Workspace) -> ScriptLoadError:
+    """Logs the traceback, and returns ``error`` with file names as in the archive."""
+    if error.report:
+        log.error("%s", without_workspace(error.report, workspace))
+    return ScriptLoadError(without_workspace(str(error), workspace))
+
+
+ENDINGS = (".tar.gz", ".tgz")
+
+
+def pack(options: PackOptions, settings: Settings) -> Packed:
+    """Writes the archive if `check` finds no fault in it.
+
+    Raises what `lay_out`, `prepare` and `write_warmup` raise, DiscoveryError for a model that could not
+    answer, and ScriptLoadError for a script that can't be used; then ``options.output`` is as it was.
+    """
+    _check_output(options.output)
+    check_name(options.layout)
+    with temporary_workspace(settings.home, "tfs-proxy-pack-") as workspace:
+        lay_out(options.layout, workspace.model, settings)
+        prepared = prepare(str(workspace.model), settings, workspace, inherited_environment())
+        warnings = _checked(prepared, workspace)
+        warmed = () if options.warmup is None else write_warmup(prepared, workspace, options.warmup)
+        writing = ProgressLog(f"Packing {options.output}")
+        size = write_archive(workspace.model, options.output, writing)
+        writing.finish()
+    # The first line of a report names the temporary folder, which is gone now.
+    return Packed(options.output, size, prepared.report[1:], warnings, warmed)
+
+
+def check_archive(archive: Path, settings: Settings) -> tuple[str, ...]:
+    """Warnings on an existing archive; raises as `pack` does if it would not be packed like that."""
+    with temporary_workspace(settings.home, "tfs-proxy-check-") as workspace:
+        return _checked(prepare(str(archive), settings, workspace, inherited_environment()), workspace)
+
+
+def _check_output(output: Path) -> None:
+    """Raise ArchiveError before the work if the archive can't be written, or has a name that isn't one."""
+    shown = printable(str(output))
+    if not output.name.endswith(ENDINGS):
+        raise ArchiveError(f"-o {shown} is refused: SageMaker wants a name that ends with .tar.gz.")
+    if output.is_dir():
+        raise ArchiveError(f"-o {shown} is refused: it is a folder.")
+    if not output.parent.is_dir():
+        raise ArchiveError(f"-o {shown} is refused: there is no folder {printable(str(output.parent))}.")
+
+
+def _checked(prepared: Prepared, workspace: Workspace) -> tuple[str, ...]:
+    """Warnings on the folder. Raises DiscoveryError and ScriptLoadError for faults."""
+    if prepared.model_faults:
+        raise DiscoveryError(f"Nothing was packed: {' '.join(prepared.model_faults)}")
+    prepared.refuse_unusable_script()
+    try:
+        missing = import_script(prepared.served, prepared.settings)
+    except ScriptLoadError as error:
+        raise readable(error, workspace) from None
+    return (*prepared.warnings, *([f"Warning: {missing}"] if missing else []))

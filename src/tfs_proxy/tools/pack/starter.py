@@ -1,0 +1,227 @@
+"""Writes the project of ``tfs-proxy init``: reads the model, fills in texts, tries the example, moves all."""
+
+import contextlib
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from tfs_proxy.model.discover import ROOT_MODEL_NAME, DiscoveredModel, unreadable
+from tfs_proxy.model.graph_inputs import GraphInputs, read_graph_inputs
+from tfs_proxy.model.report.prepare import prepare
+from tfs_proxy.model.saved_model import read_summary
+from tfs_proxy.run.host.workspace import temporary_workspace
+from tfs_proxy.settings.settings import Settings, inherited_environment
+from tfs_proxy.tools.pack.model_kinds import laid_out
+from tfs_proxy.tools.pack.starter_texts import (
+    ExampleRequest,
+    example_request,
+    readme_text,
+    requirements_text,
+    script_test_text,
+    script_text,
+)
+from tfs_proxy.values.errors import ArchiveError, DiscoveryError, SettingsError
+from tfs_proxy.values.layout import ModelLayout, Workspace
+from tfs_proxy.values.names import printable
+from tfs_proxy.values.signature import DEFAULT_SIGNATURE, PREDICT_METHOD, Signature, TensorSpec
+
+PLACEHOLDER = Signature(
+    DEFAULT_SIGNATURE,
+    PREDICT_METHOD,
+    {"x": TensorSpec("x", "DT_FLOAT", (None, 3))},
+    {"y": TensorSpec("y", "DT_FLOAT", (None, 2))},
+)
+"""The signature for scripts that are written without a model."""
+
+
+class StarterModel(Struct, frozen=True):
+    """The model that a script is written for; ``found`` has its versions, and is None without a model."""
+
+    name: str = ROOT_MODEL_NAME
+    signature: Signature = PLACEHOLDER
+    found: DiscoveredModel | None = None
+    graph: GraphInputs = field(default_factory=GraphInputs)
+
+
+def read_model(model: str, workspace: Workspace, settings: Settings) -> StarterModel:
+    """The default model of an archive, a folder or a model file, unpacked into ``workspace`` if need be.
+
+    Raises what `laid_out` and `prepare` raise, and DiscoveryError if there is no signature to write for.
+    """
+    source = laid_out(model, workspace, settings, threading.Event())
+    served = prepare(source, settings, workspace, inherited_environment()).served
+    if not served.models:
+        raise DiscoveryError(
+            f"{printable(model)} has no model but its script: run init without --model to write another."
+        )
+    found = next(each for each in served.models if each.name == served.default_model)
+    graph = read_graph_inputs(found.versions[max(found.versions)])
+    return StarterModel(found.name, _signature(found), found, graph)
+
+
+def _signature(model: DiscoveredModel) -> Signature:
+    """The default signature. Raises DiscoveryError if there is none, or it is not predict's."""
+    summary = read_summary(model.versions[max(model.versions)])
+    signatures = summary.signatures if summary else {}
+    signature = signatures.get(DEFAULT_SIGNATURE)
+    if signature is None or signature.method != PREDICT_METHOD:
+        known = ", ".join(map(printable, signatures)) or "none that can be read"
+        raise DiscoveryError(
+            f"The model {model.name} has no signature {DEFAULT_SIGNATURE} for predict (it has {known}): "
+            "run init without --model, and name a signature in inference.py by tfs_proxy.Request."
+        )
+    return replace(
+        signature, inputs=_named_as_asked(signature.inputs), outputs=_named_as_asked(signature.outputs)
+    )
+
+
+def _named_as_asked(specs: Mapping[str, TensorSpec]) -> Mapping[str, TensorSpec]:
+    """Tensors by the names that requests use, without those that they have in the graph."""
+    return {name: replace(spec, name=name) for name, spec in sorted(specs.items())}
+
+
+def move_all(made: Path, folder: Path) -> tuple[Path, ...]:
+    """Moves each file below ``made`` to the same place below ``folder``, on the same disk; their new paths.
+
+    Raises SettingsError if one exists already, and OSError; then ``folder`` is as it was.
+    """
+    names = sorted(path.relative_to(made) for path in made.rglob("*") if not path.is_dir())
+    refuse_existing(folder, names)
+    undo: list[Path] = []
+    name = Path()
+    try:
+        for name in names:
+            undo.extend(_make_folders(folder / name))
+            _move(made / name, folder / name)
+            undo.append(folder / name)
+    except FileExistsError as error:
+        _undo(undo)
+        raise _exists(folder / name) from error
+    except BaseException:
+        _undo(undo)
+        raise
+    return tuple(names)
+
+
+def refuse_existing(folder: Path, names: list[Path]) -> None:
+    """Raise SettingsError if any of ``names`` exists below ``folder``, or if a file is in the way."""
+    for name in names:
+        for path in (folder / name, *(folder / parent for parent in name.parents)):
+            in_the_way = path == folder / name or not path.is_dir()
+            if in_the_way and (path.exists() or path.is_symlink()):
+                raise _exists(path)
+
+
+def _exists(path: Path) -> SettingsError:
+    return SettingsError(
+        f"{printable(str(path))} exists already, and init overwrites nothing: nothing was written. "
+        "Move it away, or name another folder."
+    )
+
+
+def _move(source: Path, target: Path) -> None:
+    """Raises FileExistsError if another process has created ``target`` meanwhile."""
+    try:
+        target.hardlink_to(source)  # a rename would replace an existing file
+    except FileExistsError:
+        raise
+    except OSError:  # a disk without hard links
+        source.rename(target)
+
+
+def _make_folders(path: Path) -> Iterator[Path]:
+    """Makes the folders that ``path`` needs; yields those that did not exist."""
+    for parent in reversed(path.parents):
+        if not parent.is_dir():
+            parent.mkdir()
+            yield parent
+
+
+def _undo(made: list[Path]) -> None:
+    for path in reversed(made):
+        with contextlib.suppress(OSError):
+            path.rmdir() if path.is_dir() else path.unlink()
+
+
+class Starter(Struct, frozen=True):
+    """The project that `init` has written: folder, files, model, and the example request."""
+
+    folder: Path
+    files: tuple[Path, ...]
+    model: StarterModel
+    request: ExampleRequest
+
+
+def init(folder: Path, model: str | None, settings: Settings) -> Starter:
+    """Write a script, its test, requirements, README and an example request into ``folder``.
+
+    With a ``model``, whatever `serve` takes, they are made for its default model, which is copied into
+    ``folder`` unless it is there. Raises what `read_model` and `example_request` raise, SettingsError for a
+    folder that can't be used, ArchiveError for files that can't be read or written; then nothing is written.
+    """
+    folder = folder.absolute()
+    _check_folder(folder)
+    with temporary_workspace(settings.home, "tfs-proxy-init-") as workspace:
+        known = StarterModel() if model is None else read_model(model, workspace, settings)
+        try:
+            return _write(folder, known, settings)
+        except OSError as error:
+            path = Path(error.filename) if isinstance(error.filename, str) else folder
+            raise ArchiveError(printable(unreadable(path, error))) from error
+
+
+def _check_folder(folder: Path) -> None:
+    """Raise SettingsError before the work if nothing can be written there."""
+    if folder.exists() and not folder.is_dir():
+        raise SettingsError(
+            f"{printable(str(folder))} is a file, and init overwrites nothing: name another folder."
+        )
+    parent = _where_files_are_made(folder)
+    shown = printable(str(parent))
+    if not parent.is_dir():
+        raise SettingsError(f"There is no folder {shown} to make {printable(folder.name)} in: make it first.")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise SettingsError(f"{shown} can't be written to: name another folder.")
+
+
+def _where_files_are_made(folder: Path) -> Path:
+    """A temporary folder on the same disk, so that files need not be copied."""
+    return folder if folder.is_dir() else folder.parent
+
+
+def _write(folder: Path, model: StarterModel, settings: Settings) -> Starter:
+    with tempfile.TemporaryDirectory(prefix=".tfs-proxy-init-", dir=_where_files_are_made(folder)) as made:
+        new = Path(made)
+        request = _make(new, model, settings)
+        if model.found is not None and not _is_below(folder, model.found):
+            _copy_model(model.found, new)
+        return Starter(folder, move_all(new, folder), model, request)
+
+
+def _make(new: Path, model: StarterModel, settings: Settings) -> ExampleRequest:
+    """Writes the files, and last the example request: the script must answer it."""
+    layout = ModelLayout(new)
+    layout.code.mkdir()
+    layout.script.write_text(script_text(model.signature))
+    layout.requirements.write_text(requirements_text())
+    request = example_request(layout.script, model.signature, settings, model.graph)
+    (new / request.file_name).write_bytes(request.body)
+    (new / "tests").mkdir()
+    (new / "tests" / "test_inference.py").write_text(script_test_text(model.signature, request))
+    (new / "README.md").write_text(readme_text(model.name, request, has_model=model.found is not None))
+    return request
+
+
+def _is_below(folder: Path, model: DiscoveredModel) -> bool:
+    return all(path.resolve().is_relative_to(folder.resolve()) for path in model.versions.values())
+
+
+def _copy_model(model: DiscoveredModel, new: Path) -> None:
+    for version, path in model.versions.items():
+        shutil.copytree(path, new / model.name / str(version), ignore=shutil.ignore_patterns(".*"))

@@ -1,0 +1,131 @@
+"""Runs a model server for a trial: like that of `serve`, alone, while a context lasts."""
+
+import asyncio
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfs_proxy.model.report.prepare import Prepared
+from tfs_proxy.run.heartbeats import Heartbeats
+from tfs_proxy.run.model_states import ModelWatch
+from tfs_proxy.run.opening import ServeRequest, find_host_resources, plan_processes
+from tfs_proxy.run.plan import ProcessPlan
+from tfs_proxy.run.readiness import Readiness
+from tfs_proxy.serving.upstream.binary import GrpcCalls
+from tfs_proxy.values.deployment import Instance
+from tfs_proxy.values.errors import ModelLoadError, StartTimeout
+from tfs_proxy.values.layout import Workspace
+from tfs_proxy.wire.http_client import get
+from tfs_proxy.wire.protobuf_writer import Piece, message_field
+from tfs_proxy.wire.protos.predict import model_spec
+
+LOG = "model-server.log"
+NO_MODEL = "no-such-model"
+LAST_LINES = 10
+LOOK_SECONDS = 0.05
+STOP_SECONDS = 10.0
+METRICS_SECONDS = 10.0
+
+_WARMED = re.compile(rb'model_warmup_latency_count\{[^}]*status="OK"[^}]*\} ([1-9][0-9]*)')
+
+
+class TrialServer(Struct, frozen=True):
+    """A model server that has loaded all versions; ``calls`` sends requests to its ``instance``."""
+
+    instance: Instance
+    calls: GrpcCalls
+    metrics_path: str | None
+
+    @property
+    def warmed_versions(self) -> int:
+        """Number of versions that answered recorded requests during the load, from its own metrics."""
+        if self.metrics_path is None:
+            return 0
+        instance = self.instance
+        answer = get(instance.host, instance.rest_port, self.metrics_path, METRICS_SECONDS)
+        return len(_WARMED.findall(answer.body))
+
+
+@contextmanager
+def trial_server(
+    prepared: Prepared, workspace: Workspace, environ: Mapping[str, str], *, warms_up: bool
+) -> Iterator[TrialServer]:
+    """Starts it; if ``warms_up`` is false, it ignores recorded requests.
+
+    Raises ModelLoadError with the model server's message if a version can't be loaded, and StartTimeout.
+    """
+    flags = () if warms_up else ("--enable_model_warmup=false",)
+    settings = prepared.settings
+    settings = settings.with_values(instance_count=1, extra_args=(*settings.extra_args, *flags))
+    prepared = replace(prepared, settings=settings)
+    with ExitStack() as held:
+        host = find_host_resources(ServeRequest(None, "auto", environ), prepared, held)
+        planned = plan_processes(prepared, workspace, host, port=0)
+        log = workspace.root / LOG
+        held.enter_context(_running(planned, log))
+        instance = planned.deployment.instances[0]
+        calls = GrpcCalls(settings.request_timeout_seconds)
+        held.callback(calls.close)
+        calls.predict(
+            instance, _empty_request(NO_MODEL)
+        )  # this call opens the connection, even though it is refused
+        yield TrialServer(instance, calls, planned.metrics_path)
+
+
+def _empty_request(model: str) -> list[Piece]:
+    return message_field(1, [model_spec(model)])
+
+
+@contextmanager
+def _running(planned: ProcessPlan, log: Path) -> Iterator[None]:
+    spec = planned.model_servers[0]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            spec.argv, env=dict(spec.env), stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
+    try:
+        asyncio.run(_until_loaded(planned, process, log))
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _end_of(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-LAST_LINES:])
+
+
+async def _until_loaded(planned: ProcessPlan, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    readiness = Readiness(Heartbeats(0.0))
+    deployment = planned.deployment
+    readiness.expect(deployment.instances, deployment.models)
+    watching = asyncio.create_task(
+        ModelWatch(deployment.instances, deployment.models, readiness).until_available()
+    )
+    deadline = asyncio.get_running_loop().time() + deployment.wait_time_seconds
+    while not watching.done():
+        await asyncio.wait({watching}, timeout=LOOK_SECONDS)
+        if process.poll() is not None:
+            watching.cancel()
+            last_lines = await asyncio.to_thread(_end_of, log)
+            raise ModelLoadError(
+                f"The model server ended with exit status {process.returncode}:\n{last_lines}"
+            )
+        if asyncio.get_running_loop().time() > deadline:
+            watching.cancel()
+            raise StartTimeout(
+                f"not loaded within {deployment.wait_time_seconds:g} s: {readiness.missing()}."
+            )
+    watching.result()
+    failure = readiness.failure()
+    if failure:
+        raise ModelLoadError(f"{failure}.")

@@ -1,0 +1,1 @@
+"""Values that every room may hold: errors, names, signatures, batches, and what the machine allows."""

@@ -1,0 +1,110 @@
+"""X-Amzn-SageMaker-Custom-Attributes -> `Target`, for the workers and, by the same table, for nginx."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from tfs_proxy.values.errors import BadInput
+from tfs_proxy.values.names import HIGHEST_VERSION, LABEL, METHODS, MODEL, SHORT_VERSION, SIGNATURE, VERSION
+from tfs_proxy.values.signature import Target
+
+PREFIX = "tfs-"
+"""How the name of each attribute begins."""
+
+_SHOWN_CHARACTERS = 80
+
+
+def _version(text: str) -> int | None:
+    number = int(text)
+    return number if number <= HIGHEST_VERSION else None
+
+
+class Attribute(Struct, frozen=True):
+    """One ``key=value``: the field of Target that it fills, its value's pattern, and the rule in words.
+
+    ``parse`` gives None for a value that it refuses, which no value of the pattern ``certain`` is.
+    """
+
+    key: str
+    field: str
+    pattern: str
+    rule: str
+    certain: str
+    parse: Callable[[str], Any] = str
+
+    def value(self, text: str) -> Any:
+        """The field's value; raises BadInput."""
+        value = self.parse(text) if re.fullmatch(self.pattern, text, re.ASCII) else None
+        if value is None:
+            raise BadInput(f"invalid {self.key} {text[:_SHOWN_CHARACTERS]!r}: {self.rule}")
+        return value
+
+
+MODEL_NAME = Attribute(
+    "tfs-model-name",
+    "model",
+    MODEL,
+    "a name has up to 255 letters, digits, '.', '_' and '-', and begins with a letter or digit",
+    certain=MODEL,
+)
+MODEL_VERSION = Attribute(
+    "tfs-model-version",
+    "version",
+    VERSION,
+    "a version is a whole number of at most 63 bits",
+    certain=SHORT_VERSION,
+    parse=_version,
+)
+MODEL_LABEL = Attribute(
+    "tfs-model-label", "label", LABEL, "a label has up to 255 letters, digits and '_'", certain=LABEL
+)
+SIGNATURE_NAME = Attribute(
+    "tfs-signature-name",
+    "signature",
+    SIGNATURE,
+    "a signature's name is printable ASCII without blanks",
+    certain=SIGNATURE,
+)
+METHOD = Attribute(
+    "tfs-method",
+    "method",
+    "|".join(METHODS),
+    f"must be one of {', '.join(METHODS)}",
+    certain="|".join(METHODS),
+)
+
+ATTRIBUTES: Mapping[str, Attribute] = {
+    attribute.key: attribute for attribute in (MODEL_NAME, MODEL_VERSION, MODEL_LABEL, SIGNATURE_NAME, METHOD)
+}
+"""What a request is for (docs/reference/aws-container.md); AWS's container has no label and no signature."""
+
+
+def parse_target(header: str | None, default_model: str) -> Target:
+    """Read what the request is for: comma separated ``key=value`` among attributes of other people.
+
+    A value may contain ``=``. Raises BadInput that names the attribute if one is malformed, empty or
+    given twice, or if a version and a label come together.
+    """
+    if header is None or PREFIX not in header:
+        return Target(default_model)
+    fields: dict[str, Any] = {"model": default_model}
+    seen: set[str] = set()
+    for part in header.split(","):
+        key, _, text = part.partition("=")
+        attribute = ATTRIBUTES.get(key.strip())
+        if attribute is None:
+            continue
+        if attribute.key in seen:
+            raise BadInput(f"invalid {attribute.key}: it is given twice")
+        seen.add(attribute.key)
+        fields[attribute.field] = attribute.value(text.strip())
+    if "version" in fields and "label" in fields:
+        raise BadInput("tfs-model-version and tfs-model-label exclude each other: send one of them")
+    return Target(**fields)
+
+
+def attribute_pattern(key: str, value: str) -> str:
+    """Matches a header whose first ``key=`` has a value of this pattern; for Python and for nginx."""
+    return rf"^(?:(?! *{key} *=)[^,]*+,)*+ *{key} *= *{value} *(?:,|$)"

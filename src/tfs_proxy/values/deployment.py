@@ -1,0 +1,231 @@
+"""What one run serves, as plain values: the supervisor makes it, workers get it at the control API."""
+
+import json
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path, PurePath
+
+from msgspec import Struct, convert, field, to_builtins
+
+from tfs_proxy.values.memory import DEFAULT_DECODED_BYTES
+
+BY_MODEL, BY_SCRIPT, OFF = "model", "script", "off"
+"""Answerer of inferences of the Open Inference Protocol: the model; a script; nobody."""
+
+GRPC_ROUTES_PATH = "/grpc-routes"
+"""The control API's path for the table of models and their model servers, which the gRPC router reads."""
+
+ANY_MODEL = ""
+"""The table's entry for model servers that have all models of one archive."""
+
+
+class Instance(Struct, frozen=True):
+    """One running model server: its REST and gRPC addresses belong together.
+
+    ``grpc_socket`` is the path of its unix socket.
+    """
+
+    index: int
+    rest_port: int
+    grpc_port: int
+    grpc_socket: str
+    host: str = "127.0.0.1"
+
+
+class TransformLimits(Struct, frozen=True):
+    """Requests that a batch transform job should send at once, and their size; SageMaker's defaults."""
+
+    concurrent: int = 1
+    payload_mb: int = 6
+
+
+class TraceSampling(Struct, frozen=True):
+    """Choice of requests to trace: this ``share`` of those that nobody has decided about.
+
+    ``parents`` says what counts for a request that belongs to a trace: "followed" is its flag, "examined" the
+    sampler's own look at its id, "ignored" the share.
+    """
+
+    share: float = 1.0
+    parents: str = "followed"
+
+
+class CaptureOptions(Struct, frozen=True):
+    """Parts of requests to capture, and where to: ``target`` is a folder or an ``s3://`` address.
+
+    ``name`` stands where SageMaker has the endpoint's, ``variant`` where it has the variant's. ``percent`` of
+    the requests are captured. A file has at most ``max_bytes``, as has what waits to be written.
+    ``keeps_input`` and ``keeps_output`` say what of a request is kept.
+    """
+
+    target: str
+    name: str
+    percent: float
+    max_bytes: int
+    keeps_input: bool = True
+    keeps_output: bool = True
+    variant: str = "AllTraffic"
+
+    @property
+    def is_s3(self) -> bool:
+        """True if the target is in S3."""
+        return self.target.startswith("s3://")
+
+
+class ServedModel(Struct, frozen=True):
+    """One model as the model server gets it: versions lie below ``base_path``, ascending."""
+
+    name: str
+    base_path: Path
+    versions: tuple[int, ...]
+
+
+class Deployment(Struct, frozen=True):
+    """Models, versions, instances and limits of one run.
+
+    ``models`` maps each name to its version numbers, ascending; they are empty if the model server itself
+    follows the model's folder. ``script`` is the path of the user's inference.py, None if there is none;
+    ``import_paths`` are the folders its imports may come from, the first wins. Sizes are bytes.
+    ``pool_requests`` lets `requests` in a script use the worker's connections to the model server,
+    ``rest_api`` publishes its REST API. ``transforms`` says how a batch job should send requests.
+    ``default_accept`` is the answer's type for clients that send no Accept. ``script_timeout_seconds`` is
+    what the script has for an answer, ``wait_time_seconds`` what it has to be loaded. ``script_model`` is the
+    model folder of an archive whose script is the model itself: then there are no models and no instances.
+    ``counts_requests`` tells workers to count requests, since there is no nginx to do so; ``access_log`` says
+    which ones they log, or give their stages of to nginx. ``traces`` is None if requests are not traced,
+    ``capture`` if nothing is captured. ``inner_names`` maps names that requests may use to those in
+    ``models``; if there are any, requests reach no other model. ``many_models`` is the folder of the
+    workspaces of many models, by name, if workers serve all of them; then there are no ``models`` here.
+    ``loaded_as`` is the name of an archive loaded at run time: nginx names the model of each request.
+    ``open_inference`` says who answers inferences of the Open Inference Protocol: model, script or off.
+    ``version_labels`` are those that the settings give to versions.
+    ``console`` publishes the page to try the models. ``graph_folders`` are those of the newest version of
+    each model, by its name, if it is known where they lie; ``csv_columns`` are the inputs in the order of
+    the columns of CSV without a header, between commas, by the model's name. ``adaptive_limit_seconds`` is
+    the target of the workers' adaptive limit, None if they refuse no requests because of the load.
+    ``model_dir`` is the folder of the archive, in which a script looks for its own files.
+    ``is_batch`` is True in a batch transform job.
+    """
+
+    default_model: str
+    models: Mapping[str, tuple[int, ...]]
+    instances: tuple[Instance, ...]
+    script: str | None
+    import_paths: tuple[str, ...]
+    max_payload_bytes: int
+    request_timeout_seconds: float
+    max_decoded_bytes: int = DEFAULT_DECODED_BYTES
+    max_decoded_total_bytes: int = 2 * DEFAULT_DECODED_BYTES
+    pool_requests: bool = True
+    rest_api: bool = False
+    transforms: TransformLimits = TransformLimits()
+    default_accept: str | None = None
+    script_model: str | None = None
+    script_timeout_seconds: float = 65.0
+    wait_time_seconds: float = 300.0
+    counts_requests: bool = False
+    traces: TraceSampling | None = None
+    capture: CaptureOptions | None = None
+    access_log: str = "off"
+    inner_names: Mapping[str, str] = field(default_factory=dict)
+    many_models: str | None = None
+    loaded_as: str | None = None
+    open_inference: str = "model"
+    version_labels: tuple[str, ...] = ()
+    console: bool = False
+    graph_folders: Mapping[str, str] = field(default_factory=dict)
+    csv_columns: Mapping[str, str] = field(default_factory=dict)
+    adaptive_limit_seconds: float | None = None
+    model_dir: str = ""
+    is_batch: bool = False
+
+    def served_name(self, name: str) -> str:
+        """Name in the model server of the model that a request for this deployment calls ``name``."""
+        return self.inner_names.get(name, name)
+
+    @property
+    def script_folder(self) -> str:
+        """Folder of the script and its own modules; empty without a script."""
+        return "" if self.script is None else str(PurePath(self.script).parent)
+
+    @property
+    def publishes_rest(self) -> bool:
+        """True if TF Serving's REST API is published, and there is one."""
+        return self.rest_api and bool(self.instances)
+
+    def to_json(self) -> bytes:
+        """The form in which the control API hands it out."""
+        return json.dumps(to_builtins(self)).encode()
+
+    @classmethod
+    def from_json(cls, body: bytes) -> "Deployment":
+        """The inverse of `to_json`."""
+        return convert(json.loads(body), cls)
+
+
+def open_inference_of(choice: str, script: str | None, script_model: str | None) -> str:
+    """Answerer of inferences of the Open Inference Protocol: a script model has no model behind it."""
+    if choice == OFF:
+        return choice
+    if script_model is not None or (choice == BY_SCRIPT and script is not None):
+        return BY_SCRIPT
+    return "model"
+
+
+class BootFailure(Struct, frozen=True):
+    """Reason why a worker can't load the application: during the start, the supervisor ends it.
+
+    ``text`` is a sentence, ``report`` a traceback or "".
+    """
+
+    text: str
+    report: str = ""
+
+
+class WorkerPhase(StrEnum):
+    """Progress of a worker: it has begun, it loads the application, it serves, or it can't load it."""
+
+    BEGINS = "begins"
+    LOADS = "loads"
+    SERVES = "serves"
+    FAILED = "failed"
+
+
+class WorkerState(Struct, frozen=True, omit_defaults=True):
+    """A worker's state, as it tells the supervisor whenever it changes, and every few seconds.
+
+    ``line`` is where the script loads or hangs. If it ``hangs``, the worker should be replaced: ``stuck``
+    threads are lost, and no other is free if it is ``full``. ``answered`` says that a call of the script has
+    come back since the last time, ``limit`` how many inferences may run at once,
+    ``problem`` which file can't be written without which counts and kills are not known.
+    """
+
+    pid: int
+    phase: WorkerPhase
+    line: str = ""
+    hangs: bool = False
+    full: bool = False
+    stuck: int = 0
+    answered: bool = False
+    limit: int | None = None
+    failure: BootFailure | None = None
+    problem: str = ""
+
+
+class WorkerOrders(Struct, frozen=True):
+    """The supervisor's answer to a state: the level of the log, and whether it may accept requests."""
+
+    level: str
+    released: bool
+
+
+class KnownWorkers(Struct, frozen=True):
+    """The supervisor's answer to gunicorn's master: the level of the log, and the pids of its workers.
+
+    The workers that hang are not among those that serve.
+    """
+
+    level: str = ""
+    serving: frozenset[int] = frozenset()
+    hanging: frozenset[int] = frozenset()
+    failed: frozenset[int] = frozenset()

@@ -1,0 +1,173 @@
+"""ModelSpec and PredictResponse around arrays, as wire format: a tensor is copied once, into it.
+
+Generated messages would copy a tensor twice, into themselves and out again. Here its content, or the
+list that is its content (``float_val``), is found in the bytes of the answer and looked at; everything
+else (strings, lists of varints, lists cut short) is left to `tensors.to_array`.
+"""
+
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+from tfs_proxy.wire.data_types import DataType, shape_of
+from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
+from tfs_proxy.wire.protobuf_reader import LENGTH, VARINT, numbers, read_fields, read_varint, views
+from tfs_proxy.wire.protobuf_writer import Piece, field, map_field, message_field, varint_field
+from tfs_proxy.wire.protos.tensors import (
+    CONTENT,
+    DTYPE,
+    FIXED_LISTS,
+    SHAPE,
+    from_bits,
+    numpy_type,
+    to_array,
+    to_pieces,
+)
+
+_NAME, _VERSION, _SIGNATURE, _LABEL = 1, 2, 3, 4
+
+
+def model_spec(
+    name: str, version: int | None = None, label: str | None = None, signature: str | None = None
+) -> bytes:
+    """A serialized ModelSpec; neither version nor label means the newest version."""
+    parts = [_text_field(_NAME, name), _text_field(_SIGNATURE, signature or "")]
+    if version is not None:
+        parts.append(field(_VERSION, varint_field(1, version) if version else b""))
+    elif label is not None:
+        parts.append(field(_LABEL, label.encode()))
+    return b"".join(parts)
+
+
+def _text_field(number: int, text: str) -> bytes:
+    return field(number, text.encode()) if text else b""
+
+
+def response_bytes(spec: bytes, outputs: Mapping[str, npt.NDArray[Any]], *, as_list: bool = True) -> bytes:
+    """A serialized PredictResponse; ``as_list`` as in `to_pieces`."""
+    tensors = {name: to_pieces(array, as_list=as_list) for name, array in outputs.items()}
+    return b"".join([*map_field(1, tensors), *message_field(2, [spec])])
+
+
+_OUTPUTS, _MODEL_SPEC = 1, 2
+_VALUE_OF_WRAPPER = 1
+_KEY, _VALUE = 1, 2
+_VERSION_NUMBER = 3
+_BITS = np.dtype(np.uint16)
+
+
+class Predicted(Struct, frozen=True):
+    """What a model server predicted, and by which version (None if it does not say)."""
+
+    outputs: dict[str, npt.NDArray[Any]]
+    version: int | None
+
+
+def read_response(message: Piece) -> Predicted:
+    """Outputs by name, bfloat16 as float32, strings as object arrays of bytes.
+
+    Arrays that share the message's memory are read-only. Raises ValueError if it can't be read.
+    """
+    tensors, version = response_parts(message)
+    return Predicted({name: _array(tensor) for name, tensor in tensors.items()}, version)
+
+
+def response_parts(message: Piece) -> tuple[dict[str, memoryview], int | None]:
+    """The outputs of a PredictResponse as serialized TensorProtos, and the version, None if it is not told.
+
+    Raises ValueError if it can't be read.
+    """
+    tensors: dict[str, memoryview] = {}
+    version = None
+    for number, kind, content in read_fields(memoryview(message)):
+        if number == _OUTPUTS and kind == LENGTH:
+            entry = {part: value for part, _, value in read_fields(content)}
+            tensors[str(entry.get(_KEY, b""), "utf-8")] = entry.get(_VALUE, memoryview(b""))
+        elif number == _MODEL_SPEC and kind == LENGTH:
+            version = _version(bytes(content))
+    return tensors, version
+
+
+@lru_cache(maxsize=256)
+def _version(spec: bytes) -> int | None:
+    """The version in a serialized ModelSpec."""
+    wrapped = dict(views(memoryview(spec))).get(_VERSION)
+    return None if wrapped is None else numbers(wrapped).get(_VALUE_OF_WRAPPER, 0)
+
+
+def _array(tensor: memoryview) -> npt.NDArray[Any]:
+    values = _viewed(tensor)
+    return _parsed(tensor) if values is None else values
+
+
+def _viewed(tensor: memoryview) -> npt.NDArray[Any] | None:
+    """The array of a tensor whose memory is the message's, bfloat16 as float32."""
+    parts = tensor_parts(tensor)
+    if parts is None:
+        return None
+    dtype, sizes, content = parts
+    is_bits = dtype == DataType.DT_BFLOAT16
+    element = _BITS if is_bits else numpy_type(dtype)
+    if element is None or element.hasobject:
+        return None
+    if math.prod(sizes) * element.itemsize != len(content):
+        return None
+    values = np.frombuffer(content, element)
+    if is_bits:
+        return from_bits(values).reshape(sizes)
+    # NOTE: an array that is not aligned is copied: compiled code may rely on alignment.
+    return (values if values.flags.aligned else values.copy()).reshape(sizes)
+
+
+def tensor_parts(tensor: memoryview) -> tuple[int, tuple[int, ...], memoryview] | None:
+    """Type, shape and content of a tensor that has each once, and nothing else.
+
+    The content is the array's memory, if it is as long as the shape wants.
+    """
+    dtype, shape, number, content = 0, b"", 0, None
+    for part, kind, value in read_fields(tensor):
+        if part == DTYPE and kind == VARINT:
+            dtype = read_varint(value)
+        elif part == SHAPE and kind == LENGTH and not shape:
+            shape = bytes(value)
+        elif part == _VERSION_NUMBER:
+            continue
+        elif kind == LENGTH and content is None and (part == CONTENT or part in FIXED_LISTS.values()):
+            number, content = part, value
+        else:
+            return None
+    if content is None or number not in {CONTENT, FIXED_LISTS.get(dtype)}:
+        return None
+    sizes = _sizes(shape)
+    return None if sizes is None else (dtype, sizes, content)
+
+
+@lru_cache(maxsize=256)
+def _sizes(shape: bytes) -> tuple[int, ...] | None:
+    """The sizes of a serialized TensorShapeProto; None if no array has as many, or one is not known."""
+    sizes = shape_of(memoryview(shape))
+    if sizes is None or len(sizes) > MAX_DIMENSIONS:
+        return None
+    known = tuple(size for size in sizes if size is not None)
+    return known if len(known) == len(sizes) else None
+
+
+def _parsed(tensor: memoryview) -> npt.NDArray[Any]:
+    from google.protobuf.message import DecodeError
+
+    from tfs_proxy.wire.protos import TensorProto
+
+    try:
+        message = TensorProto.FromString(tensor)  # type: ignore[arg-type]  # any buffer will do
+    except DecodeError as error:
+        raise ValueError("the message cannot be read") from error
+    if int(message.dtype) != DataType.DT_BFLOAT16:
+        return to_array(message)
+    message.dtype = DataType.DT_HALF  # type: ignore[assignment]  # as many bits, in the same places
+    halves = to_array(message)
+    return from_bits(halves.reshape(-1).view(_BITS)).reshape(halves.shape)

@@ -1,0 +1,235 @@
+"""The falcon app of a worker: routes to resources, which get everything they need."""
+
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
+from functools import partial
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+import falcon
+
+from tfs_proxy.data.capture.writer import CaptureWriter
+from tfs_proxy.data.media_types import JSON
+from tfs_proxy.observe.routes import EXECUTION_PARAMETERS, INVOCATIONS, OPENAPI
+from tfs_proxy.serving.plane import DataPlane
+from tfs_proxy.serving.script.deadline import DeadlineWatch
+from tfs_proxy.serving.script.load import Script
+from tfs_proxy.serving.upstream.for_deployment import ForDeployment
+from tfs_proxy.serving.upstream.interface import Upstream
+from tfs_proxy.values.deployment import BY_SCRIPT, OFF, Deployment
+from tfs_proxy.values.memory import Ledger
+from tfs_proxy.values.signature import Target
+from tfs_proxy.wire.error_body import being_unloaded
+from tfs_proxy.wire.header_names import SERVED_NAME, wsgi_name
+from tfs_proxy.worker import console
+from tfs_proxy.worker.body import BodyReader
+from tfs_proxy.worker.capturing import CapturedBodies, Capturing
+from tfs_proxy.worker.errors import install
+from tfs_proxy.worker.inference_protocol.model_answers import ModelInference
+from tfs_proxy.worker.inference_protocol.resources import Inference, Serves, add_routes
+from tfs_proxy.worker.inference_protocol.script_answers import ScriptInference, ScriptModelInference
+from tfs_proxy.worker.invocations import ModelInvocations, ScriptInvocations, ScriptModelInvocations
+from tfs_proxy.worker.openapi import OpenApiResource
+from tfs_proxy.worker.serving_api import PREFIX, AskControlApi, PassOn, ServingApi, add_relay
+from tfs_proxy.worker.status import ExecutionParameters, FetchMetrics, MetricsResource, Ping, PingResource
+
+if TYPE_CHECKING:
+    from tfs_proxy.serving.script.script_model import ScriptModel
+
+_NAME = wsgi_name(SERVED_NAME)
+
+OWN_ERRORS = (falcon.HTTPError, falcon.HTTPStatus)
+"""Exceptions of the web framework that a script may raise; they are answered unchanged."""
+
+
+class KnownMethods:
+    """Middleware: 405 for a method that HTTP does not know, while falcon would answer 400."""
+
+    def process_resource(
+        self, req: falcon.Request, _resp: falcon.Response, resource: Any, _params: dict[str, Any]
+    ) -> None:
+        if req.method not in falcon.COMBINED_METHODS:
+            raise falcon.HTTPMethodNotAllowed([resource.method])
+
+
+class CertainTargets:
+    """Middleware: 400 without the Host of HTTP/1.1, 404 for ``//ping``, which falcon takes for /ping.
+
+    ``behind_nginx`` the former is nginx's to refuse: what it passes on without a Host came in HTTP/1.0.
+    """
+
+    def __init__(self, *, behind_nginx: bool) -> None:
+        self._needs_host = not behind_nginx
+
+    def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
+        if self._needs_host and req.env.get("SERVER_PROTOCOL") == "HTTP/1.1" and "HTTP_HOST" not in req.env:
+            raise falcon.HTTPBadRequest(description="the request has no Host header")
+        if req.path.startswith("//"):
+            raise falcon.HTTPRouteNotFound
+
+
+class OnlyOwnModels:
+    """Middleware: 503 for another archive's request, which was removed after nginx had looked it up."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self._names = names
+
+    def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
+        name = req.env.get(_NAME)
+        if name is not None and name not in self._names:
+            raise falcon.HTTPServiceUnavailable(description=being_unloaded(name))
+
+
+class ContainerApp(falcon.App[falcon.Request, falcon.Response]):
+    """The app with its open resources, and the ``watch`` over the calls of its script.
+
+    ``capture`` is to be started by the process that serves the app; None if nothing is captured.
+    ``first_call`` is under way if the model has recorded requests.
+    """
+
+    capture: CaptureWriter | None = None
+    first_call: Thread | None = None
+    observers: Sequence[object] = ()
+
+    def __init__(self, watch: DeadlineWatch, **options: Any) -> None:
+        super().__init__(**options)
+        self.watch = watch
+        self.held = ExitStack()
+
+    def close(self) -> None:
+        """Ends the app after its last request: records, the script's ``close()``, the rest; idempotent."""
+        if self.capture is not None:
+            self.capture.close()
+        self.held.close()
+
+
+def create_app(
+    deployment: Deployment,
+    upstream: Upstream,
+    script: Script | None = None,
+    *,
+    ping: Ping,
+    pass_on: PassOn | None = None,
+    ledger: Ledger | None = None,
+    metrics: FetchMetrics | None = None,
+    ask_control_api: AskControlApi | None = None,
+    serves: Serves | None = None,
+    capturing: Capturing | None = None,
+    owns_upstream: bool = True,
+) -> ContainerApp:
+    """A WSGI app that serves the models of ``deployment``: ``POST /invocations`` and ``GET /ping``.
+
+    ``upstream`` sends requests to the model servers, ``script`` is the user's; ``ping``, ``metrics`` and
+    ``ask_control_api`` ask the control API. ``pass_on`` asks TF Serving's REST API; without it, that is not
+    published. ``ledger`` bounds the memory that the requests of all workers take, ``capturing`` records
+    requests.
+    All errors are answered as ``{"error": text}``. The script's ``init(context)`` has run
+    before this returns; raises ScriptLoadError if that failed. ``close`` closes ``upstream`` too if the app
+    ``owns_upstream``.
+    """
+    app = _app(deployment, ping, metrics, capturing)
+    if owns_upstream:
+        app.held.callback(upstream.close)
+    own = ForDeployment(upstream, deployment)
+    plane = DataPlane(own, deployment.csv_columns, one_line=deployment.is_batch)
+    converts = script is None or (script.handler is None and script.input_handler is None)
+    asked = partial(plane.signature, Target(deployment.default_model)) if converts else None
+    app.add_route(EXECUTION_PARAMETERS, ExecutionParameters(deployment.transforms, asked))
+    bodies = _bodies(deployment, ledger, capturing)
+    if script is None:
+        inference: Inference = _add_model(app, deployment, bodies, plane)
+    else:
+        inference = _add_script(app, script, deployment, bodies, plane)
+    if deployment.open_inference != OFF:
+        add_routes(app, deployment, inference, plane.signature, serves)
+    app.add_route(OPENAPI, OpenApiResource(deployment, plane.signatures_of, script))
+    console.add_routes(app, deployment, plane)
+    if pass_on is not None:
+        app.add_sink(ServingApi(bodies, pass_on), PREFIX)
+    if ask_control_api is not None:
+        add_relay(app, ask_control_api, bodies)
+    return app
+
+
+def _add_model(app: ContainerApp, deployment: Deployment, bodies: BodyReader, plane: DataPlane) -> Inference:
+    """Routes invocations directly to a model; returns the handler of inferences."""
+    inference = ModelInference(bodies, plane)
+    app.add_route(INVOCATIONS, ModelInvocations(deployment, bodies, plane, inference))
+    return inference
+
+
+def _add_script(
+    app: ContainerApp, script: Script, deployment: Deployment, bodies: BodyReader, plane: DataPlane
+) -> Inference:
+    """Routes invocations to a script, whose ``init`` has run then; returns the handler of inferences."""
+    from tfs_proxy.serving.script.context import WorkerModels
+    from tfs_proxy.serving.script.handlers import ScriptCaller
+
+    models = WorkerModels(
+        plane,
+        deployment.models,
+        deployment.default_model,
+        deployment.request_timeout_seconds,
+        deployment.model_dir,
+    )
+    caller = ScriptCaller(script, models, OWN_ERRORS, app.watch)
+    app.held.callback(caller.close)
+    caller.begin()
+    inference = ScriptInference(deployment, bodies, caller)
+    app.add_route(INVOCATIONS, ScriptInvocations(deployment, bodies, caller, inference))
+    return inference if deployment.open_inference == BY_SCRIPT else ModelInference(bodies, plane)
+
+
+def create_script_model_app(
+    deployment: Deployment,
+    script_model: "ScriptModel",
+    *,
+    ping: Ping,
+    ledger: Ledger | None = None,
+    metrics: FetchMetrics | None = None,
+    ask_control_api: AskControlApi | None = None,
+    capturing: Capturing | None = None,
+) -> ContainerApp:
+    """A WSGI app that serves a script model, whose model has been loaded when this returns.
+
+    Raises ScriptLoadError if that failed.
+    """
+    from tfs_proxy.serving.script.script_model import ScriptModelCaller
+
+    app = _app(deployment, ping, metrics, capturing)
+    folder = deployment.script_model or ""
+    caller = ScriptModelCaller(script_model, folder, deployment.default_accept or JSON, OWN_ERRORS, app.watch)
+    app.held.callback(caller.close)
+    caller.begin()
+    app.add_route(EXECUTION_PARAMETERS, ExecutionParameters(deployment.transforms))
+    bodies = _bodies(deployment, ledger, capturing)
+    inference = ScriptModelInference(deployment, bodies, caller)
+    app.add_route(INVOCATIONS, ScriptModelInvocations(deployment, bodies, caller, inference))
+    if deployment.open_inference != OFF:
+        add_routes(app, deployment, inference, None, None)
+    if ask_control_api is not None:
+        add_relay(app, ask_control_api, bodies)
+    app.add_route(OPENAPI, OpenApiResource(deployment, lambda _: {}, script_model))
+    console.add_routes(app, deployment, None)
+    return app
+
+
+def _bodies(deployment: Deployment, ledger: Ledger | None, capturing: Capturing | None) -> BodyReader:
+    return (BodyReader if capturing is None else CapturedBodies)(deployment, ledger)
+
+
+def _app(
+    deployment: Deployment, ping: Ping, metrics: FetchMetrics | None, capturing: Capturing | None
+) -> ContainerApp:
+    watch = DeadlineWatch(deployment.script_timeout_seconds, deployment.script_folder)
+    targets = CertainTargets(behind_nginx=not deployment.counts_requests)
+    middleware = [targets, KnownMethods(), *filter(None, [capturing])]
+    if deployment.loaded_as is not None:
+        middleware.append(OnlyOwnModels({deployment.loaded_as, *deployment.models}))
+    app = ContainerApp(watch, middleware=middleware)
+    app.capture = capturing.writer if capturing is not None else None
+    install(app, one_of_many=deployment.loaded_as is not None)
+    app.add_route("/ping", PingResource(ping))
+    if metrics is not None:
+        app.add_route("/metrics", MetricsResource(metrics))
+    return app

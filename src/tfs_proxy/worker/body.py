@@ -1,0 +1,140 @@
+"""Reads the request's body, whole and within the limit, for `worker.invocations`."""
+
+import io
+import socket
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import falcon
+
+from tfs_proxy.observe.request_record import READ, note_size, stage
+from tfs_proxy.values.deployment import Deployment
+from tfs_proxy.values.errors import BadInput, PayloadTooLarge
+from tfs_proxy.values.memory import MEGABYTE, Ledger, MemoryBudget
+from tfs_proxy.wire.error_body import body_too_large
+from tfs_proxy.wire.packed_body import decoded_body
+
+_PIECE_BYTES = 64 * 1024
+DISCARD_SECONDS = 2.0
+
+
+class BrokenBody(BadInput):
+    """The body ended early or its framing is wrong, so that the beginning of a next request is unknown."""
+
+
+class BodyReader:
+    """Reads the bodies of one worker's requests, each with the memory that it may take.
+
+    ``ledger`` bounds what the large requests of all workers take together.
+    """
+
+    def __init__(self, deployment: Deployment, ledger: Ledger | None = None) -> None:
+        self._limit_bytes = deployment.max_payload_bytes
+        self._decoded_bytes = deployment.max_decoded_bytes
+        self._ledger = ledger
+
+    def budget(self, req: falcon.Request) -> MemoryBudget:
+        """Memory limit of this request; a context, at whose end all of it is released."""
+        return MemoryBudget(self._decoded_bytes, self._ledger, partial(_is_connected, req))
+
+    def read(self, req: falcon.Request, budget: MemoryBudget) -> bytes:
+        """All of the body, framed by Content-Length or chunks, without its Content-Encoding.
+
+        Raises PayloadTooLarge for a body over the limit, packed or unpacked, Overloaded if other requests
+        have the memory, BrokenBody if it can't be read to its end, and what `decoded_body` raises.
+        """
+        length = min(req.content_length or 0, self._limit_bytes)
+        with stage(READ):
+            # What it is decoded to takes as much again, and must not wait for others that wait for the same.
+            budget.reserve(length, ahead_bytes=length)
+            body = _whole(req, self._limit_bytes)
+            note_size(len(body))
+            encoding = req.get_header("Content-Encoding")
+            return decoded_body(body, encoding, self._limit_bytes, budget.reserve) if encoding else body
+
+
+def file_of_form(body: bytes, content_type: str | None) -> tuple[bytes, str | None]:
+    """The only file of a form, as ``curl -F`` sends it, and its type; other bodies unchanged.
+
+    Raises BadInput for any other number of files, and falcon's HTTPError for a form that can't be read.
+    """
+    if content_type is None or not content_type.lower().startswith(falcon.MEDIA_MULTIPART):
+        return body, content_type
+    from falcon.media import MultipartFormHandler
+
+    handler = MultipartFormHandler()
+    handler.parse_options.max_body_part_buffer_size = len(body)
+    form = handler.deserialize(io.BytesIO(body), content_type, len(body))
+    files = [(part.get_data(), part.content_type) for part in form if part.filename is not None]
+    if len(files) != 1:
+        raise BadInput(f"The form has {len(files)} files: send one, as curl -F file=@NAME does.")
+    return files[0]
+
+
+def _is_connected(req: falcon.Request) -> bool:
+    """False if the client seems to have hung up; nginx hangs up if its client does."""
+    connection = req.env.get("gunicorn.socket")
+    if connection is None:
+        return True
+    try:
+        return bool(connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
+def _whole(req: falcon.Request, limit_bytes: int) -> bytes:
+    length = req.content_length
+    if length is not None and length > limit_bytes:
+        raise _too_large(limit_bytes)
+    body = _read(req.stream, limit_bytes + 1 if length is None else length)
+    if length is not None and len(body) < length:
+        raise BrokenBody(f"the body ended after {len(body)} of {length} bytes")
+    if len(body) > limit_bytes:
+        raise _too_large(limit_bytes)
+    return body
+
+
+def _read(stream: Any, count: int) -> bytes:
+    """``count`` bytes, fewer at the end. Exceptions of the server here are about the client's bytes."""
+    try:
+        body: bytes = stream.read(count)
+    except Exception as error:
+        raise BrokenBody("the body can't be read: it ended early, or its chunks are malformed") from error
+    return body
+
+
+class AnswerBeforeTheEnd:
+    """The body of an answer to a request that was not read to its end.
+
+    A client that still writes when its connection is closed never sees the answer. So the rest is read and
+    dropped after it was sent, until the client stops, or for ``DISCARD_SECONDS``.
+    """
+
+    def __init__(self, body: bytes, req: falcon.Request, clock: Callable[[], float] = time.monotonic) -> None:
+        self._body = body
+        self._stream = req.stream
+        self._socket = req.env.get("gunicorn.socket")
+        self._clock = clock
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self._body
+
+    def close(self) -> None:
+        """Reads the rest of the request; the server calls it once the answer is sent."""
+        if self._socket is not None:
+            self._socket.settimeout(DISCARD_SECONDS)
+        deadline = self._clock() + DISCARD_SECONDS
+        try:
+            while self._clock() < deadline and _read(self._stream, _PIECE_BYTES):
+                pass
+        except BrokenBody:
+            return
+
+
+def _too_large(limit_bytes: int) -> PayloadTooLarge:
+    limit = f"{limit_bytes // MEGABYTE} MB" if limit_bytes >= MEGABYTE else f"{limit_bytes} bytes"
+    return PayloadTooLarge(body_too_large(limit))

@@ -1,0 +1,111 @@
+"""GET / and the files and facts of the console below /console/."""
+
+import falcon
+from msgspec.structs import replace
+
+from tfs_proxy.model.console import (
+    FACTS,
+    FOLDER,
+    HEADERS,
+    ROOT,
+    StaticFile,
+    at_root,
+    facts,
+    page_file,
+    shown_signature,
+)
+from tfs_proxy.model.graph_inputs import known_inputs
+from tfs_proxy.serving.plane import DataPlane
+from tfs_proxy.values.deployment import Deployment
+from tfs_proxy.values.errors import TfsProxyError
+from tfs_proxy.values.signature import Target
+
+
+class Root:
+    """The page for browsers, ``{"status": "alive"}`` for everyone else."""
+
+    method = "GET"
+
+    def __init__(self, *, has_console: bool) -> None:
+        self._has_console = has_console
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answers by the Accept header; one that can't be met gets the JSON."""
+        _write(resp, at_root(req.get_header("Accept"), has_console=self._has_console))
+
+    on_head = on_get
+
+
+class PageFiles:
+    method = "GET"
+
+    def on_get(self, _req: falcon.Request, resp: falcon.Response, name: str) -> None:
+        """404 if the page has no such file."""
+        file = page_file(name)
+        if file is None:
+            raise falcon.HTTPRouteNotFound
+        _write(resp, file)
+
+    on_head = on_get
+
+
+class PageFacts:
+    """Facts about the models for the page; ``plane`` is None if the script is the model."""
+
+    method = "GET"
+
+    def __init__(self, deployment: Deployment, plane: DataPlane | None) -> None:
+        self._deployment = deployment
+        self._plane = plane
+
+    def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
+        """Models, versions and signatures, read anew: there may be a new version."""
+        deployment = self._deployment
+        graph = known_inputs(deployment.graph_folders.get(deployment.default_model))
+        resp.data = facts(
+            script="the model" if deployment.script_model is not None else bool(deployment.script),
+            takesPictures=graph.decodes_pictures and not graph.from_base64,
+            manyModels=False,
+            defaultModel=deployment.default_model,
+            defaultAccept=deployment.default_accept,
+            maxPayloadBytes=deployment.max_payload_bytes,
+            restApi=deployment.publishes_rest,
+            models={name: self._versions(name, numbers) for name, numbers in deployment.models.items()},
+            labels={name: self._labels(name) for name in deployment.models},
+        )
+        resp.set_headers(dict(HEADERS))
+
+    on_head = on_get
+
+    def _versions(self, model: str, numbers: tuple[int, ...]) -> dict[str, object]:
+        """Each version's signatures, or the reason why they are not known; "" is the newest version."""
+        return {str(number or ""): self._signatures(Target(model, number)) for number in numbers or (None,)}
+
+    def _labels(self, model: str) -> dict[str, object]:
+        """The signatures by label; the settings give labels also to models without the version."""
+        labels = self._deployment.version_labels
+        found = {label: self._signatures(Target(model, label=label)) for label in labels}
+        return {label: of for label, of in found.items() if of["signatures"]}
+
+    def _signatures(self, target: Target) -> dict[str, object]:
+        if self._plane is None:
+            return {"signatures": {}}
+        served = replace(target, model=self._deployment.served_name(target.model))
+        try:
+            signatures = self._plane.signatures_of(served)
+        except TfsProxyError as error:
+            return {"signatures": {}, "reason": str(error)}
+        return {"signatures": {name: shown_signature(each) for name, each in signatures.items()}}
+
+
+def add_routes(app: falcon.App, deployment: Deployment, plane: DataPlane | None) -> None:  # type: ignore[type-arg]
+    """``GET /`` in any case, the page's files if it is on."""
+    app.add_route(ROOT, Root(has_console=deployment.console))
+    if deployment.console:
+        app.add_route(FOLDER + FACTS, PageFacts(deployment, plane))
+        app.add_route(FOLDER + "{name}", PageFiles())
+
+
+def _write(resp: falcon.Response, file: StaticFile) -> None:
+    resp.data, resp.content_type = file.body, file.content_type
+    resp.set_headers(dict(file.headers))

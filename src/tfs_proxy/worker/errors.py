@@ -1,0 +1,110 @@
+"""Exceptions -> HTTP: `wire.error_status` has the statuses, and every body is ``{"error": text}``."""
+
+import logging
+from typing import Any
+
+import falcon
+
+from tfs_proxy.observe.logs.reasons import note_refusal
+from tfs_proxy.serving.script.deadline import Abandoned
+from tfs_proxy.serving.script.values import HTTPError
+from tfs_proxy.serving.upstream.shortages import INSUFFICIENT_STORAGE, raised_by_shortage
+from tfs_proxy.values.errors import (
+    Overloaded,
+    PayloadTooLarge,
+    RequestError,
+    ScriptFailure,
+    UpstreamRefused,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+)
+from tfs_proxy.wire.error_body import INTERNAL_ERROR, NOTHING_HERE, error_body, not_allowed
+from tfs_proxy.wire.error_status import status_of_error
+from tfs_proxy.worker.body import AnswerBeforeTheEnd, BrokenBody
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 1
+
+
+def install(app: "falcon.App[falcon.Request, falcon.Response]", *, one_of_many: bool = False) -> None:
+    """Makes ``app`` answer every exception with JSON; that of one of many models says if memory is short."""
+    app.add_error_handler(Exception, _unforeseen)
+    app.add_error_handler(Abandoned, _answered_already)
+    app.add_error_handler(RequestError, _request_error)
+    if one_of_many:
+        app.add_error_handler(ScriptFailure, _script_failure_of_one_of_many)
+    app.add_error_handler(falcon.HTTPRouteNotFound, _no_route)
+    app.add_error_handler(falcon.HTTPMethodNotAllowed, _wrong_method)
+    app.set_error_serializer(_falcon_error)
+
+
+def status_of(error: RequestError) -> int:
+    """The HTTP status of ``error``: the script's own, or the table's."""
+    return error.status if isinstance(error, HTTPError) else status_of_error(error)
+
+
+def _write(resp: falcon.Response, status: int, body: bytes, reason: str) -> None:
+    note_refusal(reason)
+    resp.status = status
+    resp.data = body
+    resp.text = None
+    resp.content_type = falcon.MEDIA_JSON
+
+
+def _request_error(req: falcon.Request, resp: falcon.Response, error: RequestError, _params: Any) -> None:
+    if isinstance(error, UpstreamRefused):
+        _write(resp, error.status, error.body, "")  # its text is noted
+    else:
+        _write(resp, status_of(error), error_body(str(error)), error.reason)
+    if isinstance(error, (UpstreamUnavailable, UpstreamTimeout)):
+        log.warning("answered %s: %s", resp.status, error)
+    if isinstance(error, Overloaded):
+        resp.set_header("Retry-After", str(RETRY_SECONDS))
+    if isinstance(error, (PayloadTooLarge, BrokenBody, Overloaded)):
+        resp.set_header("Connection", "close")
+    if isinstance(error, (PayloadTooLarge, Overloaded)):
+        body = error_body(str(error))
+        resp.data, resp.content_length = None, len(body)
+        resp.stream = AnswerBeforeTheEnd(body, req)
+
+
+def _script_failure_of_one_of_many(
+    req: falcon.Request, resp: falcon.Response, error: ScriptFailure, params: Any
+) -> None:
+    _request_error(req, resp, error, params)
+    if raised_by_shortage(error.__cause__):
+        resp.status = INSUFFICIENT_STORAGE
+
+
+def _unforeseen(req: falcon.Request, resp: falcon.Response, error: Exception, _params: Any) -> None:
+    log.error("%s %s failed", req.method, req.path, exc_info=error)
+    _write(resp, 500, error_body(INTERNAL_ERROR), INTERNAL_ERROR)
+
+
+def _answered_already(_req: falcon.Request, _resp: falcon.Response, error: Abandoned, _params: Any) -> None:
+    """The worker closes the connection."""
+    raise error
+
+
+def _no_route(
+    _req: falcon.Request, resp: falcon.Response, _error: falcon.HTTPRouteNotFound, _params: Any
+) -> None:
+    _write(resp, 404, error_body(NOTHING_HERE), NOTHING_HERE)
+
+
+def _wrong_method(
+    req: falcon.Request, resp: falcon.Response, error: falcon.HTTPMethodNotAllowed, _params: Any
+) -> None:
+    resp.set_headers(error.headers or {})
+    allowed = resp.get_header("Allow") or "none"
+    body = error_body(not_allowed(req.method, allowed))
+    _write(resp, 405, body, not_allowed("this method", allowed))
+
+
+def _falcon_error(_req: falcon.Request, resp: falcon.Response, error: falcon.HTTPError) -> None:
+    """Falcon's own errors, also from a script; status and headers are set already."""
+    sentence = str(error.description or error.title)
+    note_refusal(sentence)
+    resp.data = error_body(sentence)
+    resp.content_type = falcon.MEDIA_JSON

@@ -1,0 +1,289 @@
+"""Common parts of all workers in this container: JSON refusals, reports, one place for logs.
+
+The supervisor names one of the classes in `standard`, `thread_worker` and `gevent`.
+"""
+
+import logging
+import math
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from threading import Thread
+from types import FrameType
+from typing import Any, NoReturn
+
+from gunicorn.workers.base import Worker
+
+from tfs_proxy.data.capture.writer import Blocking, CaptureWriter
+from tfs_proxy.observe.request_counts import FinishedRequest
+from tfs_proxy.observe.request_record import chosen_id, current_request, set_current_request
+from tfs_proxy.serving.script.deadline import DeadlineWatch, Lane, ScriptCall, own_part
+from tfs_proxy.serving.upstream.instances import fetch_deployment
+from tfs_proxy.settings.parsers import AccessLog, access_log
+from tfs_proxy.settings.worker_environment import worker_workspace
+from tfs_proxy.values.deployment import BootFailure, WorkerPhase, WorkerState
+from tfs_proxy.values.layout import Workspace
+from tfs_proxy.wire.header_names import INFERENCE_ID, REQUEST_ID
+from tfs_proxy.worker.gunicorn_workers import late_calls
+from tfs_proxy.worker.gunicorn_workers.admission import AdmissionGate
+from tfs_proxy.worker.gunicorn_workers.boundary import RequestBoundary, RequestObserver
+from tfs_proxy.worker.gunicorn_workers.journal import RequestJournal, WsgiApp
+from tfs_proxy.worker.gunicorn_workers.refusals import OUR_FAULT, OUT_OF_TIME, is_refused_by_gunicorn, refusal
+from tfs_proxy.worker.gunicorn_workers.reports import Loading, Reports, boot_failure
+from tfs_proxy.worker.gunicorn_workers.request_observers import (
+    AccessObserver,
+    RequestCounting,
+    StageObserver,
+    StagesForNginx,
+    WorkerTraces,
+    begin_traces,
+)
+from tfs_proxy.worker.gunicorn_workers.worker_log import WorkerLog
+
+log = logging.getLogger(__name__)
+
+RELEASE_PAUSE_SECONDS = 0.02
+"""Pause between two requests to the control API, until the supervisor leaves the socket to the workers."""
+
+FIRST_CALL_TICK_SECONDS = 0.25
+
+
+class WorkerStopped(SystemExit):
+    """gunicorn ends this worker; a script's own ``sys.exit`` must not."""
+
+
+class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
+    """The common base of all worker classes; a mixin in front of one of gunicorn's own."""
+
+    printed: WorkerLog
+    reports: Reports
+    phase = WorkerPhase.BEGINS
+    loading: Loading | None = None
+    failure: BootFailure | None = None
+    wsgi: WsgiApp
+    close_app: Callable[[], None]
+    boundary: RequestBoundary
+    observers: list[RequestObserver]
+    """Called for every request once the application is loaded."""
+
+    journal: RequestJournal
+    file_problems: tuple[Callable[[], str], ...] = ()
+    """Functions that return why a file for other processes can't be written; "" if it can."""
+
+    access_log: AccessLog
+    adaptive_limit_seconds: float | None
+    gate: AdmissionGate | None = None
+    counting: RequestCounting | None = None
+    """Only without nginx, which counts requests itself."""
+
+    traces: WorkerTraces
+    watch = DeadlineWatch()
+    """For the script's calls; the application has its own if there is a deadline."""
+
+    capture: CaptureWriter | None = None
+    """Only if requests are captured."""
+
+    first_call: Thread | None = None
+    """The worker's own warm-up, if its model has recorded requests."""
+
+    new_lane: Callable[[], Lane] = Lane
+    """The kind of thread that runs a call of the script in this class of workers."""
+
+    @property
+    def most_hanging(self) -> int:
+        """Number of hanging calls with which this worker can take no others."""
+        return int(self.cfg.threads)
+
+    def blocking(self) -> Blocking | None:
+        """Runs blocking work on a disk without blocking other requests; None if threads need no help."""
+        return None
+
+    def load_wsgi(self) -> None:
+        """Loads the application; on failure reports the reason to the supervisor, and ends the start."""
+        workspace = worker_workspace()
+        self.printed = WorkerLog(self.log.error_log)
+        self.reports = Reports(workspace.control_socket, self.state, self._tick_of_reports)
+        self.reports.start()
+        self.phase = WorkerPhase.LOADS
+        try:
+            self._prepare(workspace)
+            super().load_wsgi()
+        except Exception as error:  # noqa: BLE001 - the supervisor gets every error
+            self.give_up(error)
+        self.loading = None
+        self.observers += self.wsgi.observers  # type: ignore[attr-defined]
+        self.close_app = self.traces.closing_behind(self.wsgi.close)  # type: ignore[attr-defined]
+        self.watch = self.wsgi.watch  # type: ignore[attr-defined]
+        self.watch.new_lane = self.new_lane
+        self.watch.abandon = self.abandon
+        self.capture = self.wsgi.capture  # type: ignore[attr-defined]
+        self.first_call = getattr(self.wsgi, "first_call", None)
+        if self.capture is not None:
+            self.capture.start(self.blocking())
+        self.journal = RequestJournal(workspace.journal, max(self.cfg.worker_connections, self.cfg.threads))
+        self.file_problems = (*self.file_problems, self.journal.problem)
+        self.boundary = RequestBoundary(
+            self._limited(self.wsgi),
+            self.journal,
+            self.watch,
+            self.observers,
+            behind_nginx=self.counting is None,
+            more_headers=StagesForNginx(self.access_log) if self.counting is None else None,
+        )
+        self.wsgi = self.boundary
+
+    def _limited(self, app: WsgiApp) -> WsgiApp:
+        """The application behind the gate of the adaptive limit, if there is one."""
+        seconds = self.adaptive_limit_seconds
+        if seconds is not None:
+            self.gate = app = AdmissionGate(app, seconds, behind_nginx=self.counting is None)
+        return app
+
+    def _prepare(self, workspace: Workspace) -> None:
+        """Takes from the deployment what is there before the application is loaded."""
+        deployment = fetch_deployment(workspace.control_socket)
+        self.access_log = access_log(deployment.access_log)
+        self.adaptive_limit_seconds = deployment.adaptive_limit_seconds
+        self.traces = begin_traces(deployment)
+        self.observers = [*self.traces.observers, self.printed]
+        if deployment.many_models is None:
+            stages = StageObserver(workspace.stages, deployment)
+            self.observers.append(stages)
+            self.file_problems = (stages.problem,)
+        if deployment.counts_requests:
+            self.counting = RequestCounting(workspace.requests)
+            self.observers.append(self.counting)
+            if self.access_log.mode != AccessLog.OFF:
+                self.observers.append(AccessObserver(self.access_log))
+        limit_seconds = deployment.wait_time_seconds
+        self.loading = Loading(
+            self.new_lane(), deployment.script_folder, limit_seconds, time.monotonic() + limit_seconds
+        )
+
+    def give_up(self, error: Exception) -> NoReturn:
+        """Waits without the application until gunicorn ends this worker: others may serve, or load it yet.
+
+        The supervisor logs the reason, once for all workers. gunicorn would report the end of each at length.
+        """
+        self.loading = None
+        self.phase, self.failure = WorkerPhase.FAILED, boot_failure(error)
+        self.reports.deliver()
+        while self.alive and os.getppid() == self.ppid:
+            super().notify()
+            time.sleep(RELEASE_PAUSE_SECONDS)
+        sys.exit(0)
+
+    def run(self) -> None:
+        """Reports that it is ready, waits until everything else is, then serves."""
+        if not self.reports.deliver():
+            self._wait_for_first_call()
+        self.phase = WorkerPhase.SERVES
+        while self.alive and not self.reports.deliver():
+            self.notify()
+            time.sleep(RELEASE_PAUSE_SECONDS)
+        self.watch.start()
+        self.serve()
+        if self.watch.hangs:
+            self.journal.forget()
+            late_calls.end_with_hanging_calls(self.close_app)
+        # If gunicorn kills the worker, this is not reached.
+        self.close_app()
+        self.printed.finish()
+
+    def _wait_for_first_call(self) -> None:
+        """Returns once the worker is warm; the run is not ready before it reports."""
+        while self.alive and self.first_call is not None and self.first_call.is_alive():
+            super().notify()
+            self.first_call.join(FIRST_CALL_TICK_SECONDS)
+
+    def serve(self) -> None:
+        """Takes requests until gunicorn ends this worker."""
+        super().run()
+
+    def _tick_of_reports(self) -> None:
+        """Work between requests, in the thread of the reports."""
+        loading = self.loading
+        if loading is not None:
+            super().notify()  # loading may outlast gunicorn's timeout
+            if loading.is_late():
+                late_calls.end_now(1)
+        if self.watch.hangs:
+            self.prepare_for_replacement()
+        if self.capture is not None:
+            self.capture.report()
+
+    def state(self) -> WorkerState:
+        watch, loading = self.watch, self.loading
+        answered, watch.answered = watch.answered, False
+        return WorkerState(
+            os.getpid(),
+            self.phase,
+            loading.line() if loading is not None else own_part(watch.place),
+            hangs=watch.hangs,
+            full=watch.hanging >= self.most_hanging,
+            stuck=watch.hanging,
+            answered=answered,
+            limit=None if self.gate is None else self.gate.most,
+            failure=self.failure,
+            problem=next(filter(None, (problem() for problem in self.file_problems)), ""),
+        )
+
+    def prepare_for_replacement(self) -> None:
+        """Allows a long end: once the master ends this worker another one serves."""
+        patient_seconds = max(self.cfg.graceful_timeout, math.ceil(self.watch.seconds))
+        self.cfg.set("graceful_timeout", patient_seconds)
+
+    def abandon(self, call: ScriptCall) -> None:
+        """Answers for a call that is over its deadline and can't be ended; in the watch's thread."""
+        record = self.boundary.record_on(call.connection)
+        late_calls.answer_for(call, self.watch, record.request_id if record else None)
+        self.boundary.give_up(call.connection, str(self.watch.timeout()))
+
+    def handle_error(self, req: Any, client: Any, _address: Any, error: BaseException) -> None:
+        """Answers requests that gunicorn refuses itself, without repeating the client's text."""
+        self._count_refused(req, error)
+        refused = OUT_OF_TIME if isinstance(error, WorkerStopped) else refusal(error)
+        if refused in {OUR_FAULT, OUT_OF_TIME}:
+            log.error("a request failed in gunicorn: %s", refused.text, exc_info=error)
+        else:
+            log.debug("refused with %d: %s", refused.status, type(error).__name__)
+        try:
+            client.send(refused.response(_id_of(req)), socket.MSG_DONTWAIT)
+        except OSError:
+            log.debug("the client of a refused request was gone")
+        set_current_request(None)
+
+    def _count_refused(self, req: Any, error: BaseException) -> None:
+        """Counts a request that did not reach the application."""
+        if self.counting is not None and is_refused_by_gunicorn(error) and current_request() is None:
+            method, target = (getattr(req, name, None) or "-" for name in ("method", "uri"))
+            refused = refusal(error)
+            request = FinishedRequest(method, refused.status, 0.0, target, reason=refused.text)
+            self.counting.write(request)
+            AccessObserver(self.access_log).log_refused(request, _id_of(req))
+
+    def handle_abort(self, sig: int, frame: FrameType | None) -> None:
+        """Ends because gunicorn's timeout is over."""
+        _stop(super().handle_abort, sig, frame)
+
+    def handle_quit(self, sig: int, frame: FrameType | None) -> None:
+        _stop(super().handle_quit, sig, frame)
+
+
+def _stop(handle: Callable[[int, FrameType | None], None], sig: int, frame: FrameType | None) -> None:
+    """Runs gunicorn's signal handler; its exit may be raised in the middle of a script's function."""
+    try:
+        handle(sig, frame)
+    except SystemExit as stop:
+        raise WorkerStopped(stop.code) from None
+
+
+def _id_of(req: Any) -> str:
+    """The id of a request that gunicorn refuses; ``req`` is None if it could not be read."""
+    record = current_request()
+    if record is not None:
+        return record.request_id
+    headers = {name.upper(): value for name, value in getattr(req, "headers", None) or ()}
+    return chosen_id(headers.get(INFERENCE_ID.upper()), headers.get(REQUEST_ID.upper()))

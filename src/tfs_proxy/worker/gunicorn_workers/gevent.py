@@ -1,0 +1,71 @@
+"""The ``gevent`` worker class: imported only if it is configured, since gevent is an extra."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from socket import SHUT_WR
+from types import FrameType
+from typing import Any
+
+import gevent
+from gevent.threadpool import ThreadPool
+from gunicorn.workers.ggevent import GeventWorker as GunicornGeventWorker
+
+from tfs_proxy.data.capture.writer import Blocking
+from tfs_proxy.serving.script.deadline import Lane, frames_from
+from tfs_proxy.worker.gunicorn_workers.base import ContainerWorker
+from tfs_proxy.worker.gunicorn_workers.grpc_on_gevent import GrpcOnGevent
+
+LINGER_SECONDS = 1.0
+LINGER_BYTES = 64 * 1024
+
+
+class Expired(BaseException):
+    """Ends a greenlet whose call is over its deadline: no ``except Exception`` of a script stops it."""
+
+
+class GreenletLane(Lane):
+    """The greenlet that makes a call; one that never yields can't be ended, and blocks all others."""
+
+    def __init__(self) -> None:
+        self._greenlet = gevent.getcurrent()
+
+    def frames(self) -> tuple[FrameType, ...]:
+        """The greenlet's frame; it is suspended, since another greenlet runs."""
+        return frames_from(self._greenlet.gr_frame)
+
+    def cancel(self, unless_over: Callable[[], bool]) -> None:
+        """Raises an exception in the greenlet as soon as the event loop runs it."""
+
+        def throw() -> None:
+            if not unless_over():
+                self._greenlet.throw(Expired())
+
+        gevent.get_hub().loop.run_callback(throw)
+
+
+class GeventWorker(ContainerWorker, GunicornGeventWorker):  # type: ignore[misc]
+    """Greenlets over a monkey-patched standard library, gRPC included."""
+
+    new_lane = GreenletLane
+
+    @property
+    def most_hanging(self) -> int:
+        return int(self.worker_connections)
+
+    def load_wsgi(self) -> None:
+        """Makes gRPC wait on gevent's loop if a script imports it, then loads the application."""
+        GrpcOnGevent.install()
+        super().load_wsgi()
+
+    def blocking(self) -> Blocking:
+        """A thread of the system, since no greenlet runs while one waits for a disk."""
+        apply: Blocking = ThreadPool(1).apply
+        return apply
+
+    def handle_error(self, _req: Any, client: Any, address: Any, error: BaseException) -> None:
+        """As in the base, then reads on for a moment: closing at once would reset the connection."""
+        super().handle_error(_req, client, address, error)
+        with gevent.Timeout(LINGER_SECONDS, False), suppress(OSError):
+            client.shutdown(SHUT_WR)
+            while client.recv(LINGER_BYTES):
+                pass

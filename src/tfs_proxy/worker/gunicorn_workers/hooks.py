@@ -1,0 +1,82 @@
+"""gunicorn's configuration as a module: its hooks and its logger, by the names of gunicorn's settings."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from gunicorn.glogging import Logger
+
+from tfs_proxy.observe.fixed_file import under_way
+from tfs_proxy.settings.worker_environment import worker_workspace
+from tfs_proxy.worker.gunicorn_workers.refusals import refuse_misread
+from tfs_proxy.worker.gunicorn_workers.worker_log import gunicorn_handler
+
+KEPT_RECORDS = 64
+"""Records of dead workers. nginx repeats a request as soon as a worker is gone."""
+
+
+class QuietLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
+    """Logs at ``debug`` what gunicorn logs at ``info``: starts and ends of workers, and addresses.
+
+    Its entries have the form of all others.
+    """
+
+    def setup(self, cfg: Any) -> None:
+        """Takes gunicorn's settings, but for the handler."""
+        super().setup(cfg)
+        self.error_log.handlers = [gunicorn_handler()]
+
+    def close_on_exec(self) -> None:
+        """Does nothing: Python itself closes files on exec (PEP 446), and gunicorn logs to none.
+
+        gunicorn looks at every logger, which takes each worker 0.7 MB of what it shares with others.
+        """
+
+    def info(self, msg: str, *args: Any, **kwargs: Any) -> None:
+        self.debug(msg, *args, **kwargs)
+
+
+logger_class = QuietLogger
+
+
+def when_ready(server: Any) -> None:
+    """Keeps the files of unix sockets, as with systemd: the next gunicorn accepts there."""
+    server.systemd = True
+
+
+def pre_request(_worker: Any, request: Any) -> None:
+    """Refuses requests that can be read in two ways."""
+    refuse_misread(request.headers)
+
+
+def child_exit(server: Any, worker: Any) -> None:
+    """Logs how many requests of an ended worker were under way: their clients get 502."""
+    journal = worker_workspace().journal
+    record = journal / str(worker.pid)
+    count = under_way(record)
+    if count:
+        requests = f"{count} request{'s' if count > 1 else ''}"
+        server.log.error(
+            "worker %d ended with %s in progress: those without an answer get 502, and are not sent again",
+            worker.pid,
+            requests,
+        )
+    if record.exists():
+        os.utime(record)
+        _forget_old(journal)
+
+
+def _forget_old(journal: Path) -> None:
+    """Removes the oldest records of workers that have ended; another gunicorn's may serve, too."""
+    dead = [record for record in journal.iterdir() if not _lives(int(record.name))]
+    dead.sort(key=lambda record: record.stat().st_mtime_ns)
+    for record in dead[:-KEPT_RECORDS]:
+        record.unlink()
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

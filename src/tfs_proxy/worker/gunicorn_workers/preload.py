@@ -1,0 +1,138 @@
+"""gunicorn's `hooks`, and one more: its master imports what workers need before it forks them (gthread only).
+
+It imports nothing that a model may replace. If that can't be done for this model, or fails, gunicorn starts
+anew with the `hooks` alone, and its workers import by themselves: only they report faults.
+"""
+
+import gc
+import importlib
+import os
+import re
+import sys
+from collections.abc import Collection, Iterable, Sequence
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from tfs_proxy.serving.upstream.instances import fetch_deployment
+from tfs_proxy.settings.worker_environment import worker_workspace
+from tfs_proxy.values.deployment import Deployment
+from tfs_proxy.values.errors import UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.worker.gunicorn_workers import hooks
+from tfs_proxy.worker.gunicorn_workers.hooks import child_exit, logger_class, pre_request, when_ready
+
+__all__ = ("child_exit", "logger_class", "on_starting", "pre_request", "when_ready")
+
+WORKER: Final = (
+    "tfs_proxy.worker.gunicorn_workers.thread_worker",
+    "tfs_proxy.worker.app",
+    "tfs_proxy.worker.capturing",
+    "tfs_proxy.worker.first_call",
+    "tfs_proxy.worker.many_models",
+    "tfs_proxy.worker.memory_ledger",
+    "tfs_proxy.data.capture.files",
+    "tfs_proxy.serving.upstream.binary",
+    "tfs_proxy.serving.upstream.recovery",
+)
+"""Modules that `worker.wsgi` imports; that itself makes the application, which is the worker's own."""
+
+SCRIPT: Final = (
+    "tfs_proxy.serving.script.load",
+    "tfs_proxy.serving.script.load",
+    "tfs_proxy.serving.script.handlers",
+    "tfs_proxy.serving.script.script_model",
+)
+"""Further imports of workers with a script."""
+
+REQUESTS: Final = ("tfs_proxy.serving.upstream.pooled_requests",)
+"""Imports of workers whose script imports `requests`."""
+
+MASTER: Final = "tfs_proxy.worker.gunicorn_workers.master"
+AT_START: Final = frozenset({"sitecustomize", "usercustomize", "setproctitle", "inotify"})
+"""Python and gunicorn have imported these before `preload` looks, if there are any."""
+
+
+_IMPORTS_REQUESTS: Final = re.compile(rb"^\s*(?:import|from)\s[^#\n]*\brequests\b", re.MULTILINE)
+"""A line of a script; if it is in a string, an unneeded import does no harm."""
+
+
+def on_starting(server: Any) -> None:
+    """Imports before the first worker is forked."""
+    try:
+        deployment = fetch_deployment(worker_workspace().control_socket)
+        preload([*WORKER, *_for_script(deployment.script)], names_brought(deployment))
+    except (UpstreamUnavailable, UpstreamTimeout):
+        pass  # so say the workers
+    except (Exception, SystemExit, BroughtByModel):  # noqa: BLE001 - a worker will report it
+        for handler in server.log.error_log.handlers:
+            os.set_inheritable(handler.descriptor, True)
+        words = [word.replace(f"python:{__name__}", f"python:{hooks.__name__}") for word in sys.argv[1:]]
+        os.execv(sys.executable, [sys.executable, "-m", MASTER, *words])  # noqa: S606 - needs no shell
+
+
+def _for_script(script: str | None) -> tuple[str, ...]:
+    """The modules that workers with this script import, too. Raises OSError if it can't be read."""
+    if script is None:
+        return ()
+    return (*SCRIPT, *REQUESTS) if _IMPORTS_REQUESTS.search(Path(script).read_bytes()) else SCRIPT
+
+
+def names_brought(deployment: Deployment) -> set[str]:
+    """The top-level modules of the folders that came with the model, or were installed for it.
+
+    Raises OSError if one can't be read.
+    """
+    installed = [Path(path) for path in sys.path if Path(path).is_relative_to(worker_workspace().packages)]
+    folders = [*installed, *map(Path, deployment.import_paths)]
+    return names_in(folder for folder in folders if folder.is_dir())
+
+
+class BroughtByModel(BaseException):
+    """A module is about to be imported that the model has, too; no library takes it for a missing one."""
+
+
+class LookedUp(MetaPathFinder):
+    """Notes top-level modules that are looked for, found or not; `BroughtByModel` for the model's."""
+
+    def __init__(self, brought: Collection[str]) -> None:
+        self.names: set[str] = set()
+        self._brought = brought
+
+    def find_spec(
+        self, fullname: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
+    ) -> None:
+        name = fullname.partition(".")[0]
+        self.names.add(name)
+        if name in self._brought:
+            raise BroughtByModel(name)
+
+
+def preload(modules: Iterable[str], brought: Collection[str] = ()) -> set[str]:
+    """Imports ``modules``, and keeps the garbage collector from pages that forked processes share.
+
+    Returns the top-level names that were looked for. Raises BroughtByModel if one of them is the model's,
+    and whatever an import raises; the process is not fit for workers then.
+    """
+    finder = LookedUp(brought)
+    sys.meta_path.insert(0, finder)
+    gc.disable()  # imports leave little to collect, and looking for it took 40 ms
+    try:
+        for module in modules:
+            importlib.import_module(module)
+    finally:
+        gc.enable()
+        sys.meta_path.remove(finder)
+    gc.collect()
+    gc.freeze()
+    return finder.names
+
+
+def imported_names() -> set[str]:
+    """The top-level names of all modules that this process has imported, or would have at its start."""
+    return {name.partition(".")[0] for name in sys.modules} | AT_START
+
+
+def names_in(folders: Iterable[Path]) -> set[str]:
+    """The top-level names of what can be imported from ``folders``. Raises OSError if one can't be read."""
+    return {entry.name.partition(".")[0] for folder in folders for entry in folder.iterdir()}

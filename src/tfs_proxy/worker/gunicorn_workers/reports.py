@@ -1,0 +1,118 @@
+"""A worker's reports to the supervisor: its state, from a thread of its own, and why it can't be loaded.
+
+The thread begins after the fork. It can't run while a script holds the interpreter's lock, nor while the
+process is stopped: such a worker goes missing, as it should. In a worker of gevent it is a greenlet.
+"""
+
+import logging
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec import Struct
+
+from tfs_proxy.observe.logs.config import current_level, set_level
+from tfs_proxy.serving.script.deadline import Lane, own_part, place_of
+from tfs_proxy.serving.upstream.instances import TIMEOUT_SECONDS, report_state
+from tfs_proxy.values.deployment import BootFailure, WorkerOrders, WorkerState
+from tfs_proxy.values.errors import ScriptLoadError, TfsProxyError, UpstreamError
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 1.0
+IDLE_SECONDS = 5.0
+
+PAUSE_SECONDS = 0.02
+REPORT_CHARACTERS = 16_000
+"""Longest part of a traceback; its end tells the most."""
+
+
+class Reports:
+    """Sends the result of ``state`` to the control API; ``tick`` is called once a second before that."""
+
+    def __init__(
+        self, control_socket: Path, state: Callable[[], WorkerState], tick: Callable[[], None]
+    ) -> None:
+        self._control_socket = control_socket
+        self._state, self._tick = state, tick
+        self._lock = threading.Lock()
+        self._sent: WorkerState | None = None
+        self._sent_at = 0.0
+
+    def start(self) -> None:
+        """Sends the state now, waiting for the answer, and from now on as long as this process lives."""
+        self.deliver()
+        threading.Thread(target=self._run, name="reports", daemon=True).start()
+
+    def deliver(self) -> bool:
+        """Sends the state, trying for a while until it arrives; True if this worker may accept."""
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while True:
+            with self._lock:
+                orders = self._send(self._state())
+            if orders is not None or time.monotonic() > deadline:
+                return orders is not None and orders.released
+            time.sleep(PAUSE_SECONDS)
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(TICK_SECONDS)
+            self._tick()
+            with self._lock:
+                state = self._state()
+                due = state != self._sent or time.monotonic() >= self._sent_at + IDLE_SECONDS
+                if due or state.answered:
+                    self._send(state)
+
+    def _send(self, state: WorkerState) -> WorkerOrders | None:
+        """Sends it, and logs as the answer says; None if no supervisor answers."""
+        self._sent, self._sent_at = state, time.monotonic()
+        try:
+            orders = report_state(self._control_socket, state)
+        except UpstreamError as error:
+            log.debug("the supervisor does not hear of this worker: %s", error)
+            return None
+        if orders.level != current_level():
+            set_level(orders.level)
+        return orders
+
+
+class Loading(Struct, frozen=True):
+    """Imports and ``init`` of a script in ``folder``, which ``lane`` runs: until ``limit_seconds`` from now.
+
+    They may outlast gunicorn's timeout, but not this limit.
+    """
+
+    lane: Lane
+    folder: str
+    limit_seconds: float
+    deadline: float
+
+    def line(self) -> str:
+        """The line of the script that it is at."""
+        return own_part(place_of(self.lane.frames(), self.folder))
+
+    def is_late(self) -> bool:
+        """True if the limit is over, which is logged."""
+        late = time.monotonic() > self.deadline
+        if late:
+            log.error(
+                "the script was not loaded within SAGEMAKER_TFS_WAIT_TIME_SECONDS=%g: hangs at %s",
+                self.limit_seconds,
+                place_of(self.lane.frames(), self.folder),
+            )
+        return late
+
+
+def boot_failure(error: Exception) -> BootFailure:
+    """The reason why this worker can't load the application, with a traceback unless the error needs none."""
+    if isinstance(error, ScriptLoadError):
+        text, report = str(error), error.report
+    elif isinstance(error, TfsProxyError):
+        text, report = str(error), ""
+    else:
+        text = f"A worker can't start: {type(error).__name__}: {error}"
+        report = "".join(traceback.format_exception(error)).rstrip()
+    return BootFailure(text, report[-REPORT_CHARACTERS:])

@@ -1,0 +1,147 @@
+"""The observers of a worker's requests: counts, stages, lines of the access log, and traces.
+
+Requests that gunicorn refuses before the application gets them are counted where they are refused.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from tfs_proxy.observe.line_file import LineWriter
+from tfs_proxy.observe.logs.access import (
+    RequestLine,
+    RequestLog,
+    line_of,
+    needs_stages,
+    stages_text,
+)
+from tfs_proxy.observe.request_counts import FinishedRequest, KnownModels, request_line
+from tfs_proxy.observe.request_record import READ, RequestRecord
+from tfs_proxy.observe.routes import PROBES, path_of
+from tfs_proxy.observe.stage_table import FAILED_FROM, StageLayout, StageTable
+from tfs_proxy.settings.parsers import AccessLog
+from tfs_proxy.settings.settings import inherited_environment
+from tfs_proxy.values.deployment import Deployment
+from tfs_proxy.wire.header_names import STAGE_TIMES
+from tfs_proxy.worker.gunicorn_workers.boundary import RequestObserver
+
+log = logging.getLogger(__name__)
+
+PROCESS = "worker"
+
+
+class RequestCounting:
+    """Writes a line for each request that has ended."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = LineWriter(path)
+
+    def end(self, record: RequestRecord) -> None:
+        """Counts a request that the application had."""
+        seconds = time.perf_counter() - record.began
+        self.write(
+            FinishedRequest(
+                record.method,
+                record.status,
+                seconds,
+                record.target,
+                model=record.model,
+                version=record.version,
+                bytes_in=record.bytes_in,
+                bytes_out=record.bytes_out,
+            )
+        )
+
+    def write(self, request: FinishedRequest) -> None:
+        self._file.write(request_line(request))
+
+
+class StageObserver:
+    """Counts the requests that were for a model, and all that failed; those refused before have no stages.
+
+    A script model has no name.
+    """
+
+    def __init__(self, folder: Path, deployment: Deployment) -> None:
+        known = KnownModels(deployment.default_model, deployment.models)
+        self._table = StageTable(folder, StageLayout(known))
+        self.problem = self._table.problem
+        self._is_script_model = deployment.script_model is not None
+
+    def end(self, record: RequestRecord) -> None:
+        """Counts its stages, and the one that it failed in."""
+        if record.status >= FAILED_FROM and path_of(record.target) not in PROBES:
+            self._table.add_failure(record)
+        if record.model or (self._is_script_model and record.seconds[READ]):
+            self._table.add(record)
+
+
+class AccessObserver:
+    """Logs the requests that ``wanted`` chooses."""
+
+    def __init__(self, wanted: AccessLog) -> None:
+        self._wanted = wanted
+        self._log = RequestLog(wanted)
+
+    def end(self, record: RequestRecord) -> None:
+        """Logs a request that the application had."""
+        if not needs_stages(record, self._wanted):
+            return  # no line is made that nobody sees
+        seconds = time.perf_counter() - record.began
+        request = FinishedRequest(record.method, record.status, seconds, record.target, reason=record.reason)
+        self._log.show(line_of(record, request), PROCESS, os.getpid())
+
+    def log_refused(self, request: FinishedRequest, request_id: str) -> None:
+        """Logs a request that did not reach the application."""
+        self._log.show(RequestLine(request, request_id), PROCESS, os.getpid())
+
+
+class StagesForNginx:
+    """The header that tells nginx the stages of a request that may get a line."""
+
+    def __init__(self, wanted: AccessLog) -> None:
+        self._wanted = wanted
+
+    def __call__(self, record: RequestRecord) -> Sequence[tuple[str, str]]:
+        if record.over_limit or needs_stages(record, self._wanted):
+            return ((STAGE_TIMES, stages_text(record)),)
+        return ()
+
+
+class WorkerTraces(Struct, frozen=True):
+    """Makes spans of a worker's requests; ``close`` sends those that are left."""
+
+    observers: tuple[RequestObserver, ...] = ()
+    close: Callable[[], None] = lambda: None
+
+    def closing_behind(self, close_app: Callable[[], None]) -> Callable[[], None]:
+        """Closes the application, whose script may still make spans, and then the traces."""
+
+        def close() -> None:
+            close_app()
+            self.close()
+
+        return close
+
+
+def begin_traces(deployment: Deployment) -> WorkerTraces:
+    """Traces if the deployment has them; OTEL_* variables that OpenTelemetry refuses are logged."""
+    if deployment.traces is None:
+        return WorkerTraces()
+    try:
+        # OpenTelemetry takes a few hundred ms to import, which reads variables, too.
+        from tfs_proxy.observe.tracing.provider import ProcessTraces
+        from tfs_proxy.observe.tracing.spans import RequestSpans
+
+        traces = ProcessTraces(inherited_environment(), deployment.traces)
+    except Exception as error:  # noqa: BLE001 - whatever the variables make its parts raise
+        log.warning("no traces are sent: OpenTelemetry can't be configured: %s", error)
+        return WorkerTraces()
+    traces.install()
+    return WorkerTraces(
+        (RequestSpans(traces.tracer, behind_nginx=not deployment.counts_requests),), traces.close
+    )

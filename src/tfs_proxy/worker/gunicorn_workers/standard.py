@@ -1,0 +1,45 @@
+"""gunicorn's own ``gthread`` and ``sync`` with the additions of `base`; the supervisor names one of them."""
+
+from types import FrameType
+
+from gunicorn.workers.gthread import ThreadWorker as GunicornThreadWorker
+from gunicorn.workers.sync import SyncWorker as GunicornSyncWorker
+
+from tfs_proxy.worker.gunicorn_workers import late_calls
+from tfs_proxy.worker.gunicorn_workers.base import ContainerWorker
+
+IDLE_SECONDS = 1.0
+
+
+class HandOverWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
+    """``gthread`` without nginx, for development: a client that stalls holds a thread."""
+
+    def set_accept_enabled(self, enabled: bool) -> None:
+        """As in the base; at the end connections are refused at once."""
+        super().set_accept_enabled(enabled)
+        if not self.alive:
+            for listener in self.sockets:
+                listener.close()
+
+
+class SequentialWorker(ContainerWorker, GunicornSyncWorker):  # type: ignore[misc]
+    """``sync``: one request at a time.
+
+    Its name must not end in SyncWorker: gunicorn would replace it by its own gthread class when threads are
+    set.
+    """
+
+    most_hanging = 1
+    timeout: float
+
+    def serve(self) -> None:
+        """Serves, waking up often enough to notice that the master has gone."""
+        self.timeout = min(self.timeout or IDLE_SECONDS, IDLE_SECONDS)
+        super().serve()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Ends after the request in progress; at once if that one hangs."""
+        if self.watch.hanging:
+            self.journal.forget()
+            late_calls.end_now()
+        super().handle_exit(sig, frame)

@@ -1,0 +1,200 @@
+"""The zygote: imports what every worker needs, and forks gunicorn's masters on request: run as a module.
+
+`run.programs.zygote` starts it and asks it at a socket that it owns, by a connection for each process.
+It has one thread, and opens neither connections nor files that forked processes could inherit. Those keep
+nothing but imported modules. If the model has one of those, too, or anything else differs from the zygote,
+exec starts anew, in the same process: a fork is only quicker.
+"""
+
+import ctypes
+import fcntl
+import os
+import socket
+import sys
+import time
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from tfs_proxy.observe.logs.config import LOG_VARIABLE
+from tfs_proxy.serving.upstream.instances import fetch_deployment
+from tfs_proxy.settings.settings import change_environment, inherited_environment
+from tfs_proxy.settings.worker_environment import (
+    FORK_SECONDS,
+    GO,
+    WORKSPACE_VARIABLE,
+    ForkRequest,
+    worker_workspace,
+)
+from tfs_proxy.values.errors import UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.worker.gunicorn_workers import master
+from tfs_proxy.worker.gunicorn_workers.preload import (
+    REQUESTS,
+    SCRIPT,
+    WORKER,
+    imported_names,
+    names_brought,
+    preload,
+)
+
+MOST_DESCRIPTORS: Final = 253
+"""In one message, as Linux allows."""
+
+PYTHON_PATH: Final = "PYTHONPATH"
+OF_MODEL: Final = (WORKSPACE_VARIABLE, LOG_VARIABLE, PYTHON_PATH, "CUDA_VISIBLE_DEVICES")
+"""Variables that are a model's own, and that no module reads while it is imported."""
+
+OF_PYTHON: Final = "LC_CTYPE"
+"""Python sets it by itself."""
+
+STDIN, STDERR = 0, 2
+PAUSE_SECONDS: Final = 0.001
+_OPEN: Final = Path("/proc/self/fd")
+_PR_SET_PDEATHSIG = 1
+
+
+class Received(Struct, frozen=True):
+    """A request with its descriptors, and the connection over which it came."""
+
+    request: ForkRequest
+    descriptors: Sequence[int]
+    connection: socket.socket
+
+
+def main(listener: socket.socket) -> None:
+    """Serves at ``listener`` until a signal ends this process; earlier connections wait for the imports.
+
+    Returns only in the processes that it has forked, once they have run as gunicorn's master.
+    """
+    names = preload([*WORKER, *SCRIPT, *REQUESTS]) | imported_names()
+    supervisor = os.getppid()
+    received = _serve(listener, supervisor)
+    os.setpgid(0, 0)
+    # Linux sends the signal when the supervisor dies.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, received.request.orphaned_signal)
+    if os.getppid() != supervisor or not _is_wanted(received.connection):
+        os._exit(1)
+    _become(received, names)
+    master.main()
+
+
+def _serve(listener: socket.socket, supervisor: int) -> Received:
+    """Forks a process for each request; returns in that process, where the listener is closed."""
+    while True:
+        connection, _ = listener.accept()
+        with ExitStack() as held:
+            held.callback(connection.close)
+            connection.settimeout(FORK_SECONDS)
+            received = _receive(connection, held)
+            if received is not None and _fork_for(supervisor):
+                held.pop_all()
+                listener.close()
+                return received
+
+
+def _receive(connection: socket.socket, held: ExitStack) -> Received | None:
+    """Reads one request, which is a line; None if it is incomplete."""
+    try:
+        begin, descriptors, _, _ = socket.recv_fds(connection, 1, MOST_DESCRIPTORS)
+        for descriptor in descriptors:
+            held.callback(os.close, descriptor)
+        with connection.makefile("rb") as rest:
+            return Received(ForkRequest.from_bytes(begin + rest.readline()), descriptors, connection)
+    except (OSError, ValueError):
+        return None
+
+
+def _fork_for(supervisor: int) -> bool:
+    """Forks a process whose parent ends at once, so that ``supervisor`` inherits it; True in that process."""
+    try:
+        child = os.fork()
+    except OSError:  # no memory, or too many processes: the supervisor finds out by itself
+        return False
+    if child:
+        os.waitpid(child, 0)
+        return False
+    between = os.getpid()
+    try:
+        if os.fork():
+            os._exit(0)
+    except OSError:
+        os._exit(1)
+    while os.getppid() == between:
+        time.sleep(PAUSE_SECONDS)
+    if os.getppid() != supervisor:
+        os._exit(1)
+    return True
+
+
+def _is_wanted(connection: socket.socket) -> bool:
+    """Sends this process's number; True if the supervisor wants it, and waits for its end from now on."""
+    try:
+        connection.sendall(b"%d\n" % os.getpid())
+        return connection.recv(len(GO)) == GO
+    except OSError:
+        return False
+
+
+def _become(received: Received, names: Collection[str]) -> None:
+    """Becomes the requested process, up to the call of its program; ``names`` have been imported.
+
+    Does not return if exec starts the program.
+    """
+    request = received.request
+    received.connection.close()
+    _take_descriptors(received.descriptors, request.descriptors)
+    if not (_is_like_zygote(request) and _imports_alike(request, names)):
+        os.execve(request.argv[0], request.argv, request.env)  # noqa: S606 - needs no shell
+    sys.argv = [str(master.__file__), *request.argv[3:]]
+
+
+def _take_descriptors(received: Sequence[int], numbers: Sequence[int]) -> None:
+    """Puts ``received`` under their ``numbers``, the first also as stderr; closes all others."""
+    above = max(*numbers, STDERR) + 1
+    moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, above) for descriptor in received]
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for descriptor, number in zip([nothing, moved[0], *moved], [STDIN, STDERR, *numbers], strict=True):
+        os.dup2(descriptor, number)
+    for descriptor in map(int, os.listdir(_OPEN)):  # noqa: PTH208 - their names
+        if descriptor > STDERR and descriptor not in numbers:
+            with suppress(OSError):  # the one that has listed them is closed
+                os.close(descriptor)
+
+
+def _is_like_zygote(request: ForkRequest) -> bool:
+    """True if a process with this command line and environment would be like this one."""
+    own = inherited_environment()
+    others = (own.keys() | request.env.keys()) - {*OF_MODEL, OF_PYTHON}
+    program = (sys.executable, "-m", master.__name__)
+    return request.argv[:3] == program and all(own.get(name) == request.env.get(name) for name in others)
+
+
+def _imports_alike(request: ForkRequest, names: Collection[str]) -> bool:
+    """Takes the model's environment and import path; True if the model has none of the imported modules."""
+    added = _added_paths(inherited_environment(), request.env)
+    if added is None:
+        return False
+    change_environment({name: request.env.get(name) for name in OF_MODEL})
+    first = 0 if sys.flags.safe_path else 1
+    sys.path[first:first] = added
+    try:
+        deployment = fetch_deployment(worker_workspace().control_socket)
+        return names_brought(deployment).isdisjoint(names)
+    except (UpstreamUnavailable, UpstreamTimeout, OSError):
+        return False
+
+
+def _added_paths(own: Mapping[str, str], wanted: Mapping[str, str]) -> list[str] | None:
+    """The entries of ``wanted`` in front of the import path of ``own``; None if it is another path."""
+    before, after = (
+        [path for path in environ.get(PYTHON_PATH, "").split(os.pathsep) if path] for environ in (own, wanted)
+    )
+    count = len(after) - len(before)
+    return after[:count] if count >= 0 and after[count:] == before else None
+
+
+if __name__ == "__main__":
+    main(socket.socket(fileno=int(sys.argv[1])))

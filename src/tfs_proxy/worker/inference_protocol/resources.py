@@ -1,0 +1,117 @@
+"""The protocol's resources of an archive's models: metadata, Triton's config, readiness, inference."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import falcon
+import orjson
+
+from tfs_proxy.data.open_inference.metadata import ModelMetadata, model_metadata
+from tfs_proxy.observe.logs.reasons import note_refusal
+from tfs_proxy.values.deployment import Deployment
+from tfs_proxy.values.errors import UnknownModel
+from tfs_proxy.values.names import printable
+from tfs_proxy.values.signature import Signature, Target
+from tfs_proxy.worker.inference_protocol.framing import ONLY_VERSION, target_of
+
+PATHS = ("/v2/models/{model}", "/v2/models/{model}/versions/{version}")
+GetSignature = Callable[[Target], Signature]
+Serves = Callable[[Target], bool]
+"""Asks whether the model server has a target loaded now."""
+
+
+class Inference(Protocol):
+    def answer(self, req: falcon.Request, resp: falcon.Response, target: Target, name: str) -> None:
+        """Answers one request for a target, which the client calls ``name``. Raises RequestError."""
+
+
+class _OfModel:
+    """Facts about a model for its resources; without ``signature`` it is a script."""
+
+    method = "GET"
+
+    def __init__(self, deployment: Deployment, signature: GetSignature | None) -> None:
+        self._deployment = deployment
+        self._signature = signature
+
+    def _metadata(self, model: str, version: str | None) -> ModelMetadata:
+        """Raises UnknownModel, and UpstreamRefused for a missing version."""
+        target = target_of(self._deployment, model, version)
+        versions = self._deployment.models.get(target.model, (ONLY_VERSION,))
+        return model_metadata(model, versions, None if self._signature is None else self._signature(target))
+
+
+class MetadataResource(_OfModel):
+    """``GET /v2/models/M[/versions/V]``."""
+
+    def on_get(
+        self, _req: falcon.Request, resp: falcon.Response, model: str, version: str | None = None
+    ) -> None:
+        """The model's versions, and the tensors of its default signature."""
+        resp.data = orjson.dumps(self._metadata(model, version).as_json())
+
+
+class ConfigResource(_OfModel):
+    """``GET /v2/models/M[/versions/V]/config``."""
+
+    def on_get(
+        self, _req: falcon.Request, resp: falcon.Response, model: str, version: str | None = None
+    ) -> None:
+        resp.data = orjson.dumps(self._metadata(model, version).as_config())
+
+
+class ReadyResource:
+    """``GET /v2/models/M[/versions/V]/ready``; without ``serves`` it is a script, and ready."""
+
+    method = "GET"
+
+    def __init__(self, deployment: Deployment, serves: Serves | None) -> None:
+        self._deployment = deployment
+        self._serves = serves
+
+    def on_get(
+        self, _req: falcon.Request, resp: falcon.Response, model: str, version: str | None = None
+    ) -> None:
+        """503 if the model server has it not loaded. Raises UnknownModel for an unknown version."""
+        target = target_of(self._deployment, model, version)
+        versions = self._deployment.models.get(target.model, (ONLY_VERSION,))
+        known = target.label is None and target.version in {None, *versions}
+        ready = known if self._serves is None else self._serves(target)
+        if not ready and not known and (self._serves is None or self._serves(Target(target.model))):
+            raise UnknownModel(f"The model {model} has no version {printable(version or '')}.")
+        document: dict[str, object] = {"name": model, "ready": ready}
+        if not ready:
+            resp.status = falcon.HTTP_503
+            document["error"] = reason = f"model {model} is not ready"
+            note_refusal(reason)
+        resp.data = orjson.dumps(document)
+
+
+class InferResource:
+    """``POST /v2/models/M[/versions/V]/infer``."""
+
+    method = "POST"
+
+    def __init__(self, deployment: Deployment, inference: Inference) -> None:
+        self._deployment = deployment
+        self._inference = inference
+
+    def on_post(
+        self, req: falcon.Request, resp: falcon.Response, model: str, version: str | None = None
+    ) -> None:
+        """Answers one inference (docs/reference/open-inference.md)."""
+        self._inference.answer(req, resp, target_of(self._deployment, model, version), model)
+
+
+def add_routes(
+    app: "falcon.App[falcon.Request, falcon.Response]",
+    deployment: Deployment,
+    inference: Inference,
+    signature: GetSignature | None,
+    serves: Serves | None,
+) -> None:
+    for path in PATHS:
+        app.add_route(path, MetadataResource(deployment, signature))
+        app.add_route(f"{path}/config", ConfigResource(deployment, signature))
+        app.add_route(f"{path}/ready", ReadyResource(deployment, serves))
+        app.add_route(f"{path}/infer", InferResource(deployment, inference))

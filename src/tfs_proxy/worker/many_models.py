@@ -1,0 +1,179 @@
+"""The app of workers that serve all models without a script: an app for each, made by its first request.
+
+The supervisor writes the deployment of each model to a file, which a worker locks while it answers a request
+for the model: so whoever has removed the file knows when the last request has ended. nginx names the model.
+"""
+
+import fcntl
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from tfs_proxy.data.capture.writer import Blocking, CaptureWriter
+from tfs_proxy.observe.logs.reasons import note_refusal
+from tfs_proxy.observe.request_record import RequestRecord
+from tfs_proxy.serving.script.deadline import DeadlineWatch
+from tfs_proxy.values.deployment import Deployment
+from tfs_proxy.values.layout import Workspace
+from tfs_proxy.wire.error_body import being_unloaded, error_body
+from tfs_proxy.wire.header_names import SERVED_NAME, wsgi_name
+from tfs_proxy.worker.app import ContainerApp
+from tfs_proxy.worker.gunicorn_workers.request_observers import StageObserver
+
+log = logging.getLogger(__name__)
+
+_NAME = wsgi_name(SERVED_NAME)
+FileId = tuple[int, int]
+"""The inode of a deployment's file and its modification time, which differ between deployments."""
+
+CreateApp = Callable[[Deployment, Workspace], ContainerApp]
+
+WsgiAnswer = Iterable[bytes]
+
+
+class _ModelApp:
+    """The app of one model, which outlives the requests under way."""
+
+    def __init__(self, path: Path, app: ContainerApp, stages: StageObserver) -> None:
+        self.app, self.stages = app, stages
+        self._path = path
+        self._lock = threading.Lock()
+        self._under_way = 0
+
+    def answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> WsgiAnswer:
+        with self._lock:
+            self._under_way += 1
+        try:
+            return self.app(environ, start_response)
+        finally:
+            with self._lock:
+                self._under_way -= 1
+
+    def has_gone(self) -> bool:
+        """True if the model has gone, and no request for it is under way."""
+        with self._lock:
+            return not self._under_way and not self._path.exists()
+
+
+class Captures:
+    """The interface of an app's capture, for those of many models."""
+
+    def __init__(self, each: Callable[[], Iterable[CaptureWriter]]) -> None:
+        self._each = each
+
+    def start(self, blocking: Blocking | None) -> None:
+        """Does nothing: each has been started with its app."""
+
+    def report(self) -> None:
+        """Tells the supervisor the fate of records."""
+        for capture in self._each():
+            capture.report()
+
+
+class ManyModelsApp:
+    """A WSGI app that passes each request to its model's; ``folder`` has the workspace of each by name.
+
+    It has what a worker needs of an app; nothing of it runs a script.
+    """
+
+    def __init__(self, folder: Path, create: CreateApp, forget: Callable[[str], None]) -> None:
+        self.watch = DeadlineWatch()
+        self.observers = (self,)
+        self.capture = Captures(self._each_capture)
+        self.held = ExitStack()
+        self._folder, self._create, self._forget = folder, create, forget
+        self._file_name = Workspace(folder).deployment.name
+        self._apps: dict[FileId, _ModelApp] = {}
+        self._by_name: dict[str, StageObserver] = {}
+        self._making = threading.Lock()
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> WsgiAnswer:
+        name = environ.pop(_NAME, "")
+        path = f"{self._folder}/{name}/{self._file_name}"
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return _going(name, start_response)
+        try:
+            model_app = self._locked(descriptor, path)
+            return (
+                _going(name, start_response)
+                if model_app is None
+                else model_app.answer(environ, start_response)
+            )
+        finally:
+            os.close(descriptor)
+
+    def end(self, record: RequestRecord) -> None:
+        """Counts the stages of a request."""
+        stages = self._by_name.get(record.model)
+        if stages is not None:
+            stages.end(record)
+
+    def close(self) -> None:
+        for model_app in self._apps.values():
+            model_app.app.close()
+        self.held.close()
+
+    def _each_capture(self) -> Iterator[CaptureWriter]:
+        for model_app in tuple(self._apps.values()):
+            if model_app.app.capture is not None:
+                yield model_app.app.capture
+
+    def _locked(self, descriptor: int, link: str) -> _ModelApp | None:
+        """The app for the deployment in a file, locked until that is closed; None if the model is going."""
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        status = os.fstat(descriptor)
+        if not status.st_nlink:  # removed before it was locked: nobody waits for this request
+            return None
+        file_id = status.st_ino, status.st_mtime_ns
+        try:
+            return self._apps.get(file_id) or self._make(file_id, link)
+        except FileNotFoundError:
+            return None
+
+    def _make(self, file_id: FileId, link: str) -> _ModelApp:
+        with self._making:
+            return self._apps.get(file_id) or self._made(file_id, Path(link).resolve(strict=True))
+
+    def _made(self, file_id: FileId, path: Path) -> _ModelApp:
+        self._close_those_that_have_gone()
+        deployment = Deployment.from_json(path.read_bytes())
+        workspace = Workspace(path.parent)
+        for model in deployment.models:
+            self._forget(model)
+        stages = StageObserver(workspace.stages, deployment)
+        app = self._apps[file_id] = _ModelApp(path, self._create(deployment, workspace), stages)
+        if app.app.capture is not None:
+            app.app.capture.start(None)
+        self._by_name.update(dict.fromkeys(deployment.models, stages))
+        log.debug("serving %s", ", ".join(deployment.models))
+        return app
+
+    def _close_those_that_have_gone(self) -> None:
+        for file_id, model_app in tuple(self._apps.items()):
+            if model_app.has_gone():
+                del self._apps[file_id]
+                self._forget_stages(model_app.stages)
+                # Its last records may take a while, and a request is waiting.
+                threading.Thread(target=model_app.app.close, name="close", daemon=True).start()
+
+    def _forget_stages(self, stages: StageObserver) -> None:
+        """Drops the table of a model that has gone, and with it its open file."""
+        for name in [name for name, known in self._by_name.items() if known is stages]:
+            del self._by_name[name]
+
+
+def _going(name: str, start_response: Callable[..., Any]) -> WsgiAnswer:
+    note_refusal(being_unloaded(name))
+    body = error_body(being_unloaded(name))
+    headers: Sequence[tuple[str, str]] = (
+        ("Content-Type", "application/json"),
+        ("Content-Length", str(len(body))),
+    )
+    start_response("503 Service Unavailable", list(headers))
+    return [body]

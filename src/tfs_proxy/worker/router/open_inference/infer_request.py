@@ -1,0 +1,248 @@
+"""Translates a ModelInferRequest into an equivalent PredictRequest: pure.
+
+Raw contents are passed on as ``tensor_content``, and lists as TensorProto's own.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from msgspec import Struct
+
+from tfs_proxy.data.open_inference.datatypes import Datatype, datatype_named, elements
+from tfs_proxy.data.open_inference.infer_request import (
+    CLASSIFICATION,
+    OF_THE_PROTOCOL,
+    SHARED_MEMORY,
+    SIGNATURE,
+    InferInput,
+    InferRequest,
+    RequestedOutput,
+    checked_shape,
+    named,
+)
+from tfs_proxy.values.errors import BadInput
+from tfs_proxy.values.memory import DEFAULT_DECODED_BYTES, MemoryBudget
+from tfs_proxy.values.names import HIGHEST_VERSION, is_version
+from tfs_proxy.values.signature import Signature
+from tfs_proxy.wire.data_types import DataType
+from tfs_proxy.wire.error_body import NO_SHARED_MEMORY
+from tfs_proxy.wire.protos import ModelSpec, PredictRequest, TensorProto
+from tfs_proxy.wire.protos.open_inference import ModelInferRequest, ServerMetadataResponse
+from tfs_proxy.wire.protos.sizes import parsed_bytes
+from tfs_proxy.worker.router.asked_model import AskedModel
+
+NO_MODEL: Final = "The request names no model: model_name is empty."
+MOST_TENSORS: Final = 1000
+
+_INT, _UINT = "int_contents", "uint_contents"
+
+LISTS: Final[Mapping[str, tuple[str, str]]] = {
+    "BOOL": ("bool_contents", "bool_val"),
+    "INT8": (_INT, "int_val"),
+    "INT16": (_INT, "int_val"),
+    "INT32": (_INT, "int_val"),
+    "INT64": ("int64_contents", "int64_val"),
+    "UINT8": (_UINT, "int_val"),
+    "UINT16": (_UINT, "int_val"),
+    "UINT32": (_UINT, "uint32_val"),
+    "UINT64": ("uint64_contents", "uint64_val"),
+    "FP32": ("fp32_contents", "float_val"),
+    "FP64": ("fp64_contents", "double_val"),
+    "BYTES": ("bytes_contents", "string_val"),
+}
+"""For each datatype, the list of InferTensorContents and TensorProto's same list."""
+
+_RANGES: Final[Mapping[str, tuple[int, int]]] = {
+    "INT8": (-(2**7), 2**7 - 1),
+    "INT16": (-(2**15), 2**15 - 1),
+    "UINT8": (0, 2**8 - 1),
+    "UINT16": (0, 2**16 - 1),
+}
+
+Message = TypeVar("Message")
+
+
+class TranslatedRequest(Struct, frozen=True):
+    """The model server's request, and what its answer needs of the client's.
+
+    ``outputs`` are the names of those wanted, in their order; none means all. ``parameters`` are the client's
+    own InferParameters, which the answer repeats. ``signature`` None means the default one.
+    """
+
+    asked: AskedModel
+    message: bytes
+    id: str
+    outputs: tuple[str, ...]
+    parameters: Mapping[str, Any]
+    signature: str | None = None
+
+
+def translated(message: bytes, decoded_bytes: int = DEFAULT_DECODED_BYTES) -> TranslatedRequest:
+    """Translates a serialized ModelInferRequest, whose values may take ``decoded_bytes`` of memory.
+
+    Raises BadInput, which names the tensor if one is wrong, and PayloadTooLarge.
+    """
+    budget = MemoryBudget(decoded_bytes)
+    budget.take(parsed_bytes(ModelInferRequest, message, decoded_bytes), "The request")
+    request = parsed(ModelInferRequest, message)
+    asked = asked_version(request.model_name, request.model_version)
+    outputs = tuple(_output_names(request))
+    signature = _signature(request)
+    predict = PredictRequest(model_spec=model_spec(asked, signature), output_filter=outputs)
+    _add_inputs(predict, request, budget)
+    parameters = {name: value for name, value in request.parameters.items() if name not in OF_THE_PROTOCOL}
+    return TranslatedRequest(asked, predict.SerializeToString(), request.id, outputs, parameters, signature)
+
+
+def parsed(kind: type[Message], message: bytes) -> Message:
+    """Raises BadInput."""
+    try:
+        return kind.FromString(message)  # type: ignore[attr-defined,no-any-return]  # of protobuf's messages
+    except DecodeError:
+        raise BadInput(f"The request is not a message of {_call_of(kind)}") from None
+
+
+def _call_of(kind: type) -> str:
+    return "ModelInfer" if kind is ModelInferRequest else kind.__name__
+
+
+def request_id(message: bytes) -> str:
+    """The id of a ModelInferRequest; "" without one, or if it can't be read."""
+    try:
+        # This message has a string field in the id's place, and leaves tensors bytes.
+        ids = ServerMetadataResponse.FromString(message).extensions
+    except DecodeError:
+        return ""
+    return ids[-1] if ids else ""
+
+
+def asked_version(model: str, version: str) -> AskedModel:
+    """The model of a call: ``version`` is a number or a label."""
+    if not model:
+        raise BadInput(NO_MODEL)
+    if not is_version(version):
+        return AskedModel(model, label=version)
+    if int(version) > HIGHEST_VERSION:
+        raise BadInput(f"There is no version {version}: the highest number is {HIGHEST_VERSION}.")
+    return AskedModel(model, int(version))
+
+
+def model_spec(asked: AskedModel, signature: str | None = None) -> ModelSpec:
+    """TF Serving's name of the model, version and signature; None is the default one."""
+    spec = ModelSpec(name=asked.name, signature_name=signature or "")
+    if asked.number is not None:
+        spec.version.value = asked.number
+    elif asked.label:
+        spec.version_label = asked.label
+    return spec
+
+
+def check_against(message: bytes, signature: Signature) -> None:
+    """Raises BadInput, naming the tensor, if one does not fit the signature.
+
+    The message has been translated, so it can be read.
+    """
+    request = ModelInferRequest.FromString(message)
+    outputs = [RequestedOutput(output.name, binary=True) for output in request.outputs]
+    described = InferRequest([_described(tensor) for tensor in request.inputs], outputs)
+    described.batch(signature)
+    described.requested(tuple(signature.outputs))
+
+
+def _described(tensor: Any) -> InferInput:
+    subject = named("input", tensor.name)
+    datatype = datatype_named(tensor.datatype, subject)
+    shape = checked_shape(list(tensor.shape), subject)
+    return InferInput(tensor.name, datatype, np.broadcast_to(np.zeros((), datatype.array), shape))
+
+
+def _signature(request: ModelInferRequest) -> str | None:
+    if SIGNATURE not in request.parameters:
+        return None
+    parameter = request.parameters[SIGNATURE]
+    if parameter.WhichOneof("parameter_choice") != "string_param":
+        raise BadInput(f'The parameter "{SIGNATURE}" must be a string.')
+    return str(parameter.string_param)
+
+
+def _output_names(request: ModelInferRequest) -> Iterator[str]:
+    if len(request.outputs) > MOST_TENSORS:
+        raise BadInput(f"The request asks for more than {MOST_TENSORS} outputs.")
+    seen: set[str] = set()
+    for output in request.outputs:
+        subject = named("output", output.name)
+        if SHARED_MEMORY in output.parameters:
+            raise BadInput(f"{subject}: {NO_SHARED_MEMORY}.")
+        if CLASSIFICATION in output.parameters:
+            raise BadInput(f'{subject}: the parameter "{CLASSIFICATION}" is not supported.')
+        if output.name in seen:
+            raise BadInput(f"{subject} is asked for twice.")
+        seen.add(output.name)
+        yield output.name
+
+
+def _add_inputs(predict: PredictRequest, request: ModelInferRequest, budget: MemoryBudget) -> None:
+    inputs, raw = request.inputs, request.raw_input_contents
+    if not 0 < len(inputs) <= MOST_TENSORS:
+        raise BadInput(f"The request has {len(inputs)} inputs: it can have 1 to {MOST_TENSORS}.")
+    if raw and len(raw) != len(inputs):
+        raise BadInput(
+            f"The request has {len(inputs)} inputs, but {len(raw)} raw_input_contents: each needs one."
+        )
+    for index, given in enumerate(inputs):
+        if given.name in predict.inputs:
+            raise BadInput(f"{named('input', given.name)} is there twice.")
+        _fill(predict.inputs[given.name], given, raw[index] if raw else None, budget)
+
+
+def _fill(tensor: TensorProto, given: Any, raw: bytes | None, budget: MemoryBudget) -> None:
+    subject = named("input", given.name)
+    if SHARED_MEMORY in given.parameters:
+        raise BadInput(f"{subject}: {NO_SHARED_MEMORY}.")
+    datatype = datatype_named(given.datatype, subject)
+    shape = checked_shape(list(given.shape), subject)
+    tensor.dtype = DataType[datatype.tensorflow]  # type: ignore[assignment]  # the stubs' own enumeration
+    for size in shape:
+        tensor.tensor_shape.dim.add(size=size)
+    if raw is None:
+        _list(tensor, given.contents, datatype, shape, subject)
+        return
+    if given.HasField("contents") and given.contents.ByteSize():
+        raise BadInput(f"{subject} has contents, and the request has raw_input_contents: they do not mix.")
+    if datatype.item_bytes is not None:
+        tensor.tensor_content = _checked(raw, datatype, datatype.item_bytes, shape, subject)
+        return
+    tensor.string_val.extend(elements(raw, math.prod(shape), subject, budget))
+
+
+def _checked(raw: bytes, datatype: Datatype, item_bytes: int, shape: Sequence[int], subject: str) -> bytes:
+    """The content of a tensor of numbers. Raises BadInput if the bytes do not fill the shape."""
+    count = math.prod(shape)
+    if len(raw) != count * item_bytes:
+        raise BadInput(
+            f"{subject} has {len(raw)} bytes, but {datatype.name} of the shape {list(shape)} takes "
+            f"{count * item_bytes}."
+        )
+    if datatype.name == "BOOL" and raw.translate(None, b"\x00\x01"):
+        raise BadInput(f"{subject} has a byte other than 0 and 1, which is not a BOOL.")
+    return raw
+
+
+def _list(tensor: TensorProto, contents: Any, datatype: Datatype, shape: Sequence[int], subject: str) -> None:
+    """Copies the list of an InferTensorContents. Raises BadInput if it does not fill the shape."""
+    if datatype.name not in LISTS:
+        raise BadInput(f"{subject} is {datatype.name}, which only raw_input_contents can carry.")
+    source, target = LISTS[datatype.name]
+    other = [listed.name for listed, _ in contents.ListFields() if listed.name != source]
+    if other:
+        raise BadInput(f"{subject} is {datatype.name}, whose values are in {source}, not in {other[0]}.")
+    values, count = getattr(contents, source), math.prod(shape)
+    if len(values) != count:
+        raise BadInput(f"{subject} has {len(values)} values, but the shape {list(shape)} takes {count}.")
+    low, high = _RANGES.get(datatype.name, (None, None))
+    if count and low is not None and high is not None and not low <= min(values) <= max(values) <= high:
+        raise BadInput(f"{subject} has a value that is not {datatype.name}: {low} to {high}.")
+    getattr(tensor, target).extend(values)

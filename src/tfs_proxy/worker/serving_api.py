@@ -1,0 +1,111 @@
+"""Requests that are passed on: TF Serving's REST API to the model server, others to the control API."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import falcon
+
+from tfs_proxy.observe.routes import ALL_STATISTICS, SERVED_MODELS, SERVER, SHARED_MEMORY
+from tfs_proxy.serving.upstream.interface import ModelAnswer
+from tfs_proxy.serving.upstream.rest import has_available
+from tfs_proxy.wire.http_messages import HttpResponse
+from tfs_proxy.worker.body import BodyReader
+
+PassOn = Callable[[str, str, bytes | None, Mapping[str, str]], ModelAnswer]
+"""Method, path, body and headers of a request -> the model server's answer."""
+
+PREFIX = re.compile("/v1/", re.IGNORECASE)
+METHODS = ("GET", "OPTIONS", "POST")
+PASSED = ("Content-Type", "Origin", "Access-Control-Request-Method", "Access-Control-Request-Headers")
+"""Headers that the model server reads; an unpacked body has no Content-Encoding."""
+
+STATUS_OF_MODEL = re.compile(r"/v1/models/[^/:?]+(?:\?.*)?", re.IGNORECASE | re.DOTALL)
+
+OF_ONE_HOP = {"connection", "content-length", "date", "keep-alive", "server", "transfer-encoding"}
+
+
+class ServingApi:
+    """A sink: every path below ``/v1/``, as the client wrote it."""
+
+    def __init__(self, bodies: BodyReader, pass_on: PassOn) -> None:
+        self._bodies = bodies
+        self._pass_on = pass_on
+
+    def __call__(self, req: falcon.Request, resp: falcon.Response, **_: Any) -> None:
+        """Passes a request on, and the model server's answer back."""
+        if req.method not in METHODS:
+            raise falcon.HTTPMethodNotAllowed(METHODS)
+        path = raw_path(req)
+        if not PREFIX.match(path):  # it goes up by dots: the model server does not follow them
+            raise falcon.HTTPRouteNotFound
+        headers = {name: value for name in PASSED if (value := req.get_header(name)) is not None}
+        with self._bodies.budget(req) as budget:
+            body = self._bodies.read(req, budget) or (b"" if req.method == "POST" else None)
+            answer = self._pass_on(req.method, path, body, headers)
+        resp.status, resp.data, resp.content_type = answer.status, answer.body, None
+        if req.method == "GET" and answer.ok and STATUS_OF_MODEL.fullmatch(path):
+            resp.data = with_ready(answer.body)
+        for name, value in answer.headers.items():
+            if name.lower() not in OF_ONE_HOP:
+                resp.set_header(name, value)
+
+
+def with_ready(status: bytes) -> bytes:
+    """TF Serving's status of a model, with KServe's ``ready``: true if a version of it serves."""
+    fields = json.loads(status)
+    return json.dumps(fields | {"ready": has_available(status)}, indent=1).encode() + b"\n"
+
+
+def raw_path(req: falcon.Request) -> str:
+    """The request's path with its query, not decoded; of an absolute URI the part after the host."""
+    raw = str(req.env.get("RAW_URI") or quote(req.path))
+    return raw if raw.startswith("/") else urlsplit(raw)._replace(scheme="", netloc="").geturl()
+
+
+AskControlApi = Callable[[str, str, bytes], HttpResponse]
+"""Method, path and body of a request -> the control API's answer."""
+
+RELAYED = re.compile(
+    rf"(?:{SERVED_MODELS}|{SHARED_MEMORY}|{SERVER}(?:/|/health/(?:live|ready)|/repository/.+|/models/(?:[^/]+/)*stats)?)\Z"
+)
+EXACT = (SERVED_MODELS, ALL_STATISTICS)
+"""Paths that would otherwise be a model's, or the model server's."""
+
+ANSWERED = ("Content-Type", "Allow")
+
+
+class ControlRelay:
+    """A sink for `RELAYED`, and the resource of `EXACT`."""
+
+    method = "GET"
+
+    def __init__(self, ask: AskControlApi, bodies: BodyReader) -> None:
+        self._ask = ask
+        self._bodies = bodies
+
+    def __call__(self, req: falcon.Request, resp: falcon.Response, **_: Any) -> None:
+        with self._bodies.budget(req) as budget:
+            body = self._bodies.read(req, budget)
+        answer = self._ask("GET" if req.method == "HEAD" else req.method, req.path, body)
+        resp.status, resp.data, resp.content_type = answer.status, answer.body, None
+        for name in ANSWERED:
+            if (value := answer.header(name)) is not None:
+                resp.set_header(name, value)
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        self(req, resp)
+
+    on_head = on_get
+
+
+def add_relay(
+    app: "falcon.App[falcon.Request, falcon.Response]", ask: AskControlApi, bodies: BodyReader
+) -> None:
+    """Publishes by ``app`` what the control API answers."""
+    relay = ControlRelay(ask, bodies)
+    for path in EXACT:
+        app.add_route(path, relay)
+    app.add_sink(relay, RELAYED)

@@ -1,0 +1,79 @@
+"""GET /ping, /metrics and /execution-parameters: the questions of platforms."""
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+
+import falcon
+
+from tfs_proxy.data.shapes import has_records
+from tfs_proxy.values.deployment import TransformLimits
+from tfs_proxy.values.errors import RequestError
+from tfs_proxy.values.signature import Signature
+from tfs_proxy.wire.http_messages import HttpResponse
+
+Ping = Callable[[], tuple[int, bytes]]
+"""Asks the control API; returns HTTP status and body of its answer."""
+
+FetchMetrics = Callable[[str | None], HttpResponse]
+"""Asks the control API for its metrics in the form that an Accept header names."""
+
+
+class PingResource:
+    """Relays the supervisor's answer: 200 and empty, or 503 and ``{"error": reason}``.
+
+    nginx asks the control API itself and never comes here.
+    """
+
+    method = "GET"
+
+    def __init__(self, ping: Ping) -> None:
+        self._ping = ping
+
+    def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
+        """Health of the whole container (docs/reference/sagemaker.md)."""
+        resp.status, resp.data = self._ping()
+        if not resp.data:
+            resp.content_type = None
+
+    on_head = on_get
+
+
+class MetricsResource:
+    """Relays the supervisor's metrics; nginx asks the control API itself and never comes here."""
+
+    method = "GET"
+
+    def __init__(self, fetch: FetchMetrics) -> None:
+        self._fetch = fetch
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        answer = self._fetch(req.get_header("Accept"))
+        resp.status, resp.data, resp.content_type = answer.status, answer.body, answer.header("Content-Type")
+
+    on_head = on_get
+
+
+class ExecutionParameters:
+    """The supervisor's values from the machine and the settings (docs/reference/sagemaker.md).
+
+    BatchStrategy is left out, which means MultiRecord: SageMaker takes MULTI_RECORD for it, but local mode of
+    its SDK refuses that. It is SINGLE_RECORD if ``signature`` leaves no size open for records.
+    """
+
+    method = "GET"
+
+    def __init__(self, limits: TransformLimits, signature: Callable[[], Signature] | None = None) -> None:
+        self._parameters = {"MaxConcurrentTransforms": limits.concurrent, "MaxPayloadInMB": limits.payload_mb}
+        self._signature = signature
+
+    def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
+        """A job's own fields override the values."""
+        strategy = {"BatchStrategy": "SINGLE_RECORD"} if self._takes_one_record() else {}
+        resp.data = json.dumps({**self._parameters, **strategy}).encode()
+
+    def _takes_one_record(self) -> bool:
+        with suppress(RequestError):
+            inputs = self._signature().inputs.values() if self._signature is not None else ()
+            return not all(map(has_records, inputs))
+        return False

@@ -1,0 +1,126 @@
+"""The app that gunicorn runs: built in each worker from the control API's deployment."""
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfs_proxy.data.capture.writer import CaptureWriter
+from tfs_proxy.serving.upstream.instances import (
+    ask,
+    fetch_deployment,
+    metrics,
+    ping,
+    report_captured,
+    settled,
+)
+from tfs_proxy.settings.worker_environment import worker_workspace
+from tfs_proxy.values.deployment import Deployment
+from tfs_proxy.values.layout import Workspace
+from tfs_proxy.values.memory import Ledger
+from tfs_proxy.worker import first_call
+from tfs_proxy.worker.app import ContainerApp, create_app, create_script_model_app
+from tfs_proxy.worker.capturing import Capturing
+from tfs_proxy.worker.many_models import ManyModelsApp
+from tfs_proxy.worker.memory_ledger import MemoryLedger
+
+if TYPE_CHECKING:
+    from tfs_proxy.serving.upstream.binary import BinaryUpstream
+
+
+def _capturing(deployment: Deployment, workspace: Workspace) -> Capturing | None:
+    options = deployment.capture
+    if options is None:
+        return None
+    writer = CaptureWriter(options, partial(report_captured, workspace.control_socket))
+    return Capturing(options, writer, behind_nginx=not deployment.counts_requests)
+
+
+def _pool_requests(deployment: Deployment, servers: "BinaryUpstream") -> None:
+    from tfs_proxy.serving.upstream.pooled_requests import PooledRequests
+
+    PooledRequests(deployment.instances, servers.rest).install()
+
+
+def _model_app(deployment: Deployment, workspace: Workspace, ledger: Ledger) -> ContainerApp:
+    from tfs_proxy.serving.script.load import load_script
+    from tfs_proxy.serving.upstream.binary import BinaryUpstream
+    from tfs_proxy.serving.upstream.recovery import Recovering
+
+    servers = BinaryUpstream(deployment.instances, deployment.request_timeout_seconds)
+    upstream = Recovering(servers, partial(settled, workspace.control_socket))
+    if deployment.script and deployment.pool_requests:
+        from tfs_proxy.serving.script.load import when_imported
+
+        when_imported("requests", partial(_pool_requests, deployment, servers))
+    script = load_script(deployment.script, deployment.import_paths) if deployment.script else None
+    pass_on = upstream.patient(servers.rest.pass_on) if deployment.rest_api else None
+    of_control_api = partial(ping, workspace.control_socket)
+    # Requests of its own are not captured, and no script gets one that it does not expect.
+    own = None if script else create_app(deployment, upstream, ping=of_control_api, owns_upstream=False)
+    call = first_call.begin(deployment, upstream, servers.rest.serves, own)
+    app = create_app(
+        deployment,
+        upstream,
+        script,
+        ping=of_control_api,
+        pass_on=pass_on,
+        ledger=ledger,
+        metrics=partial(metrics, workspace.control_socket),
+        ask_control_api=partial(ask, workspace.control_socket),
+        serves=servers.rest.serves,
+        capturing=_capturing(deployment, workspace),
+    )
+    app.first_call = call
+    return app
+
+
+def _many_models_app(deployment: Deployment, workspace: Workspace, ledger: Ledger) -> ManyModelsApp:
+    """One app for all models that come and go, which share connections to the model servers."""
+    from tfs_proxy.serving.upstream.binary import BinaryUpstream
+    from tfs_proxy.serving.upstream.recovery import Recovering
+
+    servers = BinaryUpstream(deployment.instances, deployment.request_timeout_seconds)
+    upstream = Recovering(servers, partial(settled, workspace.control_socket))
+
+    def create(of_model: Deployment, its_workspace: Workspace) -> ContainerApp:
+        return create_app(
+            of_model,
+            upstream,
+            ping=partial(ping, workspace.control_socket),
+            pass_on=upstream.patient(servers.rest.pass_on) if of_model.rest_api else None,
+            ledger=ledger,
+            serves=servers.rest.serves,
+            capturing=_capturing(of_model, its_workspace),
+            owns_upstream=False,
+        )
+
+    app = ManyModelsApp(Path(deployment.many_models or ""), create, servers.rest.signatures.forget)
+    app.held.callback(upstream.close)
+    return app
+
+
+def _script_model_app(deployment: Deployment, workspace: Workspace, ledger: Ledger) -> ContainerApp:
+    from tfs_proxy.serving.script.script_model import load_script_model
+
+    script_model = load_script_model(deployment.script or "", deployment.import_paths)
+    return create_script_model_app(
+        deployment,
+        script_model,
+        ping=partial(ping, workspace.control_socket),
+        ledger=ledger,
+        metrics=partial(metrics, workspace.control_socket),
+        ask_control_api=partial(ask, workspace.control_socket),
+        capturing=_capturing(deployment, workspace),
+    )
+
+
+def _created(workspace: Workspace) -> ContainerApp | ManyModelsApp:
+    deployment = fetch_deployment(workspace.control_socket)
+    ledger = MemoryLedger(workspace.memory_ledger, deployment.max_decoded_total_bytes)
+    if deployment.many_models is not None:
+        return _many_models_app(deployment, workspace, ledger)
+    create = _model_app if deployment.script_model is None else _script_model_app
+    return create(deployment, workspace, ledger)
+
+
+app = _created(worker_workspace())

@@ -1,0 +1,183 @@
+"""A model whose signatures have no shapes, as AWS's sample half_plus_three: every format, on two model servers.
+
+Its predict is y = x / 2 + 3 for an x of any shape; regress and classify take tf.Examples, which the
+signatures declare as DT_FLOAT.
+"""
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.archives import SHAPELESS_STAND_IN, stand_in_program
+from support.stack import Stack, serving
+from tfs_proxy.data.formats.framing import recordio_frame, tfrecord_frame
+from tfs_proxy.wire.protos import Example, RecordIORecord
+
+pytestmark = pytest.mark.tensorflow
+
+ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
+JSON, CSV, LINES = "application/json", "text/csv", "application/jsonlines"
+REGRESS = "tfs-method=regress,tfs-signature-name=tensorflow/serving/regress"
+BATCHING = {"SAGEMAKER_TFS_ENABLE_BATCHING": "true", "SAGEMAKER_TFS_MAX_BATCH_SIZE": "50000"}
+CLASSIFY = "tfs-method=classify,tfs-signature-name=classify_x_to_y"
+
+
+@pytest.fixture(scope="module", params=["embedded", "batching", "stand-in"])
+def stack(
+    request: pytest.FixtureRequest, saved_models: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stack]:
+    """The model behind one front, on the embedded server, or on one whose metadata has no tensor_shape."""
+    program = "embedded"
+    if request.param == "stand-in":
+        program = stand_in_program(tmp_path_factory.mktemp("shapeless"), SHAPELESS_STAND_IN)
+    env = BATCHING if request.param == "batching" else {}
+    with serving(str(saved_models / "half_plus_three"), "--model-server", program, env=env) as running:
+        yield running
+
+
+def _invoke(
+    stack: Stack, body: bytes | str, content_type: str, attributes: str = "", accept: str = JSON
+) -> bytes:
+    headers = {"Content-Type": content_type, "Accept": accept, ATTRIBUTES: attributes}
+    answer = stack.ask("POST", "/invocations", body, headers)
+    assert answer.status == 200, answer.body
+    return answer.body
+
+
+def _saved(array: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def _zipped(**arrays: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def _example(x: float) -> bytes:
+    example = Example()
+    example.features.feature["x"].float_list.value.append(x)
+    return example.SerializeToString()
+
+
+def _record(name: str, *values: float) -> bytes:
+    record = RecordIORecord()
+    record.features[name].float32_tensor.values.extend(values)
+    return recordio_frame(record.SerializeToString())
+
+
+def _records(*examples: bytes) -> bytes:
+    return b"".join(map(tfrecord_frame, examples))
+
+
+THREE, HALVES = [1.0, 2.0, 5.0], [3.5, 4.0, 5.5]
+
+PREDICTS = [
+    pytest.param(JSON, '{"instances": [1.0, 2.0, 5.0]}', HALVES, id="rows-of-scalars"),
+    pytest.param(
+        JSON, '{"instances": [[1.0, 2.0, 5.0], [1.0, 2.0, 5.0]]}', [HALVES, HALVES], id="rows-of-lists"
+    ),
+    pytest.param(JSON, '{"instances": [{"x": 1.0}, {"x": 2.0}]}', [3.5, 4.0], id="rows-by-name"),
+    pytest.param(JSON, "[1.0, 2.0, 5.0]", [HALVES], id="one-list"),
+    pytest.param(JSON, "[[1.0, 2.0, 5.0], [1.0, 2.0, 5.0]]", [HALVES, HALVES], id="lists"),
+    pytest.param(JSON, "[1.0, 2.0, 5.0]\n[1.0, 2.0, 5.0]", [HALVES, HALVES], id="lists-in-lines"),
+    pytest.param(
+        JSON, '{"x": [1.0, 2.0, 5.0]}\n{"x": [1.0, 2.0, 5.0]}', [HALVES, HALVES], id="objects-in-lines"
+    ),
+    pytest.param(LINES, "[1.0, 2.0, 5.0]\n[1.0, 2.0, 5.0]", [HALVES, HALVES], id="jsonlines-of-lists"),
+    pytest.param(LINES, "1.0\n2.0\n", [3.5, 4.0], id="jsonlines-of-scalars"),
+    pytest.param("application/jsons", '{"x": 1.0}\n{"x": 2.0}', [3.5, 4.0], id="jsons"),
+    pytest.param(CSV, "1.0", [3.5], id="csv-one-cell"),
+    pytest.param(CSV, "1.0\n2.0\n5.0\n", HALVES, id="csv-column"),
+    pytest.param(CSV, "x\n1.0\n2.0\n", [3.5, 4.0], id="csv-header"),
+    pytest.param(CSV, "1.0,2.0,5.0", [HALVES], id="csv-row"),
+    pytest.param(CSV, "1.0,2.0,5.0\n1.0,2.0,5.0\n", [HALVES, HALVES], id="csv-rows"),
+    pytest.param(CSV, "1.0\n2.0\n" * 20_000, [3.5, 4.0] * 20_000, id="csv-large"),
+    pytest.param("application/x-npy", _saved(np.array(THREE)), HALVES, id="npy-vector"),
+    pytest.param("application/x-npy", _saved(np.array([THREE])), [HALVES], id="npy-matrix"),
+    pytest.param("application/x-npy", _saved(np.array(1)), [3.5], id="npy-scalar"),
+    pytest.param("application/x-npz", _zipped(x=np.array([[THREE]])), [[HALVES]], id="npz-cube"),
+    pytest.param("application/x-tfexample", _example(1), [3.5], id="tfexample"),
+    pytest.param("application/x-tfrecord", _records(_example(1), _example(2)), [3.5, 4.0], id="tfrecord"),
+    pytest.param(
+        "application/x-recordio-protobuf", _record("x", 1) + _record("x", 2), [3.5, 4.0], id="recordio"
+    ),
+    pytest.param(
+        "application/x-recordio-protobuf", _record("values", *THREE), [HALVES], id="recordio-values"
+    ),
+]
+
+
+@pytest.mark.parametrize(("content_type", "body", "predictions"), PREDICTS)
+def test_predict(stack: Stack, content_type: str, body: bytes | str, predictions: Any) -> None:
+    """A record is what the body shows: one value a row is a scalar, several are a list."""
+    assert json.loads(_invoke(stack, body, content_type)) == {"predictions": predictions}
+
+
+def test_predict_by_columns(stack: Stack) -> None:
+    """TF Serving's column form keeps its shape."""
+    assert json.loads(_invoke(stack, '{"inputs": [[1.0], [2.0]]}', JSON)) == {"outputs": [[3.5], [4.0]]}
+
+
+@pytest.mark.parametrize(("content_type", "body", "predictions"), PREDICTS)
+def test_predict_over_grpc(stack: Stack, content_type: str, body: bytes | str, predictions: Any) -> None:
+    """An answer that is not JSON is made of tensors, in the shape that the model gave them."""
+    answer = _invoke(stack, body, content_type, accept="application/x-npy")
+    np.testing.assert_array_equal(np.load(io.BytesIO(answer)), np.array(predictions, np.float32))
+
+
+def test_answers_as_text(stack: Stack) -> None:
+    """CSV and JSON lines have a row for each record."""
+    assert _invoke(stack, "1.0\n2.0\n", CSV, accept=CSV) == b"3.5\n4.0\n"
+    assert _invoke(stack, "1.0,2.0\n", CSV, accept=CSV) == b"3.5,4.0\n"
+    assert _invoke(stack, "1.0\n2.0\n", CSV, accept=LINES) == b"3.5\n4.0\n"
+
+
+@pytest.mark.parametrize("content_type", ["image/jpeg", "image/png", "application/octet-stream"])
+def test_bytes_need_a_script(stack: Stack, content_type: str) -> None:
+    """A model of numbers takes no image as it is, whatever its signature says of shapes."""
+    refused = stack.invoke(b"\xff\xd8\xff\xe0", content_type)
+    assert (refused.status, "script" in refused.json["error"]) == (415, True)
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        pytest.param(JSON, '{"examples": [{"x": 1.0}, {"x": 2.0}]}', id="examples"),
+        pytest.param(JSON, '[{"x": 1.0}, {"x": 2.0}]', id="list-of-objects"),
+        pytest.param(LINES, '{"x": 1.0}\n{"x": [2.0]}\n', id="jsonlines"),
+        pytest.param("application/x-tfrecord", _records(_example(1), _example(2)), id="tfrecord"),
+        pytest.param("application/x-recordio-protobuf", _record("x", 1) + _record("x", 2), id="recordio"),
+    ],
+)
+def test_regress_and_classify(stack: Stack, content_type: str, body: bytes | str) -> None:
+    """Features by name reach the graph as serialized tf.Examples, although the signature says DT_FLOAT."""
+    assert json.loads(_invoke(stack, body, content_type, REGRESS)) == {"results": [3.5, 4.0]}
+    classes = {"results": [[["", 3.5]], [["", 4.0]]]}
+    assert json.loads(_invoke(stack, body, content_type, CLASSIFY)) == classes
+
+
+@pytest.mark.parametrize("content_type", [CSV, "application/x-npy"])
+def test_regress_without_names(stack: Stack, content_type: str) -> None:
+    """A body that does not name its features, and their types, can't become a tf.Example."""
+    refused = stack.invoke(b"1.0", content_type, **{ATTRIBUTES.replace("-", "_"): REGRESS})
+    assert (refused.status, "features by name" in refused.json["error"]) == (415, True)
+
+
+def test_regress_one_example(stack: Stack) -> None:
+    """A single tf.Example, and the signature named in the body as AWS's own test does."""
+    assert json.loads(_invoke(stack, _example(1), "application/x-tfexample", REGRESS)) == {"results": [3.5]}
+    body = '{"signature_name": "tensorflow/serving/regress", "examples": [{"x": 1.0}]}'
+    assert json.loads(_invoke(stack, body, JSON, "tfs-method=regress")) == {"results": [3.5]}
+
+
+def test_the_start_up_report_shows_unknown_ranks(stack: Stack) -> None:
+    """Three dots stand for a shape that the signature does not tell."""
+    stack.wait_for_log("serving_default (predict): x float[...] -> y float[...]")

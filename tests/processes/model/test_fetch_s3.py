@@ -1,0 +1,182 @@
+"""Fetching from S3, against moto's server in a process of its own."""
+
+import gzip
+import io
+import tarfile
+import threading
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import boto3
+import pytest
+
+from support.transform_command import s3_server
+from tfs_proxy.model.extract import ExtractLimits
+from tfs_proxy.model.fetch import fetch
+from tfs_proxy.values.errors import ArchiveError
+from tfs_proxy.values.layout import Workspace
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+ROOMY = ExtractLimits(max_bytes=10**9, max_members=1000, max_ratio=100.0)
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    with s3_server() as address:
+        yield address
+
+
+@pytest.fixture
+def s3(endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> "S3Client":
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "no-config"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    client = boto3.client("s3")
+    client.create_bucket(Bucket="models")
+    return client
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    root = tmp_path / "run"
+    root.mkdir()
+    return Workspace(root)
+
+
+def archive_bytes(name: str = "half/1/saved_model.pb") -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo(name))
+    return gzip.compress(buffer.getvalue())
+
+
+def test_an_archive_in_s3(s3: "S3Client", workspace: Workspace) -> None:
+    """It is fetched, unpacked, and the packed file is gone."""
+    s3.put_object(Bucket="models", Key="a/resnet.tar.gz", Body=archive_bytes())
+    folder = fetch("s3://models/a/resnet.tar.gz", workspace, ROOMY)
+    assert (folder / "half/1/saved_model.pb").is_file()
+    assert not list(workspace.root.rglob("*.tar.gz"))
+
+
+def test_a_download_that_is_cancelled(s3: "S3Client", workspace: Workspace) -> None:
+    """Nothing of it stays."""
+    s3.put_object(Bucket="models", Key="c/resnet.tar.gz", Body=archive_bytes())
+    cancelled = threading.Event()
+    cancelled.set()
+
+    with pytest.raises(CancelledError):
+        fetch("s3://models/c/resnet.tar.gz", workspace, ROOMY, cancelled)
+
+    assert list(workspace.root.iterdir()) == []
+
+
+@pytest.mark.parametrize("address", ["s3://models/tree/", "s3://models/tree"])
+def test_a_prefix_in_s3(s3: "S3Client", workspace: Workspace, address: str) -> None:
+    """Keys become paths, large objects in several parts; a missing last slash is forgiven."""
+    large = bytes(range(256)) * 80_000
+    s3.put_object(Bucket="models", Key="tree/", Body=b"")
+    s3.put_object(Bucket="models", Key="tree/half/1/saved_model.pb", Body=b"pb")
+    s3.put_object(Bucket="models", Key="tree/half/1/variables/v", Body=large)
+    s3.put_object(Bucket="models", Key="tree2/other", Body=b"")
+    folder = fetch(address, workspace, ROOMY)
+    files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert files == {"half/1/saved_model.pb": b"pb", "half/1/variables/v": large}
+
+
+def test_a_prefix_with_an_archive(s3: "S3Client", workspace: Workspace) -> None:
+    """As in a local folder, the model.tar.gz is what gets served."""
+    s3.put_object(Bucket="models", Key="job/output/model.tar.gz", Body=archive_bytes())
+    s3.put_object(Bucket="models", Key="job/output/log", Body=b"x")
+    assert fetch("s3://models/job/output/", workspace, ROOMY) == workspace.model
+
+
+def refused(address: str, workspace: Workspace, limits: ExtractLimits = ROOMY) -> str:
+    with pytest.raises(ArchiveError) as caught:
+        fetch(address, workspace, limits)
+    assert not [path for path in workspace.root.rglob("*") if path.is_file()]
+    assert not workspace.model.exists()
+    return str(caught.value)
+
+
+def test_what_is_not_there(s3: "S3Client", workspace: Workspace) -> None:
+    """A missing key, prefix and bucket are each named."""
+    assert "There is no s3://models/none.tar.gz" in refused("s3://models/none.tar.gz", workspace)
+    assert "There is no s3://models/none/" in refused("s3://models/none/", workspace)
+    assert "There is no s3://no-such-bucket/a" in refused("s3://no-such-bucket/a", workspace)
+
+
+def test_a_key_that_escapes(s3: "S3Client", workspace: Workspace) -> None:
+    """Keys are as untrusted as members of an archive."""
+    s3.put_object(Bucket="models", Key="evil/a/../../../x", Body=b"x")
+    assert "not the path of a file" in refused("s3://models/evil/", workspace)
+
+
+def test_limits_hold_for_prefixes(s3: "S3Client", workspace: Workspace) -> None:
+    """Too many bytes are refused before the first is fetched."""
+    s3.put_object(Bucket="models", Key="fat/1/saved_model.pb", Body=bytes(1000))
+    assert "1000 bytes" in refused("s3://models/fat/", workspace, ExtractLimits(999, 10, 1.0))
+
+
+def test_a_hostile_archive_in_s3(s3: "S3Client", workspace: Workspace) -> None:
+    """What is refused is not left behind packed either."""
+    s3.put_object(Bucket="models", Key="evil.tar.gz", Body=archive_bytes("../x"))
+    assert "'..'" in refused("s3://models/evil.tar.gz", workspace)
+
+
+def test_no_credentials(s3: "S3Client", workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sentence says which variables to set."""
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    assert "set AWS_ACCESS_KEY_ID" in refused("s3://models/a.tar.gz", workspace)
+
+
+def test_no_endpoint(s3: "S3Client", workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing listens, the sentence says what to look at."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    assert "AWS_ENDPOINT_URL_S3" in refused("s3://models/a.tar.gz", workspace)
+
+
+class _Refusing(BaseHTTPRequestHandler):
+    """Answers every listing with the error code that the bucket's name carries."""
+
+    def do_GET(self) -> None:
+        code = {"denied": "AccessDenied", "expired": "ExpiredToken"}.get(
+            self.path.split("?")[0].strip("/"), "Odd"
+        )
+        body = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode()
+        self.send_response(403)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Stay silent."""
+
+
+@pytest.mark.parametrize(
+    ("bucket", "advice"),
+    [("denied", "need s3:GetObject"), ("expired", "renew"), ("other", "S3 answered Odd")],
+)
+def test_refusals_say_what_to_do(
+    s3: "S3Client", workspace: Workspace, monkeypatch: pytest.MonkeyPatch, bucket: str, advice: str
+) -> None:
+    """Missing rights, old credentials and unknown answers are told apart."""
+    with HTTPServer(("127.0.0.1", 0), _Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+        text = refused(f"s3://{bucket}/models/", workspace)
+        server.shutdown()
+    assert advice in text

@@ -1,0 +1,411 @@
+"""TF Serving's own doors, as its clients use them: REST under /v1/ and gRPC on a port of its own."""
+
+import contextlib
+import gzip
+import http.client
+import json
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from support.archives import has_nginx, pack, stand_in_archive, stand_in_program, without_nginx
+from support.gates import gate
+from support.grpc_calls import SECONDS, STATUS, hold, ones, predict, refusal
+from support.ports import free_port
+from support.running import Answer
+from support.stack import Stack, serving
+from support.waiting import wait_until
+from tfs_proxy.wire import protos
+
+pytestmark = pytest.mark.tensorflow
+
+GOLDEN = json.loads((Path(__file__).parents[3] / "golden" / "rest.json").read_text())
+RECORDED = [case for case in GOLDEN if case["path"].startswith("/v1/")]
+NEEDS_NGINX = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+FRONTS = [
+    pytest.param({"TFS_PROXY_GRPC_PORT": "0"}, id="nginx", marks=NEEDS_NGINX),
+    pytest.param(without_nginx(), id="gunicorn"),
+]
+BEHIND_NGINX = pytest.mark.parametrize("stack", FRONTS[:1], indirect=True)
+SCRIPT = """
+def handler(data, context):
+    return "the script", "text/plain"
+"""
+LIMIT_MB = 2
+RETRIES = {
+    "maxAttempts": 5,
+    "initialBackoff": "0.05s",
+    "maxBackoff": "0.5s",
+    "backoffMultiplier": 2,
+    "retryableStatusCodes": ["UNAVAILABLE"],
+}
+
+
+@pytest.fixture(scope="module", params=FRONTS)
+def stack(
+    request: pytest.FixtureRequest, saved_models: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stack]:
+    """All our SavedModels on two model servers, behind a script and a small body limit."""
+    folders = {folder.name: folder for folder in saved_models.iterdir() if folder.is_dir()}
+    archive = pack(tmp_path_factory.mktemp("doors") / "model.tar.gz", {"code/inference.py": SCRIPT}, folders)
+    env = {
+        "SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "half_plus_two",
+        "SAGEMAKER_MAX_PAYLOAD_IN_MB": str(LIMIT_MB),
+        "SAGEMAKER_TFS_VERSION_LABELS": "stable=1",
+        "SAGEMAKER_TFS_INSTANCE_COUNT": "2",
+        "SAGEMAKER_TFS_EXTRA_ARGS": "--rest_api_enable_cors_support=true",
+        **request.param,
+    }
+    with serving(str(archive), "--model-server", "embedded", env=env) as running:
+        yield running
+
+
+@pytest.fixture
+def channel(stack: Stack) -> Iterator[grpc.Channel]:
+    """A client of the published gRPC port."""
+    with grpc.insecure_channel(stack.grpc) as opened:
+        yield opened
+
+
+def direct(stack: Stack, method: str, path: str, body: str | None, headers: dict[str, str]) -> Answer:
+    """What the model server itself answers."""
+    connection = http.client.HTTPConnection(stack.model_server(), timeout=SECONDS)
+    with contextlib.closing(connection):
+        connection.request(method, path, body, headers)
+        reply = connection.getresponse()
+        return Answer(reply.status, {name.lower(): value for name, value in reply.getheaders()}, reply.read())
+
+
+def settled(answer: Answer) -> str:
+    """The body's text, its keys in one order: each model server has its own."""
+    return json.dumps(json.loads(answer.body), sort_keys=True)
+
+
+@pytest.mark.parametrize("case", RECORDED, ids=lambda case: str(case["name"]))
+def test_rest_answers_are_the_model_servers(stack: Stack, case: dict[str, Any]) -> None:
+    """Each request that was recorded from TensorFlow Serving goes to our port and to the model server."""
+    body = None if case["body"] is None else case["body"]
+    headers = {"Content-Type": "application/json", **case["headers"]} if body is not None else {}
+    if case["method"] not in {"GET", "POST", "OPTIONS"}:
+        assert stack.ask(case["method"], case["path"], body, headers).status == 405
+        return
+
+    published = stack.ask(case["method"], case["path"], body, headers)
+    behind = direct(stack, case["method"], case["path"], body, headers)
+
+    assert (published.status, settled(published)) == (behind.status, settled(behind))
+    assert published.headers["content-type"] == behind.headers["content-type"]
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("/v1/models/versions/versions/1:predict", [2.5]),
+        ("/v1/models/versions/labels/stable:predict", [2.5]),
+        ("/v1/models/versions:predict", [3.5]),
+        ("/V1/Models/versions:Predict", None),
+    ],
+)
+def test_versions_and_labels_are_chosen_by_the_path(stack: Stack, path: str, answer: object) -> None:
+    """As clients of TensorFlow Serving write it, in any case of letters; the script sees none of it."""
+    reply = stack.ask("POST", path, '{"instances": [1.0]}')
+
+    assert reply.json.get("predictions") == answer
+    assert stack.invoke('{"instances": [1.0]}').body == b"the script"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/monitoring/prometheus/metrics",
+        "/v2/models/half_plus_two/metadata",
+        "/v1",
+        "/x/../v1/models/half_plus_two",
+        "//v1/models/half_plus_two",
+        "/monitoring/prometheus/metrics/../../../v1/models/half_plus_two",
+    ],
+)
+def test_nothing_but_v1_is_published(stack: Stack, path: str) -> None:
+    """Other paths of the model server stay inside, also where dots lead to them; JSON says so."""
+    status, error = raw_status(stack, path)
+
+    assert status == 404
+    assert error
+
+
+def raw_status(stack: Stack, path: str) -> tuple[int, str]:
+    """GET a path as it is; the status and the error's text."""
+    reply = stack.raw(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+    head, _, body = reply.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)["error"]
+
+
+@pytest.mark.parametrize("method", ["HEAD", "PUT", "DELETE", "PATCH", "BREW"])
+def test_other_methods_are_refused(stack: Stack, method: str) -> None:
+    """The model server has no use for them."""
+    assert stack.ask(method, "/v1/models/half_plus_two").status == 405
+
+
+def test_a_browsers_question_before_the_request_is_answered(stack: Stack) -> None:
+    """With --rest_api_enable_cors_support pages of other origins may ask."""
+    headers = {"Origin": "http://a.example", "Access-Control-Request-Method": "POST"}
+
+    before = stack.ask("OPTIONS", "/v1/models/half_plus_two:predict", headers=headers)
+    answer = stack.ask("POST", "/v1/models/half_plus_two:predict", '{"instances": [1.0]}', headers)
+
+    assert before.status == 200
+    assert before.headers["access-control-allow-origin"] == answer.headers["access-control-allow-origin"]
+
+
+def test_bodies_are_limited_packed_or_not(stack: Stack) -> None:
+    """413 names the setting, also for a small body that unpacks to a large one; gzip as such is fine."""
+    path, packed = "/v1/models/half_plus_two:predict", {"Content-Encoding": "gzip"}
+    large = json.dumps({"instances": [1.0] * (LIMIT_MB << 18)}).encode()
+
+    assert stack.ask("POST", path, gzip.compress(b'{"instances": [1.0]}'), packed).json == {
+        "predictions": [2.5]
+    }
+    refused = stack.ask("POST", path, large)
+    assert (refused.status, stack.ask("POST", path, gzip.compress(large), packed).status) == (413, 413)
+    assert "SAGEMAKER_MAX_PAYLOAD_IN_MB" in refused.json["error"]
+
+
+@BEHIND_NGINX
+def test_grpc_predicts_as_rest_does(stack: Stack, channel: grpc.Channel) -> None:
+    """Predict with the newest version, a version and a label; what the model server refuses is its own."""
+    assert predict(channel, ones(2))["y"].tolist() == [2.5, 2.5]
+    assert predict(channel, ones(1), "versions")["y"].tolist() == [3.5]
+    assert predict(channel, ones(1), "versions", version=1)["y"].tolist() == [2.5]
+    assert predict(channel, ones(1), "versions", label="stable")["y"].tolist() == [2.5]
+    code, text = refusal(lambda: predict(channel, ones(1), "nope"))
+    assert (code, text) == ("NOT_FOUND", stack.ask("GET", "/v1/models/nope/metadata").json["error"])
+    stack.wait_for_log(f"reason={text}")
+
+
+@BEHIND_NGINX
+def test_grpc_gives_status_and_metadata(channel: grpc.Channel) -> None:
+    """GetModelStatus is let through beside PredictionService, GetModelMetadata is a part of that."""
+    status = protos.GetModelStatusRequest()
+    status.model_spec.name = "versions"
+    metadata = protos.GetModelMetadataRequest(metadata_field=["signature_def"])
+    metadata.model_spec.name = "versions"
+
+    states = protos.GetModelStatusResponse.FromString(
+        channel.unary_unary(STATUS)(status.SerializeToString(), timeout=SECONDS)
+    ).model_version_status
+    described = channel.unary_unary("/tensorflow.serving.PredictionService/GetModelMetadata")(
+        metadata.SerializeToString(), timeout=SECONDS
+    )
+
+    assert sorted(status.version for status in states) == [1, 2]
+    assert b"serving_default" in described
+
+
+@BEHIND_NGINX
+@pytest.mark.parametrize(
+    "method",
+    [
+        "/tensorflow.serving.ModelService/HandleReloadConfigRequest",
+        "/tensorflow.serving.ModelService/../tensorflow.serving.ModelService/HandleReloadConfigRequest",
+        "/tensorflow.serving.PredictionService/../tensorflow.serving.ModelService/HandleReloadConfigRequest",
+        "/tensorflow.serving.PredictionService/%2e%2e/tensorflow.serving.ModelService/HandleReloadConfigRequest",
+        "/tensorflow.serving.ModelService/GetModelStatus/../HandleReloadConfigRequest",
+        "/tensorflow.serving.SessionService/SessionRun",
+        "/tensorflow.ProfilerService/Profile",
+        "/tensorflow.ProfilerService/Monitor",
+        "/tensorflow.ProfileAnalysis/EnumSessions",
+        "/grpc.health.v1.Health/List",
+        "/.refused/12",
+        "/",
+    ],
+)
+def test_what_is_not_for_clients_stays_inside(stack: Stack, channel: grpc.Channel, method: str) -> None:
+    """Loading any path, the profiler and all else are refused in gRPC's own way, and nothing happened."""
+    request = protos.ReloadConfigRequest()
+    request.config.model_config_list.config.add(name="evil", base_path="/etc", model_platform="tensorflow")
+
+    code, text = refusal(lambda: channel.unary_unary(method)(request.SerializeToString(), timeout=SECONDS))
+
+    assert code == "UNIMPLEMENTED"
+    assert "PredictionService" in text
+    assert stack.ask("GET", "/v1/models/evil").status == 404
+    assert predict(channel, ones(1))["y"].tolist() == [2.5]
+
+
+@BEHIND_NGINX
+def test_grpc_takes_large_messages_up_to_the_limit(stack: Stack, channel: grpc.Channel) -> None:
+    """Past 4 MB only the client's own limit counts; above ours RESOURCE_EXHAUSTED names the setting."""
+    most = (LIMIT_MB << 18) - 100
+    assert predict(channel, ones(most))["y"].shape == (most,)
+
+    code, text = refusal(lambda: predict(channel, ones(LIMIT_MB << 18)))
+
+    assert code == "RESOURCE_EXHAUSTED"
+    assert "SAGEMAKER_MAX_PAYLOAD_IN_MB" in text
+    stack.wait_for_log(f"reason={text}")
+    assert predict(channel, ones(1))["y"].tolist() == [2.5]
+
+
+@BEHIND_NGINX
+def test_a_clients_own_deadline_holds(channel: grpc.Channel, tmp_path: Path) -> None:
+    """The client is answered when its time is over, whatever the model still does."""
+    with gate(tmp_path / "gate") as held:
+        code, _ = refusal(lambda: hold(channel, held.mark(), seconds=0.2))
+
+    assert code == "DEADLINE_EXCEEDED"
+
+
+@BEHIND_NGINX
+def test_many_calls_share_one_channel(channel: grpc.Channel) -> None:
+    """More calls at once than a connection of the model server would carry."""
+    with ThreadPoolExecutor(200) as pool:
+        answers = list(pool.map(lambda number: predict(channel, ones(1) * number)["y"][0], range(1000)))
+
+    assert answers == [number / 2 + 2 for number in range(1000)]
+
+
+def model_servers(stack: Stack) -> list[int]:
+    """Their process ids."""
+    return stack.children().get("embedded", [])
+
+
+def test_a_model_server_that_dies_is_passed_by_and_comes_back(stack: Stack) -> None:
+    """The other one answers REST and gRPC meanwhile: no request fails, no call of a client that retries."""
+    dead = model_servers(stack)[0]
+    published = "listening for gRPC" in stack.log
+    options = [
+        ("grpc.service_config", json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": RETRIES}]}))
+    ]
+    with grpc.insecure_channel(stack.grpc, options) if published else contextlib.nullcontext() as opened:
+        os.kill(dead, signal.SIGKILL)
+        for _ in range(50):
+            answer = stack.ask("POST", "/v1/models/half_plus_two:predict", '{"instances": [1.0]}')
+            assert (answer.status, answer.json) == (200, {"predictions": [2.5]})
+            if opened is not None:
+                assert predict(opened, ones(1))["y"].tolist() == [2.5]
+        stack.wait_until(lambda: len(model_servers(stack)) == 2, "both model servers run")
+        stack.wait_ready()
+
+
+@pytest.mark.parametrize("front", [pytest.param({}, id="nginx", marks=NEEDS_NGINX), without_nginx()], ids=str)
+def test_the_rest_door_can_be_shut(tmp_path: Path, front: dict[str, str]) -> None:
+    """TFS_PROXY_REST_API=false leaves /v1/ a path where there is nothing."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz")
+    env = {"TFS_PROXY_REST_API": "false", **front}
+    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack:
+        assert stack.ask("GET", "/v1/models/m").status == 404
+        assert stack.ask("POST", "/v1/models/m:predict", '{"instances": [1]}').status == 404
+        assert stack.invoke('{"instances": [1]}').status == 200
+
+
+@NEEDS_NGINX
+def test_the_doors_answer_from_the_start_but_not_before_all_is_ready(tmp_path: Path) -> None:
+    """While models load, REST says 503 and gRPC UNAVAILABLE, with a reason."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz")
+    with gate(tmp_path / "gate") as held:
+        env = {"STAND_IN_GATE": held.mark(), "TFS_PROXY_GRPC_PORT": "0"}
+        stack = Stack(str(archive), "--model-server", stand_in_program(tmp_path), env=env)
+        try:
+            early = until_answered(stack)
+            with grpc.insecure_channel(stack.grpc) as opened:
+                code, text = refusal(lambda: predict(opened, ones(1), "m"))
+        finally:
+            stack.close()
+
+    assert (early.status, early.json["error"]) == (503, "starting: loading the models")
+    assert (code, text) == ("UNAVAILABLE", "no model server is ready: starting, or being restarted")
+
+
+def until_answered(stack: Stack) -> Answer:
+    """The answer of the REST API as soon as the models are being loaded."""
+
+    def loading() -> Answer | None:
+        with contextlib.suppress(OSError):
+            answer = stack.ask("GET", "/v1/models/m")
+            return answer if b"loading" in answer.body else None
+        return None
+
+    stack.wait_for_log("listening for gRPC")
+    answer = stack.wait_until(loading, "the REST API says that the models are being loaded")
+    assert answer is not None
+    return answer
+
+
+@NEEDS_NGINX
+def test_calls_in_flight_finish_at_sigterm(saved_models: Path, tmp_path: Path) -> None:
+    """A slow gRPC call gets its answer after the port refuses new ones."""
+    env = {"TFS_PROXY_GRPC_PORT": "0"}
+    with serving(str(saved_models / "gate"), "--model-server", "embedded", env=env) as stack:
+        with (
+            grpc.insecure_channel(stack.grpc) as opened,
+            ThreadPoolExecutor(1) as pool,
+            gate(tmp_path / "gate") as held,
+        ):
+            slow = pool.submit(hold, opened, held.mark(), "model")
+            held.wait_for()
+            stack.process.send_signal(signal.SIGTERM)
+            host, _, port = stack.grpc.rpartition(":")
+            wait_until_refused(host, int(port))
+            held.open()
+            assert slow.result()["y"].tolist() == [len(held.mark())]
+
+        assert stack.wait() == 0
+
+
+def wait_until_refused(host: str, port: int) -> None:
+    """Wait until no process accepts connections there."""
+
+    def refuses() -> bool:
+        try:
+            socket.create_connection((host, port), timeout=5).close()
+        except ConnectionRefusedError:
+            return True
+        return False
+
+    wait_until(refuses, SECONDS, f"{host}:{port} refuses connections")
+
+
+@NEEDS_NGINX
+def test_the_usual_port_is_done_without_where_it_is_taken(tmp_path: Path) -> None:
+    """As with a second container on the host's network: it says so, and serves."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz")
+    with socket.socket() as holder:
+        # Connections that have ended may keep it from being bound, though no process listens.
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):  # somebody else has it: as good
+            holder.bind(("127.0.0.1", 8500))
+            holder.listen()
+        env = {"TFS_PROXY_GRPC_PORT": "auto"}
+        with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack:
+            assert stack.invoke('{"instances": [1]}').status == 200
+            stack.wait_for_log("gRPC API is not published: can't listen on 127.0.0.1:8500")
+
+
+@NEEDS_NGINX
+def test_a_port_that_is_taken_ends_the_start(tmp_path: Path) -> None:
+    """The sentence names the port and the setting."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz")
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        stack = Stack(
+            str(archive),
+            "--model-server",
+            stand_in_program(tmp_path),
+            env={"TFS_PROXY_GRPC_PORT": str(port)},
+            port=free_port(),
+        )
+        try:
+            assert stack.wait() == 2
+            assert f"can't listen on 127.0.0.1:{port}" in stack.log
+            assert "TFS_PROXY_GRPC_PORT" in stack.log
+        finally:
+            stack.close()

@@ -1,0 +1,621 @@
+"""nginx in front of models that come and go: a real one, with stand-ins for the control API and for models."""
+
+import shutil
+import socket
+import string
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from support.archives import has_nginx
+from support.ports import free_port
+from support.running import LOOPBACK, Answer, RunningProcess
+from support.stand_ins.unix_http import Given, Received, UnixHttpServer, unix_http_server
+from support.waiting import wait_until
+from tfs_proxy.observe.request_counts import FinishedRequest, read_line
+from tfs_proxy.run.nginx import config
+from tfs_proxy.run.nginx.many_models import (
+    ANY,
+    GATES,
+    LOADED,
+    NUMBERS,
+    SENDS_ON,
+    SERVED,
+    STACKS,
+    WEB_SOCKET,
+    MultiModelRoutes,
+)
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.deployment import CaptureOptions, TraceSampling
+from tfs_proxy.values.layout import Workspace
+from tfs_proxy.values.names import LOADED_MODEL_CHARACTERS, MOST_SERVED_CHARACTERS
+from tfs_proxy.wire.error_body import WORKER_DIED, body_too_large, error_body
+
+pytestmark = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+
+WAIT_SECONDS = 30.0
+MEGABYTE = 1024 * 1024
+TARGET = "X-Amzn-SageMaker-Target-Model"
+READY, DIED = Given(200, headers=SENDS_ON), Given(None)
+
+
+class Front(RunningProcess):
+    """nginx, with a control API whose answers a test chooses, and gates that it opens and closes."""
+
+    def __init__(self, folder: Path, routes: MultiModelRoutes, environ: Mapping[str, str]) -> None:
+        self.workspace = Workspace(folder)
+        self.gates = folder / GATES
+        self.gates.mkdir()
+        self.workspace.nginx.mkdir()
+        self.stack = ExitStack()
+        self.control: UnixHttpServer = self.stack.enter_context(
+            unix_http_server(
+                self.workspace.control_socket, lambda _request: Given(404, error_body("unknown"))
+            )
+        )
+        port = free_port()
+        proxy = config.ProxyConfig(
+            f"{LOOPBACK}:{port}", (), self.workspace.control_socket, multi_model=routes, free_bytes=2**33
+        )
+        conf = self.workspace.nginx / "nginx.conf"
+        conf.write_text(config.config(proxy, Settings.from_env(environ), self.workspace))
+        home = str(self.workspace.nginx)
+        super().__init__([config.find() or "", "-p", home, "-c", str(conf), "-e", "stderr"], port=port)
+
+    def is_ready(self) -> bool:
+        """Whether nginx accepts connections."""
+        try:
+            return self.ask("GET", "/nowhere").status == 404
+        except OSError:
+            return False
+
+    def model(self, name: str, *given: Given) -> UnixHttpServer:
+        """A model whose gate is open; it gives these answers in turn, and the last one from then on."""
+        answers = list(given)
+
+        def respond(_request: Received) -> Given:
+            return answers.pop(0) if len(answers) > 1 else answers[0]
+
+        path = self.workspace.root / f"{name}.sock"
+        return self._serve(name, path, respond)
+
+    def numbered_model(self, name: str, number: int, given: Given) -> UnixHttpServer:
+        """A model whose gate leads to the stack of a number."""
+        path = self.workspace.root / STACKS / str(number) / WEB_SOCKET
+        path.parent.mkdir(parents=True)
+        return self._serve(name, path, lambda _request: given)
+
+    def _serve(self, name: str, path: Path, respond: Callable[[Received], Given]) -> UnixHttpServer:
+        server = self.stack.enter_context(unix_http_server(path, respond))
+        for ending in (LOADED, SERVED, ANY):
+            (self.gates / f"{name}.{ending}").symlink_to(path)
+        return server
+
+    def invoke_model(
+        self, name: str, body: bytes = b"{}", headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        """POST /models/NAME/invoke."""
+        return self.ask("POST", f"/models/{name}/invoke", body, headers)
+
+    def requests(self, count: int) -> list[FinishedRequest]:
+        """What it has written of its requests, the first one apart, which asks whether it is there."""
+
+        def written() -> list[bytes]:
+            lines = self.workspace.requests.read_bytes().splitlines()
+            return [line for line in lines if not line.endswith(b"/nowhere HTTP/1.1")]
+
+        wait_until(lambda: len(written()) >= count, WAIT_SECONDS, f"{count} requests have lines")
+        read = [read_line(line) for line in written()]
+        assert None not in read, written()
+        return [request for request in read if request is not None]
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        super().close()
+        self.stack.close()
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A workspace whose path is short."""
+    with tempfile.TemporaryDirectory(prefix="tp-") as path:
+        yield Path(path)
+
+
+@pytest.fixture
+def front(folder: Path) -> Iterator[Front]:
+    """nginx of a run that understands Target-Model."""
+    yield from running(folder, MultiModelRoutes(600, takes_target_model=True))
+
+
+def running(
+    folder: Path, routes: MultiModelRoutes, environ: Mapping[str, str] | None = None
+) -> Iterator[Front]:
+    """nginx, until the test's end."""
+    front = Front(folder, routes, environ or {})
+    try:
+        front.wait_ready()
+        yield front
+    finally:
+        front.close()
+
+
+def test_connections_to_a_stack_are_kept(front: Front) -> None:
+    """Those to a stack whose number nginx does not know are not, and each model gets its own requests."""
+    first, second, far = (
+        front.numbered_model(name, number, Given(200, name.encode()))
+        for name, number in (("a", 0), ("b", 17), ("c", NUMBERS.stop))
+    )
+
+    answers = [front.invoke_model(name).body for _ in range(5) for name in "abc"]
+
+    assert answers == [b"a", b"b", b"c"] * 5
+    assert (first.connections, second.connections, far.connections) == (1, 1, 5)
+
+
+def test_the_number_of_a_stack_may_become_that_of_another_model(front: Front) -> None:
+    """Its requests reach that model, and those for the former one wait for it."""
+    before = front.numbered_model("a", 3, Given(200, b"before", {"Connection": "close"}))
+    assert front.invoke_model("a").body == b"before"
+    gate = front.gates / "a.sock"
+    before.close()
+    shutil.rmtree(gate.readlink().parent)
+    gate.unlink()
+
+    front.numbered_model("b", 3, Given(200, b"after"))
+
+    assert front.invoke_model("b").body == b"after"
+    assert front.invoke_model("a").status == 404
+
+
+def test_a_request_goes_to_the_model_that_its_path_names(front: Front) -> None:
+    """With its method, query, body and headers, and with those that nginx sets for a worker."""
+    a, b = front.model("a", Given(200, b'"a"')), front.model("b", Given(418, b'"b"'))
+
+    answers = [front.ask("POST", "/models/a/invoke?x=%3a:1", b"[1]", {"X-Own": "1"}), front.invoke_model("b")]
+
+    assert [(answer.status, answer.body) for answer in answers] == [(200, b'"a"'), (418, b'"b"')]
+    (received,) = a.received
+    assert (received.method, received.target, received.body) == ("POST", "/invocations?x=%3a:1", b"[1]")
+    assert received.headers["x-own"] == "1"
+    assert received.headers["x-request-id"] == answers[0].headers["x-request-id"]
+    assert len(received.headers["x-tfs-proxy-request"].partition(" ")[0]) == 32
+    assert "x-tfs-proxy-again" not in received.headers
+    assert len(b.received) == 1
+    assert front.control.received == []
+
+
+@pytest.mark.parametrize("chunked", [False, True], ids=["whole", "chunked"])
+def test_a_request_waits_for_a_model_that_is_loading(front: Front, chunked: bool) -> None:
+    """Once it is ready the request goes there, once, whatever its size, method and body."""
+    body = bytes(range(256)) * (5 * MEGABYTE // 256)
+
+    loaded: list[UnixHttpServer] = []
+
+    def load(_request: Received) -> Given:
+        loaded.append(front.model("a", Given(200, b'"late"')))
+        return READY
+
+    front.control.respond = load
+    sent = iter([body[:MEGABYTE], body[MEGABYTE:]]) if chunked else body
+    answer = front.ask("PUT", "/models/a/invoke?q", sent, {"Content-Type": "text/csv"})
+
+    assert (answer.status, answer.body) == (200, b'"late"')
+    assert not set(SENDS_ON) & {name.title() for name in answer.headers}
+    (asked,) = front.control.received
+    assert (asked.method, asked.target, asked.body) == ("GET", "/models/a/ready", b"")
+    (received,) = loaded[0].received
+    assert (received.method, received.target) == ("PUT", "/invocations?q")
+    assert received.body == body
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        Given(404, error_body("unknown")),
+        Given(503, error_body("still loading"), {"Retry-After": "7"}),
+        Given(507, error_body("no memory")),
+        Given(400, error_body("not an archive")),
+    ],
+    ids=lambda given: str(given.status),
+)
+def test_the_control_api_says_why_a_model_does_not_answer(front: Front, refused: Given) -> None:
+    """Its answer is the client's, and nginx has no error to log."""
+    front.control.respond = lambda _request: refused
+
+    answer = front.invoke_model("a")
+
+    assert (answer.status, answer.body) == (refused.status, refused.body)
+    assert answer.headers.get("retry-after") == refused.headers.get("Retry-After")
+    assert len(answer.headers["x-request-id"]) == 32
+    assert front.messages == []
+
+
+@pytest.mark.parametrize("link", [False, True], ids=["no gate", "nobody behind the gate"])
+def test_a_model_that_is_ready_and_can_not_be_reached_is_not_available(front: Front, link: bool) -> None:
+    """It is asked for once, and not for ever."""
+    if link:
+        front.model("a", Given()).close()
+    front.control.respond = lambda _request: READY
+
+    answer = front.invoke_model("a")
+
+    assert (answer.status, "try again" in answer.json["error"]) == (503, True)
+    assert len(front.control.received) == 1
+
+
+def test_a_model_whose_queue_is_full_is_not_available(front: Front) -> None:
+    """Nobody waits for a connection that the kernel does not take."""
+    front.control.respond = lambda _request: READY
+    path = front.gates / "a.sock"
+    (front.gates / f"a.{LOADED}").symlink_to(path)
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+        listener.bind(str(path))
+        listener.listen(0)
+        waiting = stack.enter_context(socket.socket(socket.AF_UNIX))
+        waiting.connect(str(path))
+
+        answer = front.invoke_model("a")
+
+    assert (answer.status, "try again" in answer.json["error"]) == (503, True)
+
+
+def test_a_request_whose_worker_died_goes_to_the_next_one_with_a_mark(front: Front) -> None:
+    """By which, and by the id, the next one knows whether the request had begun."""
+    a = front.model("a", DIED, Given(200, b'"next"'))
+
+    answer = front.invoke_model("a", b"[1]")
+
+    assert (answer.status, answer.body) == (200, b'"next"')
+    first, second = a.received
+    assert (first.target, first.body) == (second.target, second.body) == ("/invocations", b"[1]")
+    assert [request.headers.get("x-tfs-proxy-again") for request in (first, second)] == [None, "1"]
+    ids = [request.headers["x-tfs-proxy-request"].partition(" ")[0] for request in (first, second)]
+    assert ids[0] == ids[1]
+    assert front.control.received == []
+
+
+def test_a_request_that_ends_two_workers_is_not_sent_to_a_third(front: Front) -> None:
+    """The client hears that it may be the cause."""
+    a = front.model("a", DIED)
+
+    answer = front.invoke_model("a")
+
+    assert (answer.status, answer.json["error"]) == (502, WORKER_DIED)
+    assert len(a.received) == 2
+
+
+def test_a_request_that_ended_the_whole_model_is_not_sent_to_its_successor(front: Front) -> None:
+    """Its notes have gone, too, so nobody could tell that the request had begun."""
+    a = front.model("a", Given())
+
+    def die(_request: Received) -> Given:
+        (front.gates / "a.sock").unlink()
+        return DIED
+
+    a.respond = die
+    front.control.respond = lambda _request: READY
+
+    answer = front.invoke_model("a")
+
+    assert (answer.status, answer.json["error"]) == (502, WORKER_DIED)
+    assert len(a.received) == 1
+    assert front.control.received == []
+
+
+def test_a_worker_that_dies_after_the_wait_has_a_next_one_too(front: Front) -> None:
+    """The same holds for the request that was sent on."""
+    loaded: list[UnixHttpServer] = []
+
+    def load(_request: Received) -> Given:
+        loaded.append(front.model("a", DIED, Given(200, b'"next"')))
+        return READY
+
+    front.control.respond = load
+
+    assert front.invoke_model("a").body == b'"next"'
+    marks = [request.headers.get("x-tfs-proxy-again") for request in loaded[0].received]
+    assert marks == [None, "1"]
+
+
+def test_a_script_leads_nowhere_else(front: Front) -> None:
+    """The header that sends a request on is the control API's alone."""
+    front.model("a", Given(200, b'"a"', SENDS_ON))
+
+    assert front.invoke_model("a").body == b'"a"'
+
+
+def test_models_are_managed_at_the_control_api(front: Front) -> None:
+    """Method, query and body arrive as they are; the answer is the client's."""
+    front.control.respond = lambda request: Given(409, request.body or request.target.encode())
+    load = b'{"model_name": "a", "url": "/a"}'
+
+    answers = [
+        front.ask("POST", "/models", load),
+        front.ask("GET", "/models?next_page_token=3"),
+        front.ask("GET", "/models/a"),
+        front.ask("DELETE", "/models/a", b"[]"),
+        front.ask("PUT", "/models/a?x"),
+    ]
+
+    assert {answer.status for answer in answers} == {409}
+    assert [(request.method, request.target, request.body) for request in front.control.received] == [
+        ("POST", "/models", load),
+        ("GET", "/models?next_page_token=3", b""),
+        ("GET", "/models/a", b""),
+        ("DELETE", "/models/a", b"[]"),
+        ("PUT", "/models/a?x", b""),
+    ]
+
+
+def test_a_request_to_models_is_small(front: Front) -> None:
+    """The limit is not that of payloads, and the sentence says so."""
+    answer = front.ask("POST", "/models", b" " * (64 * 1024 + 1))
+
+    assert (answer.status, "64 KB" in answer.json["error"]) == (413, True)
+    assert front.ask("POST", "/models/a/invoke", b" " * (64 * 1024 + 1)).status == 404
+    assert [request.target for request in front.control.received] == ["/models/a/ready"]
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", "/models"), ("DELETE", "/models/a")])
+def test_a_client_that_hangs_up_stops_neither_load_nor_unload(front: Front, method: str, path: str) -> None:
+    """nginx waits for the answer in its place."""
+    begun, may_end = threading.Event(), threading.Event()
+
+    def hold(_request: Received) -> Given:
+        begun.set()
+        assert may_end.wait(WAIT_SECONDS)
+        return Given(200)
+
+    front.control.respond = hold
+    with socket.create_connection((LOOPBACK, front.port)) as client:
+        client.sendall(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        assert begun.wait(WAIT_SECONDS)
+    assert front.ask("GET", "/elsewhere").status == 404  # nginx has seen the end of the other connection
+    may_end.set()
+
+    assert [(request.target, request.status) for request in front.requests(2)] == [
+        ("/elsewhere", 404),
+        (path, 200),
+    ]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/v2//", "//models", "/models/", "/models/a/", "/models/a/b", "/models//a", "/models/a/ready"),
+        *("/models/a/invoke/", "/models/a/invoke%0a", "/models/a%0a", "/models/.a/invoke", "/models/-a"),
+        *("/models/a%2fb/invoke", "/models/%2e%2e/invoke", f"/models/{'a' * 65}"),
+        *(f"/models/{'a' * 65}/invoke", "/Models", "/models/a:b/invoke", "/models/a$b/invoke", "/v1", "/v1/"),
+        *(
+            "/v2/health/dead",
+            "/v2/repository/models/a/b/load",
+            "/v2/models/a/%2e%2e/%2e%2e/b",
+            "/v1/models/",
+            "/v1/models//a",
+            f"/v1/models/{'a' * (MOST_SERVED_CHARACTERS + 1)}:predict",
+            "/execution-parameters",
+        ),
+        *("/invocations/", "/tensorflow.serving.PredictionService/Predict", "/control_api", "/metrics/"),
+    ],
+)
+def test_other_paths_are_not_found(front: Front, path: str) -> None:
+    """In JSON, and without a question to the control API."""
+    front.control.respond = lambda _request: READY
+    for method in ("GET", "POST"):
+        answer = front.ask(method, path)
+
+        assert (answer.status, set(answer.json)) == (404, {"error"}), answer.body
+        assert answer.headers["content-type"] == "application/json"
+    assert front.control.received == []
+
+
+def test_the_longest_name_has_a_gate(front: Front) -> None:
+    """However deep the workspace lies, since its path is not part of the socket's."""
+    name = "a" * LOADED_MODEL_CHARACTERS
+    a = front.model("a", Given(200, b'"long"'))
+    for ending in (LOADED, ANY):
+        (front.gates / f"{name}.{ending}").symlink_to(front.gates / "a.sock")
+
+    assert front.invoke_model(name).body == b'"long"'
+    assert len(a.received) == 1
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/models/a",
+        "/v1/models/a:predict?x=1",
+        "/v1/models/a/versions/3:predict",
+        "/V1/Models/a/labels/x/metadata",
+    ],
+)
+def test_the_serving_api_of_a_model_is_at_its_gate(front: Front, path: str) -> None:
+    """By the name that the model server has; the worker gets the path as it came."""
+    a = front.model("a", Given(200, b'"v1"'))
+
+    assert front.ask("POST", path, b"{}").body == b'"v1"'
+    assert [request.target for request in a.received] == [path]
+    assert front.ask("POST", "/v1/models/b:predict", b"{}").status == 404
+    assert [request.target for request in front.control.received] == ["/served/b/ready"]
+
+
+@pytest.mark.parametrize("path", ["/v2/models/a", "/v2/models/a/versions/3/infer?x=1", "/v2/models/a/ready"])
+def test_the_open_inference_protocol_of_a_model_is_at_its_gate(front: Front, path: str) -> None:
+    """By any of its names; the worker gets the path as it came."""
+    a = front.model("a", Given(200, b'"v2"'))
+
+    assert front.ask("POST", path, b"{}").body == b'"v2"'
+    assert [request.target for request in a.received] == [path]
+    assert front.ask("POST", "/v2/models/b/infer", b"{}").status == 404
+    assert [request.target for request in front.control.received] == ["/reachable/b/ready"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        *(("GET", path) for path in ("/", "/v1/models", "/v2", "/v2/health/ready", "/v2/models/stats")),
+        ("GET", "/v2/models/a/stats"),
+        ("GET", "/v2/models/a/versions/3/stats"),
+        ("POST", "/v2/repository/index"),
+        ("POST", "/v2/repository/models/a/load"),
+    ],
+)
+def test_the_control_api_answers_for_the_server(front: Front, method: str, path: str) -> None:
+    """With the body, if there may be one, and without a look at a model."""
+    a = front.model("a", Given(200, b'"v2"'))
+    front.control.respond = lambda request: Given(200, request.body or b"none")
+    body = b'{"ready": true}' if method == "POST" else None
+
+    assert front.ask(method, path, body).body == (body or b"none")
+    assert [request.target for request in front.control.received] == [path]
+    assert not a.received
+
+
+def test_probes_are_the_control_api_s(front: Front) -> None:
+    """As for a single archive."""
+    front.control.respond = lambda request: Given(200, request.target.encode())
+
+    assert [front.ask("GET", path).body for path in ("/ping", "/metrics")] == [b"/ping", b"/metrics"]
+
+
+@pytest.mark.parametrize("takes_target_model", [False, True])
+def test_invocations_need_a_model(folder: Path, takes_target_model: bool) -> None:
+    """A client learns how to name one; with a header that the run does not understand, too."""
+    for front in running(folder, MultiModelRoutes(600, takes_target_model=takes_target_model)):
+        front.control.respond = lambda _request: READY
+        answers = [front.invoke("{}")]
+        if not takes_target_model:
+            answers.append(front.invoke("{}", **{TARGET: "a.tar.gz"}))
+        for answer in answers:
+            assert (answer.status, "/models/NAME/invoke" in answer.json["error"]) == (404, True)
+            assert ("--multi-model" in answer.json["error"]) is not takes_target_model
+        assert front.control.received == []
+
+
+SEGMENT = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True)
+ODD = st.text(st.sampled_from("a.-_/ %~:$'\"\\\x7f\xe9AZ09"), max_size=80)
+TARGETS = st.one_of(
+    st.lists(SEGMENT, max_size=8).map("/".join),
+    ODD,
+    st.tuples(ODD, SEGMENT).map("".join),
+    st.integers(60, 70).map(lambda length: "a" * length),
+    st.integers(50, 70).map(lambda length: "b/" + "a" * length),
+)
+
+
+def model_of_target(target: str) -> str | None:
+    """The rule in plain code: the name of the model, None if the path is odd; one leading slash is dropped."""
+    if not target.endswith(".tar.gz"):
+        return None
+    segments = target.removesuffix(".tar.gz").removeprefix("/").split("/")
+    plain = string.ascii_letters + string.digits
+    for segment in segments:
+        if not segment or segment[0] not in plain or set(segment) - set(f"{plain}._-"):
+            return None
+    name = "--".join(segments)
+    return name if len(segments) <= 6 and len(name) <= LOADED_MODEL_CHARACTERS else None
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(TARGETS, st.sampled_from([".tar.gz", ".tar.gz", ".tar.gz", ".tar", ""]))
+@example("team/a", ".tar.gz")
+@example("../a", ".tar.gz")
+@example("/a", ".tar.gz")
+@example("a.tar.gz", ".tar.gz")
+@example("1/2/3/4/5/6", ".tar.gz")
+@example("1/2/3/4/5/6/7", ".tar.gz")
+def test_a_target_model_is_a_path_of_plain_names(front: Front, path: str, suffix: str) -> None:
+    """What nginx makes of it is the model's name, or 400 with a sentence; an empty header is none."""
+    target = (path + suffix).strip()
+    front.control.respond = lambda request: Given(404, request.target.encode())
+
+    answer = front.ask("POST", "/invocations", b"{}", {TARGET: target})
+
+    name = model_of_target(target)
+    if name is not None:
+        assert (answer.status, answer.body.decode()) == (404, f"/models/{name}/ready")
+    elif target:
+        assert (answer.status, answer.json["error"].startswith(TARGET)) == (400, True)
+    else:
+        assert "/models/NAME/invoke" in answer.json["error"]
+
+
+def test_a_target_model_gets_the_request(front: Front) -> None:
+    """As if it had been sent to the path of the model."""
+    model = front.model("team--a", Given(200, b'"a"'))
+
+    answer = front.ask("POST", "/invocations?x", b"{}", {TARGET: "team/a.tar.gz"})
+
+    assert (answer.status, answer.body) == (200, b'"a"')
+    assert [request.target for request in model.received] == ["/invocations?x"]
+
+
+def test_each_request_has_a_line_with_the_model_that_it_names(front: Front) -> None:
+    """Whatever becomes of it; what is not a name is no name."""
+    front.model("a", Given(200))
+    version = {"X-Amzn-SageMaker-Custom-Attributes": "tfs-model-version=3"}
+    front.invoke_model("a", headers=version)
+    front.invoke_model("b")
+    front.invoke_model("a", b" " * (2 * MEGABYTE))
+    front.invoke("{}", **{TARGET: "team/c.tar.gz"})
+    front.invoke("{}", **{TARGET: "../c.tar.gz"})
+    front.invoke("{}")
+    front.ask("POST", "/v1/models/a:predict", b"{}")
+    front.ask("GET", "/models/a")
+    front.ask("POST", "/models/a/b/invoke")
+
+    lines = front.requests(9)
+
+    assert [(line.method, line.target, line.status, line.model, line.version) for line in lines] == [
+        ("POST", "/models/a/invoke", 200, "a", "3"),
+        ("POST", "/models/b/invoke", 404, "b", ""),
+        ("POST", "/models/a/invoke", 200, "a", ""),
+        ("POST", "/invocations", 404, "team--c", ""),
+        ("POST", "/invocations", 400, "?", ""),
+        ("POST", "/invocations", 404, "", ""),
+        ("POST", "/v1/models/a:predict", 200, "a", ""),
+        ("GET", "/models/a", 404, "", ""),
+        ("POST", "/models/a/b/invoke", 404, "", ""),
+    ]
+
+
+def test_payloads_keep_their_limit(folder: Path) -> None:
+    """It is refused with the sentence of a single archive, and its line names the model."""
+    routes = MultiModelRoutes(600)
+    for front in running(folder, routes, {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "1"}):
+        a = front.model("a", Given())
+        answer = front.invoke_model("a", b" " * (MEGABYTE + 1))
+
+        assert (answer.status, answer.json["error"]) == (413, body_too_large("1 MB"))
+        assert [(line.status, line.model) for line in front.requests(1)] == [(413, "a")]
+        assert a.received == []
+
+
+@pytest.mark.parametrize("takes_target_model", [False, True])
+@pytest.mark.parametrize("traces", [None, TraceSampling(0.25)], ids=["untraced", "traced"])
+@pytest.mark.parametrize(
+    "capture", [None, CaptureOptions("/captured", "name", 20.0, 2**20)], ids=["uncaptured", "captured"]
+)
+def test_workers_are_told_what_else_to_do(
+    folder: Path, takes_target_model: bool, traces: TraceSampling | None, capture: CaptureOptions | None
+) -> None:
+    """Marks that a client sets itself never arrive."""
+    routes = MultiModelRoutes(600, takes_target_model, traces, capture)
+    sent = {"X-Tfs-Proxy-Capture": "client", "X-Tfs-Proxy-Again": "client", "traceparent": "client"}
+    if traces is None:
+        del sent["traceparent"]
+    if capture is None:
+        del sent["X-Tfs-Proxy-Capture"]
+    for front in running(folder, routes):
+        a = front.model("a", Given())
+
+        assert front.invoke_model("a", headers=sent).status == 200
+        assert "client" not in a.received[0].headers.values()

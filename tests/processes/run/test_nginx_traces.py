@@ -1,0 +1,142 @@
+"""nginx and Python read the parent of a request alike: a real nginx says what it makes of each header."""
+
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from support.archives import has_nginx
+from support.nginx_config import trace_maps
+from support.ports import free_port
+from support.running import LOOPBACK, RunningProcess
+from tfs_proxy.observe.tracing.parents import parent_in
+from tfs_proxy.run.nginx import config
+from tfs_proxy.values.deployment import TraceSampling
+
+pytestmark = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+SAMPLED, UNSAMPLED = f"00-{TRACE}-{SPAN}-01", f"00-{TRACE}-{SPAN}-00"
+X_RAY = "Root=1-67891233-abcdef012345678912345678;Parent=463ac35c9f6413ad;Sampled="
+ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
+HEADERS: list[Mapping[str, str]] = [
+    {},
+    *(
+        {"traceparent": value}
+        for value in (SAMPLED, UNSAMPLED, SAMPLED.upper(), f"{SAMPLED}-x", "x", "0" * 9000)
+    ),
+    {"traceparent": f"01-{TRACE}-{SPAN}-01-x"},
+    {"traceparent": f"ff-{TRACE}-{SPAN}-01"},
+    {"traceparent": f"00-{'0' * 32}-{SPAN}-01"},
+    *({"X-Amzn-Trace-Id": X_RAY + decided} for decided in ("1", "0", "?", "1;Lineage=a", "10")),
+    {"X-Amzn-Trace-Id": "Sampled=1; " + X_RAY[:-9]},
+    {ATTRIBUTES: f"traceparent={SAMPLED}"},
+    {ATTRIBUTES: f"a=b, traceparent = {UNSAMPLED},c=d"},
+    {ATTRIBUTES: f"traceparent=x,traceparent={SAMPLED}"},
+    {ATTRIBUTES: f"mytraceparent={SAMPLED}"},
+    {ATTRIBUTES: "," * 8000},
+    {ATTRIBUTES: " " * 4000 + f"traceparent={SAMPLED}"},
+    {"traceparent": UNSAMPLED, ATTRIBUTES: f"traceparent={SAMPLED}", "X-Amzn-Trace-Id": X_RAY + "1"},
+    {"traceparent": "x", ATTRIBUTES: f"traceparent={UNSAMPLED}", "X-Amzn-Trace-Id": X_RAY + "1"},
+    {"traceparent": "x", ATTRIBUTES: "tfs-model-name=m", "X-Amzn-Trace-Id": X_RAY + "1"},
+]
+
+
+class Nginx(RunningProcess):
+    """nginx that answers with what it has decided: whether it is traced, and the traceparent that goes on."""
+
+    def __init__(self, folder: Path, sampling: TraceSampling) -> None:
+        port = free_port()
+        names = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        paths = " ".join(f"{name}_temp_path {folder}/{name};" for name in names)
+        conf = folder / "nginx.conf"
+        conf.write_text(
+            f"daemon off; pid {folder}/pid; error_log stderr;\nevents {{}}\nhttp {{ access_log off; {paths}\n"
+            f"large_client_header_buffers 4 16k; {trace_maps(sampling)}\n"
+            f"server {{ listen {LOOPBACK}:{port}; location / {{\n"
+            'return 200 "$traced|$valid_traceparent"; } } }'
+        )
+        program = config.find() or ""
+        super().__init__([program, "-p", str(folder), "-c", str(conf), "-e", "stderr"], port=port)
+
+    def decide(self, headers: Mapping[str, str]) -> tuple[bool, str]:
+        """Whether a request with these headers is traced, and what is handed on."""
+        traced, _, handed_on = self.ask("GET", "/ping", headers=headers).body.decode().partition("|")
+        return traced == "1", handed_on
+
+
+@pytest.fixture(params=[0.0, 1.0], ids=["none of the rest", "all of the rest"])
+def nginx(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Nginx]:
+    """nginx that follows parents, and samples none or all of the requests without one."""
+    running = Nginx(tmp_path, TraceSampling(request.param, "followed"))
+    try:
+        running.wait_ready()
+        yield running
+    finally:
+        running.close()
+
+
+def test_nginx_follows_the_parent_that_python_reads(nginx: Nginx) -> None:
+    """Whatever the client writes; a malformed traceparent does not go on."""
+    sampled_otherwise, _ = nginx.decide({})
+    for headers in HEADERS:
+        parent = parent_in({name.lower(): value for name, value in headers.items()})
+        own = parent_in({"traceparent": headers.get("traceparent", "")})
+
+        traced, handed_on = nginx.decide(headers)
+
+        assert traced == (sampled_otherwise if parent is None else parent.sampled), headers
+        assert handed_on == (headers["traceparent"] if own else ""), headers
+
+
+@pytest.mark.parametrize(
+    ("sampling", "expected"),
+    [
+        (TraceSampling(1.0, "ignored"), [True, True, True]),
+        (TraceSampling(0.0, "ignored"), [False, False, False]),
+        (TraceSampling(0.0, "examined"), [False, True, True]),
+        (TraceSampling(0.0, "followed"), [False, True, False]),
+    ],
+)
+def test_each_sampler_s_requests_go_to_python(
+    tmp_path: Path, sampling: TraceSampling, expected: list[bool]
+) -> None:
+    """Without a parent, with a sampled one, and with one that is not: a sampler of ids looks at both itself."""
+    running = Nginx(tmp_path, sampling)
+    try:
+        running.wait_ready()
+        decided = [running.decide(headers)[0] for headers in ({}, HEADERS[1], HEADERS[2])]
+    finally:
+        running.close()
+
+    assert decided == expected
+
+
+def test_a_share_of_the_requests_is_marked(tmp_path: Path) -> None:
+    """About as many as were asked for, whoever sends them."""
+    running = Nginx(tmp_path, TraceSampling(0.25, "followed"))
+    try:
+        running.wait_ready()
+        traced = sum(running.decide({})[0] for _ in range(400))
+    finally:
+        running.close()
+
+    assert 50 <= traced <= 150  # 100, and more than five standard deviations
+
+
+@pytest.mark.parametrize("share", [0.0, 0.00001, 0.01, 0.5, 0.99999, 1.0])
+@pytest.mark.parametrize("parents", ["followed", "examined", "ignored"])
+def test_nginx_takes_every_share(tmp_path: Path, share: float, parents: str) -> None:
+    """Its percentages have two digits behind the point, and none is 0."""
+    conf = tmp_path / "nginx.conf"
+    maps = trace_maps(TraceSampling(share, parents))
+    conf.write_text(f"pid {tmp_path}/pid; events {{}} http {{ access_log off; {maps} }}")
+    checked = subprocess.run(
+        [config.find() or "", "-t", "-p", str(tmp_path), "-c", str(conf), "-e", "stderr"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert "syntax is ok" in checked.stderr

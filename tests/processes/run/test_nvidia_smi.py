@@ -1,0 +1,52 @@
+"""The driver's program: what it prints is read, and a driver that does not answer is told and costs no start."""
+
+from pathlib import Path
+
+import pytest
+
+from support.nvidia_smi import A10G, NO_DRIVER, listing
+from tfs_proxy.run.gpus import count_gpus, nvidia_smi
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder of PATH, without a program."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return tmp_path
+
+
+def install(programs: Path, printed: str, exit_status: int) -> None:
+    """A driver's program that prints this, after its arguments."""
+    program = programs / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\necho \"asked: $*\"\necho '{printed}'\nexit {exit_status}\n")
+    program.chmod(0o755)
+
+
+def test_what_the_driver_prints_is_read(programs: Path) -> None:
+    """With the arguments that were asked for; each GPU counts."""
+    install(programs, listing([A10G] * 3), 0)
+
+    assert nvidia_smi("-q", "-x").startswith("asked: -q -x\n")
+    assert count_gpus() == 3
+
+
+def test_a_driver_that_fails_is_told(programs: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Models are served without a GPU, and the log has the exit status."""
+    install(programs, NO_DRIVER.replace("'", ""), 9)
+
+    assert count_gpus() == 0
+    assert "nvidia-smi ended with status 9" in caplog.text
+
+
+def test_a_driver_that_fails_for_one_gpu_shows_the_others(programs: Path) -> None:
+    """Such as one with a corrupt infoROM, which is status 14."""
+    install(programs, listing([A10G] * 3), 14)
+
+    assert count_gpus() == 3
+
+
+@pytest.mark.usefixtures("programs")
+def test_without_a_driver_there_is_nothing_to_tell(caplog: pytest.LogCaptureFixture) -> None:
+    """Most machines have none."""
+    assert count_gpus() == 0
+    assert not caplog.records

@@ -1,0 +1,210 @@
+"""Installing a script's requirements for real, from wheels made here, without a network."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+from importlib.metadata import packages_distributions, version
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from support.running import START_SECONDS
+from support.waiting import wait_until
+from support.wheels import write_wheel
+from tfs_proxy.run.host.load_priority import LoadPriority
+from tfs_proxy.run.programs.packages import Install, plan_install, run
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.errors import RequirementsError
+from tfs_proxy.values.layout import ModelLayout, Workspace
+
+NO_SPEC = "no pip here"
+
+
+@pytest.fixture
+def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelLayout:
+    for variable in ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL"):
+        monkeypatch.setenv(variable, "http://127.0.0.1:1/simple")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    layout = ModelLayout(tmp_path / "model")
+    layout.code.mkdir(parents=True)
+    layout.script.touch()
+    return layout
+
+
+def install(layout: ModelLayout, tmp_path: Path, *lines: str, pip: bool = True, index: str = "") -> Install:
+    layout.requirements.write_text("".join(f"{line}\n" for line in lines))
+    find_spec = (lambda _: NO_SPEC) if pip else (lambda _: None)
+    which = shutil.which if pip else (lambda name: shutil.which(name, path=str(Path(sys.executable).parent)))
+    environ = {**os.environ, "TFS_PROXY_INDEX": index}
+    settings = Settings.from_env(environ)
+    planned = plan_install(layout, Workspace(tmp_path / "run"), settings, environ, find_spec, which)
+    assert planned is not None
+    asyncio.run(run(planned))
+    return planned
+
+
+def seen_by_a_worker(installed: Install, code: str) -> str:
+    """What the running interpreter prints with the overlay on its import path."""
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(installed.site_packages)},
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+
+
+def running_packages() -> list[str]:
+    return sorted(path.name for path in Path(pytest.__file__).parents[1].iterdir())
+
+
+def test_wheels_beside_the_script_are_enough(layout: ModelLayout, tmp_path: Path) -> None:
+    """Direct and indirect requirements come from code/wheels, and the running environment stays."""
+    write_wheel(layout.wheels, "tinyone", "1.2", needs="tinytwo")
+    write_wheel(layout.wheels, "tinytwo", "3.4")
+    before = running_packages()
+    installed = install(layout, tmp_path, "tinyone==1.2")
+    assert seen_by_a_worker(installed, "import tinyone, tinytwo; print(tinytwo.VERSION)") == "3.4"
+    assert running_packages() == before
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("pip", [True, False])
+def test_tensorflow_of_another_name_is_tensorflow(layout: ModelLayout, tmp_path: Path, pip: bool) -> None:
+    """What asks for it, a package of the script too, gets what is there, as tensorflow-cpu for example."""
+    write_wheel(layout.wheels, "tinyone", "1.2", needs="tensorflow>=2.16")
+    installed = install(layout, tmp_path, "tinyone", "tensorflow", pip=pip)
+    assert not (installed.site_packages / "tensorflow").exists()
+    code = "import importlib.metadata as m, tinyone; print(m.version('tensorflow'))"
+    assert seen_by_a_worker(installed, code) == provided()[1]
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("pip", [True, False])
+def test_another_version_of_tensorflow_is_for_the_workers(
+    layout: ModelLayout, tmp_path: Path, caplog: pytest.LogCaptureFixture, pip: bool
+) -> None:
+    """A pin is kept, and a warning names both versions."""
+    write_wheel(layout.wheels, "tensorflow", "1.15.5")
+    installed = install(layout, tmp_path, "tensorflow==1.15.5", pip=pip)
+    assert seen_by_a_worker(installed, "import tensorflow as tf; print(tf.VERSION)") == "1.15.5"
+    assert f"tensorflow 1.15.5 in the workers, beside {' '.join(provided())}" in caplog.text
+
+
+def provided() -> tuple[str, str]:
+    """The installed distribution that has TensorFlow, and its version."""
+    (name,) = packages_distributions()["tensorflow"]
+    return name.replace("_", "-"), version(name)
+
+
+def test_what_runs_already_is_not_installed_again(layout: ModelLayout, tmp_path: Path) -> None:
+    """What is there already, numpy here, is enough: it needs neither wheel nor network."""
+    write_wheel(layout.wheels, "tinyone", "1.2", needs="numpy")
+    installed = install(layout, tmp_path, "tinyone", f"numpy=={version('numpy')}")
+    assert not (installed.site_packages / "numpy").exists()
+
+
+def test_a_pin_that_differs_wins(
+    layout: ModelLayout, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The overlay's version is what the script imports, and the log says that it replaces one of ours."""
+    write_wheel(layout.wheels, "requests", "99.0")
+    installed = install(layout, tmp_path, "requests==99.0")
+    assert seen_by_a_worker(installed, "import requests; print(requests.VERSION)") == "99.0"
+    assert version("requests") != "99.0"
+    assert "replaces requests" in caplog.text
+
+
+def test_modules_of_the_script_do_not_shadow_the_installer(layout: ModelLayout, tmp_path: Path) -> None:
+    """A user's code/logging.py is no reason for pip to fail; relative paths start in code/."""
+    (layout.code / "logging.py").write_text("raise RuntimeError('shadowed')\n")
+    write_wheel(layout.code / "extra", "tinyone", "1.2")
+    installed = install(layout, tmp_path, "./extra/tinyone-1.2-py3-none-any.whl")
+    assert seen_by_a_worker(installed, "import tinyone; print(tinyone.VERSION)") == "1.2"
+
+
+def test_a_failure_ends_with_the_installers_words(layout: ModelLayout, tmp_path: Path) -> None:
+    """What can't be had is named, by the installer itself; the index is asked if the setting says so, and named so."""
+    layout.wheels.mkdir()
+    with pytest.raises(
+        RequirementsError, match=r"(?s)TFS_PROXY_INDEX=also .*no-such-package-here"
+    ) as offline:
+        install(layout, tmp_path, "no-such-package-here==1")
+    with pytest.raises(RequirementsError, match="no-such-package-here") as online:
+        install(layout, tmp_path, "no-such-package-here==1", index="also")
+    assert "TFS_PROXY_INDEX" not in str(online.value)
+    assert "127.0.0.1:1" not in str(offline.value)
+
+
+def test_a_package_s_set_up_sees_no_secrets(
+    layout: ModelLayout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the installer runs has the filtered environment."""
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    seen = tmp_path / "seen"
+    program = f"import os, pathlib; pathlib.Path({str(seen)!r}).write_text(' '.join(os.environ))"
+    layout.requirements.write_text("never-asked-for\n")
+    environ = dict(os.environ)
+    planned = plan_install(layout, Workspace(tmp_path / "run"), Settings.from_env(environ), environ)
+    assert planned is not None
+
+    asyncio.run(run(replace(planned, attempts=((sys.executable, "-c", program),))))
+
+    assert "AWS_SECRET_ACCESS_KEY" not in seen.read_text()
+    assert "PIP_INDEX_URL" in seen.read_text()
+
+
+@pytest.mark.skipif(not Path(sys.executable).with_name("uv").exists(), reason="uv is not installed here")
+def test_uv_installs_where_pip_is_missing(layout: ModelLayout, tmp_path: Path) -> None:
+    """The same wheels, by uv."""
+    write_wheel(layout.wheels, "tinyone", "1.2")
+    installed = install(layout, tmp_path, "tinyone==1.2", pip=False)
+    assert seen_by_a_worker(installed, "import tinyone; print(tinyone.VERSION)") == "1.2"
+
+
+def test_cancelling_kills_the_installer(layout: ModelLayout, tmp_path: Path) -> None:
+    """A stop during the installation leaves no process behind."""
+    marker = tmp_path / "pid"
+    program = f"import os, time, pathlib; pathlib.Path({str(marker)!r}).write_text(str(os.getpid())); time.sleep(60)"
+    overlay = tmp_path / "overlay"
+    slow = Install(overlay, overlay, layout.code, ((sys.executable, "-c", program),), os.environ)
+
+    async def start_and_cancel() -> None:
+        task = asyncio.create_task(run(slow))
+        await asyncio.to_thread(
+            wait_until, lambda: marker.exists() and marker.read_text(), START_SECONDS, "the installer runs"
+        )
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(start_and_cancel())
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(marker.read_text()), 0)
+
+
+UNTIL_LOWERED = """
+import os, sys, time
+
+for _ in range(3000):
+    if os.nice(0) == int(sys.argv[1]):
+        sys.exit(0)
+    time.sleep(0.01)
+sys.exit(1)
+"""
+
+
+def test_an_installer_can_run_at_low_priority(layout: ModelLayout, tmp_path: Path) -> None:
+    """Whoever starts it learns its process id; one that is never lowered fails here."""
+    layout.requirements.write_text("never-asked-for\n")
+    environ = dict(os.environ)
+    planned = plan_install(layout, Workspace(tmp_path / "run"), Settings.from_env(environ), environ)
+    assert planned is not None
+    priority = LoadPriority()
+    attempt = (sys.executable, "-c", UNTIL_LOWERED, str(priority.lowered))
+
+    asyncio.run(run(replace(planned, attempts=(attempt,)), priority.lower))

@@ -1,0 +1,413 @@
+"""Arrays over gRPC, against the embedded model server: every type, every error, both doors."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import tracemalloc
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.model_fixtures import EmbeddedServer, StartServer
+from support.plane import answer
+from support.ports import free_port
+from support.waiting import wait_until
+from tfs_proxy.serving.upstream.binary import BinaryUpstream
+from tfs_proxy.serving.upstream.interface import TensorAnswer, Upstream
+from tfs_proxy.serving.upstream.rest import RestUpstream
+from tfs_proxy.values.batch import Batch, Examples
+from tfs_proxy.values.deployment import Instance
+from tfs_proxy.values.errors import BadInput, UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.values.signature import Target
+from tfs_proxy.wire.data_types import DataType
+from tfs_proxy.wire.protos.tensors import numpy_type
+
+pytestmark = pytest.mark.tensorflow
+
+HALF = Target("half_plus_two")
+TIMEOUT_SECONDS = 20
+
+
+def instance_of(server: EmbeddedServer, *, unix: bool = True) -> Instance:
+    """The server as an instance; without its unix socket calls go over its port."""
+    return Instance(0, server.rest_port, server.grpc_port, server.grpc_socket if unix else "")
+
+
+@pytest.fixture
+def upstream(embedded_server: EmbeddedServer) -> Iterator[BinaryUpstream]:
+    """Both doors of the embedded server."""
+    pool = BinaryUpstream([instance_of(embedded_server)], 20)
+    yield pool
+    pool.close()
+
+
+def batch(**inputs: Any) -> Batch:
+    """Records of arrays."""
+    return Batch(inputs, len(next(iter(inputs.values()))))
+
+
+def bytes_array(*values: bytes) -> np.ndarray[Any, Any]:
+    """Strings as they travel through a Batch."""
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
+
+
+def test_outputs_without_json(upstream: BinaryUpstream) -> None:
+    """Tensors come back as they are, with the version that answered."""
+    interface: Upstream = upstream
+    answer = interface.predict(HALF, batch(x=np.array([1, 1 / 3], np.float32)))
+    outputs = answer.outputs(interface.signature(HALF))
+    np.testing.assert_array_equal(outputs["y"], np.array([2.5, np.float32(1 / 3) / 2 + 2], np.float32))
+    assert isinstance(answer, TensorAnswer)
+    assert answer.version == 1
+    assert answer.ok
+
+
+NUMPY_KINDS = (
+    "float32 float64 float16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool complex64 complex128"
+).split()
+
+
+@pytest.mark.parametrize("kind", NUMPY_KINDS)
+@pytest.mark.parametrize("shape", [(), (0,), (5,), (2, 3, 1), (300,)], ids=str)
+def test_every_numeric_type(upstream: BinaryUpstream, kind: str, shape: tuple[int, ...]) -> None:
+    """Every type and shape comes back equal, extremes included."""
+    target = Target("echo", signature=kind)
+    count = int(np.prod(shape))
+    array = (np.arange(count) % 7 - (0 if kind.startswith(("u", "b")) else 3)).astype(kind)
+    if count and array.dtype.kind in "iu":
+        array[:1], array[-1:] = np.iinfo(array.dtype).min, np.iinfo(array.dtype).max
+    if count and array.dtype.kind in "fc":
+        array[:1], array[-1:] = np.nan, -np.inf
+    array = array.reshape(shape)
+    outputs = upstream.predict(target, Batch({"x": array}, 1)).outputs(upstream.signature(target))
+    assert outputs["y"].dtype == array.dtype
+    np.testing.assert_array_equal(outputs["y"], array)
+
+
+def test_bfloat16_travels_as_float32(upstream: BinaryUpstream) -> None:
+    """float32 is rounded to bfloat16 on the way out, and comes back as float32."""
+    target = Target("echo", signature="bfloat16")
+    array = np.array([[1.0, -2.5], [1.00390625, np.nan], [3e38, -np.inf]], np.float32)
+    outputs = upstream.predict(target, batch(x=array)).outputs(upstream.signature(target))
+    want = array.astype(numpy_type(DataType.DT_BFLOAT16)).astype(np.float32)
+    np.testing.assert_array_equal(outputs["y"], want)
+
+
+def test_strings(upstream: BinaryUpstream) -> None:
+    """Bytes of any kind and length come back as bytes."""
+    target = Target("echo", signature="string")
+    array = bytes_array(b"", b"\xff\x00", "é".encode(), b"x" * 100_000).reshape(2, 2)
+    outputs = upstream.predict(target, batch(x=array)).outputs(upstream.signature(target))
+    assert outputs["y"].tolist() == array.tolist()
+
+
+def test_versions_and_signatures(embedded_server: EmbeddedServer, upstream: BinaryUpstream) -> None:
+    """A version, a signature name, and none of them lead where they lead over REST."""
+    x = batch(x=np.array([2.0], np.float32))
+    one, newest = (upstream.predict(Target("versions", version=version), x) for version in (1, None))
+    assert json.loads(one.body) == {"predictions": [3.0]}
+    assert json.loads(newest.body) == {"predictions": [4.0]}
+    assert isinstance(newest, TensorAnswer)
+    assert newest.version == 2
+    norm = upstream.predict(Target("multi_io", signature="norm"), batch(a=np.eye(3, dtype=np.float32)))
+    assert json.loads(norm.body) == {"predictions": [1.0, 1.0, 1.0]}
+    assert norm.url == f"{embedded_server.rest}/v1/models/multi_io:predict"
+
+
+CASES: dict[str, tuple[Target, Batch]] = {
+    "one": (HALF, batch(x=np.array([1, 2.2, 1e7, -1 / 3, 1e-9], np.float32))),
+    "matrix": (HALF, batch(x=np.linspace(-3, 3, 200, dtype=np.float32).reshape(50, 2, 2))),
+    "special": (Target("special"), batch(x=np.array([0, -0.0, 1, -1], np.float32))),
+    "several": (
+        Target("multi_io"),
+        batch(a=np.array([[1, 2, 3], [9, 9, 9]], np.float32), b=np.array([1, -5])),
+    ),
+    "bytes": (Target("bytes"), batch(image_bytes=bytes_array(b"\xff\xd8", b""))),
+    "text": (Target("bytes", signature="text"), batch(text=bytes_array(b'a"\n\x01', "é".encode()))),
+    "doubles": (Target("echo", signature="float64"), batch(x=np.array([1 / 3, 1e300, 5e-324, 123456789.0]))),
+    "booleans": (Target("echo", signature="bool"), batch(x=np.array([[True], [False]]))),
+    "unsigned": (Target("echo", signature="uint64"), batch(x=np.array([2**64 - 1], np.uint64))),
+    "not by row": (Target("mixed_batch"), batch(x=np.array([1, 2], np.float32))),
+    "shape": (Target("matrix"), batch(m=np.zeros((1, 3, 2), np.float32))),
+    "no model": (Target("nope"), batch(x=np.zeros(1, np.float32))),
+    "no version": (Target("half_plus_two", version=7), batch(x=np.zeros(1, np.float32))),
+    "no label": (Target("half_plus_two", label="canary"), batch(x=np.zeros(1, np.float32))),
+}
+
+
+def sorted_object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object with its names in order."""
+    return dict(sorted(members))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_json_is_that_of_the_rest_side(
+    embedded_server: EmbeddedServer, upstream: BinaryUpstream, name: str
+) -> None:
+    """Status and JSON, errors included, are what REST answers to the same records, to the byte.
+
+    The order of several outputs is that of a hash map there.
+    """
+    target, records = CASES[name]
+    rest = RestUpstream([instance_of(embedded_server)], 20)
+    try:
+        want = rest.predict(target, records)
+    finally:
+        rest.close()
+    answer = upstream.predict(target, records)
+    assert answer.status == want.status
+    assert answer.headers["Content-Type"] == "application/json"
+    if isinstance(answer, TensorAnswer) and len(answer.tensors) > 1:
+        assert repr(json.loads(answer.body)) == repr(json.loads(want.body, object_pairs_hook=sorted_object))
+    else:
+        assert answer.body == want.body
+
+
+def test_no_rows(upstream: BinaryUpstream) -> None:
+    """An empty batch has outputs, but no row form."""
+    answer = upstream.predict(HALF, batch(x=np.zeros(0, np.float32)))
+    assert answer.outputs(upstream.signature(HALF))["y"].shape == (0,)
+    assert answer.status == 400
+
+
+def test_outputs_that_do_not_follow_the_batch(upstream: BinaryUpstream) -> None:
+    """They are there as tensors; only the row form is refused, as TF Serving refuses it."""
+    target = Target("mixed_batch")
+    answer = upstream.predict(target, batch(x=np.array([1, 2], np.float32)))
+    assert answer.ok
+    assert answer.outputs(upstream.signature(target))["total"] == 3
+    assert answer.status == 400
+    assert "total" in json.loads(answer.body)["error"]
+
+
+def test_types_without_json_of_their_own(upstream: BinaryUpstream) -> None:
+    """Half, bfloat16 and uint16 are written as numbers; complex ones are refused in JSON alone."""
+    for kind, numpy_kind in [("float16", "float16"), ("bfloat16", "float32"), ("uint16", "uint16")]:
+        answer = upstream.predict(Target("echo", signature=kind), batch(x=np.array([1, 2], numpy_kind)))
+        assert json.loads(answer.body) == {"predictions": [1, 2]}
+    answer = upstream.predict(Target("echo", signature="complex64"), batch(x=np.array([1j], np.complex64)))
+    assert (answer.ok, answer.status) == (True, 400)
+    assert "complex64" in json.loads(answer.body)["error"]
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "uint16"])
+def test_json_for_types_without_json(upstream: BinaryUpstream, kind: str) -> None:
+    """What TF Serving's JSON has no form for goes as tensors: rows in, rows out."""
+    target = Target("echo", signature=kind)
+    reply = answer(upstream, target, b'{"instances": [[1], [2]]}', None, None)
+    assert (reply.status, json.loads(reply.body)) == (200, {"predictions": [[1], [2]]})
+    lines = answer(upstream, target, b"1\n2\n", "text/csv", "application/jsonlines")
+    assert [json.loads(line) for line in lines.body.splitlines()] == [1, 2]
+    with pytest.raises(BadInput, match='Record 1, input "x": "a" is a string'):
+        answer(upstream, target, b'{"instances": ["a"]}', None, None)
+
+
+def test_small_records_as_json_go_over_rest(upstream: BinaryUpstream) -> None:
+    """Where JSON is wanted and quicker; large ones, and types without JSON, go as tensors."""
+    small, large = batch(x=np.ones(10, np.float32)), batch(x=np.ones(10_000, np.float32))
+    assert not isinstance(upstream.predict(HALF, small, as_json=True), TensorAnswer)
+    assert isinstance(upstream.predict(HALF, large, as_json=True), TensorAnswer)
+    half = batch(x=np.ones(2, np.float16))
+    assert isinstance(upstream.predict(Target("echo", signature="float16"), half, as_json=True), TensorAnswer)
+    assert upstream.predict(Target("nope"), small, as_json=True).status == 404
+
+
+def test_inputs_that_do_not_fit(upstream: BinaryUpstream) -> None:
+    """Wrong types and missing inputs are answers of the model server; no tensor at all is BadInput."""
+    wrong = upstream.predict(HALF, batch(x=np.zeros(1, np.int64)))
+    assert (wrong.ok, wrong.status) == (False, 400)
+    assert "float" in json.loads(wrong.body)["error"]
+    missing = upstream.predict(Target("multi_io"), batch(a=np.zeros((1, 3), np.float32)))
+    assert missing.status == 400
+    with pytest.raises(BadInput, match='Input "x" is not a tensor'):
+        upstream.predict(HALF, batch(x=np.array(["2020-01-01"], "datetime64[D]")))
+    with pytest.raises(BadInput, match='no signature "nope"'):
+        upstream.predict(Target("half_plus_two", signature="nope"), batch(x=np.zeros(1, np.float32)))
+
+
+def test_memory_order_does_not_matter(upstream: BinaryUpstream) -> None:
+    """Transposed, strided and big-endian arrays mean the same numbers."""
+    target = Target("echo", signature="float32")
+    plain = np.arange(12, dtype=np.float32).reshape(3, 4)
+    for array in (plain.T, plain[:, ::2], plain.astype(">f4"), np.asfortranarray(plain)):
+        outputs = upstream.predict(target, batch(x=array)).outputs(upstream.signature(target))
+        np.testing.assert_array_equal(outputs["y"], array)
+
+
+def test_examples_and_json_go_over_rest(upstream: BinaryUpstream) -> None:
+    """Classify and regress, and TF Serving's own JSON, are answered by the REST side."""
+    target = Target("regress_classify", signature="regress_x_to_y", method="regress")
+    assert json.loads(upstream.predict(target, Examples([{"x": 2.0}])).body) == {"results": [3.0]}
+    assert json.loads(upstream.predict(HALF, b'{"inputs": [4]}').body) == {"outputs": [4.0]}
+
+
+def test_threads_share_one_channel(upstream: BinaryUpstream) -> None:
+    """Sixteen threads get their own answers."""
+
+    def ask(number: int) -> float:
+        answer = upstream.predict(HALF, batch(x=np.array([number], np.float32)))
+        return float(answer.outputs(upstream.signature(HALF))["y"][0])
+
+    with ThreadPoolExecutor(16) as threads:
+        assert list(threads.map(ask, range(200))) == [number / 2 + 2 for number in range(200)]
+
+
+def test_over_tcp(embedded_server: EmbeddedServer) -> None:
+    """An instance without a unix socket is reached by its port."""
+    pool = BinaryUpstream([instance_of(embedded_server, unix=False)], 20)
+    try:
+        assert pool.predict(HALF, batch(x=np.array([1], np.float32))).ok
+    finally:
+        pool.close()
+
+
+def test_no_answer_in_time(upstream: BinaryUpstream) -> None:
+    """A call that takes too long is a timeout that says how long was waited."""
+    upstream.signature(HALF)
+    with pytest.raises(UpstreamTimeout, match=r"0\.001 seconds"):
+        upstream.predict(HALF, batch(x=np.zeros(4_000_000, np.float32)), timeout_seconds=0.001)
+
+
+def test_a_busy_server_is_not_a_dead_one(embedded_server: EmbeddedServer) -> None:
+    """The first call waits for its connection, however long the server takes to take it."""
+    pool, x = BinaryUpstream([instance_of(embedded_server)], 60), batch(x=np.array([1], np.float32))
+    pool.signature(HALF)
+    with ThreadPoolExecutor(1) as thread:
+        embedded_server.process.send_signal(signal.SIGSTOP)
+        try:
+            call = thread.submit(pool.predict, HALF, x)
+            assert wait([call], 0.5).not_done
+        finally:
+            embedded_server.process.send_signal(signal.SIGCONT)
+        assert call.result().ok
+    pool.close()
+
+
+def test_server_that_is_down_and_back(saved_models: Path, model_server: StartServer) -> None:
+    """A dead server is unavailable, at once; a live one takes over; a restarted one is found again."""
+    flags = ("--model_name=half_plus_two", f"--model_base_path={saved_models / 'half_plus_two'}")
+    first, second = model_server(*flags), model_server(*flags)
+    for server in (first, second):
+        server.wait_available("half_plus_two")
+    one, two = instance_of(first), Instance(1, second.rest_port, second.grpc_port, second.grpc_socket)
+    pool = BinaryUpstream([one, two], TIMEOUT_SECONDS)
+    x = batch(x=np.array([1], np.float32))
+    try:
+        assert [pool.predict(HALF, x, instance=instance).ok for instance in (one, two)] == [True, True]
+        first.stop(signal.SIGKILL)
+        wait_until_noticed(pool, one, x)
+        assert all(pool.predict(HALF, x, instance=one).ok for _ in range(10))
+        assert all(pool.predict(HALF, b'{"instances": [1]}', instance=one).ok for _ in range(10))
+        second.stop(signal.SIGKILL)
+        began = time.monotonic()
+        for _ in range(10):
+            with pytest.raises(UpstreamUnavailable):
+                pool.predict(HALF, x)
+        assert time.monotonic() - began < 5 * TIMEOUT_SECONDS  # half of what they would wait
+        addresses = f"--port={first.grpc_port}", f"--rest_api_port={first.rest_port}"
+        again = model_server(*flags, *addresses, f"--grpc_socket_path={first.grpc_socket}")
+        again.wait_until(lambda: "AVAILABLE" in first.state("half_plus_two"), "the model is available again")
+        wait_until_noticed(pool, one, x)
+    finally:
+        pool.close()
+
+
+def wait_until_noticed(pool: BinaryUpstream, instance: Instance, x: Batch) -> None:
+    """Ask until grpc has seen the end of a server, or its return: a call may break with the connection."""
+
+    def is_answered() -> bool:
+        try:
+            return pool.predict(HALF, x, instance=instance).ok
+        except UpstreamUnavailable:
+            return False
+
+    wait_until(is_answered, 3 * TIMEOUT_SECONDS, "a call is answered", pause=0)
+
+
+def test_nobody_listens() -> None:
+    """Without a socket or a port that accepts, the model server is unavailable."""
+    pool = BinaryUpstream([Instance(0, free_port(), 0, "/nowhere/tfs.sock")], 5)
+    try:
+        with pytest.raises(UpstreamUnavailable, match="Try again"):
+            pool.predict(HALF, batch(x=np.zeros(1, np.float32)))
+    finally:
+        pool.close()
+
+
+def test_large_arrays_are_copied_once_each_way(upstream: BinaryUpstream) -> None:
+    """100 MB out and in: the message, the answer, and one more of either where grpc or alignment need it."""
+    target = Target("echo", signature="float32")
+    upstream.predict(target, batch(x=np.zeros((1, 4), np.float32)))
+    array = np.ones((25, 1_000_000), np.float32)
+    tracemalloc.start()
+    try:
+        outputs = upstream.predict(target, batch(x=array)).outputs(upstream.signature(target))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(outputs["y"], array)
+    assert peak < 3.1 * array.nbytes
+
+
+BESIDE_TENSORFLOW = """
+import sys
+sys.path[:0] = {path!r}
+{before}
+from tfs_proxy.wire.protos.predict import model_spec
+from support.predict_messages import request_bytes
+from tfs_proxy.wire.protos.predict import read_response
+import numpy as np
+{after}
+ours = request_bytes(model_spec("m", 3), {{"x": np.array([1.5, 2.5], np.float32)}})
+theirs = predict_pb2.PredictRequest.FromString(ours)
+assert theirs.model_spec.version.value == 3
+assert tf.make_ndarray(theirs.inputs["x"]).tolist() == [1.5, 2.5]
+answer = predict_pb2.PredictResponse()
+answer.outputs["y"].CopyFrom(tf.make_tensor_proto(np.array([[1.0], [2.0]], np.float16)))
+answer.outputs["s"].CopyFrom(tf.make_tensor_proto([b"a", b"b"]))
+back = read_response(answer.SerializeToString()).outputs
+assert back["y"].tolist() == [[1.0], [2.0]] and back["s"].tolist() == [b"a", b"b"]
+print("both")
+"""
+
+
+@pytest.fixture(scope="session")
+def serving_api() -> Path:
+    """A folder with the tensorflow-serving-api package, fetched once; skips where it can't be had."""
+    folder = Path(__file__).parents[4] / ".cache" / "tensorflow-serving-api"
+    if not folder.exists():
+        partial = folder.with_name(f"{folder.name}.{os.getpid()}")
+        command = [sys.executable, "-m", "uv", "pip", "install", "--no-deps", "--target", str(partial)]
+        try:
+            subprocess.run([*command, "tensorflow-serving-api"], capture_output=True, timeout=60, check=True)
+        except subprocess.SubprocessError:
+            shutil.rmtree(partial, ignore_errors=True)
+            pytest.skip("tensorflow-serving-api can't be fetched from a package index here")
+        with contextlib.suppress(OSError):  # another run was quicker
+            partial.rename(folder)
+    return folder
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("ours_first", [True, False])
+def test_beside_tensorflow_serving_apis(serving_api: Path, ours_first: bool) -> None:
+    """One process imports tensorflow and tensorflow_serving.apis before ours, or after; both work."""
+    theirs = "import tensorflow as tf\nfrom tensorflow_serving.apis import predict_pb2"
+    code = BESIDE_TENSORFLOW.format(
+        path=[str(serving_api), str(Path(__file__).parents[3])],
+        before="" if ours_first else theirs,
+        after=theirs if ours_first else "",
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "both", done.stderr[-2000:]

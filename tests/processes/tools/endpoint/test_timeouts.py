@@ -1,0 +1,54 @@
+"""What a container that does not answer becomes: the limit itself is a minute, which no test waits for."""
+
+import asyncio
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from support.endpoints import described, of_image, variant
+from support.remote_container import RemoteContainer, remote_container
+from tfs_proxy.run.host.watchdog import guarded_workspace
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.tools.endpoint.aws_api import AwsError
+from tfs_proxy.tools.endpoint.hosted_endpoint import HostedEndpoint
+from tfs_proxy.tools.endpoint.invoke import Invoker
+from tfs_proxy.tools.endpoint.metrics import VariantMetrics
+from tfs_proxy.tools.endpoint.passage import InvocationLimits
+from tfs_proxy.tools.endpoint.run import catalogue_of
+from tfs_proxy.tools.endpoint.starter import ContainerStarter
+from tfs_proxy.wire.http_messages import HttpRequest
+
+
+def ask(container: RemoteContainer, folder: Path, limit_seconds: float) -> bytes:
+    """InvokeEndpoint with another limit; the answer's body."""
+    config = folder / "config.json"
+    config.write_text(json.dumps(described({"m": of_image(container.address)}, [variant("v", "m")])))
+    catalogue = catalogue_of([config])
+
+    async def answer(starter: ContainerStarter) -> bytes:
+        endpoint = HostedEndpoint("shop", catalogue.configs["first"], catalogue, starter)
+        await endpoint.start()
+        request = HttpRequest("POST", "/endpoints/shop/invocations", {}, b"abc")
+        invoker = Invoker(VariantMetrics(), InvocationLimits(limit_seconds))
+        try:
+            return (await invoker.invoke_endpoint(endpoint, request)).body
+        finally:
+            await endpoint.stop()
+
+    with guarded_workspace(str(folder)) as (workspace, watchdog), ThreadPoolExecutor() as threads:
+        starter = ContainerStarter(Settings.from_env({}), workspace, watchdog, threads, {}, {})
+        return asyncio.run(answer(starter))
+
+
+def test_container_that_does_not_answer_in_time_is_a_model_error(tmp_path: Path) -> None:
+    """With the status 0, as on AWS; a minute is the limit there."""
+    assert InvocationLimits().seconds == 60
+    with remote_container() as container:
+        assert ask(container, tmp_path, 30) == b"cba"
+        container.open.clear()
+        with pytest.raises(AwsError, match="did not answer in time") as raised:
+            ask(container, tmp_path, 0.2)
+
+    assert (raised.value.code, raised.value.members["OriginalStatusCode"]) == ("ModelError", 0)

@@ -1,0 +1,182 @@
+"""The export process: what it writes, and what it refuses, with real files of both generations of Keras."""
+
+import json
+import subprocess
+import sys
+import threading
+import zipfile
+from concurrent.futures import CancelledError
+from pathlib import Path
+
+import pytest
+
+from tfs_proxy.model.saved_model import read_saved_model
+from tfs_proxy.tools.export.child import ExportReport, ExportRequest, export
+from tfs_proxy.tools.export.preprocessing import Preprocessing
+from tfs_proxy.values.errors import ExportError
+
+pytestmark = pytest.mark.tensorflow
+
+
+def refusal(source: Path, target: Path) -> str:
+    with pytest.raises(ExportError) as caught:
+        export(ExportRequest(source, target))
+    assert not target.exists()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("file", ["keras3.keras", "keras2_hdf5.h5"])
+def test_the_same_bytes(model_files: Path, tmp_path: Path, file: str) -> None:
+    """The same file always gives the same SavedModel."""
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder in folders:
+        export(ExportRequest(model_files / file, folder))
+
+    first, second = (
+        {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        for folder in folders
+    )
+    assert first == second
+    assert Path("saved_model.pb") in first
+
+
+def test_both_generations(model_files: Path, tmp_path: Path) -> None:
+    """Each file is read by the library that wrote it, and strings of a vocabulary come along."""
+    reports = {
+        file: export(ExportRequest(model_files / file, tmp_path / file)).exporter.split(" ")[0]
+        for file in ("keras2.keras", "words.keras")
+    }
+
+    assert reports == {"keras2.keras": "tf-keras", "words.keras": "Keras"}
+    summary = read_saved_model(tmp_path / "words.keras")
+    assert summary is not None
+    assert [spec.dtype for spec in summary.signatures["serving_default"].inputs.values()] == ["DT_STRING"]
+
+
+@pytest.mark.parametrize(
+    ("file", "inputs", "outputs"),
+    [
+        ("dicts.keras", {"age", "income_USD"}, {"risk", "of-group"}),
+        ("lists.keras", {"x1", "x2"}, {"left", "right"}),
+        ("keras3.keras", {"x"}, {"dropout"}),
+        ("keras2_hdf5.h5", {"x"}, {"dropout"}),
+    ],
+)
+def test_names_are_the_authors(
+    model_files: Path, tmp_path: Path, file: str, inputs: set[str], outputs: set[str]
+) -> None:
+    """Keys of dicts, else those of inputs and layers, in one signature; what was renamed is said."""
+    report = export(ExportRequest(model_files / file, tmp_path / "model"))
+
+    summary = read_saved_model(tmp_path / "model")
+    assert summary is not None
+    ((name, signature),) = summary.signatures.items()
+    assert (name, set(signature.inputs), set(signature.outputs)) == ("serving_default", inputs, outputs)
+    assert [
+        text.startswith("Requests call the input 'income (USD)' income_USD") for text in report.warnings
+    ] == [True] * ("income_USD" in inputs)
+
+
+def test_a_layer_with_a_name_that_no_graph_has(model_files: Path, tmp_path: Path) -> None:
+    """TensorFlow's own sentence does not say that a layer is meant."""
+    assert "'out put' is not a valid scope name" in (
+        said := refusal(model_files / "spaced.keras", tmp_path / "m")
+    )
+    assert said.endswith("set its name to letters, digits and _, and save the model again.")
+
+
+@pytest.mark.parametrize("ending", [".keras", ".h5"])
+def test_code(model_files: Path, tmp_path: Path, ending: str) -> None:
+    """A Lambda layer is refused, until the user allows it; .h5 is as safe as .keras."""
+    source = model_files / "refused" / f"lambda{ending}"
+
+    text = refusal(source, tmp_path / "out")
+    assert "layer code (Lambda) is a Lambda layer" in text
+    assert "--allow-code" in text
+
+    export(ExportRequest(source, tmp_path / "out", allow_code=True))
+    assert (tmp_path / "out" / "saved_model.pb").is_file()
+
+
+@pytest.mark.parametrize("ending", [".keras", ".h5"])
+def test_classes_of_ones_own(model_files: Path, tmp_path: Path, ending: str) -> None:
+    """They are not in the file, so it must be exported where they are."""
+    text = refusal(model_files / "refused" / f"class{ending}", tmp_path / "out")
+
+    assert "its own classes (mine>Twice)" in text
+    assert "model.export(FOLDER)" in text
+
+
+def test_a_model_without_shapes(model_files: Path, tmp_path: Path) -> None:
+    """It can't be traced: the sentence says what to add."""
+    assert "keras.Input(SHAPE)" in refusal(model_files / "refused" / "unbuilt.keras", tmp_path / "out")
+
+
+def test_terabytes_of_weights(model_files: Path, tmp_path: Path) -> None:
+    """A configuration that asks for them ends its process, and this machine is none the worse."""
+    source, hostile = model_files / "keras3.keras", tmp_path / "huge.keras"
+    with zipfile.ZipFile(source) as good, zipfile.ZipFile(hostile, "w") as bad:
+        for name in good.namelist():
+            content = good.read(name)
+            if name == "config.json":
+                config = json.loads(content)
+                config["config"]["layers"][1]["config"]["units"] = 10**9
+                content = json.dumps(config).encode()
+            bad.writestr(name, content)
+
+    text = refusal(hostile, tmp_path / "out")
+    assert str(hostile) in text
+    assert "memory" in text
+
+
+def test_a_newer_keras(model_files: Path, tmp_path: Path) -> None:
+    """If loading fails, the version that wrote the file is named."""
+    source, newer = model_files / "keras3.keras", tmp_path / "newer.keras"
+    with zipfile.ZipFile(source) as good, zipfile.ZipFile(newer, "w") as bad:
+        for name in good.namelist():
+            content = good.read(name)
+            if name == "metadata.json":
+                content = json.dumps({"keras_version": "4.1.0"}).encode()
+            if name == "config.json":
+                content = content.replace(b'"Dense"', b'"DenseOfTomorrow"')
+            bad.writestr(name, content)
+
+    text = refusal(newer, tmp_path / "out")
+    assert "DenseOfTomorrow" in text
+    assert "Keras 4.1.0" in text
+
+
+def test_cancelled(model_files: Path, tmp_path: Path) -> None:
+    """Who does not want it any more ends the process, and nothing is left."""
+    cancelled = threading.Event()
+    cancelled.set()
+
+    with pytest.raises(CancelledError):
+        export(ExportRequest(model_files / "keras3.keras", tmp_path / "out"), cancelled)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_tensorflow(model_files: Path, tmp_path: Path) -> None:
+    """As in our images with the official model server: the command says what to install, and ends with 2."""
+    hidden = "import sys; sys.modules['tensorflow'] = None; from tfs_proxy.cli import main; sys.exit(main())"
+    words = ["pack", str(model_files / "keras3.keras"), "-o", str(tmp_path / "model.tar.gz")]
+
+    done = subprocess.run(
+        [sys.executable, "-c", hidden, *words], capture_output=True, text=True, check=False, timeout=120
+    )
+
+    assert done.returncode == 2
+    assert "pip install '.[embedded]' in a clone" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_messages() -> None:
+    """What goes between the processes comes out as it went in."""
+    request = ExportRequest(
+        Path("a\nb"), Path("ü"), allow_code=True, preprocessing=Preprocessing(top=5), max_bytes=7
+    )
+    report = ExportReport("Keras 3", ("one",), "no")
+
+    assert ExportRequest.from_json(request.to_json()) == request
+    assert ExportReport.from_json(report.to_json()) == report

@@ -1,0 +1,321 @@
+"""`tfs-proxy pack` as users run it: what it prints, writes, refuses and leaves."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from support.archives import SAVED_MODEL
+from support.stack import Stack
+from support.waiting import wait_until
+from support.wheels import write_wheel
+from tfs_proxy.cli import main
+from tfs_proxy.model.lite_model import read_lite_model
+from tfs_proxy.wire.protobuf_writer import field
+
+COMMAND = [sys.executable, "-m", "tfs_proxy.cli", "pack"]
+SCRIPT = "def handler(data, context):\n    return b'{}', 'application/json'\n"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Where the command works: it has to be empty afterwards."""
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def model(tmp_path: Path, saved_models: Path) -> Path:
+    """A SavedModel that tensorflow could serve."""
+    return saved_models / "half_plus_two"
+
+
+def pack(
+    home: Path, *words: str | Path, env: Mapping[str, str] | None = None
+) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [*COMMAND, *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+        cwd=home.parent,
+        env={**os.environ, "TFS_PROXY_HOME": str(home), **(env or {})},
+    )
+
+
+def members(archive: Path) -> list[str]:
+    with tarfile.open(archive) as opened:
+        return [member.name for member in opened if member.isfile()]
+
+
+def test_a_saved_model(home: Path, model: Path) -> None:
+    """It prints what will be served, and writes the archive; twice the same bytes."""
+    script = home.parent / "handler.py"
+    script.write_text(SCRIPT)
+    done = pack(home, model, "--name", "plus", "--version", "3", "--script", script)
+    again = pack(home, model, "--name", "plus", "--version", "3", "--script", script, "-o", "again.tar.gz")
+
+    assert (done.returncode, again.returncode) == (0, 0), done.stderr
+    assert "Model plus, version 3 (default: the only one)" in done.stdout
+    assert "Next: tfs-proxy serve model.tar.gz" in done.stdout
+    written = home.parent / "model.tar.gz"
+    assert {"plus/3/saved_model.pb", "code/inference.py"} <= set(members(written))
+    assert written.read_bytes() == (home.parent / "again.tar.gz").read_bytes()
+    assert list(home.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "says"),
+    [
+        ("def handler(data, context)\n", 3, "is not valid Python"),
+        (f"raise ValueError('no')\n{SCRIPT}", 3, "ValueError: no"),
+        (f"import missing_module\n{SCRIPT}", 3, "missing_module"),
+    ],
+)
+def test_a_script_that_can_not_be_used(home: Path, model: Path, script: str, status: int, says: str) -> None:
+    """What `check` refuses is not packed, and the old archive stays."""
+    (home.parent / "inference.py").write_text(script)
+    (home.parent / "model.tar.gz").write_text("old")
+
+    done = pack(home, model, "--script", "inference.py")
+
+    assert done.returncode == status
+    assert says in done.stderr
+    assert str(home) not in done.stderr
+    assert (home.parent / "model.tar.gz").read_text() == "old"
+    assert {path.name for path in home.parent.iterdir()} == {"home", "inference.py", "model.tar.gz"}
+    assert list(home.iterdir()) == []
+
+
+@pytest.mark.tensorflow
+def test_a_model_that_can_not_answer(home: Path, saved_models: Path) -> None:
+    """Its variables are lost, so that each predict would fail: it is not packed."""
+    done = pack(home, saved_models / "untracked")
+
+    assert done.returncode == 2
+    assert "Nothing was packed: untracked version 1 will fail every predict" in done.stderr
+    assert "model.export(FOLDER)" in done.stderr
+    assert not (home.parent / "model.tar.gz").exists()
+
+
+def test_a_model_that_calls_python(home: Path) -> None:
+    """The function is not in the SavedModel, so that no server could answer: it is not packed."""
+    node = field(1, b"python") + field(2, b"EagerPyFunc")
+    signature = field(1, b"serving_default") + field(
+        2, field(2, field(1, b"y") + field(2, field(1, b"python:0")))
+    )
+    tagged = field(1, field(4, b"serve")) + field(2, field(1, node)) + field(5, signature)
+    (home.parent / "m" / "1").mkdir(parents=True)
+    (home.parent / "m" / "1" / "saved_model.pb").write_bytes(field(2, tagged))
+
+    done = pack(home, "m")
+
+    assert done.returncode == 2
+    assert "m version 1 will fail every predict with 'Missing py trampoline'" in done.stderr
+    assert "tf.py_function" in done.stderr
+    assert not (home.parent / "model.tar.gz").exists()
+
+
+def test_a_model_without_signatures(home: Path) -> None:
+    """No request could reach it."""
+    (home.parent / "m" / "1").mkdir(parents=True)
+    (home.parent / "m" / "1" / "saved_model.pb").write_bytes(SAVED_MODEL)
+
+    done = pack(home, "m")
+
+    assert done.returncode == 2
+    assert "has no signatures" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("output", "says"),
+    [
+        ("model.zip", "a name that ends with .tar.gz"),
+        ("no/model.tar.gz", "there is no folder no"),
+        ("home.tar.gz", "it is a folder"),
+    ],
+)
+def test_outputs(home: Path, model: Path, output: str, says: str) -> None:
+    """An output that can't be is refused before the work."""
+    (home.parent / "home.tar.gz").mkdir()
+
+    done = pack(home, model, "-o", output)
+
+    assert done.returncode == 2
+    assert says in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.tensorflow
+def test_stopped(home: Path, model_files: Path, number: signal.Signals) -> None:
+    """Ctrl-C while TensorFlow exports ends that, too; nothing is left."""
+    words = [*COMMAND, str(model_files / "keras3.keras"), "-o", str(home.parent / "model.tar.gz")]
+    env = {**os.environ, "TFS_PROXY_HOME": str(home), "TMPDIR": str(home)}
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=env) as process:
+        assert process.stderr is not None
+        try:
+            assert "exporting" in process.stderr.readline()
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            (child,) = wait_until(lambda: children.read_text().split(), 60, "TensorFlow's process is there")
+            process.send_signal(number)
+            said = process.stderr.read()
+            assert process.wait(60) == 130, said
+        finally:
+            process.kill()
+
+    assert "stopped, and nothing was written" in said
+    assert "Traceback" not in said
+    wait_until(lambda: not Path(f"/proc/{child}").exists(), 60, "TensorFlow's process has ended")
+    assert list(home.parent.iterdir()) == [home]
+    assert list(home.iterdir()) == []
+
+
+def test_wheels(home: Path, model: Path) -> None:
+    """They are those of the image's Python, with what they need in turn, and pure ones are there once."""
+    index = home.parent / "index"
+    write_wheel(index, "upper", "1.0", needs="lower>=2")
+    write_wheel(index, "lower", "2.5")
+    for python in ("312", "313"):
+        wheel = write_wheel(index, "native", "1.0")
+        wheel.rename(index / f"native-1.0-cp{python}-cp{python}-manylinux_2_17_x86_64.whl")
+    (home.parent / "inference.py").write_text(SCRIPT)
+    (home.parent / "needs.txt").write_text("upper\nnative\n")
+    words: list[str | Path] = [model, "--script", "inference.py", "--requirements", "needs.txt", "--wheels"]
+    offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(index)}
+
+    done = pack(home, *words, env=offline)
+    both = pack(home, *words, "--python", "3.12", "--python", "3.13", "-o", "both.tar.gz", env=offline)
+    other = pack(home, *words, "--machine", "aarch64", "-o", "other.tar.gz", env=offline)
+
+    assert (done.returncode, both.returncode) == (0, 0), done.stderr
+    pure = ["code/wheels/lower-2.5-py3-none-any.whl", "code/wheels/upper-1.0-py3-none-any.whl"]
+    native = [
+        f"code/wheels/native-1.0-cp{python}-cp{python}-manylinux_2_17_x86_64.whl" for python in (312, 313)
+    ]
+    for archive, expected in {"model": [*pure, native[1]], "both": [*pure, *native]}.items():
+        found = members(home.parent / f"{archive}.tar.gz")
+        assert [name for name in found if name.startswith("code/wheels/")] == sorted(expected)
+    assert other.returncode == 3
+    assert "The wheels for Python 3.13 can't be downloaded" in other.stderr
+    assert "native" in other.stderr
+    assert not (home.parent / "other.tar.gz").exists()
+
+
+@pytest.mark.tensorflow
+def test_the_signatures_of_lite_models(model_files: Path, saved_models: Path, tmp_path: Path) -> None:
+    """What is read from the file is what the model server shows of it."""
+    (tmp_path / "lite" / "1").mkdir(parents=True)
+    (tmp_path / "both" / "1").mkdir(parents=True)
+    (tmp_path / "lite" / "1" / "model.tflite").write_bytes((model_files / "lite.tflite").read_bytes())
+    (tmp_path / "both" / "1" / "model.tflite").write_bytes(
+        (saved_models / "lite" / "1" / "model.tflite").read_bytes()
+    )
+    stack = Stack(str(tmp_path), "--model-server", "embedded")
+    try:
+        stack.wait_ready()
+        for name in ("lite", "both"):
+            shown = stack.ask("GET", f"/v1/models/{name}/metadata").json["metadata"]["signature_def"]
+            read = read_lite_model(tmp_path / name / "1").signatures
+            assert {key: specs(value) for key, value in shown["signature_def"].items()} == {
+                key: [
+                    {
+                        alias: (
+                            spec.tensor,
+                            spec.dtype,
+                            [-1 if size is None else size for size in spec.shape or ()],
+                        )
+                        for alias, spec in tensors.items()
+                    }
+                    for tensors in (signature.inputs, signature.outputs)
+                ]
+                for key, signature in read.items()
+            }
+    finally:
+        stack.kill()
+
+
+def specs(
+    shown: dict[str, dict[str, dict[str, object]]],
+) -> list[dict[str, tuple[object, object, list[int]]]]:
+    """The inputs and outputs of a signature in TF Serving's metadata."""
+    return [
+        {
+            alias: (
+                info["name"],
+                info["dtype"],
+                [int(size["size"]) for size in info["tensor_shape"]["dim"]],  # type: ignore[index]
+            )
+            for alias, info in shown[kind].items()
+        }
+        for kind in ("inputs", "outputs")
+    ]
+
+
+@pytest.mark.tensorflow
+def test_the_order_of_columns_of_a_keras_model(home: Path, model_files: Path) -> None:
+    """CSV without a header is read in the order of the model's list of inputs, or of the flag."""
+    wrong = pack(home, model_files / "listed.keras", "--csv-columns", "age,size")
+    assert (wrong.returncode, "which are age, zoom." in wrong.stderr) == (2, True), wrong.stderr
+    for flags, expected in ((), b"321.0\n"), (("--csv-columns", "age,zoom"), b"132.0\n"):
+        assert pack(home, model_files / "listed.keras", *flags).returncode == 0
+        stack = Stack(str(home.parent / "model.tar.gz"), "--model-server", "embedded")
+        try:
+            stack.wait_ready()
+            assert stack.invoke("1,2,3\n", "text/csv", Accept="text/csv").body == expected
+            stack.stop()
+        finally:
+            stack.kill()
+
+
+@pytest.mark.tensorflow
+def test_serving_a_file(model_files: Path) -> None:
+    """`serve` packs on the way, says so, and answers."""
+    stack = Stack(str(model_files / "keras3.keras"), "--model-server", "embedded")
+    try:
+        stack.wait_ready()
+        answer = stack.invoke(json.dumps({"instances": [[1.0, 2.0, 3.0]]}))
+        assert answer.json["predictions"] == [[4.5, 4.5]]
+        assert f"exporting {model_files / 'keras3.keras'} as a SavedModel" in stack.log
+        stack.stop()
+        assert list(stack.home.iterdir()) == []
+    finally:
+        stack.kill()
+
+
+@pytest.mark.tensorflow
+@pytest.mark.tensorflow
+def test_check_of_a_model_file_checks_what_serve_would_serve(
+    model_files: Path, saved_models: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A Keras file and one of TensorFlow Lite have the report of the SavedModel that they become."""
+    for file in (model_files / "keras3.keras", saved_models / "lite" / "1" / "model.tflite"):
+        assert main(["check", str(file)]) == 0
+        assert f"Model {file.stem}, version 1" in capsys.readouterr().out
+
+
+def test_serving_a_file_that_is_refused(model_files: Path) -> None:
+    """The sentence and the exit status are those of `pack`."""
+    stack = Stack(str(model_files / "refused" / "lambda.keras"), "--model-server", "embedded")
+    try:
+        assert stack.process.wait(120) == 2
+        wait_until(lambda: "is a Lambda layer" in stack.log, 60, "the log says why")
+    finally:
+        stack.kill()
+
+
+def test_reading_damaged_saved_models_first(home: Path) -> None:
+    """A SavedModel whose graph is cut off is refused by its path in the archive."""
+    (home.parent / "m" / "1").mkdir(parents=True)
+    (home.parent / "m" / "1" / "saved_model.pb").write_bytes(SAVED_MODEL[:-3])
+
+    done = pack(home, "m")
+
+    assert done.returncode == 2
+    assert "m/1/saved_model.pb is damaged" in done.stderr

@@ -1,0 +1,247 @@
+"""The Open Inference Protocol over gRPC, on real stacks: one archive, and models that come and go."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from support.archives import has_nginx, pack, without_nginx
+from support.grpc_calls import SECONDS, ones, predict, refusal
+from support.multi_model import MultiModelStack, saying, script_model, serving_many
+from support.scraping import scrape
+from support.stack import Stack, serving
+from support.waiting import wait_until
+from tfs_proxy.wire.protos import open_inference as messages
+from tfs_proxy.wire.protos.open_inference import ModelInferRequest, ModelInferResponse
+
+pytestmark = pytest.mark.tensorflow
+NEEDS_NGINX = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+FRONTS = [
+    pytest.param({}, id="nginx", marks=NEEDS_NGINX),
+    pytest.param(without_nginx(), id="router"),
+]
+GRPC = {"TFS_PROXY_GRPC_PORT": "0"}
+WORDS = ("--model-server", "embedded")
+CALLS = "tfs_proxy_grpc_requests_total"
+MODEL = "half_plus_two"
+
+
+@pytest.fixture(scope="module", params=FRONTS)
+def single(
+    request: pytest.FixtureRequest, saved_models: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stack]:
+    """Two models and a label, on two model servers."""
+    folders = {name: saved_models / name for name in (MODEL, "half_plus_three")}
+    archive = pack(tmp_path_factory.mktemp("single") / "model.tar.gz", {}, folders)
+    env = {**GRPC, "SAGEMAKER_TFS_VERSION_LABELS": "stable=1", "SAGEMAKER_TFS_INSTANCE_COUNT": "2"}
+    env = {**env, "SAGEMAKER_TFS_DEFAULT_MODEL_NAME": MODEL, **request.param}
+    with serving(str(archive), *WORDS, env=env) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def many(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MultiModelStack]:
+    """A folder of a model that is loaded by its first call, and of a script that is the model."""
+    folder = tmp_path_factory.mktemp("archives")
+    pack(folder / f"{MODEL}.tar.gz", {}, {MODEL: saved_models / MODEL})
+    script_model(folder / "words.tar.gz", saying("words"))
+    with serving_many("--multi-model", str(folder), *WORDS, env=GRPC) as running:
+        yield running
+
+
+@pytest.fixture
+def channel(single: Stack) -> Iterator[grpc.Channel]:
+    """A client of the single archive."""
+    with grpc.insecure_channel(single.grpc) as opened:
+        yield opened
+
+
+@pytest.fixture
+def many_channel(many: MultiModelStack) -> Iterator[grpc.Channel]:
+    """A client of the many models."""
+    with grpc.insecure_channel(many.grpc) as opened:
+        yield opened
+
+
+def call(channel: grpc.Channel, name: str, /, **fields: Any) -> Any:
+    """A call by its name; ``fields`` are those of its request."""
+    kinds = vars(messages)
+    request, answer = (kinds.get(f"{name}{part}") for part in ("Request", "Response"))
+    assert request is not None
+    assert answer is not None
+    method = channel.unary_unary(f"/inference.GRPCInferenceService/{name}")
+    return answer.FromString(method(request(**fields).SerializeToString(), timeout=SECONDS))
+
+
+def asking(x: Any, model: str = MODEL, **fields: Any) -> ModelInferRequest:
+    """A request with the raw floats ``x``."""
+    array = np.asarray(x, np.float32)
+    tensor = {"name": "x", "datatype": "FP32", "shape": array.shape}
+    return ModelInferRequest(
+        model_name=model, inputs=[tensor], raw_input_contents=[array.tobytes()], **fields
+    )
+
+
+def infer(channel: grpc.Channel, request: ModelInferRequest) -> ModelInferResponse:
+    """ModelInfer."""
+    method = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+    return ModelInferResponse.FromString(method(request.SerializeToString(), timeout=SECONDS))
+
+
+def values(answer: ModelInferResponse) -> list[float]:
+    """The only output, as floats."""
+    (raw,) = answer.raw_output_contents
+    return [float(value) for value in np.frombuffer(raw, np.float32)]
+
+
+def test_an_inference_of_one_archive(channel: grpc.Channel) -> None:
+    """By version, by label and without either; id and parameters come back."""
+    for version in ("", "1", "stable"):
+        request = asking([1.0, 3.0], model_version=version, id="id-1")
+        request.parameters["mine"].int64_param = 3
+        answer = infer(channel, request)
+        assert values(answer) == [2.5, 3.5]
+        assert (answer.model_version, answer.id, answer.parameters["mine"].int64_param) == ("1", "id-1", 3)
+    assert values(infer(channel, asking([1.0], "half_plus_three"))) == [3.5]
+
+
+def test_tf_servings_calls_stay_beside_it(channel: grpc.Channel) -> None:
+    """On the same port: nginx sends them to the model servers, and without it the router does."""
+    assert predict(channel, ones(1))["y"].tolist() == [2.5]
+
+
+def test_large_tensors_and_wrong_ones(channel: grpc.Channel) -> None:
+    """A tensor that is translated beside the loop, and one that is refused by its name."""
+    many_values = np.arange(500_000, dtype=np.float32)
+    assert values(infer(channel, asking(many_values))) == (many_values / 2 + 2).tolist()
+
+    wrong = asking([1.0, 2.0])
+    del wrong.inputs[0].shape[:]
+    assert refusal(lambda: infer(channel, wrong)) == (
+        "INVALID_ARGUMENT",
+        'The input "x" has 8 bytes, but FP32 of the shape [] takes 4.',
+    )
+    assert refusal(lambda: infer(channel, asking([1.0], "nobody")))[0] == "NOT_FOUND"
+    assert refusal(lambda: infer(channel, asking([1.0], model_version="7")))[0] == "NOT_FOUND"
+
+
+def test_what_is_told_of_server_and_models(channel: grpc.Channel) -> None:
+    """Every call about them, as clients make it before their first inference."""
+    assert call(channel, "ServerLive").live
+    assert call(channel, "ServerReady").ready
+    assert call(channel, "ServerMetadata").name == "tfs_proxy"
+    ready = {
+        (name, version): call(channel, "ModelReady", name=name, version=version).ready
+        for name in (MODEL, "nobody")
+        for version in ("", "1", "2", "stable", "none")
+    }
+    assert [key for key, is_ready in ready.items() if is_ready] == [
+        (MODEL, ""),
+        (MODEL, "1"),
+        (MODEL, "stable"),
+    ]
+    told = call(channel, "ModelMetadata", name=MODEL)
+    assert (list(told.versions), told.platform) == (["1"], "tensorflow_savedmodel")
+    assert [(one.name, one.datatype, list(one.shape)) for one in told.inputs] == [("x", "FP32", [-1])]
+    config = call(channel, "ModelConfig", name=MODEL).config
+    assert [(one.name, one.data_type, list(one.dims)) for one in config.output] == [("y", 11, [-1])]
+    index = call(channel, "RepositoryIndex", ready=True).models
+    assert sorted((one.name, one.version, one.state) for one in index) == [
+        ("half_plus_three", "123", "READY"),
+        (MODEL, "1", "READY"),
+    ]
+    statistics = call(channel, "ModelStatistics", name=MODEL, version="1").model_stats
+    assert [(one.name, one.version) for one in statistics] == [(MODEL, "1")]
+    refused = refusal(lambda: call(channel, "RepositoryModelLoad", model_name=MODEL))
+    assert refused[0] == "INVALID_ARGUMENT"
+    assert "can't be loaded" in refused[1]
+
+
+def test_each_message_of_a_stream_has_one_answer(channel: grpc.Channel) -> None:
+    """In their order; one that fails says why, and the stream goes on."""
+    sent = [asking([1.0], id="a"), asking([1.0], "nobody"), asking([3.0], id="b")]
+    method = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+
+    answers = [
+        messages.ModelStreamInferResponse.FromString(answer)
+        for answer in method(iter([one.SerializeToString() for one in sent]), timeout=SECONDS)
+    ]
+
+    assert [one.infer_response.id for one in answers] == ["a", "", "b"]
+    assert "nobody" in answers[1].error_message
+    assert values(answers[2].infer_response) == [3.5]
+    assert answers[2].infer_response.parameters["triton_final_response"].bool_param
+
+
+def counts(stack: Stack, labels: dict[str, str], wanted: float) -> bool:
+    """Whether so many calls of these labels have been counted."""
+    return scrape(stack).total(CALLS, **labels) == wanted
+
+
+def test_calls_count_by_method_and_model(single: Stack, channel: grpc.Channel) -> None:
+    """Whoever takes them, also those that fail; clients do not see what is told of them to whoever counts."""
+    route = "/inference.GRPCInferenceService/ModelInfer"
+
+    def inferences() -> int:
+        (entry,) = call(channel, "ModelStatistics", name=MODEL).model_stats
+        return int(entry.inference_count)
+
+    before, inferences_before = scrape(single), inferences()
+
+    method = channel.unary_unary(route)
+    _, answered = method.with_call(asking([1.0]).SerializeToString(), timeout=SECONDS)
+    assert not any(key.startswith("x-tfs-proxy") for key, _ in answered.trailing_metadata())
+    assert refusal(lambda: infer(channel, asking([1.0], outputs=[{"name": "w"}])))[0] == "INVALID_ARGUMENT"
+
+    for status in ("0", "3"):
+        labels = {"http_route": route, "grpc_status": status}
+        wanted = before.total(CALLS, **labels) + 1
+        wait_until(partial(counts, single, labels, wanted), SECONDS, f"{labels} counts")
+    wait_until(lambda: inferences() == inferences_before + 1, SECONDS, "the inference counts for its model")
+
+    stream = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+    for _ in stream(iter([asking([1.0]).SerializeToString()] * 3), timeout=SECONDS):
+        pass
+    wait_until(lambda: inferences() == inferences_before + 4, SECONDS, "each message of a stream counts")
+
+
+def test_shared_memory_is_refused_with_the_reason(channel: grpc.Channel) -> None:
+    """As UNIMPLEMENTED."""
+    method = channel.unary_unary("/inference.GRPCInferenceService/SystemSharedMemoryStatus")
+    assert refusal(lambda: method(b"", timeout=SECONDS)) == (
+        "UNIMPLEMENTED",
+        "shared memory is not supported: send tensors with the request",
+    )
+
+
+@NEEDS_NGINX
+def test_many_models_are_loaded_by_their_first_call(many_channel: grpc.Channel) -> None:
+    """Being ready is told without a load; a script that is the model answers over HTTP only."""
+    assert not call(many_channel, "ModelReady", name=MODEL).ready
+    assert values(infer(many_channel, asking([1.0]))) == [2.5]
+    assert call(many_channel, "ModelReady", name=MODEL).ready
+
+    call(many_channel, "RepositoryModelUnload", model_name=MODEL)
+    assert not call(many_channel, "ModelReady", name=MODEL).ready
+    call(many_channel, "RepositoryModelLoad", model_name=MODEL)
+    assert call(many_channel, "ModelReady", name=MODEL).ready
+
+    code, text = refusal(lambda: infer(many_channel, asking([1.0], "words")))
+    assert (code, "over HTTP only" in text) == ("UNIMPLEMENTED", True)
+    assert refusal(lambda: infer(many_channel, asking([1.0], "nobody")))[0] == "NOT_FOUND"
+
+
+def test_a_script_that_is_the_model_has_no_inferences_over_grpc(tmp_path: Path) -> None:
+    """The rest of the service answers."""
+    script_model(tmp_path / "words.tar.gz", saying("words"))
+    with (
+        serving(str(tmp_path / "words.tar.gz"), env={**GRPC, **without_nginx()}) as running,
+        grpc.insecure_channel(running.grpc) as opened,
+    ):
+        assert call(opened, "ServerReady").ready
+        code, text = refusal(lambda: infer(opened, asking([1.0], "words")))
+        assert (code, "over HTTP only" in text) == ("UNIMPLEMENTED", True)

@@ -1,0 +1,154 @@
+"""Workers of one model whose modules gunicorn's master has imported, unless the model brings its own."""
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from support.archives import pack
+from support.gunicorn_report import OURS
+from support.gunicorn_report import TELLS as TELLS_OF_PROCESS
+from support.stack import Stack, serving
+from support.wheels import write_wheel
+
+SECONDS = 60.0
+TELLS = f"""
+import json
+import os
+import sys
+
+import {OURS}
+import requests
+
+
+def model_fn(model_dir):
+    return None
+
+
+def transform_fn(model, data, content_type, accept):
+    import numpy
+
+    parent = open(f"/proc/{{os.getppid()}}/maps").read()
+    return json.dumps({{
+        "version": getattr({OURS}, "VERSION", None),
+        "random": int(numpy.random.randint(1 << 30)),
+        "imports in the master": "simdjson" in parent,
+    }}), "application/json"
+"""
+LOOKS = """
+import json, os, sys
+from tfs_proxy.worker.gunicorn_workers.preload import SCRIPT, WORKER, preload
+preload([*WORKER, *SCRIPT])
+before = set(sys.modules)
+try:
+    import tfs_proxy.worker.wsgi
+except Exception as error:
+    assert "TFS_PROXY_WORKSPACE is not set" in str(error), error
+else:
+    raise AssertionError("there is an application without a run")
+print(json.dumps({
+    "threads": len(os.listdir("/proc/self/task")),
+    "descriptors": len(os.listdir("/proc/self/fd")) - 1,
+    "only by a worker": sorted(set(sys.modules) - before),
+    "seeded": "numpy.random" in sys.modules,
+    "tracing": "opentelemetry" in sys.modules,
+}))
+"""
+
+
+def told(stack: Stack) -> Any:
+    answer = stack.invoke("x", "text/plain")
+    assert answer.status == 200, stack.log
+    return answer.json
+
+
+def archive(folder: Path, **more: str | bytes) -> str:
+    """A script model that tells which modules it sees."""
+    return str(pack(folder / "model.tar.gz", {"code/inference.py": TELLS, **more}))
+
+
+def test_imports_start_nothing_and_leave_nothing_to_workers() -> None:
+    """No thread, file or connection is there to be forked, and `web.wsgi` finds all that it imports."""
+    environ = {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", LOOKS], env=environ, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "threads": 1,
+        "descriptors": 3,
+        "only by a worker": [],
+        "seeded": False,
+        "tracing": False,
+    }
+
+
+def test_a_model_without_packages_of_its_own_is_served_by_forked_imports(tmp_path: Path) -> None:
+    """The master has what workers need, and each worker has random numbers of its own."""
+    with serving(archive(tmp_path), env={"SAGEMAKER_GUNICORN_WORKERS": "2"}) as stack:
+        answers = [told(stack) for _ in range(8)]
+
+    assert {answer["version"] for answer in answers} == {None}
+    assert {answer["imports in the master"] for answer in answers} == {True}
+    assert len({answer["random"] for answer in answers}) == len(answers)
+
+
+def test_a_package_of_requirements_wins_over_ours(tmp_path: Path) -> None:
+    """Another version of one that our code imports."""
+    wheel = write_wheel(tmp_path, OURS, "99.0")
+    files: dict[str, str | bytes] = {
+        "code/requirements.txt": f"{OURS}==99.0\n",
+        f"code/wheels/{wheel.name}": wheel.read_bytes(),
+    }
+    with serving(archive(tmp_path, **files)) as stack:
+        answer = told(stack)
+
+    assert answer["version"] == "99.0"
+    assert not answer["imports in the master"]
+
+
+def test_a_vendored_package_that_ours_import_leaves_imports_to_workers(tmp_path: Path) -> None:
+    """Whichever of the two wins in a worker, the master has no say in it."""
+    with serving(archive(tmp_path, **{f"code/lib/{OURS}.py": "VERSION = 'vendored'\n"})) as stack:
+        answer = told(stack)
+
+    assert not answer["imports in the master"]
+
+
+def test_an_import_that_fails_is_told_by_a_worker(tmp_path: Path) -> None:
+    """As if the master had not tried: the run ends with the reason that a worker has found."""
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "falcon.py").write_text("raise RuntimeError('broken for this test')\n")
+    stack = Stack(archive(tmp_path), env={"PYTHONPATH": str(tmp_path / "broken")})
+    try:
+        assert stack.process.wait(SECONDS) != 0
+        stack.wait_for_log("broken for this test", SECONDS)
+        assert "gunicorn ended" not in stack.log
+    finally:
+        stack.close()
+
+
+def test_a_thread_that_imports_at_the_start_does_not_keep_the_run_from_it(tmp_path: Path) -> None:
+    """Agents start such threads in ``sitecustomize``; their locks would stay held in a forked process."""
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "agent" / "slow_agent.py").write_text("import time, numpy\ntime.sleep(2)\n")
+    (tmp_path / "agent" / "sitecustomize.py").write_text(
+        "import threading\nthreading.Thread(target=lambda: __import__('slow_agent'), daemon=True).start()\n"
+    )
+    model = str(pack(tmp_path / "model.tar.gz", {"code/inference.py": TELLS_OF_PROCESS}))
+    with serving(model, env={"PYTHONPATH": str(tmp_path / "agent")}) as stack:
+        assert not told(stack)["own"]["forked"]
+
+
+def test_a_run_that_can_not_begin_leaves_no_process_and_no_port(tmp_path: Path) -> None:
+    """The process that waited to become gunicorn is gone before the run's exit status is there."""
+    stack = Stack(str(tmp_path / "missing.tar.gz"))
+    try:
+        assert stack.process.wait(SECONDS) != 0
+        with socket.socket() as port:
+            port.bind((stack.host, stack.port))
+    finally:
+        stack.close()

@@ -1,0 +1,221 @@
+"""TF Serving's JSON: the requests written, the answers and metadata read."""
+
+import json
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tfs_proxy.data.serving_json.requests import (
+    read_answer,
+    read_metadata,
+    read_outputs,
+    request_body,
+    with_signature,
+)
+from tfs_proxy.values.batch import Batch, Examples
+from tfs_proxy.values.errors import BadInput, UpstreamError
+from tfs_proxy.values.signature import PREDICT_METHOD, Signature, TensorSpec
+
+NAN, INF = float("nan"), float("inf")
+
+
+def _signature(**outputs: str) -> Signature:
+    specs = {name: TensorSpec(name, dtype, None) for name, dtype in outputs.items()}
+    return Signature("serving_default", PREDICT_METHOD, {}, specs)
+
+
+def _texts(*values: bytes) -> npt.NDArray[Any]:
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
+
+
+@pytest.mark.parametrize(
+    ("array", "instances"),
+    [
+        (np.array([1, 0.1], np.float32), "[1.0,0.1]"),
+        (np.array([[0.1]], np.float64), "[[0.1]]"),
+        (np.array([[1.5, 2]], np.float16), "[[1.5,2.0]]"),
+        (np.array([2**63 - 1, -(2**63)]), "[9223372036854775807,-9223372036854775808]"),
+        (np.array([2**64 - 1], np.uint64), "[18446744073709551615]"),
+        (np.array([True, False]), "[true,false]"),
+        (np.array([NAN, INF, -INF, 0.1], np.float32), "[NaN,Infinity,-Infinity,0.1]"),
+        (np.array([[[NAN, 1.5], [2, INF]]], np.float16), "[[[NaN,1.5],[2.0,Infinity]]]"),
+        (np.arange(6.0).reshape(2, 3).T, "[[0.0,3.0],[1.0,4.0],[2.0,5.0]]"),
+        (np.zeros((2, 0)), "[[],[]]"),
+        (_texts(b"abc", b"\xff"), '[{"b64":"YWJj"},{"b64":"/w=="}]'),
+    ],
+)
+def test_one_input_is_a_plain_list(array: npt.NDArray[Any], instances: str) -> None:
+    """One input is written as instances without a name, every digit kept."""
+    body = request_body(Batch({"x": array}, len(array)), None)
+    assert body.decode() == f'{{"instances":{instances}}}'
+
+
+def test_several_inputs_are_objects() -> None:
+    """Several inputs are written as one object a record, with the signature where one is named."""
+    inputs = {"a": np.array([[1, NAN], [3, 4]], np.float32), "b": np.array([1, 2]), "c": _texts(b"x", b"y")}
+    body = json.loads(request_body(Batch(inputs, 2), "norm"))
+    assert body["signature_name"] == "norm"
+    assert [row["b"] for row in body["instances"]] == [1, 2]
+    assert body["instances"][1] == {"a": [3.0, 4.0], "b": 2, "c": {"b64": "eQ=="}}
+
+
+def test_examples() -> None:
+    """Feature dicts are written as examples."""
+    body = request_body(Examples(({"x": 1.0},)), "regress_x_to_y")
+    assert json.loads(body) == {"signature_name": "regress_x_to_y", "examples": [{"x": 1.0}]}
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b' {"instances": [1]}', b' {"signature_name":"norm","instances": [1]}'),
+        (b"{ }", b'{"signature_name":"norm" }'),
+        (b'{"signature_name": "norm", "inputs": 1}', b'{"signature_name": "norm", "inputs": 1}'),
+        (
+            b'{"signature_name": "", "inputs": NaN}',
+            b'{"signature_name":"norm","signature_name": "", "inputs": NaN}',
+        ),
+        (b"[1]", b"[1]"),
+        (b"no json", b"no json"),
+        (b"", b""),
+        (b'{"signature_name": 1}', b'{"signature_name": 1}'),
+    ],
+)
+def test_signature_is_spliced_in(body: bytes, expected: bytes) -> None:
+    """A target's signature goes into an object without one; all else stays as it is."""
+    assert with_signature(body, "norm") == expected
+    assert with_signature(body, None) == body
+
+
+def test_two_signatures_conflict() -> None:
+    """A body and a header that name two signatures are the client's mistake, both named."""
+    with pytest.raises(BadInput, match=r'"other".*"norm"'):
+        with_signature(b'{"signature_name": "other", "instances": [1]}', "norm")
+
+
+def test_row_answers() -> None:
+    """Predictions become arrays of the signature's dtypes."""
+    one = read_outputs(b'{"predictions": [NaN, 2.5\n]}', _signature(y="DT_FLOAT"))
+    assert one["y"].dtype == np.float32
+    assert one["y"][1] == 2.5
+    several = read_outputs(
+        b'{"predictions": [{"n": 3, "echo_bytes": {"b64": "YWJj"}, "label": "big"}]}',
+        _signature(n="DT_INT32", echo_bytes="DT_STRING", label="DT_STRING"),
+    )
+    assert several["n"].dtype == np.int32
+    assert several["echo_bytes"].tolist() == [b"abc"]
+    assert several["label"].tolist() == [b"big"]
+
+
+def test_column_answers() -> None:
+    """Outputs become arrays, scalars among them."""
+    assert read_outputs(b'{"outputs": 7.0}', _signature(y="DT_FLOAT"))["y"].shape == ()
+    assert read_outputs(b'{"outputs": "a"}', _signature(y="DT_STRING"))["y"].item() == b"a"
+    both = read_outputs(b'{"outputs": {"a": [[1, 2]], "b": [true]}}', _signature(a="DT_INT64", b="DT_BOOL"))
+    assert both["a"].tolist() == [[1, 2]]
+    assert both["b"].tolist() == [True]
+
+
+def test_bytes_that_are_no_utf8() -> None:
+    """A string output that TF Serving wrote raw keeps its bytes."""
+    assert read_outputs(b'{"predictions": ["\xff\xe9"]}', _signature(y="DT_STRING"))["y"].tolist() == [
+        b"\xff\xe9"
+    ]
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>", b"[1]", b'{"results": []}', b'{"predictions": ["a"]}', b'{"predictions": 1}']
+)
+def test_unreadable_answers(body: bytes) -> None:
+    """An answer that does not fit is the server's error, not the client's."""
+    with pytest.raises(UpstreamError):
+        read_outputs(body, _signature(y="DT_FLOAT"))
+
+
+def test_depth_of_an_answer() -> None:
+    """An answer nested without end is an error, not a crash."""
+    with pytest.raises(UpstreamError, match="not JSON"):
+        read_answer(b"[" * 100_000)
+
+
+METADATA = {
+    "model_spec": {"name": "m", "version": "1", "signature_name": ""},
+    "metadata": {
+        "signature_def": {
+            "signature_def": {
+                "__saved_model_init_op": {"inputs": {}, "outputs": {}, "method_name": ""},
+                "norm": {
+                    "inputs": {
+                        "a": {
+                            "name": "norm_a:0",
+                            "dtype": "DT_FLOAT",
+                            "tensor_shape": {
+                                "dim": [{"size": "-1", "name": ""}, {"size": "3", "name": ""}],
+                                "unknown_rank": False,
+                            },
+                        }
+                    },
+                    "outputs": {
+                        "n": {
+                            "name": "n:0",
+                            "dtype": "DT_INT64",
+                            "tensor_shape": {"dim": [], "unknown_rank": True},
+                        }
+                    },
+                    "method_name": PREDICT_METHOD,
+                },
+            }
+        }
+    },
+}
+
+
+def test_metadata_without_shapes() -> None:
+    """A tensor whose shape the model server does not tell has an unknown rank; one of no dimensions has none."""
+    entry = {
+        "inputs": {"x": {"name": "x:0", "dtype": "DT_FLOAT"}},
+        "outputs": {
+            "y": {"name": "y:0", "dtype": "DT_FLOAT", "tensor_shape": {"dim": [], "unknown_rank": False}}
+        },
+        "method_name": PREDICT_METHOD,
+    }
+    body = json.dumps({"metadata": {"signature_def": {"signature_def": {"serving_default": entry}}}})
+    signature = read_metadata(body.encode()).signatures["serving_default"]
+    assert signature.inputs == {"x": TensorSpec("x", "DT_FLOAT", None)}
+    assert signature.outputs == {"y": TensorSpec("y", "DT_FLOAT", ())}
+
+
+def test_tensors_of_metadata_are_in_the_order_of_their_names() -> None:
+    """A map has none, so that a model server may tell them in any."""
+    tensors = {name: {"name": f"{name}:0", "dtype": "DT_FLOAT"} for name in "bca"}
+    entry = {"inputs": tensors, "outputs": tensors, "method_name": PREDICT_METHOD}
+    body = json.dumps({"metadata": {"signature_def": {"signature_def": {"serving_default": entry}}}})
+    signature = read_metadata(body.encode()).signatures["serving_default"]
+    assert (list(signature.inputs), list(signature.outputs)) == (["a", "b", "c"], ["a", "b", "c"])
+
+
+def test_metadata() -> None:
+    """Metadata becomes signatures; TensorFlow's own init signature is left out."""
+    metadata = read_metadata(json.dumps(METADATA).encode())
+    signatures = metadata.signatures
+    assert signatures == {
+        "norm": Signature(
+            "norm",
+            PREDICT_METHOD,
+            {"a": TensorSpec("a", "DT_FLOAT", (None, 3))},
+            {"n": TensorSpec("n", "DT_INT64", None)},
+        )
+    }
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", b"[]", b'{"metadata": {"signature_def": {"signature_def": {"a": 1}}}}']
+)
+def test_unreadable_metadata(body: bytes) -> None:
+    """Metadata of another shape is the server's error."""
+    with pytest.raises(UpstreamError, match="metadata"):
+        read_metadata(body)

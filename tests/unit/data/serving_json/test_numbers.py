@@ -1,0 +1,60 @@
+"""The quick reader of plain numbers takes nothing that is not exactly one JSON list of them."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tfs_proxy.data.serving_json.numbers import json_array
+from tfs_proxy.values.memory import MemoryBudget
+from tfs_proxy.values.signature import TensorSpec
+
+FLOATS = TensorSpec("x", "DT_FLOAT", None)
+WHOLES = TensorSpec("x", "DT_INT64", None)
+SEED = "[[1,2,3],[4.5,5,-6]]"
+
+
+@given(st.text(alphabet="[],0123.-e \n", max_size=30))
+@example("[1]2")
+@example("1[2]")
+@example("[1,2]3")
+@example("7[[1,2,3],[4,5,6]]")
+@example("[[1,2,3],[4,5,6]]7")
+@example("[[1]2,[3]]")
+@example("[1[,2,3],[4,5,6]]")
+@example("[[1,2]3]")
+@example("[[1][,2]]")
+def test_what_is_no_json_is_not_read(text: str) -> None:
+    """Digits beside brackets never melt together; what is read is what the standard library reads."""
+    check(text)
+
+
+@given(st.lists(st.tuples(st.integers(0, len(SEED)), st.sampled_from("[],0123.-e ")), max_size=3), st.data())
+def test_nearly_json_is_not_read(inserted: list[tuple[int, str]], data: st.DataObject) -> None:
+    """A list with characters put in and taken out."""
+    text = SEED
+    for position, character in inserted:
+        text = text[:position] + character + text[position:]
+    if data.draw(st.booleans()) and text:
+        position = data.draw(st.integers(0, len(text) - 1))
+        text = text[:position] + text[position + 1 :]
+    check(text)
+
+
+def check(text: str) -> None:
+    """The quick reader agrees with json, or leaves the text alone."""
+    for spec in (FLOATS, WHOLES):
+        array = json_array(text.encode(), spec, MemoryBudget())
+        if array is not None:
+            np.testing.assert_array_equal(array, np.array(json.loads(text), array.dtype))
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", " [\n[1.5e3 , -2 ],\t[3,4]] ", "[[[1]]]"])
+def test_lists_of_numbers_are_read(text: str) -> None:
+    """White space is allowed wherever JSON allows it."""
+    array = json_array(text.encode(), FLOATS, MemoryBudget())
+
+    assert array is not None
+    np.testing.assert_array_equal(array, np.array(json.loads(text), np.float32))

@@ -1,0 +1,287 @@
+"""npy and npz, read without numpy's own reader and checked against its writer."""
+
+import io
+import struct
+import zipfile
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from tfs_proxy.data.arrays import batch_of_arrays
+from tfs_proxy.data.formats.npy import read_npy, read_npz, write_npy, write_npz
+from tfs_proxy.data.registry import decode, encode, parse_media_type
+from tfs_proxy.values.batch import Batch
+from tfs_proxy.values.errors import BadInput, PayloadTooLarge, RequestError
+from tfs_proxy.values.memory import MemoryBudget
+from tfs_proxy.values.signature import PREDICT_METHOD, Signature, TensorSpec
+
+NPY, NPZ = map(parse_media_type, ("application/x-npy", "application/x-npz"))
+LIMIT_BYTES = 1_000_000
+
+numeric = st.one_of(
+    npst.integer_dtypes(endianness="?"),
+    npst.unsigned_integer_dtypes(endianness="?"),
+    npst.floating_dtypes(endianness="?", sizes=(16, 32, 64)),
+    npst.boolean_dtypes(),
+)
+shapes = npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
+
+
+def _signature(**inputs: tuple[str, tuple[int | None, ...] | None]) -> Signature:
+    specs = {name: TensorSpec(name, *each) for name, each in inputs.items()}
+    return Signature("serving_default", PREDICT_METHOD, specs, {})
+
+
+def _saved(array: npt.NDArray[Any]) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def _archive(**arrays: npt.NDArray[Any]) -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+
+def _npy(header: str, values: bytes = b"", version: int = 1) -> bytes:
+    text = header.encode()
+    size = len(text).to_bytes(2 if version == 1 else 4, "little")
+    return b"\x93NUMPY" + bytes([version, 0]) + size + text + values
+
+
+@given(npst.arrays(numeric, shapes), st.booleans())
+def test_what_numpy_saves_is_read(array: npt.NDArray[Any], fortran: bool) -> None:
+    """Any numeric dtype, byte order, memory order and shape comes back equal."""
+    array = np.asfortranarray(array) if fortran else array
+    read = read_npy(_saved(array))
+    assert read.shape == array.shape
+    np.testing.assert_array_equal(read, array)
+
+
+@given(npst.arrays(numeric, shapes))
+def test_what_is_written_numpy_loads(array: npt.NDArray[Any]) -> None:
+    """Our files are numpy's own, dtype and shape included."""
+    loaded = np.load(io.BytesIO(write_npy(array)), allow_pickle=False)
+    assert (loaded.dtype, loaded.shape) == (array.dtype.newbyteorder("<"), array.shape)
+    np.testing.assert_array_equal(loaded, array)
+
+
+def test_strings_both_ways() -> None:
+    """Text and bytes of fixed width become bytes; strings are written as text where they are UTF-8."""
+    assert read_npy(_saved(np.array([["é", "b"]]))).tolist() == [["é".encode(), b"b"]]
+    assert read_npy(_saved(np.array([b"\xff", b"ab"]))).tolist() == [b"\xff", b"ab"]
+    for strings in ([b"\xff", b"ab"], [b"caf\xc3\xa9", b""]):
+        array = np.array(strings, object)
+        assert read_npy(write_npy(array)).tolist() == strings
+    with pytest.raises(BadInput, match="not Unicode"):
+        read_npy(_npy("{'descr': '<U1', 'fortran_order': False, 'shape': (1,), }", b"\xff\xff\xff\xff"))
+
+
+@given(st.binary(max_size=60), st.integers(0, 200), st.booleans())
+def test_damaged_npy_is_refused(junk: bytes, place: int, cut: bool) -> None:
+    """Bytes changed or missing anywhere raise nothing but BadInput, or still make an array."""
+    whole = _saved(np.arange(6, dtype=np.float32).reshape(2, 3))
+    body = whole[:place] if cut else whole[:place] + junk + whole[place + len(junk) :]
+    with suppress(BadInput):
+        assert read_npy(body).nbytes <= len(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"", "not an npy file"),
+        (b"\x93NUMPY", "at byte 6"),
+        (b"\x93NUMPY\x09\x00" + b" " * 20, "at byte 6"),
+        (b"\x93NUMPY\x02\x00\xff\xff\xff\xff", "header of 4294967295 bytes"),
+        (_saved(np.array([{}], object)), "pickled"),
+        (_saved(np.zeros(2, [("a", "<f4")])), "structured"),
+        (_saved(np.zeros(2, "M8[s]")), "which no input takes"),
+        (_saved(np.zeros(2))[:-1], "declares 2 values of 8 bytes"),
+        (_saved(np.zeros(2)) + b"\0", "17 bytes follow"),
+        (_npy("{'descr': '<f8', 'fortran_order': False, 'shape': (99999999999999999,), }"), "declares 99999"),
+        (_npy("{'descr': '<f8', 'fortran_order': False, 'shape': (9999999999999999999,), }"), "no array has"),
+        (
+            _npy(f"{{'descr': '<f8', 'fortran_order': False, 'shape': (0, {10**18 - 1}, {10**18 - 1}), }}"),
+            "no array has",
+        ),
+        (_npy(f"{{'descr': '|i1', 'fortran_order': False, 'shape': (0, {10**18 - 1}), }}"), "no array has"),
+        (_npy(f"{{'descr': '|b1', 'fortran_order': False, 'shape': ({'0, ' * 65}), }}"), "no array has"),
+        (_npy("{'descr': '<f8', 'fortran_order': False, 'shape': (-1,), }"), "can't be read"),
+        (_npy("{'descr': '|S0', 'fortran_order': False, 'shape': (5,), }"), "zero width"),
+        (_npy("{'descr': '<f7', 'fortran_order': False, 'shape': (5,), }"), "no input takes"),
+        (_npy("{'descr': '<f4', 'shape': (5,), }"), "can't be read"),
+        (_npy("__import__('os').abort()"), "can't be read"),
+    ],
+)
+def test_bad_npy(body: bytes, says: str) -> None:
+    """What no array is made of is refused before anything is allocated, and the text says why."""
+    with pytest.raises(BadInput, match=says.replace("'", ".")):
+        read_npy(body)
+
+
+def test_later_versions_are_read() -> None:
+    """Versions 2 and 3 differ in the width of the header's length alone."""
+    header = "{'shape': (2L,), 'fortran_order': False, 'descr': '>i2'}\n"
+    for version in (2, 3):
+        assert read_npy(_npy(header, b"\0\1\1\0", version)).tolist() == [1, 256]
+
+
+@given(st.dictionaries(st.sampled_from(["a", "b", "é"]), npst.arrays(numeric, shapes)))
+def test_npz_both_ways(arrays: dict[str, npt.NDArray[Any]]) -> None:
+    """What is written numpy loads and we read, name by name; writing twice gives the same bytes."""
+    body = write_npz(arrays)
+    assert body == write_npz(arrays)
+    read = read_npz(body, MemoryBudget(LIMIT_BYTES))
+    with np.load(io.BytesIO(body), allow_pickle=False) as loaded:
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(read[name], array)
+            np.testing.assert_array_equal(loaded[name], array)
+    assert read.keys() == arrays.keys()
+
+
+@given(st.binary(min_size=1, max_size=8), st.integers(0, 600), st.booleans())
+def test_damaged_npz_is_refused(junk: bytes, place: int, cut: bool) -> None:
+    """Bytes changed or missing anywhere in an archive raise nothing but a RequestError."""
+    whole = _archive(a=np.arange(50), b=np.ones((2, 2), np.float32))
+    body = whole[:place] if cut else whole[:place] + junk + whole[place + len(junk) :]
+    with suppress(RequestError):
+        arrays = read_npz(body, MemoryBudget(LIMIT_BYTES))
+        assert sum(array.nbytes for array in arrays.values()) <= LIMIT_BYTES
+
+
+def test_zip_bombs_are_refused() -> None:
+    """What unpacks to over the limit is refused by its declaration; a false declaration gains nothing."""
+    bomb = _archive(a=np.zeros(LIMIT_BYTES, np.uint8), b=np.zeros(10))
+    assert len(bomb) < LIMIT_BYTES / 100
+    with pytest.raises(PayloadTooLarge, match="1000000 bytes"):
+        read_npz(bomb, MemoryBudget(LIMIT_BYTES))
+    lying = bomb.replace(struct.pack("<I", LIMIT_BYTES + 128), struct.pack("<I", 200))
+    assert lying != bomb
+    with pytest.raises(BadInput, match=r'member "a"'):
+        read_npz(lying, MemoryBudget(LIMIT_BYTES))
+
+
+def test_odd_archives_are_refused() -> None:
+    """Too many members, two of one name, and other methods than deflate are a 400."""
+    many, twice, packed = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    with zipfile.ZipFile(many, "w") as archive:
+        for number in range(1001):
+            archive.writestr(f"{number}.npy", b"")
+    with zipfile.ZipFile(twice, "w") as archive:
+        archive.writestr("a.npy", b"")
+        archive.writestr("a", b"")
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("a.npy", b"")
+    for buffer, says in ((many, "1000 members"), (twice, "two members"), (packed, "use deflate")):
+        with pytest.raises(BadInput, match=says):
+            read_npz(buffer.getvalue(), MemoryBudget(LIMIT_BYTES))
+
+
+@pytest.mark.parametrize(
+    ("array", "dtype", "want"),
+    [
+        (np.array([1.5, 2]), "DT_FLOAT", np.float32),
+        (np.array([1, 2], ">i8"), "DT_HALF", np.float16),
+        (np.array([1, 255], np.int64), "DT_UINT8", np.uint8),
+        (np.array([1, 2], np.uint8), "DT_INT64", np.int64),
+        (np.array([True, False]), "DT_BOOL", np.bool_),
+        (np.array(["a", "b"]), "DT_STRING", object),
+        (np.array([1j, 2]), "DT_COMPLEX64", np.complex64),
+    ],
+)
+def test_arrays_take_the_signature_s_type(array: npt.NDArray[Any], dtype: str, want: type) -> None:
+    """Values are converted where only precision can be lost."""
+    batch = decode(_saved(array), NPY, _signature(x=(dtype, (None,))))
+    assert batch.inputs["x"].dtype == want
+    assert batch.records == 2
+
+
+@pytest.mark.parametrize(
+    ("array", "dtype", "says"),
+    [
+        (np.array([1.0]), "DT_INT32", "is float64, but DT_INT32 takes whole numbers"),
+        (np.array([1, 300]), "DT_UINT8", "300, which is out of the range of DT_UINT8"),
+        (np.array([True]), "DT_FLOAT", "is bool, but DT_FLOAT takes numbers"),
+        (np.array([1]), "DT_STRING", "takes strings"),
+        (np.array(["1"]), "DT_FLOAT", "is strings"),
+        (np.array([1j]), "DT_FLOAT", "is complex128"),
+        (np.zeros((0, 2)), "DT_FLOAT", "no records"),
+    ],
+)
+def test_arrays_of_other_types_are_refused(array: npt.NDArray[Any], dtype: str, says: str) -> None:
+    """A 400 names the input, both types and the value."""
+    with pytest.raises(BadInput, match=says):
+        decode(_saved(array), NPY, _signature(x=(dtype, None)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted", "records"),
+    [((2, 3), (None, 3), 2), ((3,), (None, 3), 1), ((4,), (None, 3), 4), ((), (None,), 1), ((2, 3), None, 2)],
+)
+def test_one_record_may_come_without_its_axis(
+    shape: tuple[int, ...], wanted: tuple[int | None, ...] | None, records: int
+) -> None:
+    """An array of one axis less, and of the record's shape, is one record."""
+    batch = decode(_saved(np.ones(shape)), NPY, _signature(x=("DT_FLOAT", wanted)))
+    assert batch.records == len(batch.inputs["x"]) == records
+
+
+def test_npz_names_inputs() -> None:
+    """Members go to the inputs of their names, to the only input under any name."""
+    both = _signature(a=("DT_FLOAT", None), b=("DT_STRING", None))
+    batch = decode(_archive(b=np.array(["x", "y"]), a=np.ones((2, 3))), NPZ, both)
+    assert {name: array.shape for name, array in batch.inputs.items()} == {"a": (2, 3), "b": (2,)}
+    assert decode(_archive(arr_0=np.ones(3)), NPZ, _signature(x=("DT_FLOAT", None))).records == 3
+    for arrays, says in (
+        ({"a": np.ones(2)}, 'no array "b"'),
+        ({"a": np.ones(2), "b": np.ones(2), "c": np.ones(2)}, 'an array "c"'),
+        ({"a": np.ones(2), "b": np.array(["x"])}, '"a" has 2, "b" has 1'),
+    ):
+        with pytest.raises(BadInput, match=says):
+            decode(_archive(**arrays), NPZ, both)
+    with pytest.raises(BadInput, match="there are none"):
+        batch_of_arrays({}, _signature(), MemoryBudget())
+
+
+def test_npy_for_two_inputs() -> None:
+    """One array is not enough for them: the inputs are named, and the format that takes several."""
+    both = _signature(b=("DT_STRING", None), a=("DT_FLOAT", None))
+    with pytest.raises(BadInput, match=r"one array, but the model takes 2 inputs \(a, b\): send npz"):
+        decode(_saved(np.ones(2)), NPY, both)
+
+
+def test_answers_are_npy_and_npz() -> None:
+    """One output is an npy file, several are an npz archive of all records."""
+    outputs = {"b": np.ones((2, 3), np.float32), "a": np.array([b"x", b"y"], object)}
+    body = encode({"y": outputs["b"]}, 2, "application/x-npy")
+    np.testing.assert_array_equal(np.load(io.BytesIO(body)), outputs["b"])
+    with np.load(io.BytesIO(encode(outputs, 2, "application/npz"))) as loaded:
+        assert loaded["a"].tolist() == ["x", "y"]
+    with pytest.raises(RequestError, match="ask for application/x-npz"):
+        encode(outputs, 2, "application/x-npy")
+
+
+def test_npy_survives_the_round_trip() -> None:
+    """An answer in npy is a request in npy."""
+    array = np.linspace(0, 1, 12, dtype=np.float32).reshape(2, 3, 2)
+    batch = decode(encode({"y": array}, 2, "application/x-npy"), NPY, _signature(x=("DT_FLOAT", None)))
+    assert isinstance(batch, Batch)
+    np.testing.assert_array_equal(batch.inputs["x"], array)
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(np.float32, 60_000), (np.uint8, 130_000)])
+def test_arrays_count_as_messages_too(dtype: npt.DTypeLike, size: int) -> None:
+    """What is unpacked within the limit goes out once more, wider if the model's type is."""
+    body = write_npz({"x": np.zeros(size // np.dtype(dtype).itemsize, dtype)})
+    signature = _signature(x=("DT_FLOAT", (None,)))
+
+    assert decode(body, NPZ, signature, MemoryBudget(10 * size)).records
+    with pytest.raises(PayloadTooLarge):
+        decode(body, NPZ, signature, MemoryBudget(size * 3 // 2))

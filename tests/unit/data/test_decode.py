@@ -1,0 +1,252 @@
+"""Decoding: what holds for every body, whichever way it goes."""
+
+import csv
+import io
+import json
+import math
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfs_proxy.data.formats.csv_records import CHUNK_ROWS
+from tfs_proxy.data.media_types import MediaType
+from tfs_proxy.data.registry import decode, decode_examples, names_with, parse_media_type
+from tfs_proxy.data.serving_json.numbers import csv_array
+from tfs_proxy.values.batch import Batch
+from tfs_proxy.values.errors import BadInput, RequestError, UnsupportedMediaType
+from tfs_proxy.values.signature import PREDICT_METHOD, Signature, TensorSpec
+
+JSON, LINES, CSV = map(parse_media_type, ("application/json", "application/jsonlines", "text/csv"))
+DEEP = 100_000
+
+
+def _signature(**dtypes: str) -> Signature:
+    inputs = {name: TensorSpec(name, dtype, None) for name, dtype in dtypes.items()}
+    return Signature("serving_default", PREDICT_METHOD, inputs, {})
+
+
+FLOATS = _signature(x="DT_FLOAT")
+DOUBLES = _signature(x="DT_DOUBLE")
+WHOLES = _signature(x="DT_INT64")
+TEXTS = _signature(x="DT_STRING")
+MIXED = _signature(a="DT_FLOAT", b="DT_INT32", c="DT_STRING", d="DT_BOOL")
+SIGNATURES = (FLOATS, WHOLES, TEXTS, MIXED)
+
+rows = st.integers(1, 4).flatmap(
+    lambda width: st.lists(
+        st.lists(st.floats(allow_nan=False, width=64), min_size=width, max_size=width), min_size=1, max_size=6
+    )
+)
+whole_rows = st.lists(
+    st.lists(st.integers(-(2**63), 2**63 - 1), min_size=2, max_size=2), min_size=1, max_size=6
+)
+text_rows = st.lists(
+    st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=2, max_size=2),
+    min_size=1,
+    max_size=6,
+)
+
+
+def _decoded_or_refused(body: bytes, media_type: MediaType, signature: Signature) -> Batch | str:
+    try:
+        return decode(body, media_type, signature)
+    except RequestError as refused:
+        return str(refused)
+
+
+def _values(batch: Batch) -> Any:
+    return batch.inputs["x"].tolist()
+
+
+@given(
+    st.sampled_from(names_with(lambda row: row.decode)), st.sampled_from(SIGNATURES), st.binary(max_size=80)
+)
+def test_any_bytes_decode_or_are_refused(name: str, signature: Signature, body: bytes) -> None:
+    """Random bytes raise nothing but a RequestError, whose text is printable UTF-8."""
+    result = _decoded_or_refused(body, parse_media_type(name), signature)
+    if isinstance(result, str):
+        assert result.encode()
+    else:
+        assert all(len(array) == result.records for array in result.inputs.values())
+
+
+@given(st.sampled_from(SIGNATURES), st.text('[]{}":,0123456789.-+eE \n\rNaInfitytrulsxabcd\\', max_size=40))
+def test_any_json_like_text_decodes_or_is_refused(signature: Signature, text: str) -> None:
+    """Text made of JSON's own characters raises nothing but a RequestError."""
+    for media_type in (JSON, LINES, CSV):
+        assert _decoded_or_refused(text.encode(), media_type, signature)
+
+
+@given(rows)
+def test_json_numbers_come_back(values: list[list[float]]) -> None:
+    """Floats in lists of lists keep every digit, infinities included."""
+    assert _values(decode(json.dumps(values).encode(), JSON, DOUBLES)) == values
+
+
+@given(rows)
+def test_fast_and_slow_json_agree(values: list[list[float]]) -> None:
+    """The quick way for plain numbers gives what the long way does."""
+    body = json.dumps(values).encode()
+    by_name = json.dumps([{"x": row} for row in values]).encode()
+    quick, slow = decode(body, JSON, FLOATS), decode(by_name, JSON, FLOATS)
+    np.testing.assert_array_equal(quick.inputs["x"], slow.inputs["x"])
+
+
+@given(whole_rows)
+def test_whole_numbers_are_exact(values: list[list[int]]) -> None:
+    """64-bit integers lose nothing in JSON, JSON lines and CSV."""
+    lines = "\n".join(map(json.dumps, values)).encode()
+    table = "\n".join(",".join(map(str, row)) for row in values).encode()
+    assert _values(decode(json.dumps(values).encode(), JSON, WHOLES)) == values
+    assert _values(decode(lines, LINES, WHOLES)) == values
+    assert _values(decode(table, CSV, WHOLES)) == values
+
+
+@given(rows)
+def test_csv_numbers_come_back(values: list[list[float]]) -> None:
+    """Floats in CSV keep every digit, quoted or not."""
+    plain = "\n".join(",".join(map(repr, row)) for row in values).encode()
+    quoted = "\n".join(",".join(f'" {number!r} "' for number in row) for row in values).encode()
+    expected = [row[0] for row in values] if len(values[0]) == 1 else values
+    assert _values(decode(plain, CSV, DOUBLES)) == expected
+    assert _values(decode(quoted, CSV, DOUBLES)) == expected
+
+
+@given(text_rows)
+def test_csv_text_comes_back(values: list[list[str]]) -> None:
+    """Any text that the csv module writes is read back the same, quotes and newlines included."""
+    buffer = io.StringIO(newline="")
+    csv.writer(buffer).writerows(values)
+    expected = [[cell.encode() for cell in row] for row in values]
+    assert _values(decode(buffer.getvalue().encode(), CSV, TEXTS)) == expected
+
+
+@given(text_rows)
+def test_json_text_comes_back(values: list[list[str]]) -> None:
+    """Any text in JSON becomes its UTF-8."""
+    expected = [[cell.encode() for cell in row] for row in values]
+    assert _values(decode(orjson.dumps(values), JSON, TEXTS)) == expected
+
+
+@pytest.mark.parametrize("opening", [b"[", b'{"x":', b'[{"x":['])
+def test_depth_is_no_weapon(opening: bytes) -> None:
+    """A body that opens 100,000 levels is refused, not a crash."""
+    with pytest.raises(BadInput, match="nests too deeply"):
+        decode(opening * DEEP, JSON, FLOATS)
+
+
+def test_depth_beyond_an_array() -> None:
+    """Lists deeper than an array can be are refused, naming the input."""
+    with pytest.raises(BadInput, match="deeper than 64"):
+        decode(b"[" * 70 + b"1" + b"]" * 70, JSON, FLOATS)
+
+
+def test_huge_number_is_refused() -> None:
+    """An integer of more digits than Python reads is a bad body."""
+    with pytest.raises(BadInput, match="is not JSON"):
+        decode(b"[NaN," + b"9" * 5000 + b"]", JSON, FLOATS)
+
+
+@pytest.mark.parametrize("media_type", [JSON, LINES, CSV])
+def test_invalid_utf8_names_the_byte(media_type: MediaType) -> None:
+    """What is no UTF-8 is refused with the byte's offset."""
+    with pytest.raises(BadInput, match="byte 2"):
+        decode(b'"a\xff"', media_type, TEXTS)
+
+
+def test_rows_over_several_chunks() -> None:
+    """Rows keep their order and number over the borders of blocks and chunks, the quick way and the slow."""
+    count = CHUNK_ROWS * 2 + 3
+    quick = decode(b"".join(b"%d,0\n" % number for number in range(count)), CSV, FLOATS)
+    slow = decode(b"".join(b'"%d",0\n' % number for number in range(count)), CSV, FLOATS)
+    assert quick.records == slow.records == count
+    assert quick.inputs["x"][:, 0].tolist() == slow.inputs["x"][:, 0].tolist() == list(range(count))
+    with pytest.raises(BadInput, match=f"Row {count + 1}, column 1"):
+        decode(b"1\n" * count + b"x\n", CSV, FLOATS)
+    with pytest.raises(BadInput, match=f"Row {count + 1} has 2 cells"):
+        decode(b"1\n" * count + b"1,2\n", CSV, FLOATS)
+
+
+def test_bfloat16_is_float32_on_its_way() -> None:
+    """DT_BFLOAT16, which numpy lacks, is decoded as float32."""
+    assert decode(b"[0.1]", JSON, _signature(x="DT_BFLOAT16")).inputs["x"].dtype == np.float32
+
+
+def test_unknown_type_is_named_with_the_known() -> None:
+    """415 says what was sent and what is read."""
+    with pytest.raises(UnsupportedMediaType, match=r"application/x-unsupported.*application/json.*text/csv"):
+        decode(b"", parse_media_type("application/x-unsupported"), FLOATS)
+    with pytest.raises(UnsupportedMediaType, match="klingon"):
+        decode(b"", parse_media_type("text/csv; charset=klingon"), FLOATS)
+    with pytest.raises(UnsupportedMediaType, match="header=maybe"):
+        decode(b"", parse_media_type("text/csv; header=maybe"), FLOATS)
+
+
+def test_wrong_charset_is_the_clients_mistake() -> None:
+    """A body that is not in the charset it claims is a 400."""
+    with pytest.raises(BadInput, match="utf-16"):
+        decode(b"1", parse_media_type("text/csv; charset=utf-16"), FLOATS)
+
+
+def test_examples_are_objects() -> None:
+    """Records for classify and regress are objects, one, in a list or a line each."""
+    assert decode_examples(b'{"x": 1}', JSON).features == ({"x": 1},)
+    assert decode_examples(b'[{"x": 1}, {"y": [2]}]', JSON).records == 2
+    assert decode_examples(b'{"x": 1}\n{"x": 2}', LINES).records == 2
+    for body in (b"[1]", b'[{"x": 1}, 2]', b"", b"5"):
+        with pytest.raises(BadInput):
+            decode_examples(body, JSON)
+
+
+@given(st.sampled_from(names_with(lambda row: row.decode_examples)), st.binary(max_size=80))
+def test_any_bytes_are_examples_or_are_refused(name: str, body: bytes) -> None:
+    """Random bytes raise nothing but a RequestError for classify and regress, too."""
+    with suppress(RequestError):
+        assert decode_examples(body, parse_media_type(name)).records
+
+
+def test_examples_are_no_csv() -> None:
+    """CSV has no feature names, so for classify and regress it is a 415 that says what to send."""
+    with pytest.raises(UnsupportedMediaType, match="by name: send application/json"):
+        decode_examples(b"1", CSV)
+    with pytest.raises(UnsupportedMediaType, match="image/png"):
+        decode_examples(b"1", parse_media_type("image/png"))
+
+
+def test_not_a_number_stays_one() -> None:
+    """NaN reaches the array through JSON and CSV."""
+    for body, media_type in ((b"[NaN]", JSON), (b"NaN,1", CSV)):
+        assert math.isnan(_values(decode(body, media_type, FLOATS))[0][0])
+
+
+@given(
+    st.sampled_from((FLOATS, DOUBLES, WHOLES, _signature(x="DT_UINT8"))),
+    st.text("0123456789+-.eE,\n\r \tnaNif", max_size=16),
+)
+def test_fast_and_slow_csv_agree(signature: Signature, text: str) -> None:
+    """What the quick way for plain numbers reads, the long way reads the same."""
+    spec = signature.inputs["x"]
+    quick = csv_array(text.encode(), spec)
+    if quick is not None:
+        header = ("x," * quick.shape[1])[:-1] + "\n"
+        slow = decode((header + text).encode(), parse_media_type("text/csv; header=present"), signature)
+        np.testing.assert_array_equal(slow.inputs["x"].reshape(quick.shape), quick)
+
+
+@pytest.mark.parametrize("body", [b'1\n""\n2', b'""\n1', b'""'])
+def test_an_empty_quoted_cell_is_no_blank_line(body: bytes) -> None:
+    """It is a record without its number: 400, rather than a record less."""
+    with pytest.raises(BadInput, match="column 1: the cell is empty"):
+        decode(body, CSV, FLOATS)
+
+
+def test_an_empty_list_of_strings_has_no_records() -> None:
+    """Each string of a bare list is a record, for a model of one string input."""
+    signature = Signature("serving_default", "predict", {"x": TensorSpec("x", "DT_STRING", (None,))}, {})
+    with pytest.raises(BadInput, match="The body has no records"):
+        decode(b"[]", parse_media_type("application/json"), signature)

@@ -1,0 +1,91 @@
+"""TFRecord and RecordIO framing, against bytes written down by hand and any bytes at all."""
+
+import io
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfs_proxy.data.formats.framing import masked_crc32c, recordio, recordio_frame, tfrecord_frame, tfrecords
+from tfs_proxy.values.errors import BadInput, PayloadTooLarge
+
+Frame = Callable[[bytes], bytes]
+Read = Callable[..., Iterator[Any]]
+
+MAGIC = bytes.fromhex("0a23d7ce")
+PAYLOADS = st.lists(
+    st.lists(st.one_of(st.binary(max_size=40), st.just(MAGIC)), max_size=4).map(b"".join), max_size=6
+)
+
+
+def test_the_checksum_is_that_of_rfc_3720() -> None:
+    """CRC32C of 32 zero bytes is 0x8a9136aa (RFC 3720, B.4), masked as TFRecord does."""
+    crc = 0x8A9136AA
+    masked = (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+    assert masked_crc32c(bytes(32)) == masked
+
+
+@given(PAYLOADS)
+def test_tfrecords_come_back(payloads: list[bytes]) -> None:
+    """Whatever is framed is read again, with its place and its framed form."""
+    data = b"".join(map(tfrecord_frame, payloads))
+    frames = list(tfrecords(io.BytesIO(data)))
+    assert [bytes(frame.payload) for frame in frames] == payloads
+    assert b"".join(frame.framed for frame in frames) == data
+    assert all(data[frame.offset :].startswith(frame.framed) for frame in frames)
+
+
+@given(PAYLOADS)
+def test_recordio_comes_back(payloads: list[bytes]) -> None:
+    """Also where the magic number stands inside a payload, on a word's border or off it."""
+    data = b"".join(map(recordio_frame, payloads))
+    frames = list(recordio(io.BytesIO(data)))
+    assert [bytes(frame.payload) for frame in frames] == payloads
+    assert b"".join(frame.framed for frame in frames) == data
+
+
+def test_a_divided_recordio_record() -> None:
+    """A record in three parts is one payload, the magic number put back between them."""
+    frame = recordio_frame(b"abcd" + MAGIC + MAGIC + b"ef")
+    assert frame.count(MAGIC) == 3
+    assert [int.from_bytes(frame[at + 4 : at + 8], "little") >> 29 for at in (0, 12, 20)] == [1, 2, 3]
+
+
+@given(st.binary(max_size=200), st.integers(0, 199), st.integers(1, 255))
+def test_damage_is_noticed(payload: bytes, place: int, change: int) -> None:
+    """One changed byte anywhere in a TFRecord is found by its checksums."""
+    data = bytearray(tfrecord_frame(payload))
+    data[place % len(data)] ^= change
+    with pytest.raises(BadInput, match="TFRecord 1, at byte 0,"):
+        list(tfrecords(io.BytesIO(bytes(data))))
+
+
+@pytest.mark.parametrize(("frame", "read"), [(tfrecord_frame, tfrecords), (recordio_frame, recordio)])
+def test_a_cut_stream(frame: Frame, read: Read) -> None:
+    """A stream that ends inside its second record gives the first and then names the second."""
+    data = frame(b"first") + frame(b"second")
+    for cut in range(len(frame(b"first")) + 1, len(data)):
+        frames = read(io.BytesIO(data[:cut]))
+        assert bytes(next(frames).payload) == b"first"
+        with pytest.raises(
+            BadInput, match=rf"record 2, at byte {len(frame(b'first'))}, is cut off|Record 2, at"
+        ):
+            next(frames)
+
+
+@pytest.mark.parametrize(("frame", "read"), [(tfrecord_frame, tfrecords), (recordio_frame, recordio)])
+def test_a_record_over_the_limit(frame: Frame, read: Read) -> None:
+    """It is refused by its head, before its body is read."""
+    stream = io.BytesIO(frame(bytes(1000)))
+    with pytest.raises(PayloadTooLarge, match="1000 bytes, over the limit of 999"):
+        next(read(stream, 999))
+    assert stream.tell() < 20
+
+
+def test_parts_out_of_order() -> None:
+    """A RecordIO part that continues nothing is damage."""
+    part = MAGIC + (2 << 29 | 4).to_bytes(4, "little") + b"abcd"
+    with pytest.raises(BadInput, match="out of order"):
+        list(recordio(io.BytesIO(part)))

@@ -1,0 +1,239 @@
+"""The document of a service: valid, and its schemas are what the conversion, or the script, reads and writes."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from openapi_spec_validator import validate
+
+from support.openapi import operations, resolved
+from support.openapi_documents import (
+    ALL,
+    CLASSIFY,
+    COMPLEX,
+    MIXED,
+    NUMBERS,
+    SCALAR,
+    TEXT,
+    Y,
+    answer_types,
+    document,
+    request_types,
+    signature,
+)
+from tfs_proxy.data.registry import FORMATS
+from tfs_proxy.model.openapi.description import Description
+from tfs_proxy.model.openapi.document import document_of, document_of_many, document_text
+from tfs_proxy.model.openapi.service import AnyModel, Conversion, DescribedModel, ScriptBodies, Service
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_it_is_valid(name: str) -> None:
+    """The specification's own validator takes it, whatever the model's types and shapes are."""
+    validate(document(ALL[name], CLASSIFY))
+
+
+def test_every_format_that_can_be_read_is_described() -> None:
+    """A model of one input of strings takes them all; each type has an example, its aliases the same."""
+    content = request_types(document(TEXT))
+
+    readable = [row for row in FORMATS.values() if row.decode is not None]
+    assert content.keys() == {name for row in readable for name in (row.name, *row.aliases)}
+    assert all("examples" in described for described in content.values())
+
+
+def test_types_that_a_model_can_not_take_are_left_out() -> None:
+    """Pictures are for models of one string, npy for those of one input, JSON not for complex numbers."""
+    assert {"image/png", "application/octet-stream"} & request_types(document(NUMBERS)).keys() == set()
+    assert "application/x-npy" not in request_types(document(MIXED))
+    assert set(request_types(document(COMPLEX))) == {
+        *("application/x-npy", "application/npy", "application/x-npz", "application/npz")
+    }
+
+
+def test_types_of_answers() -> None:
+    """npy carries one output, and what has no records is JSON, npy or npz."""
+    assert "application/x-npy" in answer_types(document(NUMBERS))
+    assert "application/x-npy" not in answer_types(document(MIXED))
+    assert set(answer_types(document(SCALAR))) == {
+        *("application/json", "application/x-npy", "application/npy", "application/x-npz", "application/npz")
+    }
+
+
+@pytest.mark.parametrize("name", ["numbers", "text", "mixed", "scalar", "no rank"])
+def test_examples_fit_their_schemas(name: str) -> None:
+    """What is given as an example of JSON is what the schema beside it says."""
+    described = document(ALL[name])
+    checked = 0
+    for _, _, operation in operations(described):
+        content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+        for value in _values(content):
+            schema = {**content["schema"], "components": described["components"]}
+            Draft202012Validator(schema).validate(value)
+            checked += 1
+    assert checked >= 4
+
+
+def _values(content: Mapping[str, Any]) -> list[Any]:
+    own = [content["example"]] if "example" in content else []
+    return own + [example["value"] for example in content.get("examples", {}).values()]
+
+
+@pytest.mark.parametrize(
+    ("body", "fits"),
+    [
+        ({"instances": [[1, 2, 3]]}, True),
+        ({"instances": [{"x": [1.5, 2, 3]}]}, True),
+        ({"inputs": [[1, 2, 3]]}, True),
+        ({"inputs": {"x": [[1, 2, 3]]}}, True),
+        ([[1, 2, 3], [4, 5, 6]], True),
+        ([1, 2, 3], True),
+        ({"instances": [[1, 2]]}, False),
+        ({"instances": [["a", "b", "c"]]}, False),
+        ({"instances": []}, False),
+        ({"x": [[[1]]]}, False),
+        ("text", False),
+    ],
+)
+def test_the_schema_of_a_request(body: Any, fits: bool) -> None:
+    """It has the signature's types and shapes, in row form, column form, and as bare records."""
+    described = document(NUMBERS)
+    schema = request_types(described)["application/json"]["schema"]
+
+    assert Draft202012Validator({**schema, "components": described["components"]}).is_valid(body) is fits
+
+
+def test_every_error_has_one_shape() -> None:
+    """Each answer from 400 on is described, as {"error": text}."""
+    described = document(NUMBERS)
+    for path, _, operation in operations(described):
+        replies = {status: resolved(described, reply) for status, reply in operation["responses"].items()}
+        assert {"200", "400", "404", "503", "504"} <= replies.keys(), path
+        for status, reply in replies.items():
+            if status >= "400":
+                assert reply["content"]["application/json"]["schema"] == {
+                    "$ref": "#/components/schemas/Error"
+                }
+
+
+def test_a_large_model_has_a_small_document() -> None:
+    """A body of megabytes is no example; its type is described all the same."""
+    picture = signature({"image": ("DT_FLOAT", (None, 1000, 1000, 3))}, Y)
+
+    text = document_text(
+        document_of(Service((DescribedModel("m", (1,), {"serving_default": picture}),), "m"))
+    )
+    content = request_types(json.loads(text))
+
+    assert len(text) < 100_000
+    assert "examples" not in content["application/x-npy"]
+
+
+def test_what_is_published() -> None:
+    """Protocols that are off are not described, and a script's model without a server has neither."""
+    model = DescribedModel("m", (1,), {"serving_default": NUMBERS})
+
+    assert not [path for path in document_of(Service((model,), "m"))["paths"] if path.startswith("/v")]
+
+
+def test_a_script_reads_what_it_describes() -> None:
+    """Its own words replace what the conversion would say, for requests and for answers."""
+    description = Description(
+        accepts={"text/plain": {"type": "string"}},
+        returns={"application/json": {"type": "object", "properties": {"label": {"type": "integer"}}}},
+        examples={"text/plain": b"hello"},
+    )
+    described = document(NUMBERS, script=ScriptBodies(description=description))
+
+    validate(described)
+    assert request_types(described) == {
+        "text/plain": {"schema": {"type": "string"}, "examples": {"sample": {"value": "hello"}}}
+    }
+    assert answer_types(described)["application/json"]["schema"]["properties"] == {
+        "label": {"type": "integer"}
+    }
+
+
+def test_a_script_that_says_nothing() -> None:
+    """Anything may come and go; the media types that its text names are listed."""
+    described = document(NUMBERS, script=ScriptBodies(mentions=("image/png", "text/csv")))
+
+    validate(described)
+    assert list(request_types(described)) == ["image/png", "text/csv", "*/*"]
+    assert list(answer_types(described)) == ["*/*"]
+
+
+def test_half_a_script() -> None:
+    """Where the script has no half of its own, the conversion's types stand."""
+    reads = document(NUMBERS, script=ScriptBodies(writes=Conversion.BY_SIGNATURE))
+    writes = document(NUMBERS, script=ScriptBodies(reads=Conversion.BY_SIGNATURE))
+
+    assert "text/csv" in answer_types(reads)
+    assert list(request_types(reads)) == ["*/*"]
+    assert "text/csv" in request_types(writes)
+    assert list(answer_types(writes)) == ["*/*"]
+
+
+def test_a_script_model() -> None:
+    """Without functions of its own it takes and gives arrays in three types."""
+    arrays = ScriptBodies(Conversion.OF_ARRAYS, Conversion.OF_ARRAYS)
+    described = document_of(Service((), "", script=arrays))
+
+    validate(described)
+    assert {"application/json", "text/csv", "application/x-npy"} <= request_types(described).keys()
+    assert {"application/json", "text/csv", "application/x-npy"} <= answer_types(described).keys()
+
+
+def test_definitions_of_a_schema_find_their_place() -> None:
+    """References within a script's own schema lead to components, also from two schemas with the same names."""
+    point = {"$defs": {"Point": {"type": "array"}}, "items": {"$ref": "#/$defs/Point"}}
+    other = {"$defs": {"Point": {"type": "object"}}, "items": {"$ref": "#/$defs/Point"}}
+    description = Description(accepts={"application/json": point}, returns={"application/json": other})
+    described = document(NUMBERS, script=ScriptBodies(description=description))
+
+    validate(described)
+    sent = request_types(described)["application/json"]["schema"]["items"]
+    answered = answer_types(described)["application/json"]["schema"]["items"]
+    assert resolved(described, sent) == {"type": "array"}
+    assert resolved(described, answered) == {"type": "object"}
+
+
+MANY = Service((AnyModel(),), "model", rest_api=True, open_inference="script")
+
+
+def test_a_target_model() -> None:
+    """A request may name an archive in a header, and what comes back is the business of its script."""
+    operation = document_of_many(MANY, target_model=True)["paths"]["/invocations"]["post"]
+
+    assert operation["parameters"][0]["name"] == "X-Amzn-SageMaker-Target-Model"
+    assert operation["parameters"][0]["required"]
+    assert {"404", "507", "default"} <= operation["responses"].keys()
+
+
+def test_the_page() -> None:
+    """HTML stands at / only if there is a page."""
+    for console in (True, False):
+        described = document(NUMBERS, console=console)["paths"]["/"]["get"]["responses"]["200"]["content"]
+        assert ("text/html" in described) is console
+
+
+def test_the_limit_of_bodies() -> None:
+    """What is too large says how large a body may be; the type of the default answer is named, too."""
+    described = document(NUMBERS, max_payload_bytes=6_291_456, default_accept="text/csv")
+
+    assert "6,291,456 bytes" in described["components"]["responses"]["413"]["description"]
+    answered = described["paths"]["/invocations"]["post"]["responses"]["200"]
+    assert answered["description"].endswith("Without Accept it is text/csv.")
+
+
+def test_a_multi_model_endpoint() -> None:
+    """Its document is valid and names no model."""
+    described = document_of_many(MANY, target_model=False)
+
+    validate(described)
+    assert not {"/invocations", "/execution-parameters"} & described["paths"].keys()
+    assert {"/models", "/models/{name}", "/models/{name}/invoke"} <= described["paths"].keys()
+    assert {"/v1/models/{model}:predict", "/v2/models/{model}/infer"} <= described["paths"].keys()
+    assert "/v2/repository/models/{model}/load" in described["paths"]

@@ -1,0 +1,120 @@
+"""The examples of a document are what the conversion, the protocol and the graph take."""
+
+import base64
+
+import pytest
+
+from support.openapi import Sample, samples
+from support.openapi_documents import ALL, CLASSIFY, NUMBERS, TEXT, document, request_types
+from tfs_proxy.data.open_inference.datatypes import JSON_SIZE, TRITON_TYPE
+from tfs_proxy.data.open_inference.json_request import read_request
+from tfs_proxy.data.registry import decode, parse_media_type
+from tfs_proxy.data.shapes import misfits
+from tfs_proxy.model.graph_inputs import GraphInputs, ParsingNode
+from tfs_proxy.model.openapi.examples import JPEG, PNG
+from tfs_proxy.values.memory import MemoryBudget
+from tfs_proxy.values.signature import TensorSpec
+from tfs_proxy.wire.protos import Example
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_examples_are_read(name: str) -> None:
+    """Each body of /invocations is one that the default conversion reads, in the declared shapes."""
+    for sample in samples(document(ALL[name])):
+        if sample.path == "/invocations" and sample.body and TRITON_TYPE not in str(sample.media_type):
+            batch = decode(sample.body, parse_media_type(sample.media_type), ALL[name])
+            assert misfits(batch.inputs, ALL[name]) == {}, sample.media_type
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_examples_of_the_open_inference_protocol_are_read(name: str) -> None:
+    """Both forms carry every type that the protocol has; numbers of two bytes only travel as raw bytes."""
+    sent = [sample for sample in samples(document(ALL[name])) if sample.path.endswith("/m/infer")]
+    for sample in sent:
+        size = int(sample.headers.get("Inference-Header-Content-Length", len(sample.body or b"")))
+        batch = read_request(sample.body or b"", size, MemoryBudget()).batch(ALL[name])
+        assert batch.inputs.keys() == ALL[name].inputs.keys()
+
+    types = {sample.media_type for sample in sent}
+    without = {"complex": set(), "quantized": set(), "nothing": set(), "half": {"application/octet-stream"}}
+    assert types == without.get(name, {"application/json", "application/octet-stream"})
+
+
+def of_triton(*sent: Sample) -> list[Sample]:
+    """Those in Triton's media type."""
+    return [sample for sample in sent if TRITON_TYPE in str(sample.media_type)]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_example_in_tritons_type_is_read(name: str) -> None:
+    """Its parameter says how much is JSON; a model whose types the protocol has not is described without it."""
+    sent = of_triton(*samples(document(ALL[name])))
+    for sample in sent:
+        size = int(parse_media_type(sample.media_type).parameters[JSON_SIZE])
+        batch = read_request(sample.body or b"", size, MemoryBudget()).batch(ALL[name])
+        assert batch.inputs.keys() == ALL[name].inputs.keys()
+
+    assert len(sent) == (0 if name in {"complex", "quantized", "nothing"} else 1)
+
+
+PICTURES = GraphInputs(decodes_pictures=True, resizes=True)
+
+
+def bodies(graph: GraphInputs) -> dict[str, bytes]:
+    """Bodies of /invocations by type, for a model of one string."""
+    sent = samples(document(TEXT, graph=graph))
+    return {
+        str(sample.media_type): sample.body or b""
+        for sample in sent
+        if sample.path == "/invocations" and not of_triton(sample)
+    }
+
+
+def test_pictures() -> None:
+    """A model of pictures gets some, in every type that carries bytes; CSV is text."""
+    found = bodies(PICTURES)
+
+    assert (found["image/png"], found["image/jpeg"]) == (PNG, JPEG)
+    assert base64.b64encode(PNG) in found["application/json"]
+    assert "text/csv" not in found
+
+
+def test_pictures_in_base64() -> None:
+    """Where the graph reads base64, a picture alone would not do."""
+    found = bodies(GraphInputs(decodes_pictures=True, resizes=True, from_base64=True))
+
+    assert base64.urlsafe_b64decode(found["application/octet-stream"]) == PNG
+    assert "image/png" not in found
+
+
+def test_pictures_of_one_size() -> None:
+    """No example is given that might not work; the types are described all the same."""
+    graph = GraphInputs(decodes_pictures=True)
+    described = document(TEXT, graph=graph)
+
+    assert bodies(graph) == {}
+    assert {"image/png", "application/json"} <= request_types(described).keys()
+    assert not [sample for sample in samples(described) if sample.path.endswith(("/infer", ":predict"))]
+
+
+FEATURES = {"age": TensorSpec("age", "DT_INT64", ()), "size": TensorSpec("size", "DT_FLOAT", (2, None))}
+PARSING = GraphInputs(parsing=(ParsingNode("tf_example", FEATURES),))
+
+
+def test_a_serialized_example() -> None:
+    """A string that is parsed is a tf.Example with the features that the graph wants."""
+    example = Example.FromString(bodies(PARSING)["application/octet-stream"])
+
+    assert dict(example.features.feature).keys() == {"age", "size"}
+    assert list(example.features.feature["age"].int64_list.value) == [1]
+    assert list(example.features.feature["size"].float_list.value) == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(("graph", "examples"), [(PARSING, 2), (GraphInputs(), 0)])
+def test_features(graph: GraphInputs, examples: int) -> None:
+    """classify has an example for each path if the graph tells its features, otherwise none."""
+    sent = list(samples(document(NUMBERS, CLASSIFY, graph=graph)))
+    classified = [sample.body for sample in sent if sample.path.endswith(":classify")]
+
+    expected = b'{"signature_name": "labels", "examples": [{"age": [1], "size": [1.0, 1.0]}]}'
+    assert classified == [expected] * examples

@@ -1,0 +1,176 @@
+"""What MODEL may be on this machine, and what an address in S3 means before anything is fetched."""
+
+import gzip
+import io
+import tarfile
+import threading
+from concurrent.futures import CancelledError
+from pathlib import Path
+
+import pytest
+
+from tfs_proxy.model.extract import ExtractLimits
+from tfs_proxy.model.fetch import fetch
+from tfs_proxy.model.progress import ProgressLog
+from tfs_proxy.model.s3 import S3Object, check_size, relative_paths
+from tfs_proxy.values.errors import ArchiveError, NoArchive
+from tfs_proxy.values.layout import Workspace
+from tfs_proxy.wire.s3_client import parse_address
+
+ROOMY = ExtractLimits(max_bytes=10**9, max_members=1000, max_ratio=100.0)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    root = tmp_path / "run"
+    root.mkdir()
+    return Workspace(root)
+
+
+def write_archive(path: Path) -> Path:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo("half/1/saved_model.pb"))
+    path.write_bytes(gzip.compress(buffer.getvalue()))
+    return path
+
+
+@pytest.mark.parametrize("name", ["model.tar.gz", "resnet-v2.tgz"])
+def test_an_archive_is_unpacked_in_the_workspace(tmp_path: Path, workspace: Workspace, name: str) -> None:
+    """The folder that is served is the run's own."""
+    folder = fetch(str(write_archive(tmp_path / name)), workspace, ROOMY)
+    assert folder == workspace.model
+    assert (folder / "half/1/saved_model.pb").is_file()
+
+
+def test_a_folder_is_served_in_place(
+    tmp_path: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is copied, and a relative path becomes an absolute one."""
+    (tmp_path / "models/half/1").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert fetch("models", workspace, ROOMY) == tmp_path / "models"
+    assert list(workspace.root.iterdir()) == []
+
+
+def test_a_folder_that_docker_made_for_a_missing_archive_is_told(
+    tmp_path: Path, workspace: Workspace
+) -> None:
+    """A bind mount of a file that is not there leaves an empty folder of its name."""
+    (tmp_path / "mounted/model.tar.gz").mkdir(parents=True)
+    with pytest.raises(ArchiveError, match=r"model\.tar\.gz is an empty folder\. Docker makes one if"):
+        fetch(str(tmp_path / "mounted"), workspace, ROOMY)
+
+
+def test_an_archive_in_a_folder_is_what_is_served(tmp_path: Path, workspace: Workspace) -> None:
+    """A folder with a model.tar.gz is left as it is; the archive is unpacked elsewhere."""
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+    write_archive(mounted / "model.tar.gz")
+    assert fetch(str(mounted), workspace, ROOMY) == workspace.model
+    assert [path.name for path in mounted.iterdir()] == ["model.tar.gz"]
+
+
+def test_a_missing_path_is_named(tmp_path: Path, workspace: Workspace) -> None:
+    """The sentence names the path and what it could be."""
+    with pytest.raises(NoArchive, match=r"no file or folder .*/nowhere: MODEL must be"):
+        fetch(str(tmp_path / "nowhere"), workspace, ROOMY)
+
+
+def test_an_empty_folder_is_named(tmp_path: Path, workspace: Workspace) -> None:
+    """A mount that came up empty is told apart from one without models."""
+    (tmp_path / "void").mkdir()
+    with pytest.raises(ArchiveError, match="void is empty"):
+        fetch(str(tmp_path / "void"), workspace, ROOMY)
+
+
+def test_a_refused_archive_leaves_nothing(tmp_path: Path, workspace: Workspace) -> None:
+    """The workspace is as empty as before."""
+    (tmp_path / "model.tar.gz").write_bytes(b"junk")
+    with pytest.raises(ArchiveError):
+        fetch(str(tmp_path / "model.tar.gz"), workspace, ROOMY)
+    assert list(workspace.root.iterdir()) == []
+
+
+def test_addresses_in_s3() -> None:
+    """Bucket and key come apart; a bucket alone has an empty key."""
+    assert parse_address("s3://my.bucket/a/b.tar.gz") == ("my.bucket", "a/b.tar.gz")
+    assert parse_address("s3://bucket") == ("bucket", "")
+    assert parse_address("s3://bucket/a b/") == ("bucket", "a b/")
+
+
+@pytest.mark.parametrize("address", ["s3://", "s3:///key", "s3://b", "s3://-bad/key", "s3://bu cket/key"])
+def test_addresses_that_are_none(address: str) -> None:
+    """What can't be a bucket's name is refused before any request."""
+    with pytest.raises(ArchiveError, match=r"must be s3://BUCKET/KEY"):
+        parse_address(address)
+
+
+def keys(*names: str, size: int = 1) -> list[S3Object]:
+    return [S3Object(name, size) for name in names]
+
+
+def test_keys_become_relative_paths() -> None:
+    """The prefix goes; empty folder marks are passed over; empty files are kept."""
+    objects = [*keys("p/half/1/saved_model.pb"), *keys("p/", "p/half/", "p/half/1/empty", size=0)]
+    assert set(relative_paths(objects, "p/", "s3://b/p/")) == {
+        Path("half/1/saved_model.pb"),
+        Path("half/1/empty"),
+    }
+
+
+@pytest.mark.parametrize(
+    "key", ["p/../x", "p/a/../../x", "p//etc/passwd", "p/./x", "p/a\0b", "p/" + "n" * 256, "p/a/"]
+)
+def test_keys_that_are_no_paths(key: str) -> None:
+    """A key that would escape, or that no file system can hold, is named and refused."""
+    with pytest.raises(ArchiveError, match="not the path of a file"):
+        relative_paths(keys(key), "p/", "s3://b/p/")
+
+
+def test_a_key_that_is_file_and_folder() -> None:
+    """S3 can hold both, a disk can't."""
+    with pytest.raises(ArchiveError, match=r"a/b is both"):
+        relative_paths(keys("p/a/b", "p/a/b/c"), "p/", "s3://b/p/")
+
+
+def test_limits_hold_before_the_download() -> None:
+    """Number and bytes of the objects are known from the listing."""
+    with pytest.raises(ArchiveError, match="over 2 objects"):
+        check_size(keys("a", "b", "c"), "s3://b/", ExtractLimits(100, 2, 1.0))
+    with pytest.raises(ArchiveError, match="120 bytes"):
+        check_size(keys("a", "b", size=60), "s3://b/", ExtractLimits(100, 2, 1.0))
+    with pytest.raises(ArchiveError, match="has no objects"):
+        check_size([], "s3://b/", ROOMY)
+
+
+def test_progress_is_a_line_every_few_seconds() -> None:
+    """Short work says nothing; long work says MB and percent, and how long it took."""
+    now = [0.0]
+    lines: list[str] = []
+    progress = ProgressLog("Unpacking x", clock=lambda: now[0], write=lines.append)
+    for second in range(0, 12, 2):
+        now[0] = float(second)
+        progress(second * 1024**2, 20 * 1024**2)
+    progress.finish()
+    assert lines == ["Unpacking x: 6 of 20 MB, 30%", "Unpacking x: done after 10 s"]
+
+
+def test_unpacking_that_is_cancelled_ends_at_the_next_member(tmp_path: Path, workspace: Workspace) -> None:
+    """Nothing of it stays."""
+    cancelled = threading.Event()
+    cancelled.set()
+
+    with pytest.raises(CancelledError):
+        fetch(str(write_archive(tmp_path / "model.tar.gz")), workspace, ROOMY, cancelled)
+
+    assert list(workspace.root.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["m.keras", "m.h5", "m.tflite"])
+def test_a_model_file(tmp_path: Path, name: str) -> None:
+    """It is not an archive, and the error says how to make one of it."""
+    (tmp_path / name).write_bytes(b"PK\x03\x04")
+
+    with pytest.raises(ArchiveError, match=rf"is a model, .*`tfs-proxy pack .*{name}`"):
+        fetch(str(tmp_path / name), Workspace(tmp_path / "w"), ExtractLimits(10**6, 10, 10))

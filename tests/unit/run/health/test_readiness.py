@@ -1,0 +1,318 @@
+"""Readiness: what /ping says at every stage, from what the supervisor was told."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from tfs_proxy.run.heartbeats import Heartbeats
+from tfs_proxy.run.model_states import MISSES, ModelWatch, loading_pause
+from tfs_proxy.run.readiness import Phase, Readiness, ServableState, read_status
+from tfs_proxy.values.deployment import BootFailure, Instance, WorkerPhase, WorkerState
+from tfs_proxy.values.errors import UpstreamTimeout
+from tfs_proxy.wire.http_messages import HttpResponse
+
+INSTANCE = Instance(0, rest_port=1, grpc_port=2, grpc_socket="")
+AVAILABLE = ServableState("AVAILABLE")
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def serving(pid: int, **more: Any) -> WorkerState:
+    """What a worker says that serves."""
+    return WorkerState(pid, WorkerPhase.SERVES, **more)
+
+
+def health_of(versions: dict[str, list[int]], clock: Clock) -> Readiness:
+    """A run that serves ``versions`` on one instance; without models there is none."""
+    readiness = Readiness(Heartbeats(10.0, clock))
+    readiness.expect([INSTANCE] if versions else [], versions)
+    return readiness
+
+
+def test_every_version_must_be_available_and_a_worker_alive() -> None:
+    """One missing version, worker or process is enough for a reason."""
+    clock = Clock()
+    readiness = health_of({"a": [1, 2]}, clock)
+
+    assert readiness.reason() == "starting"
+    readiness.phase = Phase.SERVING
+    assert "no worker" in str(readiness.reason())
+    readiness.heartbeats.hear(serving(17))
+    assert "does not answer" in str(readiness.reason())
+    readiness.note(0, "a", {1: AVAILABLE, 2: ServableState("LOADING")})
+    assert readiness.reason() == "model a version 2 is LOADING"
+    readiness.note(0, "a", {1: AVAILABLE, 2: AVAILABLE})
+    assert readiness.reason() is None
+
+
+def test_workers_that_only_start_are_no_workers() -> None:
+    """However fresh the last beat of one that was killed: more than three starts each, and none serves."""
+    readiness = health_of({}, Clock())
+    readiness.phase = Phase.SERVING
+    heartbeats = readiness.heartbeats
+    heartbeats.hear(serving(17))
+    for number in range(3 * heartbeats.wanted):
+        heartbeats.hear(WorkerState(20 + number, WorkerPhase.BEGINS))
+    assert readiness.reason() is None
+
+    heartbeats.hear(WorkerState(90, WorkerPhase.BEGINS))
+    assert readiness.reason() == "workers end before they serve: the log says why"
+    heartbeats.hear(serving(90))
+    assert readiness.reason() is None
+
+
+def test_a_heartbeat_goes_stale() -> None:
+    """A worker that hangs stops beating; after the limit it no longer counts."""
+    clock = Clock()
+    readiness = health_of({}, clock)
+    readiness.phase = Phase.SERVING
+    readiness.heartbeats.hear(serving(17))
+
+    clock.now = 10.0
+    assert readiness.reason() is None
+    clock.now = 10.1
+    assert readiness.reason() == "no worker sends heartbeats"
+
+
+def test_the_adaptive_limit_is_that_of_the_workers_that_live() -> None:
+    """The sum of what each has said last; nothing is said without one, or once the workers are gone."""
+    clock = Clock()
+    heartbeats = Heartbeats(10.0, clock)
+    assert heartbeats.limit is None
+    for state in (serving(17), serving(17, limit=3), serving(18, limit=1), serving(17, limit=4)):
+        heartbeats.hear(state)
+    assert heartbeats.limit == 5
+    clock.now += 9
+    heartbeats.hear(serving(17, limit=4))
+    clock.now += 9
+    assert heartbeats.limit == 4
+    heartbeats.forget()
+    assert heartbeats.limit is None
+
+
+def test_a_process_that_is_down_is_named() -> None:
+    """So is the draining."""
+    readiness = health_of({}, Clock())
+    readiness.phase = Phase.SERVING
+    readiness.heartbeats.hear(serving(17))
+    readiness.down = {"nginx"}
+
+    assert readiness.reason() == "nginx is down and being restarted"
+    readiness.phase = Phase.STOPPING
+    assert readiness.reason() == "stopping"
+
+
+def test_a_version_that_failed_for_good_is_told_with_the_servers_words() -> None:
+    """END with an error is final; an error while LOADING may be retried."""
+    readiness = health_of({"a": [1]}, Clock())
+
+    readiness.note(0, "a", {1: ServableState("LOADING", "first try failed")})
+    assert readiness.failure() is None
+    readiness.note(0, "a", {1: ServableState("END", "no such op")})
+    assert readiness.failure() == "model a version 1 can't be loaded: no such op"
+
+
+def test_a_model_whose_versions_come_and_go_is_there_while_any_version_is() -> None:
+    """A new version may load or fail beside it; a model that was taken away as asked is not missed."""
+    readiness = health_of({"a": []}, Clock())
+    unloaded, broken = ServableState("END"), ServableState("END", "no such op")
+
+    readiness.note(0, "a", {})
+    assert readiness.missing() == "model a is not loaded: the model server has found no version of it"
+    assert (
+        readiness.reason() == "starting; model a is not loaded: the model server has found no version of it"
+    )
+    readiness.note(0, "a", {1: AVAILABLE, 2: ServableState("LOADING")})
+    assert readiness.missing() is None
+    readiness.note(0, "a", {1: unloaded, 2: ServableState("LOADING")})
+    assert readiness.missing() == "model a is LOADING"
+    readiness.note(0, "a", {1: AVAILABLE, 2: broken})
+    assert (readiness.missing(), readiness.failure()) == (None, None)
+    readiness.note(0, "a", {1: unloaded, 2: broken})
+    assert readiness.failure() == "model a can't be loaded: no such op"
+    readiness.note(0, "a", {1: unloaded})
+    assert readiness.missing() is None
+    readiness.lose(0)
+    assert "does not answer" in str(readiness.missing())
+
+
+def test_a_status_answer_is_read_by_version() -> None:
+    """The JSON that TF Serving answers (docs/reference/tensorflow-serving.md)."""
+    body = {
+        "model_version_status": [
+            {"version": "3", "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}},
+            {"version": "4", "state": "END", "status": {"error_code": "NOT_FOUND", "error_message": "gone"}},
+        ]
+    }
+
+    assert read_status(json.dumps(body).encode()) == {3: AVAILABLE, 4: ServableState("END", "gone")}
+
+
+@pytest.mark.parametrize("message", ["no room", "RESOURCE_EXHAUSTED: no room"])
+def test_a_lack_of_resources_is_told_by_its_code(message: str) -> None:
+    """TensorFlow's own words need not say that it is one; the code is there once."""
+    status = {"error_code": "RESOURCE_EXHAUSTED", "error_message": message}
+    body = {"model_version_status": [{"version": "1", "state": "END", "status": status}]}
+
+    assert read_status(json.dumps(body).encode()) == {1: ServableState("END", "RESOURCE_EXHAUSTED: no room")}
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", b"[]", b'{"model_version_status":[{}]}', b'{"error":"x"}', b"\xff"]
+)
+def test_an_answer_that_is_no_status_is_a_value_error(body: bytes) -> None:
+    """Whatever answers on that port, only a status counts."""
+    with pytest.raises(ValueError):
+        read_status(body)
+
+
+def test_an_instance_is_loaded_while_all_its_versions_are_available() -> None:
+    """Not before the run serves, not after its process died, and whatever becomes of status calls."""
+    readiness = Readiness(Heartbeats(10.0, Clock()))
+    other = Instance(1, rest_port=3, grpc_port=4, grpc_socket="")
+    readiness.expect([INSTANCE, other], {"a": [1, 2]})
+    readiness.note(0, "a", {1: AVAILABLE, 2: AVAILABLE})
+    readiness.note(1, "a", {1: AVAILABLE})
+
+    assert readiness.loaded() == frozenset()
+    readiness.phase = Phase.SERVING
+    assert readiness.loaded() == {0}
+    readiness.unreachable.add(0)
+    readiness.note(1, "a", {1: AVAILABLE, 2: AVAILABLE})
+    assert readiness.loaded() == {0, 1}
+    readiness.lose(0)
+    assert readiness.loaded() == {1}
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_the_watch_ends_when_it_is_told_to(turns: int) -> None:
+    """Also in the very moment in which an instance has died: the run would wait for it for ever."""
+
+    async def ended() -> bool:
+        readiness = Readiness(Heartbeats(1))
+        watching = asyncio.create_task(ModelWatch((), (), readiness).forever())
+        await asyncio.sleep(0.01)
+        readiness.disturbed.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        watching.cancel()
+        await asyncio.wait({watching}, timeout=10)
+        was_cancelled = watching.cancelled()
+        watching.cancel()
+        return was_cancelled
+
+    assert asyncio.run(ended())
+
+
+@pytest.mark.parametrize(
+    ("elapsed_seconds", "pause_seconds"), [(0, 0.01), (0.5, 0.01), (2, 0.04), (5, 0.1), (600, 0.1)]
+)
+def test_a_model_that_loads_is_asked_about_less_and_less_often(
+    elapsed_seconds: float, pause_seconds: float
+) -> None:
+    """The end of a short load is seen at once, that of a long one a tenth of a second late."""
+    assert loading_pause(elapsed_seconds) == pytest.approx(pause_seconds)
+
+
+@pytest.mark.parametrize("answers_grpc", [True, False])
+def test_a_model_server_whose_rest_threads_are_all_busy_is_there(answers_grpc: bool) -> None:
+    """Slow requests may keep all of them: it is away only if it does not answer over gRPC either."""
+
+    async def busy(_host: str, _port: int, _path: str, _seconds: float) -> HttpResponse:
+        raise UpstreamTimeout("no answer in time")
+
+    async def watched() -> str | None:
+        readiness = health_of({"m": [1]}, Clock())
+        readiness.note(INSTANCE.index, "m", {1: AVAILABLE})
+        watch = ModelWatch([INSTANCE], ["m"], readiness, busy, lambda _instance, _seconds: answers_grpc)
+        for _ in range(MISSES):
+            await watch.refresh()
+        return readiness.missing()
+
+    missing = asyncio.run(watched())
+    assert missing is None if answers_grpc else "does not answer" in str(missing)
+
+
+def test_a_failure_is_told_once() -> None:
+    """A worker goes on saying that it has failed, which may have been dealt with since."""
+    heartbeats = Heartbeats(10.0, Clock())
+    failed = WorkerState(1, WorkerPhase.FAILED, failure=BootFailure("no"))
+
+    heartbeats.hear(failed)
+    assert heartbeats.failure == BootFailure("no")
+    heartbeats.forget_loading()
+    heartbeats.hear(failed)
+
+    assert heartbeats.failure is None
+    assert heartbeats.known("info").failed == {1}
+
+
+def hanging(pid: int = 1, *, full: bool = False, stuck: int = 1) -> WorkerState:
+    """What a worker says in which the script hangs."""
+    return serving(pid, line="inference.py:3 in handler", hangs=True, full=full, stuck=stuck)
+
+
+def test_one_worker_that_hangs_is_no_reason() -> None:
+    """It has room for others, and is being replaced."""
+    heartbeats = Heartbeats(wanted=2)
+    heartbeats.hear(hanging(1))
+    assert heartbeats.hanging() is None
+    heartbeats.hear(serving(2))
+
+    assert heartbeats.hanging() is None
+    known = heartbeats.known("")
+    assert (known.hanging, known.serving) == (frozenset({1}), frozenset({2}))
+
+
+def test_all_workers_without_room() -> None:
+    """Nobody is left to answer; a new worker is."""
+    heartbeats = Heartbeats(wanted=2)
+    heartbeats.hear(hanging(1, full=True))
+    heartbeats.hear(hanging(2, full=True))
+
+    assert "every thread of every worker, at inference.py:3 in handler" in str(heartbeats.hanging())
+    heartbeats.hear(serving(3))
+    assert heartbeats.hanging() is None
+
+
+def test_no_new_worker_comes_up() -> None:
+    """After the time for a start; where the new one is stands with it."""
+    clock = Clock()
+    heartbeats = Heartbeats(clock=clock)
+    heartbeats.hear(hanging())
+    heartbeats.hear(WorkerState(2, WorkerPhase.LOADS, "inference.py:9 in init"))
+    for clock.now in (200.0, 300.0):
+        heartbeats.hear(hanging())
+
+    assert heartbeats.hanging() is None
+    clock.now = 300.1
+    said = str(heartbeats.hanging())
+    assert "no new worker comes up" in said
+    assert "inference.py:9 in init" in said
+
+
+def test_new_workers_hang_as_well() -> None:
+    """Until anything is answered."""
+    heartbeats = Heartbeats()
+    for pid in (1, 2):
+        heartbeats.hear(hanging(pid))
+        assert heartbeats.hanging() is None
+        heartbeats.forget()
+    heartbeats.hear(hanging(3))
+
+    assert "new ones included, at inference.py:3" in str(heartbeats.hanging())
+    heartbeats.forget()
+    heartbeats.hear(serving(4))
+    assert "new ones included" in str(heartbeats.hanging())
+    heartbeats.hear(serving(4, answered=True))
+    assert heartbeats.hanging() is None

@@ -1,0 +1,84 @@
+"""nginx's lines of requests on their way into the log: not too many at once, and all by the end."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tfs_proxy.observe.logs.entry import EntryHandler, as_json
+from tfs_proxy.observe.logs.foreign import read_event
+from tfs_proxy.observe.request_counts import FinishedRequest, request_line
+from tfs_proxy.run.logs.child_output import ChildOutput
+from tfs_proxy.run.logs.request_lines import RequestLines
+from tfs_proxy.settings.parsers import AccessLog
+
+COUNT = 20_000
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """What is shown."""
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def lines(tmp_path: Path, log: Path, caplog: pytest.LogCaptureFixture) -> RequestLines:
+    """A reader of very many lines, which shows each of them."""
+    caplog.set_level(logging.INFO)
+    line = request_line(FinishedRequest("POST", 200, 0.001, "/invocations"))
+    (tmp_path / "access").write_bytes(b"".join(b'%d id-%d - "" ' % (n, n) + line for n in range(COUNT)))
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    return RequestLines(tmp_path / "access", AccessLog(AccessLog.ALL), EntryHandler(as_json, descriptor))
+
+
+def shown(log: Path) -> int:
+    """How many entries there are."""
+    return log.read_bytes().count(b"\n")
+
+
+def test_a_burst_is_shown_in_parts(lines: RequestLines, log: Path) -> None:
+    """Between two of them the supervisor answers probes."""
+    lines.read()
+    first = shown(log)
+    lines.read()
+
+    assert 0 < first < COUNT / 2
+    assert first < shown(log) < COUNT
+
+
+def test_the_end_shows_all_that_is_left(lines: RequestLines, log: Path) -> None:
+    """In order, each once."""
+    lines.read()
+    lines.close()
+
+    assert shown(log) == COUNT
+    entries = log.read_text().splitlines()
+    assert '"id-0"' in entries[0]
+    assert f'"id-{COUNT - 1}"' in entries[-1]
+
+
+ERROR = b"2026/01/02 03:04:05 [error] 7#7: *1 upstream prematurely closed connection, client: unix:\n"
+
+
+def test_an_error_that_still_lies_in_nginx_s_pipe_gets_the_id_of_its_request(
+    lines: RequestLines, log: Path
+) -> None:
+    """The file with the request's line may be read before the pipe, into which nginx wrote earlier."""
+
+    def hold(event: Sequence[str]) -> None:
+        lines.hold(read_event(event))
+
+    async def read() -> None:
+        output = ChildOutput(lambda _line: None, hold, lines_are_events=True)
+        os.write(output.open(), ERROR)
+        lines.catch_up = output.read_on
+        lines.read()
+        output.close()
+
+    asyncio.run(read())
+
+    (entry,) = [entry for entry in log.read_text().splitlines() if "prematurely" in entry]
+    assert '"id-1"' in entry

@@ -1,0 +1,294 @@
+"""The HTTP of multi-model endpoints: every call with its code and body, over stacks that are played."""
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from support.fake_stacks import Fleet, Part, admit_all
+from support.virtual_time import run_in_virtual_time
+from tfs_proxy.run.many_models.api import PAGE_SIZE, ModelsApi
+from tfs_proxy.run.many_models.registry import ModelRegistry
+from tfs_proxy.values.errors import ArchiveError, NoArchive, NotEnoughResources
+from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+from tfs_proxy.wire.routes import Routes
+
+READY_SECONDS = 60.0
+LOAD_A = json.dumps({"model_name": "a", "url": "/opt/ml/models/a/model"}).encode()
+
+
+class Client:
+    """Sends requests to the API of a registry."""
+
+    def __init__(self, *parts: Part) -> None:
+        remaining = list(parts or (Part(),))
+        self.fleet = Fleet(lambda _name, _url: remaining.pop(0) if len(remaining) > 1 else remaining[0])
+        self.registry = ModelRegistry(self.fleet.launch, None, admit_all)
+        self._api = Routes(ModelsApi(self.registry, READY_SECONDS).routes)
+
+    async def response(self, method: str, target: str, body: bytes = b"") -> HttpResponse | None:
+        """The answer as the API gives it."""
+        path, _, query = target.partition("?")
+        return await self._api.answer(HttpRequest(method, path, {}, body, query))
+
+    async def send(self, method: str, target: str, body: bytes = b"") -> tuple[int, Any]:
+        """Status and parsed body of an answer that there must be."""
+        response = await self.response(method, target, body)
+        assert response is not None
+        return response.status, json.loads(response.body)
+
+    async def load(self, name: str) -> tuple[int, Any]:
+        """Status and parsed body of a load."""
+        return await self.send(
+            "POST", "/models", json.dumps({"model_name": name, "url": f"/m/{name}"}).encode()
+        )
+
+
+def run(play: Callable[[Client], Coroutine[Any, Any, None]], *parts: Part) -> None:
+    """Play with a client of its own."""
+
+    async def scene() -> None:
+        client = Client(*parts)
+        await play(client)
+        await client.registry.close()
+
+    run_in_virtual_time(scene())
+
+
+async def begun(call: Coroutine[Any, Any, tuple[int, Any]]) -> "asyncio.Task[tuple[int, Any]]":
+    """A request that is being answered beside the test."""
+    task = asyncio.ensure_future(call)
+    await asyncio.sleep(0.1)
+    return task
+
+
+def test_the_life_of_a_model() -> None:
+    """Loaded, described, listed, unloaded, and then unknown."""
+    shown = {"modelName": "a", "modelUrl": "/opt/ml/models/a/model"}
+
+    async def play(client: Client) -> None:
+        assert await client.send("GET", "/models") == (200, {"models": []})
+        assert await client.send("POST", "/models", LOAD_A) == (200, {"message": "model a is loaded"})
+        assert await client.send("GET", "/models/a") == (200, shown)
+        assert await client.send("GET", "/models") == (200, {"models": [shown]})
+        assert await client.send("GET", "/models/a/ready") == (200, {"message": "model a is ready"})
+        assert await client.send("DELETE", "/models/a") == (200, {"message": "model a is unloaded"})
+        for method, path in (("GET", "/models/a"), ("DELETE", "/models/a"), ("GET", "/models/a/ready")):
+            assert await client.send(method, path) == (404, {"error": "model a is not loaded"})
+
+    run(play)
+
+
+def test_a_second_load_is_409() -> None:
+    """While the model is loading, and when it is loaded."""
+
+    async def play(client: Client) -> None:
+        load = await begun(client.send("POST", "/models", LOAD_A))
+        status, answer = await client.load("a")
+        assert (status, answer) == (
+            409,
+            {"error": "model a is being loaded already, from /opt/ml/models/a/model"},
+        )
+        await load
+        assert (await client.load("a"))[0] == 409
+
+    run(play)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (NoArchive("There is no file or folder /m/a."), 404),
+        (ArchiveError("model.tar.gz is not a gzip file."), 400),
+        (NotEnoughResources("80 MB of memory are missing."), 507),
+    ],
+    ids=lambda value: str(value)[:3],
+)
+def test_a_load_that_fails_has_the_code_and_the_sentence(error: Exception, status: int) -> None:
+    """Of the error that the start ended with; a request that waits for the model gets the same."""
+
+    async def play(client: Client) -> None:
+        load = await begun(client.load("a"))
+        ready = await client.send("GET", "/models/a/ready")
+        assert await load == ready == (status, {"error": str(error)})
+
+    run(play, Part(start_error=error))
+
+
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        (b"", "the body is not JSON"),
+        (b"{", "the body is not JSON"),
+        (b"\xff", "the body is not JSON"),
+        (b"[" * 100_000, "the body is not JSON"),
+        (b'["a"]', "the body is not a JSON object"),
+        (b'{"url": "/m"}', "model_name is missing"),
+        (b'{"model_name": "a"}', "url is missing"),
+        (b'{"model_name": 1, "url": "/m"}', "model_name is not a text, or is empty"),
+        (b'{"model_name": "a", "url": ""}', "url is not a text, or is empty"),
+        (b'{"model_name": "a/b", "url": "/m"}', "model_name can't be a model's name, which has letters"),
+        (b'{"model_name": "%s", "url": "/m"}' % (b"a" * 65), "model_name can't be a model's name"),
+        (b'{"model_name": "a", "url": "m"}', "url is not an absolute path on this machine"),
+        (b'{"model_name": "a", "url": "s3://b/m"}', "url is not an absolute path on this machine"),
+        (b'{"model_name": "a", "url": "/m\\u0000"}', "url is not an absolute path on this machine"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_what_is_not_a_load_request_is_400(body: bytes, fault: str) -> None:
+    """The answer names the field at fault, and what is wrong with it."""
+
+    async def play(client: Client) -> None:
+        status, answer = await client.send("POST", "/models", body)
+        assert status == 400
+        assert answer["error"].startswith(f"not a load request: {fault}")
+        assert client.fleet.stacks == []
+
+    run(play)
+
+
+def test_a_name_of_64_characters_and_unknown_fields_are_taken() -> None:
+    """The platform may send more one day."""
+    name = "a" * 64
+
+    async def play(client: Client) -> None:
+        body = json.dumps({"model_name": name, "url": "/m", "more": [1]}).encode()
+        assert (await client.send("POST", "/models", body))[0] == 200
+        assert (await client.send("GET", f"/models/{name}"))[0] == 200
+
+    run(play)
+
+
+def test_a_model_that_is_loading_is_not_described_yet() -> None:
+    """The list and the description have models that are loaded."""
+
+    async def play(client: Client) -> None:
+        load = await begun(client.load("a"))
+        assert await client.send("GET", "/models") == (200, {"models": []})
+        assert await client.send("GET", "/models/a") == (404, {"error": "model a is loading"})
+        await load
+
+    run(play)
+
+
+def test_a_model_that_is_started_again_stays_listed() -> None:
+    """But requests to it are 503, with the reason."""
+
+    async def play(client: Client) -> None:
+        await client.load("a")
+        client.fleet.kill("a")
+        await asyncio.sleep(0.1)
+        assert (await client.send("GET", "/models/a"))[0] == 200
+        assert len((await client.send("GET", "/models"))[1]["models"]) == 1
+        status, answer = await client.send("GET", "/models/a/ready")
+        assert status == 503
+        assert answer["error"].startswith("model a has failed and is being started again: the model server")
+
+    run(play)
+
+
+def test_readiness_is_503_with_a_reason_as_long_as_the_model_can_not_answer() -> None:
+    """After the timeout of a request, while it is unloaded, and when the run ends."""
+
+    async def play(client: Client) -> None:
+        load = await begun(client.load("a"))
+        assert await client.send("GET", "/models/a/ready") == (503, {"error": "model a is still loading"})
+        await load
+        unload = await begun(client.send("DELETE", "/models/a"))
+        assert await client.send("GET", "/models/a/ready") == (503, {"error": "model a is unloading"})
+        await unload
+        await client.registry.close()
+        stopping = {"error": "stopping: all models are being unloaded"}
+        for method, path in (("GET", "/models/a/ready"), ("DELETE", "/models/a")):
+            assert await client.send(method, path) == (503, stopping)
+        assert await client.load("a") == (503, stopping)
+
+    run(play, Part(start_seconds=READY_SECONDS + 1, stop_seconds=1))
+
+
+def test_the_list_has_pages() -> None:
+    """Of a fixed size; what is loaded and unloaded between two of them moves no other model."""
+    names = [f"m{number:03}" for number in range(2 * PAGE_SIZE + 1)]
+
+    async def play(client: Client) -> None:
+        await asyncio.gather(*(client.load(name) for name in names))
+        _, first = await client.send("GET", "/models")
+        await client.send("DELETE", f"/models/{names[0]}")
+        await client.send("DELETE", f"/models/{names[PAGE_SIZE - 1]}")
+        await client.load("m000a")
+        _, second = await client.send("GET", f"/models?next_page_token={first['nextPageToken']}")
+        _, third = await client.send("GET", f"/models?next_page_token={second['nextPageToken']}")
+        assert [len(page["models"]) for page in (first, second, third)] == [PAGE_SIZE, PAGE_SIZE, 1]
+        assert "nextPageToken" not in third
+        listed = [model["modelName"] for page in (first, second, third) for model in page["models"]]
+        assert listed == names
+
+    run(play)
+
+
+def test_a_full_last_page_has_no_token() -> None:
+    """There is nothing behind it."""
+
+    async def play(client: Client) -> None:
+        await asyncio.gather(*(client.load(f"m{number}") for number in range(PAGE_SIZE)))
+        assert "nextPageToken" not in (await client.send("GET", "/models"))[1]
+
+    run(play)
+
+
+@pytest.mark.parametrize("query", ["", "YQ==", "a", "LS0", "%ff", "YQ&next_page_token=YQ"])
+def test_a_token_that_no_page_has_given_is_400(query: str) -> None:
+    """Rather than the first page, from which a client would go round in circles."""
+
+    async def play(client: Client) -> None:
+        status, answer = await client.send("GET", f"/models?next_page_token={query}")
+        assert status == 400
+        assert "next_page_token" in answer["error"]
+
+    run(play)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("DELETE", "/models", "GET, HEAD, POST"),
+        ("PUT", "/models/a", "GET, HEAD, DELETE"),
+        ("POST", "/models/a", "GET, HEAD, DELETE"),
+        ("POST", "/models/a/ready", "GET, HEAD"),
+    ],
+)
+def test_other_methods_are_405(method: str, path: str, allowed: str) -> None:
+    """With those that are allowed."""
+
+    async def play(client: Client) -> None:
+        response = await client.response(method, path, LOAD_A)
+        assert response is not None
+        assert (response.status, response.header("Allow")) == (405, allowed)
+        assert json.loads(response.body) == {"error": f"{method} is not allowed at this path: use {allowed}"}
+
+    run(play)
+
+
+@pytest.mark.parametrize(
+    "path", ["/ping", "/", "/models/", "/models/a/invoke", "/models/a/ready/", "/modelsa", "/v1/models/a"]
+)
+def test_other_paths_are_not_its_own(path: str) -> None:
+    """Somebody else answers them."""
+
+    async def play(client: Client) -> None:
+        assert await client.response("GET", path) is None
+
+    run(play)
+
+
+def test_a_name_in_a_path_may_be_escaped() -> None:
+    """As a client or nginx writes it; one that no model can have is unknown."""
+
+    async def play(client: Client) -> None:
+        await client.load("a-b")
+        assert (await client.send("GET", "/models/a%2Db"))[0] == 200
+        assert await client.send("GET", "/models/a%2Fb") == (404, {"error": "model a/b is not loaded"})
+
+    run(play)

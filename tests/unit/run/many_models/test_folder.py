@@ -1,0 +1,306 @@
+"""Names of models for archives below a folder or a prefix, and what may be loaded from there."""
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from moto import mock_aws
+
+from tfs_proxy.run.many_models.admission import bytes_on_disk
+from tfs_proxy.run.many_models.archives import (
+    LocalArchives,
+    ModelFolder,
+    S3Archives,
+    listing_of,
+    model_folder,
+    model_name,
+)
+from tfs_proxy.values.errors import ArchiveError, BadInput, SettingsError
+from tfs_proxy.values.names import is_loaded_model_name
+
+BUCKET = "models"
+
+
+def write(root: Path, *paths: str) -> None:
+    """Make files; what is in them does not matter here."""
+    for path in paths:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(b"archive")
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("a.tar.gz", "a"),
+        ("team/a.tar.gz", "team--a"),
+        ("team/eu/a_1.2-b.tar.gz", "team--eu--a_1.2-b"),
+        ("a.tar.gz/b.tar.gz", "a.tar.gz--b"),
+        (f"{'n' * 64}.tar.gz", "n" * 64),
+    ],
+)
+def test_a_path_is_a_name(path: str, name: str) -> None:
+    """Without the ending, and with -- for slashes."""
+    assert model_name(path) == name
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "a",
+        "a.tgz",
+        ".tar.gz",
+        "team/.tar.gz",
+        "/a.tar.gz",
+        "team//a.tar.gz",
+        "../a.tar.gz",
+        "team/../../a.tar.gz",
+        "./a.tar.gz",
+        ".hidden/a.tar.gz",
+        "a b.tar.gz",
+        "ü.tar.gz",
+        "a\n.tar.gz",
+        "a\0.tar.gz",
+        "-a.tar.gz",
+        "_team/a.tar.gz",
+        f"{'n' * 65}.tar.gz",
+        "a.tar.gz/",
+    ],
+)
+def test_what_cannot_be_the_path_of_a_model_is_the_clients_mistake(path: str) -> None:
+    """With a sentence on one line."""
+    with pytest.raises(BadInput, match=re.escape(".")) as refused:
+        model_name(path)
+
+    assert "\n" not in str(refused.value)
+
+
+PATHS = st.from_regex(r"[A-Za-z0-9_-]{1,6}(/[A-Za-z0-9._-]{1,6}){0,3}\.tar\.gz", fullmatch=True)
+
+
+@given(st.one_of(PATHS, st.text(max_size=80)))
+def test_every_name_can_be_one(path: str) -> None:
+    """Any text is refused, or has a name that the API takes, from which the path can be read but for --."""
+    try:
+        name = model_name(path)
+    except BadInput:
+        return
+
+    assert is_loaded_model_name(name)
+    assert f"{name}.tar.gz" == path.replace("/", "--")
+
+
+@given(st.lists(PATHS, unique=True))
+def test_a_listing_loses_no_path(paths: list[str]) -> None:
+    """Each stands under its name, or with the reason why it has none; two meet only if slashes differ."""
+    listing = listing_of(paths)
+
+    assert sorted([*listing.unnamed, *(path for met in listing.paths.values() for path in met)]) == sorted(
+        paths
+    )
+    for name, met in listing.paths.items():
+        assert {path.replace("/", "--") for path in met} == {f"{name}.tar.gz"}
+    if not any("--" in path or "-/" in path or "/-" in path for path in paths):
+        assert all(len(met) == 1 for met in listing.paths.values())
+
+
+def test_every_archive_below_a_folder_has_a_name(tmp_path: Path) -> None:
+    """At any depth; hidden ones and other files are left out, and those that can't have a name are told."""
+    write(
+        tmp_path,
+        "a.tar.gz",
+        "team/a.tar.gz",
+        "team/eu/b.tar.gz",
+        "c.tgz",
+        "README",
+        ".d.tar.gz",
+        ".git/e.tar.gz",
+    )
+    write(tmp_path, "no good.tar.gz")
+    (tmp_path / "folder.tar.gz").mkdir()
+    folder = model_folder(str(tmp_path))
+    listing = folder.check()
+
+    assert dict(listing.paths) == {
+        "a": ["a.tar.gz"],
+        "team--a": ["team/a.tar.gz"],
+        "team--eu--b": ["team/eu/b.tar.gz"],
+    }
+    assert list(listing.unnamed) == ["no good.tar.gz"]
+    assert folder.url_of("team--a") == str(tmp_path / "team/a.tar.gz")
+    assert folder.url_of("team") is None
+
+
+def test_two_archives_that_meet_end_the_start(tmp_path: Path) -> None:
+    """The sentence has both paths."""
+    write(tmp_path, "team/a.tar.gz", "team--a.tar.gz")
+
+    with pytest.raises(SettingsError) as refused:
+        model_folder(str(tmp_path)).check()
+
+    assert str(refused.value) == (
+        "team--a.tar.gz and team/a.tar.gz would both be the model team--a, because it has -- for slashes: "
+        "rename one of them."
+    )
+
+
+def test_archives_come_and_go_during_a_run(tmp_path: Path) -> None:
+    """A name that two have is refused from the next look, until one is gone; other models are not concerned."""
+    write(tmp_path, "team/a.tar.gz")
+    seconds = [0.0]
+    folder = ModelFolder(LocalArchives(tmp_path), lambda: seconds[0])
+    folder.check()
+    write(tmp_path, "team--a.tar.gz", "b.tar.gz")
+
+    assert folder.url_of("b") is None
+    seconds[0] += LocalArchives.stale_seconds
+    assert folder.url_of("b") == str(tmp_path / "b.tar.gz")
+    with pytest.raises(BadInput, match="would both be the model team--a"):
+        folder.url_of("team--a")
+    (tmp_path / "team/a.tar.gz").unlink()
+    seconds[0] += LocalArchives.stale_seconds
+    assert folder.url_of("team--a") == str(tmp_path / "team--a.tar.gz")
+
+
+def test_links_do_not_lead_out_of_the_folder(tmp_path: Path) -> None:
+    """Neither in what is listed nor in what a load request names; links within the folder are followed."""
+    root, outside = tmp_path / "models", tmp_path / "outside"
+    write(root, "a.tar.gz")
+    write(outside, "secret.tar.gz", "deep/b.tar.gz")
+    (root / "inside.tar.gz").symlink_to(root / "a.tar.gz")
+    (root / "leak.tar.gz").symlink_to(outside / "secret.tar.gz")
+    (root / "folder").symlink_to(outside / "deep")
+    (root / "loop.tar.gz").symlink_to(root / "loop.tar.gz")
+    (tmp_path / "alias").symlink_to(root)
+    folder = model_folder(str(tmp_path / "alias"))
+
+    assert list(folder.check().paths) == ["a", "inside"]
+    assert folder.require_below(str(root / "a.tar.gz")) == str(root / "a.tar.gz")
+    assert folder.require_below(str(tmp_path / "alias/inside.tar.gz")) == str(root / "a.tar.gz")
+    assert folder.require_below("team/../a.tar.gz") == str(root / "a.tar.gz")
+    for url in ("leak.tar.gz", "folder/b.tar.gz", "loop.tar.gz", "../outside/secret.tar.gz", ".", "", "a\0b"):
+        with pytest.raises(BadInput, match="only what is below that folder can be"):
+            folder.require_below(url)
+    for url in (
+        str(outside / "secret.tar.gz"),
+        str(root),
+        f"{root}-other/a",
+        "/etc/passwd",
+        "s3://bucket/a.tar.gz",
+    ):
+        with pytest.raises(BadInput, match="only what is below that folder can be"):
+            folder.require_below(url)
+
+
+def test_a_place_that_is_no_folder_ends_the_start(tmp_path: Path) -> None:
+    """As does a malformed address."""
+    with pytest.raises(SettingsError, match="it is not a folder"):
+        model_folder(str(tmp_path / "missing"))
+    with pytest.raises(ArchiveError, match="is not an S3 address"):
+        model_folder("s3://")
+
+
+def test_a_folder_that_was_removed_says_so(tmp_path: Path) -> None:
+    """It is not taken for an empty one."""
+    (tmp_path / "models").mkdir()
+    folder = model_folder(str(tmp_path / "models"))
+    (tmp_path / "models").rmdir()
+
+    with pytest.raises(ArchiveError, match="can't be read"):
+        folder.url_of("a")
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A bucket with archives below and beside a prefix."""
+    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(variable, "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)
+    with mock_aws():
+        boto3.client("s3").create_bucket(Bucket=BUCKET)
+        put("shop/a.tar.gz", "shop/team/b.tar.gz", "shop/", "shop/x.txt", "shop-2/c.tar.gz", "d.tar.gz")
+        yield BUCKET
+
+
+def put(*keys: str) -> None:
+    """Make objects."""
+    for key in keys:
+        boto3.client("s3").put_object(Bucket=BUCKET, Key=key, Body=b"archive")
+
+
+@pytest.mark.usefixtures("bucket")
+def test_every_archive_below_a_prefix_has_a_name() -> None:
+    """With or without a slash at the prefix's end; the whole bucket is a prefix, too."""
+    for address in ("s3://models/shop", "s3://models/shop/"):
+        folder = model_folder(address)
+        assert dict(folder.check().paths) == {"a": ["a.tar.gz"], "team--b": ["team/b.tar.gz"]}
+        assert folder.url_of("team--b") == "s3://models/shop/team/b.tar.gz"
+        assert folder.require_below("s3://models/shop/team/b.tar.gz") == "s3://models/shop/team/b.tar.gz"
+    assert len(model_folder("s3://models").check().paths) == 4
+
+
+@pytest.mark.usefixtures("bucket")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://models/shop-2/c.tar.gz",
+        "s3://models/shop/",
+        "s3://models/shop/../d.tar.gz",
+        "/etc/passwd",
+        "a.tar.gz",
+    ],
+)
+def test_what_is_beside_a_prefix_is_not_loaded(url: str) -> None:
+    """A key is a text, but it becomes a path once it is downloaded."""
+    with pytest.raises(BadInput, match="--multi-model s3://models/shop/ only"):
+        model_folder("s3://models/shop").require_below(url)
+
+
+@pytest.mark.usefixtures("bucket")
+def test_unknown_names_do_not_cost_a_call_each() -> None:
+    """A new archive is found once the listing is stale."""
+    store = CountedArchives("s3://models/shop")
+    seconds = [0.0]
+    folder = ModelFolder(store, lambda: seconds[0])
+
+    assert [folder.url_of(name) for name in ("c", "d", "c")] == [None] * 3
+    put("shop/c.tar.gz")
+    assert folder.url_of("c") is None
+    assert store.listings == 1
+    seconds[0] = S3Archives.stale_seconds
+    assert folder.url_of("c") == "s3://models/shop/c.tar.gz"
+    assert store.listings == 2
+
+
+class CountedArchives(S3Archives):
+    """Counts how often S3 is asked."""
+
+    listings = 0
+
+    def paths(self) -> Iterable[str]:  # type: ignore[override]
+        """The paths."""
+        self.listings += 1
+        return super().paths()
+
+
+@pytest.mark.usefixtures("bucket")
+def test_a_bucket_that_is_not_there_is_named() -> None:
+    """As for a single archive."""
+    with pytest.raises(ArchiveError, match="There is no s3://nothing/"):
+        model_folder("s3://nothing").check()
+
+
+def test_sizes_are_those_of_files(tmp_path: Path) -> None:
+    """Of one, or of all below a folder; a file with two names counts once, and nothing is 0."""
+    write(tmp_path, "model/1/saved_model.pb", "model/1/variables/variables.index", "a.tar.gz")
+    (tmp_path / "model/1/link").symlink_to(tmp_path / "model/1/saved_model.pb")
+    (tmp_path / "model/1/broken").symlink_to(tmp_path / "gone")
+
+    assert bytes_on_disk(tmp_path / "model") == 2 * len(b"archive")
+    assert bytes_on_disk(tmp_path / "a.tar.gz") == len(b"archive")
+    assert bytes_on_disk(tmp_path / "missing") == 0

@@ -1,0 +1,237 @@
+"""Models of a folder: loaded by the first request, and unloaded for others."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from support.fake_stacks import Fleet, Part, admit_all
+from support.waiting import wait_until
+from tfs_proxy.run.many_models.archives import LocalArchives, ModelFolder, model_folder
+from tfs_proxy.run.many_models.on_demand import OnDemandModels
+from tfs_proxy.run.many_models.registry import ModelRegistry
+from tfs_proxy.run.many_models.uses import ModelUse
+from tfs_proxy.values.errors import BadInput, ModelLoadError, NotEnoughResources, TfsProxyError, UnknownModel
+
+WAIT_SECONDS = 30.0
+
+
+class Scene:
+    """The archives a, b and c in a folder, and a registry that takes ``most`` models.
+
+    A load of c ends with ``failing``.
+    """
+
+    def __init__(self, folder: Path, most: int | None, failing: Exception | None) -> None:
+        for name in "abc":
+            (folder / f"{name}.tar.gz").write_bytes(b"")
+        self.fleet = Fleet(lambda name, _url: Part(0.0, failing if name == "c" else None))
+        self.registry = ModelRegistry(self.fleet.launch, most, admit_all)
+        self.uses: Sequence[ModelUse] = ()
+        self.models = OnDemandModels(self.registry, model_folder(str(folder)), lambda: self.uses)
+
+    def loaded(self) -> list[str]:
+        """The names of the models that are loaded."""
+        return [model.name for model in self.registry.list()]
+
+
+def play(
+    folder: Path,
+    scene: Callable[[Scene], Awaitable[None]],
+    most: int | None = None,
+    failing: Exception | None = None,
+) -> None:
+    """Play a scene, and unload all; a load of c ends with ``failing``."""
+
+    async def run() -> None:
+        made = Scene(folder, most, failing)
+        await scene(made)
+        await made.registry.close()
+
+    asyncio.run(run())
+
+
+def test_many_first_requests_load_a_model_once(tmp_path: Path) -> None:
+    """All of them wait for that load."""
+
+    async def scene(made: Scene) -> None:
+        await asyncio.gather(*(made.models.ready("a", WAIT_SECONDS) for _ in range(10)))
+        assert [stack.url for stack in made.fleet.stacks] == [str(tmp_path / "a.tar.gz")]
+
+    play(tmp_path, scene)
+
+
+def test_a_model_without_an_archive_is_unknown(tmp_path: Path) -> None:
+    """The error says that there is none."""
+
+    async def scene(made: Scene) -> None:
+        with pytest.raises(UnknownModel, match="there is no archive of that name"):
+            await made.models.ready("nowhere", WAIT_SECONDS)
+
+    play(tmp_path, scene)
+
+
+class SlowFolder(LocalArchives):
+    """Walks only through an open gate, and counts how often, and how many do at once."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.gate = threading.Event()
+        self.looks = 0
+
+    def paths(self) -> Iterator[str]:
+        """The archives' paths."""
+        self.looks += 1
+        assert self.gate.wait(WAIT_SECONDS)
+        yield from super().paths()
+
+
+def test_names_without_an_archive_share_a_look_at_the_folder(tmp_path: Path) -> None:
+    """However many are asked for at once: threads that walk would be missing elsewhere."""
+    store = SlowFolder(tmp_path)
+
+    async def scene(made: Scene) -> None:
+        models = OnDemandModels(made.registry, ModelFolder(store), lambda: ())
+        asked = [asyncio.create_task(models.ready(f"no-{number}", WAIT_SECONDS)) for number in range(50)]
+        await asyncio.to_thread(wait_until, lambda: store.looks, WAIT_SECONDS, "the folder is looked at")
+        one_who_leaves = asked.pop(0)
+        one_who_leaves.cancel()
+        store.gate.set()
+        refused = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(error) for error in refused] == [UnknownModel] * 49
+        assert store.looks == 1
+
+    play(tmp_path, scene)
+
+
+class HangingFolder(LocalArchives):
+    """Answers nothing until its gate is open, as a network file system whose server is gone."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.gate = threading.Event()
+        self.asked = threading.Event()
+        self.answered = threading.Event()
+
+    def _hang(self) -> None:
+        self.asked.set()
+        self.gate.wait(WAIT_SECONDS)
+        self.answered.set()
+
+    def paths(self) -> Iterator[str]:
+        """The archives' paths."""
+        self._hang()
+        yield from super().paths()
+
+    def below(self, url: str) -> str | None:
+        """Where the archive is."""
+        self._hang()
+        return super().below(url)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda models: models.ready("a", WAIT_SECONDS),
+        lambda models: models.load("a", "a.tar.gz"),
+    ],
+    ids=["a request", "a load"],
+)
+def test_a_folder_that_hangs_does_not_hold_up_the_exit(
+    tmp_path: Path, ask: Callable[[OnDemandModels], Coroutine[None, None, None]]
+) -> None:
+    """The thread that waits for it is left behind."""
+    store = HangingFolder(tmp_path)
+
+    async def scene(made: Scene) -> None:
+        asked = asyncio.create_task(ask(OnDemandModels(made.registry, ModelFolder(store), lambda: ())))
+        while not store.asked.is_set():  # noqa: ASYNC110 - a thread sets it
+            await asyncio.sleep(0)
+        asked.cancel()
+
+    play(tmp_path, scene)
+
+    assert not store.answered.is_set()
+    store.gate.set()
+
+
+def test_the_model_that_was_idle_longest_makes_room(tmp_path: Path) -> None:
+    """Those in use stay."""
+
+    async def scene(made: Scene) -> None:
+        for name in "ab":
+            await made.models.ready(name, WAIT_SECONDS)
+        made.uses = (ModelUse("a", 1, used_at=1.0, in_use=True), ModelUse("b", 1, used_at=2.0))
+        await made.models.ready("c", WAIT_SECONDS)
+        assert made.loaded() == ["a", "c"]
+
+    play(tmp_path, scene, most=2)
+
+
+def test_a_full_house_of_busy_models_is_refused(tmp_path: Path) -> None:
+    """Nobody's request is cut off to make room."""
+
+    async def scene(made: Scene) -> None:
+        await made.models.ready("a", WAIT_SECONDS)
+        made.uses = (ModelUse("a", 1, used_at=1.0, in_use=True),)
+        with pytest.raises(NotEnoughResources):
+            await made.models.ready("b", WAIT_SECONDS)
+        assert made.loaded() == ["a"]
+
+    play(tmp_path, scene, most=1)
+
+
+def test_only_what_is_below_the_folder_can_be_loaded(tmp_path: Path) -> None:
+    """A load request names a path; one outside is the client's mistake."""
+
+    async def scene(made: Scene) -> None:
+        await made.models.load("mine", str(tmp_path / "a.tar.gz"))
+        with pytest.raises(BadInput, match="only what is below that folder"):
+            await made.models.load("theirs", "/etc/passwd")
+        assert made.loaded() == ["mine"]
+
+    play(tmp_path, scene)
+
+
+def test_idle_models_are_unloaded(tmp_path: Path) -> None:
+    """Those that were asked since stay."""
+
+    async def scene(made: Scene) -> None:
+        for name in "ab":
+            await made.models.ready(name, WAIT_SECONDS)
+        now = time.monotonic()
+        made.uses = (ModelUse("a", 1, used_at=now - 100.0), ModelUse("b", 1, used_at=now + 100.0))
+        unloading = asyncio.create_task(made.models.unload_idle(60.0))
+        await asyncio.to_thread(wait_until, lambda: made.loaded() == ["b"], WAIT_SECONDS, "a is unloaded")
+        unloading.cancel()
+
+    play(tmp_path, scene)
+
+
+def test_a_load_that_has_just_failed_is_not_tried_again(tmp_path: Path) -> None:
+    """Every request would take the time of another load; the error is the same."""
+
+    async def scene(made: Scene) -> None:
+        for _ in range(3):
+            with pytest.raises(TfsProxyError, match="no signature"):
+                await made.models.ready("c", WAIT_SECONDS)
+        assert len(made.fleet.stacks) == 1
+
+    play(tmp_path, scene, failing=ModelLoadError("model c has no signature"))
+
+
+def test_a_model_that_runs_out_of_memory_by_itself_does_not_empty_the_house(tmp_path: Path) -> None:
+    """One other model makes room; it is tried once more, and then refused."""
+
+    async def scene(made: Scene) -> None:
+        for name in "ab":
+            await made.models.ready(name, WAIT_SECONDS)
+        made.uses = (ModelUse("a", 1, used_at=1.0), ModelUse("b", 1, used_at=2.0))
+        with pytest.raises(NotEnoughResources):
+            await made.models.ready("c", WAIT_SECONDS)
+        assert made.loaded() == ["b"]
+
+    play(tmp_path, scene, failing=MemoryError())

@@ -1,0 +1,447 @@
+"""The registry's states, one behaviour at a time, with stacks that are played and a clock that jumps."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+import pytest
+
+from support.fake_stacks import DIED, Fleet, Part, admit_all
+from support.virtual_time import run_in_virtual_time
+from tfs_proxy.run.many_models.model_life import (
+    ARROWS,
+    HEALTHY_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    LoadCounts,
+    LoadState,
+    ModelLife,
+)
+from tfs_proxy.run.many_models.registry import ListedModel, ModelRegistry
+from tfs_proxy.values.errors import (
+    AlreadyLoaded,
+    ArchiveError,
+    Draining,
+    LoadFailed,
+    ModelNotReady,
+    NotEnoughResources,
+    StartTimeout,
+    TfsProxyError,
+    UnknownModel,
+)
+
+URL = "/models/a"
+SLOW = Part(start_seconds=10)
+Play = Callable[[ModelRegistry, Fleet], Coroutine[Any, Any, None]]
+
+
+def run(play: Play, *parts: Part, limit: int | None = None, shortage: str = "") -> None:
+    """Play with a registry whose stacks have these parts, in order; later ones have the last."""
+    remaining = list(parts or (Part(),))
+
+    async def admit(_name: str, _url: str) -> None:
+        if shortage:
+            raise NotEnoughResources(shortage)
+
+    async def scene() -> None:
+        fleet = Fleet(lambda _name, _url: remaining.pop(0) if len(remaining) > 1 else remaining[0])
+        registry = ModelRegistry(fleet.launch, limit, admit)
+        await play(registry, fleet)
+        await registry.close()
+        assert fleet.live() == []
+
+    run_in_virtual_time(scene())
+
+
+def now() -> float:
+    """Seconds on the clock that jumps."""
+    return asyncio.get_running_loop().time()
+
+
+async def begun(call: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+    """A call that goes on beside the test, for a moment already."""
+    task = asyncio.ensure_future(call)
+    await asyncio.sleep(0.1)
+    return task
+
+
+def test_a_load_returns_once_the_model_answers() -> None:
+    """From then on it is listed, found and ready."""
+
+    async def play(registry: ModelRegistry, fleet: Fleet) -> None:
+        await registry.load("a", URL)
+        assert fleet.ready() == {"a": URL}
+        assert registry.list() == (ListedModel("a", URL, LoadState.READY),)
+        assert registry.get("a").is_loaded
+        await registry.ready("a", 0)
+
+    run(play)
+
+
+def test_a_model_that_is_loading_is_known_but_not_listed() -> None:
+    """Its state can be asked for; the list has what answers requests."""
+
+    async def play(registry: ModelRegistry, _: Fleet) -> None:
+        load = await begun(registry.load("a", URL))
+        assert registry.list() == ()
+        assert registry.all() == (registry.get("a"),) == (ListedModel("a", URL, LoadState.LOADING),)
+        await load
+
+    run(play)
+
+
+def test_models_are_listed_by_name_and_load_beside_each_other() -> None:
+    """Three loads of ten seconds take ten seconds."""
+
+    async def play(registry: ModelRegistry, _: Fleet) -> None:
+        await asyncio.gather(*(registry.load(name, URL) for name in "cab"))
+        assert now() == 10
+        assert [model.name for model in registry.list()] == ["a", "b", "c"]
+
+    run(play, SLOW)
+
+
+def test_a_second_load_is_refused_at_once() -> None:
+    """While the first loads, once it is ready, and while it is started again after a death."""
+
+    async def play(registry: ModelRegistry, fleet: Fleet) -> None:
+        load = await begun(registry.load("a", URL))
+        began = now()
+        with pytest.raises(AlreadyLoaded, match="model a is being loaded already, from /models/a"):
+            await registry.load("a", "/other")
+        assert now() == began
+        await load
+        with pytest.raises(AlreadyLoaded, match="model a is loaded already"):
+            await registry.load("a", URL)
+        fleet.kill("a")
+        await asyncio.sleep(0.1)
+        assert registry.get("a").state is LoadState.FAILED
+        with pytest.raises(AlreadyLoaded):
+            await registry.load("a", URL)
+        assert registry.counts.outcomes["already_loaded"] == 3
+
+    run(play, SLOW)
+
+
+def test_a_client_that_hangs_up_does_not_stop_a_load() -> None:
+    """Nor an unload."""
+
+    async def play(registry: ModelRegistry, fleet: Fleet) -> None:
+        (await begun(registry.load("a", URL))).cancel()
+        await registry.ready("a", 60)
+        (await begun(registry.unload("a"))).cancel()
+        await asyncio.sleep(5)
+        assert registry.all() == ()
+        assert fleet.live() == []
+
+    run(play, Part(start_seconds=10, stop_seconds=2))
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "outcome"),
+    [
+        (ArchiveError("not a gzip file"), ArchiveError, "not_servable"),
+        (StartTimeout("not ready within 60 s"), StartTimeout, "not_ready"),
+        (MemoryError(), NotEnoughResources, "no_resources"),
+        (PermissionError(13, "Permission denied"), LoadFailed, "failed"),
+        (KeyError("a bug"), LoadFailed, "failed"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_load_that_fails_says_why_and_leaves_nothing(
+    error: Exception, expected: type[TfsProxyError], outcome: str
+) -> None:
+    """All is gone when the client hears of it, and the same name can be loaded again."""
+
+    async def play(registry: ModelRegistry, fleet: Fleet) -> None:
+        with pytest.raises(expected):
+            await registry.load("a", URL)
+        assert (now(), fleet.live(), registry.all()) == (3, [], ())
+        assert registry.counts.outcomes == {outcome: 1}
+        await registry.load("a", URL)
+
+    run(play, Part(start_seconds=1, start_error=error, stop_seconds=2), Part())
+
+
+def test_a_load_that_does_not_fit_is_refused_before_anything_starts() -> None:
+    """By what admission says, and by the most models that may be loaded."""
+
+    async def too_large(registry: ModelRegistry, fleet: Fleet) -> None:
+        with pytest.raises(NotEnoughResources, match="80 MB are missing"):
+            await registry.load("a", URL)
+        assert fleet.stacks == []
+        assert registry.all() == ()
+
+    async def too_many(registry: ModelRegistry, fleet: Fleet) -> None:
+        await asyncio.gather(registry.load("a", URL), registry.load("b", URL))
+        with pytest.raises(
+            NotEnoughResources, match="there are 2 models, as many as TFS_PROXY_MAX_LOADED_MODELS=2"
+        ):
+            await registry.load("c", URL)
+        unload = await begun(registry.unload("a"))
+        with pytest.raises(NotEnoughResources):
+            await registry.load("c", URL)
+        await unload
+        await registry.load("c", URL)
+        assert fleet.most_names == 2
+
+    run(too_large, shortage="80 MB are missing")
+    run(too_many, Part(stop_seconds=2), limit=2)
+
+
+def test_an_unload_returns_when_everything_is_gone() -> None:
+    """Meanwhile the model is neither listed nor ready, and then unknown."""
+
+    async def play(registry: ModelRegistry, fleet: Fleet) -> None:
+        await registry.load("a", URL)
+        unload = await begun(registry.unload("a"))
+        assert (registry.list(), registry.get("a").state) == ((), LoadState.UNLOADING)
+        with pytest.raises(ModelNotReady, match="model a is unloading"):
+            await registry.ready("a", 60)
+        await unload
+        assert (now(), fleet.live(), registry.all()) == (31, [], ())
+        for call in (registry.unload("a"), registry.ready("a", 60)):
+            with pytest.raises(UnknownModel, match="model a is not loaded"):
+                await call
+
+    run(play, Part(stop_seconds=30))
+
+
+def test_an_unload_shuts_the_gates_before_anybody_hears_of_it() -> None:
+    """Who is told that a model is being unloaded can rely on the next request being refused."""
+
+    async def play(registry: ModelRegistry, fleet: Fleet) -> None:
+        await registry.load("a", URL)
+        unload = asyncio.create_task(registry.unload("a"))
+        while registry.get("a").state is LoadState.READY:  # noqa: ASYNC110 - each turn counts
+            await asyncio.sleep(0)
+        assert fleet.ready() == {}
+        await unload
+
+    run(play, Part(stop_seconds=1))
+
+
+def test_two_unloads_at_once_both_end_well() -> None:
+    """Each waits for the one end."""
+
+    async def play(registry: ModelRegistry, fleet: Fleet) -> None:
+        await registry.load("a", URL)
+        await asyncio.gather(registry.unload("a"), registry.unload("a"))
+        assert fleet.live() == []
+
+    run(play, Part(stop_seconds=1))
+
+
+def test_an_unload_cancels_a_load() -> None:
+    """The load's client is told, once all is gone; so is a request that waited for the model."""
+
+    async def play(registry: ModelRegistry, fleet: Fleet) -> None:
+        waiting = [await begun(registry.load("a", URL)), await begun(registry.ready("a", 60))]
+        await registry.unload("a")
+        assert now() < 10
+        assert (fleet.live(), registry.all()) == ([], ())
+        for task in waiting:
+            with pytest.raises(ModelNotReady, match="model a was unloaded while it was loading"):
+                await task
+        assert registry.counts.outcomes == {"not_ready": 1}
+
+    run(play, Part(start_seconds=10, cancel_seconds=1, stop_seconds=1))
+
+
+def test_a_load_behind_an_unload_waits_for_its_end() -> None:
+    """And holds the name meanwhile; the limit counts the two as one model."""
+
+    async def play(registry: ModelRegistry, fleet: Fleet) -> None:
+        await registry.load("a", URL)
+        unload = await begun(registry.unload("a"))
+        load = await begun(registry.load("a", "/models/new"))
+        assert len(fleet.stacks) == 1
+        with pytest.raises(AlreadyLoaded):
+            await registry.load("a", "/models/third")
+        await unload
+        await load
+        assert (now(), fleet.ready()) == (7, {"a": "/models/new"})
+
+    run(play, Part(stop_seconds=5), limit=1)
+
+
+def test_an_unload_of_a_load_that_waits_takes_both_away() -> None:
+    """It returns when the model before is gone, too, and nothing was started in between."""
+
+    async def play(registry: ModelRegistry, fleet: Fleet) -> None:
+        await registry.load("a", URL)
+        first = await begun(registry.unload("a"))
+        load = await begun(registry.load("a", "/models/new"))
+        await registry.unload("a")
+        assert first.done()
+        assert (fleet.live(), len(fleet.stacks)) == ([], 1)
+        with pytest.raises(ModelNotReady):
+            await load
+
+    run(play, Part(stop_seconds=5))
+
+
+def test_a_request_waits_for_a_model_that_is_loading() -> None:
+    """As long as it may; then it is told so, and the load goes on."""
+
+    async def play(registry: ModelRegistry, _: Fleet) -> None:
+        load = await begun(registry.load("a", URL))
+        with pytest.raises(ModelNotReady, match="model a is still loading"):
+            await registry.ready("a", 4)
+        assert now() == pytest.approx(4.1)
+        await registry.ready("a", 60)
+        assert now() == 10
+        await load
+
+    run(play, SLOW)
+
+
+def test_a_request_that_waits_hears_why_the_load_failed() -> None:
+    """With the load's own error."""
+
+    async def play(registry: ModelRegistry, _: Fleet) -> None:
+        load = await begun(registry.load("a", URL))
+        with pytest.raises(ArchiveError, match="not a gzip file"):
+            await registry.ready("a", 60)
+        with pytest.raises(ArchiveError):
+            await load
+
+    run(play, Part(start_error=ArchiveError("not a gzip file")))
+
+
+def test_a_model_that_dies_is_started_again(caplog: pytest.LogCaptureFixture) -> None:
+    """It stays listed, as failed with the reason, which the log has, too; requests hear it."""
+
+    async def play(registry: ModelRegistry, fleet: Fleet) -> None:
+        await registry.load("a", URL)
+        await asyncio.sleep(HEALTHY_SECONDS)
+        fleet.kill("a")
+        await asyncio.sleep(0.1)
+        assert registry.list() == (ListedModel("a", URL, LoadState.FAILED, DIED),)
+        with pytest.raises(
+            ModelNotReady, match="model a has failed and is being started again: the model se"
+        ):
+            await registry.ready("a", 60)
+        assert f"model a has failed: {DIED[:-1]}; starting it again in 0.5 s" in caplog.text
+        await asyncio.sleep(5)
+        assert registry.list() == (ListedModel("a", URL, LoadState.READY),)
+        assert registry.counts.restarts == {"a": 1}
+
+    run(play, Part())
+
+
+def test_pauses_between_restarts_grow(caplog: pytest.LogCaptureFixture) -> None:
+    """Up to the longest, whether the model dies as it starts or soon after; the last reason is the model's."""
+    deaths = [Part(start_seconds=0, lives_seconds=0)] * 3
+    failures = [Part(start_seconds=0, start_error=MemoryError())] * 5
+
+    async def play(registry: ModelRegistry, _: Fleet) -> None:
+        await registry.load("a", URL)
+        await asyncio.sleep(60)
+        assert registry.list() == (ListedModel("a", URL, LoadState.FAILED, "MemoryError"),)
+        await asyncio.sleep(200)
+        assert registry.get("a").state is LoadState.READY
+        assert registry.counts.restarts == {"a": 8}
+
+    run(play, *deaths, *failures, Part())
+    pauses = [text.split(" again in ")[1] for text in caplog.messages if " again in " in text]
+    assert pauses == ["0.5 s", "1.0 s", "2.0 s", "4.0 s", "8.0 s", "16.0 s", "30.0 s", "30.0 s"]
+
+
+def test_a_model_that_was_healthy_is_started_again_soon(caplog: pytest.LogCaptureFixture) -> None:
+    """Its earlier deaths no longer count."""
+
+    async def play(registry: ModelRegistry, _: Fleet) -> None:
+        await registry.load("a", URL)
+        await asyncio.sleep(4 * HEALTHY_SECONDS)
+
+    run(play, *[Part(start_seconds=0, lives_seconds=HEALTHY_SECONDS)] * 3, Part())
+    assert sum("again in 0.5 s" in text for text in caplog.messages) == 3
+
+
+def test_unloading_ends_restarts() -> None:
+    """In a pause, and in the midst of a start."""
+
+    async def play(registry: ModelRegistry, fleet: Fleet) -> None:
+        for seconds in (0.1, 1.5):
+            await registry.load("a", URL)
+            fleet.kill("a")
+            await asyncio.sleep(seconds)
+            assert registry.get("a").state is LoadState.FAILED
+            began = now()
+            await registry.unload("a")
+            assert (now(), registry.all(), fleet.live()) == (began, (), [])
+        await asyncio.sleep(10 * LONGEST_PAUSE_SECONDS)
+        assert len(fleet.stacks) == 3
+        assert registry.counts.restarts == {}
+
+    run(play, Part(start_seconds=5))
+
+
+def test_a_stop_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The model is gone all the same, and its name free."""
+
+    async def play(registry: ModelRegistry, _: Fleet) -> None:
+        await registry.load("a", URL)
+        await registry.unload("a")
+        await registry.load("a", URL)
+
+    run(play, Part(stop_error=OSError(16, "busy")), Part())
+    assert "model a: something may be left of it" in caplog.text
+
+
+def test_closing_unloads_all_at_once() -> None:
+    """Loads under way are cancelled; whoever waits, and whoever comes later, hears that the run ends."""
+
+    async def play(registry: ModelRegistry, fleet: Fleet) -> None:
+        await asyncio.gather(registry.load("a", URL), registry.load("b", URL))
+        load = await begun(registry.load("c", URL))
+        began = now()
+        close = await begun(registry.close())
+        for call in (registry.load("d", URL), registry.unload("a"), registry.ready("a", 60)):
+            with pytest.raises(Draining, match="stopping: all models are being unloaded"):
+                await call
+        await asyncio.gather(close, registry.close())
+        assert (now(), fleet.live(), registry.all()) == (began + 30, [], ())
+        with pytest.raises(Draining):
+            await load
+
+    run(play, Part(stop_seconds=30))
+
+
+def test_loads_are_counted() -> None:
+    """With their seconds together."""
+
+    async def play(registry: ModelRegistry, _: Fleet) -> None:
+        await registry.load("a", URL)
+        await registry.load("b", URL)
+        assert registry.counts.outcomes == {"loaded": 2}
+        assert registry.counts.seconds == 20
+
+    run(play, SLOW)
+
+
+@pytest.mark.parametrize("old", LoadState)
+@pytest.mark.parametrize("new", LoadState)
+def test_states_change_along_arrows_only(old: LoadState, new: LoadState) -> None:
+    """Any other change is a bug, and is refused."""
+
+    async def scene() -> None:
+        life = ModelLife(
+            "a",
+            URL,
+            launch=lambda: Fleet().launch("a", URL),
+            admit=partial(admit_all, "a", URL),
+            counts=LoadCounts(),
+            ended=lambda _: None,
+            after=None,
+        )
+        life.state = old
+        if new in ARROWS[old]:
+            life.change_state(new, "why")
+            assert (life.state, life.reason) == (new, "why")
+        else:
+            with pytest.raises(RuntimeError, match="is not in ARROWS"):
+                life.change_state(new)
+
+    run_in_virtual_time(scene())

@@ -1,0 +1,89 @@
+"""Reloads that are asked for at the same time: never two at once, and each request is covered by one."""
+
+import asyncio
+
+import pytest
+
+from tfs_proxy.run.many_models.model_servers import Reloads
+from tfs_proxy.values.errors import ModelLoadError
+
+
+class Server:
+    """A reload that a test holds; ``seen`` has what was wanted when each began."""
+
+    def __init__(self) -> None:
+        self.wanted = 0
+        self.seen: list[int] = []
+        self.running = 0
+        self.go_on = asyncio.Event()
+        self.error: Exception | None = None
+
+    async def reload(self) -> None:
+        self.running += 1
+        assert self.running == 1
+        self.seen.append(self.wanted)
+        await self.go_on.wait()
+        self.running -= 1
+        if self.error is not None:
+            raise self.error
+
+
+async def begun(count: int, reloads: Reloads, server: Server) -> list[asyncio.Task[None]]:
+    """So many requests, each for one thing more, that have run until they wait."""
+    tasks = []
+    for _ in range(count):
+        server.wanted += 1
+        tasks.append(asyncio.create_task(reloads.request()))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    return tasks
+
+
+def test_requests_during_a_reload_share_the_next() -> None:
+    """What came after it began is not in it; one more has all of that."""
+
+    async def run() -> list[int]:
+        server = Server()
+        reloads = Reloads(server.reload)
+        tasks = await begun(4, reloads, server)
+        server.go_on.set()
+        await asyncio.gather(*tasks)
+        return server.seen
+
+    assert asyncio.run(run()) == [1, 4]
+
+
+def test_who_is_cancelled_stops_no_reload() -> None:
+    """Others wait for the same one."""
+
+    async def run() -> list[int]:
+        server = Server()
+        reloads = Reloads(server.reload)
+        leaves, stays, comes_later = await begun(3, reloads, server)
+        leaves.cancel()
+        comes_later.cancel()
+        server.go_on.set()
+        await stays
+        return server.seen
+
+    assert asyncio.run(run()) == [1, 3]
+
+
+def test_all_who_wait_for_a_reload_learn_of_its_failure() -> None:
+    """And the next one is tried all the same."""
+
+    async def run() -> list[object]:
+        server = Server()
+        server.error = ModelLoadError("refused")
+        server.go_on.set()
+        reloads = Reloads(server.reload)
+        results = await asyncio.gather(reloads.request(), reloads.request(), return_exceptions=True)
+        server.error = None
+        await reloads.request()
+        return list(results)
+
+    failures = asyncio.run(run())
+
+    assert [str(failure) for failure in failures] == ["refused", "refused"]
+    with pytest.raises(ModelLoadError):
+        raise failures[0]  # type: ignore[misc]

@@ -1,0 +1,69 @@
+"""Which bodies nginx sends to the model server by itself."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.nginx_config import nginx_config
+from tfs_proxy.run.nginx.fast_path import MAX_BODY_MB, MAX_BRACES, SMALL, only_object
+from tfs_proxy.values.deployment import CaptureOptions, TraceSampling
+
+PCRE_STEPS = 10_000_000
+STEPS_A_CHARACTER = 2
+ONLY_OBJECT = re.compile(re.sub(r'\\([\\"])', r"\1", only_object()).replace(r"\z", r"\Z").encode("latin-1"))
+
+
+def is_one_object(body: bytes) -> bool:
+    """The rule in plain code: balanced braces outside strings, white space around, ASCII."""
+    depth, in_string, escaped, closed = 0, False, False, False
+    for character in body.strip(b" \t\r\n").decode("latin-1"):
+        if closed or character > "\x7f" or not (depth or character == "{"):
+            return False
+        if in_string:
+            in_string = escaped or character != '"'
+            if escaped and character == "\n":
+                return False
+            escaped = character == "\\" and not escaped
+            continue
+        in_string = character == '"'
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        if depth > MAX_BRACES:
+            return False
+        closed = depth == 0
+    return closed
+
+
+@given(st.text('{}"\\a,[] \n\xe9', max_size=24).map(lambda text: text.encode("latin-1")))
+def test_one_object_goes_to_the_model_server(body: bytes) -> None:
+    """Everything but one object with balanced braces is Python's business."""
+    assert bool(ONLY_OBJECT.match(body)) is is_one_object(body)
+
+
+@pytest.mark.parametrize("depth", [1, MAX_BRACES, MAX_BRACES + 1])
+def test_deep_objects_go_to_python(depth: int) -> None:
+    """The pattern knows a fixed number of levels: recursion would cost nginx memory."""
+    assert bool(ONLY_OBJECT.match(b"{" * depth + b"}" * depth)) is (depth <= MAX_BRACES)
+
+
+def test_no_body_that_nginx_looks_at_can_make_pcre_give_up() -> None:
+    """The steps that a character can take, times the characters there can be, stay below PCRE's limit."""
+    assert (MAX_BODY_MB << 20) * STEPS_A_CHARACTER < PCRE_STEPS
+
+
+@given(st.integers(0, 10_000_000))
+def test_only_small_bodies_are_looked_at(length: int) -> None:
+    """nginx holds those whole in memory; a larger one would cross to the model server for nothing."""
+    assert bool(re.fullmatch(SMALL, str(length))) is (length < MAX_BODY_MB * 1_000_000)
+
+
+def test_shares_of_traces_and_of_capture_lie_within_each_other() -> None:
+    """nginx draws both by one key, as the documentation says."""
+    capture = CaptureOptions("/captured", "model", 10.0, 1)
+    drawn = nginx_config(traces=TraceSampling(0.1), capture=capture)
+
+    assert (
+        re.findall(r'split_clients ("[^"]*") \S+ \{ ([0-9.]+%) 1;', drawn)
+        == [('"$request_id"', "10.00%")] * 2
+    )

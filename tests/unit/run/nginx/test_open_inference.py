@@ -1,0 +1,142 @@
+"""Where nginx sends what KServe's and Triton's clients ask for."""
+
+import re
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from tfs_proxy.run.nginx import config
+from tfs_proxy.run.nginx.many_models import MultiModelRoutes
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.deployment import Deployment, Instance
+from tfs_proxy.values.layout import Workspace
+
+WORKSPACE = Workspace(Path("/run/tfs"))
+INSTANCE = Instance(0, rest_port=1, grpc_port=2, grpc_socket="")
+SERVING = Deployment(
+    default_model="m",
+    models={"m": (1,)},
+    instances=(INSTANCE,),
+    script=None,
+    import_paths=(),
+    max_payload_bytes=1,
+    request_timeout_seconds=1.0,
+    rest_api=True,
+)
+CONTROL_API, WORKERS, MODEL_SERVER, NEW_CONTROL_API, GATE = (
+    "http://control_api;",
+    "http://web;",
+    "http://models;",
+    "http://control_api_anew",
+    "http://$kept_workers",
+)
+SHARED = MultiModelRoutes(600, instances=(INSTANCE,), common=("unix:common.sock",))
+
+
+def config_of(serving: Deployment | None, routes: MultiModelRoutes | None, **environ: str) -> str:
+    """The whole configuration."""
+    proxy = config.ProxyConfig(
+        "0.0.0.0:8080",
+        () if routes else ("unix:web.sock",),
+        WORKSPACE.control_socket,
+        serving=serving,
+        multi_model=routes,
+    )
+    return config.config(proxy, Settings.from_env(environ), WORKSPACE)
+
+
+def location_of(text: str, path: str) -> str:
+    """The body of the location that nginx chooses for a path: exact, else the first pattern, else the prefix."""
+    found = re.findall(r"\n        location (=|~\*|~)? ?(\S+|\".*?\") \{\n(.*?)\n        \}", text, re.DOTALL)
+    for kind, pattern, body in found:
+        if kind == "=" and pattern == path:
+            return str(body)
+    for kind, pattern, body in found:
+        if kind.startswith("~"):
+            python = pattern.strip('"').replace("(?<", "(?P<").replace(r"\z", r"\Z")
+            if re.search(python, path, re.IGNORECASE if kind == "~*" else 0):
+                return str(body)
+    return next((str(body) for kind, pattern, body in found if not kind and pattern == "/"), "")
+
+
+@pytest.mark.parametrize(
+    ("path", "target"),
+    [
+        ("/v2", CONTROL_API),
+        ("/v2/", CONTROL_API),
+        ("/v2/health/live", CONTROL_API),
+        ("/v2/health/ready", CONTROL_API),
+        ("/v2/models/stats", CONTROL_API),
+        ("/v2/models/m/stats", CONTROL_API),
+        ("/v2/models/m/versions/1/stats", CONTROL_API),
+        ("/v2/cudasharedmemory/region/r/register", CONTROL_API),
+        ("/v2/repository/index", "http://control_api/v2/repository/$repository_path;"),
+        ("/v2/repository/models/m/load", "http://control_api/v2/repository/$repository_path;"),
+        ("/v2/models/m", WORKERS),
+        ("/v2/models/m/infer", WORKERS),
+        ("/v2/models/m/versions/stats", WORKERS),
+        ("/", WORKERS),
+        ("/openapi.json", WORKERS),
+        ("/v1/models", CONTROL_API),
+        ("/v1/models/m", WORKERS),
+        ("/V1/Models/m", WORKERS),
+        ("/v1/models/m/metadata", MODEL_SERVER),
+        ("/v1/models/m:predict", MODEL_SERVER),
+        ("/v1/models/m/versions/1", MODEL_SERVER),
+    ],
+)
+def test_the_paths_of_one_archive(path: str, target: str) -> None:
+    """The server's share goes to the control API, a model's to its workers."""
+    assert f"proxy_pass {target}" in location_of(config_of(SERVING, None), path)
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/models/m"])
+def test_without_the_rest_api_there_is_no_list_of_its_models(path: str) -> None:
+    """Workers answer 404."""
+    unpublished = replace(SERVING, rest_api=False)
+
+    assert f"proxy_pass {WORKERS}" in location_of(config_of(unpublished, None), path)
+
+
+@pytest.mark.parametrize("routes", [SHARED, MultiModelRoutes(600)])
+@pytest.mark.parametrize(
+    ("path", "target"),
+    [
+        ("/", CONTROL_API),
+        ("/v2", CONTROL_API),
+        ("/v2/health/ready", CONTROL_API),
+        ("/v2/models/stats", CONTROL_API),
+        ("/v2/models/a.b/versions/1/stats", CONTROL_API),
+        ("/v2/repository/models/a/unload", f"{NEW_CONTROL_API}/v2/repository/$repository_path$is_args$args;"),
+        ("/v2/models/a.b/infer", f"{GATE}$path_at_gate;"),
+        ("/v2/models/a", f"{GATE}$path_at_gate;"),
+        ("/v1/models", CONTROL_API),
+        ("/v1/models/a.b", f"{GATE}$path_at_gate;"),
+    ],
+)
+def test_the_paths_of_many_models(routes: MultiModelRoutes, path: str, target: str) -> None:
+    """A model's go to its gate, whether it has workers of its own or not."""
+    text = config_of(None, routes)
+    body = location_of(text, path)
+
+    assert target.removeprefix("http://") in body
+    if target.startswith(GATE):
+        assert "if (!-x m/$model.sock)" in body or path.startswith("/v1")
+
+
+def test_a_load_takes_as_long_as_by_the_models_api() -> None:
+    """And a client that hangs up does not stop it."""
+    body = location_of(config_of(None, MultiModelRoutes(600)), "/v2/repository/models/a/load")
+
+    assert "proxy_read_timeout 605s;" in body
+    assert "proxy_ignore_client_abort on;" in body
+
+
+@pytest.mark.parametrize("routes", [None, SHARED, MultiModelRoutes(600)])
+def test_without_the_protocol_nothing_leads_to_it(routes: MultiModelRoutes | None) -> None:
+    """All of /v2 goes where unknown paths go."""
+    serving = SERVING if routes is None else None
+
+    assert "/v2/health" not in config_of(serving, routes, TFS_PROXY_V2="off")
+    assert "/v2/health" in config_of(serving, routes)

@@ -1,0 +1,240 @@
+"""One request through the stages: bodies, headers, limits, and the answer when a stage fails."""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfs_proxy.run.pipeline import stage as stage_client
+from tfs_proxy.run.pipeline.chain import Chain
+from tfs_proxy.run.pipeline.stage import LONGEST_MESSAGE, Stage, StageClient, message_of
+from tfs_proxy.values.errors import NotReached, UpstreamError, UpstreamTimeout
+from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+
+PARENT = f"00-{'1' * 32}-{'2' * 16}-01"
+
+Answer = Callable[[bytes, Mapping[str, str]], HttpResponse]
+
+
+class FakeConnections:
+    """In place of a stage's connections: answers by ``answers[port]``, and remembers what came."""
+
+    answers: Mapping[int, Answer] = {}
+    requests: list[tuple[int, bytes, Mapping[str, str]]]
+
+    def __init__(self, _host: str, port: int, _timeouts: object, server: str) -> None:
+        self._port = port
+        self._server = server
+
+    def request(
+        self, method: str, path: str, body: bytes, headers: Mapping[str, str], seconds: float
+    ) -> HttpResponse:
+        assert (method, path) == ("POST", "/invocations")
+        assert 0 < seconds <= 10
+        self.requests.append((self._port, body, headers))
+        return self.answers[self._port](body, headers)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.fixture(autouse=True)
+def _no_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage_client, "ConnectionPool", FakeConnections)
+
+
+class Stages:
+    """A chain of fake stages, numbered from 1; each has its number as port."""
+
+    def __init__(self, *answers: Answer, hop_bytes: int = 1024 * 1024) -> None:
+        FakeConnections.answers = dict(enumerate(answers, start=1))
+        FakeConnections.requests = []
+        self._threads = ThreadPoolExecutor(1)
+        stages = [
+            Stage(number, f"/models/part-{number}.tar.gz", number, {}) for number in FakeConnections.answers
+        ]
+        self.clients = [StageClient(stage, self._threads, 10.0) for stage in stages]
+        self._chain = Chain(self.clients, 10.0, hop_bytes)
+
+    def invoke(self, body: bytes = b"body", **headers: str) -> HttpResponse:
+        named = {name.replace("_", "-").lower(): value for name, value in headers.items()}
+        try:
+            return asyncio.run(self._chain.invoke(HttpRequest("POST", "/invocations", named, body)))
+        finally:
+            self._threads.shutdown()
+
+    @property
+    def requests(self) -> Sequence[tuple[int, bytes, Mapping[str, str]]]:
+        """The port, body and headers of each request to a stage."""
+        return FakeConnections.requests
+
+
+def appends(text: bytes, content_type: str = "text/plain", status: int = 200, **headers: str) -> Answer:
+    """A stage that appends ``text`` to the body."""
+    named = {
+        "Content-Type": content_type,
+        **{name.replace("_", "-"): value for name, value in headers.items()},
+    }
+    return lambda body, _headers: HttpResponse(status, body + text, named)
+
+
+def raises(error: UpstreamError) -> Answer:
+    """A stage that gives no answer."""
+
+    def answer(_body: bytes, _headers: Mapping[str, str]) -> HttpResponse:
+        raise error
+
+    return answer
+
+
+@given(st.lists(st.binary(max_size=5), min_size=2, max_size=6), st.binary(max_size=5))
+def test_each_answer_is_the_next_request(texts: list[bytes], body: bytes) -> None:
+    """In order, through any number of stages; the last answer is the client's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stage_client, "ConnectionPool", FakeConnections)
+        stages = Stages(*(appends(text) for text in texts))
+        response = stages.invoke(body)
+    assert (response.status, response.body) == (200, body + b"".join(texts))
+    assert [port for port, _, _ in stages.requests] == list(range(1, len(texts) + 1))
+    assert [sent for _, sent, _ in stages.requests] == [
+        body + b"".join(texts[:count]) for count in range(len(texts))
+    ]
+
+
+def test_types_go_on_and_accept_goes_to_the_last_stage() -> None:
+    """The client's Content-Type is the first stage's, then each stage's own is the next one's."""
+    stages = Stages(appends(b"1", "text/csv"), appends(b"2", "application/x-2"), appends(b"3", "image/png"))
+    response = stages.invoke(Content_Type="application/json", Content_Encoding="gzip", Accept="image/*")
+    assert [headers for _, _, headers in stages.requests] == [
+        {"content-type": "application/json", "content-encoding": "gzip"},
+        {"content-type": "text/csv"},
+        {"content-type": "application/x-2", "accept": "image/*"},
+    ]
+    assert response.headers == {"Content-Type": "image/png"}
+
+
+def test_an_answer_without_a_type_is_bytes() -> None:
+    """The next stage gets application/octet-stream."""
+    stages = Stages(lambda body, _headers: HttpResponse(200, body, {}), appends(b""))
+    stages.invoke()
+    assert stages.requests[1][2] == {"content-type": "application/octet-stream"}
+
+
+def test_headers_of_the_platform_reach_every_stage_and_others_none() -> None:
+    """The client gets those of the last stage alone."""
+    stages = Stages(
+        appends(b"1", X_Amzn_SageMaker_Custom_Attributes="from 1", X_Other="no"),
+        appends(b"2", X_Amzn_SageMaker_Custom_Attributes="from 2", X_Other="no"),
+    )
+    response = stages.invoke(X_Amzn_SageMaker_Inference_Id="7", X_Other="no", Authorization="secret")
+    for _, _, headers in stages.requests:
+        assert headers.keys() - {"content-type"} == {"x-amzn-sagemaker-inference-id"}
+    assert response.headers == {
+        "Content-Type": "text/plain",
+        "X-Amzn-SageMaker-Custom-Attributes": "from 2",
+    }
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "text"),
+    [
+        (
+            lambda _body, _headers: HttpResponse(500, b'{"error": "no column"}', {}),
+            500,
+            "answered 500: no column",
+        ),
+        (lambda _body, _headers: HttpResponse(422, b"plain words", {}), 422, "answered 422: plain words"),
+        (raises(UpstreamTimeout("late")), 504, "did not answer: the time for the request is over"),
+        (raises(NotReached("refused")), 503, "can't be reached: it is down, or being restarted"),
+        (raises(UpstreamError("broken")), 503, "gave no answer: the connection to it broke"),
+    ],
+)
+def test_a_failing_stage_is_named(answer: Answer, status: int, text: str) -> None:
+    """424 as SageMaker's ModelError, with the stage's status and words; no later stage is asked."""
+    stages = Stages(appends(b"1"), answer, appends(b"3"))
+    response = stages.invoke()
+    body = json.loads(response.body)
+    assert (response.status, body["OriginalStatusCode"]) == (424, status)
+    assert body["error"] == f"stage 2 (part-2.tar.gz) {text}"
+    assert body["OriginalMessage"] == text.partition(": ")[2]
+    assert [port for port, _, _ in stages.requests] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("answer", "counts"),
+    [
+        (appends(b"", status=400), (1, 0, 0)),
+        (raises(UpstreamTimeout("late")), (0, 1, 0)),
+        (raises(UpstreamError("broken")), (0, 1, 0)),
+        (raises(NotReached("refused")), (0, 0, 1)),
+    ],
+)
+def test_failures_are_counted_by_kind(answer: Answer, counts: tuple[int, int, int]) -> None:
+    """Refused, unanswered and not reached; only answers have a latency."""
+    stages = Stages(answer, appends(b""))
+    stages.invoke()
+    first = stages.clients[0]
+    assert (first.counts.refused, first.counts.unanswered, first.counts.not_reached) == counts
+    assert first.latencies.count == counts[0]
+
+
+@pytest.mark.parametrize(("size", "status"), [(10, 200), (11, 424)])
+def test_the_limit_between_two_stages(size: int, status: int) -> None:
+    """It counts between stages, not for the last answer; the setting is named."""
+    stages = Stages(appends(b"x" * size), appends(b"y" * 100), hop_bytes=10)
+    response = stages.invoke(b"")
+    assert response.status == status
+    if status != 200:
+        assert b"stage 1 (part-1.tar.gz) gave too large an answer: its answer has" in response.body
+        assert b"TFS_PROXY_HOP_LIMIT_MB" in response.body
+        assert json.loads(response.body)["OriginalStatusCode"] == 413
+        assert stages.clients[0].counts.refused == 1
+
+
+@pytest.mark.parametrize("header", ["X_Tfs_Proxy_Timing", "X_Tfs_Proxy_Stage_Latency"])
+def test_latencies_are_sent_if_they_are_asked_for(header: str) -> None:
+    """Server-Timing has each stage that was asked, the failed one included."""
+    named = Stages(appends(b"1"), appends(b"2")).invoke(b"", **{header: "1"})
+    failed = Stages(appends(b"1", status=400), appends(b"2")).invoke(b"", **{header: "1"})
+    stages_of = [
+        [part.partition(";dur=")[0] for part in response.headers["Server-Timing"].split(", ")]
+        for response in (named, failed)
+    ]
+    assert stages_of == [["stage1", "stage2"], ["stage1"]]
+    assert "Server-Timing" not in Stages(appends(b"1"), appends(b"2")).invoke().headers
+
+
+@given(st.binary(max_size=50))
+def test_the_message_of_any_body(body: bytes) -> None:
+    """No body of an error makes the error fail; JSON with an error gives its text."""
+    assert isinstance(message_of(body), str)
+    assert message_of(json.dumps({"error": body.hex()}).encode()) == body.hex()
+
+
+def test_words_are_of_limited_length() -> None:
+    """A traceback of a megabyte reaches the log, not the client."""
+    assert len(message_of(b"x" * 100_000)) == LONGEST_MESSAGE + len("...")
+
+
+@pytest.mark.parametrize("carrier", ["traceparent", "X_Amzn_SageMaker_Custom_Attributes"])
+def test_a_trace_reaches_every_stage(carrier: str) -> None:
+    """Also if the front itself makes no spans."""
+    stages = Stages(appends(b"1"), appends(b"2"))
+    value = PARENT if carrier == "traceparent" else f"traceparent={PARENT}"
+    stages.invoke(b"body", **{carrier: value, "tracestate": "a=b"})
+
+    assert [headers["traceparent"] for _, _, headers in stages.requests] == [PARENT] * 2
+    states = [headers.get("tracestate") for _, _, headers in stages.requests]
+    assert states == ["a=b" if carrier == "traceparent" else None] * 2
+
+
+def test_a_malformed_trace_reaches_no_stage() -> None:
+    """Nobody has to read it a second time."""
+    stages = Stages(appends(b"1"), appends(b"2"))
+    stages.invoke(traceparent="<script>")
+
+    assert not any("traceparent" in headers for _, _, headers in stages.requests)

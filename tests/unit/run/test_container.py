@@ -1,0 +1,86 @@
+"""What the supervisor does for containers: orphans, devices, file systems that may not execute."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tfs_proxy.run.gpus import Devices
+from tfs_proxy.run.host.processes import Orphans
+from tfs_proxy.run.programs.packages import noexec_warning
+
+GPU_LINE = (
+    "I0000 00:00:1 gpu_device.cc:2019] Created device /job:localhost/replica:0/task:0/device:GPU:0 with 13764 MB "
+    "memory:  -> device: 0, name: Tesla T4, pci bus id: 0000:00:1e.0, compute capability: 7.5"
+)
+
+
+def test_zombies_that_nobody_collects_are_collected() -> None:
+    """A zombie gets two seconds for its own parent's code, then it is reaped."""
+    now = 0.0
+    orphans = Orphans(clock=lambda: now)
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    while Path(f"/proc/{child.pid}/stat").read_text().rpartition(") ")[2][0] != "Z":
+        time.sleep(0.01)
+    collected: list[int] = []
+    for now in (1.5, 3.0, 4.5):  # noqa: B007 - the clock reads it
+        assert collected == []
+        collected = orphans.collect()
+
+    assert collected == [child.pid]
+    assert not Path(f"/proc/{child.pid}").exists()
+    child.wait()
+
+
+def test_living_children_are_left_alone() -> None:
+    """Only zombies are looked at."""
+    now = 0.0
+    orphans = Orphans(clock=lambda: now)
+    child = subprocess.Popen(["sleep", "30"])
+    try:
+        for now in (1.5, 3.0, 4.5):  # noqa: B007 - the clock reads it
+            assert orphans.collect() == []
+        assert os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG) is None
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_gpus_are_read_from_the_model_servers_log() -> None:
+    """Name and memory, per model server."""
+    devices = Devices()
+    devices.hear("model server 0", "something else")
+    devices.hear("model server 0", GPU_LINE)
+
+    assert devices.report("model server 0") == "model server 0 runs on GPU:0 (Tesla T4, 13764 MB)"
+    assert devices.overlooked("model server 0", 1) is None
+
+
+def test_a_gpu_that_is_not_used_is_a_warning() -> None:
+    """A missing CUDA library must not go unseen."""
+    devices = Devices()
+
+    assert devices.report("model server 0") == "model server 0 runs on the CPU"
+    assert "uses none" in (devices.overlooked("model server 0", 1) or "")
+    assert devices.overlooked("model server 0", 0) is None
+
+
+def test_native_modules_that_may_not_execute_are_named(tmp_path: Path) -> None:
+    """One sentence with the module and what to do; none where all can be loaded."""
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "fast.cpython-313.so").touch()
+
+    said = noexec_warning([tmp_path], lambda _: True) or ""
+
+    assert "fast.cpython-313.so" in said
+    assert "--tmpfs /tmp:exec" in said
+    assert noexec_warning([tmp_path], lambda _: False) is None
+    assert noexec_warning([tmp_path / "absent"], lambda _: True) is None
+
+
+def test_pure_modules_may_lie_anywhere(tmp_path: Path) -> None:
+    """Python's own files are read, not executed."""
+    (tmp_path / "pure.py").touch()
+
+    assert noexec_warning([tmp_path], lambda _: True) is None

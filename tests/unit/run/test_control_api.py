@@ -1,0 +1,150 @@
+"""The control API: what workers, commands and clients get from it."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+
+import pytest
+
+from tfs_proxy.observe.metric import MeasuredMetric
+from tfs_proxy.run import control_api
+from tfs_proxy.run.control_api import ControlApi
+from tfs_proxy.run.heartbeats import Heartbeats
+from tfs_proxy.run.readiness import Phase, Readiness
+from tfs_proxy.values.deployment import Deployment, WorkerPhase, WorkerState
+from tfs_proxy.wire.header_names import IN_FLIGHT
+from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+
+
+@pytest.fixture
+def door() -> ControlApi:
+    """A door of a run that is starting."""
+    return ControlApi(Readiness(Heartbeats(10)))
+
+
+def ask(door: ControlApi, method: str, path: str, body: bytes = b"") -> HttpResponse:
+    """One question at the unix socket's side."""
+    return asyncio.run(door.respond(HttpRequest(method, path, body=body)))
+
+
+def test_the_door_answers_ping_from_health() -> None:
+    """503 and the reason until all is ready, then 200 and nothing."""
+    readiness = Readiness(Heartbeats(10))
+    door = ControlApi(readiness)
+    readiness.step = "starting: loading the models"
+    assert ask(door, "GET", "/ping") == HttpResponse.error(503, "starting: loading the models")
+
+    readiness.phase = Phase.SERVING
+    readiness.heartbeats.hear(WorkerState(1, WorkerPhase.SERVES))
+    assert ask(door, "GET", "/ping") == HttpResponse(200)
+
+
+def test_who_comes_before_the_workers_gets_an_id() -> None:
+    """The one by which the request is logged."""
+    noted: list[tuple[int, str]] = []
+
+    async def first_answers() -> list[tuple[int, str | None]]:
+        door = ControlApi(Readiness(Heartbeats(10)))
+        await door.stand_in((), lambda request, request_id: noted.append((request.status, request_id)))
+        asked = [
+            await door.respond_early(HttpRequest("POST", "/invocations", {"x-request-id": request_id}))
+            for request_id in ("mine", "a b")
+        ]
+        return [(answer.status, answer.header("X-Request-Id")) for answer in asked]
+
+    assert asyncio.run(first_answers()) == noted
+    assert noted[0] == (503, "mine")
+
+
+@pytest.mark.parametrize("count", ["7", "7" * 5000])
+def test_no_client_says_how_many_requests_there_are(count: str) -> None:
+    """Only nginx may, whose scrapes come another way."""
+    scrapes: list[Mapping[str, str]] = []
+
+    def measure(headers: Mapping[str, str]) -> list[MeasuredMetric]:
+        scrapes.append(headers)
+        return []
+
+    door = ControlApi(Readiness(Heartbeats(10)), measure=measure)
+    asyncio.run(
+        door.respond_early(HttpRequest("GET", "/metrics", {IN_FLIGHT.lower(): count, "accept": "*/*"}))
+    )
+
+    assert scrapes == [{"accept": "*/*"}]
+
+
+def test_the_door_hands_out_the_deployment(door: ControlApi) -> None:
+    """It is 503 before, so that a worker waits."""
+    assert ask(door, "GET", "/deployment").status == 503
+
+    deployment = Deployment("m", {"m": (1,)}, (), None, (), 10, 5.0)
+    door.deployment = deployment
+
+    assert Deployment.from_json(ask(door, "GET", "/deployment").body) == deployment
+
+
+def test_a_worker_that_waits_hears_of_the_release_at_once(
+    door: ControlApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests that come right after it wait for no poll; a worker gets an answer now and then before."""
+    question = HttpRequest("POST", "/workers/7", body=b'{"pid": 1, "phase": "serves"}')
+
+    async def wait_twice() -> list[bool]:
+        monkeypatch.setattr(control_api, "HOLD_SECONDS", 0.01)
+        in_vain = await door.respond(question)
+        monkeypatch.setattr(control_api, "HOLD_SECONDS", 60)
+        asking = asyncio.create_task(door.respond(question))
+        await asyncio.sleep(0.01)
+        assert not asking.done()
+        door.release()
+        return [json.loads(answer.body)["released"] for answer in (in_vain, await asking)]
+
+    assert asyncio.run(wait_twice()) == [False, True]
+
+
+def test_the_door_releases_the_workers_that_serve_alone() -> None:
+    """Workers of another process group wait, although the run serves, and no master replaces them."""
+    door = ControlApi(Readiness(Heartbeats(10)), serves=lambda group: group == "7")
+    door.release()
+
+    state = b'{"pid": 1, "phase": "serves", "hangs": true}'
+    orders, known = (
+        [json.loads(ask(door, method, f"/workers/{group}", state).body) for group in (7, 8)]
+        for method in ("POST", "GET")
+    )
+    assert [each["released"] for each in orders] == [True, False]
+    assert [each["hanging"] for each in known] == [[1], []]
+
+
+@pytest.mark.parametrize(
+    "body", [b"{", b"{}", b"\xff", b'{"pid": "1"}', b'{"pid": 1, "phase": "x"}', b"[" * 3000]
+)
+def test_a_state_that_no_worker_sends_is_refused(body: bytes) -> None:
+    """A script can write to the socket, too."""
+    readiness = Readiness(Heartbeats(10))
+
+    assert ask(ControlApi(readiness), "POST", "/workers/7", body).status == 400
+    assert not readiness.heartbeats.alive
+
+
+def test_the_door_knows_no_other_path_or_method(door: ControlApi) -> None:
+    """404 and 405 in JSON."""
+    assert ask(door, "GET", "/nope").status == 404
+    assert ask(door, "POST", "/ping").status == 405
+
+
+def test_clients_get_only_the_reason_before_workers_take_over(door: ControlApi) -> None:
+    """Not the deployment, whatever the path; and the connection ends, for the workers to have the next."""
+    response = asyncio.run(door.respond_early(HttpRequest("GET", "/deployment")))
+
+    assert (response.status, response.keeps_connection) == (503, False)
+
+
+def test_clients_find_nothing_at_the_paths_of_workers(door: ControlApi) -> None:
+    """On the socket to which nginx sends what they ask."""
+
+    def status(path: str) -> int:
+        return asyncio.run(door.respond_to_client(HttpRequest("GET", path))).status
+
+    assert [status(path) for path in ("/deployment", "/workers/7", "/settled")] == [404] * 3
+    assert status("/ping") == 503

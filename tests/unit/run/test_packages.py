@@ -1,0 +1,127 @@
+"""What is installed for a script, as argv, without running anything."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from tfs_proxy.run.programs.packages import Install, plan_install
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.errors import RequirementsError
+from tfs_proxy.values.layout import ModelLayout, Workspace
+from tfs_proxy.values.resources import Resources
+
+
+def model_with(root: Path, *names: str, script: str = "inference.py") -> ModelLayout:
+    layout = ModelLayout(root / "model")
+    layout.code.mkdir(parents=True)
+    for name in (script, *names):
+        if name.endswith("/"):
+            (layout.code / name).mkdir()
+        else:
+            (layout.code / name).write_text("numpy\n")
+    return layout
+
+
+def plan(
+    layout: ModelLayout,
+    *,
+    pip: bool = True,
+    uv: str | None = None,
+    environ: Mapping[str, str] = MappingProxyType({}),
+) -> Install | None:
+    settings = Settings.from_env(environ, Resources(2))
+    workspace = Workspace(Path("/run"))
+    return plan_install(
+        layout, workspace, settings, environ, lambda _: object() if pip else None, lambda _: uv
+    )
+
+
+def test_nothing_without_requirements(tmp_path: Path) -> None:
+    """A script alone needs no overlay."""
+    assert plan(model_with(tmp_path)) is None
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# pillow would be\n   # a line\n"])
+def test_nothing_for_requirements_that_ask_for_nothing(tmp_path: Path, text: str) -> None:
+    """A file of comments, as `init` writes it, costs no start an environment."""
+    layout = model_with(tmp_path, "requirements.txt")
+    layout.requirements.write_text(text)
+
+    assert plan(layout) is None
+
+
+def test_nothing_without_a_script(tmp_path: Path) -> None:
+    """Requirements of nothing are not worth a wait."""
+    assert plan(model_with(tmp_path, "requirements.txt", script="other.py")) is None
+
+
+def test_nothing_where_lib_is(tmp_path: Path) -> None:
+    """AWS's rule: code/lib replaces the installation."""
+    assert plan(model_with(tmp_path, "requirements.txt", "lib/")) is None
+
+
+def test_pip_installs_into_the_overlay(tmp_path: Path) -> None:
+    """The installer runs from the running environment and works on the overlay's interpreter."""
+    layout = model_with(tmp_path, "requirements.txt")
+    install = plan(layout)
+    assert install is not None
+    (argv,) = install.attempts
+    assert argv[:6] == (sys.executable, "-P", "-m", "pip", "--python", "/run/packages/bin/python")
+    assert argv[-2:] == ("--requirement", str(layout.requirements))
+    assert install.site_packages.is_relative_to("/run/packages")
+    assert install.folder == layout.code
+
+
+def test_with_wheels_no_index_is_asked(tmp_path: Path) -> None:
+    """A name that code/wheels lacks may be anybody's on the index: only the setting has it asked, after the wheels."""
+    layout = model_with(tmp_path, "requirements.txt", "wheels/")
+    install, also = plan(layout), plan(layout, environ={"TFS_PROXY_INDEX": "also"})
+    assert install is not None
+    assert also is not None
+    (offline,) = install.attempts
+    assert "--no-index" in offline
+    assert str(layout.wheels) in offline
+    assert also.attempts[0] == offline
+    assert "--no-index" not in also.attempts[1]
+    assert str(layout.wheels) in also.attempts[1]
+
+
+def test_the_installer_gets_no_secrets(tmp_path: Path) -> None:
+    """Set-up code of any package runs then; the installers' own settings and proxies stay, and a setting passes all."""
+    kept = {
+        "PATH": "/bin",
+        "PIP_INDEX_URL": "x",
+        "UV_INDEX_A_PASSWORD": "x",
+        "https_proxy": "x",
+        "TOKENS": "x",
+    }
+    secret = {
+        "AWS_SESSION_TOKEN": "x",
+        "AWS_REGION": "x",
+        "HF_TOKEN": "x",
+        "client_secret_id": "x",
+        "DB_PASSWORD": "x",
+    }
+    layout = model_with(tmp_path, "requirements.txt")
+    filtered = plan(layout, environ={**kept, **secret})
+    whole = plan(layout, environ={**kept, **secret, "TFS_PROXY_INSTALL_ENVIRONMENT": "all"})
+    assert filtered is not None
+    assert whole is not None
+    assert filtered.env == kept
+    assert secret.items() <= whole.env.items()
+
+
+def test_uv_stands_in_for_pip(tmp_path: Path) -> None:
+    """A running environment made by uv has no pip."""
+    install = plan(model_with(tmp_path, "requirements.txt"), pip=False, uv="/bin/uv")
+    assert install is not None
+    assert install.attempts[0][:3] == ("/bin/uv", "pip", "install")
+
+
+def test_neither_pip_nor_uv(tmp_path: Path) -> None:
+    """The error says what to do."""
+    with pytest.raises(RequirementsError, match=r"neither pip nor uv .* code/lib"):
+        plan(model_with(tmp_path, "requirements.txt"), pip=False)

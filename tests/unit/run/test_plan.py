@@ -1,0 +1,460 @@
+"""argv and config builders: pure functions from settings to words and files."""
+
+import itertools
+import re
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from tfs_proxy.model.discover import DiscoveredModel
+from tfs_proxy.model.report.served import Served
+from tfs_proxy.run import plan
+from tfs_proxy.run.gpus import Placement
+from tfs_proxy.run.host.sockets import free_blocks, model_server_ports
+from tfs_proxy.run.nginx import config as nginx
+from tfs_proxy.run.nginx.config import GrpcEndpoint
+from tfs_proxy.run.programs import gunicorn, model_server
+from tfs_proxy.run.programs.model_server import Monitoring
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.deployment import Deployment, Instance, ServedModel
+from tfs_proxy.values.errors import SettingsError
+from tfs_proxy.values.layout import ModelLayout, Workspace
+from tfs_proxy.values.resources import Resources
+
+WORKSPACE = Workspace(Path("/run/tfs"))
+INSTANCE = Instance(1, rest_port=8501, grpc_port=8500, grpc_socket="/run/tfs/tfs1.sock")
+
+
+def settings(**environ: str) -> Settings:
+    """Settings on a machine of two cores."""
+    return Settings.from_env(environ, Resources(2))
+
+
+OFFICIAL = ("/usr/bin/tensorflow_model_server",)
+EMBEDDED = ("python", "-m", "tfs_proxy.embedded")
+
+
+def flags(
+    configured: Settings,
+    placement: Placement | None = None,
+    words: tuple[str, ...] = OFFICIAL,
+    *,
+    script: bool = True,
+    models: int = 1,
+) -> tuple[str, ...]:
+    """A model server's flags."""
+    return model_server.argv(
+        *(words, INSTANCE, configured, WORKSPACE.model_config, WORKSPACE.batching_config),
+        placement=placement,
+        script=script,
+        models=models,
+    )
+
+
+@pytest.mark.parametrize(
+    ("environ", "cores", "served", "threads"),
+    [
+        ({}, 2, {"script": False}, 16),
+        ({}, 8, {"script": False}, 32),
+        ({}, 2, {"script": True}, 256),
+        ({"SAGEMAKER_GUNICORN_WORKERS": "1", "SAGEMAKER_GUNICORN_THREADS": "1"}, 2, {"script": True}, 16),
+        ({}, 2, {"script": False, "models": 2}, 256),
+        ({}, 2, {"script": True, "models": 0}, 256),
+        ({"SAGEMAKER_TFS_ENABLE_BATCHING": "true", "SAGEMAKER_TFS_MAX_BATCH_SIZE": "32"}, 2, {"script": False}, 128),
+        ({"SAGEMAKER_TFS_ENABLE_BATCHING": "true", "SAGEMAKER_TFS_MAX_BATCH_SIZE": "9999"}, 2, {"script": False}, 1024),
+        ({"TFS_PROXY_REST_THREADS": "5"}, 2, {"script": True}, 5),
+    ],
+)  # fmt: skip
+def test_one_model_without_a_script_gets_few_rest_threads(
+    environ: dict[str, str], cores: int, served: dict[str, int], threads: int
+) -> None:
+    """Each makes a request dearer; scripts, several models and batches have requests that wait for others."""
+    configured = Settings.from_env(environ, Resources(cores))
+
+    words = flags(configured, script=bool(served["script"]), models=served.get("models", 1))
+
+    assert f"--rest_api_num_threads={threads}" in words
+
+
+@pytest.mark.parametrize(
+    ("environ", "resources", "threads"),
+    [
+        ({}, Resources(2), []),
+        ({}, Resources(64, 1.5), ["inter_op_parallelism=2", "intra_op_parallelism=2"]),
+        ({"SAGEMAKER_TFS_INTER_OP_PARALLELISM": "0"}, Resources(64, 1.5), ["intra_op_parallelism=2"]),
+        (
+            {"SAGEMAKER_TFS_INTER_OP_PARALLELISM": "-1"},
+            Resources(4),
+            ["inter_op_parallelism=-1", "intra_op_parallelism=4"],
+        ),
+        (
+            {"SAGEMAKER_TFS_INTER_OP_PARALLELISM": "-1", "SAGEMAKER_TFS_INTRA_OP_PARALLELISM": "3"},
+            Resources(4),
+            ["inter_op_parallelism=-1", "intra_op_parallelism=3"],
+        ),
+    ],
+)
+def test_the_callers_thread_comes_with_a_number_of_intra_op_threads(
+    environ: dict[str, str], resources: Resources, threads: list[str]
+) -> None:
+    """The official binary takes -1 only beside one; a CPU limit, which TensorFlow does not see, is told."""
+    words = flags(Settings.from_env(environ, resources))
+
+    assert [word.removeprefix("--tensorflow_") for word in words if "_op_" in word] == threads
+
+
+def test_a_model_server_gets_its_addresses_and_the_request_timeout() -> None:
+    """REST, gRPC and unix socket belong to one instance; the wait time is no request timeout."""
+    words = flags(settings(TFS_PROXY_REQUEST_TIMEOUT_SECONDS="7", SAGEMAKER_TFS_WAIT_TIME_SECONDS="3"))
+
+    assert words[0] == OFFICIAL[0]
+    assert {"--port=8500", "--rest_api_port=8501", "--grpc_socket_path=/run/tfs/tfs1.sock"} <= set(words)
+    assert "--rest_api_timeout_in_ms=7000" in words
+    assert not any(word.startswith("--enable_batching") for word in words)
+
+
+def test_the_official_binary_opens_grpc_to_the_outside_for_a_script_alone() -> None:
+    """It listens on all addresses: gRPC over TCP is for scripts, and its profiler is off; a sentence names the rest."""
+    assert {"--port=8500", "--enable_profiler=false"} <= set(flags(settings(), script=True))
+    assert {"--port=0", "--enable_profiler=false"} <= set(flags(settings(), script=False))
+    assert {"--port=8500", "--management_on_socket_only=true"} <= set(flags(settings(), words=EMBEDDED))
+
+    sentences = {
+        script: model_server.open_to_the_outside(OFFICIAL, [INSTANCE], script=script) or ""
+        for script in (True, False)
+    }
+    assert "other machines can reach 8501 (REST), 8500 (gRPC). To close them, publish only" in sentences[True]
+    assert "8500" not in sentences[False]
+    assert model_server.open_to_the_outside(EMBEDDED, [INSTANCE], script=True) is None
+    assert model_server.open_to_the_outside((), [], script=True) is None
+
+
+def test_batching_and_parallelism_become_flags_and_a_file() -> None:
+    """As in AWS's container: the five batching variables, intra-op and inter-op, and extra flags last."""
+    configured = settings(
+        SAGEMAKER_TFS_ENABLE_BATCHING="true",
+        SAGEMAKER_TFS_MAX_BATCH_SIZE="16",
+        SAGEMAKER_TFS_BATCH_TIMEOUT_MICROS="500",
+        SAGEMAKER_TFS_NUM_BATCH_THREADS="4",
+        SAGEMAKER_TFS_MAX_ENQUEUED_BATCHES="9",
+        SAGEMAKER_TFS_INTER_OP_PARALLELISM="3",
+        SAGEMAKER_TFS_INTRA_OP_PARALLELISM="5",
+        SAGEMAKER_TFS_EXTRA_ARGS="--file_system_poll_wait_seconds=0 '--x=a b'",
+    )
+
+    words = flags(configured)
+
+    assert "--enable_batching=true" in words
+    assert "--batching_parameters_file=/run/tfs/batching.pbtxt" in words
+    assert "--tensorflow_inter_op_parallelism=3" in words
+    assert "--tensorflow_intra_op_parallelism=5" in words
+    assert words[-2:] == ("--file_system_poll_wait_seconds=0", "--x=a b")
+    assert (
+        model_server.batching_config(configured).split()
+        == (
+            "max_batch_size { value: 16 } batch_timeout_micros { value: 500 } "
+            "num_batch_threads { value: 4 } max_enqueued_batches { value: 9 }"
+        ).split()
+    )
+
+
+def test_an_instance_sees_the_gpu_that_was_chosen_for_it() -> None:
+    """And takes its share of the memory; without a choice it sees what the container does."""
+    configured = settings()
+    allowed = {"CUDA_VISIBLE_DEVICES": "4,6"}
+
+    assert "--per_process_gpu_memory_fraction=0.4000" in flags(configured, Placement("GPU-b", 0.4))
+    assert not [flag for flag in flags(configured) if "gpu" in flag]
+    assert (
+        model_server.environment(allowed, configured, Placement("GPU-b", 0.4))["CUDA_VISIBLE_DEVICES"]
+        == "GPU-b"
+    )
+    assert model_server.environment(allowed, configured, None)["CUDA_VISIBLE_DEVICES"] == "4,6"
+
+
+def test_the_model_config_quotes_names_and_sets_labels_where_the_version_is() -> None:
+    """Paths with quotes, blanks and letters beyond ASCII stay one string of the text format."""
+    models = [
+        ServedModel("a", Path('/m/with "quote" é'), (1, 2)),
+        ServedModel("b", Path("/m/b"), (2,)),
+    ]
+
+    text = model_server.model_config(models, {"stable": 1, "canary": 2})
+
+    assert r'base_path: "/m/with \042quote\042 \303\251"' in text
+    assert text.count('version_labels { key: "stable" value: 1 }') == 1
+    assert text.count('version_labels { key: "canary" value: 2 }') == 2
+    assert "specific { versions: 1 versions: 2 }" in text
+
+
+def test_ports_come_from_the_safe_range_in_pairs_or_are_free_ones() -> None:
+    """As in AWS's container: gRPC LOW+2i, REST LOW+2i+1; without a range all differ."""
+    configured = settings(SAGEMAKER_SAFE_PORT_RANGE="9000-9009")
+
+    with ExitStack() as held:
+        assert model_server_ports(configured.safe_port_range, 2, held) == [(9000, 9001), (9002, 9003)]
+        free = list(itertools.chain(*model_server_ports(None, 3, held)))
+    assert len(set(free)) == 6
+
+
+def test_a_model_server_that_is_no_program_is_refused() -> None:
+    """The error names the flag's value."""
+    with pytest.raises(SettingsError, match="no-such-program"):
+        model_server.program("no-such-program")
+
+
+@pytest.mark.tensorflow
+def test_the_embedded_server_under_the_official_name_is_the_embedded_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Images without the official binary have its name on PATH for other people's manifests."""
+    folder = Path(__file__).parents[3] / "container"
+    monkeypatch.setenv("PATH", str(folder))
+    assert model_server.is_embedded(model_server.program("auto"))
+
+    other = tmp_path / "tensorflow_model_server"
+    other.touch(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{folder}")
+    assert model_server.program("auto") == (str(other),)
+
+
+def test_gunicorn_takes_the_inherited_listener_and_its_settings() -> None:
+    """All of AWS's gunicorn variables reach its command line."""
+    words = gunicorn.argv(
+        settings(
+            SAGEMAKER_GUNICORN_WORKERS="3",
+            SAGEMAKER_GUNICORN_THREADS="9",
+            SAGEMAKER_GUNICORN_WORKER_CLASS="sync",
+            SAGEMAKER_GUNICORN_LOGLEVEL="warning",
+            SAGEMAKER_GUNICORN_TIMEOUT_SECONDS="77",
+        ),
+        [5],
+    )
+
+    assert {"--bind=fd://5", "--workers=3", "--threads=9", "--timeout=77", "--log-level=warning"} <= set(
+        words
+    )
+    assert "--worker-class=tfs_proxy.worker.gunicorn_workers.standard.SequentialWorker" in words
+
+
+@pytest.mark.parametrize("worker_class", ["gthread", "sync", "gevent"])
+def test_only_thread_workers_have_their_modules_imported_before_the_fork(worker_class: str) -> None:
+    """gevent changes modules while they are imported."""
+    words = gunicorn.argv(settings(SAGEMAKER_GUNICORN_WORKER_CLASS=worker_class), [5])
+
+    assert (f"--config=python:{gunicorn.PRELOAD}" in words) == (worker_class == "gthread")
+
+
+def test_the_thread_workers_without_nginx_are_gunicorns_own() -> None:
+    """Ours answer nginx alone."""
+    bare, behind = (gunicorn.argv(settings(), [5], behind_nginx=nginx) for nginx in (False, True))
+
+    assert f"--worker-class={gunicorn.WORKER_CLASSES['gthread']}" in bare
+    assert f"--worker-class={gunicorn.BEHIND_NGINX}" in behind
+
+
+def test_workers_find_the_sockets_and_installed_packages() -> None:
+    """What was installed for the script comes before what the machine has, and the user's own values win."""
+    environ = {"PYTHONPATH": "/mine", "OMP_NUM_THREADS": "4", "MALLOC_ARENA_MAX": "8"}
+    env = gunicorn.environment(environ, settings(), WORKSPACE, [Path("/packages")])
+
+    assert env["PYTHONPATH"] == "/packages:/mine"
+    assert "SCRIPT_NAME" not in gunicorn.environment({"SCRIPT_NAME": "/x"}, settings(), WORKSPACE, [])
+    assert env["OMP_NUM_THREADS"] == "4"
+    assert env["MALLOC_ARENA_MAX"] == "8"
+    assert int(env["MALLOC_TRIM_THRESHOLD_"]) > 0
+    assert env["TFS_PROXY_WORKSPACE"] == "/run/tfs"
+
+
+@pytest.mark.parametrize(
+    ("environ", "line"),
+    [
+        ({}, "proxy_read_timeout 75s;"),
+        ({"SAGEMAKER_NGINX_PROXY_READ_TIMEOUT_SECONDS": "90"}, "proxy_read_timeout 90s;"),
+        ({"SAGEMAKER_GUNICORN_TIMEOUT_SECONDS": "120"}, "proxy_read_timeout 125s;"),
+        ({"SAGEMAKER_NGINX_PROXY_READ_TIMEOUT_SECONDS": "20"}, "proxy_read_timeout 70s;"),
+        ({"TFS_PROXY_SCRIPT_TIMEOUT_SECONDS": "99.5"}, "proxy_read_timeout 110s;"),
+        ({"SAGEMAKER_TFS_NGINX_LOGLEVEL": "warn"}, "error_log stderr warn;"),
+        ({"SAGEMAKER_TFS_NGINX_LOGLEVEL": "debug"}, "error_log stderr info;"),
+        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "6"}, "client_max_body_size 6m;"),
+        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "0"}, "client_max_body_size 100m;"),
+    ],
+)
+def test_nginx_is_configured_from_the_settings(environ: dict[str, str], line: str) -> None:
+    """A worker timeout above nginx's lifts it, as in AWS's container (docs/reference/aws-container.md); every line stands once."""
+    proxy = nginx.ProxyConfig("0.0.0.0:8080", ("127.0.0.1:4000",), WORKSPACE.control_socket)
+
+    text = nginx.config(proxy, settings(**environ), WORKSPACE)
+
+    assert text.count(line) == 1
+    assert text.count("listen 0.0.0.0:8080;") == 1
+    for_each_request = (
+        "http_host|request_id|content_length|http_transfer_encoding|large_body|status|request_time|request|"
+        "http_x_request_id|http_x_amzn_sagemaker_inference_id|id_without_inference|chosen_id|"
+        "http_x_amzn_sagemaker_custom_attributes|asked_model|asked_version|asked_name|asked_number|"
+        "request_length|bytes_sent|msec|connections_writing|connection|is_logged|refused|refusal|upstream_status|"
+        "upstream_http_x_tfs_proxy_stages|upstream_http_transfer_encoding|sent_trailer_grpc_(?:status|message)|sent_http_grpc_(?:status|message)|"
+        "upstream_trailer_x_tfs_proxy_model|upstream_http_x_tfs_proxy_model|grpc_model|repository_path|uri"
+    )
+    assert "$" not in re.sub(rf"\$({for_each_request})\b|[}}*]\$\"|,\|\$\)", "", text)
+
+
+GRPC = nginx.ProxyConfig(
+    "0.0.0.0:8080", ("127.0.0.1:4000",), WORKSPACE.control_socket, GrpcEndpoint("0.0.0.0:8500", (1, 22, 1))
+)
+DEPLOYMENT = Deployment(
+    default_model="m",
+    models={"m": (1,)},
+    instances=(INSTANCE, Instance(2, rest_port=8503, grpc_port=8502, grpc_socket="/run/tfs/tfs2.sock")),
+    script="inference.py",
+    import_paths=(),
+    max_payload_bytes=1,
+    request_timeout_seconds=7.0,
+    rest_api=True,
+)
+
+
+@pytest.mark.parametrize(
+    ("version", "lines", "never"),
+    [
+        ((0,), ["listen 0.0.0.0:8500 http2;"], "http2 on"),
+        ((1, 22, 1), ["listen 0.0.0.0:8500 http2;"], "http2 on"),
+        ((1, 25, 1), ["listen 0.0.0.0:8500;", "http2 on;"], "8500 http2"),
+        ((1, 26, 3), ["listen 0.0.0.0:8500;", "http2 on;"], "8500 http2"),
+    ],
+)
+def test_nginx_is_told_of_http2_in_the_way_it_knows(
+    version: tuple[int, ...], lines: list[str], never: str
+) -> None:
+    """Before 1.25.1 it does not know the directive, after that it warns of the word."""
+    proxy = replace(GRPC, grpc=GrpcEndpoint("0.0.0.0:8500", version))
+
+    text = nginx.config(proxy, settings(), WORKSPACE)
+
+    assert all(text.count(line) == 1 for line in lines)
+    assert never not in text
+
+
+def test_grpc_leads_to_the_gates_of_all_instances_and_lets_five_services_through() -> None:
+    """The limits are those of HTTP: a message's size, and how long an answer may take."""
+    configured = settings(
+        SAGEMAKER_TFS_INSTANCE_COUNT="2",
+        SAGEMAKER_MAX_PAYLOAD_IN_MB="6",
+        SAGEMAKER_NGINX_PROXY_READ_TIMEOUT_SECONDS="90",
+    )
+
+    text = nginx.config(GRPC, configured, WORKSPACE)
+    block = text[text.index("listen 0.0.0.0:8500") :]
+
+    assert re.search(
+        r"unix:/run/tfs/gate0.sock max_fails=0;\s+server unix:/run/tfs/gate1.sock max_fails=0;", text
+    )
+    assert "grpc_read_timeout 90s;" in block
+    assert "larger than 6 MB" in block
+    assert re.findall(r"(location .*) \{[^}]* grpc_pass", block) == [
+        "location /tensorflow.serving.PredictionService/",
+        "location = /tensorflow.serving.ModelService/GetModelStatus",
+        "location = /grpc.health.v1.Health/Check",
+        "location /grpc.reflection.v1alpha.ServerReflection/",
+        "location = /grpc.health.v1.Health/Watch",
+        "location /inference.GRPCInferenceService/",
+        "location = /inference.GRPCInferenceService/ModelStreamInfer",
+    ]
+    assert re.search(
+        r"upstream inferences \{\s+least_conn;\s+server unix:/run/tfs/router.sock max_fails=0;", text
+    )
+    assert "/inference." not in nginx.config(GRPC, settings(TFS_PROXY_V2="off"), WORKSPACE)
+
+
+def test_rest_is_published_when_something_is_served_and_there_are_model_servers() -> None:
+    """Neither before, nor where the setting says no, nor where a script needs no model server."""
+    plain = replace(GRPC, grpc=None, serving=DEPLOYMENT)
+
+    def published(proxy: nginx.ProxyConfig) -> bool:
+        return "location ~* ^/v1/" in nginx.config(proxy, settings(), WORKSPACE)
+
+    assert published(plain)
+    assert re.search(r"8501 max_fails=0;\s+server 127.0.0.1:8503", nginx.config(plain, settings(), WORKSPACE))
+    assert not published(replace(plain, serving=None))
+    assert not published(replace(plain, serving=replace(DEPLOYMENT, rest_api=False)))
+    assert not published(replace(plain, serving=replace(DEPLOYMENT, instances=())))
+    assert "grpc_pass" not in nginx.config(plain, settings(), WORKSPACE)
+
+
+def test_a_script_that_is_the_model_itself_has_no_api_of_tf_serving_over_grpc() -> None:
+    """Calls are refused; before the archive is open they are told to wait."""
+    stage = replace(GRPC, serving=replace(DEPLOYMENT, instances=()))
+
+    assert "grpc://predictions" not in nginx.config(stage, settings(), WORKSPACE)
+    assert "grpc://inferences" in nginx.config(stage, settings(), WORKSPACE)
+    assert "grpc://predictions" in nginx.config(GRPC, settings(), WORKSPACE)
+
+
+def test_a_plan_has_one_model_server_an_instance_and_tells_workers_of_all() -> None:
+    """What workers are told survives the trip over the control API."""
+    host = plan.HostResources(("server",), [(9000, 9001), (9002, 9003)], gpus=0, environ={"PATH": "/bin"})
+    configured = settings(SAGEMAKER_TFS_INSTANCE_COUNT="2")
+
+    served = Served(ModelLayout(Path("/nowhere")), (DiscoveredModel("m", {1: Path("/m/1")}),), "m")
+
+    planned = plan.plan([ServedModel("m", Path("/m"), (1,))], served, configured, WORKSPACE, host)
+
+    assert [spec.name for spec in planned.model_servers] == ["model server 0", "model server 1"]
+    assert [instance.rest_port for instance in planned.deployment.instances] == [9001, 9003]
+    assert set(planned.files) == {WORKSPACE.model_config}
+    assert Deployment.from_json(planned.deployment.to_json()) == planned.deployment
+
+
+def test_the_file_that_turns_monitoring_on_is_for_all_model_servers() -> None:
+    """Before the user's own flags, which win."""
+    monitoring = Monitoring("/monitoring/x", "prometheus_config {}")
+    host = plan.HostResources(("server",), [(9000, 9001), (9002, 9003)], 0, {}, monitoring)
+    given = settings(SAGEMAKER_TFS_INSTANCE_COUNT="2", SAGEMAKER_TFS_EXTRA_ARGS="--more=1")
+    served = Served(ModelLayout(Path("/nowhere")), (DiscoveredModel("m", {1: Path("/m/1")}),), "m")
+
+    planned = plan.plan([ServedModel("m", Path("/m"), (1,))], served, given, WORKSPACE, host)
+
+    assert planned.files[WORKSPACE.monitoring_config] == "prometheus_config {}"
+    assert planned.metrics_path == "/monitoring/x"
+    for spec in planned.model_servers:
+        assert spec.argv[-2:] == (f"--monitoring_config_file={WORKSPACE.monitoring_config}", "--more=1")
+
+
+def test_a_stage_is_planned_without_any_model_server() -> None:
+    """Workers learn the folder of the model and the default Accept; there is nobody to connect to."""
+    served = Served(ModelLayout(Path("/opt/ml/model")), (), "")
+    configured = settings(SAGEMAKER_TFS_INSTANCE_COUNT="2", SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT="Text/CSV")
+
+    planned = plan.plan([], served, configured, WORKSPACE, plan.HostResources((), (), 0, {}))
+
+    assert planned.model_servers == ()
+    assert planned.deployment.instances == ()
+    assert (planned.deployment.script_model, planned.deployment.default_accept) == (
+        "/opt/ml/model",
+        "text/csv",
+    )
+    assert Deployment.from_json(planned.deployment.to_json()) == planned.deployment
+
+
+@pytest.mark.parametrize(("accept", "fast"), [("application/json", True), ("text/csv", False)])
+def test_a_default_accept_decides_whether_requests_may_pass_the_workers_by(accept: str, fast: bool) -> None:
+    """The model server answers JSON alone, so where another type is the default, Python has to answer."""
+    served = Served(ModelLayout(Path("/nowhere")), (DiscoveredModel("m", {1: Path("/m/1")}),), "m")
+    configured = settings(SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT=accept)
+    host = plan.HostResources(("server",), [(9000, 9001)], gpus=0, environ={})
+
+    planned = plan.plan([ServedModel("m", Path("/m"), (1,))], served, configured, WORKSPACE, host)
+
+    proxy = replace(GRPC, serving=planned.deployment)
+    assert ("location @fast" in nginx.config(proxy, configured, WORKSPACE)) is fast
+
+
+def test_blocks_of_ports_are_in_a_row_and_share_none() -> None:
+    """Each stage of a pipeline gets ports that no other has."""
+    with ExitStack() as held:
+        blocks = free_blocks([11, 4, 11], held)
+
+    assert [len(block) for block in blocks] == [11, 4, 11]
+    assert len({port for block in blocks for port in block}) == 26

@@ -1,0 +1,77 @@
+"""The context that a script's functions see."""
+
+from typing import Any
+
+import pytest
+
+from support.fake_upstream import FakeUpstream
+from tfs_proxy.serving.plane import DataPlane
+from tfs_proxy.serving.script.context import Context, ScriptRequest, WorkerModels
+from tfs_proxy.values.deployment import Instance
+from tfs_proxy.values.signature import Target
+
+INSTANCE = Instance(index=0, rest_port=8501, grpc_port=9000, grpc_socket="/run/tfs0.sock")
+
+
+class FakeChannels:
+    """Counts how often a channel was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[Instance] = []
+
+    def get(self, instance: Instance) -> Any:
+        self.asked.append(instance)
+        return "channel"
+
+
+def context(target: Target | None = None, **headers: Any) -> tuple[Context, FakeChannels]:
+    channels = FakeChannels()
+    request = ScriptRequest(target or Target("half"), b"", **headers)
+    worker = WorkerModels(DataPlane(FakeUpstream()), {"half": (1, 2)}, "half", 60.0, channels=channels)  # type: ignore[arg-type]
+    return Context(request, INSTANCE, worker), channels
+
+
+def test_replace_as_of_a_named_tuple() -> None:
+    """A copy has the new values, the channel's too; other names are refused, and the old one stays."""
+    seen, channels = context()
+
+    other = seen._replace(accept_header="text/csv", channel="mine")
+
+    assert (other.accept_header, other[5], other.model_name) == ("text/csv", "mine", "half")
+    assert (seen.accept_header, channels.asked) == ("application/json", [])
+    with pytest.raises(ValueError, match=r"unexpected field names: \['accepts'\]"):
+        seen._replace(accepts="text/csv")
+
+
+def test_channel_is_lazy() -> None:
+    """No channel is opened before one is asked for, and it leads to the same instance."""
+    seen, channels = context()
+    assert "model_name='half'" in repr(seen)
+    assert channels.asked == []
+
+    assert seen.channel == "channel"
+
+    assert channels.asked == [INSTANCE]
+
+
+def test_like_a_namedtuple() -> None:
+    """It unpacks, indexes and turns into a dict in the order of AWS's namedtuple."""
+    seen, _ = context()
+
+    name, version, method, *_rest = seen
+
+    assert (name, version, method) == ("half", None, "predict")
+    assert seen[0] == "half"
+    assert seen[:3] == ("half", None, "predict")
+    assert list(seen._asdict()) == list(seen._fields)
+    assert len(seen) == 11
+    assert seen._fields[5] == "channel"
+
+
+@pytest.mark.parametrize("given", ["a" * 1025, "a\r\nb", "\u00e9", {"a": "\n"}])
+def test_custom_attributes_that_can_not_be_sent(given: Any) -> None:
+    """At most 1024 visible ASCII characters."""
+    seen, _ = context()
+
+    with pytest.raises(ValueError, match="custom attributes"):
+        seen.set_custom_attributes(given)

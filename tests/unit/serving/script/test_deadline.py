@@ -1,0 +1,192 @@
+"""The watch over a script's calls, and what /ping makes of workers whose calls hang."""
+
+import asyncio
+import re
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from tfs_proxy.serving.script.deadline import (
+    NOWHERE,
+    Abandoned,
+    CoroutineLane,
+    DeadlineWatch,
+    Lane,
+    ScriptCall,
+    own_part,
+    place_of,
+)
+from tfs_proxy.serving.script.event_loop import WorkerLoop
+from tfs_proxy.serving.script.runner import ScriptRunner
+
+FOLDER = __file__.rpartition("/")[0]
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Held:
+    """A call in a thread of its own that waits until it is let go; what came of it."""
+
+    def __init__(self, watch: DeadlineWatch, *, streaming: bool = False) -> None:
+        self._begun, self._go_on = threading.Event(), threading.Event()
+        self.outcome: object = None
+        self._thread = threading.Thread(target=self._run, args=(watch, streaming))
+        self._thread.start()
+        assert self._begun.wait(60)
+
+    def _run(self, watch: DeadlineWatch, streaming: bool) -> None:
+        watch.serve(self)
+        try:
+            with watch.call(streaming=streaming):
+                self._begun.set()
+                self._go_on.wait(60)
+            self.outcome = "answered"
+        except Exception as error:  # noqa: BLE001 - whatever comes is looked at
+            self.outcome = error
+
+    def let_go(self) -> object:
+        self._go_on.set()
+        self._thread.join(60)
+        return self.outcome
+
+
+def watched(clock: Clock) -> tuple[DeadlineWatch, list[ScriptCall]]:
+    """A watch of ten seconds, and what it has abandoned."""
+    watch = DeadlineWatch(10.0, FOLDER, clock)
+    abandoned: list[ScriptCall] = []
+    watch.abandon = abandoned.append
+    return watch, abandoned
+
+
+def test_a_call_in_time_is_left_alone() -> None:
+    """Up to its deadline nothing happens to it."""
+    clock = Clock()
+    watch, abandoned = watched(clock)
+    held = Held(watch)
+
+    clock.now = 9.9
+    watch.look()
+
+    assert held.let_go() == "answered"
+    assert (abandoned, watch.hangs, watch.hanging, watch.answered) == ([], False, 0, True)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_thread_over_its_deadline_is_abandoned(streaming: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Once, with its connection and the place where it hangs; what it returns later is dropped."""
+    clock = Clock()
+    watch, abandoned = watched(clock)
+    held = Held(watch, streaming=streaming)
+
+    clock.now = 10.0
+    watch.look()
+    watch.look()
+
+    assert [(call.connection, call.streaming) for call in abandoned] == [(held, streaming)]
+    assert (watch.hangs, watch.hanging) == (True, 1)
+    assert re.search(r"hangs at test_deadline\.py:\d+ in _run, which waits in .*threading", caplog.text)
+    assert isinstance(held.let_go(), Abandoned)
+    assert (watch.hangs, watch.hanging, watch.answered) == (True, 0, False)
+
+
+def test_a_call_within_a_call_has_no_deadline_of_its_own() -> None:
+    """The first piece of a stream counts to the head of the answer."""
+    clock = Clock()
+    watch, _ = watched(clock)
+
+    with watch.call():
+        outer = watch.current()
+        with watch.call(streaming=True):
+            assert watch.current() is outer
+        assert watch.current() is outer
+    assert watch.current() is None
+
+
+def test_a_coroutine_is_cancelled() -> None:
+    """Who waits for it goes on at once, and its answer counts for nothing."""
+    clock = Clock()
+    watch, abandoned = watched(clock)
+    runner = ScriptRunner(__file__, watch=watch)
+    begun = threading.Event()
+
+    async def waits() -> None:
+        begun.set()
+        await asyncio.sleep(3600)
+
+    raised: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            with watch.call():
+                runner.call("handler", waits)
+        except Exception as error:  # noqa: BLE001 - whatever comes is looked at
+            raised.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    assert begun.wait(60)
+    _until(lambda: (running := _only(watch)) is not None and isinstance(running.lane, CoroutineLane))
+    clock.now = 10.0
+    watch.look()
+    thread.join(60)
+    _until(lambda: not _tasks(runner.loop))
+    runner.close(None)
+
+    assert [type(error) for error in raised] == [Abandoned]
+    assert (len(abandoned), watch.hangs, watch.hanging) == (1, True, 0)
+    assert "in waits" in watch.place
+
+
+def _only(watch: DeadlineWatch) -> ScriptCall | None:
+    return next(iter(tuple(watch._running)), None)
+
+
+def _tasks(loop: WorkerLoop) -> set[Any]:
+    assert loop._loop is not None
+    return asyncio.all_tasks(loop._loop)
+
+
+def _until(true: Callable[[], bool]) -> None:
+    for _ in range(6000):
+        if true():
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError("it did not come true")
+
+
+def test_where_nested_coroutines_wait() -> None:
+    """The innermost line of the script, and what it waits for; clients get the script's part."""
+
+    async def inner() -> None:
+        await asyncio.sleep(3600)
+
+    async def outer() -> None:
+        await inner()
+
+    async def look() -> str:
+        waiting: Coroutine[Any, Any, None] = outer()
+        task = asyncio.create_task(waiting)
+        await asyncio.sleep(0)
+        place = place_of(CoroutineLane(waiting).frames(), FOLDER)
+        task.cancel()
+        return place
+
+    place = asyncio.run(look())
+
+    assert re.fullmatch(r"test_deadline\.py:\d+ in inner, which waits in .*tasks\.py:\d+ in sleep", place)
+    assert re.fullmatch(r"test_deadline\.py:\d+ in inner", own_part(place))
+
+
+def test_where_a_thread_is_that_has_ended() -> None:
+    """It is nowhere, which is no error."""
+    assert place_of(Lane(2**40).frames(), FOLDER) == NOWHERE

@@ -1,0 +1,140 @@
+"""Loading a user's inference.py."""
+
+import pickle
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tfs_proxy.serving.script.load import load_script, module_name
+from tfs_proxy.values.errors import ScriptLoadError
+
+HANDLER = "def handler(data, context):\n    return data.read(), 'text/plain'\n"
+
+
+@pytest.fixture(autouse=True)
+def _own_import_state() -> Iterator[None]:
+    """Leave sys.path and sys.modules as they were."""
+    path, modules, no_bytecode = list(sys.path), set(sys.modules), sys.dont_write_bytecode
+    yield
+    sys.dont_write_bytecode = no_bytecode
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+def write(folder: Path, text: str, name: str = "inference.py") -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+def test_handler_alone(tmp_path: Path) -> None:
+    """A script with handler() has no halves."""
+    script = load_script(write(tmp_path, HANDLER))
+
+    assert script.handler is not None
+    assert (script.input_handler, script.output_handler) == (None, None)
+
+
+@pytest.mark.parametrize("half", ["input_handler", "output_handler"])
+def test_one_half(tmp_path: Path, half: str) -> None:
+    """One half is enough: the other is the default conversion."""
+    script = load_script(write(tmp_path, f"def {half}(data, context): return b''"))
+
+    assert callable(getattr(script, half))
+
+
+def test_no_handler(tmp_path: Path) -> None:
+    """A script without handlers is refused, saying which functions it is to define."""
+    path = write(tmp_path, "x = 1")
+
+    with pytest.raises(ScriptLoadError, match=r"inference\.py defines no handler.*output_handler"):
+        load_script(path)
+
+
+def test_handler_that_is_no_function(tmp_path: Path) -> None:
+    """A name that is taken by something else is no handler."""
+    path = write(tmp_path, "handler = 'x'")
+
+    with pytest.raises(ScriptLoadError, match="handler is not a function, but str"):
+        load_script(path)
+
+
+def test_no_file(tmp_path: Path) -> None:
+    """A path without a file is an error that names it."""
+    with pytest.raises(ScriptLoadError, match="no such Python file"):
+        load_script(str(tmp_path / "inference.py"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "line"),
+    [
+        ("import nothing_of_this_name\n", r"inference\.py:1 in <module>: ModuleNotFoundError", "line 1"),
+        ("def broken(:\n    pass\n", "SyntaxError", "line 1"),
+        ("import sys\nsys.exit(3)\n", r"inference\.py:2 in <module>: SystemExit: 3", "line 2"),
+        ("\n\nraise RuntimeError()\n", r"inference\.py:3 in <module>: RuntimeError", "line 3"),
+    ],
+)
+def test_import_failure(tmp_path: Path, text: str, message: str, line: str) -> None:
+    """What the import raises is named with its line, and its traceback begins in the script."""
+    path = write(tmp_path, text)
+
+    with pytest.raises(ScriptLoadError, match=message) as caught:
+        load_script(path)
+
+    assert line in caught.value.report
+    assert "importlib" not in caught.value.report
+    assert module_name(path) not in sys.modules
+
+
+def test_several_scripts(tmp_path: Path) -> None:
+    """Two scripts of one name live side by side, each with its own globals."""
+    first = load_script(write(tmp_path / "a", "who = 'a'\ndef handler(data, context): return who"))
+    second = load_script(write(tmp_path / "b", "who = 'b'\ndef handler(data, context): return who"))
+
+    assert first.handler is not None
+    assert second.handler is not None
+    assert (first.handler(None, None), second.handler(None, None)) == ("a", "b")
+
+
+def test_modules_beside_it(tmp_path: Path) -> None:
+    """Modules in code/ and packages in code/lib import, code/ first."""
+    code = tmp_path / "code"
+    write(code, "WHO = 'code'", "beside_it.py")
+    write(code / "lib", "WHO = 'lib'", "beside_it.py")
+    write(code / "lib", "WHO = 'lib'", "vendored_one.py")
+    path = write(
+        code, "import beside_it, vendored_one\ndef handler(d, c): return beside_it.WHO, vendored_one.WHO"
+    )
+
+    script = load_script(path, (str(code), str(code / "lib")))
+
+    assert script.handler is not None
+    assert script.handler(None, None) == ("code", "lib")
+    assert not list(code.rglob("__pycache__"))
+
+
+def test_dataclasses_and_pickle(tmp_path: Path) -> None:
+    """Classes of the script can be pickled: its module is known by its name."""
+    path = write(
+        tmp_path,
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+        "@dataclass\nclass Point:\n    x: int\n"
+        "def handler(data, context): return Point(1)",
+    )
+
+    script = load_script(path)
+
+    assert script.handler is not None
+    point = script.handler(None, None)
+    assert pickle.loads(pickle.dumps(point)) == point
+
+
+def test_a_keyboard_interrupt_at_import_is_the_scripts_own(tmp_path: Path) -> None:
+    """A worker gets signals otherwise: what a script raises ends the start, whatever it is."""
+    path = write(tmp_path, "raise KeyboardInterrupt")
+
+    with pytest.raises(ScriptLoadError, match="KeyboardInterrupt"):
+        load_script(path)

@@ -1,0 +1,65 @@
+"""What a script may return, and what is refused."""
+
+import pickle
+
+import pytest
+
+import tfs_proxy
+from tfs_proxy.serving.script.runner import ScriptReply, ScriptRunner
+from tfs_proxy.serving.script.runner import script_reply as read_reply
+from tfs_proxy.values.errors import RequestError, ScriptFailure
+
+
+def script_reply(returned: object, function: str, accept: str | None, status: int) -> ScriptReply:
+    return read_reply(returned, function, accept, status, ScriptRunner("inference.py"))
+
+
+@pytest.mark.parametrize(
+    "returned", [["six", "seven"], [], ["a"], [["a/b", "c/d"]], ["a", 5], ["a", "b", "c"]]
+)
+def test_list_that_is_no_pair(returned: list[object]) -> None:
+    """A list of values is not taken for a body and its type, and the error says what a list may be."""
+    with pytest.raises(ScriptFailure, match=r"handler returned a list that is not \[body, content_type\]"):
+        script_reply(returned, "handler", None, 200)
+
+
+def test_content_type_with_a_comma() -> None:
+    """Any other type stays as the script wrote it."""
+    named = 'multipart/mixed; boundary="a,b"'
+
+    assert script_reply(("x", named), "handler", "*/*", 200).content_type == named
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (None, "output_handler returned None: it must return"),
+        ({"a": 1}, "returned a value of type dict"),
+        ((None, "text/csv"), "returned None"),
+        (("a", "b", "c"), "returned 3 values"),
+        ((), "returned 0 values"),
+        (("a", b"text/csv"), "type bytes as content type"),
+        (("a", "text/csv\r\nX: y"), "not printable ASCII"),
+        (("\ud800", "text/csv"), "UTF-8 can't encode"),
+    ],
+)
+def test_unusable(returned: object, message: str) -> None:
+    """What is no answer is refused with a sentence that names what came."""
+    with pytest.raises(ScriptFailure, match=message):
+        script_reply(returned, "output_handler", None, 200)
+
+
+def test_http_error() -> None:
+    """HTTPError is public, carries status and message, and survives pickling."""
+    error = tfs_proxy.HTTPError(422, "too dark")
+
+    assert isinstance(error, RequestError)
+    again = pickle.loads(pickle.dumps(error))
+    assert (error.status, error.message, str(error)) == (again.status, again.message, "too dark")
+
+
+@pytest.mark.parametrize("status", [200, 302, 399, 600])
+def test_http_error_that_is_none(status: int) -> None:
+    """A status that is no error's is refused where it is written."""
+    with pytest.raises(ValueError, match="from 400 to 599"):
+        tfs_proxy.HTTPError(status, "x")

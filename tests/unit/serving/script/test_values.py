@@ -1,0 +1,153 @@
+"""The model server's answer as output_handler sees it."""
+
+import subprocess
+import sys
+from datetime import timedelta
+
+import numpy as np
+import pytest
+import requests
+
+from tfs_proxy.serving.script.handlers import ModelResponse
+from tfs_proxy.serving.upstream.interface import ModelAnswer
+from tfs_proxy.values.batch import Outputs
+from tfs_proxy.values.signature import PREDICT_METHOD, Signature
+
+SIGNATURE = Signature("serving_default", PREDICT_METHOD, {}, {})
+
+
+class Lazy(ModelAnswer):
+    """An answer of tensors that counts how often its JSON is written, and has a status only then."""
+
+    __slots__ = ("_of_json", "written")
+
+    _of_json: int
+    written: list[str]
+
+    def __init__(self, status: int = 200) -> None:
+        object.__setattr__(self, "written", [])
+        object.__setattr__(self, "headers", {"Content-Type": "application/json"})
+        object.__setattr__(self, "url", "http://127.0.0.1:8501/v1/models/m:predict")
+        object.__setattr__(self, "_of_json", status)
+
+    @property
+    def ok(self) -> bool:
+        return True
+
+    @property
+    def status(self) -> int:
+        self.written.append("status")
+        return self._of_json
+
+    @property
+    def body(self) -> bytes:
+        self.written.append("body")
+        return b'{"predictions": [1]}'
+
+    def outputs(self, signature: Signature) -> Outputs:
+        assert signature is SIGNATURE
+        return {"y": np.ones(1)}
+
+
+def test_tensors_need_no_json() -> None:
+    """Neither the outputs nor the status of an answer of tensors write its JSON."""
+    answer = Lazy()
+    response = ModelResponse(answer, lambda: SIGNATURE)
+
+    assert response.outputs["y"].tolist() == [1.0]
+    assert (response.status_code, response.ok, response.reason) == (200, True, "OK")
+    response.raise_for_status()
+    assert answer.written == []
+    assert response.json() == {"predictions": [1]}
+    assert answer.written != []
+
+
+def test_requests_reading_interface() -> None:
+    """Lines, pieces, text and files are those of requests."""
+    answer = ModelAnswer(200, "é\nb".encode(), {"Content-Type": "application/json"}, "http://a/b")
+    response = ModelResponse(answer, lambda: SIGNATURE)
+
+    assert isinstance(response, requests.Response)
+    assert list(response.iter_lines()) == ["é".encode(), b"b"]
+    assert b"".join(response) == response.content == response.raw.read()
+    assert (response.text, response.encoding, response.url) == ("é\nb", "utf-8", "http://a/b")
+    assert response.headers["content-type"] == "application/json"
+    with response as same:
+        assert same is response
+
+
+def test_what_few_scripts_ask_for() -> None:
+    """All that a ``requests.Response`` has, with the values of this answer."""
+    answer = ModelAnswer(200, b"a\nb", {"Link": "<http://a/c>; rel=next"}, "http://a/b")
+    response = ModelResponse(answer, lambda: SIGNATURE)
+
+    public = {name for name in dir(requests.Response()) if not name.startswith("__")}
+    missing = {name for name in public if not hasattr(response, name)}
+    assert missing == set()
+    assert (response.elapsed, response.history, dict(response.cookies)) == (timedelta(0), [], {})
+    assert response.links["next"]["url"] == "http://a/c"
+    assert response.apparent_encoding == "ascii"
+    assert list(response.iter_lines(decode_unicode=True)) == ["a", "b"]
+    assert not response.is_redirect
+    assert repr(response) == "<Response [200]>"
+
+
+def test_errors_are_those_of_requests() -> None:
+    """A script catches them by their names there."""
+    response = ModelResponse(ModelAnswer(503, b"no JSON", {}, "http://a/b"), lambda: SIGNATURE)
+
+    assert not response
+    with pytest.raises(
+        requests.HTTPError, match=r"503 Server Error: Service Unavailable for url: http://a/b"
+    ):
+        response.raise_for_status()
+    with pytest.raises(requests.JSONDecodeError):
+        response.json()
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        _ = response.no_such_thing  # type: ignore[attr-defined]
+
+
+def test_text_is_in_the_encoding_that_a_script_sets() -> None:
+    """UTF-8 otherwise; None has requests guess."""
+    response = ModelResponse(ModelAnswer(200, "é".encode("latin-1"), {}, ""), lambda: SIGNATURE)
+
+    assert response.text == "\ufffd"
+    response.encoding = "latin-1"
+    assert response.text == "é"
+    response.encoding = None
+    assert isinstance(response.text, str)
+
+
+def test_a_script_may_change_a_response_as_any_of_requests() -> None:
+    """What it sets is what it reads, and what the answer's status is taken from."""
+    response = ModelResponse(ModelAnswer(503, b"busy", {}, "http://a/b"), lambda: SIGNATURE)
+    response.status_code = 200
+    response.reason = "Fine"
+    response.headers = {"A": "b"}  # type: ignore[assignment]  # as scripts do
+    response.encoding = "no such encoding"
+
+    assert (response.status_code, response.reason, response.ok) == (200, "Fine", True)
+    assert dict(response.headers) == {"A": "b"}
+    assert response.text == "busy"
+    response.raise_for_status()
+
+
+WITHOUT_REQUESTS = """
+import sys
+from tfs_proxy.serving.script.handlers import ModelResponse
+from tfs_proxy.serving.upstream.interface import ModelAnswer
+response = ModelResponse(ModelAnswer(200, b"[1]", {"Content-Type": "application/json"}, ""), None)
+assert response.ok and response.status_code == 200 and response.reason == "OK"
+response.raise_for_status()
+assert response.json() == [1] and response.text == "[1]" and response.content == b"[1]"
+assert response.headers["content-type"] == "application/json" and response.encoding == "utf-8"
+assert isinstance(response, ModelResponse)
+assert "requests" not in sys.modules
+import requests
+assert isinstance(response, requests.Response)
+"""
+
+
+def test_what_most_scripts_ask_for_needs_no_requests() -> None:
+    """Its import would cost each worker 5 MB."""
+    subprocess.run([sys.executable, "-c", WITHOUT_REQUESTS], check=True)

@@ -1,0 +1,191 @@
+"""The default pipeline: what is forwarded, what is converted, and in which form it is answered."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.fake_upstream import Call, FakeUpstream
+from support.plane import answer
+from tfs_proxy.data.formats.npy import read_npy, write_npy
+from tfs_proxy.serving.bodies import Body
+from tfs_proxy.serving.plane import DataPlane
+from tfs_proxy.serving.upstream.interface import ModelAnswer
+from tfs_proxy.values.errors import NotAcceptable, UnsupportedMediaType
+from tfs_proxy.values.signature import DEFAULT_SIGNATURE, PREDICT_METHOD, Signature, Target, TensorSpec
+
+TARGET = Target("m")
+
+
+def _signature(name: str, inputs: dict[str, str], outputs: dict[str, str]) -> Signature:
+    def specs(dtypes: dict[str, str]) -> dict[str, TensorSpec]:
+        return {name: TensorSpec(name, dtype, (None,)) for name, dtype in dtypes.items()}
+
+    return Signature(name, PREDICT_METHOD, specs(inputs), specs(outputs))
+
+
+ONE = _signature(DEFAULT_SIGNATURE, {"x": "DT_FLOAT"}, {"y": "DT_FLOAT"})
+NORM = _signature("norm", {"x": "DT_FLOAT"}, {"label": "DT_STRING", "n": "DT_INT32"})
+
+
+def _says(text: str, status: int = 200) -> Callable[[Call], ModelAnswer]:
+    return lambda _: ModelAnswer(status, text.encode())
+
+
+def _upstream(reply: Callable[[Call], ModelAnswer], *signatures: Signature) -> FakeUpstream:
+    return FakeUpstream({signature.name: signature for signature in signatures or (ONE,)}, reply)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"instances": [1.0,  2]}',
+        b' \n{"inputs": {"x": [NaN]}} ',
+        b'{"signature_name": "", "instances": [1], "extra": 1}',
+    ],
+)
+def test_serving_form_goes_untouched(body: bytes) -> None:
+    """TF Serving's own form is sent byte for byte, and its answer comes back byte for byte."""
+    upstream = _upstream(_says('{\n"predictions": [2.5\n]}'))
+    reply = answer(upstream, TARGET, body, "application/json", None)
+    assert upstream.calls[0].body == body
+    assert upstream.calls[0].batch is None
+    assert (reply.status, reply.content_type) == (200, "application/json")
+    assert reply.body == b'{\n"predictions": [2.5\n]}'
+
+
+def test_byte_order_mark_and_charset_are_taken_off() -> None:
+    """TF Serving reads UTF-8 without a mark, so that is what it gets."""
+    upstream = _upstream(_says('{"predictions": [1]}'))
+    text = '{"instances": ["é"]}'
+    answer(upstream, TARGET, b"\xef\xbb\xbf" + text.encode(), "application/json", None)
+    answer(upstream, TARGET, text.encode("latin-1"), "application/json; charset=latin-1", None)
+    assert [call.body for call in upstream.calls] == [text.encode(), text.encode()]
+
+
+def test_record_with_an_input_called_inputs() -> None:
+    """A refused object whose key is an input of the model is tried as one record."""
+    signature = _signature(DEFAULT_SIGNATURE, {"inputs": "DT_FLOAT", "mask": "DT_INT64"}, {"y": "DT_FLOAT"})
+
+    def server(call: Call) -> ModelAnswer:
+        return (
+            ModelAnswer(200, b'{"predictions": [4.5]}')
+            if call.batch
+            else ModelAnswer(400, b'{"error": "no"}')
+        )
+
+    upstream = _upstream(server, signature)
+    reply = answer(upstream, TARGET, b'{"inputs": [1, 2], "mask": 1}', "application/json", "text/csv")
+    assert reply.body == b"4.5\n"
+    assert upstream.calls[1].json == {"instances": [{"inputs": [1.0, 2.0], "mask": 1}]}
+
+
+@pytest.mark.parametrize("second", [400, 500])
+def test_first_refusal_counts(second: int) -> None:
+    """Where the record is refused too, the client reads what TF Serving said first."""
+    signature = _signature(DEFAULT_SIGNATURE, {"instances": "DT_FLOAT"}, {"y": "DT_FLOAT"})
+
+    def server(call: Call) -> ModelAnswer:
+        return (
+            ModelAnswer(second, b'{"error": "second"}')
+            if call.batch
+            else ModelAnswer(400, b'{"error": "first"}')
+        )
+
+    reply = answer(_upstream(server, signature), TARGET, b'{"instances": [1]}', None, None)
+    assert (reply.status, reply.body) == (400, b'{"error": "first"}')
+
+
+def test_no_second_try_without_such_an_input() -> None:
+    """A refusal is final where no input has the key's name, or the record does not fit."""
+    upstream = _upstream(_says('{"error": "first"}', 400))
+    assert answer(upstream, TARGET, b'{"instances": ["a"]}', None, None).status == 400
+    signature = _signature(DEFAULT_SIGNATURE, {"instances": "DT_FLOAT"}, {"y": "DT_FLOAT"})
+    strict = _upstream(_says('{"error": "first"}', 400), signature)
+    assert answer(strict, TARGET, b'{"instances": "a"}', None, None).status == 400
+    assert len(upstream.calls) == len(strict.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (b"[[1],[2]]", "application/json"),
+        (b'{"x": [1]}\n{"x": [2]}', "application/json"),
+        (b"[1]\n[2]", "application/jsonlines"),
+        (b"a\n1\n2", "text/csv; header=present"),
+    ],
+)
+def test_records_are_decoded(body: bytes, content_type: str) -> None:
+    """Everything but TF Serving's form reaches the upstream as arrays."""
+    upstream = _upstream(_says('{"predictions": [2.5, 3.0]}'))
+    reply = answer(upstream, TARGET, body, content_type, "application/jsonlines")
+    assert reply.body == b"2.5\n3.0\n"
+    batch: Any = upstream.calls[0].batch
+    assert batch.records == 2
+    np.testing.assert_array_equal(batch.inputs["x"].ravel(), [1, 2])
+
+
+def test_serving_form_as_lines_by_its_own_signature() -> None:
+    """The signature that a body names says how its answer is read."""
+    upstream = _upstream(_says('{"predictions": [{"n": 1, "label": "a"}]}'), ONE, NORM)
+    body = b'{"signature_name": "norm", "instances": [1]}'
+    assert answer(upstream, TARGET, body, None, "text/csv").body == b"a,1\n"
+
+
+def test_column_form_as_lines() -> None:
+    """The column form counts its records along the first axis of its inputs."""
+    upstream = _upstream(_says('{"outputs": [2.5, 3.0]}'))
+    for body in (b'{"inputs": [1, 2]}', b'{"inputs": {"x": [1, 2]}}'):
+        assert answer(upstream, TARGET, body, None, "text/csv").body == b"2.5\n3.0\n"
+
+
+@pytest.mark.parametrize("given", ['{"predictions": [1.0]}', '{"outputs": 1.0}', '{"outputs": [1.0]}'])
+def test_fewer_outputs_than_records(given: str) -> None:
+    """Lines are refused where the model does not give one output per record; JSON is not."""
+    upstream = _upstream(_says(given))
+    with pytest.raises(NotAcceptable, match="ask for application/json"):
+        answer(upstream, TARGET, b'{"instances": [1, 2]}', None, "text/csv")
+    assert answer(upstream, TARGET, b'{"instances": [1, 2]}', None, None).body == given.encode()
+
+
+@pytest.mark.parametrize("method", ["classify", "regress"])
+def test_classify_and_regress(method: str) -> None:
+    """Their own form is forwarded, records become examples, results come one a line if asked."""
+    upstream = _upstream(_says('{"results": [1.5, 2.5]}'))
+    target = Target("m", method=method, signature="s")
+    own = b'{"signature_name": "s", "examples": [{"x": 1}, {"x": 2}]}'
+    assert answer(upstream, target, own, None, "text/csv").body == b"1.5\n2.5\n"
+    for body in (b'[{"x": 1}, {"x": 2}]', b'{"x": 1}\n{"x": 2}'):
+        assert answer(upstream, target, body, None, "application/jsonlines").body == b"1.5\n2.5\n"
+    assert [call.json for call in upstream.calls] == [json.loads(own)] * 3
+    with pytest.raises(UnsupportedMediaType, match="by name"):
+        answer(upstream, target, b"1", "text/csv", None)
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b'{"error": "two\nlines \xff"}', "two\nlines \N{REPLACEMENT CHARACTER}"),
+        (b"<html>404</html>", "The model server answered with status 404."),
+        (b'{"error": {"code": 5}}', "The model server answered with status 404."),
+        (b"", "The model server answered with status 404."),
+        (b"[" * 100_000, "The model server answered with status 404."),
+    ],
+)
+def test_odd_errors_become_json(body: bytes, text: str) -> None:
+    """What is no JSON with an error text becomes it: no page of the model server reaches a client."""
+    reply = answer(_upstream(lambda _: ModelAnswer(404, body)), TARGET, b'{"instances": [1]}', None, None)
+    assert json.loads(reply.body) == {"error": text}
+    assert reply.status == 404
+
+
+def test_decode_gives_arrays_to_write_to() -> None:
+    """A script may change what it gets in place, whatever it came in."""
+    plane = DataPlane(_upstream(_says("{}")))
+    body = write_npy(np.array([1, 2], np.float32))
+    for sent in (Body(body, "application/x-npy"), Body(b"[1, 2]")):
+        batch = plane.decode(TARGET, sent)
+        batch.inputs["x"][:] += 1
+    assert read_npy(body).tolist() == [1, 2]

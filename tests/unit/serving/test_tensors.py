@@ -1,0 +1,130 @@
+"""What a script hands over as tensors, by the signature of the model."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tfs_proxy.serving.bodies import as_batch
+from tfs_proxy.values.errors import ScriptFailure
+from tfs_proxy.values.signature import PREDICT_METHOD, Signature, TensorSpec
+
+
+def signature(**dtypes: str | tuple[str, tuple[int | None, ...] | None]) -> Signature:
+    specs = {}
+    for name, given in dtypes.items():
+        dtype, shape = given if isinstance(given, tuple) else (given, None)
+        specs[name] = TensorSpec(name, f"DT_{dtype}", shape)
+    return Signature("serving_default", PREDICT_METHOD, specs, {})
+
+
+def array(value: Any, spec: str | tuple[str, tuple[int | None, ...] | None]) -> Any:
+    return as_batch({"x": value}, signature(x=spec), "here").inputs["x"]
+
+
+def test_one_array_is_the_only_input() -> None:
+    """A float32 array goes out as it is, without a copy, its first axis counting the records."""
+    given = np.zeros((3, 2), np.float32)
+
+    batch = as_batch(given, signature(x="FLOAT"), "here")
+
+    assert batch.inputs["x"] is given
+    assert batch.records == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "expected"),
+    [
+        (np.array([1.5]), "FLOAT", np.float32),
+        ([1, 2], "FLOAT", np.float32),
+        ([1, 2], "INT32", np.int32),
+        (np.array([1, 2]), "UINT8", np.uint8),
+        (7, "INT64", np.int64),
+        ([], "INT32", np.int32),
+        ([True], "BOOL", np.bool_),
+        (np.array([1.5], np.float32), "HALF", np.float16),
+    ],
+)
+def test_dtypes_become_the_signatures(value: Any, dtype: str, expected: type) -> None:
+    """Numbers are converted where nothing but precision can be lost."""
+    converted = array(value, dtype)
+
+    assert converted.dtype == expected
+    assert converted.tolist() == np.asarray(value).tolist()
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        ([1.5], "INT32"),
+        ([300], "UINT8"),
+        ([-1], "UINT8"),
+        (["a"], "FLOAT"),
+        ([1], "BOOL"),
+        ([True], "FLOAT"),
+        (np.array([1.5]), "STRING"),
+        ([1], "STRING"),
+        (7, "STRING"),
+        (np.array(["1"]), "INT64"),
+        (np.array([1j]), "FLOAT"),
+        (np.array(["2024-01-01"], "M8"), "INT64"),
+        (np.array([1, "a"], object), "FLOAT"),
+    ],
+)
+def test_what_would_be_lost_is_refused(value: Any, dtype: str) -> None:
+    """The message names the place, the input and both dtypes."""
+    with pytest.raises(ScriptFailure, match=rf"here: input 'x' (is .*, but|has .* range of) DT_{dtype}"):
+        array(value, dtype)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "says"),
+    [
+        (["a"], "FLOAT", "is strings, but DT_FLOAT takes numbers"),
+        ([b"a"], "FLOAT", "is strings, but DT_FLOAT takes numbers"),
+        (np.array([1.5], ">f8"), "INT32", "is float64, but DT_INT32 takes whole numbers"),
+        ([1, 300], "UINT8", "has 300, which is out of the range of DT_UINT8"),
+        (np.array([2]), "STRING", "is int64, but DT_STRING is needed: pass bytes or str"),
+    ],
+)
+def test_both_dtypes_are_named(value: Any, dtype: str, says: str) -> None:
+    """In words that a user knows, with what to do."""
+    with pytest.raises(ScriptFailure, match=f"here: input 'x' {says}"):
+        array(value, dtype)
+
+
+@pytest.mark.parametrize(
+    ("value", "shape", "expected"),
+    [
+        (b"a\0", (None,), [b"a\0"]),
+        (b"a", (), b"a"),
+        (b"a", None, [b"a"]),
+        ("é", (None,), ["é".encode()]),
+        ([b"a\0", b"b"], (None,), [b"a\0", b"b"]),
+        ([b"a", b"b"], (None, 1), [[b"a"], [b"b"]]),
+        (b"a", (None, 1), [[b"a"]]),
+        ([b"a", b"b"], (None, 3), [b"a", b"b"]),
+        (np.array(["a", "b"]), (None,), [b"a", b"b"]),
+        (np.array([b"a"], object), (None, 1), [b"a"]),
+        (bytearray(b"a"), (None,), [b"a"]),
+    ],
+)
+def test_strings(value: Any, shape: tuple[int | None, ...] | None, expected: Any) -> None:
+    """Bytes and text are records, filled up to the signature's rank unless an array says the shape."""
+    assert array(value, ("STRING", shape)).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"z": 1}, r"'z' is not an input of signature serving_default \(x, y\)"),
+        ({"x": 1}, "the input 'y' of signature serving_default is missing"),
+        (np.zeros(1), "one array can't feed .* x, y"),
+        ({"x": [1], "y": [3]}, "input 'y' is int, but DT_STRING is needed: pass bytes or str"),
+        ({"x": [[1], [1, 2]], "y": b"a"}, "input 'x' is not an array"),
+    ],
+)
+def test_what_fits_no_signature(inputs: Any, message: str) -> None:
+    """Names and forms are checked before the model server is asked."""
+    with pytest.raises(ScriptFailure, match=f"^here: .*{message}"):
+        as_batch(inputs, signature(x="FLOAT", y="STRING"), "here")

@@ -1,0 +1,134 @@
+"""Which instance gets a request: load, turns, and the circuit of each."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tfs_proxy.serving.upstream.load_balancer import BREAKS, LONGEST_PAUSE_SECONDS, LoadBalancer
+from tfs_proxy.values.deployment import Instance
+from tfs_proxy.values.errors import NotReached, UpstreamTimeout, UpstreamUnavailable
+
+ONE, TWO, THREE = (Instance(index, 8501 + index, 0, "") for index in range(3))
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Servers:
+    """What happens at each instance, and who was asked."""
+
+    def __init__(self, *fails: Instance, error: Callable[[str], Exception] = NotReached) -> None:
+        self.fails = set(fails)
+        self.error = error
+        self.asked: list[Instance] = []
+
+    def __call__(self, instance: Instance) -> int:
+        self.asked.append(instance)
+        if instance in self.fails:
+            raise self.error("down")
+        return instance.index
+
+
+def test_turns_and_load() -> None:
+    """Equal instances take turns; one that is at work comes after one that is not."""
+    load_balancer, servers = LoadBalancer([ONE, TWO]), Servers()
+    assert sorted(load_balancer.send(None, servers) for _ in range(4)) == [0, 0, 1, 1]
+    inner: list[Instance] = []
+
+    def busy(_: Instance) -> int:
+        inner.extend(load_balancer.choose() for _ in range(4))
+        return 0
+
+    load_balancer.send(ONE, busy)
+    assert inner == [TWO] * 4
+
+
+def test_one_that_is_down_is_left_out_and_asked_again() -> None:
+    """After a refusal it gets nothing for a while, then one request, and all again if that succeeds."""
+    clock = Clock()
+    load_balancer, servers = LoadBalancer([ONE, TWO], clock), Servers(ONE)
+    assert load_balancer.send(ONE, servers) == 1
+    assert servers.asked == [ONE, TWO]
+    servers.asked.clear()
+    assert [load_balancer.send(ONE, servers) for _ in range(3)] == [1, 1, 1]
+    assert servers.asked == [TWO] * 3
+    assert load_balancer.choose() == TWO
+    servers.fails.clear()
+    clock.now += LONGEST_PAUSE_SECONDS
+    assert [load_balancer.send(ONE, servers) for _ in range(2)] == [0, 0]
+
+
+def test_all_down_answers_at_once() -> None:
+    """While no pause is over nobody is asked; pauses grow up to a limit."""
+    clock = Clock()
+    load_balancer, servers = LoadBalancer([ONE], clock), Servers(ONE)
+    pauses = []
+    for _ in range(6):
+        with pytest.raises(UpstreamUnavailable, match="Try again"):
+            load_balancer.send(None, servers)
+        asked, began = len(servers.asked), clock.now
+        while len(servers.asked) == asked:
+            clock.now += 0.01
+            with pytest.raises(UpstreamUnavailable):
+                load_balancer.send(None, servers)
+        pauses.append(clock.now - began)
+    assert pauses == sorted(pauses)
+    assert pauses[0] < 0.2
+    assert pauses[-1] <= LONGEST_PAUSE_SECONDS + 0.02
+
+
+def test_one_request_at_a_time_asks_again() -> None:
+    """While one looks whether an instance is back, others do not wait for it."""
+    clock = Clock()
+    load_balancer, servers = LoadBalancer([ONE], clock), Servers(ONE)
+    with pytest.raises(UpstreamUnavailable):
+        load_balancer.send(None, servers)
+    clock.now += LONGEST_PAUSE_SECONDS
+
+    def asks(_: Instance) -> int:
+        with pytest.raises(UpstreamUnavailable):
+            load_balancer.send(None, servers)
+        return 7
+
+    assert load_balancer.send(None, asks) == 7
+    servers.fails.clear()
+    assert load_balancer.send(None, servers) == 0
+
+
+def test_broken_connections_open_it_when_they_follow_each_other() -> None:
+    """One break is the request's own; several without an answer between are the server's."""
+    load_balancer, servers = LoadBalancer([ONE], Clock()), Servers(ONE, error=UpstreamUnavailable)
+    for _ in range(BREAKS - 1):
+        with pytest.raises(UpstreamUnavailable, match="down"):
+            load_balancer.send(None, servers)
+    assert load_balancer.send(None, lambda _: 1) == 1
+    for _ in range(BREAKS):
+        with pytest.raises(UpstreamUnavailable, match="down"):
+            load_balancer.send(None, servers)
+    with pytest.raises(UpstreamUnavailable, match="Try again"):
+        load_balancer.send(None, servers)
+
+
+def test_slow_answers_open_nothing() -> None:
+    """A timeout says nothing about connections, and another instance is not bothered with it."""
+    load_balancer, servers = LoadBalancer([ONE, TWO], Clock()), Servers(ONE, TWO, error=UpstreamTimeout)
+    for _ in range(10):
+        with pytest.raises(UpstreamTimeout):
+            load_balancer.send(ONE, servers)
+    assert servers.asked == [ONE] * 10
+
+
+def test_nobody_is_there() -> None:
+    """Without instances nothing can be chosen or sent."""
+    load_balancer = LoadBalancer([])
+    with pytest.raises(UpstreamUnavailable):
+        load_balancer.choose()
+    with pytest.raises(UpstreamUnavailable):
+        load_balancer.send(None, Servers())

@@ -1,0 +1,109 @@
+"""What InvokeEndpointAsync takes: botocore's model of the operation is the judge."""
+
+from pathlib import Path
+
+import pytest
+
+from tfs_proxy.tools.endpoint.aws_api import AwsError, container_headers
+from tfs_proxy.tools.endpoint.delivery import INLINE_BYTES, AsyncConfig, async_config, async_request
+from tfs_proxy.values.errors import SettingsError
+from tfs_proxy.wire.http_messages import HttpRequest
+
+S3 = AsyncConfig("s3://bucket/out", "s3://bucket/failed")
+FILES = AsyncConfig("file:///data/out")
+
+
+def call(body: bytes = b"", **members: str) -> HttpRequest:
+    """A call with these members, whose names are those of their headers."""
+    headers = {f"x-amzn-sagemaker-{name.lower().replace('_', '-')}": text for name, text in members.items()}
+    return HttpRequest("POST", "/endpoints/e/async-invocations", headers, body)
+
+
+def test_answers_have_a_name_of_their_own() -> None:
+    """Two requests never share an output, and the failure of one is beside it."""
+    first, second = (async_request(call(InputLocation="s3://b/k"), S3) for _ in range(2))
+    assert first.output != second.output
+    assert first.output.startswith("s3://bucket/out/")
+    assert first.failure is not None
+    assert first.failure.startswith("s3://bucket/failed/")
+    assert first.failure.endswith("-error.out")
+
+
+def test_a_client_names_the_output() -> None:
+    """Filename and S3OutputPathExtension say where below the config's path an answer goes."""
+    request = async_request(
+        call(InputLocation="s3://b/k", Filename="answer.json", S3OutputPathExtension="a/b/"), S3
+    )
+    assert request.output == "s3://bucket/out/a/b/answer.json"
+    assert request.failure == "s3://bucket/failed/a/b/answer-error.json"
+
+
+def test_the_container_gets_the_headers_of_the_contract() -> None:
+    """Content type and accept have their plain names there."""
+    request = async_request(
+        call(
+            InputLocation="s3://b/k", Content_Type="text/csv", Accept="application/json", Inference_Id="one"
+        ),
+        S3,
+    )
+    assert container_headers(request.members) == {
+        "Content-Type": "text/csv",
+        "Accept": "application/json",
+        "X-Amzn-SageMaker-Inference-Id": "one",
+    }
+    assert request.inference_id == "one"
+
+
+def test_no_failure_path_is_no_place_for_failures() -> None:
+    """AWS keeps answers of failed requests only where the config says so."""
+    assert async_request(call(InputLocation="s3://b/k"), FILES).failure is None
+
+
+@pytest.mark.parametrize(
+    ("request_", "text"),
+    [
+        (call(), "Either InputLocation or Body"),
+        (call(b"x", InputLocation="s3://b/k"), "Either InputLocation or Body"),
+        (call(b"x" * (INLINE_BYTES + 1)), "Body has 128001 bytes"),
+        (call(InputLocation="https://b.s3.amazonaws.com/k"), "take an s3:// address"),
+        (call(InputLocation="file:///etc/passwd"), "only where S3OutputPath"),
+        (call(b"x", RequestTTLSeconds="59"), "RequestTTLSeconds is 59; 60 to 21600 are allowed"),
+        (call(b"x", RequestTTLSeconds="soon"), "RequestTTLSeconds must be a number"),
+        (call(b"x", InvocationTimeoutSeconds="3601"), "InvocationTimeoutSeconds is 3601"),
+        (call(b"x", Filename="../up"), "Filename does not match"),
+        (call(b"x", Filename="f" * 33), "Filename has 33 characters"),
+        (call(b"x", S3OutputPathExtension="a/../../b"), "S3OutputPathExtension"),
+        (call(b"x", Inference_Id="i" * 65), "InferenceId has 65 characters"),
+    ],
+)
+def test_what_aws_refuses_is_refused_by_its_member(request_: HttpRequest, text: str) -> None:
+    """The sentence has AWS's name for the member."""
+    with pytest.raises(AwsError, match=text):
+        async_request(request_, S3)
+
+
+def test_the_config_is_read_from_its_request() -> None:
+    """All members of AsyncInferenceConfig have their effect."""
+    asked = {
+        "ClientConfig": {"MaxConcurrentInvocationsPerInstance": 2},
+        "OutputConfig": {
+            "S3OutputPath": "s3://bucket/out/",
+            "S3FailurePath": "failed",
+            "NotificationConfig": {
+                "SuccessTopic": "arn:aws:sns:us-east-1:123456789012:good",
+                "ErrorTopic": "arn:aws:sns:us-east-1:123456789012:bad",
+                "IncludeInferenceResponseIn": ["ERROR_NOTIFICATION_TOPIC"],
+            },
+        },
+    }
+    assert async_config({"AsyncInferenceConfig": asked}, Path("/data")) == AsyncConfig(
+        "s3://bucket/out", "file:///data/failed", 2, "good", "bad", shows_success=False, shows_error=True
+    )
+    assert async_config({}, Path("/data")) is None
+
+
+@pytest.mark.parametrize("output", [{}, {"S3OutputPath": "http://x/y"}, {"S3OutputPath": "s3:///key"}])
+def test_answers_need_a_place(output: dict[str, str]) -> None:
+    """A config without one is refused."""
+    with pytest.raises(SettingsError, match=r"S3OutputPath|take s3://|not an S3 address"):
+        async_config({"AsyncInferenceConfig": {"OutputConfig": output}}, Path("/data"))

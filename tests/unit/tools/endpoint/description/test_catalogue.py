@@ -1,0 +1,197 @@
+"""Requests to AWS's control plane: what AWS would refuse is refused with AWS's member name."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfs_proxy.tools.endpoint.catalogue import Catalogue
+from tfs_proxy.tools.endpoint.operations import OperationRequest, read_operations
+from tfs_proxy.tools.endpoint.run import catalogue_of
+from tfs_proxy.values.errors import SettingsError
+
+VARIANT = {"VariantName": "v", "ModelName": "m", "InstanceType": "ml.m5.large", "InitialInstanceCount": 1}
+MODEL: dict[str, Any] = {"ModelName": "m", "PrimaryContainer": {"Image": "image", "ModelDataUrl": "a.tar.gz"}}
+CONFIG: dict[str, Any] = {"EndpointConfigName": "c", "ProductionVariants": [VARIANT]}
+ENDPOINT = {"EndpointName": "e", "EndpointConfigName": "c"}
+
+
+def written(folder: Path, content: object, name: str = "config.json") -> Path:
+    """A file with this content."""
+    path = folder / name
+    path.write_text(json.dumps(content))
+    return path
+
+
+def created(*requests: tuple[str, dict[str, Any]]) -> Catalogue:
+    """A catalogue that has taken these requests."""
+    catalogue = Catalogue()
+    for operation, parameters in requests:
+        catalogue.create(OperationRequest(operation, parameters, operation, Path("/configs")))
+    return catalogue
+
+
+def test_one_file_or_a_file_for_each_request_describe_the_same(tmp_path: Path) -> None:
+    """An object by operation, with one request or a list; or bare requests, in any order."""
+    keyed = {"CreateModel": [MODEL], "CreateEndpointConfig": CONFIG, "CreateEndpoint": ENDPOINT}
+    together = catalogue_of([written(tmp_path, keyed)])
+    parts = [
+        written(tmp_path, part, f"{number}.json") for number, part in enumerate((ENDPOINT, CONFIG, MODEL))
+    ]
+
+    apart = catalogue_of(parts)
+
+    assert together.models == apart.models
+    assert (together.configs, together.endpoints) == (apart.configs, apart.endpoints)
+    assert together.endpoints == {"e": "c"}
+
+
+@pytest.mark.parametrize(
+    ("address", "location"),
+    [
+        ("a.tar.gz", "/configs/a.tar.gz"),
+        ("../b/", "/configs/../b"),
+        ("file:///models/a%20b.tar.gz", "/models/a b.tar.gz"),
+        ("s3://bucket/a.tar.gz", "s3://bucket/a.tar.gz"),
+    ],
+)
+def test_model_data_may_be_a_path_that_starts_from_the_file(address: str, location: str) -> None:
+    """Beside what AWS takes."""
+    model = {"ModelName": "m", "PrimaryContainer": {"ModelDataUrl": address}}
+
+    (container,) = created(("CreateModel", model)).models["m"].containers
+
+    assert container.archive == location
+
+
+def test_containers_of_a_pipeline_have_names_by_their_place() -> None:
+    """As in AWS's errors; a hostname stands for it."""
+    model = {"ModelName": "m", "Containers": [{"Image": "a"}, {"Image": "b"}]}
+
+    containers = created(("CreateModel", model)).models["m"].containers
+
+    assert [container.name for container in containers] == ["container1", "container2"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "parameters", "names"),
+    [
+        ("CreateModel", {}, "ModelName"),
+        ("CreateModel", {"ModelName": "a_b", "PrimaryContainer": {}}, "ModelName is 'a_b'"),
+        ("CreateModel", {"ModelName": "m" * 64, "PrimaryContainer": {}}, "ModelName has 64 characters"),
+        ("CreateModel", {"ModelName": "m"}, "PrimaryContainer or Containers"),
+        ("CreateModel", {"ModelName": "m", "PrimaryContainer": {"Img": "x"}}, 'PrimaryContainer: "Img"'),
+        ("CreateModel", {"ModelName": "m", "PrimaryContainer": {"Mode": "Two"}}, "PrimaryContainer.Mode"),
+        (
+            "CreateModel",
+            {"ModelName": "m", "PrimaryContainer": {"Environment": {"a": "b" * 1025}}},
+            "PrimaryContainer.Environment.a has 1025",
+        ),
+        (
+            "CreateModel",
+            {"ModelName": "m", "Containers": [{"ContainerHostname": "a"}, {"ContainerHostname": "a"}]},
+            "ContainerHostname twice",
+        ),
+        (
+            "CreateModel",
+            {"ModelName": "m", "Containers": [{}, {}], "InferenceExecutionConfig": {"Mode": "Direct"}},
+            "InferenceExecutionConfig.Mode Direct",
+        ),
+        (
+            "CreateModel",
+            {"ModelName": "m", "PrimaryContainer": {"ModelDataUrl": "https://a/b"}},
+            "https://a/b",
+        ),
+        ("CreateEndpointConfig", {**CONFIG, "ProductionVariants": []}, "ProductionVariants"),
+        (
+            "CreateEndpointConfig",
+            {**CONFIG, "ProductionVariants": [{**VARIANT, "InstanceType": "local"}]},
+            r"ProductionVariants\[0\].InstanceType is 'local'",
+        ),
+        (
+            "CreateEndpointConfig",
+            {**CONFIG, "ProductionVariants": [VARIANT, VARIANT]},
+            r"ProductionVariants\[1\].VariantName v is there twice",
+        ),
+        (
+            "CreateEndpointConfig",
+            {**CONFIG, "ProductionVariants": [{**VARIANT, "ModelName": "other"}]},
+            r"ProductionVariants\[0\].ModelName other is unknown",
+        ),
+        (
+            "CreateEndpointConfig",
+            {**CONFIG, "ProductionVariants": [{**VARIANT, "InitialInstanceCount": 0}]},
+            "InitialInstanceCount",
+        ),
+        (
+            "CreateEndpoint",
+            {"EndpointName": "e", "EndpointConfigName": "d"},
+            "EndpointConfigName d is unknown",
+        ),
+        ("CreateModel", MODEL, "ModelName m exists already"),
+    ],
+)
+def test_what_aws_refuses_is_refused(operation: str, parameters: dict[str, Any], names: str) -> None:
+    """The error says where, and AWS's name of the member."""
+    before = [] if operation == "CreateModel" and parameters is not MODEL else [("CreateModel", MODEL)]
+
+    with pytest.raises(SettingsError, match=names):
+        created(*before, (operation, parameters))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ([], "JSON object"),
+        ({"CreateModel": [1]}, r"CreateModel\[0\] must be an object"),
+        ({"CreateModel": MODEL, "DeleteModel": {}}, "DeleteModel"),
+        ({"Name": "x"}, "neither an operation"),
+    ],
+)
+def test_file_without_requests_is_refused(content: object, says: str, tmp_path: Path) -> None:
+    """By a sentence that says what it needs."""
+    with pytest.raises(SettingsError, match=says):
+        catalogue_of([written(tmp_path, content)])
+
+
+def test_file_that_is_not_json_or_not_there_is_refused(tmp_path: Path) -> None:
+    """With its name."""
+    (tmp_path / "broken.json").write_text("{")
+
+    with pytest.raises(SettingsError, match=r"broken\.json is not JSON"):
+        read_operations(tmp_path / "broken.json")
+    with pytest.raises(SettingsError, match=r"none\.json can't be read"):
+        read_operations(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({"AsyncInferenceConfig": {"OutputConfig": {}}}, "AsyncInferenceConfig.OutputConfig.S3OutputPath is"),
+        (
+            {"AsyncInferenceConfig": {"OutputConfig": {"S3OutputPath": "https://bucket/out"}}},
+            "S3OutputPath https://bucket/out can't be used",
+        ),
+        (
+            {
+                "DataCaptureConfig": {
+                    "InitialSamplingPercentage": 10,
+                    "DestinationS3Uri": "http://bucket",
+                    "CaptureOptions": [{"CaptureMode": "Input"}],
+                }
+            },
+            "DestinationS3Uri http://bucket can't be used",
+        ),
+        (
+            {"ShadowProductionVariants": [{**VARIANT, "VariantName": name} for name in ("s", "t")]},
+            "ShadowProductionVariants has several variants",
+        ),
+    ],
+)
+def test_what_goes_along_with_calls_is_checked_before_anything_starts(
+    more: dict[str, Any], text: str
+) -> None:
+    """Places for answers and captured data, and how many shadow variants there may be."""
+    with pytest.raises(SettingsError, match=text):
+        created(("CreateModel", MODEL), ("CreateEndpointConfig", {**CONFIG, **more}))

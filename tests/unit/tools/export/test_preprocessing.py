@@ -1,0 +1,139 @@
+"""What the flags and files for a model's graph may say."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfs_proxy.tools.export.preprocessing import (
+    SCALINGS,
+    ImageInput,
+    Scaling,
+    Standardization,
+    read_labels,
+    read_standardize,
+)
+from tfs_proxy.values.errors import SettingsError
+
+
+@pytest.mark.parametrize("mode", SCALINGS)
+def test_image_input_has_a_size_and_a_named_mode(mode: str) -> None:
+    """Height comes first, and each mode has its numbers."""
+    assert ImageInput.parse(f"224x160:{mode}") == ImageInput(224, 160, SCALINGS[mode])
+
+
+def test_mode_is_none_by_default() -> None:
+    """Without a mode, pixels stay between 0 and 255."""
+    assert ImageInput.parse("8x9").scaling == Scaling(1.0, (0.0,), (1.0,))
+
+
+def test_mode_takes_means_and_deviations() -> None:
+    """They are for pixels between 0 and 1; a single number stands for all channels."""
+    parsed = ImageInput.parse("8x8:mean=0.5,0.4,0.3;std=0.2")
+
+    assert parsed.scaling == Scaling(255.0, (0.5, 0.4, 0.3), (0.2,))
+    assert parsed.scaling.channels == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "is not HxW"),
+        ("224", "is not HxW"),
+        ("0x8", "is not HxW"),
+        ("8x-8", "is not HxW"),
+        ("8x8:", "is not HxW"),
+        ("8193x8", "at most 8192 pixels"),
+        ("8x8:keras", "'keras' is not a mode"),
+        ("8x8:mean=1;std=", "is not a mode"),
+        ("8x8:mean=a;std=1", "mean=a is not numbers"),
+        ("8x8:mean=nan;std=1", "not a finite number"),
+        ("8x8:mean=1;std=0", "not above 0"),
+        ("8x8:mean=1;std=1,-1,1", "not above 0"),
+        ("8x8:mean=1,2;std=1,2,3", "mean has 2 numbers and std 3"),
+    ],
+)
+def test_image_input_refuses_what_has_no_meaning(text: str, reason: str) -> None:
+    """Each mistake has a sentence that names the flag."""
+    with pytest.raises(SettingsError, match=reason) as caught:
+        ImageInput.parse(text)
+
+    assert "--decode-image" in str(caught.value)
+
+
+def test_labels_are_lines(tmp_path: Path) -> None:
+    """UTF-8, with or without a mark at its start, either line ending, and a last line that may have none."""
+    path = tmp_path / "labels.txt"
+    path.write_bytes("\ufeffcat\r\nhot dog \nŻubr".encode())
+
+    assert read_labels(path) == ("cat", "hot dog ", "Żubr")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "is empty: it has one label a line"),
+        (b"cat\n\ndog\n", "line 2, is empty"),
+        (b"cat\n\xe9t\xe9\n", "is not UTF-8: byte 4"),
+    ],
+)
+def test_labels_refuse_a_broken_file(tmp_path: Path, content: bytes, reason: str) -> None:
+    """A line too many or of another encoding would name the wrong classes."""
+    path = tmp_path / "labels.txt"
+    path.write_bytes(content)
+
+    with pytest.raises(SettingsError, match=reason):
+        read_labels(path)
+
+
+def test_labels_refuse_what_is_not_a_file(tmp_path: Path) -> None:
+    """The sentence says why it can't be read."""
+    with pytest.raises(SettingsError, match="No such file"):
+        read_labels(tmp_path / "none.txt")
+    with pytest.raises(SettingsError, match="Is a directory"):
+        read_labels(tmp_path)
+
+
+def test_standardize_has_numbers_for_each_input(tmp_path: Path) -> None:
+    """A number of each stands for all columns, as in a list of one."""
+    path = tmp_path / "scaler.json"
+    path.write_text('{"a": {"mean": [1, 2.5], "std": [3, 4]}, "b": {"mean": 0, "std": 1e-3}}')
+
+    assert read_standardize(path) == {
+        "a": Standardization((1.0, 2.5), (3.0, 4.0)),
+        "b": Standardization((0.0,), (0.001,)),
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("{", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ("[]", "is not {"),
+        ("{}", "is not {"),
+        ({"a": [1]}, "a is not {"),
+        ({"a": {"mean": [1]}}, "a is not {"),
+        ({"a": {"mean": [1], "std": [1], "var": [1]}}, "a is not {"),
+        ({"a": {"mean": [], "std": []}}, "a, mean is empty"),
+        ({"a": {"mean": [1, 2], "std": [1]}}, "mean has 2 numbers and std 1"),
+        ({"a": {"mean": ["1"], "std": [1]}}, "'1' is not a number"),
+        ({"a": {"mean": [True], "std": [1]}}, "True is not a number"),
+        ({"a": {"mean": [[1]], "std": [1]}}, "is not a number"),
+        ('{"a": {"mean": [NaN], "std": [1]}}', "nan is not a finite number"),
+        ('{"a": {"mean": [1e999], "std": [1]}}', "inf is not a finite number"),
+        ({"a": {"mean": [10**400], "std": [1]}}, "not a finite number"),
+        ({"a": {"mean": [1], "std": [0]}}, "a, std has a number that is not above 0"),
+    ],
+)
+def test_standardize_refuses_a_broken_file(tmp_path: Path, content: Any, reason: str) -> None:
+    """Each mistake has a sentence that names the file and the place in it."""
+    path = tmp_path / "scaler.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+
+    with pytest.raises(SettingsError, match=reason) as caught:
+        read_standardize(path)
+
+    assert str(path) in str(caught.value)
+    assert len(str(caught.value)) < 1000

@@ -1,0 +1,137 @@
+"""The requests that `warmup` makes from a signature, and the batch sizes that the settings allow."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tfs_proxy.data.formats.framing import tfrecords
+from tfs_proxy.model.graph_inputs import GraphInputs
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.tools.pack.options import Fill, WarmupOptions
+from tfs_proxy.tools.pack.warmup import write_files
+from tfs_proxy.tools.pack.warmup_requests import (
+    MOST_RECORDS,
+    RecordedRequest,
+    batch_sizes,
+    file_of,
+    sample_batches,
+)
+from tfs_proxy.values.batch import Batch
+from tfs_proxy.values.errors import ArchiveError, SettingsError
+from tfs_proxy.values.signature import PREDICT_METHOD, Signature, Target, TensorSpec
+from tfs_proxy.wire.protos import PredictionLog
+from tfs_proxy.wire.protos.tensors import to_array
+
+TABLE = Signature(
+    "serving_default",
+    PREDICT_METHOD,
+    {
+        "x": TensorSpec("x", "DT_FLOAT", (None, None, 3)),
+        "place": TensorSpec("place", "DT_INT64", (None,)),
+        "word": TensorSpec("word", "DT_STRING", (None, 1)),
+        "rate": TensorSpec("rate", "DT_HALF", ()),
+    },
+    {"y": TensorSpec("y", "DT_FLOAT", (None,))},
+)
+
+
+@pytest.mark.parametrize("fill", list(Fill))
+def test_a_batch_has_the_signatures_types_and_sizes(fill: Fill) -> None:
+    """The first axis is the batch; other sizes that are left open are what the flag says."""
+    options = WarmupOptions(fill=fill, open_size=5)
+    one, two = sample_batches(TABLE, GraphInputs(), options, (1, 2))
+
+    assert {name: (array.dtype.name, array.shape) for name, array in two.inputs.items()} == {
+        "x": ("float32", (2, 5, 3)),
+        "place": ("int64", (2,)),
+        "word": ("object", (2, 1)),
+        "rate": ("float16", ()),
+    }
+    assert one.inputs["x"].shape == (1, 5, 3)
+    assert two.inputs["x"].any() == (fill is Fill.RANDOM)
+    assert set(np.unique(two.inputs["place"])) <= {0, 1}
+
+
+def test_a_model_of_pictures_of_one_size_needs_requests() -> None:
+    """The graph does not tell which size: a made-up picture would keep the version from loading."""
+    picture = Signature(
+        "serving_default", PREDICT_METHOD, {"image": TensorSpec("image", "DT_STRING", (None,))}, {}
+    )
+
+    with pytest.raises(SettingsError, match="--request"):
+        list(sample_batches(picture, GraphInputs(decodes_pictures=True), WarmupOptions(), (1,)))
+
+
+def test_a_request_is_bounded() -> None:
+    """Sizes that only a mistake can ask for are refused before memory is taken."""
+    with pytest.raises(SettingsError, match="The input x of shape"):
+        list(sample_batches(TABLE, GraphInputs(), WarmupOptions(open_size=10**9), (1,)))
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, (1,)),
+        ({"SAGEMAKER_TFS_ENABLE_BATCHING": "true", "SAGEMAKER_TFS_MAX_BATCH_SIZE": "3"}, (1, 2, 3)),
+        (
+            {"SAGEMAKER_TFS_ENABLE_BATCHING": "true", "SAGEMAKER_TFS_MAX_BATCH_SIZE": "100"},
+            (1, 2, 4, 8, 16, 32, 64, 100),
+        ),
+    ],
+)
+def test_batch_sizes_are_those_of_the_settings(environ: dict[str, str], expected: tuple[int, ...]) -> None:
+    """Every size that a batch may have, or the powers of two if they are many."""
+    assert batch_sizes(Settings.from_env(environ)) == expected
+
+
+def test_allowed_batch_sizes_are_read(tmp_path: Path) -> None:
+    """A file of the user's own says which sizes a batch is filled up to."""
+    file = tmp_path / "batching.pbtxt"
+    file.write_text("max_batch_size { value: 32 } allowed_batch_sizes: 8 allowed_batch_sizes: 32")
+    environ = {"SAGEMAKER_TFS_EXTRA_ARGS": f"--batching_parameters_file={file}"}
+    assert batch_sizes(Settings.from_env(environ)) == (8, 32)
+
+    file.write_text("nonsense {")
+    with pytest.raises(SettingsError, match="can't be read"):
+        batch_sizes(Settings.from_env(environ))
+
+
+def test_the_file_has_what_model_servers_read() -> None:
+    """Records of PredictionLog, framed as TFRecord, whose tensors are those of the requests."""
+    batch = next(sample_batches(TABLE, GraphInputs(), WarmupOptions(fill=Fill.RANDOM), (2,)))
+    request = RecordedRequest(Target("m", version=7), batch, "a request")
+    contents = file_of([request, request], {"serving_default": TABLE})
+
+    frames = list(tfrecords(io.BytesIO(contents)))
+    assert len(frames) == 2
+    sent = PredictionLog.FromString(bytes(frames[1].payload)).predict_log.request
+    assert not sent.model_spec.HasField("version")
+    for name, array in batch.inputs.items():
+        np.testing.assert_array_equal(to_array(sent.inputs[name]), array)
+
+
+def test_more_requests_than_a_model_server_takes_are_refused() -> None:
+    """With more of them no version would load."""
+    many = [RecordedRequest(Target("m"), Batch({}, 1), "a request")] * (MOST_RECORDS + 1)
+    with pytest.raises(SettingsError, match="1001 requests are too many"):
+        file_of(many, {"serving_default": TABLE})
+
+
+def test_files_appear_together(tmp_path: Path) -> None:
+    """A version whose folder can't be written to leaves the others as they were."""
+    first, second = (tmp_path / name / "assets.extra" / "requests" for name in "12")
+    first.parent.mkdir(parents=True)
+    first.write_bytes(b"old")
+    second.parent.parent.write_bytes(b"a file, and no folder")
+
+    with pytest.raises(ArchiveError, match="can't be written"):
+        write_files({first: b"new", second: b"new"})
+    assert [path.name for path in first.parent.iterdir()] == ["requests"]
+    assert first.read_bytes() == b"old"
+
+    second.parent.parent.unlink()
+    second.parent.parent.mkdir()
+    write_files({first: b"new", second: b"new"})
+    assert first.read_bytes() == second.read_bytes() == b"new"

@@ -1,0 +1,347 @@
+"""The messages and tensors of tfs_proxy.wire.protos, against bytes and against the tensorflow package."""
+
+import subprocess
+import sys
+from contextlib import suppress
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from support.predict_messages import request_bytes, response_arrays
+from tfs_proxy.wire import protos
+from tfs_proxy.wire.data_types import DataType
+from tfs_proxy.wire.protobuf_writer import varint
+from tfs_proxy.wire.protos import TensorProto
+from tfs_proxy.wire.protos.predict import model_spec, read_response, response_bytes
+from tfs_proxy.wire.protos.tensors import (
+    data_type_of,
+    from_bits,
+    listed_bytes,
+    numpy_type,
+    to_array,
+    to_bits,
+    to_bytes,
+)
+
+STRINGS, BFLOAT16 = 7, 14
+NUMERIC = [kind for number in {*DataType} - {STRINGS, BFLOAT16} if (kind := numpy_type(number)) is not None]
+
+
+def numeric_arrays() -> st.SearchStrategy[np.ndarray[Any, Any]]:
+    """Arrays of every numeric type and of small shapes, empty and scalar ones included."""
+    shapes = npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
+    return st.sampled_from(NUMERIC).flatmap(lambda kind: arrays_of(kind, shapes))
+
+
+def arrays_of(kind: np.dtype[Any], shapes: Any) -> st.SearchStrategy[np.ndarray[Any, Any]]:
+    """Arrays of one type; of those that numpy has not itself, zeros and ones."""
+    if kind.isbuiltin == 1:
+        return npst.arrays(kind, shapes)
+    bits = npst.arrays(np.uint8, shapes, elements=st.integers(0, 1))
+    return bits.map(lambda array: array.astype(kind[0]).view(kind) if kind.names else array.astype(kind))
+
+
+@given(numeric_arrays(), st.booleans())
+def test_arrays_survive_the_wire(array: np.ndarray[Any, Any], as_list: bool) -> None:
+    """An array comes back as it went, whether as content or as a list of values."""
+    back = to_array(TensorProto.FromString(to_bytes(array, as_list=as_list)))
+    assert back.dtype == array.dtype
+    np.testing.assert_array_equal(back, array)
+
+
+@given(numeric_arrays())
+def test_the_memory_of_a_list_of_values_is_known_before_it_is_read(array: np.ndarray[Any, Any]) -> None:
+    """By the declared shape; an array that is the content itself takes none."""
+    listed = TensorProto.FromString(to_bytes(array, as_list=True))
+    assert listed_bytes(listed) == to_array(listed).nbytes
+    assert listed_bytes(TensorProto.FromString(to_bytes(array))) == (0 if array.size else array.nbytes)
+
+
+def test_a_list_of_strings_counts_its_objects() -> None:
+    """Each is an object of its own, or stands in an array a second time."""
+    tensor = TensorProto(dtype="DT_STRING", string_val=[b"a"])
+    for size in (1000, 1000):
+        tensor.tensor_shape.dim.add(size=size)
+    assert listed_bytes(tensor) == 64_000_000
+
+
+@given(npst.arrays(object, npst.array_shapes(min_dims=0, max_side=3), elements=st.binary(max_size=9)))
+def test_strings_survive_the_wire(array: np.ndarray[Any, Any]) -> None:
+    """Bytes come back as object arrays of bytes."""
+    back = to_array(TensorProto.FromString(to_bytes(array)))
+    assert back.shape == array.shape
+    assert back.ravel().tolist() == array.ravel().tolist()
+
+
+def test_bfloat16_is_carried_as_bits() -> None:
+    """A bfloat16 array goes out as half_val and as content, and comes back equal."""
+    kind = numpy_type(14)
+    array = np.array([1.5, -2.0, 0.0], np.float32).astype(kind)
+    for as_list in (True, False):
+        np.testing.assert_array_equal(
+            to_array(TensorProto.FromString(to_bytes(array, as_list=as_list))), array
+        )
+
+
+def test_text_arrays_are_strings() -> None:
+    """Fixed-width text goes out as UTF-8."""
+    assert to_array(TensorProto.FromString(to_bytes(np.array(["é", "b"])))).tolist() == ["é".encode(), b"b"]
+
+
+@pytest.mark.parametrize(
+    ("values", "want"), [([], [0, 0, 0]), ([5], [5, 5, 5]), ([5, 6], [5, 6, 6]), ([1, 2, 3, 4], [1, 2, 3])]
+)
+def test_short_lists_repeat_their_last_value(values: list[int], want: list[int]) -> None:
+    """A list shorter than the shape repeats its last value; an empty one means zeros."""
+    tensor = TensorProto(dtype="DT_INT64", int64_val=values)
+    tensor.tensor_shape.dim.add(size=3)
+    assert to_array(tensor).tolist() == want
+
+
+def test_short_string_lists_repeat_too() -> None:
+    """The same rule holds for strings."""
+    tensor = TensorProto(dtype="DT_STRING", string_val=[b"a"])
+    tensor.tensor_shape.dim.add(size=2)
+    assert to_array(tensor).tolist() == [b"a", b"a"]
+
+
+@pytest.mark.parametrize(
+    ("tensor", "want"),
+    [
+        (TensorProto(dtype="DT_STRING", tensor_content=b"\x00\x01\x02a\xffb"), [b"", b"a", b"\xffb"]),
+        (TensorProto(dtype="DT_COMPLEX64", scomplex_val=[1, 2, 3]), [1 + 2j] * 3),
+        (TensorProto(dtype="DT_INT32", int_val=[7], tensor_shape={"unknown_rank": True}), [7, 7, 7]),
+    ],
+)
+def test_odd_tensors_are_read_as_tensorflow_reads_them(tensor: TensorProto, want: list[Any]) -> None:
+    """Strings packed into content, half a number at the end of a list, a rank that is unknown and known."""
+    tensor.tensor_shape.dim.add(size=3)
+    assert to_array(tensor).tolist() == want
+
+
+def test_truths_of_any_byte_go_on_as_ones() -> None:
+    """In the list of an answer another byte would be no number, or a part of one."""
+    tensor = TensorProto(dtype="DT_BOOL", tensor_content=b"\x00\x85\x02")
+    tensor.tensor_shape.dim.add(size=3)
+    back = TensorProto.FromString(to_bytes(to_array(tensor), as_list=True))
+    assert list(back.bool_val) == [False, True, True]
+
+
+@pytest.mark.parametrize("kind", ["DT_FLOAT", "DT_STRING"])
+def test_tensors_without_elements_may_have_content(kind: str) -> None:
+    """Nobody looks at it."""
+    tensor = TensorProto(dtype=kind, tensor_content=b"123", tensor_shape={"dim": [{"size": 2}, {"size": 0}]})
+    assert to_array(tensor).shape == (2, 0)
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        TensorProto(dtype="DT_STRING", tensor_content=b"\x01"),
+        TensorProto(dtype="DT_STRING", tensor_content=b"\x01ab"),
+        TensorProto(dtype="DT_STRING", tensor_content=b"\x01", tensor_shape={"dim": [{"size": 2}]}),
+        TensorProto(dtype="DT_FLOAT", tensor_content=b"12345678"),
+        TensorProto(dtype="DT_RESOURCE"),
+        TensorProto(dtype="DT_FLOAT", tensor_content=b"123"),
+        TensorProto(dtype="DT_FLOAT", tensor_shape={"dim": [{"size": -1}]}),
+    ],
+)
+def test_unreadable_tensors_are_value_errors(tensor: TensorProto) -> None:
+    """Content that does not fit the shape, or a type without arrays, is refused."""
+    with pytest.raises(ValueError, match=r"tensor|array|buffer|message"):
+        to_array(tensor)
+
+
+def test_arrays_without_a_tensor_type_are_refused() -> None:
+    """Dates have no TensorProto."""
+    with pytest.raises(TypeError, match="datetime64"):
+        data_type_of(np.array(["2020-01-01"], "datetime64[D]"))
+    with pytest.raises(TypeError, match="int"):
+        to_bytes(np.array([1, b"a"], object))
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_varints_agree_with_protobuf(value: int) -> None:
+    """Our varints are those of protobuf's own writer."""
+    tensor = TensorProto(int64_val=[value])
+    assert tensor.SerializeToString() == b"\x52" + varint(len(varint(value))) + varint(value)
+
+
+def test_predict_messages_are_read_by_protobuf() -> None:
+    """What is written by hand is what the message class reads."""
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    spec = model_spec("m", 3, None, "sig")
+    request = protos.PredictRequest.FromString(
+        request_bytes(spec, {"x": x, "s": np.array([b"a"], object)}, ["y"])
+    )
+    assert request.model_spec.name == "m"
+    assert request.model_spec.version.value == 3
+    assert list(request.output_filter) == ["y"]
+    np.testing.assert_array_equal(to_array(request.inputs["x"]), x)
+    response = response_bytes(spec, {"y": x})
+    assert list(protos.PredictResponse.FromString(response).outputs["y"].float_val) == list(range(6))
+    np.testing.assert_array_equal(response_arrays(response)["y"], x)
+
+
+@given(st.text(), st.none() | st.integers(0, 2**63 - 1), st.none() | st.text(), st.none() | st.text())
+def test_a_model_spec_is_what_protobuf_writes(
+    name: str, version: int | None, label: str | None, signature: str | None
+) -> None:
+    """A label is sent if there is no version; neither means the newest version."""
+    spec = protos.ModelSpec.FromString(model_spec(name, version, label, signature))
+
+    want = protos.ModelSpec(name=name, signature_name=signature or "")
+    if version is not None:
+        want.version.value = version
+    elif label is not None:
+        want.version_label = label
+    assert spec == want
+
+
+@given(
+    st.lists(st.integers(-1, 3), max_size=70), st.booleans(), st.none() | st.integers(0, 2**63 - 1), st.text()
+)
+def test_shapes_and_versions_are_those_that_protobuf_writes(
+    sizes: list[int], unknown_rank: bool, version: int | None, name: str
+) -> None:
+    """Dimensions have names, too; a shape that is not known, or that no array has, is a ValueError."""
+    response = protos.PredictResponse()
+    tensor = response.outputs["y"]
+    tensor.dtype = 1  # type: ignore[assignment]  # its number
+    tensor.tensor_shape.unknown_rank = unknown_rank
+    for size in sizes:
+        tensor.tensor_shape.dim.add(size=size, name=name)
+    count = prod(sizes) if min(sizes, default=0) >= 0 else 0
+    assume(count <= 1000)
+    tensor.tensor_content = bytes(4 * count)
+    if version is not None:
+        response.model_spec.version.value = version
+    try:
+        predicted = read_response(response.SerializeToString())
+    except ValueError:
+        assert min(sizes, default=0) < 0 or len(sizes) > 64
+        return
+    assert predicted.outputs["y"].shape == tuple(sizes)
+    assert predicted.version == version
+
+
+LOADED_BY_THREADS = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+sys.setswitchinterval(1e-6)
+def tensor(_):
+    from tfs_proxy.wire.protos import TensorProto
+    return TensorProto
+with ThreadPoolExecutor(8) as threads:
+    assert len(set(threads.map(tensor, range(64)))) == 1
+"""
+
+
+def test_threads_that_ask_at_once_get_the_same_messages() -> None:
+    """Messages of two pools would be strangers to each other."""
+    subprocess.run([sys.executable, "-c", LOADED_BY_THREADS], check=True)
+
+
+def test_what_there_is_not_is_an_attribute_error() -> None:
+    """Messages come when they are asked for, but only those that there are."""
+    assert not hasattr(protos, "NoMessage")
+    assert not hasattr(protos, "no_module")
+
+
+BOTH = """
+import sys
+names = {names!r}
+for name in names:
+    __import__(name)
+from tensorflow.core.framework import tensor_pb2
+from tfs_proxy.wire.protos import TensorProto
+ours = TensorProto(dtype="DT_FLOAT", float_val=[1.5])
+theirs = tensor_pb2.TensorProto.FromString(ours.SerializeToString())
+assert theirs.float_val[0] == 1.5 and type(theirs) is not type(ours)
+"""
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    "names", [("tensorflow", "tfs_proxy.wire.protos"), ("tfs_proxy.wire.protos", "tensorflow")]
+)
+def test_tensorflow_in_the_same_process(names: tuple[str, str]) -> None:
+    """The package's own messages and ours live side by side, whichever is imported first."""
+    program = [sys.executable, "-c", BOTH.format(names=names)]
+    done = subprocess.run(program, check=False, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
+
+
+@given(
+    st.dictionaries(st.text(max_size=3), numeric_arrays(), max_size=3),
+    st.booleans(),
+    st.none() | st.integers(1, 2**62),
+)
+def test_responses_are_looked_at_in_place(
+    outputs: dict[str, np.ndarray[Any, Any]], as_list: bool, version: int | None
+) -> None:
+    """A response read in place holds what the generated messages read, and the version."""
+    message = response_bytes(model_spec("m", version), outputs, as_list=as_list)
+    predicted = read_response(message)
+    assert predicted.version == version
+    assert predicted.outputs.keys() == outputs.keys()
+    for name, array in outputs.items():
+        assert predicted.outputs[name].dtype == array.dtype
+        assert predicted.outputs[name].flags.aligned
+        np.testing.assert_array_equal(predicted.outputs[name], array)
+
+
+@given(st.binary(max_size=60))
+def test_no_bytes_break_the_reader(message: bytes) -> None:
+    """Any bytes are a response or a ValueError."""
+    with suppress(ValueError):
+        assert all(isinstance(array, np.ndarray) for array in read_response(message).outputs.values())
+
+
+@given(st.binary(max_size=30), numeric_arrays(), st.integers(0, 200))
+def test_no_damage_breaks_the_reader(noise: bytes, array: np.ndarray[Any, Any], at: int) -> None:
+    """A response with bytes put into it is a response or a ValueError."""
+    message = response_bytes(b"", {"y": array})
+    with suppress(ValueError):
+        outputs = read_response(message[:at] + noise + message[at:]).outputs
+        assert all(isinstance(array, np.ndarray) for array in outputs.values())
+
+
+def test_lists_cut_short_and_strings() -> None:
+    """What is not an array's own memory is read by TensorFlow's rules."""
+    tensors = {
+        "short": TensorProto(dtype="DT_FLOAT", float_val=[1.0, 2.0]),
+        "halves": TensorProto(dtype="DT_BFLOAT16", half_val=[0x3F80, 0xC000]),
+        "words": TensorProto(dtype="DT_STRING", string_val=[b"a", b"\xff"]),
+    }
+    response = protos.PredictResponse()
+    for (name, tensor), size in zip(tensors.items(), (4, 3, 2), strict=True):
+        tensor.tensor_shape.dim.add(size=size)
+        response.outputs[name].CopyFrom(tensor)
+    outputs = read_response(response.SerializeToString()).outputs
+    assert outputs["short"].tolist() == [1.0, 2.0, 2.0, 2.0]
+    assert outputs["halves"].tolist() == [1.0, -2.0, -2.0]
+    assert outputs["words"].tolist() == [b"a", b"\xff"]
+
+
+def test_an_answer_in_place_is_not_copied() -> None:
+    """Where the message's memory lies right, an array of it is that memory."""
+    array = np.arange(1000, dtype=np.uint8)
+    message = response_bytes(b"", {"y": array}, as_list=False)
+    view = read_response(message).outputs["y"]
+    assert not view.flags.owndata
+    assert np.shares_memory(view, np.frombuffer(message, np.uint8))
+
+
+@given(npst.arrays(np.float32, st.integers(0, 9)))
+def test_bfloat16_is_rounded_as_tensorflow_does(array: np.ndarray[Any, np.dtype[np.float32]]) -> None:
+    """To the nearest, ties to even; NaN stays NaN; nothing else changes on the way back."""
+    with np.errstate(all="ignore"):
+        want = array.astype(numpy_type(14)).astype(np.float32)
+    np.testing.assert_array_equal(from_bits(to_bits(array)), want)

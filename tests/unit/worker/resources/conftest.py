@@ -1,0 +1,130 @@
+"""Apps for web tests: a deployment, a model server that answers what a test says, and a client."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import falcon.testing
+import pytest
+from msgspec.structs import replace
+
+from support.fake_upstream import Call, FakeUpstream
+from tfs_proxy.serving.script.load import load_script
+from tfs_proxy.serving.upstream.interface import ModelAnswer
+from tfs_proxy.values.deployment import Deployment, Instance
+from tfs_proxy.values.signature import PREDICT_METHOD, Signature, Target, TensorSpec
+from tfs_proxy.worker.app import create_app
+
+INSTANCE = Instance(index=0, rest_port=8501, grpc_port=9000, grpc_socket="/run/tfs0.sock")
+LIMIT_BYTES = 1000
+JSON_TYPE = {"Content-Type": "application/json"}
+SPEC = TensorSpec("x", "DT_FLOAT", (None,))
+SIGNATURE = Signature("serving_default", PREDICT_METHOD, {"x": SPEC}, {"y": SPEC})
+OTHER = Signature("other", PREDICT_METHOD, {"z": replace(SPEC, name="z")}, {"y": SPEC})
+
+
+@dataclass
+class Says:
+    """What the model server answers to every call."""
+
+    status: int = 200
+    body: bytes = b'{"predictions": [2.5]}'
+    error: Exception | None = None
+
+    def __call__(self, call: Call) -> ModelAnswer:
+        if self.error is not None:
+            raise self.error
+        url = f"http://127.0.0.1:8501/v1/models/{call.target.model}:{call.target.method}"
+        return ModelAnswer(self.status, self.body, JSON_TYPE, url)
+
+
+@dataclass
+class Door:
+    """What the control API answers to a ping."""
+
+    status: int = 200
+    body: bytes = b""
+
+
+@dataclass
+class Front:
+    """A client of an app, with the model server and the control API behind it."""
+
+    client: falcon.testing.TestClient
+    upstream: FakeUpstream
+    says: Says
+    door: Door
+
+    def post(self, body: bytes | str = b"{}", **headers: str) -> falcon.testing.Result:
+        """POST /invocations; header names with underscores for hyphens."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.client.simulate_post("/invocations", body=body, headers=named)
+
+
+MakeFront = Callable[..., Front]
+
+
+@pytest.fixture
+def make_front(tmp_path: Path) -> MakeFront:
+    """Build an app: ``make_front(script_text, status=..., body=..., error=...)``.
+
+    ``loaded_as`` is the name of its model if that is one of many, ``open_inference`` who answers /v2/,
+    ``nickname`` another name of the model, ``serves`` what the model server has loaded.
+    """
+
+    def make(
+        script_text: str | None = None,
+        loaded_as: str | None = None,
+        open_inference: str = "model",
+        nickname: str | None = None,
+        serves: Callable[[Target], bool] | None = None,
+        **answer: Any,
+    ) -> Front:
+        script = None
+        if script_text is not None:
+            path = tmp_path / "inference.py"
+            path.write_text(script_text)
+            script = load_script(str(path))
+        says, door = Says(**answer), Door()
+        upstream = FakeUpstream({"serving_default": SIGNATURE, "other": OTHER}, says, INSTANCE)
+        deployment = Deployment(
+            default_model="half",
+            models={"half": (1,)},
+            instances=(INSTANCE,),
+            script=None if script is None else script.path,
+            import_paths=(),
+            max_payload_bytes=LIMIT_BYTES,
+            max_decoded_bytes=4 * LIMIT_BYTES,
+            request_timeout_seconds=60.0,
+            loaded_as=loaded_as,
+            open_inference=open_inference,
+            inner_names={} if nickname is None else {nickname: "half"},
+        )
+        app = create_app(deployment, upstream, script, ping=lambda: (door.status, door.body), serves=serves)
+        return Front(falcon.testing.TestClient(app), upstream, says, door)
+
+    return make
+
+
+@pytest.fixture
+def front(make_front: MakeFront) -> Front:
+    """An app without a script."""
+    return make_front()
+
+
+def error_of(result: falcon.testing.Result) -> str:
+    """The text of an error answer, whose whole shape is checked."""
+    assert result.headers["content-type"] == "application/json"
+    body = json.loads(result.content)
+    assert list(body) == ["error"]
+    assert isinstance(body["error"], str)
+    assert "Traceback" not in body["error"]
+    text: str = body["error"]
+    return text
+
+
+@pytest.fixture(name="error_of")
+def _error_of() -> Callable[[falcon.testing.Result], str]:
+    return error_of

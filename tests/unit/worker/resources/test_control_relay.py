@@ -1,0 +1,131 @@
+"""What an app passes on to the control API if there is no nginx to do so."""
+
+from dataclasses import dataclass, field
+
+import falcon.testing
+import pytest
+
+from support.fake_upstream import FakeUpstream
+from tfs_proxy.serving.upstream.interface import ModelAnswer
+from tfs_proxy.values.deployment import Deployment, Instance
+from tfs_proxy.wire.http_messages import HttpResponse
+from tfs_proxy.worker.app import create_app
+
+STATUS = b"""{
+ "model_version_status": [
+  {
+   "version": "2",
+   "state": "%s",
+   "status": {
+    "error_code": "OK",
+    "error_message": ""
+   }
+  }
+ ]%s
+}
+"""
+
+
+@dataclass
+class Control:
+    """A control API that keeps what it is asked, and refuses all in words of its own."""
+
+    seen: list[tuple[str, str, bytes]] = field(default_factory=list)
+
+    def __call__(self, method: str, path: str, body: bytes) -> HttpResponse:
+        self.seen.append((method, path, body))
+        return HttpResponse(
+            405, b'{"error": "no"}', {"Content-Type": "application/json", "Allow": "PUT", "Server": "x"}
+        )
+
+
+def client_of(control: Control | None, status: bytes = b"") -> falcon.testing.TestClient:
+    """A client of an app whose model server answers every request with ``status``."""
+    deployment = Deployment(
+        default_model="m",
+        models={"m": (1,)},
+        instances=(Instance(0, 8501, 8500, ""),),
+        script=None,
+        import_paths=(),
+        max_payload_bytes=1000,
+        request_timeout_seconds=60.0,
+    )
+    app = create_app(
+        deployment,
+        FakeUpstream(),
+        ping=lambda: (200, b""),
+        pass_on=lambda *_: ModelAnswer(200, status),
+        ask_control_api=control,
+    )
+    return falcon.testing.TestClient(app)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/models"),
+        ("GET", "/v2"),
+        ("GET", "/v2/"),
+        ("GET", "/v2/health/live"),
+        ("GET", "/v2/health/ready"),
+        ("GET", "/v2/models/stats"),
+        ("GET", "/v2/models/m/stats"),
+        ("GET", "/v2/models/m/versions/1/stats"),
+        ("DELETE", "/v2/health/live"),
+        ("POST", "/v2/systemsharedmemory/unregister"),
+        ("POST", "/v2/repository/index"),
+        ("POST", "/v2/repository/models/m/load"),
+    ],
+)
+def test_the_control_api_answers(method: str, path: str) -> None:
+    """Its status, words and methods; the request's body goes along."""
+    control = Control()
+    result = client_of(control).simulate_request(method, path, body=b"{}" if method == "POST" else None)
+
+    assert control.seen == [(method, path, b"{}" if method == "POST" else b"")]
+    assert (result.status_code, result.content) == (405, b'{"error": "no"}')
+    assert result.headers["allow"] == "PUT"
+    assert "server" not in result.headers
+
+
+def test_a_head_is_asked_for_as_a_get() -> None:
+    """The web server leaves the body out."""
+    control = Control()
+    client_of(control).simulate_head("/v2/health/ready")
+
+    assert control.seen == [("GET", "/v2/health/ready", b"")]
+
+
+@pytest.mark.parametrize("path", ["/v2/nowhere", "/v2/health/dead", "/v2x", "/v2//"])
+def test_nothing_else_is_asked(path: str) -> None:
+    """Other paths are unknown here."""
+    control = Control()
+
+    assert client_of(control).simulate_get(path).status_code == 404
+    assert not control.seen
+
+
+def test_without_a_control_api_there_is_no_server_to_ask_about() -> None:
+    """As in a test of a script."""
+    assert client_of(None).simulate_get("/v2/health/live").status_code == 404
+
+
+def test_the_server_is_alive() -> None:
+    """As KServe's clients expect it."""
+    assert client_of(None).simulate_get("/").json == {"status": "alive"}
+
+
+@pytest.mark.parametrize(("state", "ready"), [(b"AVAILABLE", b"true"), (b"LOADING", b"false")])
+def test_the_status_of_a_model_says_whether_it_is_ready(state: bytes, ready: bytes) -> None:
+    """Besides all that TF Serving says, in its own layout."""
+    result = client_of(None, STATUS % (state, b"")).simulate_get("/v1/models/m")
+
+    assert result.content == STATUS % (state, b',\n "ready": ' + ready)
+
+
+@pytest.mark.parametrize("path", ["/v1/models/m/metadata", "/v1/models/m/versions/2"])
+def test_other_answers_of_the_model_server_stay_as_they_are(path: str) -> None:
+    """Byte by byte."""
+    body = STATUS % (b"AVAILABLE", b"")
+
+    assert client_of(None, body).simulate_get(path).content == body

@@ -1,0 +1,205 @@
+"""What a client reads when the model server refuses its tensors or knows no such model."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import falcon.testing
+import pytest
+from msgspec.structs import replace
+
+from support.fake_upstream import Call
+from tfs_proxy.serving.upstream.interface import ModelAnswer
+from tfs_proxy.values.signature import Signature, TensorSpec
+
+ErrorOf = Callable[[falcon.testing.Result], str]
+WORDS = "Matrix size-incompatible: In[0]: [1,2], In[1]: [3,4]\n\t [[{{node dense/Relu}}]]"
+REFUSAL = json.dumps({"error": WORDS}).encode()
+SENTENCE = 'The input "x" has shape [1, 2], expected [?, 3].'
+OWN = WORDS.partition("\n")[0]
+EXPLAINED = f"{SENTENCE} The model server says: {OWN}"
+ATTRIBUTES = "X_Amzn_SageMaker_Custom_Attributes"
+
+
+def taking(front: Any, **shapes: tuple[int | None, ...] | None) -> Any:
+    """``front``, whose model declares these shapes for its inputs."""
+    inputs = {name: TensorSpec(name, "DT_FLOAT", shape) for name, shape in shapes.items()}
+    one: Signature = front.upstream.signatures["serving_default"]
+    front.upstream.signatures = {"serving_default": replace(one, inputs=inputs)}
+    return front
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        ('{"instances": [[1, 2]]}', "application/json"),
+        ('{"instances": [{"x": [1, 2]}]}', "application/json"),
+        ('{"inputs": [[1, 2]]}', "application/json"),
+        ('{"inputs": {"x": [[1, 2]]}}', "application/json"),
+        ("[[1, 2]]", "application/json"),
+        ('{"x": [1, 2]}', "application/jsonlines"),
+        ("1,2\n", "text/csv"),
+    ],
+)
+def test_a_shape_that_does_not_fit(make_front: Any, error_of: ErrorOf, body: str, content_type: str) -> None:
+    """Whatever the body's type, the error begins with the input's name and both shapes."""
+    front = taking(make_front(status=400, body=REFUSAL), x=(None, 3))
+
+    result = front.post(body, Content_Type=content_type)
+
+    assert (result.status_code, error_of(result)) == (400, EXPLAINED)
+
+
+def test_text_for_a_number(make_front: Any, error_of: ErrorOf) -> None:
+    """TF Serving's own JSON is passed on as it is; its refusal begins with the input and both types."""
+    front = taking(make_front(status=400, body=REFUSAL), x=(None, 3))
+
+    result = front.post('{"instances": [[1, "a", 3]]}')
+
+    assert result.status_code == 400
+    assert error_of(result) == (
+        f'Record 1, input "x": "a" is a string, but DT_FLOAT takes numbers. The model server says: {OWN}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "body", "status"),
+    [
+        ((None, 2), '{"instances": [[1, 2]]}', 400),  # the shape fits
+        (None, '{"instances": [[1, 2]]}', 400),  # an unknown rank fits every shape
+        ((None, 3), '{"examples": []}', 400),  # it is not TF Serving's form for predict
+        ((None, 3), '{"instances": [[1, 2]]}', 500),
+        ((None, 3), '{"instances": [[1, 2]]}', 503),
+    ],
+)
+def test_what_shapes_do_not_explain(
+    make_front: Any, shape: tuple[int | None, ...] | None, body: str, status: int
+) -> None:
+    """The model server's error is passed on, byte for byte."""
+    script = (
+        "def input_handler(data, context): return data.read().decode()\n"
+        "def output_handler(response, context): return response.content\n"
+    )
+    front = taking(make_front(script, status=status, body=REFUSAL), x=shape)
+
+    result = front.post(body)
+
+    assert (result.status_code, result.content) == (status, REFUSAL)
+
+
+def test_a_signature_that_the_body_names(make_front: Any, error_of: ErrorOf) -> None:
+    """Its shapes are what is expected."""
+    front = taking(make_front(status=400, body=REFUSAL), x=(None, 2))
+    wide = Signature("wide", "", {"x": TensorSpec("x", "DT_FLOAT", (None, 3))}, {})
+    front.upstream.signatures = {**front.upstream.signatures, "wide": wide}
+
+    result = front.post('{"signature_name": "wide", "instances": [[1, 2]]}')
+
+    assert error_of(result) == EXPLAINED
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "def handler(data, context): return str(context.predict([[1.0, 2.0]]))",
+        "def input_handler(data, context): return {'x': [[1.0, 2.0]]}",
+        "def input_handler(data, context): return '{\"instances\": [[1, 2]]}'",
+        "def input_handler(data, context): return {'x': [[1.0, 2.0]]}\ndef output_handler(r, c): r.outputs",
+        "def output_handler(response, context): return response.content",
+        "def output_handler(response, context): raise ValueError(response.text)",
+    ],
+)
+def test_a_scripts_call(make_front: Any, error_of: ErrorOf, script: str) -> None:
+    """What a script asks is explained as well, whichever way it asks."""
+    front = taking(make_front(script, status=400, body=REFUSAL), x=(None, 3))
+
+    result = front.post('{"instances": [[1, 2]]}')
+
+    assert (result.status_code, error_of(result)) == (400, EXPLAINED)
+
+
+def test_nothing_is_asked_for_an_answer(make_front: Any) -> None:
+    """A request that the model server answers costs no look at its signature: it need not have one."""
+    front = make_front()
+    front.upstream.signatures = {}
+
+    assert front.post('{"instances": [[1, 2]]}').status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"), [('{"instances": [1]}', "application/json"), ("1\n", "text/csv")]
+)
+def test_an_unknown_model(make_front: Any, error_of: ErrorOf, body: str, content_type: str) -> None:
+    """The models that there are stand before the model server's words."""
+    words = "Servable not found for request: Latest(nope)"
+    front = make_front(status=404, body=json.dumps({"error": words}).encode())
+
+    result = front.post(body, Content_Type=content_type, **{ATTRIBUTES: "tfs-model-name=nope"})
+
+    assert result.status_code == 404
+    assert error_of(result) == f'There is no model "nope". Models here: half. The model server says: {words}'
+
+
+def test_a_known_model_that_is_not_found(make_front: Any, error_of: ErrorOf) -> None:
+    """A version that is not there is told in the model server's words alone."""
+    front = make_front(status=404, body=b'{"error": "Servable not found for request: Specific(half, 9)"}')
+
+    result = front.post('{"instances": [1]}', **{ATTRIBUTES: "tfs-model-name=half,tfs-model-version=9"})
+
+    assert error_of(result) == "Servable not found for request: Specific(half, 9)"
+
+
+def test_json_that_is_not_strict(make_front: Any, error_of: ErrorOf) -> None:
+    """TF Serving may write raw line ends in an error: it is explained all the same."""
+    front = taking(make_front(status=400, body=b'{"error": "bad\nsize"}'), x=(None, 3))
+
+    result = front.post('{"instances": [[1, 2]]}')
+
+    assert error_of(result) == f"{SENTENCE} The model server says: bad\nsize"
+
+
+def test_the_second_way_of_asking(make_front: Any) -> None:
+    """A model with an input called ``inputs`` is answered though TF Serving's form of its body is refused."""
+    front = taking(make_front(), inputs=(None, 3))
+    front.upstream.answer = lambda call: (
+        ModelAnswer(400, REFUSAL) if call.batch is None else ModelAnswer(200, b'{"predictions": [1.0]}')
+    )
+
+    result = front.post('{"inputs": [1, 2, 3]}')
+
+    assert (result.status_code, result.json) == (200, {"predictions": [1.0]})
+    assert [type(call) for call in front.upstream.calls] == [Call, Call]
+
+
+@pytest.mark.parametrize(
+    ("picture", "sentence"),
+    [
+        ("/9j/4AAQSkZJRg==", 'String 2 of the input "x" is base64 as text: send it as {"b64": "..."}.'),
+        ({"b64": "iVBORw0KGgoAAAAN"}, 'String 2 of the input "x" is a picture that is cut off.'),
+    ],
+)
+def test_strings_that_are_no_pictures(
+    make_front: Any, error_of: ErrorOf, picture: Any, sentence: str
+) -> None:
+    """Base64 as text and a file that is cut off are named, without the names of a graph."""
+    words = (
+        "{{function_node __inference_1}} Unknown image file format.\n\t [[{{node decode_image}}]] [Op:Call]"
+    )
+    front = make_front(status=400, body=json.dumps({"error": words}).encode())
+    one = front.upstream.signatures["serving_default"]
+    strings = replace(one, inputs={"x": TensorSpec("x", "DT_STRING", (None,))})
+    front.upstream.signatures = {"serving_default": strings}
+
+    result = front.post(json.dumps({"instances": ["no picture", picture]}))
+
+    assert error_of(result) == f"{sentence} The model server says: Unknown image file format."
+
+
+def test_a_body_for_a_signature_that_is_not_there(make_front: Any, error_of: ErrorOf) -> None:
+    """TF Serving's own JSON gets the names that there are, as other bodies do."""
+    front = make_front(status=400, body=b'{"error": "no such signature"}')
+    front.upstream.signatures = {"other": front.upstream.signatures["serving_default"]}
+
+    result = front.post('{"instances": [1]}')
+
+    assert 'has no signature "serving_default"; its signatures are other.' in error_of(result)

@@ -1,0 +1,204 @@
+"""Formats over HTTP: content types in and out, packed bodies, and the statuses of what is refused."""
+
+import gzip
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.fake_upstream import Call
+from tfs_proxy.serving.upstream.interface import ModelAnswer
+from tfs_proxy.values.signature import PREDICT_METHOD, Signature, TensorSpec
+from tfs_proxy.wire.protos import Example
+
+ErrorOf = Callable[[Any], str]
+
+
+def _npy(array: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def test_accept_by_quality(front: Any) -> None:
+    """The best quality that can be given wins, npz among them."""
+    accept = "image/png, application/x-npz;q=0.9, text/csv;q=0.5"
+    result = front.post(b"1\n", Content_Type="text/csv", Accept=accept)
+    assert result.headers["content-type"] == "application/x-npz"
+    with np.load(io.BytesIO(result.content)) as arrays:
+        assert arrays["y"].tolist() == [2.5]
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "says"),
+    [
+        (
+            gzip.compress(bytes(1001), mtime=0),
+            {"Content_Encoding": "gzip"},
+            413,
+            "unpacks to over 1000 bytes",
+        ),
+        (b"[1]", {"Content_Encoding": "gzip"}, 400, "not gzip"),
+        (b"[1]", {"Content_Encoding": "br"}, 415, "only gzip"),
+        (b"x", {"Content_Type": "application/octet-stream"}, 415, "script"),
+        (b"x", {"Content_Type": "image/png"}, 415, "tfs-proxy pack --decode-image HxW"),
+        (b"\xff\xd8\xff", {}, 400, "There is no Content-Type, which means JSON: send the body's"),
+        (b"1,2\n", {}, 400, "There is no Content-Type, which means JSON: send the body's"),
+        (b"x", {"Content_Type": "multipart/form-data"}, 400, "boundary"),
+        (b"--x--\r\n", {"Content_Type": "multipart/form-data; boundary=x"}, 400, "The form has 0 files"),
+        (b"no form", {"Content_Type": "multipart/form-data; boundary=x"}, 400, "form"),
+        (b"x", {"Content_Type": "text/plain"}, 415, "script"),
+        (b"x", {"Content_Type": "image/gif"}, 415, "image/gif can't be converted for this model"),
+        (b"x", {"Content_Type": "image/tiff"}, 415, "image/tiff can't be read"),
+        (
+            b'{"instances": [1.0]}',
+            {"Content_Type": "application/x-www-form-urlencoded"},
+            415,
+            "curl -d sends it by default: add -H 'Content-Type: application/json'.",
+        ),
+        (b"x", {"Content_Type": "application/x-npy"}, 400, "not an npy file"),
+        (b"x", {"Content_Type": "application/x-npz"}, 400, "not an npz archive"),
+        (b"x", {"Content_Type": "application/x-tfrecord"}, 400, "TFRecord 1, at byte 0"),
+        (b"\xff", {"Content_Type": "application/x-recordio-protobuf"}, 400, "no RecordIO"),
+        (b"1;x", {"Content_Type": "text/csv; delimiter=;"}, 400, "Row 1, column 2"),
+        (_npy(np.array(["a"])), {"Content_Type": "application/x-npy"}, 400, "is strings, but DT_FLOAT takes"),
+        (_npy(np.array([True])), {"Content_Type": "application/x-npy"}, 400, "is bool, but DT_FLOAT takes"),
+        (b'["a"]', {"Content_Type": "application/jsonlines"}, 400, '"a" is a string, but DT_FLOAT takes'),
+        (b'{"x": "1"}', {}, 400, '"1" is a string, but DT_FLOAT takes numbers'),
+        (
+            b"a",
+            {"Content_Type": "text/csv"},
+            400,
+            '"a" can\'t be read: the column takes numbers (input "x" is DT_FLOAT)',
+        ),
+    ],
+)
+def test_refusals(
+    front: Any, error_of: ErrorOf, body: bytes, headers: dict[str, str], status: int, says: str
+) -> None:
+    """Each is an error in JSON that says what is wrong, and the model server isn't asked to predict."""
+    result = front.post(body, **headers)
+    assert result.status_code == status
+    assert says in error_of(result)
+    assert not front.upstream.calls
+
+
+def test_the_file_of_a_form_is_the_body(front: Any) -> None:
+    """As ``curl -F`` sends it, with the type that it names; other fields count for nothing."""
+    fields = b'--x\r\nContent-Disposition: form-data; name="note"\r\n\r\nhello\r\n'
+    head = b'--x\r\nContent-Disposition: form-data; name="f"; filename="a.npy"\r\nContent-Type: application/x-npy\r\n'
+    form = fields + head + b"\r\n" + _npy(np.array([1.5])) + b"\r\n--x--\r\n"
+
+    result = front.post(form, Content_Type="multipart/form-data; boundary=x")
+
+    assert result.status_code == 200
+    assert front.upstream.calls[0].json == {"instances": [1.5]}
+
+
+def _plus_one(call: Call) -> ModelAnswer:
+    """A model server that adds one, refuses 13, and takes rows of one length at a time."""
+    body: Any = call.json
+    rows = body["instances"] if "instances" in body else body["inputs"]
+    if 13 in rows:
+        return ModelAnswer(400, b'{"error": "unlucky"}')
+    return ModelAnswer(200, json.dumps({"predictions": [row + 1 for row in rows]}).encode())
+
+
+@pytest.mark.parametrize("content_type", ["application/jsonlines", "application/jsons"])
+def test_one_document_of_the_serving_form_in_lines(front: Any, content_type: str) -> None:
+    """A lone document of TensorFlow Serving's form goes out as it is, whichever JSON it is called."""
+    front.says.body = b'{\n    "predictions": [2.5]\n}'
+    result = front.post(b'{"instances": [1.0]}\n', Content_Type=content_type)
+    assert front.upstream.calls[0].body.strip() == b'{"instances": [1.0]}'
+    assert front.upstream.calls[0].batch is None
+    assert result.json == {"predictions": [2.5]}
+
+
+MIXED = b'{"instances": [1.0, 2.0]}\n3.0\n{"inputs": [4.0]}\n'
+
+
+@pytest.mark.parametrize(
+    ("accept", "content_type", "body"),
+    [
+        (accept, content_type, b'{"predictions":[2.0,3.0]}\n4.0\n{"outputs":[5.0]}\n')
+        for accept, content_type in {
+            "application/json": "application/jsonlines",
+            "application/x-ndjson": "application/x-ndjson",
+            "*/*": "application/jsonlines",
+        }.items()
+    ]
+    + [("text/csv", "text/csv", b"2.0\n3.0\n4.0\n5.0\n")],
+)
+def test_documents_of_the_serving_form_among_records(
+    front: Any, accept: str, content_type: str, body: bytes
+) -> None:
+    """Each document has its line, each record its own, from one call; CSV has the records of all."""
+    front.upstream.answer = _plus_one
+    result = front.post(MIXED, Content_Type="application/jsonlines", Accept=accept)
+    assert (result.headers["content-type"], result.content) == (content_type, body)
+    assert len(front.upstream.calls) == 1
+
+
+def test_the_first_refused_document_is_named(front: Any, error_of: ErrorOf) -> None:
+    """Whether the model server refuses it or it can't be read, and with the model server's own words."""
+    front.upstream.answer = _plus_one
+    lines = [b'{"instances": [%d.0]}' % number for number in (1, 2, 3, 13, 5, 13)]
+    result = front.post(b"\n".join(lines), Content_Type="application/jsonlines", Accept="text/csv")
+    assert (result.status_code, error_of(result)) == (400, "Document 4: unlucky")
+    lines[2] = b'{"instances": ["a"]}'
+    result = front.post(b"\n".join(lines), Content_Type="application/jsonlines")
+    assert result.status_code == 400
+    assert error_of(result).startswith('Document 3: Record 1, input "x": "a" is a string')
+
+
+def test_documents_of_different_shapes(front: Any, error_of: ErrorOf) -> None:
+    """One tensor can't hold them; the first that differs is named."""
+    body = b'{"instances": [[1.0, 2.0]]}\n[[3.0, 4.0]]\n{"instances": [[1.0]]}\n'
+    result = front.post(body.replace(b"[[3.0, 4.0]]", b"[3.0, 4.0]"), Content_Type="application/jsonlines")
+    assert (result.status_code, error_of(result)[:51]) == (
+        400,
+        "Document 3 has a tensor of the shape [1, 1], unlike",
+    )
+
+
+def _takes(front: Any, dtype: str, *shape: int | None, gives: str = "DT_FLOAT", rows: bool = True) -> None:
+    """Give the model an input ``x`` of this type, and an output ``y`` of rows or of no dimension."""
+    given = TensorSpec("y", gives, (None,) if rows else ())
+    taken = TensorSpec("x", dtype, shape or (None,))
+    front.upstream.signatures = {
+        "serving_default": Signature("serving_default", PREDICT_METHOD, {"x": taken}, {"y": given})
+    }
+
+
+@pytest.mark.parametrize("media_type", ["image/webp", "image/gif", "image/bmp", "binary/octet-stream"])
+def test_pictures_and_bytes_by_other_names(front: Any, media_type: str) -> None:
+    """A model that takes bytes gets them whole."""
+    _takes(front, "DT_STRING")
+    assert front.post(b"RIFF", Content_Type=media_type).status_code == 200
+    assert front.upstream.calls[0].json == {"instances": [{"b64": "UklGRg=="}]}
+
+
+def test_zero_and_one_as_booleans(front: Any, error_of: ErrorOf) -> None:
+    """A tf.Example has no booleans, so an input that takes them takes 0 and 1, and nothing else."""
+    _takes(front, "DT_BOOL")
+    for value, status in ((1, 200), (2, 400)):
+        example = Example()
+        example.features.feature["x"].int64_list.value.append(value)
+        result = front.post(example.SerializeToString(), Content_Type="application/x-tfexample")
+        assert result.status_code == status
+    assert [call.json for call in front.upstream.calls] == [{"instances": [True]}]
+    assert "DT_BOOL takes true or false" in error_of(result)
+
+
+@pytest.mark.parametrize("accept", ["application/x-npy", "application/x-npz"])
+def test_zero_bytes_at_the_end_of_a_string(front: Any, error_of: ErrorOf, accept: str) -> None:
+    """Arrays of a fixed width would drop them, so that the answer is a 406 that names another type."""
+    _takes(front, "DT_FLOAT", gives="DT_STRING")
+    front.says.body = b'{"predictions": ["a\\u0000"]}'
+    result = front.post(b"[1.0]", Accept=accept)
+    assert result.status_code == 406
+    assert "ask for application/jsonlines" in error_of(result)
+    assert front.post(b"[1.0]", Accept="application/jsonlines").content == b'"a\\u0000"\n'

@@ -1,0 +1,495 @@
+"""The Open Inference Protocol over REST, in front of a model, of a script, and at /invocations."""
+
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import falcon.testing
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from support.fake_upstream import Call
+from tfs_proxy.serving.script.script_model import load_script_model
+from tfs_proxy.values.deployment import Deployment
+from tfs_proxy.values.signature import PREDICT_METHOD, Signature, Target, TensorSpec
+from tfs_proxy.wire.header_names import INFERENCE_HEADER_LENGTH
+from tfs_proxy.worker.app import create_script_model_app
+
+ErrorOf = Callable[[falcon.testing.Result], str]
+INFER = "/v2/models/half/infer"
+TENSOR = {"name": "x", "shape": [2], "datatype": "FP32", "data": [1, 3]}
+ANSWERED = b'{"predictions": [2.5, 3.5]}'
+OUTPUT = {"name": "y", "datatype": "FP32", "shape": [2], "data": [2.5, 3.5]}
+SPEC = TensorSpec("y", "DT_FLOAT", (None,))
+SIGNATURE = Signature("serving_default", PREDICT_METHOD, {}, {"y": SPEC})
+TRITON = "application/vnd.sagemaker-triton.binary+json"
+
+
+def request(**changes: Any) -> bytes:
+    """A request of one tensor, with changes."""
+    return json.dumps({"inputs": [TENSOR], **changes}).encode()
+
+
+def binary_request(values: Sequence[float] = (1, 3)) -> tuple[bytes, int]:
+    """A tensor of two values as binary data, which the answer is wanted as, and the size of the JSON."""
+    tensor: dict[str, Any] = {key: value for key, value in TENSOR.items() if key != "data"}
+    tensor["parameters"] = {"binary_data_size": 8}
+    text = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
+    return text + np.array(values, "<f4").tobytes(), len(text)
+
+
+def post(front: Any, body: bytes, path: str = INFER, **headers: str) -> falcon.testing.Result:
+    """POST a body; header names with underscores for hyphens."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    result: falcon.testing.Result = front.client.simulate_post(path, body=body, headers=named)
+    return result
+
+
+def test_metadata(front: Any) -> None:
+    """Names, datatypes and shapes of the default signature; what is free is -1."""
+    tensor = {"datatype": "FP32", "shape": [-1]}
+
+    assert front.client.simulate_get("/v2/models/half").json == {
+        "name": "half",
+        "versions": ["1"],
+        "platform": "tensorflow_savedmodel",
+        "inputs": [{"name": "x", **tensor}],
+        "outputs": [{"name": "y", **tensor}],
+    }
+    assert front.client.simulate_get("/v2/models/half/versions/1/config").json == {
+        "name": "half",
+        "platform": "tensorflow_savedmodel",
+        "backend": "tensorflow",
+        "max_batch_size": 0,
+        "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [-1]}],
+        "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [-1]}],
+    }
+
+
+@pytest.mark.parametrize("path", ["/v2/models/half/ready", "/v2/models/half/versions/1/ready"])
+def test_a_model_is_ready(front: Any, path: str) -> None:
+    """If the model server has it."""
+    result = front.client.simulate_get(path)
+
+    assert (result.status_code, result.json) == (200, {"name": "half", "ready": True})
+
+
+@pytest.mark.parametrize(
+    ("loaded", "path", "status"),
+    [
+        ([Target("half")], "", 200),
+        ([Target("half"), Target("half", 2)], "/versions/2", 200),
+        ([Target("half"), Target("half", label="stable")], "/versions/stable", 200),
+        ([], "", 503),
+        ([], "/versions/1", 503),
+        ([], "/versions/stable", 503),
+        ([Target("half")], "/versions/1", 503),
+        ([Target("half")], "/versions/2", 404),
+        ([Target("half")], "/versions/stable", 404),
+    ],
+)
+def test_the_model_server_says_what_is_ready(
+    make_front: Any, loaded: list[Target], path: str, status: int
+) -> None:
+    """Now, whatever was so before; a version or label that it does not know is not found."""
+    result = make_front(serves=lambda target: target in loaded).client.simulate_get(
+        f"/v2/models/half{path}/ready"
+    )
+
+    assert result.status_code == status
+    if status == 503:
+        assert result.json == {"name": "half", "ready": False, "error": "model half is not ready"}
+
+
+def test_an_answer_has_the_name_that_was_asked_for(make_front: Any) -> None:
+    """Although the model server has another for the model."""
+    front = make_front(nickname="nick", body=ANSWERED)
+
+    answered = [post(front, request(), f"/v2/models/{name}/infer").json for name in ("nick", "half")]
+
+    assert [answer["model_name"] for answer in answered] == ["nick", "half"]
+    assert front.client.simulate_get("/v2/models/nick").json["name"] == "nick"
+
+
+@pytest.mark.parametrize("path", ["", "/config", "/ready", "/versions/..%2F1", "/versions/a-b"])
+def test_what_is_not_there_is_a_404(front: Any, error_of: ErrorOf, path: str) -> None:
+    """Another model, or what is neither a version nor a label."""
+    model = "half" if path.startswith("/versions") else "other"
+
+    result = front.client.simulate_get(f"/v2/models/{model}{path}")
+
+    assert result.status_code == 404
+    assert error_of(result)
+
+
+def test_tensors_go_to_the_model_as_they_are(front: Any) -> None:
+    """And its outputs come back, with the id."""
+    front.says.body = ANSWERED
+
+    result = post(front, request(id="a1", parameters={"mine": True}))
+
+    assert result.status_code == 200
+    assert result.headers["content-type"] == "application/json"
+    assert result.json == {
+        "model_name": "half",
+        "model_version": "",
+        "id": "a1",
+        "parameters": {"mine": True},
+        "outputs": [OUTPUT],
+    }
+    (call,) = front.upstream.calls
+    np.testing.assert_array_equal(call.batch.inputs["x"], np.array([1, 3], np.float32))
+
+
+@pytest.mark.parametrize(
+    ("version", "target"), [("3", Target("half", version=3)), ("canary", Target("half", label="canary"))]
+)
+def test_versions_and_labels(front: Any, version: str, target: Target) -> None:
+    """A number is a version, all else a version label."""
+    front.says.body = ANSWERED
+
+    result = post(front, request(), f"/v2/models/half/versions/{version}/infer")
+
+    assert result.json["model_version"] == ("3" if version == "3" else "")
+    assert front.upstream.calls[0].target == target
+
+
+def test_a_signature_by_its_parameter(front: Any, error_of: ErrorOf) -> None:
+    """One that the model does not have is named."""
+    result = post(front, request(parameters={"signature": "missing"}))
+
+    assert result.status_code == 400
+    assert '"missing"' in error_of(result)
+
+
+def test_binary_data_both_ways(front: Any) -> None:
+    """The header says how large the JSON is."""
+    front.says.body = ANSWERED
+    body, size = binary_request()
+
+    result = post(front, body, **{INFERENCE_HEADER_LENGTH: str(size)})
+
+    assert result.headers["content-type"] == "application/octet-stream"
+    answered_size = int(result.headers[INFERENCE_HEADER_LENGTH.lower()])
+    (output,) = json.loads(result.content[:answered_size])["outputs"]
+    assert output == {"name": "y", "datatype": "FP32", "shape": [2], "parameters": {"binary_data_size": 8}}
+    assert np.frombuffer(result.content[answered_size:], "<f4").tolist() == [2.5, 3.5]
+
+
+@pytest.mark.parametrize("size", ["x", "-1", "1.0", "9" * 30, ""])
+def test_an_odd_header_is_refused(front: Any, error_of: ErrorOf, size: str) -> None:
+    """By its name."""
+    result = post(front, request(), **{INFERENCE_HEADER_LENGTH: size})
+
+    assert result.status_code == 400
+    assert INFERENCE_HEADER_LENGTH in error_of(result)
+
+
+@pytest.mark.parametrize(("encoding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
+def test_packed_both_ways(
+    front: Any, encoding: str, pack: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Content-Encoding says and Accept-Encoding asks."""
+    monkeypatch.setattr("tfs_proxy.wire.packed_body.LEAST_PACKED_BYTES", 1)
+    front.says.body = ANSWERED
+
+    result = post(front, pack(request()), Content_Encoding=encoding, Accept_Encoding=encoding)
+
+    assert result.headers["content-encoding"] == encoding
+    unpacked = zlib.decompress(result.content, 47)
+    assert json.loads(unpacked)["outputs"] == [OUTPUT]
+
+
+def test_the_model_servers_error_comes_back(make_front: Any) -> None:
+    """With its status and its words."""
+    front = make_front(status=400, body=b'{"error": "no such thing"}')
+
+    result = post(front, request())
+
+    assert (result.status_code, result.json) == (400, {"error": "no such thing"})
+
+
+def test_a_wrong_input_is_named(front: Any, error_of: ErrorOf) -> None:
+    """Before the model server is asked."""
+    result = post(front, json.dumps({"inputs": [{**TENSOR, "name": "z"}]}).encode())
+
+    assert result.status_code == 400
+    assert error_of(result) == 'The input "z" is unknown: the model takes x.'
+    assert front.upstream.calls == []
+
+
+def test_tritons_type_at_invocations(front: Any) -> None:
+    """The same body; the type says how large its JSON is, both ways."""
+    front.says.body = ANSWERED
+    body, size = binary_request()
+
+    result = front.post(body, Content_Type=f"{TRITON};json-header-size={size}")
+
+    kind, _, answered_size = result.headers["content-type"].partition(";json-header-size=")
+    assert kind == TRITON
+    (output,) = json.loads(result.content[: int(answered_size)])["outputs"]
+    assert output["parameters"] == {"binary_data_size": 8}
+    plain = front.post(request(), Content_Type=TRITON)
+    assert plain.headers["content-type"] == "application/json"
+    assert plain.json["outputs"] == [OUTPUT]
+
+
+@pytest.mark.parametrize("open_inference", ["model", "script"])
+def test_tritons_type_at_a_scripts_invocations(make_front: Any, open_inference: str) -> None:
+    """The script gets what comes to /invocations, and its arrays go out in the same type."""
+    returned = '{"y": arrays["x"] + 0.5}'
+    front = make_front(HANDLER.replace("{returned}", returned), open_inference=open_inference)
+    body, size = binary_request()
+
+    result = front.post(body, Content_Type=f"{TRITON};json-header-size={size}")
+
+    kind, _, answered_size = result.headers["content-type"].partition(";json-header-size=")
+    assert kind == TRITON
+    assert np.frombuffer(result.content[int(answered_size) :], "<f4").tolist() == [1.5, 3.5]
+    plain = front.post(request(), Content_Type=TRITON)
+    assert plain.headers["content-type"] == "application/json"
+    assert plain.json["outputs"] == [{**OUTPUT, "data": [1.5, 3.5]}]
+
+
+def test_off_means_there_is_nothing(make_front: Any) -> None:
+    """TFS_PROXY_V2=off."""
+    front = make_front(open_inference="off")
+
+    assert post(front, request()).status_code == 404
+    assert front.client.simulate_get("/v2/models/half").status_code == 404
+
+
+HANDLER = """
+def handler(data, context):
+    arrays = context.default_input(data)
+    return {returned}
+"""
+
+
+@pytest.mark.parametrize(
+    "returned", ['{"y": arrays["x"] + 0.5}', 'context.default_output({"y": arrays["x"] + 0.5})']
+)
+def test_a_script_answers_with_arrays(make_front: Any, returned: str) -> None:
+    """It gets the body as it is; a dict of arrays is written for the protocol, binary if that is asked for."""
+    front = make_front(HANDLER.replace("{returned}", returned), open_inference="script")
+    body, size = binary_request()
+
+    plain = post(front, request(id="7"))
+    binary = post(front, body, **{INFERENCE_HEADER_LENGTH: str(size)})
+
+    expected = {**OUTPUT, "data": [1.5, 3.5]}
+    assert plain.json == {"model_name": "half", "model_version": "1", "id": "7", "outputs": [expected]}
+    answered_size = int(binary.headers[INFERENCE_HEADER_LENGTH.lower()])
+    assert np.frombuffer(binary.content[answered_size:], "<f4").tolist() == [1.5, 3.5]
+    assert front.upstream.calls == []
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "def handler(data, context):\n    return context.predict(context.default_input(data))\n",
+        "def input_handler(data, context):\n    return context.default_input(data)\n",
+        "def output_handler(response, context):\n    return response.outputs\n",
+    ],
+)
+def test_a_script_sees_the_signature_that_is_asked_for(make_front: Any, script: str) -> None:
+    """Its tensors are read by that, and the model is asked for it."""
+    front = make_front(script, open_inference="script", body=ANSWERED)
+    body = json.dumps({"inputs": [{**TENSOR, "name": "z"}], "parameters": {"signature": "other"}}).encode()
+
+    assert post(front, body).json["outputs"] == [OUTPUT]
+    assert [call.target.signature for call in front.upstream.calls] == ["other"]
+
+
+@pytest.mark.parametrize("returned", ['{"y": [None]}', '{"y": [[1], [2, 3]]}'])
+def test_what_is_no_tensor_is_the_scripts_failure(make_front: Any, error_of: ErrorOf, returned: str) -> None:
+    """The output is named."""
+    front = make_front(HANDLER.replace("{returned}", returned), open_inference="script")
+
+    result = post(front, request())
+
+    assert result.status_code == 500
+    assert 'output "y"' in error_of(result)
+
+
+def test_a_scripts_own_body_goes_out_as_it_is(make_front: Any) -> None:
+    """With its content type."""
+    script = "def handler(data, context):\n    return data.read()[:5], context.request_content_type\n"
+    front = make_front(script, open_inference="script")
+
+    result = post(front, request(), Content_Type="application/json")
+
+    assert result.content == request()[:5]
+    assert INFERENCE_HEADER_LENGTH.lower() not in result.headers
+
+
+def test_half_a_script_is_completed(make_front: Any) -> None:
+    """Without input_handler the tensors go to the model, without output_handler its outputs are the answer."""
+    output = (
+        "def output_handler(response, context):\n    return {k: v + 1 for k, v in response.outputs.items()}\n"
+    )
+    front = make_front(output, open_inference="script", body=ANSWERED)
+    assert post(front, request()).json["outputs"] == [{**OUTPUT, "data": [3.5, 4.5]}]
+
+    front = make_front(
+        "def input_handler(data, context):\n    return context.default_input(data)\n",
+        open_inference="script",
+        body=ANSWERED,
+    )
+    assert post(front, request()).json["outputs"] == [OUTPUT]
+
+
+def test_a_script_is_passed_by_if_the_model_answers(make_front: Any) -> None:
+    """TFS_PROXY_V2=model, which auto means for handlers."""
+    front = make_front("def handler(data, context):\n    raise ValueError\n", body=ANSWERED)
+
+    assert post(front, request()).json["outputs"] == [OUTPUT]
+    assert [type(call) for call in front.upstream.calls] == [Call]
+
+
+MODEL_FN = """
+class Model:
+    def predict(self, data):
+        return data * 2
+
+def model_fn(model_dir):
+    return Model()
+"""
+IN_AND_OUT = """
+def model_fn(model_dir):
+    return 10
+
+def input_fn(data, content_type, context):
+    return context.default_input(data)["x"]
+
+def predict_fn(data, model):
+    return data + model
+
+def output_fn(prediction, accept, context):
+    return {returned}
+"""
+
+
+def script_model(tmp_path: Path, script: str) -> falcon.testing.TestClient:
+    """A client of an app whose script is the model."""
+    path = tmp_path / "inference.py"
+    path.write_text(script)
+    deployment = Deployment(
+        default_model="scripted",
+        models={},
+        instances=(),
+        script=str(path),
+        import_paths=(),
+        max_payload_bytes=1000,
+        request_timeout_seconds=60.0,
+        script_model=str(tmp_path),
+        open_inference="script",
+    )
+    app = create_script_model_app(deployment, load_script_model(str(path)), ping=lambda: (200, b""))
+    return falcon.testing.TestClient(app)
+
+
+def test_a_script_model_answers(tmp_path: Path) -> None:
+    """Its prediction is the only output; nobody knows its inputs."""
+    client = script_model(tmp_path, MODEL_FN)
+
+    result = client.simulate_post("/v2/models/scripted/versions/1/infer", body=request())
+
+    assert result.json["outputs"] == [{**OUTPUT, "name": "output_0", "data": [2.0, 6.0]}]
+    assert result.json["model_version"] == "1"
+    assert client.simulate_get("/v2/models/scripted").json["platform"] == "python"
+    assert client.simulate_get("/v2/models/scripted/ready").json["ready"] is True
+    assert client.simulate_get("/v2/models/scripted/versions/2/ready").status_code == 404
+    at_invocations = client.simulate_post("/invocations", body=request(), headers={"Content-Type": TRITON})
+    assert at_invocations.json["outputs"] == result.json["outputs"]
+    assert client.simulate_post("/v2/models/scripted/versions/2/infer", body=request()).status_code == 404
+    assert client.simulate_post("/v2/models/other/infer", body=request()).status_code == 404
+
+
+@pytest.mark.parametrize("returned", ['{"y": prediction}', 'context.default_output({"y": prediction})'])
+def test_the_functions_of_a_script_model_see_arrays(tmp_path: Path, returned: str) -> None:
+    """By input name from default_input, and by output name from output_fn."""
+    client = script_model(tmp_path, IN_AND_OUT.replace("{returned}", returned))
+
+    result = client.simulate_post("/v2/models/scripted/infer", body=request(id="x"))
+
+    assert result.json["outputs"] == [{**OUTPUT, "data": [11.0, 13.0]}]
+    assert result.json["id"] == "x"
+
+
+@pytest.mark.parametrize("content_type", ["", "application/json", "text/plain", "application/octet-stream"])
+def test_raw_tensors_reach_input_fn_as_bytes(tmp_path: Path, content_type: str) -> None:
+    """Whatever type the client gives them, and most clients give none or JSON; they need not be text."""
+    returned = '{"y": prediction}'
+    client = script_model(tmp_path, IN_AND_OUT.replace("{returned}", returned))
+    body, size = binary_request([-1.5, 200])
+
+    headers = {INFERENCE_HEADER_LENGTH: str(size), **({"Content-Type": content_type} if content_type else {})}
+    result = client.simulate_post("/v2/models/scripted/infer", body=body, headers=headers)
+
+    answered_size = int(result.headers[INFERENCE_HEADER_LENGTH.lower()])
+    assert np.frombuffer(result.content[answered_size:], "<f4").tolist() == [8.5, 210.0]
+
+
+def test_a_body_of_the_protocol_as_plain_json(make_front: Any) -> None:
+    """Triton's clients for SageMaker send it so; a script sees the raw body, and a closed /v2 ends it."""
+    front = make_front(body=ANSWERED)
+    result = front.post(request(), Content_Type="application/json")
+    assert (result.status_code, result.json["outputs"]) == (200, [OUTPUT])
+    assert (front.upstream.calls[0].json, result.headers["content-type"]) == (
+        {"instances": [1.0, 3.0]},
+        "application/json",
+    )
+
+    front = make_front(body=ANSWERED, open_inference="off")
+    front.post(request(), Content_Type="application/json")
+    assert front.upstream.calls[0].body == request()
+
+    front = make_front("def input_handler(data, context):\n    return data.read()\n", body=ANSWERED)
+    front.post(request(), Content_Type="application/json")
+    assert front.upstream.calls[0].body == request()
+
+
+def test_a_body_without_json_is_answered_in_binary(front: Any) -> None:
+    """All outputs follow the JSON whose size the header says, as Triton has it."""
+    front.says.body = ANSWERED
+    result = post(front, np.array([1, 3], "<f4").tobytes(), Inference_Header_Content_Length="0")
+
+    assert (result.status_code, result.headers["content-type"]) == (200, "application/octet-stream")
+    size = int(result.headers[INFERENCE_HEADER_LENGTH.lower()])
+    assert json.loads(result.content[:size])["outputs"][0]["parameters"] == {"binary_data_size": 8}
+    assert np.frombuffer(result.content[size:], "<f4").tolist() == [2.5, 3.5]
+
+
+@pytest.mark.parametrize("shape", [(1,), (None,), (None, 1), ()])
+def test_a_string_without_json(front: Any, shape: tuple[int | None, ...]) -> None:
+    """The body is the string itself, with no length before it."""
+    front.says.body = ANSWERED
+    spec = TensorSpec("x", "DT_STRING", shape)
+    front.upstream.signatures = {"serving_default": replace(SIGNATURE, inputs={"x": spec})}
+
+    assert post(front, b"\x01\0\0\0", Inference_Header_Content_Length="0").status_code == 200
+    array = front.upstream.calls[0].batch.inputs["x"]
+    assert (array.shape, array.ravel().tolist()) == (tuple(size or 1 for size in shape), [b"\x01\0\0\0"])
+
+
+def test_part_of_a_record_without_json(front: Any, error_of: ErrorOf) -> None:
+    """The bytes can't be shared out among records."""
+    spec = TensorSpec("x", "DT_FLOAT", (None, 3))
+    front.upstream.signatures = {"serving_default": replace(SIGNATURE, inputs={"x": spec})}
+    assert error_of(post(front, b"12345", Inference_Header_Content_Length="0")) == (
+        'The input "x" has 5 bytes, which are no whole number of records of 12 bytes.'
+    )
+
+
+def test_several_strings_without_json(front: Any, error_of: ErrorOf) -> None:
+    """A body is one string, so that a model of two refuses it."""
+    spec = TensorSpec("x", "DT_STRING", (2,))
+    front.upstream.signatures = {"serving_default": replace(SIGNATURE, inputs={"x": spec})}
+    assert error_of(post(front, b"a", Inference_Header_Content_Length="0")) == (
+        'The input "x" takes 2 strings, but a body without JSON is one.'
+    )

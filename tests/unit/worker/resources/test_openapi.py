@@ -1,0 +1,84 @@
+"""GET /openapi.json of a worker: what it serves, and what its script says."""
+
+from typing import Any
+
+import falcon.testing
+from openapi_spec_validator import validate
+
+from tfs_proxy.serving.script.script_model import load_script_model
+from tfs_proxy.values.deployment import Deployment
+from tfs_proxy.worker.app import create_script_model_app
+
+
+def invoke_of(front: Any) -> dict[str, Any]:
+    """The operation of /invocations, in a document that is valid."""
+    result = front.client.simulate_get("/openapi.json")
+    assert (result.status_code, result.headers["content-type"]) == (200, "application/json")
+    validate(result.json)
+    operation: dict[str, Any] = result.json["paths"]["/invocations"]["post"]
+    return operation
+
+
+def test_a_model(front: Any) -> None:
+    """Its signature, as the model server tells it."""
+    content = invoke_of(front)["requestBody"]["content"]
+
+    assert content["application/json"]["examples"]["sample"]["value"] == {"instances": [1.0]}
+    assert content["text/csv"]["examples"]["sample"]["value"] == "1.0\n"
+
+
+def test_examples_are_answered(front: Any) -> None:
+    """Each body that the document gives as text is one that the app takes."""
+    for media_type, described in invoke_of(front)["requestBody"]["content"].items():
+        example = described["examples"]["sample"]
+        if isinstance(example.get("value"), str):
+            assert front.post(example["value"], Content_Type=media_type).status_code == 200, media_type
+
+
+SCRIPT = """
+import tfs_proxy
+tfs_proxy.describe(accepts={"image/png": None}, returns={"application/json": list[str]})
+def handler(data, context): return "[]"
+"""
+
+
+def test_a_script(make_front: Any) -> None:
+    """What it has described at its top."""
+    operation = invoke_of(make_front(SCRIPT))
+
+    assert list(operation["requestBody"]["content"]) == ["image/png"]
+    schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
+    assert schema == {"type": "array", "items": {"type": "string"}}
+
+
+def test_a_script_without_a_description(make_front: Any) -> None:
+    """The types that it compares with; the half that it does not have is the conversion's."""
+    script = (
+        "def input_handler(data, context):\n    if context.request_content_type == 'image/png': return b''"
+    )
+
+    operation = invoke_of(make_front(script))
+
+    assert list(operation["requestBody"]["content"]) == ["image/png", "*/*"]
+    assert "text/csv" in operation["responses"]["200"]["content"]
+    assert "default" in operation["responses"]
+
+
+def test_a_script_model(tmp_path: Any) -> None:
+    """There is no model server to ask; input_fn is the script's, and the answer an array."""
+    path = tmp_path / "inference.py"
+    path.write_text("def model_fn(d): return 1\ndef input_fn(d, t): ...\ndef predict_fn(d, m): ...")
+    script_model = load_script_model(str(path))
+    deployment = Deployment(
+        "of_script", {}, (), str(path), (), 1000, 60.0, script_model=str(tmp_path), open_inference="script"
+    )
+    app = create_script_model_app(deployment, script_model, ping=lambda: (200, b""))
+
+    document = falcon.testing.TestClient(app).simulate_get("/openapi.json").json
+
+    validate(document)
+    operation = document["paths"]["/invocations"]["post"]
+    assert list(operation["requestBody"]["content"]) == ["*/*"]
+    assert "application/x-npy" in operation["responses"]["200"]["content"]
+    assert not [path for path in document["paths"] if path.startswith("/v1")]
+    assert "*/*" in document["paths"]["/v2/models/of_script/infer"]["post"]["requestBody"]["content"]

@@ -1,0 +1,103 @@
+"""What every path answers, and the one shape of errors."""
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import falcon.testing
+import pytest
+
+from tfs_proxy.values import errors
+from tfs_proxy.wire.error_status import STATUS
+from tfs_proxy.worker.errors import status_of
+
+ErrorOf = Callable[[falcon.testing.Result], str]
+
+
+def subclasses(kind: type[errors.RequestError]) -> list[type[errors.RequestError]]:
+    found = kind.__subclasses__()
+    return found + [below for subclass in found for below in subclasses(subclass)]
+
+
+def test_every_request_error_has_a_status() -> None:
+    """No error of a request falls through the table."""
+    own = {
+        errors.RequestError,
+        errors.UpstreamError,
+        errors.UpstreamRefused,
+        errors.NotReached,
+        errors.Draining,
+        errors.NameTaken,
+        errors.OverLimit,
+        errors.NotJson,
+        errors.WrongType,
+    }
+    ours = {kind for kind in subclasses(errors.RequestError) if kind.__module__ == "tfs_proxy.values.errors"}
+
+    assert ours - own == {kind for kind in STATUS if issubclass(kind, errors.RequestError)}
+    assert status_of(errors.UpstreamRefused(429, b"{}")) == 429
+    assert status_of(errors.NotReached("?")) == 503
+    assert status_of(errors.WrongType("?")) == 400
+    assert status_of(errors.RequestError("?")) == 500
+
+
+@pytest.mark.parametrize("script", [None, "def handler(data, context): return ''"])
+@pytest.mark.parametrize("framing", [{}, {"Transfer-Encoding": "chunked"}])
+def test_too_large(
+    make_front: Callable[..., Any], error_of: ErrorOf, script: str | None, framing: dict[str, str]
+) -> None:
+    """A body over the limit is 413, whatever frames it, and the connection closes."""
+    front = make_front(script)
+
+    if framing:
+        result = front.client.simulate_post("/invocations", body=b"x" * 1001, extras={"CONTENT_LENGTH": ""})
+    else:
+        result = front.post(b"x" * 1001)
+
+    assert result.status_code == 413
+    assert "SAGEMAKER_MAX_PAYLOAD_IN_MB" in error_of(result)
+    assert result.headers["connection"] == "close"
+
+
+def test_at_the_limit(make_front: Callable[..., Any]) -> None:
+    """A body of exactly the limit passes."""
+    front = make_front("def handler(data, context): return str(len(data.read())), 'text/plain'")
+
+    assert front.post(b"x" * 1000).text == "1000"
+
+
+def test_body_that_ends_early(front: Any, error_of: ErrorOf) -> None:
+    """A body shorter than its Content-Length is the client's mistake; nothing is computed on it."""
+    result = front.client.simulate_post("/invocations", body=b"x", extras={"CONTENT_LENGTH": "10"})
+
+    assert result.status_code == 400
+    assert "ended after 1 of 10 bytes" in error_of(result)
+    assert result.headers["connection"] == "close"
+
+
+def test_body_that_can_not_be_read(front: Any, error_of: ErrorOf) -> None:
+    """What the server raises while the body is read is about the client's bytes."""
+
+    class Broken(io.BytesIO):
+        def read(self, _size: int | None = -1) -> bytes:
+            raise ValueError("/secret/path: chunk")
+
+    result = front.client.simulate_post(
+        "/invocations", extras={"wsgi.input": Broken(), "CONTENT_LENGTH": "4"}
+    )
+
+    assert result.status_code == 400
+    assert "can't be read" in error_of(result)
+
+
+def test_bug_of_ours(
+    make_front: Callable[..., Any], error_of: ErrorOf, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An unforeseen error is a 500 that tells the client nothing, and the log everything."""
+    front = make_front(error=RuntimeError("/secret/path"))
+
+    result = front.post('{"instances": [1]}')
+
+    assert result.status_code == 500
+    assert "secret" not in error_of(result)
+    assert "/secret/path" in caplog.text

@@ -1,0 +1,363 @@
+"""POST /invocations with the richer contract: tensors, responses, streams, async functions, init and close."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import falcon.testing
+import pytest
+from msgspec.structs import replace
+
+from tfs_proxy.values.errors import ScriptLoadError
+from tfs_proxy.values.signature import TensorSpec
+
+ErrorOf = Callable[[falcon.testing.Result], str]
+MakeFront = Callable[..., Any]
+
+PASS = "\ndef output_handler(response, context): return response.content, 'application/json'\n"
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        "np.array([1.0, 2.0])",
+        "{'x': [1.0, 2.0]}",
+        "{'x': np.array([1, 2])}",
+        "tfs_proxy.Request({'x': (1.0, 2.0)})",
+        "tfs_proxy.Request(np.array([1.0, 2.0]))",
+        "tfs_proxy.Request('{\"instances\": [1.0, 2.0]}')",
+    ],
+)
+def test_tensors_instead_of_json(make_front: MakeFront, returned: str) -> None:
+    """What input_handler returns as arrays reaches the model server as records of the signature."""
+    front = make_front(
+        f"import numpy as np, tfs_proxy\ndef input_handler(data, context): return {returned}" + PASS
+    )
+
+    result = front.post("x")
+
+    assert result.json == {"predictions": [2.5]}
+    assert front.upstream.calls[0].json == {"instances": [1.0, 2.0]}
+
+
+def test_a_prepared_request_names_its_target(make_front: MakeFront) -> None:
+    """Model, version and signature of a Request win over the client's; another model has none of them."""
+    front = make_front(
+        "import tfs_proxy\n"
+        "def input_handler(data, context):\n"
+        "    return tfs_proxy.Request({'x': [1.0]}, model_name='other', version=3)\n" + PASS
+    )
+
+    front.post("x", X_Amzn_SageMaker_Custom_Attributes="tfs-model-name=m,tfs-model-label=a")
+
+    target = front.upstream.calls[0].target
+    assert (target.model, target.version, target.label) == ("other", 3, None)
+
+
+def test_outputs(make_front: MakeFront) -> None:
+    """output_handler finds arrays by output name beside requests' own interface."""
+    front = make_front(
+        "import json, numpy as np, requests\n"
+        "def input_handler(data, context): return np.ones(1, np.float32)\n"
+        "def output_handler(response, context):\n"
+        "    assert isinstance(response, requests.Response) and response.ok\n"
+        "    assert response.json() == {'predictions': [2.5]}\n"
+        "    assert b''.join(response.iter_content(3)) == response.raw.read() == response.content\n"
+        "    y = response.outputs['y']\n"
+        "    return json.dumps([y.tolist(), str(y.dtype), list(y.shape)])\n"
+    )
+
+    assert front.post("x").json == [[2.5], "float32", [1]]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "def input_handler(data, context): return data.read()\n",
+        "def input_handler(data, context): return {'x': [1.0]}\n",
+        "",
+    ],
+)
+def test_outputs_whatever_was_asked(make_front: MakeFront, script: str) -> None:
+    """Arrays are there too where JSON was forwarded, or where the default made the request."""
+    front = make_front(
+        script + "def output_handler(response, context): return str(response.outputs['y'].tolist())"
+    )
+
+    assert front.post('{"instances": [1.0]}').text == "[2.5]"
+
+
+def test_outputs_of_an_error(make_front: MakeFront) -> None:
+    """Asking an error answer for outputs passes the model server's error on, as it is."""
+    front = make_front(
+        "def input_handler(data, context): return {'x': [1.0]}\n"
+        "def output_handler(response, context): return str(response.outputs)",
+        status=400,
+        body=b'{"error": "no"}',
+    )
+
+    result = front.post("x")
+
+    assert (result.status_code, result.json) == (400, {"error": "no"})
+
+
+def test_tensors_alone_get_the_default_output(make_front: MakeFront) -> None:
+    """Without an output_handler the answer follows Accept, one record for each that was asked."""
+    front = make_front("def input_handler(data, context): return {'x': [1.0]}")
+
+    assert front.post("x", Accept="text/csv").text == "2.5\n"
+    assert front.post("x").json == {"predictions": [2.5]}
+
+
+def test_tensors_are_for_predict(make_front: MakeFront, error_of: ErrorOf) -> None:
+    """A client that asks for classify of a script that makes tensors is told so."""
+    front = make_front("def input_handler(data, context): return {'x': [1.0]}")
+
+    result = front.post("x", X_Amzn_SageMaker_Custom_Attributes="tfs-method=classify")
+
+    assert result.status_code == 400
+    assert "predict" in error_of(result)
+
+
+def test_predict_from_a_handler(make_front: MakeFront) -> None:
+    """context.predict takes and gives arrays, by name of model, version and signature."""
+    front = make_front(
+        "import json\n"
+        "def handler(data, context):\n"
+        "    a = context.predict({'x': [1.0]})\n"
+        "    b = context.predict([3.0], model_name='other', label='best', timeout_seconds=1.5)\n"
+        "    return json.dumps([a['y'].tolist(), b['y'].tolist(), context.models, context.signature.name])\n"
+    )
+
+    result = front.post("x", X_Amzn_SageMaker_Custom_Attributes="tfs-model-version=1")
+
+    assert result.json == [[2.5], [2.5], {"half": [1]}, "serving_default"]
+    first, second = front.upstream.calls
+    assert (first.target.model, first.target.version) == ("half", 1)
+    assert (second.target.model, second.target.version, second.target.label) == ("other", None, "best")
+    assert second.timeout_seconds == 1.5
+
+
+def test_errors_of_predict(make_front: MakeFront, error_of: ErrorOf) -> None:
+    """Uncaught, an error of the model server is the answer; a script may catch it by its class."""
+    refusing = {"status": 429, "body": b'{"error": "full"}'}
+    uncaught = make_front("def handler(data, context): return context.predict([1.0])", **refusing)
+    caught = make_front(
+        "from tfs_proxy.values.errors import UpstreamRefused\n"
+        "def handler(data, context):\n"
+        "    try:\n        context.predict([1.0])\n"
+        "    except UpstreamRefused as error:\n        return str(error.status)\n",
+        **refusing,
+    )
+    wrong = make_front("def handler(data, context): return context.predict({'y': 1})")
+
+    assert (uncaught.post("x").status_code, uncaught.post("x").json) == (429, {"error": "full"})
+    assert caught.post("x").text == "429"
+    result = wrong.post("x")
+    assert result.status_code == 500
+    assert "context.predict: 'y' is not an input" in error_of(result)
+
+
+def test_default_halves_without_a_batch_dimension(make_front: MakeFront) -> None:
+    """The script's arrays have the model's shape, and its outputs are one record of the answer."""
+    front = make_front(
+        "def handler(data, context):\n"
+        "    inputs = context.default_input(data)\n"
+        "    assert inputs['x'].shape == ()\n"
+        "    return context.default_output(context.predict(inputs))\n",
+        body=b'{"outputs": 2.5}',
+    )
+    scalar = {"x": TensorSpec("x", "DT_FLOAT", ())}
+    front.upstream.signatures["serving_default"] = replace(
+        front.upstream.signatures["serving_default"], inputs=scalar
+    )
+
+    assert front.post("4.0\n", Content_Type="text/csv", Accept="text/csv").text == "2.5\n"
+    assert front.upstream.calls[0].json == {"inputs": {"x": 4.0}}
+
+
+def test_response(make_front: MakeFront) -> None:
+    """A Response says status, type and headers."""
+    front = make_front(
+        "import tfs_proxy\n"
+        "def handler(data, context):\n"
+        "    return tfs_proxy.Response('<a/>', 'text/xml', 202, {'X-Job': '7', 'Set-Cookie': 'a=b'})"
+    )
+
+    result = front.post("x")
+
+    assert (result.status_code, result.text) == (202, "<a/>")
+    assert result.headers["content-type"] == "text/xml"
+    assert (result.headers["x-job"], result.headers["set-cookie"]) == ("7", "a=b")
+
+
+def test_response_without_a_status_keeps_the_model_servers(make_front: MakeFront) -> None:
+    """A status that the script names wins; without one it is the model server's."""
+    half = "import tfs_proxy\ndef input_handler(data, context): return {'x': [1.0]}\n"
+    kept = make_front(half + "def output_handler(r, c): return tfs_proxy.Response('no')", status=429)
+    own = make_front(
+        half + "def output_handler(r, c): return tfs_proxy.Response('ok', status=200)", status=429
+    )
+
+    assert kept.post("x").status_code == 429
+    assert own.post("x").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "status=99",
+        "status=600",
+        "headers={'X': 'a\\r\\nb'}",
+        "headers={'X\\n': 'a'}",
+        "headers={'X': 'é'}",
+        "headers={'X': 3}",
+        "headers={'Connection': 'close'}",
+        "headers={'transfer-encoding': 'chunked'}",
+        "headers={'Content-Length': '3'}",
+        "headers={'X-Accel-Redirect': '/ping'}",
+        "headers={'X-Amzn-SageMaker-Custom-Attributes': 'a' * 1025}",
+    ],
+)
+def test_responses_that_can_not_be_sent(make_front: MakeFront, error_of: ErrorOf, response: str) -> None:
+    """Line ends, the server's own headers and odd statuses are refused where the script writes them."""
+    front = make_front(f"import tfs_proxy\ndef handler(d, c): return tfs_proxy.Response('x', {response})")
+
+    result = front.post("x")
+
+    assert result.status_code == 500
+    assert error_of(result)
+
+
+def test_custom_attributes_on_the_answer(make_front: MakeFront) -> None:
+    """What the script sets goes out on its answer."""
+    front = make_front(
+        "def handler(data, context):\n    context.set_custom_attributes({'seen': '1'})\n    return 'x'"
+    )
+
+    assert front.post("x").headers["x-amzn-sagemaker-custom-attributes"] == "seen=1"
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        "def handler(data, context):\n    yield 'a'\n    yield ''\n    yield b'b'",
+        "def handler(data, context): return iter(['a', b'b']), 'text/plain'",
+        "async def handler(data, context):\n    yield 'a'\n    yield b'b'",
+        "async def made():\n    yield 'ab'\nasync def handler(data, context): return made(), 'text/plain'",
+        "def handler(data, context): return tfs_proxy.Response(map(str, 'ab'), 'text/plain')",
+    ],
+)
+def test_streams(make_front: MakeFront, handler: str) -> None:
+    """Generators and iterators, async ones too, are streamed, past nginx's buffers."""
+    front = make_front("import tfs_proxy\n" + handler)
+
+    result = front.post("x", Accept="text/plain")
+
+    assert (result.text, result.headers["content-type"]) == ("ab", "text/plain")
+    assert result.headers["x-accel-buffering"] == "no"
+    assert "content-length" not in result.headers
+
+
+def test_an_error_before_the_first_piece(make_front: MakeFront, error_of: ErrorOf) -> None:
+    """It is an answer like any other error's, with its status."""
+    front = make_front(
+        "import tfs_proxy\ndef handler(data, context):\n    raise tfs_proxy.HTTPError(422, 'no')\n    yield 'a'"
+    )
+
+    result = front.post("x")
+
+    assert (result.status_code, error_of(result)) == (422, "no")
+
+
+@pytest.mark.parametrize("prefix", ["", "async "])
+def test_an_error_midway(make_front: MakeFront, caplog: pytest.LogCaptureFixture, prefix: str) -> None:
+    """It breaks the answer off, closes the generator, and stands in the log with the script's line."""
+    front = make_front(
+        "closed = []\n"
+        f"{prefix}def handler(data, context):\n"
+        "    try:\n        yield 'a'\n        raise ValueError('midway')\n"
+        "    finally:\n        closed.append(1)\n        print('closed', len(closed))\n"
+    )
+
+    with pytest.raises(ConnectionResetError):
+        front.post("x")
+
+    assert "inference.py:5 in handler: ValueError: midway" in caplog.text
+
+
+def test_async_functions(make_front: MakeFront) -> None:
+    """async def halves are awaited, on one event loop for all requests; predict_async does not block it."""
+    front = make_front(
+        "import asyncio, json\n"
+        "loops = set()\n"
+        "async def handler(data, context):\n"
+        "    loops.add(id(asyncio.get_running_loop()))\n"
+        "    given = await asyncio.gather(*(context.predict_async([float(i)]) for i in range(5)))\n"
+        "    direct = context.predict([9.0])\n"
+        "    return json.dumps([len(loops), [outputs['y'].tolist() for outputs in given], direct['y'].tolist()])\n"
+    )
+
+    front.post("x")
+
+    assert front.post("x").json == [1, [[2.5]] * 5, [2.5]]
+
+
+@pytest.mark.parametrize(
+    ("raised", "status"),
+    [("ValueError('x')", 500), ("SystemExit(3)", 500), ("tfs_proxy.HTTPError(418, 'x')", 418)],
+)
+def test_errors_of_async_functions(make_front: MakeFront, raised: str, status: int) -> None:
+    """They are answered as those of other functions, and the loop lives on."""
+    front = make_front(f"import tfs_proxy\nasync def handler(data, context): raise {raised}")
+
+    assert front.post("x").status_code == status
+    assert front.post("x").status_code == status
+
+
+def test_init_and_close(make_front: MakeFront, tmp_path: Any) -> None:
+    """init(context) runs once before the first request and may predict; close() once at the end."""
+    log = tmp_path / "log"
+    front = make_front(
+        f"log = open({str(log)!r}, 'a', buffering=1)\n"
+        "async def init(context):\n"
+        "    y = (await context.predict_async([1.0]))['y'].tolist()\n"
+        "    log.write(f'init {context.model_name} {context.signature.name} {dict(context.models)} {y};')\n"
+        "def handler(data, context): log.write('call;'); return 'x'\n"
+        "def close(): log.write('close;'); log.close()\n"
+    )
+    front.post("x")
+    front.client.app.close()
+    front.client.app.close()
+
+    assert log.read_text() == "init half serving_default {'half': (1,)} [2.5];call;close;"
+    assert front.upstream.closed
+
+
+def test_names_of_an_old_script(make_front: MakeFront, caplog: pytest.LogCaptureFixture) -> None:
+    """init and close that are imported, or take other arguments, are an old script's own business."""
+    front = make_front(
+        "from os import close\ndef init(): raise ValueError\ndef handler(data, context): return 'x'"
+    )
+
+    assert front.post("x").text == "x"
+    assert "its init is not called, because it does not take the arguments of init(context)" in caplog.text
+
+
+def test_init_that_fails(make_front: MakeFront) -> None:
+    """The worker does not start, and says why."""
+    with pytest.raises(
+        ScriptLoadError, match=r"inference.py: init\(context\) failed: ValueError: no weights"
+    ):
+        make_front("def init(context): raise ValueError('no weights')\ndef handler(d, c): return ''")
+
+
+def test_logger_writes_to_the_workers_log(make_front: MakeFront, caplog: pytest.LogCaptureFixture) -> None:
+    """A script's own words carry model and inference id."""
+    front = make_front("def handler(data, context): context.logger.warning('odd %d', 3); return 'x'")
+
+    front.post("x", X_Amzn_SageMaker_Inference_Id="id-7")
+
+    [record] = [record for record in caplog.records if record.name == "inference"]
+    assert (record.message, record.__dict__["inference_id"]) == ("odd 3", "id-7")
+    assert json.dumps(record.__dict__["model_name"]) == '"half"'

@@ -1,0 +1,295 @@
+"""POST /invocations with an inference.py: AWS's contract, and what is better than it."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import falcon.testing
+import pytest
+
+from tfs_proxy.values.errors import ScriptLoadError
+
+ErrorOf = Callable[[falcon.testing.Result], str]
+
+PAIR = """
+import json
+
+def input_handler(data, context):
+    rows = json.loads(data.read().decode("utf-8"))["instances"]
+    return json.dumps({"instances": rows + [[0.0]]})
+
+def output_handler(data, context):
+    if data.status_code != 200:
+        raise ValueError(data.content.decode("utf-8"))
+    answer = data.json()
+    answer["_handler_marker"] = "here"
+    return json.dumps(answer), context.accept_header
+"""
+
+PASS_ON = """
+def input_handler(data, context):
+    return data.read()
+"""
+
+
+def test_handler_wins(make_front: Callable[..., Any]) -> None:
+    """Where handler() is defined, the halves are not called."""
+    front = make_front(PAIR + "\ndef handler(data, context): return 'mine', 'text/plain'")
+
+    result = front.post("x")
+
+    assert (result.text, result.headers["content-type"]) == ("mine", "text/plain")
+    assert front.upstream.calls == []
+
+
+@pytest.mark.parametrize(
+    ("reading", "expected"),
+    [
+        ("data.read().decode()", "ab\ncd\n"),
+        ("data.read(2).decode() + '|' + data.read(1).decode('unicode_escape').strip()", "ab|"),
+        ("data.readline().decode()", "ab\n"),
+        ("b'|'.join(data.readlines()).decode()", "ab\n|cd\n"),
+        ("b'|'.join(data).decode()", "ab\n|cd\n"),
+        ("(data.read(), data.read())[1].decode()", ""),
+        ("str(__import__('json').load(__import__('io').BytesIO(b'1')))", "1"),
+    ],
+)
+def test_data_is_a_stream(make_front: Callable[..., Any], reading: str, expected: str) -> None:
+    """The body reads like a stream, once."""
+    front = make_front(f"def handler(data, context): return {reading}, 'text/plain'")
+
+    assert front.post("ab\ncd\n").text == expected
+
+
+def test_response_is_requests_own(make_front: Callable[..., Any]) -> None:
+    """output_handler gets a requests.Response with its whole reading interface."""
+    front = make_front(
+        PASS_ON + "import requests\n"
+        "def output_handler(response, context):\n"
+        "    assert isinstance(response, requests.Response)\n"
+        "    response.raise_for_status()\n"
+        "    pieces = b''.join(response.iter_content(4))\n"
+        "    assert response.ok and response.reason == 'OK' and response.encoding == 'utf-8'\n"
+        "    assert response.headers['content-type'] == 'application/json'\n"
+        "    assert response.url.endswith('/v1/models/half:predict')\n"
+        "    assert response.json() == {'predictions': [2.5]} and pieces == response.content\n"
+        "    assert response.text == pieces.decode()\n"
+        "    response.close()\n"
+        "    return pieces, 'application/json'\n"
+    )
+
+    result = front.post("x")
+
+    assert result.json == {"predictions": [2.5]}
+
+
+@pytest.mark.parametrize("status", [400, 404, 429, 503])
+def test_model_server_error_reaches_output_handler(
+    make_front: Callable[..., Any], error_of: ErrorOf, status: int
+) -> None:
+    """A script that raises the model server's error, as AWS's own does, sends its words and status."""
+    front = make_front(
+        PASS_ON + "def output_handler(response, context): raise ValueError(response.text)",
+        status=status,
+        body=b'{"error": "no"}',
+    )
+
+    result = front.post('{"instances": []}')
+
+    assert result.status_code == status
+    assert error_of(result) == "no"
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (
+            "return json.loads(response.content)['predictions']",
+            "no {} (then {} failed: KeyError: 'predictions')",
+        ),
+        ("yield response.json()['predictions']", "no {} (then {} failed: KeyError: 'predictions')"),
+        ("return response.json().get('predictions')", "no {} (then {} returned None: it must return"),
+        (
+            "raise ValueError(f'refused: {response.text}')",
+            'ValueError: refused: {{"error": "no \\"rows\\" é"}}',
+        ),
+        ("raise ValueError(response.json())", "ValueError: {{'error': 'no \"rows\" é'}}"),
+        ("raise ValueError(response.json()['error'] + '!')", "ValueError: no {}!"),
+    ],
+)
+def test_words_of_the_model_server_come_first(
+    make_front: Callable[..., Any],
+    error_of: ErrorOf,
+    caplog: pytest.LogCaptureFixture,
+    body: str,
+    text: str,
+) -> None:
+    """A script that fails over the model server's error does not hide its words, nor say them twice."""
+    front = make_front(
+        f"{PASS_ON}import json\ndef output_handler(response, context):\n    {body}\n",
+        status=400,
+        body='{"error": "no \\"rows\\" é"}'.encode(),
+    )
+
+    result = front.post("x")
+
+    assert result.status_code == 400
+    assert error_of(result).startswith(text.format('"rows" é', "output_handler"))
+    assert "(the model server had answered 400: no …)" in caplog.text
+
+
+def test_answer_to_a_model_server_error(make_front: Callable[..., Any]) -> None:
+    """What the script returns over the model server's error keeps its status too."""
+    front = make_front(
+        PASS_ON + "def output_handler(response, context): return response.content, 'application/json'",
+        status=400,
+        body=b'{"error": "no"}',
+    )
+
+    result = front.post("x")
+
+    assert (result.status_code, result.json) == (400, {"error": "no"})
+
+
+@pytest.mark.parametrize(
+    ("raised", "text"),
+    [
+        ("ValueError('Error: 415, no such type')", "ValueError: Error: 415, no such type"),
+        ("ValueError()", "ValueError"),
+        ("KeyError('x')", "KeyError: 'x'"),
+        ('ValueError(\'{"error": "no\\nimage"}\')', "no\nimage"),
+        ("ValueError('{\"error\": 7}')", 'ValueError: {"error": 7}'),
+        ('ValueError(\'sent: {"error": "no image"}\')', 'ValueError: sent: {"error": "no image"}'),
+        ("Faulty()", "Faulty"),
+        ("SystemExit(3)", "SystemExit: 3"),
+        ("SystemExit", "SystemExit"),
+        ("MemoryError", "MemoryError"),
+        ("__import__('asyncio').CancelledError", "CancelledError"),
+        ("ValueError('é\\ud800')", "ValueError: é\ud800"),
+    ],
+)
+def test_what_a_script_raises(
+    make_front: Callable[..., Any],
+    error_of: ErrorOf,
+    caplog: pytest.LogCaptureFixture,
+    raised: str,
+    text: str,
+) -> None:
+    """Any exception is a 500 with its type and text, and the script's own line is in the log."""
+    front = make_front(
+        "class Faulty(Exception):\n    def __str__(self): raise RuntimeError\n"
+        f"def deeper():\n    raise {raised}\n"
+        "def handler(data, context):\n    deeper()\n"
+    )
+
+    with caplog.at_level(logging.ERROR):
+        result = front.post("x")
+
+    assert result.status_code == 500
+    assert error_of(result) == text
+    assert "inference.py:4 in deeper: " in caplog.text
+    assert "script/call.py" not in caplog.text
+
+
+def test_wrong_arguments(make_front: Callable[..., Any]) -> None:
+    """A handler that can't be called with what it gets is refused before the first request."""
+    with pytest.raises(ScriptLoadError, match=r"handler\(data\) can't be called with 2 positional arguments"):
+        make_front("def handler(data): return 'x'")
+
+
+def test_a_decorated_handler_may_get_more_arguments(make_front: Callable[..., Any]) -> None:
+    """The decorator's own arguments count, not those of the function inside."""
+    front = make_front(
+        "import functools\n"
+        "def with_answer(function):\n"
+        "    @functools.wraps(function)\n"
+        "    def call(*given): return function(*given, 'x')\n"
+        "    return call\n"
+        "@with_answer\n"
+        "def handler(data, context, answer): return answer\n"
+    )
+
+    assert front.post("y").text == "x"
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "text"),
+    [
+        ("tfs_proxy.HTTPError(400, 'no image')", 400, "no image"),
+        ("falcon.HTTPUnsupportedMediaType(description='JPEG only')", 415, "JPEG only"),
+        ("falcon.HTTPBadRequest(title='Bad', description='row 3')", 400, "row 3"),
+        ("falcon.HTTPError(falcon.HTTP_422)", 422, "422 Unprocessable Entity"),
+    ],
+)
+def test_errors_with_a_status(
+    make_front: Callable[..., Any], error_of: ErrorOf, raised: str, status: int, text: str
+) -> None:
+    """Our HTTPError and falcon's say a status of their own, in the shape of every error."""
+    front = make_front(
+        f"import falcon, tfs_proxy\ndef input_handler(data, context): raise {raised}\n"
+        "def output_handler(response, context): return ''"
+    )
+
+    result = front.post("x")
+
+    assert result.status_code == status
+    assert error_of(result) == text
+
+
+def test_falcon_status(make_front: Callable[..., Any]) -> None:
+    """Falcon's HTTPStatus goes out as the script made it."""
+    front = make_front(
+        "import falcon\n"
+        "def handler(data, context): raise falcon.HTTPStatus(202, headers={'X-Job': '7'}, text='later')"
+    )
+
+    result = front.post("x")
+
+    assert (result.status_code, result.text, result.headers["x-job"]) == (202, "later", "7")
+
+
+@pytest.mark.parametrize("returned", ["None", "{'a': 1}", "('a', 'b', 'c')", "(None, 'text/csv')"])
+def test_unusable_answer(
+    make_front: Callable[..., Any], error_of: ErrorOf, caplog: pytest.LogCaptureFixture, returned: str
+) -> None:
+    """What is no answer is a 500 that says what is expected; the log names the script."""
+    front = make_front(f"def handler(data, context): return {returned}")
+
+    result = front.post("x")
+
+    assert result.status_code == 500
+    assert "it must return (body, content_type)" in error_of(result)
+    assert "inference.py: handler returned" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (
+            "{'instances': [1]}",
+            "'instances' is not an input of signature serving_default (x): return TensorFlow",
+        ),
+        ("None", "input_handler returned None: it must return the model server's request as str or bytes"),
+        ("3.5", "a value of type float: it must return"),
+        ("{'x': ['a']}", "input_handler: input 'x' is strings, but DT_FLOAT takes numbers"),
+    ],
+)
+def test_unusable_request(
+    make_front: Callable[..., Any],
+    error_of: ErrorOf,
+    caplog: pytest.LogCaptureFixture,
+    returned: str,
+    message: str,
+) -> None:
+    """An input_handler that returns no request is told so; the model server is not asked."""
+    front = make_front(
+        f"def input_handler(data, context): return {returned}\n"
+        "def output_handler(response, context): return ''"
+    )
+
+    result = front.post("x")
+
+    assert result.status_code == 500
+    assert message in error_of(result)
+    assert "inference.py: input_handler" in caplog.text
+    assert front.upstream.calls == []

@@ -1,0 +1,297 @@
+"""A script that is the model itself, behind /invocations: the contract of AWS's toolkits."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tfs_proxy import testing
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.errors import DiscoveryError, ScriptLoadError
+
+MODEL_FN = """
+class Model:
+    def predict(self, data):
+        return data * 2
+
+def model_fn(model_dir):
+    return Model()
+"""
+ALL_FOUR = """
+import json
+
+def model_fn(model_dir):
+    return model_dir
+
+def input_fn(data, content_type):
+    return [type(data).__name__, content_type]
+
+def predict_fn(data, model):
+    return [*data, model.rpartition("/")[2]]
+
+def output_fn(prediction, accept):
+    return json.dumps([*prediction, accept])
+"""
+
+
+def model_folder(tmp_path: Path, script: str, name: str = "inference.py") -> Path:
+    """A model folder with a script."""
+    path = tmp_path / "folder" / "code" / name
+    path.parent.mkdir(parents=True)
+    path.write_text(script)
+    return tmp_path / "folder"
+
+
+def test_a_model_alone_gets_every_default(tmp_path: Path) -> None:
+    """CSV in and CSV out, JSON where nothing is said, npy, 415 and 406."""
+    with testing.load(model_folder(tmp_path, MODEL_FN)) as script:
+        rows = script.post("1,2\n3,4\n", "text/csv", "text/csv")
+        plain = script.post("[[1, 2]]")
+        npy = script.post("[[1, 2]]", accept="application/x-npy;q=0.5, image/png")
+        image = script.post(b"\x89PNG", "image/png")
+        asked = script.post("[[1, 2]]", accept="image/png")
+
+    assert (rows.status, rows.content_type, rows.text) == (200, "text/csv", "2.0,4.0\n6.0,8.0\n")
+    assert (plain.content_type, plain.json) == ("application/json", [[2, 4]])
+    assert (npy.content_type, npy.body[:6]) == ("application/x-npy", b"\x93NUMPY")
+    assert (image.status, asked.status) == (415, 406)
+    assert "input_fn" in image.json["error"]
+
+
+@pytest.mark.parametrize(
+    ("content_type", "accept", "expected"),
+    [
+        (None, None, ["str", "application/json", "folder", "application/json"]),
+        ("text/csv; charset=utf-8", "text/csv", ["str", "text/csv", "folder", "text/csv"]),
+        ("image/png", "*/*", ["bytes", "image/png", "folder", "application/json"]),
+        (
+            "application/json",
+            "text/csv;q=0.5, text/plain",
+            ["str", "application/json", "folder", "text/plain"],
+        ),
+    ],
+)
+def test_functions_get_single_types_and_text_where_it_is_text(
+    tmp_path: Path, content_type: str | None, accept: str | None, expected: list[str]
+) -> None:
+    """Scripts compare content_type and accept with names, so they come without parameters."""
+    with testing.load(model_folder(tmp_path, ALL_FOUR)) as script:
+        reply = script.post(b"x", content_type, accept)
+
+    assert reply.json == expected
+    assert reply.content_type == expected[-1]
+
+
+def test_the_default_accept_is_a_setting(tmp_path: Path) -> None:
+    """A script model in the middle of a pipeline gets no Accept and must choose (docs/reference/sagemaker.md)."""
+    settings = Settings.from_env({"SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": "text/csv"})
+    with testing.load(model_folder(tmp_path, MODEL_FN), settings=settings) as script:
+        silent, any_type, asked = (
+            script.post("[[1]]", accept=accept) for accept in (None, "*/*", "application/json")
+        )
+
+    assert [reply.content_type for reply in (silent, any_type, asked)] == ["text/csv"] * 2 + [
+        "application/json"
+    ]
+
+
+def test_the_default_accept_holds_for_models_too(tmp_path: Path) -> None:
+    """One rule for every archive: a SavedModel's records come back as CSV where nobody says otherwise."""
+    settings = Settings.from_env({"SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": "text/csv"})
+    spec = testing.TensorSpec("x", "DT_FLOAT", (None,))
+    half = testing.signature({"x": spec}, {"y": spec})
+    path = (
+        model_folder(tmp_path, "def input_handler(data, context): return data.read()")
+        / "code"
+        / "inference.py"
+    )
+    with testing.load(path, signatures=half, outputs={"y": [0.5]}, settings=settings) as script:
+        reply = script.post('{"instances": [1]}')
+
+    assert (reply.content_type, reply.text) == ("text/csv", "0.5\n")
+
+
+def test_a_function_with_one_argument_more_gets_a_context(tmp_path: Path) -> None:
+    """Custom attributes go in and out by it."""
+    text = """
+def model_fn(model_dir, context):
+    assert context.system_properties["model_dir"] == model_dir
+    return "model"
+
+def predict_fn(data, model, context):
+    context.set_custom_attributes({"seen": context.custom_attributes})
+    return [context.get_request_header(0, "x-amzn-sagemaker-inference-id"), context.inference_id]
+"""
+    with testing.load(model_folder(tmp_path, text)) as script:
+        reply = script.post("[1]", custom_attributes="a=1", headers={"X-Amzn-SageMaker-Inference-Id": "7"})
+
+    assert reply.json == ["7", "7"]
+    assert reply.headers["x-amzn-sagemaker-custom-attributes"] == "seen=a=1"
+
+
+def test_the_toolkits_own_modules_can_be_imported(tmp_path: Path) -> None:
+    """A script as written for the scikit-learn container runs unchanged, old imports and all."""
+    text = """
+from sklearn.externals import joblib
+from sagemaker_containers.beta.framework import (
+    content_types, encoders, env, modules, transformer, worker)
+import sagemaker_inference.decoder
+
+def model_fn(model_dir):
+    return joblib.hash
+
+def input_fn(input_data, content_type):
+    return sagemaker_inference.decoder.decode(input_data, content_type)
+
+def predict_fn(input_data, model):
+    return input_data
+
+def output_fn(prediction, accept):
+    return worker.Response(encoders.encode(prediction, accept), mimetype=accept)
+"""
+    with testing.load(model_folder(tmp_path, text)) as script:
+        good = script.post("1,2\n", "text/csv", "text/csv")
+        image, asked = script.post(b"", "image/png"), script.post("[1]", accept="image/png")
+
+    assert (good.status, good.content_type, good.text) == (200, "text/csv", "1.0,2.0\n")
+    assert (image.status, asked.status) == (415, 406)
+
+
+def test_a_response_of_flasks_shape_is_an_answer(tmp_path: Path) -> None:
+    """Where the older toolkit itself is installed, its responses are Flask's."""
+    text = """
+class Response:
+    status_code, content_type, headers = 202, "text/csv; charset=utf-8", {"Content-Type": "text/csv", "X-A": "b"}
+    def get_data(self):
+        return b"1"
+
+def model_fn(model_dir):
+    return None
+
+def transform_fn(model, data, content_type, accept):
+    return Response()
+"""
+    with testing.load(model_folder(tmp_path, text)) as script:
+        reply = script.post("[1]")
+
+    assert (reply.status, reply.body, reply.headers["x-a"]) == (202, b"1", "b")
+    assert reply.content_type.startswith("text/csv")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        ("raise ValueError('no such column')", 500, "no such column"),
+        ("import tfs_proxy; raise tfs_proxy.HTTPError(422, 'row 3 is short')", 422, "row 3 is short"),
+        ("return object()", 500, "can't be written as JSON"),
+    ],
+)
+def test_what_a_function_raises_is_answered_as_for_handlers(
+    tmp_path: Path, body: str, status: int, words: str
+) -> None:
+    """An exception is a 500 with its text, HTTPError has the status that it names."""
+    text = f"{MODEL_FN}\ndef predict_fn(data, model):\n    {body}\n"
+    with testing.load(model_folder(tmp_path, text)) as script:
+        reply = script.post("[1]")
+
+    assert reply.status == status
+    assert words in reply.json["error"]
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("def input_fn(data, content_type): ...", "defines no model_fn"),
+        (
+            f"{MODEL_FN}\ndef transform_fn(a, b, c, d): ...\ndef input_fn(a, b): ...",
+            "transform_fn and input_fn",
+        ),
+        ("def model_fn(): ...", r"model_fn\(\) can't be called with 1 argument"),
+        ("def model_fn(model_dir): raise OSError('no file')", "failed: OSError: no file"),
+        ("def model_fn(model_dir): return 7", "of type int, has no predict"),
+        ("model_fn = 7", "model_fn is not a function"),
+    ],
+)
+def test_a_stage_that_cannot_answer_ends_the_start(tmp_path: Path, script: str, words: str) -> None:
+    """Each reason is one sentence that names the function."""
+    with pytest.raises(ScriptLoadError, match=words), testing.load(model_folder(tmp_path, script)):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("def handler(data, context): ...", "its handler needs a SavedModel"),
+        ("x = 1", r"code/inference.py must define model_fn\(model_dir\), and it does not"),
+        ("def modelfn(model_dir): ...", r"It defines modelfn: did you mean model_fn\?"),
+        ("def", r"but it is not valid Python \(line 1"),
+    ],
+)
+def test_an_archive_of_neither_kind_is_refused(tmp_path: Path, script: str, words: str) -> None:
+    """Without a SavedModel the script has to be the model, and the sentence says so."""
+    with (
+        pytest.raises((DiscoveryError, ScriptLoadError), match=words),
+        testing.load(model_folder(tmp_path, script)),
+    ):
+        pass
+
+
+def test_the_program_can_be_named(tmp_path: Path) -> None:
+    """SAGEMAKER_PROGRAM is a file in code/, with or without its ending."""
+    settings = Settings.from_env({"SAGEMAKER_PROGRAM": "featurizer"})
+    with testing.load(model_folder(tmp_path, MODEL_FN, "featurizer.py"), settings=settings) as script:
+        reply = script.post("[1]")
+
+    assert json.loads(reply.body) == [2]
+
+
+def test_functions_may_come_from_another_module(tmp_path: Path) -> None:
+    """A star import hides them from a reader, not from the start."""
+    root = model_folder(tmp_path, "from elsewhere import *\n")
+    (root / "code" / "elsewhere.py").write_text(MODEL_FN)
+    with testing.load(root) as script:
+        assert script.post("[1]").json == [2]
+
+    (root / "code" / "elsewhere.py").write_text("x = 1\n")
+    with pytest.raises(ScriptLoadError, match="defines no model_fn"), testing.load(root):
+        pass
+
+
+def test_async_functions_and_streams_are_answers(tmp_path: Path) -> None:
+    """What handlers may be and return, a script model's functions may, too."""
+    text = (
+        MODEL_FN
+        + """
+async def input_fn(data, content_type):
+    return data
+
+async def predict_fn(data, model):
+    return (piece for piece in (data, "!"))
+
+def output_fn(prediction, accept):
+    return prediction, "text/plain"
+"""
+    )
+    with testing.load(model_folder(tmp_path, text)) as script:
+        reply = script.post("[1]")
+
+    assert (reply.text, reply.pieces) == ("[1]!", (b"[1]", b"!"))
+
+
+def test_a_script_alone_is_loaded_as_a_stage(tmp_path: Path) -> None:
+    """Unit tests of a script model need no archive."""
+    with testing.load(model_folder(tmp_path, MODEL_FN) / "code" / "inference.py") as script:
+        assert script.post("[3]").json == [6]
+        assert script.calls == []
+
+
+def test_a_described_body_is_validated(tmp_path: Path) -> None:
+    """A script that is the model has its bodies checked as one with handlers has."""
+    described = (
+        "import tfs_proxy\ntfs_proxy.describe(accepts={'application/json': list[int]}, validate=True)\n"
+    )
+    with testing.load(model_folder(tmp_path, described + MODEL_FN)) as script:
+        refused, answered = script.post('["a"]'), script.post("[1]")
+
+    assert (refused.status, answered.status) == (400, 200)
+    assert "at `$[0]`" in refused.json["error"]

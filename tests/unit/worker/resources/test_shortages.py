@@ -1,0 +1,119 @@
+"""A request to one of many models that runs out of memory is a 507 on every way, and a single model's is not."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import falcon.testing
+import pytest
+from msgspec.structs import replace
+
+from support.fake_upstream import Call
+from tfs_proxy.serving.upstream.interface import ModelAnswer
+from tfs_proxy.values.signature import Signature, TensorSpec
+
+ErrorOf = Callable[[falcon.testing.Result], str]
+OOM = (
+    "OOM when allocating tensor with shape[2000,1024,256] and type float on "
+    "/job:localhost/replica:0/task:0/device:CPU:0 by allocator mklcpu\n\t "
+    "[[{{function_node __inference_run_932}}{{node random_uniform/RandomUniform}}]]\n"
+)
+"""As the embedded server says it under a limit of memory, with the status 429."""
+
+SHORT: dict[str, Any] = {"status": 429, "body": json.dumps({"error": OOM}).encode()}
+RECORD = b'{"instances": [1.0]}'
+HALVES = """
+def input_handler(data, context):
+    return data.read()
+
+
+def output_handler(response, context):
+    return f"seen: {response.status_code}", "text/plain"
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (RECORD, {"Content_Type": "application/json"}),
+        (b"[[1.0]]", {"Content_Type": "application/json"}),
+        (b"1.0\n", {"Content_Type": "text/csv"}),
+        (RECORD, {"X_Amzn_SageMaker_Custom_Attributes": "tfs-method=classify"}),
+        (RECORD, {"Accept": "application/x-npy"}),
+    ],
+    ids=["as TF Serving's JSON", "as tensors", "as CSV", "classify", "for an array"],
+)
+def test_the_default_conversion(
+    make_front: Callable[..., Any], error_of: ErrorOf, body: bytes, headers: dict[str, str]
+) -> None:
+    """Whichever way the records go, the client gets 507 and the model server's words."""
+    answer = make_front(loaded_as="half", **SHORT).post(body, **headers)
+
+    assert answer.status_code == 507
+    assert error_of(answer) == OOM
+
+
+def test_a_script_of_two_halves(make_front: Callable[..., Any]) -> None:
+    """Its output_handler sees the status, which goes out with what it makes of the error."""
+    answer = make_front(HALVES, loaded_as="half", **SHORT).post(RECORD, Content_Type="application/json")
+
+    assert (answer.status_code, answer.text) == (507, "seen: 507")
+
+
+def test_the_second_way_of_a_request(make_front: Callable[..., Any], error_of: ErrorOf) -> None:
+    """TF Serving's JSON can't carry the type, and the tensors that are sent instead are too many."""
+    front = make_front(loaded_as="half")
+    half = TensorSpec("x", "DT_HALF", (None,))
+    one: Signature = front.upstream.signatures["serving_default"]
+    front.upstream.signatures = {"serving_default": replace(one, inputs={"x": half})}
+
+    def answer(call: Call) -> ModelAnswer:
+        return ModelAnswer(501, b'{"error": "no half"}') if call.batch is None else ModelAnswer(**SHORT)
+
+    front.upstream.answer = answer
+    refused = front.post(RECORD)
+
+    assert [call.batch is None for call in front.upstream.calls] == [True, False]
+    assert refused.status_code == 507
+    assert error_of(refused) == OOM
+
+
+@pytest.mark.parametrize(
+    ("raised", "status"),
+    [
+        ("MemoryError()", 507),
+        ("OSError(28, 'No space left on device')", 507),
+        ("OutOfMemoryError('CUDA out of memory')", 507),
+        ("OSError(2, 'No such file or directory')", 500),
+        ("ValueError('OOM when allocating, says the client')", 500),
+    ],
+)
+def test_a_script_that_runs_out_of_memory_itself(
+    make_front: Callable[..., Any], raised: str, status: int
+) -> None:
+    """The class of its exception says so, not its text, which may be the client's."""
+    script = (
+        f"class OutOfMemoryError(RuntimeError): ...\n\n\ndef handler(data, context):\n    raise {raised}\n"
+    )
+
+    assert make_front(script, loaded_as="half").post(b"").status_code == status
+    assert make_front(script).post(b"").status_code == 500
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_full_queue_keeps_its_status(
+    make_front: Callable[..., Any], error_of: ErrorOf, status: int
+) -> None:
+    """It empties by itself: no other model has to leave."""
+    words = "The batch scheduling queue to which this task was submitted is full; currently 4"
+    answer = make_front(loaded_as="half", status=status, body=json.dumps({"error": words}).encode()).post(
+        RECORD
+    )
+
+    assert answer.status_code == status
+    assert error_of(answer) == words
+
+
+def test_a_model_that_is_alone_keeps_the_model_servers_status(make_front: Callable[..., Any]) -> None:
+    """Nobody could make room for it."""
+    assert make_front(**SHORT).post(RECORD).status_code == 429

@@ -1,0 +1,205 @@
+"""ModelInferRequest to PredictRequest, read by the generated messages of both."""
+
+import struct
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tfs_proxy.values.errors import BadInput, PayloadTooLarge
+from tfs_proxy.wire.protobuf_writer import field
+from tfs_proxy.wire.protos import PredictRequest
+from tfs_proxy.wire.protos.open_inference import ModelInferRequest
+from tfs_proxy.wire.protos.tensors import to_array
+from tfs_proxy.worker.router.open_inference.infer_request import MOST_TENSORS, request_id, translated
+
+LISTS = [
+    ("BOOL", "bool_contents", [True, False], np.bool_),
+    ("INT8", "int_contents", [-128, 127], np.int8),
+    ("INT16", "int_contents", [-(2**15), 2**15 - 1], np.int16),
+    ("INT32", "int_contents", [-(2**31), 2**31 - 1], np.int32),
+    ("INT64", "int64_contents", [-(2**63), 2**63 - 1], np.int64),
+    ("UINT8", "uint_contents", [0, 255], np.uint8),
+    ("UINT16", "uint_contents", [0, 2**16 - 1], np.uint16),
+    ("UINT32", "uint_contents", [0, 2**32 - 1], np.uint32),
+    ("UINT64", "uint64_contents", [0, 2**64 - 1], np.uint64),
+    ("FP32", "fp32_contents", [0.5, float("inf")], np.float32),
+    ("FP64", "fp64_contents", [0.1, -1e300], np.float64),
+]
+
+
+def infer(**fields: Any) -> ModelInferRequest:
+    """A request for the model ``m``."""
+    return ModelInferRequest(model_name="m", **fields)
+
+
+def tensor(datatype: str, shape: list[int], **contents: Any) -> dict[str, Any]:
+    """The input ``x``."""
+    return {"name": "x", "datatype": datatype, "shape": shape, "contents": contents or None}
+
+
+def predict(request: ModelInferRequest) -> PredictRequest:
+    """What the model server is asked."""
+    return PredictRequest.FromString(translated(request.SerializeToString()).message)
+
+
+def refusal(request: ModelInferRequest | bytes) -> str:
+    """The sentence that a request is refused with."""
+    message = request if isinstance(request, bytes) else request.SerializeToString()
+    with pytest.raises(BadInput) as caught:
+        translated(message)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("datatype", "field", "values", "kind"), LISTS)
+def test_listed_and_raw_values_are_the_same_tensor(
+    datatype: str, field: str, values: list[Any], kind: type
+) -> None:
+    """Both of them exactly the values, in the type of the table."""
+    wanted: npt.NDArray[Any] = np.array(values, kind)
+    listed = infer(inputs=[tensor(datatype, [2, 1], **{field: values})])
+    raw = infer(inputs=[tensor(datatype, [2, 1])], raw_input_contents=[wanted.tobytes()])
+
+    for request in (listed, raw):
+        array = to_array(predict(request).inputs["x"])
+        assert (array.dtype, array.shape) == (wanted.dtype, (2, 1))
+        assert array.tobytes() == wanted.tobytes()
+
+
+def test_halves_keep_their_bits() -> None:
+    """FP16 and BF16 travel as raw bytes, also those of a NaN with a payload."""
+    bits = b"\x01\x7e\x00\x80"
+    for datatype, number in (("FP16", 19), ("BF16", 14)):
+        asked = predict(infer(inputs=[tensor(datatype, [2])], raw_input_contents=[bits])).inputs["x"]
+        assert (asked.dtype, asked.tensor_content) == (number, bits)
+    assert "only raw_input_contents" in refusal(infer(inputs=[tensor("BF16", [1], fp32_contents=[1.0])]))
+
+
+def test_strings_come_listed_or_with_their_lengths() -> None:
+    """Empty ones and any byte, too."""
+    strings = [b"", b"\x00\xff", b"abc"]
+    raw = b"".join(struct.pack("<I", len(value)) + value for value in strings)
+
+    for request in (
+        infer(inputs=[tensor("BYTES", [3], bytes_contents=strings)]),
+        infer(inputs=[tensor("BYTES", [3])], raw_input_contents=[raw]),
+    ):
+        assert list(predict(request).inputs["x"].string_val) == strings
+
+
+@pytest.mark.parametrize(("shape", "raw"), [([], b"\x01\x00\x00\x00"), ([0], b""), ([2, 0, 3], b"")])
+def test_scalars_and_empty_tensors(shape: list[int], raw: bytes) -> None:
+    """A scalar has one value, an empty tensor none."""
+    array = to_array(predict(infer(inputs=[tensor("INT32", shape)], raw_input_contents=[raw])).inputs["x"])
+    assert (array.shape, array.tobytes()) == (tuple(shape), raw)
+
+
+def test_model_version_signature_and_outputs() -> None:
+    """A number is a version, other text a label; the signature is a parameter."""
+    request = infer(
+        model_version="12",
+        inputs=[tensor("FP32", [1], fp32_contents=[1.0])],
+        outputs=[{"name": "b"}, {"name": "a"}],
+        parameters={"signature": {"string_param": "other"}, "mine": {"int64_param": 3}},
+        id="id-1",
+    )
+    asked = predict(request)
+    assert (asked.model_spec.name, asked.model_spec.version.value) == ("m", 12)
+    assert (asked.model_spec.signature_name, list(asked.output_filter)) == ("other", ["b", "a"])
+
+    done = translated(request.SerializeToString())
+    assert (done.id, done.outputs, set(done.parameters)) == ("id-1", ("b", "a"), {"mine"})
+
+    request.model_version = "canary"
+    assert predict(request).model_spec.version_label == "canary"
+    request.model_version = ""
+    assert predict(request).model_spec.WhichOneof("version_choice") is None
+
+
+@pytest.mark.parametrize(
+    ("inputs", "raw", "text"),
+    [
+        ([tensor("FP32", [3])], [b"1234"], 'The input "x" has 4 bytes, but FP32 of the shape [3] takes 12'),
+        ([tensor("FP32", [2**31, 2**31])], [b""], 'The input "x"'),
+        ([tensor("FP32", [-1])], [b""], 'The input "x" needs a shape'),
+        ([tensor("FP31", [1])], [b"1234"], 'The input "x" has the datatype "FP31"'),
+        ([tensor("BOOL", [1])], [b"\x02"], 'The input "x" has a byte other than 0 and 1'),
+        ([tensor("BYTES", [2])], [b"\x01\x00\x00\x00a"], 'The input "x" has 5 bytes, too few'),
+        ([tensor("BYTES", [1])], [b"\xff\xff\xff\xffa"], 'The input "x": element 1 of 1 goes beyond'),
+        ([tensor("BYTES", [1])], [b"\x00\x00\x00\x00a"], 'The input "x" has 1 bytes behind'),
+        ([tensor("BYTES", [2**40])], [b""], 'The input "x" has 0 bytes, too few'),
+        ([tensor("FP32", [2], fp32_contents=[1.0])], [], 'The input "x" has 1 values'),
+        ([tensor("FP32", [2**40], fp32_contents=[1.0])], [], 'The input "x" has 1 values'),
+        ([tensor("FP32", [1], int_contents=[1])], [], "in fp32_contents, not in int_contents"),
+        ([tensor("INT8", [1], int_contents=[128])], [], 'The input "x" has a value that is not INT8'),
+        ([tensor("FP32", [1], fp32_contents=[1.0])], [b"1234"], "they do not mix"),
+        ([tensor("FP32", [1])], [b"1234", b"1234"], "1 inputs, but 2 raw_input_contents"),
+        ([tensor("FP32", [1])] * 2, [b"1234"] * 2, 'The input "x" is there twice'),
+        ([], [], "The request has 0 inputs"),
+        ([{"name": "x"}] * (MOST_TENSORS + 1), [], f"has {MOST_TENSORS + 1} inputs"),
+    ],
+)
+def test_a_wrong_tensor_is_named(inputs: list[Any], raw: list[bytes], text: str) -> None:
+    """Each sentence says which tensor and what is wrong, before anything is allocated for it."""
+    assert text in refusal(infer(inputs=inputs, raw_input_contents=raw))
+
+
+def test_other_requests_that_are_refused() -> None:
+    """No model, a version beyond all numbers, shared memory, classification, what is no message."""
+    good = tensor("FP32", [1], fp32_contents=[1.0])
+    assert "names no model" in refusal(ModelInferRequest(inputs=[good]))
+    assert "no version" in refusal(infer(model_version="9" * 19, inputs=[good]))
+    shared = {"shared_memory_region": {"string_param": "r"}}
+    assert "shared memory" in refusal(infer(inputs=[{**good, "parameters": shared}]))
+    assert "shared memory" in refusal(infer(inputs=[good], outputs=[{"name": "y", "parameters": shared}]))
+    classes = {"classification": {"int64_param": 3}}
+    assert "classification" in refusal(infer(inputs=[good], outputs=[{"name": "y", "parameters": classes}]))
+    assert "asked for twice" in refusal(infer(inputs=[good], outputs=[{"name": "y"}] * 2))
+    assert "must be a string" in refusal(infer(inputs=[good], parameters={"signature": {"int64_param": 1}}))
+    for broken in (b"\xff", b"\x0a\x05ab", b"\x2a\x02\xff\xff", b"\x0a\x01\xff"):
+        assert "not a message of ModelInfer" in refusal(broken)
+    assert "0 inputs" in refusal(infer(raw_input_contents=[b""] * 20_000))
+
+
+@pytest.mark.parametrize(
+    "request_of_many",
+    [
+        infer(inputs=[tensor("BYTES", [1000])], raw_input_contents=[b"\0" * 4000]),
+        infer(inputs=[tensor("BYTES", [1000], bytes_contents=[b""] * 1000)]),
+        infer(inputs=[tensor("INT64", [1000], int64_contents=[0] * 1000)]),
+        infer(inputs=[tensor("INT32", [250], int_contents=[0] * 250)] * 4),
+    ],
+)
+def test_values_that_take_too_much_memory_are_refused(request_of_many: ModelInferRequest) -> None:
+    """Before they are parsed: a few bytes of a message can become many in memory."""
+    with pytest.raises(PayloadTooLarge):
+        translated(request_of_many.SerializeToString(), decoded_bytes=7000)
+
+
+def test_single_numbers_count_as_those_of_a_list() -> None:
+    """A client may write each number as a field of its own."""
+    contents = b"\x18\x00" * 1000
+    described = tensor("INT64", [1000])
+    one_input = ModelInferRequest.InferInputTensor(**described).SerializeToString()
+    listed = one_input + field(5, contents)
+    message = infer().SerializeToString() + field(5, listed)
+
+    assert list(to_array(predict(ModelInferRequest.FromString(message)).inputs["x"])) == [0] * 1000
+    with pytest.raises(PayloadTooLarge):
+        translated(message, decoded_bytes=7000)
+
+
+def test_a_shape_has_few_dimensions() -> None:
+    """Others are refused before anyone multiplies their sizes."""
+    assert "a shape that no tensor can have" in refusal(infer(inputs=[tensor("FP32", [9] * 65)]))
+    assert "a shape that no tensor can have" in refusal(infer(inputs=[tensor("FP32", [9] * 1_000_000)]))
+
+
+def test_the_id_of_a_request_that_failed() -> None:
+    """The last one counts; none can be told of what is no message."""
+    good = infer(inputs=[tensor("FP32", [1], fp32_contents=[1.0])], id="a").SerializeToString()
+    assert request_id(good) == "a"
+    assert request_id(infer().SerializeToString()) == ""
+    assert request_id(good + b"\x1a\x01b") == "b"
+    assert request_id(b"\x1a\x01b\xff") == ""

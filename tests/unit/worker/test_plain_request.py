@@ -1,0 +1,123 @@
+"""The reader of plain requests: it reads what gunicorn's parser reads, or leaves it alone."""
+
+import io
+import socket
+
+import pytest
+from gunicorn.config import Config
+from gunicorn.http import get_parser
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfs_proxy.worker.gunicorn_workers.plain_http import PlainRequest, plain_request
+
+HEAD = b"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Type: text/csv\r\nContent-Length: 5\r\n\r\n"
+
+
+def read(data: bytes, *, later: bytes = b"") -> PlainRequest | None:
+    """What is made of ``data``; ``later`` arrives when it is asked for, and is all."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(later)
+        theirs.shutdown(socket.SHUT_WR)
+        request = plain_request(data, ours)
+        if request is not None:
+            request.body = _Read(request)  # type: ignore[assignment]
+        return request
+
+
+class _Read(io.BytesIO):
+    """The body, read before its socket goes."""
+
+    def __init__(self, request: PlainRequest) -> None:
+        super().__init__(request.body.read())
+        self.left = request.body.left
+
+
+def test_a_plain_request_is_read() -> None:
+    """Method, path, headers in capitals, and the body that came with the head."""
+    request = read(HEAD + b"1,2,3")
+
+    assert request is not None
+    assert (request.method, request.path, request.should_close()) == ("POST", "/invocations", False)
+    assert request.headers == {"HOST": "x", "CONTENT-TYPE": "text/csv", "CONTENT-LENGTH": "5"}
+    assert request.body.read() == b"1,2,3"
+
+
+def test_the_rest_of_a_body_is_waited_for() -> None:
+    """Bytes of the next request stay on the connection."""
+    request = read(HEAD + b"1,", later=b"2,3POST /")
+
+    assert request is not None
+    assert request.body.read() == b"1,2,3"
+
+
+def test_a_body_that_breaks_off_is_short() -> None:
+    """What is missing shows in ``left``."""
+    request = read(HEAD, later=b"1,2")
+
+    assert request is not None
+    assert (request.body.read(), request.body.left) == (b"1,2", 2)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        HEAD[:-2],
+        HEAD + b"1,2,3,4",
+        HEAD.replace(b"HTTP/1.1", b"HTTP/1.0"),
+        HEAD.replace(b"/invocations", b"/invocations?a=b"),
+        HEAD.replace(b"/invocations", b"/%69nvocations"),
+        HEAD.replace(b"Host: x", b"Host : x"),
+        HEAD.replace(b"Host: x", b"Host: x\r\n folded"),
+        HEAD.replace(b"Host: x", b"Host: \xff"),
+        HEAD.replace(b"Host: x", b"Host: x\nA: b"),
+        HEAD.replace(b"Host: x", b"Ho_st: x"),
+        HEAD.replace(b"Host: x", b"Content-Length: 4"),
+        HEAD.replace(b"Host: x", b"Transfer-Encoding: chunked"),
+        HEAD.replace(b"Host: x", b"Expect: 100-continue"),
+        HEAD.replace(b"Host: x", b"Connection: close"),
+        HEAD.replace(b"Length: 5", b"Length: +5"),
+        HEAD.replace(b"Length: 5", b"Length: 5, 5"),
+        HEAD.replace(b"Content-Length: 5\r\n", b""),
+    ],
+)
+def test_what_is_odd_is_left_to_gunicorn(data: bytes) -> None:
+    """Nothing is guessed, and nothing refused here."""
+    assert read(data) is None
+
+
+NAMES = st.sampled_from(
+    ["Host", "Accept", "X-Amzn-SageMaker-Custom-Attributes", "Connection", "Content-Length", "Te", "A_b", "é"]
+)
+VALUES = st.one_of(
+    st.sampled_from(["x", "3", "keep-alive", "close", "", "tfs-model-name=a"]), st.text(max_size=9)
+)
+HEADERS = st.lists(st.tuples(NAMES, st.sampled_from([": ", ":", " : ", ":\t"]), VALUES), max_size=5)
+
+
+@given(
+    st.sampled_from(["GET", "POST", "PUT", "get", "P OST"]),
+    st.sampled_from(["/invocations", "/", "/a/b-c", "/a?b", "/%41", "//x", "*", "http://x/"]),
+    HEADERS,
+    st.sampled_from(["\r\n", "\r\n\r\n", "\n\n"]),
+    st.binary(max_size=6),
+)
+def test_it_reads_what_gunicorn_reads(
+    method: str, path: str, headers: list[tuple[str, str, str]], end: str, body: bytes
+) -> None:
+    """Whatever is found plain, gunicorn's own parser reads the same of it."""
+    lines = "".join(f"\r\n{name}{colon}{value}" for name, colon, value in headers)
+    data = f"{method} {path} HTTP/1.1{lines}{end}".encode() + body
+
+    request = read(data)
+
+    if request is not None:
+        config = Config()
+        config.set("forwarded_allow_ips", "")
+        theirs = next(get_parser(config, iter([data]), ("127.0.0.1", 1)))
+        assert (request.method, request.path, "") == (theirs.method, theirs.path, theirs.query)
+        assert list(request.headers.items()) == theirs.headers
+        assert request.body.read() == theirs.body.read()
+        assert request.should_close() == theirs.should_close()

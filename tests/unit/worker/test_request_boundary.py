@@ -1,0 +1,270 @@
+"""What is done around the application for each request: its id, its note in the journal, its observers."""
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfs_proxy.observe.fixed_file import under_way
+from tfs_proxy.observe.request_record import READ, WAIT, RequestRecord, current_request, stage
+from tfs_proxy.serving.script.deadline import DeadlineWatch
+from tfs_proxy.wire import header_names
+from tfs_proxy.wire.error_body import WORKER_DIED
+from tfs_proxy.worker.gunicorn_workers.boundary import CLIENT_GONE, RequestBoundary
+from tfs_proxy.worker.gunicorn_workers.journal import AGAIN, REQUEST, RequestJournal, WsgiApp
+from tfs_proxy.worker.gunicorn_workers.late_calls import SOCKET
+
+ONE = "1" * 32
+Headers = list[tuple[str, str]]
+
+INFERENCE_ID = header_names.wsgi_name(header_names.INFERENCE_ID)
+CLIENT_ID = header_names.wsgi_name(header_names.REQUEST_ID)
+
+
+class Response:
+    """Stands in for gunicorn's response."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.status = ""
+        self.headers: Headers = []
+
+    def force_close(self) -> None:
+        self.closed = True
+
+    def start_response(self, status: str, headers: Headers) -> None:
+        self.status, self.headers = status, headers
+
+
+class Noting:
+    """An observer that notes what it is told, and who is handled then."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str, int]] = []
+
+    def begin(self, record: RequestRecord, environ: dict[str, Any]) -> None:
+        assert current_request() is record
+        self.told.append(("begin", environ["PATH_INFO"], record.status))
+
+    def end(self, record: RequestRecord) -> None:
+        self.told.append(("end", record.target, record.status))
+
+
+class Failing:
+    """An observer that always fails."""
+
+    def begin(self, record: RequestRecord, environ: dict[str, Any]) -> None:
+        raise ValueError(record, environ)
+
+    def end(self, record: RequestRecord) -> None:
+        raise ValueError(record)
+
+
+@pytest.fixture
+def bound(tmp_path: Path) -> Callable[..., RequestBoundary]:
+    """Makes a boundary around an application, with a journal for two requests at once."""
+
+    def make(app: WsgiApp, *observers: Any, behind_nginx: bool = False) -> RequestBoundary:
+        journal = RequestJournal(tmp_path / "begun", 2)
+        return RequestBoundary(app, journal, DeadlineWatch(), list(observers), behind_nginx=behind_nginx)
+
+    return make
+
+
+def ask(app: WsgiApp, **headers: Any) -> tuple[Response, bytes]:
+    """The answer to one request, as a server gets it."""
+    response = Response()
+    pieces = app({"REQUEST_METHOD": "GET", "PATH_INFO": "/x", **headers}, response.start_response)
+    try:
+        body = b"".join(pieces)
+    finally:
+        if hasattr(pieces, "close"):
+            pieces.close()
+    return response, body
+
+
+def echo(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    """Answers with the id that it sees in three places."""
+    record = current_request()
+    assert record is not None
+    start_response("200 OK", [("X-Request-Id", "the script's"), ("A", "b")])
+    return [f"{record.request_id} {environ[CLIENT_ID]}".encode()]
+
+
+def fail(_environ: dict[str, Any], _start_response: Callable[..., Any]) -> Iterable[bytes]:
+    """Fails as if the client had gone."""
+    raise OSError("broken")
+
+
+def stream(_environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterator[bytes]:
+    """Answers in pieces, each with the id of the request."""
+    start_response("200 OK", [])
+    for _ in range(2):
+        record = current_request()
+        yield b"none" if record is None else record.request_id.encode()
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({INFERENCE_ID: "of-sagemaker", CLIENT_ID: "of-the-client"}, "of-sagemaker"),
+        ({CLIENT_ID: "of-the-client"}, "of-the-client"),
+        ({INFERENCE_ID: "a\x1b[31mb", CLIENT_ID: "of-the-client"}, "of-the-client"),
+    ],
+)
+def test_a_request_has_one_id_everywhere(
+    bound: Callable[..., RequestBoundary], headers: dict[str, str], expected: str
+) -> None:
+    """In the record, in what the application sees, and on the answer, where it stands once."""
+    response, body = ask(bound(echo), **headers)
+
+    assert body.decode().split() == [expected] * 2
+    assert response.headers == [("X-Request-Id", expected), ("A", "b")]
+
+
+def test_a_request_without_an_id_gets_one_of_its_own(bound: Callable[..., RequestBoundary]) -> None:
+    """Each its own."""
+    app = bound(echo)
+
+    assert len({ask(app)[1] for _ in range(3)}) == 3
+
+
+def test_the_pieces_of_a_stream_are_made_in_their_request(bound: Callable[..., RequestBoundary]) -> None:
+    """Also if another request was handled in between; afterwards there is none."""
+    app = bound(stream)
+    first = app({"REQUEST_METHOD": "GET", "PATH_INFO": "/x", CLIENT_ID: "a"}, Response().start_response)
+    pieces = iter(first)
+
+    assert next(pieces) == b"a"
+    assert ask(app, **{CLIENT_ID: "b"})[1] == b"bb"
+    assert next(pieces) == b"a"
+    first.close()  # type: ignore[attr-defined]
+    assert current_request() is None
+
+
+@pytest.mark.parametrize(("app", "status"), [(echo, 200), (stream, 200), (fail, CLIENT_GONE)])
+def test_observers_see_each_request_begin_and_end(
+    bound: Callable[..., RequestBoundary], app: WsgiApp, status: int
+) -> None:
+    """Once, with its status, whatever becomes of it; one that fails harms nobody."""
+    noting = Noting()
+    boundary = bound(app, Failing(), noting)
+    try:
+        ask(boundary)
+    except OSError:
+        assert app is fail
+
+    assert noting.told == [("begin", "/x", 0), ("end", "/x", status)]
+
+
+def test_the_record_has_the_size_of_the_answer(bound: Callable[..., RequestBoundary]) -> None:
+    """Whether it comes at once or in pieces."""
+    records: list[RequestRecord] = []
+
+    class Keeping(Noting):
+        def end(self, record: RequestRecord) -> None:
+            records.append(record)
+
+    for app in (echo, stream):
+        ask(bound(app, Keeping()), **{CLIENT_ID: "abc"})
+    assert [record.bytes_out for record in records] == [7, 6]
+
+
+def test_a_request_that_is_answered_for_has_ended(bound: Callable[..., RequestBoundary]) -> None:
+    """Its observers hear of it then, and not once more when the call comes back."""
+    noting, connection = Noting(), object()
+
+    def late(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        boundary.give_up(connection, "too late")
+        return echo(environ, start_response)
+
+    boundary = bound(late, noting)
+    ask(boundary, **{SOCKET: connection})
+
+    assert noting.told == [("begin", "/x", 0), ("end", "/x", 504)]
+    assert boundary.record_on(connection) is None
+
+
+def test_a_request_that_comes_again_is_handled_only_if_nobody_had_begun_it(
+    bound: Callable[..., RequestBoundary],
+) -> None:
+    """Handled then, it counts as begun itself."""
+    app = bound(echo, behind_nginx=True)
+
+    assert ask(app, **{REQUEST: ONE, AGAIN: "1"})[0].status == "200 OK"
+    response, body = ask(app, **{REQUEST: ONE, AGAIN: "1"})
+    assert (response.status, WORKER_DIED.encode() in body) == ("502 Bad Gateway", True)
+
+
+def test_a_mark_without_a_name_means_nothing(bound: Callable[..., RequestBoundary]) -> None:
+    """A client that makes the header up is served."""
+    assert ask(bound(echo), **{AGAIN: "1"})[0].status == "200 OK"
+
+
+def test_without_nginx_its_headers_are_a_client_s_own(bound: Callable[..., RequestBoundary]) -> None:
+    """Who repeats a request's name and mark is answered again."""
+    app = bound(echo)
+
+    assert [ask(app, **{REQUEST: ONE, AGAIN: "1"})[0].status for _ in range(2)] == ["200 OK"] * 2
+
+
+def test_a_request_that_fails_has_ended(bound: Callable[..., RequestBoundary], tmp_path: Path) -> None:
+    """However often that happens, there is room for the next."""
+    app = bound(fail)
+    for _ in range(5):
+        with pytest.raises(OSError, match="broken"):
+            ask(app, **{REQUEST: ONE})
+
+    assert under_way(tmp_path / "begun" / str(os.getpid())) == 0
+
+
+@pytest.mark.parametrize(
+    ("headers", "closed"),
+    [([("Connection", "close")], True), ([("connection", "close")], True), ([("X", "close")], False)],
+)
+def test_connection_close(bound: Callable[..., RequestBoundary], headers: Headers, closed: bool) -> None:
+    """A Connection: close of the application's closes gunicorn's connection."""
+
+    def app(_environ: Any, start_response: Callable[..., Any]) -> Iterable[bytes]:
+        start_response("413 Too Large", headers)
+        return [b"x"]
+
+    response, body = ask(bound(app))
+
+    assert (body, response.closed) == (b"x", closed)
+    assert response.headers[1:] == headers
+
+
+def test_a_client_that_asks_gets_the_times_of_the_stages(bound: Callable[..., RequestBoundary]) -> None:
+    """Those that the request has passed, and the whole; nobody else does."""
+
+    def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        with stage(READ):
+            time.sleep(0.001)
+        return echo(environ, start_response)
+
+    asked, _ = ask(bound(app), HTTP_X_TFS_PROXY_TIMING="1")
+    not_asked, _ = ask(bound(app))
+
+    assert re.fullmatch(r"read;dur=\d+\.\d\d, total;dur=\d+\.\d\d", dict(asked.headers)["Server-Timing"])
+    assert "Server-Timing" not in dict(not_asked.headers)
+
+
+def test_the_wait_for_a_worker_is_nginx_s_to_tell(bound: Callable[..., RequestBoundary]) -> None:
+    """Behind nginx it counts from when nginx sent the request; a client's own word counts for nothing."""
+    sent_at = f"{time.time() - 6:.3f}"
+    seconds = []
+
+    class Keeping(Noting):
+        def end(self, record: RequestRecord) -> None:
+            seconds.append(record.seconds[WAIT])
+
+    for boundary in (bound(echo, Keeping(), behind_nginx=True), bound(echo, Keeping())):
+        ask(boundary, HTTP_X_TFS_PROXY_REQUEST=f"{'1' * 32} {sent_at}")
+
+    assert 5 <= seconds[0] < 600
+    assert seconds[1] == 0

@@ -1,0 +1,51 @@
+"""Which modules may be imported before the fork: none that the model has, too."""
+
+import gc
+import sys
+from pathlib import Path
+
+import pytest
+
+from tfs_proxy.worker.gunicorn_workers.preload import BroughtByModel, imported_names, names_in, preload
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An import path with a module that does without another one, which is not there."""
+    (tmp_path / "asking_module.py").write_text(
+        "try:\n    import optional_module\nexcept ImportError:\n    optional_module = None\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "asking_module", raising=False)
+    return tmp_path
+
+
+def test_names_are_those_of_modules_packages_and_libraries(tmp_path: Path) -> None:
+    """Whatever a folder has below a name, it may be what an import of that name finds."""
+    (tmp_path / "package").mkdir()
+    for file in ("module.py", "library.cpython-311-x86_64-linux-gnu.so", "two.part.name"):
+        (tmp_path / file).touch()
+
+    assert names_in([tmp_path]) == {"package", "module", "library", "two"}
+
+
+def test_a_module_that_is_looked_for_in_vain_counts(modules: Path) -> None:
+    """A model that brings it would have had it imported."""
+    try:
+        assert preload(["asking_module"]) == {"asking_module", "optional_module"}
+    finally:
+        gc.unfreeze()
+
+
+def test_no_module_of_the_model_is_imported_or_taken_for_missing(modules: Path) -> None:
+    """The module that asks for it is not left behind either, with its second choice."""
+    with pytest.raises(BroughtByModel, match="optional_module"):
+        preload(["asking_module"], {"optional_module"})
+
+    assert "asking_module" not in sys.modules
+    assert not any(type(finder).__name__ == "LookedUp" for finder in sys.meta_path)
+
+
+def test_what_is_imported_before_counts() -> None:
+    """A process that is forked would not import the model's."""
+    assert {"sys", "pytest", "sitecustomize", "setproctitle"} <= imported_names()
