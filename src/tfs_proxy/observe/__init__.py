@@ -1,1 +1,1 @@
-"""What a run tells about itself: the catalogue of metrics, recorders and their text; no HTTP."""
+"""Logs, metrics and traces of a run: the catalogue of metrics, recorders and their text; no HTTP."""

@@ -1,4 +1,4 @@
-"""The catalogue of metrics: what `/metrics` can show, in the order of the reference page.
+"""Catalogue of the metrics that `/metrics` can show, in the order of the reference page.
 
 Names follow OpenTelemetry's semantic conventions if there is one, and begin with ``tfs_proxy_`` otherwise.
 Every label takes values from a bounded set, never the text of a client.
@@ -7,7 +7,6 @@ Every label takes values from a bounded set, never the text of a client.
 from tfs_proxy.observe.metric import MetricDescription, MetricKind
 
 METRICS: list[MetricDescription] = []
-"""All of them."""
 
 
 def _described(kind: MetricKind, name: str, help_text: str, labels: tuple[str, ...]) -> MetricDescription:

@@ -1,6 +1,6 @@
 """Metrics as text: Prometheus's own format or OpenMetrics, as the Accept header asks.
 
-prometheus_client writes what is measured here. The texts of other servers are joined to it line by line: a
+prometheus_client writes our own metrics. The texts of other servers are joined to it line by line: a
 model server shows thousands, of which its parser would take ten times as long (docs/explained/decisions.md).
 """
 
@@ -68,14 +68,14 @@ class MergedFamily(Struct):
 
 
 class MetricsText(Struct, frozen=True):
-    """What a scrape gets: a body and its media type."""
+    """Answer to a scrape: a body and its media type."""
 
     body: bytes
     content_type: str
 
 
 class _Collected(Struct, frozen=True):
-    """Families as the encoders want them: behind a method."""
+    """Families in the form that the encoders need: behind a method."""
 
     families: tuple[Metric, ...]
 
@@ -86,10 +86,7 @@ class _Collected(Struct, frozen=True):
 def expose(
     metrics: Iterable[MeasuredMetric], accept: str | None, others: Iterable[MergedFamily] = ()
 ) -> MetricsText:
-    """The text of ``metrics`` for a client that sends ``accept``, the raw header; any header is taken.
-
-    ``others`` are of other servers.
-    """
+    """Write ``metrics`` and the families of ``others`` for a client that sends ``accept``, any raw header."""
     certain = _CERTAIN_ACCEPT.fullmatch(accept or "")  # the library repeats the version that a client names
     encode, content_type = choose_encoder(certain[0] if certain else "")
     own = encode(_Collected(tuple(map(_family, metrics))))
@@ -122,13 +119,12 @@ def _histogram(metric: MeasuredMetric) -> Metric:
 
 
 def _buckets(distribution: Distribution) -> list[tuple[str, float]]:
-    """Cumulative counts, as Prometheus has them."""
     bounds = [*map(floatToGoString, distribution.bounds), "+Inf"]
     return list(zip(bounds, map(float, accumulate(distribution.counts)), strict=True))
 
 
 def merged(texts: Mapping[str, str], label: str) -> list[MergedFamily]:
-    """The metrics in ``texts``, Prometheus's text by server; ``label`` has the server's name.
+    """Join Prometheus's texts by server; ``label`` gets the server's name.
 
     A line that can't be read is left out. Names that only Prometheus's old text allows, such as TensorFlow
     Serving's ``:tensorflow:serving:request_count``, become legal ones. A label that a sample has under the
@@ -141,19 +137,19 @@ def merged(texts: Mapping[str, str], label: str) -> list[MergedFamily]:
 
 
 def text_of_merged(families: Iterable[MergedFamily], *, open_metrics: bool) -> str:
-    """Their lines, each with its end."""
+    """Write the families' lines, each with its end."""
     return "".join(f"{line}\n" for family in families for line in family.lines(open_metrics=open_metrics))
 
 
 @lru_cache(4096)
 def legal_name(name: str) -> str:
-    """A name as OpenMetrics allows it."""
+    """Replace characters that OpenMetrics does not allow in a name."""
     legal = name.lstrip(":.").replace(":", "_").replace(".", "_")
     return legal if legal[:1].isalpha() or legal[:1] == "_" else f"_{legal}"
 
 
 class _Reader:
-    """Adds what one server's text says to ``families``; ``own`` is the label that its samples get."""
+    """Parser that adds one server's text to ``families``; ``own`` is the label that its samples get."""
 
     def __init__(self, families: dict[str, MergedFamily], own: str, label: str) -> None:
         self._families = families
@@ -205,7 +201,7 @@ class _Reader:
         return (base + suffix, family.samples) if family.kind == kind else None
 
     def _family_of(self, name: str) -> tuple[str, str, str]:
-        """The described name that a sample belongs to, its kind, and what the sample's name has behind it."""
+        """Described name that a sample belongs to, its kind, and the rest of the sample's name."""
         if kind := self._kinds.get(name):
             return name, kind, ""
         for kind, suffixes in _SUFFIXES.items():
@@ -219,9 +215,9 @@ class _Reader:
 # PERF: the series of a server are the same from scrape to scrape.
 @lru_cache(32_768)
 def _read_series(series: str, own_name: str) -> tuple[str, str] | None:
-    """A sample's name and its labels, with a comma behind each; one of our own name is called ``exported_``.
+    """Name of a sample and its labels, a comma after each; a label named as our own is called ``exported_``.
 
-    None if it can't be read, or a label stands twice.
+    None if it can't be read, or a label occurs twice.
     """
     match = _SERIES.fullmatch(series)
     if match is None:
@@ -238,7 +234,7 @@ def _read_series(series: str, own_name: str) -> tuple[str, str] | None:
 
 
 def _canonical_bound(bound: re.Match[str]) -> str:
-    """A bucket's bound as Prometheus writes it, so that it is the same in both formats."""
+    """Write a bucket's bound as Prometheus does, so that it is the same in both formats."""
     try:
         return f'le="{floatToGoString(bound[1])}"'  # type: ignore[no-untyped-call]
     except ValueError:

@@ -17,11 +17,11 @@ ENDED, BEGUN = 0, 1
 
 
 class FixedFile:
-    """A file of ``size`` bytes in ``memory``, all zero at first.
+    """File of ``size`` bytes in ``memory``, all zero at first.
 
     Its blocks are allocated at once: writing into a hole of a full disk would end the process by SIGBUS.
     If there is no room, ``problem`` says so, and memory of the process's own takes the file's place, which
-    nobody else can read, until `make` succeeds.
+    nobody else can read, until a `make` works.
     """
 
     def __init__(self, path: Path, size: int) -> None:
@@ -49,7 +49,7 @@ class FixedFile:
 
 
 def under_way(record: Path) -> int:
-    """How many requests a worker's record says have begun and not ended; 0 if there is no record."""
+    """Number of requests in flight by a worker's record; 0 if there is no record."""
     try:
         return record.read_bytes()[::NOTE_BYTES].count(BEGUN)
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""A file that many processes append lines to and one reads: no line is lost, and nobody waits.
+"""Files that many processes append lines to and one reads: no line is lost, and nobody waits.
 
-A line is one ``write`` to a file opened for appending, which the kernel keeps whole. What has been read is
-given back to the disk by a hole in the file, which is never rotated; if that can't be done it grows.
+A line is one ``write`` to a file opened for appending, which the kernel keeps whole. The reader gives lines
+back to the disk by a hole in the file, which is never rotated; if that can't be done it grows.
 """
 
 import ctypes
@@ -11,7 +11,7 @@ from pathlib import Path
 
 CHUNK_BYTES = 256 * 1024
 MOST_CHUNKS = 64
-"""What one call reads at most; the rest comes with the next."""
+"""Chunks that one call reads at most; the next call reads on."""
 
 HOLE_BYTES = 1024 * 1024
 _BLOCK_BYTES = 4096
@@ -30,7 +30,7 @@ class LineWriter:
 
 
 class LineReader:
-    """Reads what has been appended since the last time, whole lines only."""
+    """Reader of the whole lines that were appended since the last read."""
 
     def __init__(self, path: Path, make_hole: Callable[[int, int, int], None] | None = None) -> None:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -39,7 +39,7 @@ class LineReader:
         self._rest = b""
 
     def chunks(self, most: int = MOST_CHUNKS) -> Iterator[bytes]:
-        """Whole lines, some at a time, at most so many times."""
+        """Read whole lines, some at a time, at most ``most`` times."""
         for _ in range(most):
             read = os.pread(self._descriptor, CHUNK_BYTES, self._offset)
             if not read:

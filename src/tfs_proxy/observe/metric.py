@@ -1,4 +1,4 @@
-"""Metrics as values: what one is called and says, its values at one moment, and sums of those."""
+"""Metrics as values: descriptions, values at one moment, and sums of those."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,11 +9,11 @@ from msgspec import Struct
 
 Labels = tuple[str, ...]
 Points = Mapping[Labels, float]
-"""A value for each combination of labels, in the order of the metric's ``labels``."""
+"""Values by combination of labels, in the order of the metric's ``labels``."""
 
 
 class MetricKind(Enum):
-    """How a metric's values move: up only, or up and down, or into buckets."""
+    """Kind of a metric: a counter, a gauge or a histogram."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -21,7 +21,7 @@ class MetricKind(Enum):
 
 
 class MetricDescription(Struct, frozen=True):
-    """What is measured; ``name`` is the one in `/metrics`, with its unit, and ``_total`` for a counter."""
+    """Description; ``name`` is the one in `/metrics`, with its unit, and ``_total`` for a counter."""
 
     name: str
     kind: MetricKind
@@ -30,7 +30,7 @@ class MetricDescription(Struct, frozen=True):
 
 
 class Distribution(Struct, frozen=True):
-    """What a histogram holds for one combination of labels: how many fell up to each bound, and their sum.
+    """Histogram for one combination of labels: how many fell up to each bound, and their sum.
 
     ``counts`` has one more entry than ``bounds``, for all above the last; it is not cumulative.
     """
@@ -41,7 +41,7 @@ class Distribution(Struct, frozen=True):
 
 
 class MeasuredMetric(Struct, frozen=True):
-    """A metric with its values at one moment: ``points``, or ``distributions`` of a histogram."""
+    """Metric with its values at one moment: ``points``, or ``distributions`` of a histogram."""
 
     description: MetricDescription
     points: Points | None = None
@@ -62,7 +62,7 @@ class Histogram:
         self._totals[labels] = self._totals.get(labels, 0.0) + value * times
 
     def forget(self, first_label: str) -> None:
-        """Drop what has this first label."""
+        """Drop all with this first label."""
         self._counts = {labels: counts for labels, counts in self._counts.items() if labels[0] != first_label}
         self._totals = {labels: self._totals[labels] for labels in self._counts}
 
@@ -74,7 +74,7 @@ class Histogram:
 
 
 def added_up(measured: Iterable[MeasuredMetric]) -> list[MeasuredMetric]:
-    """Each metric once, in the order of their first appearance."""
+    """Sum metrics of the same name, in the order of their first appearance."""
     points: dict[str, dict[Labels, float]] = {}
     distributions: dict[str, dict[Labels, Distribution]] = {}
     firsts: dict[str, MeasuredMetric] = {}
@@ -103,5 +103,5 @@ def _add_distributions(
 
 
 def _sum(one: Distribution, other: Distribution) -> Distribution:
-    """Of two with the same bounds."""
+    """Add two distributions with the same bounds."""
     return Distribution(one.bounds, tuple(map(add, one.counts, other.counts)), one.total + other.total)

@@ -1,4 +1,4 @@
-"""What a process and its children use of the machine, read from /proc; nothing on systems without it."""
+"""Usage of the machine by a process and its children, read from /proc; nothing on systems without it."""
 
 import contextlib
 import os
@@ -10,13 +10,13 @@ from msgspec import Struct
 PROC = Path("/proc")
 KILOBYTE = 1024
 _STAT_CPU = slice(11, 15)
-"""utime, stime, cutime and cstime: the last two are of children that have ended and been collected."""
+"""Fields utime, stime, cutime and cstime: the last two are of children that have ended and been collected."""
 
 _STAT_RSS = 21
 
 
 class ProcessUsage(Struct, frozen=True):
-    """Sums over a process and what runs below it."""
+    """Sums over a process and its descendants."""
 
     resident_bytes: int = 0
     cpu_seconds: float = 0.0
@@ -31,12 +31,12 @@ class ProcessUsage(Struct, frozen=True):
 
 
 def usage_of_tree(pid: int, proc: Path = PROC) -> ProcessUsage:
-    """A process and all below it; zeros for one that has ended."""
+    """Usage of a process and its descendants; zeros for one that has ended."""
     return sum((usage(member, proc) for member in process_tree(pid, proc)), ProcessUsage())
 
 
 def usage(pid: int, proc: Path = PROC) -> ProcessUsage:
-    """One process; zeros if it has ended or belongs to somebody else."""
+    """Usage of one process; zeros if it has ended or belongs to somebody else."""
     try:
         fields = _read(f"{proc}/{pid}/stat").rpartition(b") ")[2].split()
         cpu_ticks = sum(map(int, fields[_STAT_CPU]))
@@ -47,7 +47,7 @@ def usage(pid: int, proc: Path = PROC) -> ProcessUsage:
 
 
 def memory_of_tree(pid: int, proc: Path = PROC) -> int:
-    """Bytes of memory of a process and all below it; 0 for one that has ended.
+    """Bytes of memory of a process and its descendants; 0 for one that has ended.
 
     Pages that several processes share are divided among them. Reading this walks the page tables, which
     takes milliseconds for each gigabyte.
@@ -56,14 +56,14 @@ def memory_of_tree(pid: int, proc: Path = PROC) -> int:
 
 
 def _memory(pid: int, proc: Path) -> int:
-    """The proportional set size; what only this process has, if the kernel does not tell that."""
+    """Proportional set size in bytes; private memory alone if the kernel does not tell it."""
     with contextlib.suppress(OSError):
         return _kilobytes(proc / str(pid) / "smaps_rollup", {"Pss"}) * KILOBYTE
     return _own_memory(pid, proc)
 
 
 def own_memory_of_tree(pid: int, proc: Path = PROC) -> int:
-    """Bytes of memory of a process and all below it that no file backs; 0 for one that has ended.
+    """Bytes of memory of a process and its descendants that no file backs; 0 for one that has ended.
 
     Pages that a fork shares count for each process. The kernel has this number at hand.
     """
@@ -77,7 +77,7 @@ def _own_memory(pid: int, proc: Path) -> int:
 
 
 def _kilobytes(path: Path, names: set[str]) -> int:
-    """The sum of the lines of ``path`` that are called so. Raises OSError."""
+    """Sum of the lines of ``path`` with these names. Raises OSError."""
     rows = (line.split() for line in path.read_text().splitlines())
     return sum(int(row[1]) for row in rows if row and row[0].removesuffix(":") in names)
 
@@ -91,7 +91,7 @@ def _open_files(pid: int, proc: Path) -> int:
 
 
 def process_tree(pid: int, proc: Path = PROC) -> Iterator[int]:
-    """A process and all below it, by their ids."""
+    """Yield the ids of a process and its descendants."""
     yield pid
     with contextlib.suppress(OSError, ValueError):
         for thread in os.listdir(f"{proc}/{pid}/task"):  # noqa: PTH208
@@ -106,14 +106,14 @@ def _read(path: str) -> bytes:
 
 
 class NeverFalling:
-    """A sum that starts again from zero with each life of a process, as one that only grows."""
+    """Sum that goes on if its source starts again from zero, as with each life of a process."""
 
     def __init__(self) -> None:
         self._pid = 0
         self._base = self._last = 0.0
 
     def note(self, pid: int, value: float) -> float:
-        """The sum over all lives, with ``value`` in this one, which is that of ``pid``."""
+        """Take ``value`` of the process ``pid``; returns the sum over all processes so far."""
         if pid != self._pid:
             self._base += self._last
             self._pid, self._last = pid, 0.0
@@ -122,5 +122,4 @@ class NeverFalling:
 
     @property
     def value(self) -> float:
-        """The sum as it was last noted."""
         return self._base + self._last

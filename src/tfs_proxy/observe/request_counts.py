@@ -1,7 +1,7 @@
-"""Counts requests from the lines that nginx, or the workers without it, write at the end of each.
+"""Counts of requests, from the lines that nginx, or the workers without it, write at the end of each.
 
-A line is ``STATUS SECONDS GRPC_STATUS MODEL VERSION BYTES_IN BYTES_OUT REQUEST_LINE``, with ``-`` for what is
-not known; `NGINX_FORMAT` and `request_line` write it.
+A line is ``STATUS SECONDS GRPC_STATUS MODEL VERSION BYTES_IN BYTES_OUT REQUEST_LINE``, with ``-`` for
+unknown values; `NGINX_FORMAT` and `request_line` write it.
 """
 
 import re
@@ -28,19 +28,19 @@ from tfs_proxy.observe.routes import (
 from tfs_proxy.wire.grpc_codes import HTTP_STATUS
 
 NGINX_FORMAT = "$status $request_time - $asked_model $asked_version $request_length $bytes_sent $request"
-"""The whole request line, since an error page makes GET of the method alone."""
+"""Format of nginx's lines, with the whole request line, since an error page makes GET of the method alone."""
 
 NGINX_GRPC_FORMAT = (
     "$status $request_time $sent_trailer_grpc_status$sent_http_grpc_status $grpc_model 0 0 $request"
 )
-"""nginx writes ``-`` for what is empty, so that one of the two statuses has a ``-`` before or behind it.
+"""Format for calls; nginx writes ``-`` for an empty variable, so it stands next to the status that is set.
 
 ``$grpc_model`` is a map of nginx.conf: the model and version that the router says, ``- -`` without one.
 """
 
 SECONDS_BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 OTHER, LATEST = "other", "latest"
-"""A model or version that is not of this run; the version of a request that names none."""
+"""Labels for a model or version that is not of this run, and for the version of a request that names none."""
 
 OK = "ok"
 _CLIENT_GONE = 499
@@ -64,8 +64,8 @@ _MOST_GRPC_STATUS = 16
 class FinishedRequest(Struct, frozen=True):
     """One request that has been answered, or whose client has gone.
 
-    ``model`` and ``version`` are what it asks for, "" if it names none; sizes are in bytes. ``reason`` is why
-    it failed, if that is known.
+    ``model`` and ``version`` are those that it asks for, "" if it names none; sizes are in bytes. ``reason``
+    says why it failed, if that is known.
     """
 
     method: str
@@ -81,7 +81,7 @@ class FinishedRequest(Struct, frozen=True):
 
 
 def request_line(request: FinishedRequest) -> bytes:
-    """The line of a request, with its end."""
+    """Write the line of a request, with its end."""
     line = f"{request.method} {path_of(request.target)}"
     readable = line if line.isascii() and line.isprintable() else "-"
     asked = f"{_word(request.model)} {_word(request.version)}"
@@ -91,7 +91,7 @@ def request_line(request: FinishedRequest) -> bytes:
 
 
 def read_line(line: bytes) -> FinishedRequest | None:
-    """The inverse of `request_line`, and of nginx's; None if the line can't be read."""
+    """Read a line of `request_line` or nginx; None if it can't be read."""
     match = _LINE.fullmatch(line)
     if match is None:
         return None
@@ -113,7 +113,7 @@ def read_line(line: bytes) -> FinishedRequest | None:
 
 
 def meant_status(request: FinishedRequest) -> int:
-    """The status by which HTTP would say how a request ended: every call of gRPC is 200 there."""
+    """HTTP status for the outcome of a request: every call of gRPC has 200 in HTTP."""
     return (
         HTTP_STATUS.get(int(request.grpc_status), request.status) if request.grpc_status else request.status
     )
@@ -126,7 +126,7 @@ def _word(text: str) -> str:
 
 
 class KnownModels:
-    """The models of this run, with the versions that are known: the only values that labels take.
+    """Models of this run, with the versions that are known: the only values that labels take.
 
     Without a ``default_model`` a request that names none is for a model that is not of this run.
     """
@@ -139,19 +139,19 @@ class KnownModels:
 
     @property
     def versions(self) -> Mapping[str, Collection[str]]:
-        """The versions of each model, as text."""
+        """Versions of each model, as text."""
         return self._versions
 
     def add(self, model: str, versions: Collection[int]) -> None:
-        """From here on this is a model of the run; it takes the place of one of that name."""
+        """Add a model of the run, in place of one of that name."""
         self._versions[model] = {str(version) for version in versions}
 
     def remove(self, model: str) -> None:
-        """From here on it is not; nothing happens if it was not before."""
+        """Remove a model of the run; nothing happens if it is none."""
         self._versions.pop(model, None)
 
     def labels(self, model: str, version: str) -> tuple[str, str]:
-        """The values for what a request asks for; "" stands for a model or version that it does not name."""
+        """Labels for the model and version of a request; "" stands for one that it does not name."""
         name = model or self.default_model or ""
         versions = self._versions.get(name)
         if versions is None:
@@ -161,7 +161,7 @@ class KnownModels:
 
 
 class Inferences(Struct):
-    """How many inferences there have been, and how long they took together.
+    """Number of inferences, and the sum of their durations.
 
     ``last_at`` is when the last one was counted, in seconds since the epoch; 0 if there was none.
     """
@@ -172,10 +172,9 @@ class Inferences(Struct):
 
 
 class ModelCounts:
-    """All requests for a model; they only grow, as long as the model is one of the run.
+    """Counts of requests by model; they only grow, as long as the model is one of the run.
 
-    ``inferences`` has those that ask for one by model, version and whether they went well; versions are
-    labels as those of the metrics are.
+    ``inferences`` are by model, version and success; versions are labels as those of the metrics are.
     """
 
     def __init__(self, known: KnownModels, clock: Callable[[], float] = time.time) -> None:
@@ -201,17 +200,17 @@ class ModelCounts:
             inferences.last_at = self._clock()
 
     def follow(self, known: KnownModels) -> None:
-        """From here on these are the models of the run; those that have gone are forgotten."""
+        """Take over the models of the run; those that have gone are forgotten."""
         for model in self.known.versions.keys() - known.versions.keys():
             self.remove_model(model)
         self.known = known
 
     def requests_of(self, model: str) -> int:
-        """How many requests there have been for a model."""
+        """Number of requests for a model."""
         return sum(times for labels, times in self._outcomes.items() if labels[0] == model)
 
     def remove_model(self, model: str) -> None:
-        """Forget a model that has gone: who loads ever new ones must not make ever more series."""
+        """Forget a model that has gone: clients that load ever new ones must not make ever more series."""
         self.known.remove(model)
         self._seconds.forget(model)
         for counts in (self._outcomes, self._bytes_in, self._bytes_out):
@@ -227,9 +226,9 @@ class ModelCounts:
 
 
 class RequestCounts:
-    """All requests of a run by route, method and status; they only grow.
+    """Counts of all requests of a run by route, method and status; they only grow.
 
-    ``models`` counts those for a model besides, once it is known which models there are.
+    ``models`` counts those for a model as well, once the models are known.
     """
 
     def __init__(self) -> None:
@@ -240,7 +239,7 @@ class RequestCounts:
         self._unreadable = 0
 
     def add_lines(self, lines: bytes) -> None:
-        """Count every line of ``lines``, whatever it is."""
+        """Count every line of ``lines``, malformed ones included."""
         # Most lines of a busy moment are equal, and each different one is read once.
         for line, times in Counter(lines.split(b"\n")).items():
             if not line:
@@ -276,7 +275,7 @@ class RequestCounts:
 
 
 def outcome_of(status: int) -> str:
-    """How a request ended, in a word."""
+    """Describe a status in a word."""
     if status in _OUTCOMES:
         return _OUTCOMES[status]
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status < HTTPStatus.CONTINUE:

@@ -1,7 +1,7 @@
-"""One request as a worker sees it: its id, what it is about, and how long each of its stages took.
+"""Record of one request in a worker: its id, its model, and the time in each of its stages.
 
-Whoever handles the request finds its record by `current_request`, in any thread or coroutine that the
-request's context reaches; what a request left behind is read from its record when it has ended.
+Code that handles the request finds its record by `current_request`, in any thread or coroutine that the
+request's context reaches; logs and metrics read the record when the request has ended.
 """
 
 import os
@@ -13,37 +13,37 @@ from contextvars import ContextVar
 from typing import Protocol
 
 STAGES = ("wait", "read", "input_handler", "convert", "model_server", "output_handler", "write")
-"""In the order in which a request passes them; a script with a ``handler`` is all in ``input_handler``."""
+"""Stages in the order of a request; a script with a ``handler`` is all in ``input_handler``."""
 
 WAIT, READ, INPUT_HANDLER, CONVERT, MODEL_SERVER, OUTPUT_HANDLER, WRITE = range(len(STAGES))
 
 PLAIN_ID = "[A-Za-z0-9._:/+=@-]{1,128}"
-"""What an id may be: all that UUIDs, ARNs and trace ids need, nothing that means something in a log."""
+"""Pattern of ids: all that UUIDs, ARNs and trace ids need, and no character with a meaning in a log."""
 
 _ID = re.compile(PLAIN_ID)
 SERVER_TIMING = "Server-Timing"
-"""The header with the stages of a request, for clients that ask for it."""
+"""Header with the stages of a request, for clients that ask for it."""
 
 
 class StageListener(Protocol):
-    """Sees each stage of one request begin and end, such as a tracer that makes a span of it."""
+    """Listener to the stages of one request, such as a tracer that makes a span of each."""
 
     def begin(self, stage: int, name: str = "") -> None:
-        """A stage begins; stages lie within each other. ``name`` is the script's function, or ""."""
+        """Note that a stage begins; stages are nested. ``name`` is the script's function, or ""."""
 
     def end(self, stage: int, error: BaseException | None) -> None:
-        """The stage that began last has ended."""
+        """Note that the stage that began last has ended."""
 
 
 class RequestRecord:
-    """What is known of a request so far; ``seconds`` holds the time spent in each stage, without inner ones.
+    """State of a request so far; ``seconds`` holds the time spent in each stage, without inner ones.
 
-    ``model`` and ``version`` are what the request asks for, "" if it has not been read that far. Sizes are in
-    bytes; ``records`` is None if they were not counted. ``status`` is 0 until the answer begins.
-    ``decoded`` has dtype and shape by input name of what the body became, if it became arrays.
-    ``inner`` is the time in stages that lie within the present one, which is ``under_way``. ``failed_stage``
-    is the stage of the first error; there may be one although the request went well. ``over_limit`` says that
-    the adaptive limit has refused it, ``reason`` why it is refused: see `observe.logs.reasons`.
+    ``model`` and ``version`` are those that the request asks for, "" if it has not been read that far. Sizes
+    are in bytes; ``records`` is None if they were not counted. ``status`` is 0 until the answer begins.
+    ``decoded`` has dtype and shape by input name, if the body was decoded to arrays. ``inner`` is the time in
+    stages that lie within the present one, which is ``under_way``. ``failed_stage`` is the stage of the first
+    error; there may be one although the request went well. ``over_limit`` says that the adaptive limit has
+    refused it, ``reason`` why it is refused: see `observe.logs.reasons`.
     """
 
     __slots__ = (
@@ -85,7 +85,7 @@ class RequestRecord:
 
 
 def new_id() -> str:
-    """An id that no other request has."""
+    """Make an id that no other request has."""
     return os.urandom(16).hex()  # a UUID has fixed bits
 
 
@@ -93,51 +93,51 @@ _CURRENT: ContextVar[RequestRecord | None] = ContextVar("request", default=None)
 
 
 def current_request() -> RequestRecord | None:
-    """The request that this thread or coroutine handles; None outside of requests."""
+    """Record of the request that this thread or coroutine handles; None outside of requests."""
     return _CURRENT.get()
 
 
 def current_id() -> str:
-    """The id of the request that is handled here; a new one outside of requests."""
+    """Id of the current request; a new one outside of requests."""
     record = _CURRENT.get()
     return new_id() if record is None else record.request_id
 
 
 def set_current_request(record: RequestRecord | None) -> None:
-    """From here on, this thread or coroutine handles this request."""
+    """Set the request that this thread or coroutine handles from here on."""
     _CURRENT.set(record)
 
 
 def note_model(model: str, version: int | str | None = None) -> None:
-    """Note for which model, and version or label, the request that is handled here is."""
+    """Note the model, and the version or label, that the current request asks for."""
     record = _CURRENT.get()
     if record is not None:
         record.model, record.version = model, "" if version is None else str(version)
 
 
 def note_size(bytes_in: int) -> None:
-    """Note how large the body of the request is that is handled here, as it came."""
+    """Note the size of the current request's body as it came."""
     record = _CURRENT.get()
     if record is not None:
         record.bytes_in = bytes_in
 
 
 def note_records(count: int | None) -> None:
-    """Note how many records the request that is handled here has; what is noted first stands."""
+    """Note the number of records of the current request; the first note stands."""
     record = _CURRENT.get()
     if record is not None and record.records is None:
         record.records = count
 
 
 def note_decoded(arrays: Mapping[str, tuple[str, tuple[int, ...]]]) -> None:
-    """Note what the body became: dtype and shape by input name."""
+    """Note dtype and shape by input name of the decoded body."""
     record = _CURRENT.get()
     if record is not None:
         record.decoded = arrays
 
 
 def note_failed(stage_number: int) -> None:
-    """Note that the request that is handled here fails in this stage; what is noted first stands."""
+    """Note that the current request fails in this stage; the first note stands."""
     record = _CURRENT.get()
     if record is not None and record.failed_stage is None:
         record.failed_stage = stage_number
@@ -145,7 +145,7 @@ def note_failed(stage_number: int) -> None:
 
 @contextmanager
 def handling(record: RequestRecord) -> Iterator[RequestRecord]:
-    """Handle this request in the block."""
+    """Set the current request for a block."""
     token = _CURRENT.set(record)
     try:
         yield record
@@ -154,13 +154,13 @@ def handling(record: RequestRecord) -> Iterator[RequestRecord]:
 
 
 class stage:  # noqa: N801 - used as a statement: `with stage(CONVERT):`
-    """Counts the time in the block as this stage of the current request, inner stages apart.
+    """Count the time in the block as this stage of the current request, inner stages apart.
 
     ``name`` is the script's function that does its work. An error that leaves the block arose in this stage,
     unless an inner one has noted it.
     """
 
-    __slots__ = ("_around", "_began", "_name", "_outer", "_record", "_stage")
+    __slots__ = ("_began", "_name", "_outer", "_outer_stage", "_record", "_stage")
 
     def __init__(self, number: int, name: str = "") -> None:
         self._stage, self._name = number, name
@@ -170,7 +170,7 @@ class stage:  # noqa: N801 - used as a statement: `with stage(CONVERT):`
         if record is None:
             return
         self._outer, record.inner = record.inner, 0.0
-        self._around, record.under_way = record.under_way, self._stage
+        self._outer_stage, record.under_way = record.under_way, self._stage
         if record.listener is not None:
             record.listener.begin(self._stage, self._name)
         self._began = time.perf_counter()
@@ -183,7 +183,7 @@ class stage:  # noqa: N801 - used as a statement: `with stage(CONVERT):`
         if seconds > record.inner:  # inner ones may overlap, in threads
             record.seconds[self._stage] += seconds - record.inner
         record.inner = self._outer + seconds
-        record.under_way = self._around
+        record.under_way = self._outer_stage
         if error is not None and record.failed_stage is None:
             record.failed_stage = self._stage
         if record.listener is not None:
@@ -191,7 +191,7 @@ class stage:  # noqa: N801 - used as a statement: `with stage(CONVERT):`
 
 
 def chosen_id(inference_id: str | None, request_id: str | None) -> str:
-    """A request's id: SageMaker's, else the client's, else a new one; one that is not plain is replaced."""
+    """Choose an id: SageMaker's, else the client's, else a new one; one that is not plain is replaced."""
     for text in (inference_id, request_id):
         if text and _ID.fullmatch(text):
             return text
@@ -199,7 +199,7 @@ def chosen_id(inference_id: str | None, request_id: str | None) -> str:
 
 
 def server_timing(record: RequestRecord) -> str:
-    """The stages that the request has passed so far, in milliseconds, and how long it took until now."""
+    """List the stages that the request has passed, in milliseconds, and the whole time until now."""
     timed = [(name, seconds) for name, seconds in zip(STAGES, record.seconds, strict=True) if seconds]
     timed.append(("total", record.seconds[WAIT] + time.perf_counter() - record.began))
     return ", ".join(f"{name};dur={1000 * seconds:.2f}" for name, seconds in timed)

@@ -1,4 +1,4 @@
-"""A request's path and method as label values: what is known here by its name, all else as one value."""
+"""Label values of a request's path and method: its name if it is known here, one value for all others."""
 
 import re
 from collections.abc import Mapping
@@ -12,14 +12,14 @@ PROBES = frozenset(
         "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
     }
 )
-"""Requests of platforms and tools, counted apart."""
+"""Routes of requests by platforms and tools, counted apart."""
 
 INVOCATIONS = "/invocations"
 SERVED_MODELS = "/v1/models"
 SERVER, REPOSITORY_INDEX, ALL_STATISTICS = "/v2", "/v2/repository/index", "/v2/models/stats"
 OPENAPI, EXECUTION_PARAMETERS = "/openapi.json", "/execution-parameters"
 SHARED_MEMORY = r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/(?:status|register|unregister)"
-"""The paths of Triton's extensions for memory that clients share with it, which is refused here."""
+"""Paths of Triton's extensions for memory that clients share with it, which is refused here."""
 
 _PREDICTION = "/tensorflow.serving.PredictionService/"
 _OPEN_INFERENCE = "/inference.GRPCInferenceService/"
@@ -43,7 +43,7 @@ _OTHER_CALLS = frozenset(
         *("ModelStatistics", "RepositoryIndex", "RepositoryModelLoad", "RepositoryModelUnload"),
     )
 )
-"""Of them a line names no model: they ask for no inference."""
+"""Calls whose line names no model: they ask for no inference."""
 
 _EXACT = frozenset(
     {
@@ -70,12 +70,11 @@ _LOWEST_STATUS, _HIGHEST_STATUS = 100, 599
 
 
 def path_of(target: str) -> str:
-    """The path of a request's target, without its query."""
     return target.partition("?")[0]
 
 
 def route_of(path: str) -> str:
-    """The route that a path belongs to; models, versions and labels are not told apart."""
+    """Route that a path belongs to; models, versions and labels are not told apart."""
     path = SERVER if path == f"{SERVER}/" else path
     if path in _EXACT:
         return path
@@ -92,7 +91,7 @@ def route_of(path: str) -> str:
 
 
 def is_inference(path: str) -> bool:
-    """Whether a request to this path asks a model for an inference, and not about it."""
+    """True if a request to this path asks a model for an inference, and not about it."""
     if path == INVOCATIONS or path in _INFERENCE_CALLS or _INVOKED.fullmatch(path):
         return True
     if serving := _SERVING.fullmatch(path):
@@ -102,12 +101,12 @@ def is_inference(path: str) -> bool:
 
 
 def is_named_in_line(path: str) -> bool:
-    """Whether the line of a request to this path names the model that it is for."""
+    """True if the line of a request to this path names the model that it is for."""
     return path == INVOCATIONS or path in _CALLS or _INVOKED.fullmatch(path) is not None
 
 
 def model_of(path: str) -> tuple[str, str] | None:
-    """The model and version, or label, that a request for a model names in its path; None for other paths.
+    """Model and version, or label, in the path of a request for a model; None for other paths.
 
     Of the Open Inference Protocol these are only inferences.
     """
@@ -116,10 +115,10 @@ def model_of(path: str) -> tuple[str, str] | None:
 
 
 def method_of(method: str) -> str:
-    """The method if HTTP knows it."""
+    """Return the method if HTTP knows it."""
     return _METHODS.get(method, OTHER_METHOD)
 
 
 def status_of(status: int) -> str:
-    """The status if it is one."""
+    """Return the status if it is one."""
     return str(status) if _LOWEST_STATUS <= status <= _HIGHEST_STATUS else OTHER_STATUS

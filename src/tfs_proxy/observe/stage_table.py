@@ -1,6 +1,6 @@
-"""How long requests spent in each stage, in a file for each worker that outlives it: written in place.
+"""Times of requests in each stage, in a file for each worker that outlives it: written in place.
 
-Who writes a table and who reads it know its layout from the models alone: for each model a histogram of each
+Writers and readers of a table know its layout from the models alone: for each model a histogram of each
 stage, and one of records; first the buckets of all histograms, then the failed requests by model and stage,
 then the sums of the histograms.
 """
@@ -25,20 +25,20 @@ SECONDS_BOUNDS = (
 )
 RECORDS_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384, 65536)
 FAILED_FROM = 400
-"""The least status of a request that has failed."""
+"""Least status of a request that has failed."""
 
 _CELL_BYTES = 8
 _RECORDS = len(STAGES)
-"""The number of the histogram of records, behind those of the stages."""
+"""Number of the histogram of records, after those of the stages."""
 
 _FAILURES = len(STAGES) + 1
-"""Counts of failed requests for each model: one for each stage, and one for what is in none."""
+"""Counts of failed requests for each model: one for each stage, and one for failures in none."""
 
 _BUCKETS = max(len(SECONDS_BOUNDS), len(RECORDS_BOUNDS)) + 1
 
 
 class StageLayout:
-    """The histograms of a table, by number."""
+    """Layout of a table: the numbers of its histograms."""
 
     def __init__(self, known: KnownModels) -> None:
         self.models = (*known.versions, OTHER)
@@ -50,16 +50,16 @@ class StageLayout:
         self.table_bytes = self.counts_bytes + self.histograms * _CELL_BYTES
 
     def first_of(self, model: str) -> int:
-        """The number of the model's first stage; the other stages and the records follow."""
+        """Number of the model's first stage; the other stages and the records follow."""
         return self._numbers.get(model, self._other)
 
     def failures_of(self, model: str) -> int:
-        """The cell of the model's requests that failed in the first stage; the other stages follow."""
+        """Cell of the model's requests that failed in the first stage; the other stages follow."""
         return self.buckets + self.first_of(model) // (_RECORDS + 1) * _FAILURES
 
 
 class StageTable:
-    """A worker's table; for all its threads."""
+    """Table of a worker, for all its threads."""
 
     def __init__(self, folder: Path, layout: StageLayout) -> None:
         self._first_of, self._failures_of = layout.first_of, layout.failures_of
@@ -75,7 +75,7 @@ class StageTable:
         self._sums = table[self._counts_bytes :].cast("d")
 
     def problem(self) -> str:
-        """Why others can't read the table, after another try to write it; empty if they can."""
+        """Reason why others can't read the table, after another try to write it; empty if they can."""
         if self._file.problem:
             with self._lock:
                 self._file.make()
@@ -104,7 +104,7 @@ class StageTable:
 
 
 class StageTables:
-    """The sums of all workers' tables, those of dead ones included: they only grow."""
+    """Sums of all workers' tables, those of dead ones included: they only grow."""
 
     def __init__(self, folder: Path, known: KnownModels) -> None:
         self._folder = folder
@@ -139,7 +139,7 @@ class StageTables:
 
 
 class _Sums:
-    """Tables added up; ``copied`` are sums to begin with."""
+    """Sums of tables; ``copied`` are sums to begin with."""
 
     def __init__(self, layout: StageLayout, copied: "_Sums | None" = None) -> None:
         self._layout = layout
@@ -163,7 +163,7 @@ class _Sums:
         return Distribution(bounds, counts, self.sums[histogram])
 
     def failures(self) -> Iterator[tuple[tuple[str, str], int]]:
-        """How many requests have failed, by stage and model, as far as there are any."""
+        """Numbers of failed requests by stage and model, without zeros."""
         for model in self._layout.models:
             first = self._layout.failures_of(model)
             for number, stage in enumerate((*STAGES, OTHER)):

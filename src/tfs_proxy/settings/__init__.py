@@ -1,1 +1,1 @@
-"""The environment -> Settings: the only reader of environment variables."""
+"""Environment -> Settings: the only reader of environment variables."""

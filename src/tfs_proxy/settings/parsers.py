@@ -1,4 +1,4 @@
-"""One text from the environment -> one typed value: the parsers that the settings table names.
+"""Parsers of the settings table: one text from the environment -> one typed value.
 
 Each parser raises ValueError with the phrase that follows "it must be" in the error. `check_ports` compares
 the values of several.
@@ -21,10 +21,10 @@ GONE_CLASSES = {"eventlet": "gevent", "tornado": "gthread"}
 HIGHEST_PORT = 65535
 HUNDRED = 100.0
 GRPC_PORT = 8500
-"""The port at which TF Serving's clients expect gRPC."""
+"""Usual port of TF Serving's gRPC."""
 
 TENSORFLOW_SERVING_PORT = 8501
-"""The port of TF Serving's REST API, at which the local mode of SageMaker's SDK 3 asks for /invocations."""
+"""Port of TF Serving's REST API, at which the local mode of SageMaker's SDK 3 asks for /invocations."""
 
 PLATFORM_PORTS = ("SAGEMAKER_BIND_TO_PORT", "SAGEMAKER_SAFE_PORT_RANGE")
 """Variables by which SageMaker says which ports a container may use (docs/reference/sagemaker.md)."""
@@ -39,28 +39,28 @@ PLATFORM_VARIABLES = (
 
 
 class PortRange(Struct, frozen=True):
-    """``SAGEMAKER_SAFE_PORT_RANGE``: both ends belong to it."""
+    """Ports of ``SAGEMAKER_SAFE_PORT_RANGE``, both ends included."""
 
     low: int
     high: int
 
 
 class GrpcPort(Struct, frozen=True):
-    """``TFS_PROXY_GRPC_PORT``; if it is not ``required``, the server runs without it as well."""
+    """Port of ``TFS_PROXY_GRPC_PORT``; if it is not ``required``, the server runs without it as well."""
 
     number: int
     required: bool
 
 
 class ExtraPorts(Struct, frozen=True):
-    """``TFS_PROXY_EXTRA_PORTS``; if they are not ``required``, the server runs without them as well."""
+    """Ports of ``TFS_PROXY_EXTRA_PORTS``; unless ``required``, the server runs without them as well."""
 
     numbers: tuple[int, ...]
     required: bool
 
 
 class AccessLog(Struct, frozen=True):
-    """``TFS_PROXY_ACCESS_LOG``: which requests get a line; all but `OFF` have those that fail.
+    """Choice of ``TFS_PROXY_ACCESS_LOG``: all but `OFF` log requests that fail.
 
     ``milliseconds`` is for `SLOW`, ``fraction`` for `SAMPLE`.
     """
@@ -81,7 +81,7 @@ class AccessLog(Struct, frozen=True):
 
 
 def model_name(value: str) -> str:
-    """A name that a model can have, as in a URL."""
+    """Accept a name that a model can have."""
     name = value.strip()
     if not is_model_name(name):
         raise ValueError("letters, digits, '.', '_' and '-', a letter or digit first, at most 255")
@@ -89,7 +89,7 @@ def model_name(value: str) -> str:
 
 
 def script_name(value: str) -> str:
-    """A Python file below ``code/``; as in SageMaker's toolkits, the ending may be left out."""
+    """Accept a Python file below ``code/``; as in SageMaker's toolkits, the ending may be left out."""
     name = value.strip().removesuffix(".py")
     if not re.fullmatch(r"[A-Za-z0-9_][\w-]*(?:/[A-Za-z0-9_][\w-]*)*", name, re.ASCII):
         raise ValueError("a Python file below code/, such as inference.py")
@@ -97,7 +97,7 @@ def script_name(value: str) -> str:
 
 
 def media_type(value: str) -> str:
-    """One media type, in lower case and without parameters."""
+    """Read a media type: lower case, without parameters."""
     name = value.partition(";")[0].strip().lower()
     if not re.fullmatch(r"[!#$%&'+.^_`|~0-9a-z-]+/[!#$%&'+.^_`|~0-9a-z-]+", name):
         raise ValueError("one media type, such as text/csv")
@@ -105,12 +105,12 @@ def media_type(value: str) -> str:
 
 
 def whole(low: int, high: int | None = None) -> Callable[[str], int]:
-    """A whole number from ``low`` to ``high``, both allowed."""
+    """Make a parser of whole numbers from ``low`` to ``high``, both allowed."""
     return _bounded("a whole number", r"[0-9]{1,18}", int, low, high)
 
 
 def inter_op_threads(value: str) -> int | None:
-    """A number of threads, -1 for the caller's own, or ``auto``, which is None."""
+    """Read a number of threads, -1 for the caller's own, or ``auto``, which is None."""
     match value.strip().lower():
         case "auto":
             return None
@@ -124,7 +124,7 @@ def inter_op_threads(value: str) -> int | None:
 
 
 def number(low: float, high: float | None = None) -> Callable[[str], float]:
-    """A number from ``low`` to ``high``, both allowed."""
+    """Make a parser of numbers from ``low`` to ``high``, both allowed."""
     return _bounded("a number", r"[0-9]{1,12}(\.[0-9]{1,9})?", float, low, high)
 
 
@@ -144,14 +144,14 @@ def _bounded(
 
 
 def thread_counts(value: str) -> str:
-    """Whole numbers between commas, one a nesting level, as OpenMP has them."""
+    """Accept whole numbers between commas, one a nesting level, as OpenMP has them."""
     if not re.fullmatch(r"[1-9][0-9]{0,5}(,[1-9][0-9]{0,5})*", value.strip()):
         raise ValueError("a whole number of at least 1, or several, separated by commas")
     return value.strip()
 
 
 def flag(value: str) -> bool:
-    """True or false, in any case of letters (SageMaker local mode writes ``True``)."""
+    """Read true or false, in any case of letters (SageMaker local mode writes ``True``)."""
     match value.strip().lower():
         case "true":
             return True
@@ -162,7 +162,7 @@ def flag(value: str) -> bool:
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
-    """One of ``choices``, in any case of letters."""
+    """Make a parser of ``choices``, in any case of letters."""
 
     def parse(value: str) -> str:
         chosen = value.strip().lower()
@@ -178,13 +178,13 @@ _LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
 def with_log_level(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """``environ`` with the log level that SageMaker's SDK sets, if it has none of this container's."""
+    """Add the log level that SageMaker's SDK sets to ``environ``, if it has none of this container's."""
     level = "" if environ.get(LOG_LEVEL, "").strip() else environ.get(SDK_LOG_LEVEL, "").strip()
     return {**environ, LOG_LEVEL: level} if level else environ
 
 
 def log_level(value: str) -> str:
-    """A level by its name, or by its number in Python's logging, which SageMaker's SDK sends."""
+    """Read a level by its name, or by its number in Python's logging, which SageMaker's SDK sends."""
     if value.strip().isdecimal():
         return _LOG_LEVELS[min(max(int(value) // 10 - 1, 0), len(_LOG_LEVELS) - 1)]
     try:
@@ -194,7 +194,7 @@ def log_level(value: str) -> str:
 
 
 def access_log(value: str) -> AccessLog:
-    """``off``, ``errors``, ``slow:MS``, ``sample:FRACTION`` or ``all``."""
+    """Read ``off``, ``errors``, ``slow:MS``, ``sample:FRACTION`` or ``all``."""
     mode, colon, amount = value.strip().lower().partition(":")
     try:
         if mode == AccessLog.SLOW and colon:
@@ -209,7 +209,7 @@ def access_log(value: str) -> AccessLog:
 
 
 def worker_class(value: str) -> str:
-    """A gunicorn worker class; the error says that two of AWS's container are gone."""
+    """Accept a gunicorn worker class; the error says that two of AWS's container are gone."""
     name = value.strip().lower()
     if name in GONE_CLASSES:
         raise ValueError(f"one of {', '.join(WORKER_CLASSES)}: no {name} here, take {GONE_CLASSES[name]}")
@@ -217,7 +217,7 @@ def worker_class(value: str) -> str:
 
 
 def port_range(value: str) -> PortRange:
-    """``LOW-HIGH``, both ends included."""
+    """Read ``LOW-HIGH``, both ends included."""
     wanted = "two ports as LOW-HIGH, the lower first"
     match = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,5})", value.strip())
     if match is None:
@@ -229,7 +229,7 @@ def port_range(value: str) -> PortRange:
 
 
 def grpc_port(value: str) -> GrpcPort | None:
-    """A port, ``auto`` for the usual one if it is free, or ``off``, which is None."""
+    """Read a port, ``auto`` for the usual one if it is free, or ``off``, which is None."""
     match value.strip().lower():
         case "off":
             return None
@@ -242,7 +242,7 @@ def grpc_port(value: str) -> GrpcPort | None:
 
 
 def extra_ports(value: str) -> ExtraPorts | None:
-    """Ports between commas, ``auto`` for TF Serving's if it is free, or ``off``, which is None."""
+    """Read ports between commas, ``auto`` for TF Serving's if it is free, or ``off``, which is None."""
     match value.strip().lower():
         case "off":
             return None
@@ -260,7 +260,7 @@ def _ports(words: str) -> tuple[int, ...]:
 
 
 def capture_target(value: str) -> str:
-    """A folder, or an ``s3://`` address."""
+    """Accept a folder or an ``s3://`` address."""
     target = value.strip()
     if "\0" in target or (target.startswith("s3:") and not re.fullmatch(S3_ADDRESS, target)):
         raise ValueError("a folder or s3://BUCKET/PREFIX")
@@ -268,14 +268,14 @@ def capture_target(value: str) -> str:
 
 
 def percent(value: str) -> float:
-    """A share of 100, with at most two decimals: nginx knows no more."""
+    """Read a share of 100, with at most two decimals: nginx knows no more."""
     if re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,2})?", value.strip()) and float(value) <= HUNDRED:
         return float(value)
     raise ValueError("a number from 0 to 100 with at most two decimals")
 
 
 def some_of(*choices: str) -> Callable[[str], frozenset[str]]:
-    """One or more of ``choices`` between commas, in any case of letters."""
+    """Make a parser of one or more of ``choices`` between commas, in any case of letters."""
 
     def parse(value: str) -> frozenset[str]:
         chosen = frozenset(part.strip().lower() for part in value.split(","))
@@ -287,7 +287,7 @@ def some_of(*choices: str) -> Callable[[str], frozenset[str]]:
 
 
 def words(value: str) -> tuple[str, ...]:
-    """Words quoted as in a shell."""
+    """Split words quoted as in a shell."""
     try:
         return tuple(shlex.split(value))
     except ValueError as error:
@@ -295,7 +295,7 @@ def words(value: str) -> tuple[str, ...]:
 
 
 def labels(value: str) -> Mapping[str, int]:
-    """``LABEL=VERSION`` pairs between commas."""
+    """Read ``LABEL=VERSION`` pairs between commas."""
     labels: dict[str, int] = {}
     for pair in filter(None, (part.strip() for part in value.split(","))):
         match = re.fullmatch(rf"({LABEL})\s*=\s*({SHORT_VERSION})", pair)
@@ -306,12 +306,12 @@ def labels(value: str) -> Mapping[str, int]:
 
 
 def is_on_sagemaker(environ: Mapping[str, str]) -> bool:
-    """Tell whether SageMaker has started this container."""
+    """Tell if SageMaker has started this container."""
     return any(environ.get(name, "").strip() for name in PLATFORM_VARIABLES)
 
 
 def has_ports_of_sagemaker(environ: Mapping[str, str]) -> bool:
-    """Tell whether SageMaker has said which ports this container may use."""
+    """Tell if SageMaker has limited the ports that this container may use."""
     return any(environ.get(name, "").strip() for name in PLATFORM_PORTS)
 
 

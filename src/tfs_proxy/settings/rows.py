@@ -1,4 +1,4 @@
-"""The rows of the table of settings: each is the metadata of a dataclass field; and what durations are."""
+"""Rows of the table of settings, as metadata of dataclass fields; and the parser of durations."""
 
 import math
 import re
@@ -13,7 +13,7 @@ Value = TypeVar("Value")
 _SECONDS = {"ms": 0.001, "s": 1.0}
 
 LONGER_SECONDS = 5
-"""Script, gunicorn and nginx each wait so much longer than the one before: who knows most answers."""
+"""Difference between the timeouts of script, gunicorn and nginx: the one that knows most answers first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +34,18 @@ class Setting:
     aws: str = ""
 
     def parsed(self, raw: str) -> Any:
-        """The value that ``raw`` stands for. Raises SettingsError that names variable and value."""
+        """Parse ``raw``. Raises SettingsError that names variable and value."""
         try:
             return self.parse(raw)
         except ValueError as error:
             raise SettingsError(f"{self.variable}={raw} can't be used: it must be {error}.") from None
 
     def default_for(self, machine: Machine) -> Any:
-        """The default on ``machine``."""
+        """Compute the default on ``machine``."""
         return self.default(machine) if callable(self.default) else self.default
 
     @property
     def default_text(self) -> str:
-        """The default as documentation shows it."""
         if self.shown:
             return self.shown
         if isinstance(self.default, bool):
@@ -70,7 +69,7 @@ class Group:
         shown: str = "",
         aws: str = "",
     ) -> Value:
-        """A required field of a dataclass of settings; see `Setting`."""
+        """Make a required field of a dataclass of settings; see `Setting`."""
         row = {"variable": variable, "parse": parse, "default": default}
         texts = {"group": self.heading, "help": help, "shown": shown, "aws": aws}
         # To mypy it is a value of the field's type; a parser or default of another type is an error.
@@ -80,12 +79,12 @@ class Group:
 
 
 def patient(usual: Value, in_a_batch_job: Value) -> Callable[[Machine], Value]:
-    """A default that is larger in a batch transform job."""
+    """Make a default that is larger in a batch transform job."""
     return lambda machine: in_a_batch_job if machine.batch else usual
 
 
 def ordered_timeouts(request_seconds: float, given: Mapping[str, Any]) -> dict[str, float]:
-    """Defaults of the timeouts around a call of the model server, in the order of who is to answer first.
+    """Defaults of a request's timeouts, in the order in which they pass: the script's, gunicorn's, nginx's.
 
     A script may take as long as ``given`` values of gunicorn and nginx leave it, and they wait for it.
     """
@@ -98,7 +97,7 @@ def ordered_timeouts(request_seconds: float, given: Mapping[str, Any]) -> dict[s
 
 
 def table_of(settings: type) -> tuple[Setting, ...]:
-    """The rows of a dataclass of settings; fields without a row are left out."""
+    """Rows of a dataclass of settings; fields without a row are left out."""
     return tuple(Setting(field=row.name, **row.metadata) for row in fields(settings) if row.metadata)
 
 
@@ -110,7 +109,7 @@ def unknown_variables(environ: Mapping[str, str], table: Iterable[Setting]) -> l
 
 
 def duration(low_ms: float, high_ms: float) -> Callable[[str], float]:
-    """A duration with its unit, ``50ms`` or ``0.05s``, from ``low_ms`` to ``high_ms``: in seconds.
+    """Make a parser of durations with a unit (``50ms``, ``0.05s``), which returns seconds.
 
     The parser raises ValueError with the phrase that follows "it must be" in the error.
     """

@@ -20,7 +20,7 @@ from tfs_proxy.values.memory import GIGABYTE, MEGABYTE
 from tfs_proxy.values.resources import Machine, Resources, available_resources
 
 SERVING_VARIABLES = ("MODEL_NAME", "MODEL_BASE_PATH")
-"""They count only if the image replaces tensorflow/serving; otherwise they may be a script's own."""
+"""Variables that count only if the image replaces tensorflow/serving; else they may be a script's own."""
 
 ADDRESSES = Group("Addresses and HTTP")
 MODELS = Group("Models and archives")
@@ -102,7 +102,7 @@ class Settings:
         "multi-model mode: models are loaded and unloaded at run time, by SageMaker or POST to /models")
     watch: bool = MODELS.setting(
         "TFS_PROXY_WATCH", parse.flag, False,
-        "look each second for new versions and archives, for production; what is new is loaded beside what "
+        "look each second for new versions and archives, for production; the new is loaded while the old "
         "serves, and takes its place once it is ready")
     serving_model_name: str | None = MODELS.setting(
         "MODEL_NAME", str, None,
@@ -342,11 +342,10 @@ class Settings:
         return settings
 
     def with_values(self, **values: Any) -> "Settings":
-        """A copy with other ``values``, by the names of fields."""
         return dataclasses.replace(self, **values)
 
     def sized_for(self, models_bytes: int) -> "Settings":
-        """These settings, with the defaults that depend on the size of the models on disk."""
+        """A copy with the defaults that depend on the size of the models on disk."""
         machine = replace(self.machine, models_bytes=models_bytes)
         sized = {
             row.field: row.default_for(machine)
@@ -356,10 +355,7 @@ class Settings:
         return self.with_values(machine=machine, **sized)
 
     def for_one_of_many(self, model: str, ports: PortRange | None) -> "Settings":
-        """The settings of one model's stack in multi-model mode: its archive is loaded as ``model``.
-
-        Its model servers take their ports from ``ports``.
-        """
+        """A copy for one of many models: its archive is loaded as ``model``, on ``ports``."""
         return self.with_values(
             multi_model=False,
             model_name=None,
@@ -378,7 +374,7 @@ class Settings:
 
     @property
     def shares_servers(self) -> bool:
-        """True if these are the settings of one model of many that have the same model servers."""
+        """True if several models share the model servers that these settings describe."""
         return self.loaded_as is not None and self.multi_model_mode == "shared"
 
     @property
@@ -388,17 +384,16 @@ class Settings:
 
     @property
     def max_payload_bytes(self) -> int:
-        """The body limit in bytes."""
         return self.max_payload_mb * MEGABYTE
 
     @property
     def max_decoded_bytes(self) -> int:
-        """The limit in bytes of what one request's body becomes."""
+        """Limit in bytes of one request's body after decoding."""
         return (self.max_decoded_mb or 4 * self.max_payload_mb) * MEGABYTE
 
     @property
     def max_decoded_total_bytes(self) -> int:
-        """The limit in bytes of what all requests take together: enough for the largest single one."""
+        """Limit in bytes of all requests' decoded bodies together: enough for the largest single one."""
         total_bytes = (self.max_decoded_total_mb or 0) * MEGABYTE or 2 * self.max_decoded_bytes
         return max(total_bytes, 3 * self.max_payload_bytes + self.max_decoded_bytes)
 
@@ -408,21 +403,21 @@ _ROWS = {row.field: row for row in TABLE}
 
 
 def for_inner_stack(environ: Mapping[str, str]) -> dict[str, str]:
-    """``environ`` for a serving stack inside another program.
+    """Change ``environ`` for a stack inside another program.
 
-    Several stacks can't share gRPC's port or extra ports, and what is captured is the program's own requests.
+    Several stacks can't share gRPC's port or extra ports, and the program captures its own requests.
     """
     outer = {"TFS_PROXY_GRPC_PORT", "TFS_PROXY_EXTRA_PORTS", "TFS_PROXY_CAPTURE"}
     return {name: value for name, value in environ.items() if name not in outer}
 
 
 def asks_for_json(environ: Mapping[str, str]) -> bool:
-    """Tell whether the log should be JSON, even if another setting can't be used."""
+    """Tell if the log should be JSON, even if another setting can't be used."""
     return environ.get("TFS_PROXY_LOG_FORMAT", "").strip().lower() == "json"
 
 
 def inherited_environment() -> dict[str, str]:
-    """This process's environment, for children to inherit."""
+    """Copy of this process's environment for its children."""
     return dict(os.environ)
 
 

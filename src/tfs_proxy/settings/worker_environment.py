@@ -1,4 +1,4 @@
-"""What the supervisor passes to workers: the run's workspace in a variable, and requests to the zygote."""
+"""Values that the supervisor passes on: the run's workspace, for workers, and requests to the zygote."""
 
 import json
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ from tfs_proxy.values.layout import Workspace
 WORKSPACE_VARIABLE = "TFS_PROXY_WORKSPACE"
 
 FORK_SECONDS: Final = 10.0
-"""Supervisor and zygote wait so long for each other; only a machine that stands still takes longer."""
+"""Time that supervisor and zygote wait for each other; only a machine that stands still takes longer."""
 
 GO: Final = b"\x01"
-"""The supervisor's word to a process that has been forked and has told its id.
+"""Word of the supervisor to a forked process that has told its id.
 
 Without it the process ends, so that none runs which the supervisor has given up.
 """
@@ -41,12 +41,12 @@ class ForkRequest(Struct, frozen=True):
 
     @classmethod
     def from_bytes(cls, text: bytes) -> "ForkRequest":
-        """Read what was sent; raises ValueError for anything else."""
+        """Read a line of `to_bytes`; raises ValueError for anything else."""
         return convert(json.loads(text), cls)
 
 
 def worker_workspace() -> Workspace:
-    """The workspace of the run that started this worker; raises SettingsError outside of a run."""
+    """Workspace of the run that started this worker; raises SettingsError outside of a run."""
     root = inherited_environment().get(WORKSPACE_VARIABLE)
     if not root:
         raise SettingsError(f"{WORKSPACE_VARIABLE} is not set: workers are started by `tfs-proxy serve`.")

@@ -11,7 +11,7 @@ from tfs_proxy.values.names import HIGHEST_VERSION, LABEL, METHODS, MODEL, SHORT
 from tfs_proxy.values.signature import Target
 
 PREFIX = "tfs-"
-"""How the name of each attribute begins."""
+"""Prefix of each attribute's name."""
 
 _SHOWN_CHARACTERS = 80
 
@@ -78,11 +78,11 @@ METHOD = Attribute(
 ATTRIBUTES: Mapping[str, Attribute] = {
     attribute.key: attribute for attribute in (MODEL_NAME, MODEL_VERSION, MODEL_LABEL, SIGNATURE_NAME, METHOD)
 }
-"""What a request is for (docs/reference/aws-container.md); AWS's container has no label and no signature."""
+"""Attributes by key (docs/reference/aws-container.md); AWS's container has neither label nor signature."""
 
 
 def parse_target(header: str | None, default_model: str) -> Target:
-    """Read what the request is for: comma separated ``key=value`` among attributes of other people.
+    """Read the header's comma separated ``key=value`` pairs; those without the prefix are other programs'.
 
     A value may contain ``=``. Raises BadInput that names the attribute if one is malformed, empty or
     given twice, or if a version and a label come together.
@@ -106,5 +106,5 @@ def parse_target(header: str | None, default_model: str) -> Target:
 
 
 def attribute_pattern(key: str, value: str) -> str:
-    """Matches a header whose first ``key=`` has a value of this pattern; for Python and for nginx."""
+    """Pattern of a header whose first ``key=`` has a value that matches; for Python's ``re`` and nginx."""
     return rf"^(?:(?! *{key} *=)[^,]*+,)*+ *{key} *= *{value} *(?:,|$)"

@@ -1,4 +1,4 @@
-"""What every input format decodes to, and every upstream takes: arrays by input name."""
+"""Arrays by input name: every input format decodes to them, and every upstream takes them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -32,7 +32,6 @@ class Examples(Struct, frozen=True):
 
     @property
     def records(self) -> int:
-        """Number of records that the client sent."""
         return len(self.features)
 
 
@@ -40,4 +39,4 @@ Outputs = Mapping[str, npt.NDArray[Any]]
 """Tensors by output name, as a model server gave them."""
 
 BYTES = np.dtype(object)
-"""The dtype of arrays of strings: their elements are ``bytes``."""
+"""Dtype of arrays of strings: their elements are ``bytes``."""

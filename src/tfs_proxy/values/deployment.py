@@ -1,4 +1,4 @@
-"""What one run serves, as plain values: the supervisor makes it, workers get it at the control API."""
+"""Description of one run as plain values: the supervisor makes it, workers get it from the control API."""
 
 import json
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from msgspec import Struct, convert, field, to_builtins
 from tfs_proxy.values.memory import DEFAULT_DECODED_BYTES
 
 BY_MODEL, BY_SCRIPT, OFF = "model", "script", "off"
-"""Answerer of inferences of the Open Inference Protocol: the model; a script; nobody."""
+"""Values of `Deployment.open_inference`: the model answers, a script does, or nobody."""
 
 GRPC_ROUTES_PATH = "/grpc-routes"
 """The control API's path for the table of models and their model servers, which the gRPC router reads."""
@@ -68,12 +68,11 @@ class CaptureOptions(Struct, frozen=True):
 
     @property
     def is_s3(self) -> bool:
-        """True if the target is in S3."""
         return self.target.startswith("s3://")
 
 
 class ServedModel(Struct, frozen=True):
-    """One model as the model server gets it: versions lie below ``base_path``, ascending."""
+    """One model as the model server gets it: versions lie below ``base_path``, in ascending order."""
 
     name: str
     base_path: Path
@@ -145,7 +144,7 @@ class Deployment(Struct, frozen=True):
 
     @property
     def script_folder(self) -> str:
-        """Folder of the script and its own modules; empty without a script."""
+        """Folder of the script and its modules; empty without a script."""
         return "" if self.script is None else str(PurePath(self.script).parent)
 
     @property
@@ -154,12 +153,10 @@ class Deployment(Struct, frozen=True):
         return self.rest_api and bool(self.instances)
 
     def to_json(self) -> bytes:
-        """The form in which the control API hands it out."""
         return json.dumps(to_builtins(self)).encode()
 
     @classmethod
     def from_json(cls, body: bytes) -> "Deployment":
-        """The inverse of `to_json`."""
         return convert(json.loads(body), cls)
 
 

@@ -11,7 +11,7 @@ TfsProxyError
 │   ├── RequirementsError        the script's requirements can't be installed             (3)
 │   ├── ScriptLoadError          the script can't be imported, or has no handler          (3)
 │   ├── ModelLoadError           the model server says why a version can't load           (4)
-│   ├── NotEnoughResources       a model does not fit beside those that are loaded        (4)
+│   ├── NotEnoughResources       a model does not fit with those that are loaded          (4)
 │   ├── StartTimeout             something was not ready within the wait time             (5)
 │   ├── ModelServerEnded         the model server ended at its start         (its own status)
 │   ├── ProgramNotRun            another program was asked for, and can't be run   (126, 127)
@@ -50,7 +50,7 @@ _MARKS = str.maketrans("", "", _BEGIN + _END)
 
 
 def from_client(text: object) -> str:
-    """A client's text for the sentence of a RequestError, which leaves it out of its ``reason``."""
+    """Mark a client's text in the sentence of a RequestError, so that its ``reason`` leaves the text out."""
     return f"{_BEGIN}{str(text).translate(_MARKS)}{_END}"
 
 
@@ -133,7 +133,7 @@ class ModelLoadError(StopServing):
 
 
 class NotEnoughResources(StopServing):
-    """A model does not fit beside those that are loaded; HTTP has status 507 for it.
+    """A model does not fit with those that are loaded; HTTP has status 507 for it.
 
     ``missing_bytes`` is the memory that would have to be given back first; 0 if something else is short.
     """
@@ -146,7 +146,7 @@ class NotEnoughResources(StopServing):
 
 
 class OtherProgramEnded(StopServing):
-    """The run ends because of a program of someone else's, whose exit status it takes over."""
+    """The run ends because another program did, whose exit status it takes over."""
 
     def __init__(self, text: str, exit_status: int) -> None:
         super().__init__(text)
@@ -180,13 +180,13 @@ class ProcessGaveUp(StopServing):
 
 
 class ServerLost(StopServing):
-    """Nothing listens at the address to which a transform job sends its records."""
+    """No server listens at the address to which a transform job sends its records."""
 
     exit_status = 6
 
 
 class RequestError(TfsProxyError):
-    """One request can't be answered; the text is what the client reads.
+    """One request can't be answered; the text is for the client.
 
     ``reason`` is the same for the log, with ``…`` for each text of the client's: see `from_client`.
     """
@@ -225,7 +225,7 @@ class Overloaded(RequestError):
 
 
 class OverLimit(Overloaded):
-    """So many requests are under way that this one would be answered after the adaptive limit's target."""
+    """The adaptive limit's target would pass before this request is answered: too many are in flight."""
 
 
 class UnknownModel(RequestError):

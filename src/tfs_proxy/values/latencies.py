@@ -10,23 +10,20 @@ _SHOWN = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
 
 
 class Latencies(Struct):
-    """The number of requests in each bucket; bucket n begins at 1.02 ** n seconds."""
+    """Number of requests by bucket; bucket n begins at 1.02 ** n seconds."""
 
     buckets: dict[int, int] = field(default_factory=dict)
 
     def add(self, seconds: float) -> None:
-        """Count one request."""
         bucket = math.floor(math.log(max(seconds, 1e-6)) / _BUCKET_WIDTH)
         self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
 
     def merge(self, other: "Latencies") -> None:
-        """Add the counts of ``other``."""
         for bucket, count in other.buckets.items():
             self.buckets[bucket] = self.buckets.get(bucket, 0) + count
 
     @property
     def count(self) -> int:
-        """The number of requests."""
         return sum(self.buckets.values())
 
     def percentile_seconds(self, share: float) -> float:

@@ -4,17 +4,17 @@ from pathlib import Path
 
 SAGEMAKER_MODEL_DIR = Path("/opt/ml/model")
 UNIVERSAL_CODE_DIRS = (Path("/opt/ml/code"), Path("/opt/ml/models/code"))
-"""Where the script for archives without one lies in multi-model mode: AWS's container, and an older one."""
+"""Folders of the script for archives without one in multi-model mode: AWS's container, and an older one."""
 
 SERVING_BASE_PATH = "/models"
 """The models' folder in the image tensorflow/serving: a folder for each model, in it one for each version."""
 WARMUP_FILE = Path("assets.extra") / "tf_serving_warmup_requests"
-"""In a version's folder: requests that a model server answers before the version becomes available."""
+"""Path in a version's folder: requests that a model server answers before the version becomes available."""
 
 ARCHIVE_NAME = "model.tar.gz"
 DEFAULT_PROGRAM = "inference.py"
 CSV_COLUMNS_FILE = Path("assets.extra") / "tfs_proxy_csv_columns"
-"""In a version's folder: the inputs in the order of the columns of CSV without a header, between commas."""
+"""Path in a version's folder: inputs in the order of CSV columns without a header, between commas."""
 
 
 def recorded_columns(folder: str | None) -> str | None:
@@ -62,7 +62,7 @@ class ModelLayout:
         return self.script.relative_to(self.root) if inside else self.script
 
     def with_program(self, program: str) -> "ModelLayout":
-        """This folder with the script called ``program``, if it exists."""
+        """A copy with the script ``program``, if that exists."""
         named = ModelLayout(self.root, program)
         return named if named.script.is_file() else self
 
@@ -94,5 +94,5 @@ class Workspace:
         return self.root / f"tfs{index}.sock"
 
     def grpc_gate(self, index: int) -> Path:
-        """A link to `grpc_socket` that exists while nginx may send calls to the model server."""
+        """Link to `grpc_socket` that exists while nginx may send calls to the model server."""
         return self.root / f"gate{index}.sock"

@@ -1,4 +1,4 @@
-"""How much memory one request may become: a budget that readers of bodies ask before they allocate."""
+"""Limits of the memory that one request takes: a budget that readers of bodies ask before they allocate."""
 
 from collections.abc import Callable
 from typing import Protocol, Self
@@ -11,11 +11,11 @@ DEFAULT_DECODED_BYTES = 4 * DEFAULT_BODY_BYTES
 SETTING = "TFS_PROXY_MAX_DECODED_MB"
 
 STRING_BYTES = 64
-"""A short string as an object, and its place in an array."""
+"""Size of a short string as an object, with its place in an array."""
 RECORD_BYTES = 300
-"""A record's own objects, whatever it holds."""
+"""Size of a record's own objects, without its values."""
 ELEMENT_BYTES = 32
-"""A Python number and its place in a list, as all figures here as CPython 3.11 and orjson make them."""
+"""Size of a Python number and its place in a list; all figures here are those of CPython 3.11 and orjson."""
 LIST_BYTES = 64
 OBJECT_BYTES = 200
 QUOTE_BYTES = 16
@@ -23,31 +23,31 @@ KEY_BYTES = 90
 LINE_BYTES = 50
 WIDEST_CHARACTER_BYTES = 4
 DENSEST_JSON = 100
-"""More bytes than any one byte of JSON becomes as Python objects."""
+"""Upper bound of the bytes of Python objects for one byte of JSON."""
 SMALL_BYTES = 64 * MEGABYTE
-"""What can't become more than this is not counted."""
+"""Largest memory of a body that is not counted."""
 RESERVED_FROM_BYTES = MEGABYTE
-"""A reservation locks a file; small requests do without."""
+"""Least size of a reservation, which locks a file; smaller requests make none."""
 TEXT_NUMBER_BYTES = 16
-"""A number of a regular list or table, with its share of what the model server is sent."""
+"""Size of a number of a regular list or table, with its share of the message to the model server."""
 PARSED_NUMBER_BYTES = 96
-"""A number in a piece of text that simdjson parses at once."""
+"""Size of a number in text that simdjson parses at once."""
 
 
 class Ledger(Protocol):
     """Sum of the large requests of all processes."""
 
     def reserve(self, size_bytes: int, is_wanted: Callable[[], bool]) -> None:
-        """Wait for ``size_bytes`` to be free, while the request is wanted; raises Overloaded without them."""
+        """Wait for ``size_bytes`` to be free while ``is_wanted``; raises Overloaded if they are not."""
 
     def release(self, size_bytes: int) -> None:
-        """Give them back."""
+        """Give ``size_bytes`` back."""
 
 
 class MemoryBudget:
-    """Rest of one request's memory, in bytes; used by one thread at a time.
+    """Memory that one request may still take, in bytes; used by one thread at a time.
 
-    A context, at whose end everything is given back. ``is_wanted`` tells whether a client still waits for
+    A context, at whose end everything is given back. ``is_wanted`` tells if a client still waits for
     the answer, ``remedy`` how to avoid a refusal.
     """
 
@@ -68,11 +68,10 @@ class MemoryBudget:
 
     @property
     def taken(self) -> int:
-        """The bytes of values so far."""
         return self._taken
 
     def give_back(self, size_bytes: int) -> None:
-        """Count ``size_bytes`` no longer as values, since they are not in use; they stay reserved."""
+        """Count ``size_bytes`` of values as no longer in use; they stay reserved."""
         self._taken -= size_bytes
         self._wanted -= size_bytes
 
@@ -90,9 +89,9 @@ class MemoryBudget:
         self.reserve(size_bytes)
 
     def reserve(self, size_bytes: int, ahead_bytes: int = 0) -> None:
-        """Reserve memory that is not for values, and ``ahead_bytes`` for what comes next; raises Overloaded.
+        """Reserve memory for other things than values, with ``ahead_bytes`` for later; raises Overloaded.
 
-        One request alone has no limit here.
+        A request that is alone has no limit here.
         """
         self._wanted += size_bytes
         missing = self._wanted - self._reserved
@@ -101,12 +100,12 @@ class MemoryBudget:
             self._reserved += missing + ahead_bytes
 
     def take_json(self, body: bytes) -> None:
-        """Count the Python objects that a body of JSON becomes, before it is parsed."""
+        """Count the Python objects of a body of JSON, before it is parsed."""
         if not self._is_small(len(body) * DENSEST_JSON):
             self.take(json_bytes(body))
 
     def take_parsed(self, body: bytes) -> None:
-        """Count what simdjson makes of a body of JSON, in which a value takes two bytes at least."""
+        """Count the memory of a body of JSON that simdjson parses; a value takes two bytes at least."""
         if not self._is_small(len(body) * (PARSED_NUMBER_BYTES // 2 + WIDEST_CHARACTER_BYTES)):
             wide = 0 if body.isascii() else len(body) * WIDEST_CHARACTER_BYTES
             self.take(body.count(b",") * PARSED_NUMBER_BYTES + wide)
@@ -118,21 +117,20 @@ class MemoryBudget:
             self.take(cells * cell_bytes)
 
     def _is_small(self, most_bytes: int) -> bool:
-        """True if a body that can't become more than ``most_bytes`` need not be counted."""
+        """True if a body that takes at most ``most_bytes`` need not be counted."""
         return most_bytes <= min(self.limit_bytes - self._taken, SMALL_BYTES)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give everything back."""
         if self._ledger is not None and self._reserved:
             self._ledger.release(self._reserved)
         self._taken = self._wanted = self._reserved = 0
 
 
 def json_bytes(body: bytes) -> int:
-    """An upper bound of the memory that a body of JSON takes as Python objects."""
+    """Upper bound of the bytes that a body of JSON takes as Python objects."""
     return (
         (0 if body.isascii() else len(body) * WIDEST_CHARACTER_BYTES)
         + body.count(b",") * ELEMENT_BYTES

@@ -1,4 +1,4 @@
-"""What names of models, versions, labels, signatures and methods look like: each pattern stands here alone.
+"""Patterns of names: models, versions, labels, signatures and methods.
 
 The patterns are text, for Python's ``re`` and nginx's PCRE alike, to be matched whole. Names that come from
 an archive are any bytes: `printable` and `one_entry` show them.
@@ -10,32 +10,32 @@ from collections.abc import Iterable
 MODEL = r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}"
 LOADED_MODEL_CHARACTERS = 64
 LOADED_MODEL = rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LOADED_MODEL_CHARACTERS - 1}}}"
-"""The name of a model that is loaded at run time: short, since its socket's path holds it."""
+"""Name of a model that is loaded at run time: short, since its socket's path contains it."""
 
 MOST_SERVED_CHARACTERS = 96
 SERVED_MODEL = rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MOST_SERVED_CHARACTERS - 1}}}"
-"""What the model server calls a model of a loaded archive: a socket's path holds it, too."""
+"""Name in the model server of a model of a loaded archive: short, since a socket's path contains it."""
 
 INNER = "."
-"""Between the name of a loaded archive with several models and the name that one of them has in it."""
+"""Separator of the name of a loaded archive with several models and the name of a model in it."""
 LOADED_MODEL_RULE = (
     "letters, digits, '.', '_' and '-', a letter or digit first, and at most "
     f"{LOADED_MODEL_CHARACTERS} characters"
 )
-"""What a name is made of that `LOADED_MODEL` matches, in words."""
+"""Rule of `LOADED_MODEL` in words."""
 
 ARCHIVE_ENDING = ".tar.gz"
 SLASH_IN_NAME = "--"
-"""What a model's name has for each slash in the path of its archive, whose ending it does not have."""
+"""Replacement of each slash in an archive's path, without its ending, in the name of its model."""
 
 LABEL = r"[A-Za-z0-9_]{1,255}"
 SIGNATURE = r"[\x21-\x7e]{1,255}"
 VERSION = r"[0-9]{1,19}"
 SHORT_VERSION = r"[0-9]{1,18}"
-"""A version that is below `HIGHEST_VERSION` by its length alone."""
+"""Version that is below `HIGHEST_VERSION` by its length alone."""
 
 S3_ADDRESS = r"s3://([A-Za-z0-9][A-Za-z0-9._-]{1,254})(?:/(.*))?"
-"""A bucket, and a key or the prefix of keys."""
+"""Bucket, and a key or the prefix of keys."""
 
 HIGHEST_VERSION = 2**63 - 1
 METHODS = ("predict", "classify", "regress")
@@ -47,27 +47,26 @@ _VERSION = re.compile(VERSION, re.ASCII)
 
 
 def is_model_name(text: str) -> bool:
-    """Tell whether a model can have this name."""
     return _MODEL.fullmatch(text) is not None
 
 
 def is_loaded_model_name(text: str) -> bool:
-    """Tell whether a model that is loaded at run time can have this name."""
+    """Tell if a model can be loaded at run time under this name."""
     return _LOADED_MODEL.fullmatch(text) is not None
 
 
 def is_served_model_name(text: str) -> bool:
-    """Tell whether a model of a loaded archive can have this name in the model server."""
+    """Tell if a model of a loaded archive can have this name in the model server."""
     return _SERVED_MODEL.fullmatch(text) is not None
 
 
 def is_version(text: str) -> bool:
-    """Tell whether ``text`` is written as a version number, which may be above `HIGHEST_VERSION`."""
+    """Tell if ``text`` is written as a version number, which may be above `HIGHEST_VERSION`."""
     return _VERSION.fullmatch(text) is not None
 
 
 def printable(text: str) -> str:
-    """``text`` with its control characters escaped, so that it stays on its line."""
+    """Escape control characters, so that ``text`` stays on its line."""
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode()
         for character in text
@@ -75,17 +74,17 @@ def printable(text: str) -> str:
 
 
 def how_to_install(extra: str) -> str:
-    """The command that brings the packages of an extra: this package is in no index, only in its clones."""
+    """Command that installs an extra's packages; this package is in no index, only in its clones."""
     return f"pip install '.[{extra}]' in a clone of tfs_proxy (or 'WHEEL[{extra}]', if you have its wheel)"
 
 
 def similar(word: str, known: Iterable[str], least: float = 0.6) -> str | None:
-    """The one of ``known`` that was probably meant by ``word``; ``least`` is how alike they have to be."""
+    """The one of ``known`` most like ``word``; ``least`` is the similarity that it needs, from 0 to 1."""
     from difflib import get_close_matches
 
     return next(iter(get_close_matches(word, list(known), n=1, cutoff=least)), None)
 
 
 def one_entry(text: str) -> str:
-    """``text`` as one entry of a log: its further lines are indented, so that none looks like an entry."""
+    """Indent further lines of ``text``, so that none looks like an entry of the log."""
     return "\n  ".join(map(printable, text.expandtabs().split("\n")))

@@ -1,4 +1,4 @@
-"""CPU, memory, tasks and open files that this process may use: defaults come from it.
+"""CPU, memory, tasks and open files that this process may use: defaults are computed from them.
 
 A container sees its own limits at the top of ``/sys/fs/cgroup``; a process on a host is in a group below,
 named in ``/proc/self/cgroup``, and every group above it limits it, too.
@@ -20,29 +20,29 @@ MEMBERSHIPS = Path("/proc/self/cgroup")
 MACHINE_MEMORY = Path("/proc/meminfo")
 _NO_LIMIT_BYTES = 2**62
 WORKER_BYTES = 150 * MEGABYTE
-"""What one worker takes with a usual script, NumPy and Pillow imported."""
+"""Memory of one worker with a usual script, NumPy and Pillow imported."""
 
 WORKER_TASKS = 8
 """Processes and threads of one worker, with a few threads for requests."""
 
 RUN_TASKS, RUN_TASKS_PER_CORE = 32, 4
-"""Processes and threads of a run beside its workers and the threads that answer requests."""
+"""Processes and threads of a run without its workers and the threads that answer requests."""
 
 CONCURRENCY = 256
-"""Requests that all workers handle by default: those that wait for one model must not hold up the others."""
+"""Default of requests in flight in all workers: those that wait for one model must not hold up the others."""
 
 MODEL_FACTOR = 2
-"""Bytes of memory that each byte of a model on disk counts as, until a loaded model has been measured."""
+"""Bytes of memory for each byte of a model on disk, until a loaded model has been measured."""
 
 MOST_DESCRIPTORS = 65_536
-"""More than any load here needs; some programs keep a table of as many as are allowed."""
+"""Most open files to ask for; some programs keep a table of as many as are allowed."""
 
 MOST_THREADS = 1 << 16
 FEW_DESCRIPTORS = 4096
-"""Below, a thousand clients and the connections that their requests need may not fit."""
+"""Limit of open files that may be too low for a thousand clients and their requests' connections."""
 
 ReadGroupFile = Callable[[str], str | None]
-"""The text of a file below ``/sys/fs/cgroup``, None if there is none."""
+"""Reader of a file below ``/sys/fs/cgroup``: its text, None if there is none."""
 
 
 class Resources(Struct, frozen=True):
@@ -58,7 +58,7 @@ class Resources(Struct, frozen=True):
 
     @property
     def cores(self) -> int:
-        """Cores that can be kept busy: a limit of 1.5 is 2."""
+        """Cores that can be kept busy, rounded up: a limit of 1.5 is 2."""
         if self.cpu_limit is None:
             return self.schedulable
         return min(self.schedulable, max(1, math.ceil(self.cpu_limit)))
@@ -114,7 +114,7 @@ def default_workers(resources: Resources, models_bytes: int) -> WorkerCount:
 
 
 class Machine(Struct, frozen=True):
-    """Facts behind defaults: cores, memory, and a batch job of SageMaker's and its requests at a time.
+    """Facts for defaults: cores, memory, and the batch job of SageMaker's with its concurrent requests.
 
     ``models_bytes`` is the size of the models on disk, 0 until it is known.
     """
@@ -126,12 +126,10 @@ class Machine(Struct, frozen=True):
 
     @property
     def cores(self) -> int:
-        """Cores that can be kept busy."""
         return self.resources.cores
 
     @property
     def workers(self) -> WorkerCount:
-        """The default number of workers."""
         return default_workers(self.resources, self.models_bytes)
 
     @property
@@ -142,7 +140,7 @@ class Machine(Struct, frozen=True):
 
     @property
     def most_threads(self) -> int:
-        """Threads that all workers may have together, and as many of a model server that they call."""
+        """Threads that all workers may have together; a model server that they call may have as many."""
         tasks = self.resources.tasks_for_requests
         return MOST_THREADS if tasks is None else max(1, tasks // 2 - 2 * self.workers.count)
 
@@ -161,7 +159,7 @@ class Machine(Struct, frozen=True):
 
 
 def available_resources() -> Resources:
-    """Read what this process may use now."""
+    """Read the limits of this process."""
     cpu_limit, memory_limit = group_limits(_text(MEMBERSHIPS) or "", lambda name: _text(GROUPS / name))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = [size for size in (memory_limit, _memory_of_the_machine()) if size is not None]
@@ -170,13 +168,12 @@ def available_resources() -> Resources:
 
 
 def memory_left() -> MemoryLeft | None:
-    """Memory that this process and those beside it can take, where least is left; None if nothing says."""
+    """Memory that this process can still take, by the tightest limit on it; None if nothing limits it."""
     groups = groups_memory_left(_text(MEMBERSHIPS) or "", lambda name: _text(GROUPS / name))
     return tightest([*groups, *machine_memory_left(_text(MACHINE_MEMORY) or "")])
 
 
 def tightest(rooms: Iterable[MemoryLeft]) -> MemoryLeft | None:
-    """The one in which least is left."""
     return min(rooms, key=lambda room: room.free_bytes, default=None)
 
 
@@ -200,7 +197,7 @@ def raise_descriptor_limit() -> str | None:
 
 
 def most_descriptors() -> int:
-    """Number of files and sockets that this process may have open, `MOST_DESCRIPTORS` if any number."""
+    """Number of files and sockets that this process may have open, at most `MOST_DESCRIPTORS`."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
 

@@ -1,4 +1,4 @@
-"""A model's signature as plain values: what every room knows of a model, without tensorflow."""
+"""Signature of a model as plain values, without tensorflow."""
 
 from collections.abc import Mapping
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 Connect = Callable[[str, int, float | None], socket.socket]
-"""Opens a connection to host and port within a time in seconds, None for any. Raises OSError."""
+"""Function that connects to host and port within a time in seconds, None for any. Raises OSError."""
 
 _LOOPBACK = "127.0.0.1"
 _TIMEVAL = struct.Struct("ll").pack
@@ -22,7 +22,7 @@ _ESTABLISHED = b"\x01"
 
 
 def connect_tcp(host: str, port: int, timeout_seconds: float | None) -> socket.socket:
-    """A TCP connection that sends small packets at once; it has no timeout yet."""
+    """Open a TCP connection that sends small packets at once; it has no timeout yet."""
     connection = _open_tcp(host, port, timeout_seconds)
     connection.settimeout(None)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -44,7 +44,7 @@ def _open_tcp(host: str, port: int, timeout_seconds: float | None) -> socket.soc
 
 
 def connect_tls(host: str, port: int, timeout_seconds: float | None) -> socket.socket:
-    """A TLS connection to a server whose certificate names ``host``."""
+    """Open a TLS connection to a server whose certificate names ``host``."""
     connection = connect_tcp(host, port, timeout_seconds)
     try:
         connection.settimeout(timeout_seconds)
@@ -55,7 +55,7 @@ def connect_tls(host: str, port: int, timeout_seconds: float | None) -> socket.s
 
 
 def connect_unix(path: Path) -> Connect:
-    """Opens connections to the unix socket at ``path``; host and port only go into the Host header."""
+    """Make a function that connects to the unix socket at ``path``; it ignores host and port."""
 
     def connect(_host: str, _port: int, timeout_seconds: float | None) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -74,7 +74,7 @@ def connect_unix(path: Path) -> Connect:
 def connect_unix_patiently(path: Path, timeout_seconds: float) -> socket.socket:
     """Connects to the unix socket at ``path``, waiting if the server's queue is full. Raises OSError.
 
-    With a timeout of Python's own, the socket would be refused at once.
+    With a timeout of Python's own, a full queue would refuse the socket at once.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -98,7 +98,7 @@ def has_unread(connection: socket.socket) -> bool:
 
 
 def has_unread_tcp(connection: socket.socket) -> bool:
-    """The same for a TCP connection, and faster.
+    """`has_unread` for a TCP connection, but faster.
 
     PERF: a poll releases the interpreter's lock, and waits for it behind all threads that want it, which
     costs a small request 4 %. These two system calls do not.

@@ -68,7 +68,7 @@ def has_json(signature: Signature) -> bool:
 
 
 def dtype_of(spec: TensorSpec) -> tuple[Kind, np.dtype[Any]]:
-    """Raises BadInput for a type that text can't carry."""
+    """Kind and numpy type of a tensor's values in text. Raises BadInput for a type that text can't carry."""
     known = DTYPES.get(spec.dtype)
     if known is None:
         raise BadInput(f'"{spec.name}" is {spec.dtype}, which neither JSON nor CSV can carry.')

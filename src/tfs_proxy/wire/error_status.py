@@ -53,11 +53,11 @@ STATUS: Mapping[type[TfsProxyError], int] = {
     UpstreamTimeout: 504,
     NotEnoughResources: 507,
 }
-"""Errors that end a run of one model are answers to a request that loads one of many."""
+"""HTTP statuses by error; those that end a run of one model answer requests that load one of many."""
 
 
 def status_of_error(error: TfsProxyError) -> int:
-    """The model server's own HTTP status, or that of the nearest class in `STATUS`; else 500."""
+    """HTTP status of an error: the model server's own, or that of the nearest class in `STATUS`; else 500."""
     if isinstance(error, UpstreamRefused):
         return error.status
     return next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 500)

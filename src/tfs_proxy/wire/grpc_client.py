@@ -50,7 +50,7 @@ _RENEWED_BYTES = 1 << 28
 
 
 class NotBegun(Exception):
-    """The server surely has not begun the call: it may be repeated on another connection."""
+    """The server surely has not begun the call: it may be sent again on another connection."""
 
 
 class ServerEnded(ConnectionError):

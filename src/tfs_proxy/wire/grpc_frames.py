@@ -177,7 +177,7 @@ def _one_number(name: str, payload: bytes) -> int:
 
 
 MOST_HEADER_BYTES = 1 << 18
-"""Limit of a header list in bytes; the text of an error is in one."""
+"""Limit of a header list in bytes; it contains the text of an error."""
 
 _KNOWN_BLOCKS = 64
 _KNOWN_BYTES = 512
@@ -194,7 +194,7 @@ def literals(fields: Iterable[tuple[str, str]]) -> bytes:
 
 
 class BlockReader:
-    """Reads the header blocks of one connection, in their order."""
+    """Reader of the header blocks of one connection, in their order."""
 
     def __init__(self) -> None:
         self._decoder = Decoder(max_header_list_size=MOST_HEADER_BYTES)
@@ -222,7 +222,7 @@ class BlockReader:
         return headers
 
     def _table_state(self) -> tuple[object, int, int]:
-        """Differs after each change: an entry is added in front, and entries are removed at the end."""
+        """Value that differs after each change: entries are added in front and removed at the end."""
         table = self._decoder.header_table
         entries = table.dynamic_entries
         return (entries[0] if entries else None, len(entries), table.maxsize)

@@ -22,7 +22,7 @@ from tfs_proxy.wire.http_client import Deadline
 from tfs_proxy.wire.protobuf_writer import Piece
 
 BUFFER_BYTES = 1 << 14
-"""Longer reads are made only if all their bytes are wanted."""
+"""Size from which bytes are read directly into their place; shorter reads fill a buffer."""
 
 
 class ReceiveBuffer:
@@ -112,10 +112,10 @@ def _opened(window: int, increment: int) -> int:
 PREFIX = struct.Struct(">BL")
 
 _MOST_MESSAGE_BYTES = 2**31 - 1
-"""Protobuf's limit."""
+"""Limit of protobuf."""
 
 _COPIED_BYTES = 1 << 16
-"""Up to this size one copy costs less than memory of its own."""
+"""Size up to which one copy costs less than memory of its own."""
 
 
 class OutgoingMessage:
@@ -237,7 +237,7 @@ class AnswerReader:
         self._message.take(source, count)
 
     def end(self) -> None:
-        """Called when the server's side of the stream has ended."""
+        """End the message: the server's side of the stream has ended."""
         self.ended = True
 
     def answer(self) -> CallAnswer:

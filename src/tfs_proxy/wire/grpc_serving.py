@@ -9,7 +9,7 @@ MOST_HEADER_BYTES = 1 << 16
 
 _IDENTITY_AND_GZIP = 0b101
 _GZIP_MAGIC = b"\x1f\x8b"
-"""No protobuf message begins so: its first field would have the wire type 7, which does not exist."""
+"""Magic number of gzip; no protobuf message begins so: its first field would have the wire type 7."""
 
 
 def server_options(message_bytes: int) -> Sequence[tuple[str, int]]:
@@ -32,7 +32,7 @@ def keep_metadata_out_of_the_log() -> None:
 
 
 def is_packed(message: bytes) -> bool:
-    """True if `unpacked` has work to do."""
+    """True if the message is in gzip."""
     return message.startswith(_GZIP_MAGIC)
 
 

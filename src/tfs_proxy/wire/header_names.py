@@ -13,44 +13,44 @@ INFERENCE_HEADER_LENGTH = "Inference-Header-Content-Length"
 """Number of bytes of JSON in a body of the Open Inference Protocol, before its binary data."""
 
 ASKS_TIMING = "X-Tfs-Proxy-Timing"
-"""A client asks for the times of its request's stages."""
+"""Header by which a client asks for the times of its request's stages."""
 
 DECODED = "X-Tfs-Proxy-Decoded"
-"""Tells a client who asked for timing the decoded body: JSON, dtype and shape by tensor name."""
+"""Answer's header for a client that asked for timing: dtype and shape of the body by tensor name, as JSON."""
 
 NGINX_ID = "X-Tfs-Proxy-Request"
-"""nginx's id of a request and its arrival time, for the worker's journal."""
+"""Header from nginx with the id and arrival time of a request, for the worker's journal."""
 
 SENT_AGAIN = "X-Tfs-Proxy-Again"
-"""nginx marks a request whose first worker did not answer."""
+"""Header from nginx: the first worker of this request did not answer."""
 
 HAD_MODEL_SERVER = "X-Tfs-Proxy-Sent"
-"""nginx marks a request that a model server did not answer."""
+"""Header from nginx: a model server did not answer this request."""
 
 IS_CAPTURED = "X-Tfs-Proxy-Capture"
-"""nginx marks a request that is recorded."""
+"""Header from nginx: this request is captured."""
 
 IS_SAMPLED = "X-Tfs-Proxy-Sampled"
-"""nginx marks a request that is sampled for traces."""
+"""Header from nginx: this request is sampled for traces."""
 
 SERVED_NAME = "X-Tfs-Proxy-Model"
-"""nginx names the loaded model, or the served one, for workers that have many."""
+"""Header from nginx with the name of the loaded or served model, for workers that have many."""
 
 IN_FLIGHT = "X-Tfs-Proxy-In-Flight"
-"""nginx tells the number of its requests, including those that wait for a worker."""
+"""Header from nginx with the number of its requests in flight, including those that wait for a worker."""
 
 STAGE_TIMES = "X-Tfs-Proxy-Stages"
-"""A worker tells nginx the times of a request's stages, for its line in the log."""
+"""Header from a worker with the times of a request's stages, for nginx's line in the log."""
 
 GRPC_MODEL = "X-Tfs-Proxy-Model"
-"""The gRPC router tells nginx the model of a call, and its version or ``-``, for the call's line."""
+"""Header from the gRPC router with a call's model, and its version or ``-``, for nginx's line in the log."""
 
 
 def wsgi_name(header: str) -> str:
-    """The key of a request's header in a WSGI environ (PEP 3333)."""
+    """Key of a request's header in a WSGI environ (PEP 3333)."""
     return "HTTP_" + header.upper().replace("-", "_")
 
 
 def nginx_variable(header: str, kind: str = "http") -> str:
-    """nginx's variable for a request's header, or for that of an ``upstream_http`` answer."""
+    """Variable of nginx for a request's header, or for that of an ``upstream_http`` answer."""
     return f"${kind}_" + header.lower().replace("-", "_")

@@ -26,7 +26,7 @@ _KNOWN_LINES, _KNOWN_LINE_BYTES = 256, 128
 Read = TypeVar("Read")
 
 Receive = Callable[[], bytes]
-"""Returns the next bytes that have arrived, at least one; b"" at the end of the connection."""
+"""Function that returns the next bytes that have arrived, at least one; b"" at the end of the connection."""
 
 
 class NoAnswer(ConnectionError):
@@ -57,11 +57,11 @@ class ComingAnswer(Struct, frozen=True):
     headers: Mapping[str, str]
     parts: Iterator[bytes]
     close: Callable[[], None] = lambda: None
-    """Drops the rest, from any thread; idempotent."""
+    """Drop the rest, from any thread; idempotent."""
 
 
 def read_coming(receive: Receive) -> ComingAnswer:
-    """The same as `read_response`, but returns after the head; each chunk is a part."""
+    """Read the head of a response as `read_response` does; the body follows as parts, one for each chunk."""
     _, status, headers, buffer = _final_head(receive)
     fields = {header.name: header.value for header in headers}
     return ComingAnswer(status, fields, _coming_parts(status, headers, buffer, receive))
@@ -94,7 +94,7 @@ def _final_head(receive: Receive) -> "tuple[bytes, int, _Headers, bytes]":
 
 
 class _Header(Struct, frozen=True):
-    """A line of the head; ``key`` is the name in lower case."""
+    """Line of the head; ``key`` is the name in lower case."""
 
     key: str
     name: str
@@ -123,7 +123,10 @@ def _parse_head(head: bytes) -> tuple[bytes, int, _Headers]:
 
 
 def _remembered(read: Callable[[bytes], Read]) -> Callable[[bytes], Read]:
-    """PERF: a server repeats its lines, and a look-up takes a tenth of the time of reading one."""
+    """Cache the results of ``read``.
+
+    PERF: a server repeats its lines, and a look-up takes a tenth of the time of reading one.
+    """
     known = lru_cache(_KNOWN_LINES)(read)
     return lambda line: known(line) if len(line) <= _KNOWN_LINE_BYTES else read(line)
 

@@ -24,16 +24,16 @@ from tfs_proxy.wire.http_messages import HttpResponse
 _READ_BYTES = 1 << 16
 _SMALL_BYTES = 1 << 16
 _AT_ONCE_BYTES = 1 << 12
-"""PERF: the kernel takes so much without waiting on an idle connection, so that it needs no timeout."""
+"""PERF: size of a request that needs no timeout, since the kernel takes it at once on an idle connection."""
 
 Answer = TypeVar("Answer")
 
 Pieces = Callable[[], Iterable[bytes]]
-"""Makes the pieces of a body that is sent in chunks, from its beginning."""
+"""Function that makes the pieces of a body that is sent in chunks, from its beginning."""
 
 
 class Deadline:
-    """One time for a request and its whole answer, and one for the server to take the request."""
+    """Time limits of a request: for its whole answer, and for the server to take the request."""
 
     __slots__ = ("_clock", "_end", "_seconds", "_server", "_write_seconds")
 
@@ -49,7 +49,7 @@ class Deadline:
         return min(self._write_seconds, self.to_read())
 
     def to_read(self) -> float:
-        """Seconds left. Raises UpstreamTimeout if none are."""
+        """Seconds left for the answer. Raises UpstreamTimeout if none are."""
         remaining = self._end - self._clock()
         if remaining <= 0:
             raise self.over()
@@ -64,7 +64,7 @@ class Deadline:
 
 
 class Patience(Struct, frozen=True):
-    """A time for the connection and one for every later step, as in `requests`; None for any."""
+    """Time limits for the connection and for each later step, as in `requests`; None for no limit."""
 
     connect_seconds: float | None
     step_seconds: float | None
@@ -77,7 +77,7 @@ class Patience(Struct, frozen=True):
         return self.step_seconds
 
     def restart(self) -> None:
-        """Does nothing: every step has its own time."""
+        """Do nothing: every step has its own time."""
 
     def over(self) -> UpstreamTimeout:
         return UpstreamTimeout(f"{MODEL_SERVER} sent nothing for {self.step_seconds} seconds.")
@@ -99,11 +99,11 @@ class Exchange:
         return not isinstance(self._body, bytes)
 
     def run(self, connection: socket.socket) -> HttpResponse:
-        """Sends and reads. Raises ConnectionError if the connection ends before an answer begins."""
+        """Send the request, read the answer. Raises ConnectionError if none begins."""
         return self._run(connection, read_response)
 
     def begin(self, connection: socket.socket) -> ComingAnswer:
-        """The same for an answer that is read as it comes, and ends the connection."""
+        """Send the request; its answer is read as it comes, and ends the connection."""
         answer = self._run(connection, read_coming)
         return replace(answer, parts=self._parts(answer), close=partial(_end, connection))
 
@@ -183,7 +183,7 @@ def _end(connection: socket.socket) -> None:
 
 
 def framing(body: bytes | Pieces | None) -> str:
-    """The header that says where the body ends."""
+    """Header that says where the body ends."""
     if body is None:
         return ""
     if isinstance(body, bytes):
@@ -256,7 +256,7 @@ class ConnectionPool:
     def request_patiently(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], patience: Patience
     ) -> HttpResponse:
-        """The same with a time for each step and none for the whole, as in `requests`."""
+        """Send one request with a time for each step and none for the whole, as in `requests`."""
         exchange = self._exchange(method, path, body, headers, patience)
         return self._request(exchange, patience.connect_seconds)
 
@@ -361,10 +361,10 @@ def get(
 
 
 _threads = ThreadPoolExecutor(64, thread_name_prefix="http-get")
-"""Threads of their own: a hung server blocks one for its whole time, and asyncio has few."""
+"""Threads for `get_async`: a hung server blocks one for its whole time, and asyncio has few."""
 
 
 async def get_async(host: str, port: int, path: str, timeout_seconds: float) -> HttpResponse:
-    """The same for a coroutine: a thread waits for the answer."""
+    """`get` for a coroutine: a thread waits for the answer."""
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(_threads, partial(get, host, port, path, timeout_seconds))

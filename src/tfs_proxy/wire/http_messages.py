@@ -19,7 +19,7 @@ class HttpRequest(Struct, frozen=True):
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     query: str = ""
-    """The part after the path's ``?``, as the client wrote it."""
+    """Part after the path's ``?``, as the client wrote it."""
 
 
 class HttpResponse(Struct, frozen=True):
@@ -40,7 +40,6 @@ class HttpResponse(Struct, frozen=True):
         headers: Mapping[str, str] | None = None,
         keeps_connection: bool = True,
     ) -> "HttpResponse":
-        """``{"error": text}`` with this status."""
         return cls(status, error_body(text), headers or {}, keeps_connection)
 
     def header(self, name: str) -> str | None:
@@ -51,13 +50,13 @@ class Parts(Protocol):
     """The parts of a body as they come; `aclose` drops the rest, and may be called at any time."""
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        """Itself."""
+        """Return itself."""
 
     async def __anext__(self) -> bytes:
-        """Raises StopAsyncIteration at the end."""
+        """Return the next part. Raises StopAsyncIteration at the end."""
 
     async def aclose(self) -> None:
-        """Idempotent."""
+        """Drop the rest; idempotent."""
 
 
 class StreamedResponse(Struct, frozen=True):
@@ -72,6 +71,6 @@ class StreamedResponse(Struct, frozen=True):
 
 
 def header_of(headers: Mapping[str, str], name: str) -> str | None:
-    """The value of a header, ignoring case; None if there is none."""
+    """Value of a header, ignoring case; None if there is none."""
     lower = name.lower()
     return next((value for known, value in headers.items() if known.lower() == lower), None)

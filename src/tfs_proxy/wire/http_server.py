@@ -85,12 +85,12 @@ class HttpServer(OwnLoopServer):
         await self.open([listener])
 
     def close(self) -> None:
-        """Stops accepting; requests under way go on. Idempotent."""
+        """Stops accepting; requests in flight go on. Idempotent."""
         for server in self.servers:
             server.close()
 
     async def drain(self, seconds: float) -> None:
-        """Stops accepting, and waits at most ``seconds`` for requests under way."""
+        """Stops accepting, and waits at most ``seconds`` for requests in flight."""
         self.config.timeout_graceful_shutdown = max(seconds, 0)  # type: ignore[assignment]  # it takes both
         await self.shutdown()
 
@@ -104,10 +104,10 @@ class _Gone(Exception):
 
 
 Refused = Callable[[HttpRequest, HttpResponse], HttpResponse]
-"""Gets a request that was refused before it was complete, and its answer, which it may change."""
+"""Function that gets a request refused before it was complete, and its answer, which it may change."""
 
 Held = Callable[[int], AbstractAsyncContextManager[None]]
-"""Holds the memory of a body of so many bytes. Raises Overloaded."""
+"""Context that holds the memory of a body of so many bytes. Raises Overloaded."""
 
 
 def app_of(
@@ -118,7 +118,7 @@ def app_of(
     held: Held = lambda _body_bytes: nullcontext(),
     only_once: str = "",
 ) -> AsgiApp:
-    """An ASGI callable that answers with ``respond``, which gets bodies of at most so many bytes.
+    """Make an ASGI application that answers with ``respond``, which gets bodies of at most so many bytes.
 
     With 0 all bodies are discarded. A request that repeats the header ``only_once`` is refused.
     """
@@ -149,7 +149,7 @@ def app_of(
 
 
 def _head_of(scope: Message) -> HttpRequest:
-    """The request without its body; values of a repeated header are joined by commas."""
+    """Request without its body; values of a repeated header are joined by commas."""
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         key, text = name.decode("latin-1"), value.decode("latin-1")
@@ -165,7 +165,7 @@ def _refuse_repeated(scope: Message, name: str) -> None:
 
 
 def _declared(request: HttpRequest, limit: int) -> int:
-    """The size of the body by its head; for one in chunks, the limit."""
+    """Size of the body by its head; for one in chunks, the limit."""
     if "transfer-encoding" in request.headers:
         return limit
     return min(int(request.headers.get("content-length", 0)), limit)
@@ -188,7 +188,6 @@ def _unavailable(text: str) -> HttpResponse:
 
 
 async def _read(request: HttpRequest, receive: Receive, limit: int) -> bytes:
-    """The whole body. Raises _TooLarge and _Gone."""
     if not limit:
         await _discard(request, receive)
         return b""
@@ -204,7 +203,7 @@ async def _read(request: HttpRequest, receive: Receive, limit: int) -> bytes:
 
 
 async def _part(receive: Receive) -> tuple[bytes, bool]:
-    """The next part of a body, and True if there are more. Raises _Gone."""
+    """Next part of a body, and True if there are more. Raises _Gone."""
     message = await receive()
     if message["type"] == "http.disconnect":
         raise _Gone
@@ -248,7 +247,7 @@ async def _send_stream(receive: Receive, send: Send, response: StreamedResponse)
 
 
 async def _next_part(response: StreamedResponse, gone: asyncio.Future[Message]) -> bytes | None:
-    """The next part; None at the end, or once the client has gone."""
+    """Next part; None at the end, or once the client has gone."""
     coming: asyncio.Future[Any] = asyncio.ensure_future(anext(response.parts, None))
     waited: list[asyncio.Future[Any]] = [coming, gone]
     try:

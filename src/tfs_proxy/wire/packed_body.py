@@ -11,12 +11,12 @@ GZIP, DEFLATE = "gzip", "deflate"
 LEAST_PACKED_BYTES = 1024
 _GZIP_NAMES = {GZIP, "x-gzip"}
 _WINDOW = {GZIP: 16 + zlib.MAX_WBITS, DEFLATE: zlib.MAX_WBITS}
-"""zlib's argument for each; by deflate HTTP means zlib's own format (RFC 9110, 8.4.1.2)."""
+"""Argument of zlib for each encoding; by deflate HTTP means zlib's own format (RFC 9110, 8.4.1.2)."""
 _FASTEST = 1
 _QUALITY = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?")
 _SLICE_BYTES = 64 * 1024
 _MIN_BYTES = 18
-"""A header of ten bytes and a trailer of eight, of which the last four are the size (RFC 1952, 2.3)."""
+"""Size of the smallest member: a header of ten bytes, a trailer that ends in the size (RFC 1952, 2.3)."""
 _PIECE_BYTES = 1024 * 1024
 _MAX_MEMBERS = 10_000
 
@@ -24,7 +24,7 @@ Reserve = Callable[[int], None]
 
 
 def _unreserved(_: int) -> None:
-    """Takes memory without asking."""
+    """Reserve nothing."""
 
 
 def decoded_body(

@@ -45,13 +45,13 @@ def read_fields(message: memoryview) -> Iterator[tuple[int, int, memoryview]]:
 
 
 def read_varint(content: memoryview) -> int:
-    """The number in a field of kind `VARINT`, as 64 bits of two's complement."""
+    """Number in a field of kind `VARINT`, as 64 bits of two's complement."""
     value, _ = varint_at(content, 0)
     return value - (1 << 64) if value >> 63 else value
 
 
 def varint_at(message: memoryview, at: int) -> tuple[int, int]:
-    """A number, and the position after it. Raises MalformedProtobuf if it is cut off."""
+    """Number at a position, and the position after it. Raises MalformedProtobuf if it is cut off."""
     value = 0
     for index, byte in enumerate(message[at : at + _LONGEST_VARINT]):
         value |= (byte & _LOW) << 7 * index
@@ -61,12 +61,12 @@ def varint_at(message: memoryview, at: int) -> tuple[int, int]:
 
 
 def views(message: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Only the fields that have a length: bytes, text, messages. Raises MalformedProtobuf."""
+    """Fields that have a length: bytes, text, messages. Raises MalformedProtobuf."""
     return ((number, content) for number, kind, content in read_fields(message) if kind == LENGTH)
 
 
 def numbers(message: memoryview) -> dict[int, int]:
-    """The last value of each field that is a number. Raises MalformedProtobuf."""
+    """Last value of each field that is a number. Raises MalformedProtobuf."""
     return {number: read_varint(content) for number, kind, content in read_fields(message) if kind == VARINT}
 
 
@@ -77,7 +77,7 @@ def map_entry(message: memoryview) -> tuple[str, memoryview]:
 
 
 def text(content: memoryview) -> str:
-    """Raises MalformedProtobuf if it is not UTF-8."""
+    """Decode UTF-8. Raises MalformedProtobuf if it is none."""
     try:
         return str(content, "utf-8")
     except UnicodeDecodeError as error:

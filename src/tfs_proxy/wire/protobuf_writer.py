@@ -20,7 +20,7 @@ _ONE_BYTE = tuple(bytes((value,)) for value in range(_MORE))
 
 
 def varint(value: int) -> bytes:
-    """A whole number in base 128; a negative one as 64 bits of two's complement."""
+    """Number in base 128; a negative one as 64 bits of two's complement."""
     if 0 <= value < _MORE:
         return _ONE_BYTE[value]
     value &= 0xFFFFFFFFFFFFFFFF
@@ -46,7 +46,7 @@ def field(number: int, content: bytes) -> bytes:
 
 
 def message_field(number: int, pieces: Iterable[Piece]) -> list[Piece]:
-    """The same from pieces, which are not copied."""
+    """Field with a length, from pieces that are not copied."""
     content = list(pieces)
     return [_tag(number, LENGTH) + varint(sum(map(len, content))), *content]
 
@@ -56,7 +56,7 @@ def map_entry(number: int, key: str, value: Iterable[Piece]) -> list[Piece]:
 
 
 def memory(array: npt.NDArray[Any]) -> memoryview:
-    """An array's elements as bytes, row by row and little-endian; copied only if they are not."""
+    """Elements of an array as bytes, row by row and little-endian; copied only if they are not."""
     ordered = array.astype(array.dtype.newbyteorder("<"), copy=False)
     return np.ascontiguousarray(ordered).reshape(-1).view(np.uint8).data
 

@@ -15,12 +15,12 @@ GET: Final = ("GET", "HEAD")
 NOT_ALLOWED: Final = 405
 
 Handler = Callable[..., Awaitable[HttpResponse]]
-"""Answers a request; gets the named groups of its path as keywords. May raise TfsProxyError."""
+"""Function that answers a request; gets the named groups of its path as keywords. May raise TfsProxyError."""
 
 
 @dataclass(frozen=True)
 class Route:
-    """A path as a regular expression, its methods, and its handler."""
+    """Path as a regular expression, its methods, and its handler."""
 
     path: str
     methods: tuple[str, ...]
@@ -32,13 +32,13 @@ class Route:
 
 
 class Routes:
-    """A table of routes; the first match counts."""
+    """Table of routes; the first match counts."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self._routes = [(re.compile(route.path), route) for route in routes]
 
     async def answer(self, request: HttpRequest) -> HttpResponse | None:
-        """The answer to a request, 405 for a method that its path does not have; None for other paths."""
+        """Answer a request, with 405 for a method that its path does not have; None for other paths."""
         found = [
             (route, match)
             for pattern, route in self._routes

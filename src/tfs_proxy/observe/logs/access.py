@@ -1,4 +1,4 @@
-"""The line of a request that has ended: which requests get one, and what it says.
+"""Access log: the choice of requests that get a line, and the line.
 
 With nginx in front it writes a line for each of them, and the supervisor makes the entries; a worker adds its
 stages to its answer, in a header that nginx keeps for itself. Without nginx the workers make the entries.
@@ -24,13 +24,13 @@ from tfs_proxy.wire.header_names import STAGE_TIMES, nginx_variable
 
 _NGINX_START = f"$connection $chosen_id {nginx_variable(STAGE_TIMES, 'upstream_http')}"
 NGINX_PREFIX = f'{_NGINX_START} "$refusal" '
-"""What stands before a line of `request_counts`; ``$refusal`` is `quoted_reason` of nginx's own refusals."""
+"""Beginning of a line of `request_counts`; ``$refusal`` is `quoted_reason` of nginx's own refusals."""
 
 GRPC_PREFIX = f'{_NGINX_START} "$sent_trailer_grpc_message$sent_http_grpc_message" '
-"""The same for a call, whose message is in one of two places; nginx writes ``-`` for the other."""
+"""Beginning of a call's line; one of two variables has its message, and nginx writes ``-`` for the other."""
 
 OVER_LIMIT = "!over-limit"
-"""In place of the stages: the adaptive limit has refused this request, and a line of its own counts those."""
+"""Text in place of the stages if the adaptive limit refuses a request; a line of its own counts those."""
 
 LONGEST_PATH = 300
 _HASHES = 2**32
@@ -39,10 +39,10 @@ _LINE = re.compile(rb"([0-9]+) (" + PLAIN_ID.encode() + rb') ([!-~]*) "([^"]*)" 
 
 
 class RequestLine(Struct, frozen=True):
-    """A request that has ended, as the access log shows it; ``connection`` is nginx's number.
+    """One request that has ended, for the access log; ``connection`` is nginx's number.
 
-    Those that the adaptive limit refuses, ``over_limit``, are as many as the load wants: they don't count as
-    failed, which would fill the log.
+    Requests that the adaptive limit refuses (``over_limit``) don't count as failed: under load they are so
+    many that they would fill the log.
     """
 
     request: FinishedRequest
@@ -54,13 +54,13 @@ class RequestLine(Struct, frozen=True):
 
     @property
     def failed(self) -> bool:
-        """Whether its status, or that of gRPC, is an error."""
+        """True if its status, or that of gRPC, is an error."""
         if self.over_limit:
             return False
         return self.request.status >= CLIENT_ERROR or self.request.grpc_status not in {"", "0"}
 
     def entry(self, process: str, pid: int | None = None) -> LogEntry:
-        """The entry, without the query of the request's target."""
+        """Make the log's entry, without the query of the request's target."""
         request = self.request
         stages = {f"{name}_ms": _milliseconds(seconds) for name, seconds in self.seconds.items()}
         fields = {
@@ -81,14 +81,14 @@ class RequestLine(Struct, frozen=True):
 
 
 class RequestLog:
-    """Shows the requests that ``wanted`` asks for, from the level of the log on."""
+    """Log of the requests that ``wanted`` asks for, from the level of the log on."""
 
     def __init__(self, wanted: AccessLog, handler: EntryHandler | None = None) -> None:
         self._wanted = wanted
         self._handler = handler or entry_handler()
 
     def show(self, line: RequestLine, process: str, pid: int | None = None) -> None:
-        """Log a request that ``process`` has answered, if it is one of those that get a line."""
+        """Log a request that ``process`` has answered, if ``wanted`` asks for it."""
         if not is_shown(line, self._wanted):
             return
         entry = line.entry(process, pid)
@@ -97,7 +97,7 @@ class RequestLog:
 
 
 def is_shown(line: RequestLine, wanted: AccessLog) -> bool:
-    """Whether a request gets a line."""
+    """True if a request gets a line."""
     if wanted.mode == AccessLog.OFF or path_of(line.request.target) in PROBES:
         return False
     match wanted.mode:
@@ -111,7 +111,7 @@ def is_shown(line: RequestLine, wanted: AccessLog) -> bool:
 
 
 def needs_stages(record: RequestRecord, wanted: AccessLog) -> bool:
-    """Whether an answer, whose status is known, may get a line."""
+    """True if an answer, whose status is known, may get a line."""
     # By default this is asked of every good answer.
     mode = wanted.mode
     if mode == AccessLog.ERRORS:
@@ -120,9 +120,9 @@ def needs_stages(record: RequestRecord, wanted: AccessLog) -> bool:
 
 
 def stages_text(record: RequestRecord) -> str:
-    """The value of `header_names.STAGE_TIMES`: the model, milliseconds of each stage so far, and the reason.
+    """Value of `header_names.STAGE_TIMES`: the model, milliseconds of each stage so far, and the reason.
 
-    `OVER_LIMIT` for what the adaptive limit has refused.
+    `OVER_LIMIT` for a refusal by the adaptive limit.
     """
     if record.over_limit:
         return OVER_LIMIT
@@ -132,24 +132,24 @@ def stages_text(record: RequestRecord) -> str:
 
 
 def reason_text(reason: str) -> str:
-    """The same of an answer that no worker gives."""
+    """Value of `header_names.STAGE_TIMES` for a refusal that no worker makes."""
     return ";" * (len(STAGES) + 1) + quoted_reason(reason)
 
 
 def quoted_reason(reason: str) -> str:
-    """A reason for a header, or for nginx.conf."""
+    """Quote a reason for a header, or for nginx.conf."""
     return quote(reason, safe=",.:=()[]/")
 
 
 def line_of(record: RequestRecord, request: FinishedRequest) -> RequestLine:
-    """The line of a request that a worker has answered."""
+    """Line of a request that a worker has answered."""
     return RequestLine(
         request, record.request_id, record.model, _taken(record.seconds), over_limit=record.over_limit
     )
 
 
 def read_access_line(raw: bytes) -> RequestLine | None:
-    """A line of nginx's; None if it can't be read."""
+    """Read a line of nginx's; None if it can't be read."""
     parts = _LINE.fullmatch(raw)
     request = read_line(parts[5]) if parts else None
     if parts is None or request is None:
@@ -169,14 +169,14 @@ def read_access_line(raw: bytes) -> RequestLine | None:
 
 
 def _said(text: str, request: FinishedRequest) -> str:
-    """What nginx, or the server of a gRPC call, says of a refusal."""
+    """Reason of a refusal in the words of nginx, or of the server of a gRPC call."""
     if not request.grpc_status:
         return unquote(text)
     return model_server_reason(unquote(text[1:] if text.startswith("-") else text.removesuffix("-")))
 
 
 def _taken(seconds: Sequence[float]) -> dict[str, float]:
-    """The stages that took any time."""
+    """Stages that took any time."""
     return {name: spent for name, spent in zip(STAGES, seconds, strict=False) if spent}
 
 

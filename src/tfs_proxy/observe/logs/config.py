@@ -1,4 +1,4 @@
-"""How the processes of a run log: gunicorn and its workers get it in a variable of their environment."""
+"""Configuration of the log: gunicorn and its workers get it in a variable of their environment."""
 
 import json
 import logging
@@ -17,24 +17,23 @@ QUIET = ("botocore", "boto3", "s3transfer", "urllib3")
 
 
 class LogConfig(Struct, frozen=True):
-    """``descriptor`` is where entries are written to; a terminal's are ``coloured``."""
+    """Descriptor to write entries to, and their form; a terminal's are ``coloured``."""
 
     form: str = TEXT
     coloured: bool = False
     descriptor: int = STDERR
 
     def variable(self) -> dict[str, str]:
-        """The variable for the environment of another process."""
+        """Variable for the environment of another process."""
         return {LOG_VARIABLE: json.dumps(to_builtins(self))}
 
     @classmethod
     def inherited(cls, environ: Mapping[str, str]) -> "LogConfig":
-        """What `variable` said to this process; the defaults if it has not been started with it."""
+        """Read this process's `variable`; the defaults if there is none."""
         return convert(json.loads(environ.get(LOG_VARIABLE, "{}")), cls)
 
 
 def current_level() -> str:
-    """The level from which on this process logs."""
     return logging.getLevelName(logging.getLogger().getEffectiveLevel()).lower()
 
 
@@ -47,5 +46,5 @@ def set_level(level: str, loggers: tuple[str, ...] = ("", "gunicorn.error")) -> 
 
 
 def wants_colour(descriptor: int, environ: Mapping[str, str]) -> bool:
-    """Whether a terminal reads what is written there, and nobody asks for no colour (https://no-color.org)."""
+    """True if a terminal reads from ``descriptor``, and nobody asks for no colour (https://no-color.org)."""
     return os.isatty(descriptor) and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"

@@ -16,10 +16,10 @@ from tfs_proxy.values.names import one_entry
 
 TEXT, JSON = "text", "json"
 COMMAND = "tfs-proxy"
-"""The process that the user has started: it supervises all others."""
+"""Name in the log of the process that the user has started: it supervises all others."""
 
 MOST_CHARACTERS = 64 * 1024
-"""Of a message or an exception; what is beyond that is left out."""
+"""Longest message or exception; the rest is left out."""
 
 _STANDARD = frozenset(
     {*vars(logging.LogRecord("", 0, "", 0, "", (), None)), "message", "asctime", "taskName"}
@@ -35,7 +35,7 @@ _COLOURS: Mapping[str, str] = {
 
 
 class LogEntry(Struct, frozen=True):
-    """What happened, where, and because of which request; ``time`` is in seconds since 1970."""
+    """Entry of the log: an event, its place and its request; ``time`` is in seconds since 1970."""
 
     message: str
     level: str = "info"
@@ -52,14 +52,14 @@ Write = Callable[[LogEntry], str]
 
 
 def writer(form: str, *, coloured: bool = False) -> Write:
-    """What turns entries into lines, without their ends: `as_json`, or `as_text`."""
+    """Choose the function that turns entries into lines without their ends: `as_json` or `as_text`."""
     if form == JSON:
         return as_json
     return as_coloured_text if coloured else as_text
 
 
 def as_json(entry: LogEntry) -> str:
-    """One JSON object; what is not known is left out."""
+    """Write one JSON object; unknown fields are left out."""
     known = {
         "time": _rfc3339(entry.time),
         "level": entry.level,
@@ -78,7 +78,7 @@ def as_json(entry: LogEntry) -> str:
 
 
 def as_text(entry: LogEntry) -> str:
-    """Time, level, process, request and message; further lines are indented."""
+    """Write time, level, process, request and message; further lines are indented."""
     return one_entry(f"{_rfc3339(entry.time)} {entry.level.upper():<7} {_what(entry)}")
 
 
@@ -102,14 +102,14 @@ class EntryHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = self._write(self.entry(record))
-        except Exception:  # noqa: BLE001 - a wrong call of `logging` must not break what calls it
+        except Exception:  # noqa: BLE001 - a wrong call of `logging` must not break its caller
             line = self._write(
                 self._own(f"a log record of {record.pathname}:{record.lineno} can't be formatted", "error")
             )
         self.write_line(line)
 
     def say(self, message: str, level: str, exception: str = "") -> None:
-        """Write an entry of this process, whatever its level."""
+        """Write an entry of this process, regardless of its level."""
         self.acquire()
         try:
             self.write(self._own(message, level, exception))
@@ -122,15 +122,15 @@ class EntryHandler(logging.Handler):
 
     @property
     def writes_json(self) -> bool:
-        """Whether each line is a JSON object."""
+        """True if each line is a JSON object."""
         return self._write is as_json
 
     def write_line(self, line: str) -> None:
-        """Write what is an entry already."""
+        """Write a line that is an entry already."""
         write_whole(self.descriptor, f"{line}\n".encode(errors="backslashreplace"))
 
     def entry(self, record: logging.LogRecord) -> LogEntry:
-        """The entry of a record: what else the record carries are its fields."""
+        """Turn a record into an entry, with the record's extra attributes as fields."""
         extra = {
             name: value
             for name, value in vars(record).items()
@@ -156,13 +156,13 @@ class EntryHandler(logging.Handler):
 
 
 def entry_handler() -> EntryHandler:
-    """The handler that this process logs by; one that writes text if it does not log by entries."""
+    """Handler of this process's log; one that writes text if it does not log by entries."""
     handlers = (handler for handler in logging.getLogger().handlers if isinstance(handler, EntryHandler))
     return next(handlers, EntryHandler(as_text))
 
 
 def write_whole(descriptor: int, data: bytes) -> None:
-    """Write all of ``data``, and wait for a reader who is slow."""
+    """Write all of ``data``, waiting for a slow reader."""
     while data:
         try:
             data = data[os.write(descriptor, data) :]
@@ -205,7 +205,7 @@ def _says_something(value: object) -> bool:
 
 
 def _plain(value: object) -> object:
-    """``value`` if JSON has it, else as text."""
+    """Return ``value`` if JSON has it, else its text."""
     if isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float) and math.isfinite(value):

@@ -1,6 +1,6 @@
-"""What programs print: lines gathered into events, and events of nginx, TensorFlow and others as entries.
+"""Output of programs: lines gathered into events, and events of nginx, TensorFlow and others as entries.
 
-What clients send is left out: nginx quotes request lines, with their queries, and headers.
+Text that clients send is left out: nginx quotes request lines, with their queries, and headers.
 """
 
 import re
@@ -13,7 +13,7 @@ from tfs_proxy.observe.routes import method_of
 
 _TRACEBACK = "Traceback (most recent call last):"
 MOST_LINES = 500
-"""Of one event; further lines begin another one."""
+"""Most lines of one event; further lines begin another one."""
 
 _NGINX = re.compile(
     r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[(?P<level>\w+)\] (?P<pid>\d+)#\d+: "
@@ -45,7 +45,7 @@ _REQUEST = re.compile(r', request: "([A-Z]{1,20}) (/[!-~]*?)(?:\?[!-~]*)?(?: HTT
 
 
 class EventLines:
-    """Lines in, events out, each a list of lines.
+    """Buffer that gathers lines into events, each a list of lines.
 
     A traceback ends with the line that is not indented. If ``indented_goes_on``, any indented line belongs to
     the one before it, so that an event is known to be whole only when the next one begins, or by `rest`.
@@ -58,11 +58,11 @@ class EventLines:
 
     @property
     def waits(self) -> bool:
-        """Whether there is an event that may go on."""
+        """True if there is an event that may go on."""
         return bool(self._pending)
 
     def add(self, line: str) -> Iterator[list[str]]:
-        """Take in a line, without its end; the events that are complete by it."""
+        """Take in a line, without its end; yields the events that it completes."""
         indented = line.startswith((" ", "\t"))
         if len(self._pending) >= MOST_LINES:
             yield from self.rest()
@@ -80,21 +80,21 @@ class EventLines:
                 yield from self.rest()
 
     def rest(self) -> Iterator[list[str]]:
-        """The event that is not complete, if there is one."""
+        """Yield the event that is not complete, if there is one."""
         pending, self._pending, self._in_traceback = self._pending, [], False
         if pending:
             yield pending
 
 
 def split_traceback(lines: list[str]) -> tuple[str, str]:
-    """An event's message and its traceback as text; the message of a traceback is its last line."""
+    """Split an event into message and traceback; the message of a traceback is its last line."""
     if lines[0].startswith(_TRACEBACK):
         return lines[-1], "\n".join(lines)
     return "\n".join(lines), ""
 
 
 class ForeignEvent(Struct, frozen=True):
-    """An event as read; ``connection`` is nginx's number of the client's connection, None without one."""
+    """Event as read; ``connection`` is nginx's number of the client's connection, None without one."""
 
     message: str
     level: str = "info"
@@ -104,7 +104,7 @@ class ForeignEvent(Struct, frozen=True):
     connection: int | None = None
 
     def entry(self, process: str, pid: int | None, request_id: str = "") -> LogEntry:
-        """The entry; ``pid`` is that of the program, if the event does not name one of its own."""
+        """Make an entry; ``pid`` is the program's, for events that do not name one."""
         return LogEntry(
             self.message,
             self.level,
@@ -117,7 +117,7 @@ class ForeignEvent(Struct, frozen=True):
 
 
 def read_event(lines: Sequence[str]) -> ForeignEvent:
-    """An event of any program; what has no known form is a message that informs."""
+    """Read an event of any program; one in no known form becomes a message of level INFO."""
     message, exception = split_traceback(list(lines))
     if exception:
         return ForeignEvent(message, "error", exception=exception)
@@ -143,7 +143,7 @@ def _of_nginx(match: re.Match[str]) -> ForeignEvent:
 
 
 def _without_quoted(message: str) -> str:
-    """What nginx says itself: it quotes clients as they are, with quotes and commas of their own."""
+    """Cut nginx's message before it quotes a client, whose text may have quotes and commas of its own."""
     own, found_client, details = message.rpartition(_CLIENT)
     before, quote, quoted = (own if found_client else details).partition(_QUOTE)
     if quote:

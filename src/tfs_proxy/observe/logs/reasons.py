@@ -1,4 +1,4 @@
-"""The reason of a refusal as the log may have it: a sentence without what a client has sent.
+"""Reasons of refusals for the log: sentences without any text of a client.
 
 Sentences of this package have a client's values in quotation marks, or marked by `errors.from_client`; the
 model server quotes values as it likes, so that its sentences are cut before the first one.
@@ -13,7 +13,7 @@ MOST_CHARACTERS = 300
 LEFT_OUT = "…"
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*(?:"|$)|(?<!\w)\'(?:[^\'\\]|\\.|\'(?=\w))*(?:\'|$)', re.DOTALL)
 _UNQUOTED = "|".join(f"(?<={words}: )" for words in (" key", "convert string", "found in signature"))
-"""Behind these words TensorFlow and its server repeat a client's text without quotation marks."""
+"""Words after which TensorFlow and its server repeat a client's text without quotation marks."""
 
 _FIRST_VALUE = re.compile(
     rf"(?<=JSON Value)|[\"`{{\u2018-\u201f]|(?<!\w)'|'(?!\w)|{_UNQUOTED}|(?<![\[,])\?"  # and queries
@@ -21,25 +21,25 @@ _FIRST_VALUE = re.compile(
 
 
 def own_reason(sentence: str) -> str:
-    """A sentence of this package, with ``…`` for each quoted value."""
+    """Replace each quoted value in a sentence of this package by ``…``."""
     return _bounded(_QUOTED.sub(LEFT_OUT, sentence))
 
 
 def model_server_reason(sentence: str) -> str:
-    """A model server's sentence up to the first value that it may have from a client."""
+    """Cut a model server's sentence before the first value that it may have from a client."""
     before, *rest = _FIRST_VALUE.split(sentence, maxsplit=1)
     return _bounded(f"{before.rstrip(' [(')} {LEFT_OUT}" if rest else before)
 
 
 def note_refusal(sentence: str) -> None:
-    """Note why the request that is handled here is refused, in this package's words; "" adds nothing."""
+    """Note the reason for which the current request is refused, in this package's words; "" adds nothing."""
     record = current_request()
     if record is not None and sentence:
         record.reason = own_reason(sentence)
 
 
 def note_answer_of_model_server(body: bytes, *, refused: bool = True) -> None:
-    """Note why the model server refuses what the request that is handled here asks for, if it does."""
+    """Note the reason for which the model server refuses the current request, if it does."""
     record = current_request()
     if record is not None and (refused or record.reason):  # of nearly all requests, neither
         record.reason = model_server_reason(error_text(body) or "") if refused else ""

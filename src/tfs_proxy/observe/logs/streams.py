@@ -1,4 +1,4 @@
-"""What a script prints, as entries with its request: stands in for ``sys.stdout`` and ``sys.stderr``."""
+"""Streams for ``sys.stdout`` and ``sys.stderr``: a script's lines become entries with their request."""
 
 import io
 import os
@@ -10,14 +10,14 @@ from tfs_proxy.observe.logs.foreign import EventLines, split_traceback
 from tfs_proxy.observe.request_record import RequestRecord, current_request
 
 MOST_CHARACTERS = 8192
-"""Of a line without an end; what is longer is several entries."""
+"""Longest line without an end; a longer one is several entries."""
 
 Say = Callable[[str, str, str], None]
-"""Writes an entry: message, level, exception."""
+"""Function that writes an entry: message, level, exception."""
 
 
 class _Printed:
-    """What one request, or one thread, has printed and not ended."""
+    """Text that one request, or one thread, has printed without a line's end."""
 
     __slots__ = ("events", "partial")
 
@@ -27,9 +27,9 @@ class _Printed:
 
 
 class LoggedStream(io.TextIOBase):
-    """Each line is an entry; lines of requests at the same time stay apart.
+    """Stream whose lines are entries; lines of concurrent requests stay apart.
 
-    ``descriptor`` is what programs that the script starts write to; ``unfinished`` is what has been printed
+    ``descriptor`` is for programs that the script starts; ``unfinished`` is text that has been printed
     without its line end.
     """
 
@@ -49,22 +49,22 @@ class LoggedStream(io.TextIOBase):
 
     @property
     def errors(self) -> str:  # type: ignore[override]  # typeshed has a plain attribute
-        """Nothing that is printed fails to be encoded."""
+        """Error handler of the encoding, which never fails."""
         return "backslashreplace"
 
     def fileno(self) -> int:
-        """The descriptor for programs that the script starts."""
+        """Descriptor for programs that the script starts."""
         return self._descriptor
 
     def writable(self) -> bool:
         return True
 
     def isatty(self) -> bool:
-        """Never: escapes of a terminal would end up in entries."""
+        """Return False: escapes of a terminal would end up in entries."""
         return False
 
     def write(self, text: str) -> int:
-        """Take in ``text``; what has no line end yet waits for it."""
+        """Take in ``text``; text without a line's end waits for it."""
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         with self._lock:
@@ -81,7 +81,7 @@ class LoggedStream(io.TextIOBase):
         return len(text)
 
     def finish(self, record: RequestRecord | None = None) -> None:
-        """Write what this request (None: this thread) has not ended with a line end."""
+        """Write the unfinished line of this request (None: of this thread)."""
         with self._lock:
             printed = self.unfinished.pop(_key(record), None)
             if printed is None:
@@ -91,13 +91,13 @@ class LoggedStream(io.TextIOBase):
             self._emit(printed.events.rest())
 
     def reconfigure(self, **_options: Any) -> None:
-        """Scripts may ask for what a file has; lines are never kept back here."""
+        """Do nothing, for scripts that reconfigure files; lines are never kept back here."""
 
     def close(self) -> None:
         """Stay open: a script must not end the log."""
 
     def _begin_in_child(self) -> None:
-        """Only the thread that forked is here, and what others have begun is theirs to end."""
+        """Drop unfinished lines of other threads: only the thread that forked is here."""
         self._lock = threading.RLock()
         self.unfinished = {}
 
@@ -109,7 +109,7 @@ class LoggedStream(io.TextIOBase):
 
 
 class _Bytes(io.BufferedIOBase):
-    """Bytes that a script prints: ``sys.stdout.buffer``."""
+    """Byte stream of a script: ``sys.stdout.buffer``."""
 
     def __init__(self, text: LoggedStream) -> None:
         self._text = text
@@ -126,7 +126,7 @@ class _Bytes(io.BufferedIOBase):
         return self._text.fileno()
 
     def close(self) -> None:
-        """Stay open, as the stream does."""
+        """Stay open: a script must not end the log."""
 
 
 def _key(record: RequestRecord | None) -> int:

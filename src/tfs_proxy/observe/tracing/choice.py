@@ -1,4 +1,4 @@
-"""OTEL_* variables -> which requests are traced, read without OpenTelemetry; and who takes which share.
+"""Choice of requests to trace: OTEL_* variables, read without OpenTelemetry; shares of nginx and worker.
 
 nginx marks requests at random, in hundredths of a percent, and at least as many as are wanted; a worker takes
 a part of those. Together they come to the share itself.
@@ -25,14 +25,14 @@ _STEPS = 10_000
 
 
 class TraceChoice(Struct, frozen=True):
-    """What the variables ask for: None if requests are not traced, and why not if one might expect it."""
+    """Sampling, None if requests are not traced, and the reason for that if one might expect traces."""
 
     sampling: TraceSampling | None = None
     warning: str | None = None
 
 
 def trace_choice(environ: Mapping[str, str], *, installed: bool | None = None) -> TraceChoice:
-    """Traces are on if an endpoint or an exporter is set; ``installed`` is whether OpenTelemetry is."""
+    """Read the variables; traces need an endpoint or an exporter, and OpenTelemetry ``installed``."""
     exporter = _value(environ, "OTEL_TRACES_EXPORTER")
     if _value(environ, "OTEL_SDK_DISABLED") == "true" or exporter == "none":
         return TraceChoice()
@@ -50,17 +50,17 @@ def exporter_of(environ: Mapping[str, str]) -> str:
 
 
 def is_divided(sampling: TraceSampling) -> bool:
-    """Whether nginx marks requests; if all or none are traced there is nothing to divide."""
+    """True if nginx marks requests; if all or none are traced there is nothing to divide."""
     return 0.0 < sampling.share < 1.0
 
 
 def marked_share(sampling: TraceSampling) -> float:
-    """The share of requests that nginx marks."""
+    """Share of requests that nginx marks."""
     return ceil(round(sampling.share * _STEPS, 6)) / _STEPS
 
 
 def kept_share(sampling: TraceSampling) -> float:
-    """The share of marked requests that the worker samples."""
+    """Share of marked requests that the worker samples."""
     return min(sampling.share / marked_share(sampling), 1.0) if sampling.share else 0.0
 
 
@@ -81,7 +81,7 @@ def _is_installed() -> bool:
 
 
 def _sampling(environ: Mapping[str, str]) -> TraceSampling:
-    """What OpenTelemetry's sampler of that name does; it takes parentbased_always_on for an unknown one."""
+    """Sampling of OpenTelemetry's sampler of that name; it takes parentbased_always_on for an unknown one."""
     sampler = _value(environ, "OTEL_TRACES_SAMPLER")
     if sampler.endswith("always_off"):
         share = 0.0
@@ -99,7 +99,7 @@ def _sampling(environ: Mapping[str, str]) -> TraceSampling:
 
 
 def _ratio(text: str) -> float:
-    """OTEL_TRACES_SAMPLER_ARG; 1 if it is not a number from 0 to 1, as OpenTelemetry has it."""
+    """Read OTEL_TRACES_SAMPLER_ARG; 1 if it is not a number from 0 to 1, as in OpenTelemetry."""
     try:
         ratio = float(text)
     except ValueError:

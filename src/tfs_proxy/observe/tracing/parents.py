@@ -1,4 +1,4 @@
-"""Traces in headers: what a request belongs to, by patterns that nginx has, too, and what its calls carry."""
+"""Traces in headers: the parents of requests, by patterns that nginx has, too, and the headers of calls."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ _LONGEST_STATE = 512
 
 
 class TraceParent(Struct, frozen=True):
-    """The span that a request was sent from, and whether it is sampled; ``state`` is its tracestate."""
+    """Span that a request was sent from, and its sampling; ``state`` is its tracestate."""
 
     trace_id: int
     span_id: int
@@ -30,7 +30,7 @@ class TraceParent(Struct, frozen=True):
 
 
 def traceparent_pattern(flags: str = ANY_FLAGS) -> str:
-    """A ``traceparent`` (W3C Trace Context), whose ids are not 0; later versions may be longer."""
+    """Pattern of a ``traceparent`` (W3C Trace Context), whose ids are not 0; later versions may be longer."""
     trace_id, span_id = "(?!0{32})([0-9a-f]{32})", "(?!0{16})([0-9a-f]{16})"
     return rf"(?!ff|00[^ ,]{{54}})[0-9a-f]{{2}}-{trace_id}-{span_id}-{flags}(?:-[^ ,]*)?"
 
@@ -40,12 +40,12 @@ def header_pattern(flags: str = ANY_FLAGS) -> str:
 
 
 def attributes_pattern(flags: str = ANY_FLAGS) -> str:
-    """A ``traceparent=`` among the custom attributes, which SageMaker lets through."""
+    """Pattern of a ``traceparent=`` among the custom attributes, which SageMaker lets through."""
     return attribute_pattern(TRACEPARENT, traceparent_pattern(flags))
 
 
 def x_ray_pattern(sampled: str = EITHER) -> str:
-    """The header of AWS's load balancers and X-Ray, once it names a span and says whether it is sampled."""
+    """Pattern of the header of AWS's load balancers and X-Ray with a span and its sampling."""
     trace_id, span_id = "(?!0{8}-0{24})([0-9a-f]{8})-([0-9a-f]{24})", "(?!0{16})([0-9a-f]{16})"
     fields = (f"Root=1-{trace_id}", f"Parent={span_id}", f"Sampled={sampled}")
     return "^" + "".join(rf"(?=(?:.*;)? *{field} *(?:;|$))" for field in fields)
@@ -55,7 +55,7 @@ _HEADER, _ATTRIBUTE, _X_RAY = map(re.compile, (header_pattern(), attributes_patt
 
 
 def parent_in(headers: Mapping[str, str]) -> TraceParent | None:
-    """The parent that a request's headers, by names in lower case, tell of; what is malformed does not count.
+    """Parent in a request's headers, whose names are in lower case; a malformed one does not count.
 
     ``traceparent`` comes before ``traceparent=`` in the custom attributes, and that before
     ``X-Amzn-Trace-Id`` (docs/how-to/traces.md).
@@ -82,7 +82,7 @@ NO_HEADERS: Mapping[str, str] = {}
 
 
 class Outgoing:
-    """The headers of the present span for a call that is made within it; one per process.
+    """Headers of the present span for a call that is made within it; one object per process.
 
     ``inject`` gives them, once traces are on.
     """
@@ -90,7 +90,7 @@ class Outgoing:
     inject: Callable[[], Mapping[str, str]] | None = None
 
     def headers(self) -> Mapping[str, str]:
-        """``traceparent``, and ``tracestate`` if there is one."""
+        """Return ``traceparent``, and ``tracestate`` if there is one."""
         return NO_HEADERS if self.inject is None else self.inject()
 
 
@@ -98,7 +98,7 @@ OUTGOING = Outgoing()
 
 
 def with_trace(headers: Mapping[str, str]) -> Mapping[str, str]:
-    """``headers`` with those of the present span, unless the caller names a trace itself."""
+    """Add the present span's headers, unless the caller names a trace itself."""
     trace = OUTGOING.headers()
     if not trace or any(name.lower() == TRACEPARENT for name in headers):
         return headers

@@ -1,6 +1,6 @@
 """OpenTelemetry's tracer provider of one process: made after the fork, closed at its end.
 
-Spans leave the process beside the requests; it logs once that a collector is away.
+Spans are sent by a thread of their own; it logs once that a collector is away.
 """
 
 import logging
@@ -31,26 +31,26 @@ LIBRARIES = (
     "opentelemetry.exporter.otlp.common.http",
     "opentelemetry.sdk._shared_internal",
 )
-"""Loggers of what would be said anew with every batch."""
+"""Loggers that would repeat themselves with every batch."""
 
 _IDS = RandomIdGenerator()
 _NOBODY = NonRecordingSpan(
     SpanContext(_IDS.generate_trace_id(), _IDS.generate_span_id(), is_remote=False, trace_flags=TraceFlags(0))
 )
 UNTRACED = trace.set_span_in_context(_NOBODY, Context())
-"""The context of all requests outside of the share: what they call must not begin a trace of its own.
+"""Context of all requests outside of the share, so that their calls begin no trace of their own.
 
 One for all of them, which nobody records; each of its own would cost more than all the rest.
 """
 
 MARKED_KEY = create_key("marked-by-nginx")
-"""In the context of a request that nginx has taken into the share."""
+"""Key in the context of a request that nginx has taken into the share."""
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 
 
 class _OfMarked(Sampler):
-    """The configured sampler, but for requests without a parent that nginx has marked."""
+    """Sampler as configured, except for requests without a parent that nginx has marked."""
 
     def __init__(self, configured: Sampler, kept: float) -> None:
         self._configured = configured
@@ -65,7 +65,7 @@ class _OfMarked(Sampler):
 
 
 def divided_sampler(configured: Sampler, kept: float) -> Sampler:
-    """``configured``, but for what has been decided: by nginx, or for the span around in this process."""
+    """Wrap ``configured`` so that decisions of nginx, or of the parent span in this process, stand."""
     return ParentBased(
         _OfMarked(configured, kept),
         remote_parent_sampled=configured,
@@ -74,14 +74,14 @@ def divided_sampler(configured: Sampler, kept: float) -> Sampler:
 
 
 class SaidOnce(logging.Filter):
-    """Lets through the first failure of the libraries that send spans."""
+    """Filter that lets through the first failure of the libraries that send spans."""
 
     def __init__(self) -> None:
         super().__init__()
         self._has_warned = False
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a record is shown, in other words."""
+        """Drop attempts that will be repeated, and every failure after the first, which gets other words."""
         if record.levelno < logging.ERROR:
             return False  # an attempt, after which there are others
         first, self._has_warned = not self._has_warned, True
@@ -114,14 +114,14 @@ class ProcessTraces:
         OUTGOING.inject = headers_of
 
     def close(self) -> None:
-        """Send what is left, if the collector takes it at once."""
+        """Send the remaining spans, if the collector takes them at once."""
         thread = threading.Thread(target=self._provider.shutdown, name="traces-end", daemon=True)
         thread.start()
         thread.join(FLUSH_SECONDS)
 
 
 def headers_of(context: Context | None = None) -> Mapping[str, str]:
-    """The headers of the span in ``context``, of the present one by default; none if there is none."""
+    """Headers of the span in ``context``, of the present one by default; none if there is none."""
     if context is None and trace.get_current_span() is _NOBODY:
         return NO_HEADERS
     carrier: dict[str, str] = {}
@@ -130,7 +130,7 @@ def headers_of(context: Context | None = None) -> Mapping[str, str]:
 
 
 def _new_exporter(name: str) -> SpanExporter:
-    """OTLP over HTTP, or lines on the standard output; its own OTEL_* variables say where to and how."""
+    """Make an exporter: OTLP over HTTP, or lines on the standard output; OTEL_* variables configure it."""
     if name == "console":
         return ConsoleSpanExporter()
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter

@@ -1,4 +1,4 @@
-"""The spans of requests, and within them of their stages: a worker's, or those of a pipeline."""
+"""Spans of requests, and within them of their stages, in a worker or a pipeline."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -71,14 +71,14 @@ class RequestSpans:
             record.listener = StageSpans(self._tracer, record, span)
 
     def end(self, record: RequestRecord) -> None:
-        """End the span; what the thread does next is not part of it."""
+        """End the span, so that the thread's next work is no part of it."""
         attach(_NOTHING)
         if isinstance(record.listener, StageSpans):
             record.listener.end_request()
 
 
 class _Stage(NamedTuple):
-    """One that has begun: its span, what was current before, and the stage that it lies within."""
+    """Stage that has begun: its span, the context before it, and the stage that it lies within."""
 
     span: Span | None
     before: Context
@@ -91,7 +91,7 @@ _INNERMOST: ContextVar[_Stage | None] = ContextVar("innermost_stage", default=No
 class StageSpans:
     """A `StageListener` that makes a span of each stage, current while the stage lasts.
 
-    What a streamed answer does after its head has no spans: there would be one for each piece.
+    A streamed answer has no spans after its head: there would be one for each piece.
     """
 
     def __init__(self, tracer: Tracer, record: RequestRecord, span: Span) -> None:
@@ -100,7 +100,7 @@ class StageSpans:
         self._span = span
 
     def begin(self, stage: int, name: str = "") -> None:
-        """Begin the stage's span; ``name`` is what it is called if that is not the stage's own name."""
+        """Begin the stage's span; ``name`` is its name if that is not the stage's own."""
         if stage == WRITE:
             return
         context, outer = get_current(), _INNERMOST.get()
@@ -130,7 +130,7 @@ class StageSpans:
         innermost.span.end()
 
     def end_request(self) -> None:
-        """End the request's span, with what is known by now."""
+        """End the request's span, with the facts that are known by now."""
         record = self._record
         known: dict[str, str | int | None] = {
             "tfs_proxy.request_id": record.request_id,
@@ -145,7 +145,7 @@ class StageSpans:
 
 
 class PipelineSpan:
-    """The span of one request; begun when it is made."""
+    """Span of one request; begun when it is made."""
 
     def __init__(self, tracer: Tracer, method: str, path: str, headers: Mapping[str, str]) -> None:
         self._tracer = tracer
@@ -153,7 +153,7 @@ class PipelineSpan:
 
     @contextmanager
     def stage(self, number: int) -> Iterator[Mapping[str, str]]:
-        """The span of one stage, for the length of a block; gives the headers that the stage is sent."""
+        """Span of one stage, for the length of a block; yields the headers to send to the stage."""
         within = trace.set_span_in_context(self._span, Context())
         span = self._tracer.start_span(
             f"stage {number}", within, SpanKind.CLIENT, {"tfs_proxy.stage": number}
@@ -167,12 +167,12 @@ class PipelineSpan:
             span.end()
 
     def end(self, status: int) -> None:
-        """End it with the status of the answer; 0 if there is none."""
+        """End the span with the status of the answer; 0 if there is none."""
         end_server_span(self._span, status)
 
 
 def begin_server_span(tracer: Tracer, method: str, target: str, context: Context) -> Span:
-    """The span of a request that has arrived, named by its method and route."""
+    """Begin the span of a request that has arrived, named by its method and route."""
     path = path_of(target)
     known, route = method_of(method), route_of(path)
     shown = "HTTP" if known == OTHER_METHOD else known
@@ -183,7 +183,7 @@ def begin_server_span(tracer: Tracer, method: str, target: str, context: Context
 
 
 def end_server_span(span: Span, status: int) -> None:
-    """End it with the answer's status; 0 if there was no answer."""
+    """End the span with the answer's status; 0 if there was no answer."""
     if status:
         span.set_attribute("http.response.status_code", status)
     if status >= SERVER_ERROR or not status:
@@ -198,7 +198,7 @@ def set_error(span: Span, kind: str) -> None:
 
 
 def remote_context(parent: TraceParent | None) -> Context:
-    """The context of a request with this parent."""
+    """Context of a request with this parent."""
     if parent is None:
         return Context()
     state = TraceState.from_header([parent.state]) if parent.state else None

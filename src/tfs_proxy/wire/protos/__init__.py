@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     """SageMaker's Record, by a name that tells it from other records."""
 
     POOL: DescriptorPool
-    """Where the descriptors live; `google.protobuf.text_format` and `json_format` want it named."""
+    """Pool of the descriptors; `google.protobuf.text_format` and `json_format` want it named."""
 
 _OWN_NAMES = frozenset({"tensorflow", "tensorflow.serving"})
 """The packages whose messages this module offers by their own names."""
@@ -38,9 +38,9 @@ _LOADING = Lock()
 
 
 def __getattr__(name: str) -> Any:
-    """A message's class, or the pool, when the first of them is asked for.
+    """Load a message's class, or the pool, when the first of them is asked for.
 
-    Workers that pass text on need none, and are spared 3 MB and 30 ms.
+    Workers that pass text on need none, and save 3 MB and 30 ms.
     """
     if name[:1].isupper():  # else it is a module of this folder that is about to be imported
         with _LOADING:
@@ -52,7 +52,6 @@ def __getattr__(name: str) -> Any:
 
 
 def _loaded() -> dict[str, Any]:
-    """All that this module offers, by name."""
     from importlib.resources import files
 
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory

@@ -1,4 +1,4 @@
-"""ModelSpec and PredictResponse around arrays, as wire format: a tensor is copied once, into it.
+"""Wire format of ModelSpec and PredictResponse with numpy arrays: a tensor is copied once, into the message.
 
 Generated messages would copy a tensor twice, into themselves and out again. Here its content, or the
 list that is its content (``float_val``), is found in the bytes of the answer and looked at; everything
@@ -35,7 +35,7 @@ _NAME, _VERSION, _SIGNATURE, _LABEL = 1, 2, 3, 4
 def model_spec(
     name: str, version: int | None = None, label: str | None = None, signature: str | None = None
 ) -> bytes:
-    """A serialized ModelSpec; neither version nor label means the newest version."""
+    """Serialize a ModelSpec; neither version nor label means the newest version."""
     parts = [_text_field(_NAME, name), _text_field(_SIGNATURE, signature or "")]
     if version is not None:
         parts.append(field(_VERSION, varint_field(1, version) if version else b""))
@@ -49,7 +49,7 @@ def _text_field(number: int, text: str) -> bytes:
 
 
 def response_bytes(spec: bytes, outputs: Mapping[str, npt.NDArray[Any]], *, as_list: bool = True) -> bytes:
-    """A serialized PredictResponse; ``as_list`` as in `to_pieces`."""
+    """Serialize a PredictResponse; ``as_list`` as in `to_pieces`."""
     tensors = {name: to_pieces(array, as_list=as_list) for name, array in outputs.items()}
     return b"".join([*map_field(1, tensors), *message_field(2, [spec])])
 
@@ -62,7 +62,7 @@ _BITS = np.dtype(np.uint16)
 
 
 class Predicted(Struct, frozen=True):
-    """What a model server predicted, and by which version (None if it does not say)."""
+    """Outputs by name, and the version of the model (None if the answer does not say)."""
 
     outputs: dict[str, npt.NDArray[Any]]
     version: int | None
@@ -95,7 +95,6 @@ def response_parts(message: Piece) -> tuple[dict[str, memoryview], int | None]:
 
 @lru_cache(maxsize=256)
 def _version(spec: bytes) -> int | None:
-    """The version in a serialized ModelSpec."""
     wrapped = dict(views(memoryview(spec))).get(_VERSION)
     return None if wrapped is None else numbers(wrapped).get(_VALUE_OF_WRAPPER, 0)
 
@@ -106,7 +105,7 @@ def _array(tensor: memoryview) -> npt.NDArray[Any]:
 
 
 def _viewed(tensor: memoryview) -> npt.NDArray[Any] | None:
-    """The array of a tensor whose memory is the message's, bfloat16 as float32."""
+    """Array of a tensor whose memory is the message's, bfloat16 as float32."""
     parts = tensor_parts(tensor)
     if parts is None:
         return None
@@ -149,7 +148,7 @@ def tensor_parts(tensor: memoryview) -> tuple[int, tuple[int, ...], memoryview] 
 
 @lru_cache(maxsize=256)
 def _sizes(shape: bytes) -> tuple[int, ...] | None:
-    """The sizes of a serialized TensorShapeProto; None if no array has as many, or one is not known."""
+    """Sizes in a serialized TensorShapeProto; None if no array has as many, or one is not known."""
     sizes = shape_of(memoryview(shape))
     if sizes is None or len(sizes) > MAX_DIMENSIONS:
         return None

@@ -1,4 +1,4 @@
-"""What a serialized message becomes as fields: counted on the wire format, before anything is parsed.
+"""Memory that the fields of a serialized message take: counted on the wire format, before it is parsed.
 
 The figures are those of protobuf's parser in C on 64 bits, rounded up.
 """
@@ -15,20 +15,20 @@ from tfs_proxy.wire.protobuf_reader import FIXED32, FIXED64, LENGTH, VARINT, Mal
 
 _MESSAGE_BYTES, _FIELD_BYTES, _TEXT_FIELD_BYTES = 40, 8, 16
 _MAP_ENTRY_BYTES = 64
-"""What an entry takes beside its value."""
+"""Size of a map's entry without its value."""
 _LISTED_TEXT_BYTES = _UNKNOWN_BYTES = 40
 _GROWTH = 2
-"""A list of numbers moves to a larger place as it grows."""
+"""Factor for lists of numbers, which move to a larger place as they grow."""
 _FIXED_BYTES = {FIXED32: 4, FIXED64: 8}
 _DEEPEST = 100
-"""Messages in each other that protobuf reads."""
+"""Deepest nesting of messages that protobuf reads."""
 _WIDE, _NARROW, _FLAG = 8, 4, 1
 _SHORTEST_FIELD = 2
 _MORE = 0x80
 _LAST_BYTES = bytes(range(_MORE))
 """The bytes that end a varint."""
 _SOME_FIELDS = 100_000
-"""Counting takes longer than parsing does; after so many the largest sum will do, if it fits."""
+"""Most fields to count, which takes longer than parsing; the rest of a message counts as the densest."""
 
 _NUMBER_BYTES = {
     FieldDescriptor.CPPTYPE_BOOL: _FLAG,
@@ -38,11 +38,11 @@ _NUMBER_BYTES = {
     FieldDescriptor.CPPTYPE_INT64: _WIDE,
     FieldDescriptor.CPPTYPE_UINT64: _WIDE,
 }
-"""Numbers that may take fewer bytes on the wire; floats never do."""
+"""Numbers that may take fewer bytes on the wire than in memory; floats never do."""
 
 
 class _FieldCost(Struct, frozen=True):
-    """What a field takes each time that it comes, and each number of it if it is a packed list."""
+    """Memory of a field each time that it comes, and of each number in it if it is a packed list."""
 
     size_bytes: int
     number_bytes: int = 0
@@ -51,11 +51,11 @@ class _FieldCost(Struct, frozen=True):
 
 _UNKNOWN = _FieldCost(_UNKNOWN_BYTES)
 _Costs = Mapping[int, _FieldCost]
-"""By tag: the field's number and its kind on the wire."""
+"""Costs by tag: the field's number and its kind on the wire."""
 
 
 def parsed_bytes(kind: type[Message], message: bytes, most_bytes: int) -> int:
-    """The most that the fields of a message take, beside their texts.
+    """Upper bound of the bytes that a message's fields take, without their texts.
 
     Counting ends beyond ``most_bytes``, and where the message is malformed: the parser ends there, too.
     """
@@ -72,11 +72,11 @@ def parsed_bytes(kind: type[Message], message: bytes, most_bytes: int) -> int:
 
 
 class _Enough(Exception):
-    """There are more bytes, or fields, than are to be counted."""
+    """The limit of bytes or of fields is reached."""
 
 
 class _Count:
-    """Counts ``size_bytes`` until they are more than ``most_bytes``, or that there are ``most_fields``."""
+    """Count of bytes that stops above ``most_bytes``, or after ``most_fields``."""
 
     def __init__(self, message: bytes, most_bytes: int, most_fields: int) -> None:
         self._message = message
@@ -88,11 +88,11 @@ class _Count:
 
     @property
     def left_bytes(self) -> int:
-        """The bytes that were not looked at."""
+        """Bytes that were not looked at."""
         return len(self._message) - self._at
 
     def whole(self, kind: Descriptor) -> bool:
-        """Count; whether that came to an end."""
+        """Count; True if it came to an end."""
         try:
             self._go(len(self._message), _costs(kind), 0)
         except (IndexError, MalformedProtobuf):
@@ -102,7 +102,6 @@ class _Count:
         return True
 
     def _go(self, end: int, costs: _Costs, depth: int) -> None:
-        """Count the fields of one message."""
         at, message = self._at, self._message
         while at < end:
             tag = message[at]
@@ -125,7 +124,7 @@ class _Count:
         self._at = at
 
     def _content(self, at: int, end: int, cost: _FieldCost, depth: int) -> int:
-        """Count what a field with a length has in it; where the next field begins."""
+        """Count the content of a field with a length; returns the position of the next field."""
         size = self._message[at]
         at += 1
         if size >= _MORE:
@@ -163,14 +162,14 @@ def _costs(message: Descriptor) -> _Costs:
 
 
 def _text_bytes(field: FieldDescriptor, *, is_entry: bool) -> int:
-    """What a text takes beside itself and its message; the key of an entry, a place in the map."""
+    """Memory of a text without itself and its message; the key of an entry, a place in the map."""
     if is_entry:
         return _MAP_ENTRY_BYTES
     return _LISTED_TEXT_BYTES if field.is_repeated else 0
 
 
 def _message_bytes(message: Descriptor) -> int:
-    """What a message takes before any field comes; an entry of a map, its value."""
+    """Memory of a message without any field; of an entry of a map, its value."""
     if message.GetOptions().map_entry:
         values = (field.message_type for field in message.fields if field.message_type is not None)
         return sum(map(_message_bytes, values))
@@ -180,7 +179,7 @@ def _message_bytes(message: Descriptor) -> int:
 
 @cache
 def _densest(message: Descriptor) -> int:
-    """The most that the two bytes of the shortest field become, in a message or below it."""
+    """Upper bound of the memory of the two bytes of the shortest field, in a message or in one inside it."""
     reached = {message.full_name: message}
     pending = [message]
     while pending:

@@ -104,7 +104,7 @@ _PAIRS: dict[int, np.dtype[Any]] = {
 
 
 def numpy_type(data_type: int) -> np.dtype[Any] | None:
-    """What an array of a TensorProto.dtype looks like; None if there is none.
+    """Numpy type of a TensorProto.dtype; None if there is none.
 
     The ml_dtypes package is imported for the first of its types, and not before: it takes 2 MB.
     """
@@ -114,7 +114,7 @@ def numpy_type(data_type: int) -> np.dtype[Any] | None:
 
 @cache
 def _types_of_ml_dtypes() -> Mapping[int, np.dtype[Any]]:
-    """The types that ml_dtypes has; none if it is not installed."""
+    """Types of ml_dtypes; none if it is not installed."""
     types = {}
     with suppress(ImportError):
         import ml_dtypes
@@ -131,7 +131,7 @@ def _numbers_of_ml_dtypes() -> Mapping[np.dtype[Any], int]:
 
 
 def data_type_of(array: npt.NDArray[Any]) -> int:
-    """The TensorProto.dtype of an array; text and bytes of any width are DataType.DT_STRING.
+    """TensorProto.dtype of an array; text and bytes of any width are DataType.DT_STRING.
 
     Raises TypeError for an array that no tensor can be made of.
     """
@@ -147,7 +147,7 @@ def data_type_of(array: npt.NDArray[Any]) -> int:
 
 
 def listed_bytes(tensor: "TensorProto") -> int:
-    """The memory of the array that `to_array` allocates for a list of values, by the declared shape.
+    """Memory of the array that `to_array` allocates for a list of values, by the declared shape.
 
     0 if it allocates nothing, or fails.
     """
@@ -159,7 +159,7 @@ def listed_bytes(tensor: "TensorProto") -> int:
 
 
 def to_array(tensor: "TensorProto") -> npt.NDArray[Any]:
-    """The array that a TensorProto holds; strings become an object array of ``bytes``, any byte but 0 a True.
+    """Array of a TensorProto; strings become an object array of ``bytes``, any byte but 0 a True.
 
     Read-only if it shares the message's memory. Raises ValueError if the shape and the
     values do not fit, or the type has no array.
@@ -196,7 +196,7 @@ def _strings(tensor: "TensorProto", count: int) -> npt.NDArray[Any]:
 
 
 def _packed_strings(content: bytes, count: int) -> list[bytes]:
-    """Strings as TensorFlow packs them: each one's length as a varint, then all of them."""
+    """Split packed strings: each one's length as a varint, then all of them."""
     lengths, at = [], 0
     for _ in range(count):
         length, at = varint_at(memoryview(content), at)
@@ -238,10 +238,10 @@ def _filled(values: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
 
 
 def to_pieces(array: npt.NDArray[Any], *, as_list: bool = False, data_type: int | None = None) -> list[Piece]:
-    """A serialized TensorProto as pieces to be joined; numbers are not copied until then.
+    """Serialize a TensorProto as pieces to be joined; numbers are not copied until then.
 
     ``as_list`` writes the ``*_val`` list, for clients that do not know ``tensor_content``; ``data_type``
-    is what an array of bits stands for, if numpy has no type for it.
+    is the type of an array of bits, if numpy has no type for it.
     Raises TypeError for an array that no tensor can be made of.
     """
     if data_type is None:
@@ -259,12 +259,12 @@ def to_pieces(array: npt.NDArray[Any], *, as_list: bool = False, data_type: int 
 
 
 def to_bytes(array: npt.NDArray[Any], *, as_list: bool = False) -> bytes:
-    """`to_pieces`, joined: what ``TensorProto.FromString`` reads."""
+    """Serialize a TensorProto, for ``TensorProto.FromString``."""
     return b"".join(to_pieces(array, as_list=as_list))
 
 
 def shape_bytes(shape: Iterable[int]) -> bytes:
-    """A serialized TensorShapeProto."""
+    """Serialize a TensorShapeProto."""
     return b"".join(field(2, varint_field(1, size) if size else b"") for size in shape)
 
 
@@ -291,12 +291,12 @@ def _list_pieces(array: npt.NDArray[Any], data_type: int) -> list[Piece]:
 
 
 def memory_view_as(array: npt.NDArray[Any], kind: npt.DTypeLike) -> npt.NDArray[Any]:
-    """The same bits as another type of the same width."""
+    """View the same bits as another type of the same width."""
     return np.ascontiguousarray(array).reshape(-1).view(kind)
 
 
 def _varints(array: npt.NDArray[Any]) -> bytes:
-    """Packed varints of whole numbers; negative ones as ten bytes, as protobuf has it."""
+    """Packed varints of whole numbers; negative ones as ten bytes, by protobuf's rule."""
     if array.min() >= 0 and array.max() < 128:  # noqa: PLR2004
         return array.astype(np.uint8).tobytes()
     return b"".join(map(varint, array.ravel().tolist()))
@@ -306,7 +306,7 @@ _QUIET_NAN = 0x7FC0
 
 
 def to_bits(array: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
-    """float32 ``[...]`` -> bits ``[...]``, rounded to the nearest, ties to even, as TensorFlow does."""
+    """Round float32 ``[...]`` to bits ``[...]``: to the nearest, ties to even, as TensorFlow does."""
     values = np.asarray(array, np.float32)
     bits = values.view(np.uint32) if values.ndim else values.reshape(1).view(np.uint32).reshape(())
     # In 64 bits no value overflows into its sign.
@@ -315,5 +315,5 @@ def to_bits(array: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
 
 
 def from_bits(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
-    """Bits ``[n]`` -> float32 ``[n]``, exactly."""
+    """Widen bits ``[n]`` to float32 ``[n]``, exactly."""
     return (bits.astype(np.uint32) << 16).view(np.float32)
