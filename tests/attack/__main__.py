@@ -45,7 +45,6 @@ FORMS = {
 
 
 def run(form: Form, folder: Path) -> Iterator[Finding]:
-    """The parts of a form, one after the other."""
     end = time.monotonic() + form.seconds
     for name in form.parts:
         if time.monotonic() > end:
@@ -117,7 +116,6 @@ PARTS: Mapping[str, Callable[[Form, Path], Iterator[Finding]]] = {
 
 
 def _until_cut_off(findings: Iterator[Finding]) -> Iterator[Finding]:
-    """The same; a run that is cut off has not held."""
     try:
         yield from findings
     except KeyboardInterrupt:

@@ -30,7 +30,6 @@ FAULTS = frozenset({"500", "cut", "no answer", "UNKNOWN", "INTERNAL"})
 
 
 def alone(stack: Stack, bombs: Iterable[Bomb] = BOMBS) -> list[Finding]:
-    """One line per bomb: one request of it."""
     return [_thrown(stack, bomb, bomb.make()) for bomb in bombs]
 
 
@@ -51,7 +50,6 @@ def _cut(watch: Watch) -> str:
 
 
 def throw(stack: Stack, bomb: Bomb, body: bytes) -> str:
-    """Send one; its status, or how it ended without."""
     try:
         if bomb.target.startswith("/"):
             with grpc.insecure_channel(stack.grpc) as channel:
@@ -97,11 +95,9 @@ class Beside:
 
     @property
     def sent(self) -> int:
-        """How many so far."""
         return len(self._seconds)
 
     def percentile(self, part: float) -> float:
-        """The seconds that this part of them stayed within."""
         return sorted(self._seconds)[int(part * (self.sent - 1))] if self.sent else 0.0
 
     def __enter__(self) -> Self:

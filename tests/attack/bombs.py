@@ -66,14 +66,12 @@ def sparse(shape: int) -> bytes:
 
 
 def npy(shape: str, data: bytes = b"", descr: str = "<f4") -> bytes:
-    """An npy body with any shape in its header."""
     head = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}"
     head = head.ljust(117) + "\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode() + data
 
 
 def npz(count: int) -> bytes:
-    """Zeros that deflate a thousand to one."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("x.npy", "w") as member:
         member.write(npy(f"({count},)"))
@@ -95,7 +93,6 @@ def declared(dtype: DataType, *sizes: int) -> bytes:
 
 
 def features(count: int) -> bytes:
-    """A tf.Example with many empty features."""
     return field(1, b"".join(field(1, field(1, b"%d" % number) + field(2, b"")) for number in range(count)))
 
 
@@ -131,7 +128,6 @@ PACKED = {
 
 
 def packed() -> Iterator[Bomb]:
-    """Those that unpack to much."""
     for name, (kind, head, unit, millions, tail) in PACKED.items():
         make = partial(repeated, head, unit, millions * MILLION, tail)
         yield Bomb(f"gzip: {name}", make, kind, coding="gzip")
@@ -140,7 +136,6 @@ def packed() -> Iterator[Bomb]:
 
 
 def bombs() -> Iterator[Bomb]:
-    """All of them."""
     yield from packed()
     for brace in (b"{", b"[", b'{"a":'):
         yield Bomb(f"3.9 MB of {brace.decode()}", partial(_braces, brace))

@@ -37,7 +37,6 @@ ATTRIBUTES = b"tfs-model-name=m,tfs-model-version=1,tfs-signature-name=s,tfs-met
 
 
 def example() -> bytes:
-    """A tf.Example with a feature of each kind."""
     message = protos.Example()
     message.features.feature["x"].float_list.value.extend([1.0, 2.0])
     message.features.feature["b"].int64_list.value.extend([1, 2])
@@ -46,7 +45,6 @@ def example() -> bytes:
 
 
 def npy(version: int = 1) -> bytes:
-    """An array in numpy's format."""
     file = io.BytesIO()
     np.lib.format.write_array(file, ARRAY, (version, 0))
     return file.getvalue()
@@ -70,7 +68,6 @@ def zipped(content: bytes) -> bytes:
 
 
 def tar(*names: str) -> bytes:
-    """A plain tar of small files, a link and a folder."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name in names:
@@ -84,7 +81,6 @@ def tar(*names: str) -> bytes:
 
 
 def predict_request() -> bytes:
-    """A PredictRequest of half_plus_two."""
     return request_bytes(model_spec("half_plus_two", None), {"x": ARRAY[:, 0]})
 
 

@@ -32,7 +32,6 @@ class Request:
 
     @property
     def sent(self) -> bytes:
-        """The whole of it."""
         length = len(self.body) if self.declared_bytes is None else self.declared_bytes
         head = f"{self.method} {self.target} HTTP/1.1\r\nHost: x\r\nContent-Type: {self.content_type}\r\n"
         return f"{head}Content-Length: {length}\r\n\r\n".encode() + self.body
@@ -72,7 +71,6 @@ class Clients:
 
     @property
     def sent(self) -> int:
-        """How many requests have ended so far."""
         return sum(counts.total() for counts in self._counts) + sum(self._cuts)
 
     def finish(self) -> tuple[Counter[Labels], int]:
@@ -138,7 +136,6 @@ class GrpcClient:
         self._thread.start()
 
     def finish(self) -> None:
-        """Call no more."""
         self._over.set()
         self._thread.join(SECONDS)
         self._channel.close()

@@ -42,7 +42,6 @@ class Blow:
 
 
 def blows(front: Front, *, nginx_too: bool) -> list[Blow]:
-    """One for each kind of process, and a reload."""
     roles = [role for role in sorted(victims(front)) if nginx_too or not role.startswith("nginx")]
     strikes = [Blow(f"kill of {role}", lambda role=role: _kill(front, role)) for role in roles]  # type: ignore[misc]
     return [*strikes, Blow(RELOAD, lambda: _reload(front))] if "nginx master" in victims(front) else strikes
@@ -57,7 +56,6 @@ def _reload(front: Front) -> None:
 
 
 def _living(front: Front, role: str) -> list[int]:
-    """The processes of a role, once there is one."""
     return wait_until(lambda: victims(front).get(role, []), RECOVER_SECONDS, f"there is a {role}")
 
 
@@ -196,7 +194,6 @@ def plan(requests: int) -> list[tuple[str, int, bool]]:
 
 
 def against(name: str, folder: Path, requests: int, strikes: int, nginx_too: bool) -> list[Finding]:
-    """The attack on a new stack of this kind."""
     env = {**ENV, "TFS_PROXY_GRPC_PORT": "0"} if name == "nginx" else ENV
     with stack_of(name, folder, env) as stack:
         return attack(front_of(name, stack), requests, strikes, nginx_too=nginx_too)

@@ -125,7 +125,6 @@ def stalled_uploads(front: Front) -> Iterator[int]:
 
 
 def _pour(link: socket.socket, length: int) -> int:
-    """Send so many bytes, or as many as are taken."""
     block, sent = bytes(MEGABYTE), 0
     with contextlib.suppress(OSError):
         while sent < length:

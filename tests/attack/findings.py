@@ -19,18 +19,15 @@ class Finding:
 
     @property
     def stands(self) -> bool:
-        """Whether the target held every time."""
         return self.held == self.tried
 
     def row(self) -> str:
-        """It as a line of a Markdown table."""
         note = self.note.replace("|", "\\|").replace("\n", " ")[:SHOWN_CHARACTERS]
         held = f"{self.held:,}" if self.stands else f"**{self.held:,}**"
         return f"| {self.blow} | {self.target} | {self.tried:,} | {held} | {note} |\n"
 
 
 def table(findings: Iterable[Finding]) -> str:
-    """All lines as Markdown."""
     return HEAD + "".join(finding.row() for finding in findings)
 
 

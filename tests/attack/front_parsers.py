@@ -88,7 +88,6 @@ def gunicorn_head(data: bytes) -> None:
 
 
 def chunks(data: bytes) -> None:
-    """A body in chunks, as the application reads it."""
     deployment = SimpleNamespace(max_payload_bytes=MEGABYTE, max_decoded_bytes=MEGABYTE)
     reader = BodyReader(deployment)  # type: ignore[arg-type]  # all that it asks of a Deployment
     environ = create_environ(method="POST", headers={"Transfer-Encoding": "chunked"})
@@ -99,7 +98,6 @@ def chunks(data: bytes) -> None:
 
 
 def worker_state(data: bytes) -> None:
-    """A worker's state, and what readiness makes of it."""
     heartbeats = Heartbeats()
     with suppress(ValueError, RecursionError):
         heartbeats.hear(decode(data, type=WorkerState))

@@ -98,18 +98,15 @@ def stack_of(
 
 
 def kinds() -> tuple[str, ...]:
-    """The kinds of stacks that this machine can run."""
     return ("nginx", "gunicorn", "pipeline") if has_nginx() else ("gunicorn",)
 
 
 def front_of(kind: str, stack: Stack) -> Front:
-    """The public front of a stack."""
     return Front(kind, lambda: socket.create_connection((stack.host, stack.port), SECONDS), stack)
 
 
 @contextlib.contextmanager
 def all_fronts(folder: Path) -> Iterator[list[Front]]:
-    """Every front that this machine can run, ready."""
     with contextlib.ExitStack() as running:
         with ThreadPoolExecutor() as pool:  # a start waits most of the time
             ready = pool.map(lambda kind: running.enter_context(stack_of(kind, folder / kind)), kinds())
@@ -119,7 +116,6 @@ def all_fronts(folder: Path) -> Iterator[list[Front]]:
 
 
 def _inner(stack: Stack) -> list[Front]:
-    """The embedded model server's REST side of a stack."""
     host, _, port = stack.model_server().partition(":")
     model = "/v1/models/half_plus_two"
     return [

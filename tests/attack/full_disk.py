@@ -46,7 +46,6 @@ def _findings(folder: Path) -> Iterator[Finding]:
 
 @contextlib.contextmanager
 def full(disk: Path) -> Iterator[None]:
-    """No byte is free on the disk within the block."""
     filling = disk / "filling"
     descriptor = os.open(filling, os.O_WRONLY | os.O_CREAT)
     with contextlib.suppress(OSError):  # the disk is full

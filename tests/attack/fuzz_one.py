@@ -35,7 +35,6 @@ class Fuzzer:
         self._faults: dict[str, Counter[str]] = {name: Counter() for name in names}
 
     def one(self, data: bytes) -> None:
-        """What atheris calls with each input."""
         name = self._names[data[0] % len(self._names)] if data else self._names[0]
         self._inputs[name] += 1
         try:
@@ -48,7 +47,6 @@ class Fuzzer:
             self._note()
 
     def _note(self) -> None:
-        """Write the counts, as a whole file or not at all."""
         counts = {"inputs": self._inputs, "refused": self._refused, "faults": self._faults}
         partial = self._report.with_suffix(".partial")
         partial.write_text(json.dumps(counts))

@@ -45,7 +45,6 @@ def attack(folder: Path, effort: Effort, names: Sequence[str] = tuple(PARSERS)) 
 
 
 def fuzz(names: Sequence[str], folder: Path, effort: Effort) -> Iterator[Finding]:
-    """Some parsers in one process."""
     own = folder / "".join(filter(str.isalnum, names[0]))
     report, seeds = own / "report.json", own / "seeds"
     _write_seeds(seeds, names)

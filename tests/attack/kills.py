@@ -72,15 +72,12 @@ class Clients:
 
     @property
     def outcomes(self) -> list[Outcome]:
-        """All so far."""
         return list(self._outcomes)
 
     def answered(self) -> int:
-        """How many got a 200 so far."""
         return sum(outcome.how == "answered" for outcome in self.outcomes)
 
     def finish(self) -> list[Outcome]:
-        """Send no more, and wait for what is under way."""
         self._over.set()
         for thread in self._threads:
             thread.join(TIMEOUT_SECONDS + 10)
@@ -159,7 +156,6 @@ def accounts(front: Front, kills: int, seed: int = 1) -> dict[str, Account]:
 
 
 def victims(front: Front) -> dict[str, list[int]]:
-    """Processes by role: all below the supervisor."""
     roles: dict[str, list[int]] = {}
     processes = list(tree(front.stack.process.pid))[1:]
     for process in processes:
@@ -186,7 +182,6 @@ def _words(process: psutil.Process) -> str:
 
 
 def _wait_for_answers(front: Front, clients: Clients) -> None:
-    """Wait until the stack works again."""
     wanted, deadline = clients.answered() + ANSWERS_BETWEEN, time.monotonic() + RECOVER_SECONDS
     while clients.answered() < wanted:
         assert time.monotonic() < deadline, f"no answers any more:\n{front.stack.log[-3000:]}"
@@ -194,7 +189,6 @@ def _wait_for_answers(front: Front, clients: Clients) -> None:
 
 
 def _living(front: Front, role: str) -> list[int]:
-    """The processes of a role, once there is one."""
     deadline = time.monotonic() + RECOVER_SECONDS
     while not (pids := victims(front).get(role)):
         assert time.monotonic() < deadline, f"no {role} any more:\n{front.stack.log[-3000:]}"
@@ -213,7 +207,6 @@ def _by_role(front: Front, kills: list[Kill], outcomes: list[Outcome]) -> dict[s
 
 
 def findings(target: str, rounds: Iterable[Mapping[str, Account]]) -> list[Finding]:
-    """One line per role, of all rounds together."""
     totals: dict[str, Account] = {}
     for counted in rounds:
         for role, account in counted.items():

@@ -14,7 +14,6 @@ PAUSE_SECONDS = 0.02
 
 
 def tree(pid: int) -> Iterator[psutil.Process]:
-    """A process and all its descendants."""
     with contextlib.suppress(psutil.NoSuchProcess):
         top = psutil.Process(pid)
         yield top
@@ -57,7 +56,6 @@ class Watch:
 
     @property
     def peak_mb(self) -> int:
-        """The most over idle so far."""
         return (self._peak_bytes - self._idle_bytes) // MEGABYTE
 
     def __enter__(self) -> Self:

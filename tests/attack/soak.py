@@ -26,8 +26,6 @@ CLASSIFY = "tfs-model-name=regress_classify,tfs-method=classify,tfs-signature-na
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A request of the mix, and its right statuses."""
-
     kind: str
     body: bytes
     right: range

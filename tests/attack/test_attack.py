@@ -32,14 +32,12 @@ EFFORT = fuzzing.Effort(inputs=100_000, seconds=10, group=18)
 
 @pytest.fixture(scope="module")
 def fronts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Front]]:
-    """Every front that this machine can run."""
     with all_fronts(tmp_path_factory.mktemp("fronts")) as ready:
         yield {front.name: front for front in ready}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_raw_requests_get_their_answers(fronts: dict[str, Front], name: str) -> None:
-    """No front is confused, killed or silenced by bytes that are almost HTTP."""
     assert len(CASES) >= 111
     assert fallen(attack([fronts[name]])) == ""
 
@@ -52,29 +50,24 @@ def test_slow_clients_keep_nobody_else_waiting(fronts: dict[str, Front], name: s
 
 @pytest.mark.parametrize("bomb", CHOSEN, ids=lambda bomb: bomb.name)
 def test_a_small_body_does_not_become_a_large_one(fronts: dict[str, Front], bomb: bombs.Bomb) -> None:
-    """One request takes no more than 1.5 GB, whatever it unpacks to or declares."""
     assert fallen(amplification.alone(fronts[FRONT].stack, [bomb])) == ""
 
 
 def test_many_bombs_at_once_leave_room_for_small_requests(fronts: dict[str, Front]) -> None:
-    """They wait or are refused; the whole stack takes no more than 3 GB."""
     front = fronts[FRONT]
     assert fallen([amplification.together(front.stack, front, CHOSEN, AT_ONCE)]) == ""
 
 
 def test_large_answers_leave_no_memory_behind(tmp_path: Path) -> None:
-    """Fifty of 1 or 4 MB through each door: gRPC, v2, invocations and v1."""
     assert fallen(answers.attack(tmp_path, 50)) == ""
 
 
 def test_idle_connections_do_not_use_up_the_descriptors(tmp_path: Path) -> None:
-    """1,100 of them under a limit of 1,024, soft or hard, stop nobody."""
     assert fallen(exhaustion.descriptors(tmp_path, [FRONT])) == ""
 
 
 @pytest.mark.skipif(not can_mount(), reason="no file system can be mounted here")
 def test_stalled_uploads_do_not_fill_the_disk(tmp_path: Path) -> None:
-    """Others are answered beside uploads as large as the disk."""
     assert fallen(exhaustion.disk(tmp_path, [FRONT])) == ""
 
 
@@ -92,7 +85,6 @@ def test_every_request_is_counted_once(tmp_path: Path, name: str, requests: int,
 
 @pytest.mark.skipif(not fuzzing.can_fuzz(), reason="atheris is not installed")
 def test_parsers_refuse_in_words(tmp_path: Path) -> None:
-    """Whatever bytes they read, only this project's own refusals come out."""
     findings = fuzzing.attack(tmp_path, EFFORT)
     assert sum(finding.tried for finding in findings) > 1000
     assert fallen(findings) == ""
@@ -106,7 +98,6 @@ def test_kills_lose_no_accepted_request(fronts: dict[str, Front]) -> None:
 
 
 def test_growth_is_the_rise_of_the_last_half() -> None:
-    """What a soak says of memory: its warm-up does not count, a leak does."""
     flat = [0.0] * 50 + [100.0] * 50
     assert abs(soak.slope(flat)) < 1e-9
     assert soak.slope([100.0 + n / 10 for n in range(100)]) == pytest.approx(5 / 107.5, rel=0.01)

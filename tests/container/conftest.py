@@ -22,14 +22,12 @@ MEASURED: list[str] = []
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what was measured below the results."""
     for line in MEASURED:
         terminalreporter.write_line(f"measured: {line}")
 
 
 @pytest.fixture
 def noted() -> Callable[[str], None]:
-    """Keeps a line for the end of the run."""
     return MEASURED.append
 
 
@@ -43,7 +41,6 @@ def _containers() -> None:
 
 @pytest.fixture(scope="session")
 def plain(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """half_plus_two in an archive."""
     target = tmp_path_factory.mktemp("plain") / "model.tar.gz"
     return pack(target, {}, {"half_plus_two": saved_models / "half_plus_two"})
 

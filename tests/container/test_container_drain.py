@@ -53,7 +53,6 @@ def outcome(link: socket.socket) -> str:
 
 
 def sent(address: tuple[str, int]) -> socket.socket:
-    """A connection on which a whole request was sent."""
     link = socket.create_connection(address, timeout=SECONDS)
     link.sendall(REQUEST)
     return link

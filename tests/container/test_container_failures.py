@@ -46,7 +46,6 @@ def recovered(running: Container, sending: Load) -> None:
 
 
 def wait_for_answers(sending: Load, more: int = 10 * CLIENTS) -> None:
-    """Wait until the load has had so many more answers."""
     enough = sending.counts["answered"] + more
     wait_until(
         lambda: sending.counts["answered"] >= enough,
@@ -108,7 +107,6 @@ def test_stopping_under_load_fails_no_accepted_request(archive: Path, noted: Cal
 
 
 def refuses(port: int) -> bool:
-    """Whether nobody accepts connections there."""
     with socket.socket() as client:
         return client.connect_ex((LOOPBACK, port)) != 0
 
@@ -145,7 +143,6 @@ def test_a_request_in_flight_is_answered_while_stopping_and_its_connection_close
 
 
 def test_processes_that_a_script_leaves_behind_are_collected(saved_models: Path, tmp_path: Path) -> None:
-    """As PID 1 the supervisor inherits them; none stays a zombie."""
     files: dict[str, str | bytes] = {"code/inference.py": LITTER}
     archive = pack(tmp_path / "model.tar.gz", files, {"half_plus_two": saved_models / "half_plus_two"})
     with container(*mounted(archive)) as running:

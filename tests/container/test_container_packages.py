@@ -100,7 +100,6 @@ print(urllib.request.urlopen(url, data=b"123456789").read().decode())
 
 
 def test_a_file_system_that_may_not_execute_is_named_in_one_sentence(with_native_wheel: Path) -> None:
-    """Docker's tmpfs is noexec: start-up ends, and says what to do."""
     with container("--read-only", "--tmpfs", "/tmp", *mounted(with_native_wheel), ready=False) as running:
         assert running.wait() == 3
         (sentence,) = [line for line in running.log.splitlines() if "noexec" in line]

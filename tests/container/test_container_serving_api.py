@@ -19,7 +19,6 @@ SECONDS = 30.0
 
 
 def grpc_address(running: Container) -> str:
-    """Where the engine publishes port 8500."""
     return docker("port", running.name, "8500").splitlines()[0]
 
 
@@ -43,7 +42,6 @@ def test_rest_and_grpc_are_published(plain: Path) -> None:
 
 
 def test_the_grpc_port_stays_shut_where_sagemaker_chooses_the_ports(plain: Path) -> None:
-    """Containers of one pipeline would meet on it."""
     env = {"SAGEMAKER_BIND_TO_PORT": "8080", "SAGEMAKER_SAFE_PORT_RANGE": "21000-21999"}
     with container(*mounted(plain), *PUBLISHED, env=env) as running:
         with grpc.insecure_channel(grpc_address(running)) as channel, pytest.raises(grpc.RpcError) as caught:

@@ -39,7 +39,6 @@ def test_a_script_finds_its_files_where_sagemaker_unpacks_them(saved_models: Pat
 
 
 def test_a_folder_mounted_read_only_is_served(saved_models: Path) -> None:
-    """SageMaker unpacks the archive itself."""
     folder = f"{saved_models / 'half_plus_two'}:/opt/ml/model/half_plus_two:ro"
     with container("-v", folder) as running:
         assert running.invoke(ASKED).json == ANSWERED
@@ -57,7 +56,6 @@ def test_the_platform_chooses_the_ports(plain: Path) -> None:
 
 
 def test_a_read_only_root_and_a_user_without_rights_are_enough(scripted: Path) -> None:
-    """Nothing is written but below one folder, nothing needs root."""
     options = (
         *("--read-only", "--tmpfs", "/tmp", "--user", "12345:12345"),
         *("--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
@@ -68,7 +66,6 @@ def test_a_read_only_root_and_a_user_without_rights_are_enough(scripted: Path) -
 
 
 def test_everything_written_lies_below_the_home(plain: Path) -> None:
-    """TFS_PROXY_HOME is the one folder that changes."""
     with container(*mounted(plain), env={"TFS_PROXY_HOME": "/srv/work"}) as running:
         running.invoke(ASKED)
         changed = [line.split()[1] for line in docker("diff", running.name).splitlines()]
@@ -78,7 +75,6 @@ def test_everything_written_lies_below_the_home(plain: Path) -> None:
 
 
 def test_a_broken_archive_ends_the_container_with_a_sentence(tmp_path: Path) -> None:
-    """Exit status 2, and the log names what is wrong."""
     (tmp_path / "model.tar.gz").write_bytes(b"\x1f\x8b\x08 this is no gzip")
     with container(*mounted(tmp_path / "model.tar.gz"), ready=False) as running:
         assert running.wait() == 2
@@ -88,14 +84,12 @@ def test_a_broken_archive_ends_the_container_with_a_sentence(tmp_path: Path) -> 
 
 
 def test_no_model_ends_the_container_with_a_sentence() -> None:
-    """A forgotten mount and a broken image have different errors."""
     with container(ready=False) as running:
         assert running.wait() == 2
         assert "/opt/ml/model" in running.log.splitlines()[-1]
 
 
 def test_two_containers_serve_side_by_side(plain: Path, scripted: Path) -> None:
-    """On one network, with ports of their own."""
     first, second = (Container(*mounted(archive), host_network=True) for archive in (plain, scripted))
     try:
         for running in (first, second):
@@ -145,7 +139,6 @@ def test_scripts_find_the_libraries_of_aws_container_and_no_compiler() -> None:
 
 
 def test_the_image_is_small_enough() -> None:
-    """At most 1.75 GB with TensorFlow and every library."""
     assert int(docker("image", "inspect", "--format", "{{.Size}}", EMBEDDED)) <= 1.75e9
 
 
@@ -171,7 +164,6 @@ def test_the_image_lists_what_is_in_it(tmp_path: Path) -> None:
 
 
 def test_a_model_from_s3_is_served(plain: Path, s3_address: tuple[str, dict[str, str]]) -> None:
-    """SAGEMAKER_MODEL_URI names it, credentials come the usual ways."""
     uri, env = s3_address
     with container(env={**env, "SAGEMAKER_MODEL_URI": uri}, host_network=True) as running:
         assert running.invoke(ASKED).json == ANSWERED
@@ -199,7 +191,6 @@ def test_a_folder_of_another_user_ends_the_container_with_a_sentence(
 
 
 def test_a_read_only_root_without_a_tmpfs_ends_the_container_with_the_remedy(plain: Path) -> None:
-    """The sentence names --tmpfs, and exit status 2."""
     with container("--read-only", *mounted(plain), ready=False) as running:
         assert running.wait() == 2
         assert "--tmpfs /tmp" in running.log.splitlines()[-1]

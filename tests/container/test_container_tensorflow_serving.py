@@ -107,7 +107,6 @@ def attempted(condition: Callable[[], bool]) -> bool:
 
 
 def test_flags_alone_are_those_of_the_model_server(saved_models: Path, tmp_path: Path) -> None:
-    """A config file with two models, and a port of one's own."""
     for name in ("a", "b"):
         shutil.copytree(saved_models / "half_plus_two", tmp_path / name)
     entries = (f'config {{ name: "{name}" base_path: "/models/{name}" }}' for name in "ab")
@@ -128,7 +127,6 @@ def test_sagemakers_word_and_folder_come_before_models(plain: Path, saved_models
 
 
 def test_an_unknown_flag_ends_the_container_with_the_model_servers_status() -> None:
-    """Its own words are the log."""
     with container(command=("--no_such_flag=1",), ready=False) as running:
         assert running.wait() == 2
         assert "Unknown flag of the model server: --no_such_flag=1" in running.log
@@ -144,7 +142,6 @@ def test_another_first_word_is_a_program() -> None:
 
 
 def test_one_model_has_the_name_that_a_platform_gives_it(plain: Path) -> None:
-    """KServe asks for the name of the service."""
     with container(*mounted(plain), env={"TFS_PROXY_MODEL_NAME": "my-service"}) as running:
         assert predict(running, "my-service") == ANSWERED
         assert running.invoke(ASKED).json == ANSWERED

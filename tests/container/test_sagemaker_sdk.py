@@ -22,7 +22,6 @@ from support.transform_command import s3_server
 
 @pytest.fixture(scope="module")
 def aws() -> Iterator[Mapping[str, str]]:
-    """The variables that lead to a stand-in for AWS."""
     with s3_server() as address:
         yield {
             "AWS_ENDPOINT_URL": address,
@@ -49,7 +48,6 @@ def has_compose() -> bool:
 
 
 def test_sdk_3_asks_at_port_8501(aws: Mapping[str, str], scripted: Path, tmp_path: Path) -> None:
-    """Its local TensorFlow mode publishes that port alone."""
     with tarfile.open(scripted) as archive:
         archive.extractall(tmp_path, filter="data")
 
@@ -62,7 +60,6 @@ def test_sdk_3_asks_at_port_8501(aws: Mapping[str, str], scripted: Path, tmp_pat
 def test_sdk_2_has_an_endpoint_and_a_transform_job(
     aws: Mapping[str, str], plain: Path, tmp_path: Path
 ) -> None:
-    """In its local mode, with files."""
     seen = saw("sagemaker2", aws, EMBEDDED, plain, tmp_path)
 
     assert seen["answer"] == {"predictions": [2.5]}

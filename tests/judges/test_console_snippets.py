@@ -31,7 +31,6 @@ def stack(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture
 def browser() -> Iterator[Browser]:
-    """A real chromium."""
     with browsing() as opened:
         yield opened
 
@@ -42,7 +41,6 @@ def numbers(text: str) -> list[float]:
 
 
 def printed(browser: Browser, judge: Judge) -> str:
-    """What the page's code for tritonclient prints."""
     names = [tab.text for tab in browser.driver.find_elements("css selector", "#clients button")]
     browser.click(f"#client-{names.index('tritonclient')}")
     return judge.run("python", "-c", browser.text("#snippet"))
@@ -52,7 +50,6 @@ def printed(browser: Browser, judge: Judge) -> str:
 def test_a_version_is_asked_by_number_and_label(
     stack: Stack, browser: Browser, judges: Callable[[str], Judge], choice: str, answer: float
 ) -> None:
-    """The page and the client get the same from it."""
     judge = judges("tritonclient")
     browser.open(url_of(stack))
     browser.choose("#version", choice)

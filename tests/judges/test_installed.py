@@ -14,7 +14,6 @@ LOCKS = sorted(CLIENTS.parent.glob("*.lock"))
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_judge_imports_what_it_is_named_after(judges: Callable[[str], Judge], name: str) -> None:
-    """Each environment can import its client, in the version that the lock pins."""
     (pinned,) = re.findall(rf"^{name}==(\S+)", (CLIENTS.parent / f"{name}.lock").read_text(), re.MULTILINE)
 
     code = f"import {name}; from importlib.metadata import version; print(version('{name}'))"

@@ -19,20 +19,17 @@ LABELS = {"datatype": "BYTES", "shape": [2]}
 
 @pytest.fixture(scope="module")
 def stack(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Several models over HTTP and gRPC."""
     with serving_several(saved_models, tmp_path_factory.mktemp("models") / "several") as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def rest(judges: Callable[[str], Judge], stack: Stack) -> dict[str, Any]:
-    """What the REST client saw."""
     return judges("kserve").saw("kserve_rest", f"http://{stack.host}:{stack.port}")
 
 
 @pytest.fixture(scope="module")
 def grpc(judges: Callable[[str], Judge], stack: Stack) -> dict[str, Any]:
-    """What the gRPC client saw."""
     return judges("kserve").saw("kserve_grpc", stack.grpc)
 
 
@@ -78,14 +75,12 @@ def test_v2_carries_bytes_and_halves(rest: dict[str, Any]) -> None:
 
 
 def test_v2_chooses_a_signature(rest: dict[str, Any]) -> None:
-    """A parameter of the request names the signature."""
     (norm,) = rest["v2"]["signature"]["outputs"].values()
 
     assert norm["values"] == pytest.approx([14**0.5, 77**0.5])
 
 
 def test_v2_refuses(rest: dict[str, Any]) -> None:
-    """The client's error says what the server's answer says."""
     assert rest["v2"]["wrong"]["status"] == 400
     assert '"other"' in rest["v2"]["wrong"]["text"]
     assert rest["v2"]["unknown"]["status"] == 404
@@ -93,7 +88,6 @@ def test_v2_refuses(rest: dict[str, Any]) -> None:
 
 
 def test_grpc_finds_server_and_model_ready(grpc: dict[str, Any]) -> None:
-    """Liveness and readiness of the server and of a model."""
     assert {name: grpc[name] for name in ("live", "ready", "model_ready")} == {
         "live": True,
         "ready": True,
@@ -103,7 +97,6 @@ def test_grpc_finds_server_and_model_ready(grpc: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("way", ["raw", "contents"])
 def test_grpc_infers(grpc: dict[str, Any], way: str) -> None:
-    """Raw tensors and typed contents give the same outputs, and the request's id."""
     answer = grpc[way]
 
     assert (answer["id"], answer["model"], answer["version"]) == ("from-kserve", "multi_io", "1")
@@ -113,7 +106,6 @@ def test_grpc_infers(grpc: dict[str, Any], way: str) -> None:
 
 
 def test_grpc_refuses(grpc: dict[str, Any]) -> None:
-    """A tensor that the signature does not have, and a model that is not there."""
     assert grpc["wrong"]["code"] == "INVALID_ARGUMENT"
     assert '"c"' in grpc["wrong"]["text"]
     assert grpc["unknown"]["code"] == "NOT_FOUND"

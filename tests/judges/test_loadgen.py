@@ -21,7 +21,6 @@ MOST_RATE = 200
 
 @pytest.fixture(scope="module")
 def found(saved_models: Path) -> dict[str, Any]:
-    """What a short search prints."""
     words = [str(saved_models / "half_plus_two"), "--p99", f"{LATENCY_MS}ms", "--budget", "30", "--json"]
     tuned = subprocess.run(
         [sys.executable, "-m", "tfs_proxy.cli", "tune", *words], capture_output=True, text=True, check=False
@@ -33,7 +32,6 @@ def found(saved_models: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def stack(saved_models: Path, found: dict[str, Any]) -> Iterator[Stack]:
-    """A stack with the environment that was found."""
     running = Stack(str(saved_models / "half_plus_two"), env=found["environment"], workers=None)
     try:
         running.wait_ready()

@@ -16,7 +16,6 @@ pytestmark = pytest.mark.tensorflow
 
 @pytest.fixture(scope="module")
 def stack(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Several models over HTTP and gRPC."""
     with serving_several(saved_models, tmp_path_factory.mktemp("models") / "several") as running:
         yield running
 
@@ -39,7 +38,6 @@ def infer(
 
 
 def of_floats(*numbers: float) -> dict[str, Any]:
-    """A request with one tensor."""
     tensor = {"name": "x", "shape": [len(numbers)], "datatype": "FP32", "data": list(numbers)}
     return {"inputs": [tensor]}
 
@@ -68,7 +66,6 @@ def test_it_infers_each_line(infer: Callable[..., list[dict[str, Any]]], words: 
 
 
 def test_it_infers_several_tensors(infer: Callable[..., list[dict[str, Any]]]) -> None:
-    """Numbers of two types go in, numbers and text come out."""
     a = {"name": "a", "shape": [2, 3], "datatype": "FP32", "data": [1, 2, 3, 4, 5, 6]}
     b = {"name": "b", "shape": [2], "datatype": "INT64", "data": [1, 20]}
 

@@ -20,7 +20,6 @@ SERVER_SIDE = re.compile(r"(Inference|Execution|Successful request) count: (\d+)
 
 @pytest.fixture(scope="module")
 def stack(saved_models: Path) -> Iterator[Stack]:
-    """One model over HTTP and gRPC."""
     with serving(str(saved_models / "half_plus_two"), "--model-server", "embedded", env=ENV) as running:
         yield running
 
@@ -34,7 +33,6 @@ def attempted(judge: Judge, folder: Path, *words: str) -> subprocess.CompletedPr
 
 
 def measured(judge: Judge, folder: Path, *words: str) -> tuple[str, dict[str, str]]:
-    """What it prints, and the row of its table."""
     ended = attempted(judge, folder, *words)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     with (folder / TABLE).open(newline="") as file:
@@ -71,7 +69,6 @@ def test_it_measures_the_open_inference_protocol(
 
 
 def test_it_measures_streams(judges: Callable[[str], Judge], stack: Stack, tmp_path: Path) -> None:
-    """One request after the other on a stream, which is counted when it ends."""
     words = ("-u", stack.grpc, "-i", "grpc", "--streaming", "-x", "1")
 
     printed, row = measured(judges("perf"), tmp_path, *words)
@@ -81,7 +78,6 @@ def test_it_measures_streams(judges: Callable[[str], Judge], stack: Stack, tmp_p
 
 
 def test_it_measures_tensorflow_serving(judges: Callable[[str], Judge], stack: Stack, tmp_path: Path) -> None:
-    """The same program speaks gRPC Predict to the same port."""
     printed, row = measured(
         judges("perf"), tmp_path, "-u", stack.grpc, "-i", "grpc", "--service-kind", "tfserving"
     )
@@ -94,7 +90,6 @@ def test_it_measures_tensorflow_serving(judges: Callable[[str], Judge], stack: S
 def test_shared_memory_is_refused(
     judges: Callable[[str], Judge], stack: Stack, tmp_path: Path, protocol: str
 ) -> None:
-    """It says the sentence that it was answered with, and ends."""
     address = stack.grpc if protocol == "grpc" else f"{stack.host}:{stack.port}"
 
     ended = attempted(judges("perf"), tmp_path, "-u", address, "-i", protocol, "--shared-memory", "system")

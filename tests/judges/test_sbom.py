@@ -44,7 +44,6 @@ def bill(licences: list[str]) -> Any:
 def test_licences_have_spdx_ids_that_the_schema_knows(
     judges: Callable[[str], Judge], tmp_path: Path, licences: list[str], said: object
 ) -> None:
-    """Or an expression, or else their own names."""
     path = tmp_path / "sbom.cdx.json"
     path.write_text(json.dumps(bill(licences)))
 
@@ -55,12 +54,10 @@ def test_licences_have_spdx_ids_that_the_schema_knows(
 
 
 def test_the_same_packages_are_the_same_bill_and_others_another() -> None:
-    """Its serial number says so."""
     assert bill(["MIT"])["serialNumber"] == bill(["MIT"])["serialNumber"] != bill(["ISC"])["serialNumber"]
 
 
 def test_the_schema_refuses_what_is_not_a_bill(judges: Callable[[str], Judge], tmp_path: Path) -> None:
-    """An id that SPDX does not have."""
     path = tmp_path / "sbom.cdx.json"
     path.write_text(json.dumps(bill(["MIT"])).replace('"MIT"', '"MIT-ish"'))
 

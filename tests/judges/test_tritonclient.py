@@ -36,7 +36,6 @@ Seen = dict[str, Any]
 def stack(
     saved_models: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Stack]:
-    """Four models of one archive, over HTTP and gRPC."""
     folders = {name: saved_models / name for name in MODELS}
     archive = pack(tmp_path_factory.mktemp("archive") / "model.tar.gz", {}, folders)
     with serving(str(archive), "--model-server", "embedded", env={**ENV, **request.param}) as running:
@@ -45,13 +44,11 @@ def stack(
 
 @pytest.fixture(scope="module", params=PROTOCOLS)
 def protocol(request: pytest.FixtureRequest) -> str:
-    """One client."""
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
 def seen(stack: Stack, judges: Callable[[str], Judge], protocol: str) -> Seen:
-    """What one client has seen in every scenario."""
     is_http = protocol.startswith("http")
     address = f"{stack.host}:{stack.port}" if is_http else stack.grpc
     scenarios = (*SCENARIOS, *(OF_HTTP if is_http else OF_GRPC))
@@ -59,7 +56,6 @@ def seen(stack: Stack, judges: Callable[[str], Judge], protocol: str) -> Seen:
 
 
 def test_it_sees_that_server_and_models_are_ready(seen: Seen) -> None:
-    """And that what does not exist is not."""
     assert seen["health"] == {
         "live": True,
         "ready": True,
@@ -71,7 +67,6 @@ def test_it_sees_that_server_and_models_are_ready(seen: Seen) -> None:
 
 
 def test_it_reads_metadata_and_configuration(seen: Seen) -> None:
-    """The same tensors in both, by the names that each has for datatypes."""
     metadata = seen["metadata"]
 
     name, extensions = metadata["server"]
@@ -90,7 +85,6 @@ def test_it_reads_metadata_and_configuration(seen: Seen) -> None:
 
 
 def test_every_way_to_send_and_ask_gives_the_same_answer(seen: Seen) -> None:
-    """JSON and binary, to and fro, with outputs named and not."""
     answer = {"sum": SUMS, "count": [2, 4], "label": ["small", "big"]}
 
     assert list(seen["inference"].values()) == [answer] * len(seen["inference"])
@@ -143,7 +137,6 @@ def test_packed_requests_get_packed_answers(seen: Seen, protocol: str) -> None:
 
 
 def test_mistakes_get_their_status_and_name_what_is_wrong(seen: Seen, protocol: str) -> None:
-    """As Triton's own server does: 404, else 400, and gRPC's names of the same."""
     refusals = seen["refusals"]
 
     for mistake in ("no model", "no version", "metadata", "config", "statistics"):
@@ -167,7 +160,6 @@ def test_mistakes_get_their_status_and_name_what_is_wrong(seen: Seen, protocol: 
 
 @pytest.mark.parametrize("place", ["input", "output"])
 def test_tensors_in_shared_memory_are_refused(seen: Seen, place: str) -> None:
-    """With a sentence that says what to do."""
     refused = seen["shared_memory"][place]
 
     assert refused["status"] in INVALID | UNSUPPORTED, refused
@@ -175,7 +167,6 @@ def test_tensors_in_shared_memory_are_refused(seen: Seen, place: str) -> None:
 
 
 def test_calls_about_shared_memory_are_not_implemented(seen: Seen) -> None:
-    """With the same sentence, whatever they are about."""
     calls = {name: told for name, told in seen["shared_memory"].items() if name not in {"input", "output"}}
 
     assert len(calls) == 6
@@ -185,7 +176,6 @@ def test_calls_about_shared_memory_are_not_implemented(seen: Seen) -> None:
 
 
 def test_an_answer_is_counted_with_its_parts(seen: Seen, protocol: str) -> None:
-    """Three inferences are three; over REST each has its times."""
     statistics = seen["statistics"]
 
     assert statistics["more"] == 3
@@ -199,19 +189,16 @@ def test_an_answer_is_counted_with_its_parts(seen: Seen, protocol: str) -> None:
 
 
 def test_it_lists_the_models(seen: Seen) -> None:
-    """Each version that is served."""
     assert seen["index"] == dict.fromkeys(
         ("bytes 1", "echo 1", "multi_io 1", "versions 1", "versions 2"), "READY"
     )
 
 
 def test_several_inferences_at_once_keep_their_answers(seen: Seen) -> None:
-    """As each client sends them: greenlets, futures or tasks."""
     assert seen["asynchronous"] == [[0.5 * number + 3.0] * 3 for number in range(5)]
 
 
 def test_a_stream_answers_each_request_and_survives_a_wrong_one(seen: Seen) -> None:
-    """Over gRPC, in their order."""
     if "stream" not in seen:
         pytest.skip("only gRPC has streams")
     first, second, wrong, last = seen["stream"]
@@ -221,7 +208,6 @@ def test_a_stream_answers_each_request_and_survives_a_wrong_one(seen: Seen) -> N
 
 
 def test_what_it_writes_for_sagemaker_is_answered(seen: Seen) -> None:
-    """At /invocations, in Triton's media type."""
     if "sagemaker" not in seen:
         pytest.skip("SageMaker has no gRPC")
 

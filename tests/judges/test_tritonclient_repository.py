@@ -48,14 +48,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory, saved_models: Path) -> Itera
 def saw(
     stack: MultiModelStack, judges: Callable[[str], Judge], request: pytest.FixtureRequest
 ) -> Callable[[str], Any]:
-    """What one client has seen in a scenario."""
     protocol = str(request.param)
     address = f"{stack.host}:{stack.port}" if protocol.startswith("http") else stack.grpc
     return lambda name: judges("tritonclient").saw("triton", protocol, address, name)[name]
 
 
 def test_it_loads_and_unloads_models(saw: Callable[[str], Any]) -> None:
-    """And sees in the index what has become of them; an inference loads, too."""
     seen = saw("repository")
 
     assert "raised" not in seen, seen

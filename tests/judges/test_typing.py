@@ -58,7 +58,6 @@ def test_mypy_knows_the_types(judges: Callable[[str], Judge], user_python: Path,
 
 
 def test_pyright_knows_the_types(judges: Callable[[str], Judge], user_python: Path, script: Path) -> None:
-    """pyright finds nothing, either."""
     judge = judges("typing")
     checked = judge.attempt(
         "node", judge.folder / "pyright" / "index.js", "--pythonpath", user_python, script
@@ -69,7 +68,6 @@ def test_pyright_knows_the_types(judges: Callable[[str], Judge], user_python: Pa
 
 
 def test_a_wrong_use_is_found(judges: Callable[[str], Judge], user_python: Path, tmp_path: Path) -> None:
-    """The types are read, or else nothing would be found in anything."""
     script = tmp_path / "inference.py"
     script.write_text(
         "from typing import BinaryIO\n\nfrom tfs_proxy import Context\n\n\n"

@@ -25,12 +25,10 @@ def ask(
 
 
 def predict(server: EmbeddedServer, model: str, document: Any) -> Any:
-    """The answer to a predict request, be it an error."""
     return json.loads(ask(server, f"/v1/models/{model}:predict", document)[1])
 
 
 def predicted(server: EmbeddedServer, model: str, rows: list[Any]) -> Any:
-    """The predictions for some rows."""
     status, body, _ = ask(server, f"/v1/models/{model}:predict", {"instances": rows})
     assert status == 200, body
     return json.loads(body)["predictions"]

@@ -15,7 +15,6 @@ ROLE = "arn:aws:iam::123456789012:role/endpoint"
 
 
 def variant(name: str, model: str, **more: object) -> dict[str, Any]:
-    """A ProductionVariant of one instance."""
     return {
         "VariantName": name,
         "ModelName": model,
@@ -58,7 +57,6 @@ class RunningEndpoint(Stack):
 
     @property
     def control_plane(self) -> Any:
-        """A client of sagemaker."""
         return self._client("sagemaker")
 
     def invoke_endpoint(self, body: bytes | str = b"abc", **members: str) -> Any:

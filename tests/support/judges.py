@@ -22,7 +22,6 @@ class Judge:
     folder: Path
 
     def program(self, name: str) -> Path:
-        """The path of one of its programs."""
         return self.folder / "bin" / name
 
     def run(self, *argv: str | Path, env: Mapping[str, str] | None = None) -> str:
@@ -34,7 +33,6 @@ class Judge:
     def attempt(
         self, *argv: str | Path, env: Mapping[str, str] | None = None, seconds: float = RUN_SECONDS
     ) -> subprocess.CompletedProcess[str]:
-        """How a program ends, whatever its status is."""
         name, *words = argv
         own = {"PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", **(env or {})}
         return subprocess.run(

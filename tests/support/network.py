@@ -27,7 +27,6 @@ def pixels(height: int, width: int, channels: int = 3, seed: int = 0) -> Any:
 
 
 def encoded(picture: Any, kind: str = "PNG") -> bytes:
-    """A picture as a file, by Pillow."""
     out = io.BytesIO()
     Image.fromarray(picture[..., 0] if picture.shape[-1] == 1 else picture).save(out, kind)
     return out.getvalue()

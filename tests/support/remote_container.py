@@ -38,13 +38,11 @@ class RemoteContainer:
 
     @property
     def address(self) -> str:
-        """What stands for its image."""
         return f"http://127.0.0.1:{self.port}"
 
 
 @contextlib.contextmanager
 def remote_container(**told: object) -> Iterator[RemoteContainer]:
-    """A container on a free port, until the block ends."""
     container = RemoteContainer(**told)  # type: ignore[arg-type]
 
     class Handler(http.server.BaseHTTPRequestHandler):

@@ -85,7 +85,6 @@ class RestAppOnAModel:
         return asyncio.run(self.answer(method, target, body, **headers))
 
     async def answer(self, method: str, target: str, body: bytes = b"", **headers: str) -> Answer:
-        """The same on a loop that runs."""
         return await self._sent(method, target, [body], headers)
 
     async def answer_to_parts(self, parts: Sequence[bytes | None], **headers: str) -> Answer:
@@ -120,5 +119,4 @@ class RestAppOnAModel:
         return Answer(start["status"], found, rest["body"])
 
     def predict(self, body: bytes, **headers: str) -> Answer:
-        """A prediction of the model."""
         return self.ask("POST", "/v1/models/m:predict", body, **headers)

@@ -10,7 +10,6 @@ Specs = Mapping[str, TensorSpec]
 
 
 def tensor(dtype: str, *sizes: int | None) -> TensorSpec:
-    """A tensor of a known rank; None is an unknown size."""
     return TensorSpec("", dtype, sizes)
 
 

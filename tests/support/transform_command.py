@@ -34,8 +34,6 @@ S3_SETTINGS = {
 
 @dataclass(frozen=True)
 class Done:
-    """A run of the command that has ended."""
-
     status: int
     log: str
     summary: Any
@@ -82,7 +80,6 @@ def _ended(
 
 @contextlib.contextmanager
 def stand_in(env: Mapping[str, str] | None = None) -> Iterator[str]:
-    """The address of a stand-in for a serving stack."""
     with _started([sys.executable, str(STAND_IN)], r"^\d+$", env) as port:
         yield f"http://{LOOPBACK}:{port}"
 
@@ -93,14 +90,12 @@ def release(address: str) -> None:
 
 
 def posts(address: str) -> int:
-    """How many requests a stand-in has had."""
     with urllib.request.urlopen(f"{address}/count", timeout=10) as answer:
         return int(answer.read())
 
 
 @contextlib.contextmanager
 def s3_server() -> Iterator[str]:
-    """The address of an S3 in a process of its own."""
     argv = [sys.executable, "-m", "moto.server", "-H", LOOPBACK, "-p", "0"]
     with _started(argv, rf"http://{LOOPBACK}:\d+") as address:
         yield address

@@ -29,7 +29,6 @@ _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})[ \r]")
 
 
 def attack(fronts: Iterable[Front], cases: Iterable[Case] = CASES) -> list[Finding]:
-    """One line per front."""
     wanted = tuple(cases)
     with ThreadPoolExecutor() as pool:
         return list(pool.map(lambda front: against(front, wanted), fronts))

@@ -73,7 +73,6 @@ def lengths() -> Iterable[Case]:
 
 
 def chunks() -> Iterable[Case]:
-    """Transfer-Encoding, and chunks that are none."""
     last = b"0\r\n\r\n"
     yield Case("good chunks", chunked(CHUNK + last), GOOD)
     yield Case("one byte a chunk", chunked(b"".join(b"1\r\n%c\r\n" % byte for byte in BODY) + last), GOOD)
@@ -134,7 +133,6 @@ def chunks() -> Iterable[Case]:
 
 
 def contents() -> Iterable[Case]:
-    """Bodies and types: 4xx in words, never a 500."""
     client = frozenset({400, 404, 405, 406, 413, 415, 424, 431, 501})
     for attribute in ("tfs-method=classify", "a=b"):
         name = f"two {ATTRIBUTES}, {attribute}"
@@ -187,7 +185,6 @@ def contents() -> Iterable[Case]:
 
 
 def connections() -> Iterable[Case]:
-    """What is not HTTP, or more than one request."""
     refused = REFUSED | ABSENT
     yield Case("nothing", b"", frozenset({CUT, 400, 408}), ends=True)
     yield Case("one byte", b"G", frozenset({CUT, 400, 408}), ends=True)

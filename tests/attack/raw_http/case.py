@@ -43,12 +43,10 @@ def request(line: str, *headers: str, body: bytes = b"", host: bool = True, end:
 
 
 def get(target: str = "{get}", *headers: str) -> bytes:
-    """A GET."""
     return request(f"GET {target} HTTP/1.1", *headers)
 
 
 def post(*headers: str, body: bytes = BODY, kind: str = "application/json") -> bytes:
-    """A POST whose Content-Length is right."""
     length = f"Content-Length: {len(body)}"
     return request("POST {post} HTTP/1.1", f"Content-Type: {kind}", length, *headers, body=body)
 
@@ -59,7 +57,6 @@ def framed(*headers: str, body: bytes = BODY, version: str = "1.1") -> bytes:
 
 
 def chunked(body: bytes, *headers: str, encoding: str = "chunked") -> bytes:
-    """A POST in chunks, given as they stand on the wire."""
     return framed(f"Transfer-Encoding: {encoding}", *headers, body=body)
 
 

@@ -18,7 +18,6 @@ from attack.raw_http.case import (
 
 
 def request_lines() -> Iterable[Case]:
-    """Odd first lines."""
     yield Case("a good GET", get(), GOOD)
     yield Case("HTTP/1.1 without Host", request("GET {get} HTTP/1.1", host=False), MALFORMED, LENIENT)
     yield Case("two Hosts", get("{get}", "Host: y"), REFUSED, LENIENT)
@@ -56,7 +55,6 @@ def request_lines() -> Iterable[Case]:
 
 
 def paths() -> Iterable[Case]:
-    """Paths that are almost others."""
     anything = ALLOWED | ABSENT
     yield Case("//ping", get("/{get}"), ABSENT)
     yield Case("/%2fping", get("/%2f{get}"), ABSENT)
@@ -84,7 +82,6 @@ def paths() -> Iterable[Case]:
 
 
 def headers() -> Iterable[Case]:
-    """Header lines that parsers read differently."""
     yield Case(
         "obs-fold",
         get("{get}", "X-A: b\r\n c"),

@@ -25,7 +25,6 @@ def request(model, raw, name_of_a="a"):
 
 
 def shown(response):
-    """An InferResponse as JSON can have it."""
     outputs = {
         output.name: {
             "datatype": output.datatype,
@@ -46,7 +45,6 @@ def shown(response):
 
 
 async def refused(call):
-    """Code and text of the error that a call ends with."""
     try:
         await call
     except grpc.RpcError as error:
@@ -55,7 +53,6 @@ async def refused(call):
 
 
 async def main(address):
-    """All calls, on one channel."""
     async with InferenceGRPCClient(address) as client:
         seen = {
             "live": await client.is_server_live(),

@@ -26,7 +26,6 @@ def request(model, binary, parameters=None, **arrays):
 
 
 def shown(response):
-    """An InferResponse as JSON can have it."""
     outputs = {
         output.name: {
             "datatype": output.datatype,
@@ -63,7 +62,6 @@ async def v1(url):
 
 
 async def v2(url):
-    """What it sees in the Open Inference Protocol."""
     client = InferenceRESTClient(RESTConfig(protocol="v2"))
 
     async def infer(model, binary, parameters=None, **arrays):
@@ -86,7 +84,6 @@ async def v2(url):
 
 
 async def main(url):
-    """Both protocols."""
     print(json.dumps({"v1": await v1(url), "v2": await v2(url)}))
 
 

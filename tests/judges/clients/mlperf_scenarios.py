@@ -28,7 +28,6 @@ class Endpoint:
             threading.Thread(target=self._answer, daemon=True).start()
 
     def issue(self, samples: list) -> None:
-        """Take what the load generator asks for."""
         for sample in samples:
             self._queries.put(sample.id)
 
@@ -48,7 +47,6 @@ class Endpoint:
 
 
 def main() -> None:
-    """Run one scenario."""
     scenario, host, port, body, qps, seconds, latency_ms, folder = sys.argv[1:]
     settings = lg.TestSettings()
     settings.scenario = getattr(lg.TestScenario, scenario)

@@ -117,7 +117,6 @@ def damaged(draw: st.DrawFn, sample: bytes) -> bytes:
 
 @st.composite
 def npy(draw: st.DrawFn) -> bytes:
-    """An array of some type and shape."""
     descr = draw(st.sampled_from(sorted(NPY_TYPES)))
     shape = tuple(draw(st.lists(st.integers(0, MOST_SIZE), max_size=MOST_SIZE)))
     count = 1
@@ -131,7 +130,6 @@ def npy(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def tfrecords(draw: st.DrawFn) -> bytes:
-    """Records of any bytes, with the right checksums."""
     payloads = draw(st.lists(st.binary(max_size=MOST_BYTES), min_size=1, max_size=3))
     return b"".join(_tfrecord(payload) for payload in payloads)
 

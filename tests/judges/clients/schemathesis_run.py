@@ -78,7 +78,6 @@ class OneOfMany:
         self._path = path
 
     def put_into(self, case: Any) -> None:
-        """Have a case ask this model, or load it."""
         parameters = dict(case.path_parameters or {})
         known_names = {"name": self._name, "model": self._name, "version": "1"}
         case.path_parameters = {key: known_names.get(key, value) for key, value in parameters.items()}
@@ -90,13 +89,10 @@ class OneOfMany:
 
 
 def takes_a_model_away(operation: Any) -> bool:
-    """Whether models are gone behind it."""
     return operation.method.lower() == "delete" or str(operation.path).endswith("/unload")
 
 
 class Run:
-    """The cases of one run and what became of them."""
-
     def __init__(self, url: str, seed: int, model: OneOfMany | None = None) -> None:
         with urllib.request.urlopen(f"{url}/openapi.json") as answer:
             self.document = with_types(json.load(answer))
@@ -175,7 +171,6 @@ class Run:
             self._fail(case, response, "; ".join(str(each) for each in group.exceptions))
 
     def _answered(self, operation: Any) -> list[str]:
-        """The media types of its 200."""
         answer: Mapping[str, Any] = operation.definition.raw.get("responses", {}).get("200", {})
         return [name for name in answer.get("content", {}) if name != "*/*"]
 
@@ -195,7 +190,6 @@ class Run:
 
 
 def main() -> int:
-    """Run and report; 1 if anything failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("url")
     parser.add_argument("--cases", type=int, default=500)

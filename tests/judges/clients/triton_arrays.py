@@ -23,7 +23,6 @@ SIGNATURES = {
 
 
 def described(array):
-    """An array in JSON, bit by bit."""
     if array.dtype == object:
         texts = (value.encode() if isinstance(value, str) else value for value in array.flat)
         return {"dtype": "object", "shape": list(array.shape), "elements": [text.hex() for text in texts]}
@@ -48,7 +47,6 @@ def limits(datatype):
 
 
 def in_json(datatype):
-    """The elements of those that JSON can carry."""
     elements = limits(datatype)
     if datatype == "BYTES":
         return np.array([b"", b"plain", "äö€".encode(), b'"\\\n'], object)

@@ -57,7 +57,6 @@ class Client:
         return {"sent": described(array), "received": described(result.as_numpy("y"))}
 
     async def refused(self, name, *words, **more):
-        """The error that a call ends with."""
         try:
             answer = await self.call(name, *words, **more)
         except InferenceServerException as error:

@@ -62,14 +62,12 @@ async def datatypes(client):
 
 @scenario
 async def json_datatypes(client):
-    """Each as JSON both ways."""
     names = [name for name in SIGNATURES if name not in {"FP16", "BF16"}]
     return {name: await client.echoed(in_json(name), False, False) for name in names}
 
 
 @scenario
 async def shapes(client):
-    """Tensors without elements, and without dimensions."""
     arrays = {
         "empty": np.zeros([0], np.float32),
         "no rows": np.zeros([0, 3], np.int64),
@@ -113,7 +111,6 @@ def is_same(echoed):
 
 @scenario
 async def refusals(client):
-    """The error for each kind of mistake."""
     one = client.tensor("x", np.ones([2], np.float32))
     wrong = client.tensor("x", np.ones([2], np.int32))
     echo, x = "echo", {"parameters": {"signature": "float32"}}
@@ -145,7 +142,6 @@ def three_rows(client):
 
 @scenario
 async def asynchronous(client):
-    """Several at once, as each client does that."""
     arrays = [np.full([3], number, np.float32) for number in range(5)]
     given = [[client.tensor("x", array)] for array in arrays]
     if client.protocol.endswith("aio"):
@@ -219,7 +215,6 @@ async def sagemaker(client):
 
 
 def posted(request):
-    """Type and body of an answer."""
     with urllib.request.urlopen(request) as answer:
         return answer.headers["Content-Type"], answer.read()
 

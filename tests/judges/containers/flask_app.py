@@ -13,13 +13,11 @@ app = Flask(__name__)
 
 @app.get("/ping")
 def ping() -> Response:
-    """Healthy as soon as it answers."""
     return Response("\n", status=200, mimetype="application/json")
 
 
 @app.post("/invocations")
 def invocations() -> Response:
-    """The sum of each row."""
     if not request.content_type or not request.content_type.startswith("text/csv"):
         return Response("This predictor only supports CSV data", status=415, mimetype="text/plain")
     try:

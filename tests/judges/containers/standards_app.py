@@ -10,13 +10,11 @@ app = FastAPI()
 
 @sagemaker_standards.custom_ping_handler
 async def ping() -> Response:
-    """Healthy as soon as it answers."""
     return Response(status_code=200)
 
 
 @sagemaker_standards.custom_invocation_handler
 async def invocations(request: Request) -> dict[str, list[float]]:
-    """Twice each number."""
     try:
         return {"outputs": [2 * float(number) for number in json.loads(await request.body())["inputs"]]}
     except (ValueError, KeyError, TypeError) as error:

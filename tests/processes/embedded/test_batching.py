@@ -48,7 +48,6 @@ def start(
 
 
 def predict(server: EmbeddedServer, model: str, rows: list[Any], signature: str = "") -> list[Any]:
-    """The predictions for some rows."""
     document = {"instances": rows} | ({"signature_name": signature} if signature else {})
     reply = requests.post(f"{server.rest}/v1/models/{model}:predict", data=json.dumps(document), timeout=60)
     assert reply.status_code == 200, reply.text
@@ -262,7 +261,6 @@ def unbatched_text(model_server: StartServer, models: Path, a: Any) -> str:
 def test_an_output_that_does_not_follow_the_batch_is_told_in_the_real_words(
     shortened: Path, model_server: StartServer, tmp_path: Path
 ) -> None:
-    """The op has more to say of it, TF Serving has not."""
     server = start(model_server, tmp_path, shortened, SHAPES, "shortened")
     with grpc.insecure_channel(server.grpc) as channel:
         assert call(channel, "shortened", "", {"x": np.ones(3, np.float32)}) == (
@@ -293,7 +291,6 @@ tf.saved_model.save(module, sys.argv[1] + "/shortened/1", signatures=module.run)
 
 
 def test_parameters_that_can_not_be_used_end_the_server(tmp_path: Path, model_server: StartServer) -> None:
-    """One sentence and status 2, before any model is loaded."""
     parameters = tmp_path / "batching.txt"
     parameters.write_text("max_batch_size { value: 4 } allowed_batch_sizes: 8")
     server = model_server(

@@ -29,27 +29,23 @@ LARGE = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length
 
 @pytest.fixture
 def channel(embedded_server: EmbeddedServer) -> Iterator[grpc.Channel]:
-    """grpcio's client."""
     with grpc.insecure_channel(embedded_server.grpc, LARGE) as opened:
         yield opened
 
 
 def predicted(channel: grpc.Channel, **options: Any) -> list[float]:
-    """The answer to a small call."""
     message = request_bytes(model_spec("half_plus_two"), {"x": np.ones(300, np.float32)})
     answer = channel.unary_unary(PREDICT)(message, timeout=10, **options)
     return list(response_arrays(answer)["y"][:1])
 
 
 def test_messages_in_gzip_are_read(channel: grpc.Channel) -> None:
-    """Those in deflate are refused by name."""
     assert predicted(channel, compression=grpc.Compression.Gzip) == [2.5]
     code, text = refusal(lambda: predicted(channel, compression=grpc.Compression.Deflate))
     assert (code, "deflate" in text) == ("UNIMPLEMENTED", True)
 
 
 def test_a_message_that_unpacks_to_too_much_is_refused(channel: grpc.Channel) -> None:
-    """Before it takes the memory."""
     call = channel.unary_unary(PREDICT)
     code, text = refusal(lambda: call(bytes(101 * MEGABYTE), timeout=60, compression=grpc.Compression.Gzip))
     assert (code, "unpacks to over 104857600 bytes" in text) == ("INVALID_ARGUMENT", True)
@@ -57,7 +53,6 @@ def test_a_message_that_unpacks_to_too_much_is_refused(channel: grpc.Channel) ->
 
 
 def test_headers_have_a_limit(channel: grpc.Channel) -> None:
-    """Binary and long ones do no harm; more than 64 KB fail that call alone."""
     assert predicted(channel, metadata=[("trace-bin", bytes(range(256))), ("long", "y" * 50_000)]) == [2.5]
     code, _ = refusal(lambda: predicted(channel, metadata=[("long", "y" * 70_000)]))
     assert code == "RESOURCE_EXHAUSTED"
@@ -65,7 +60,6 @@ def test_headers_have_a_limit(channel: grpc.Channel) -> None:
 
 
 def test_a_text_longer_than_clients_take_is_cut(channel: grpc.Channel) -> None:
-    """A client fails on too long trailers without a word of them."""
     code, text = refusal(lambda: predict(channel, [1.0], "caf\u00e9 " * 10_000))
     assert code == "NOT_FOUND"
     assert text.startswith("Servable not found for request: Latest(caf\u00e9 caf\u00e9 ")
@@ -92,7 +86,6 @@ FLOODS = {
 def test_a_flood_of_frames_holds_up_nobody(
     embedded_server: EmbeddedServer, channel: grpc.Channel, name: str
 ) -> None:
-    """Others are answered at once while it comes, and after it."""
     with socket.create_connection(("127.0.0.1", embedded_server.grpc_port), timeout=5) as flooding:
         with suppress(OSError):  # it may be hung up on, or not be read
             greeting = b"" if name.startswith("not") else frames.PREFACE
@@ -102,7 +95,6 @@ def test_a_flood_of_frames_holds_up_nobody(
 
 
 def test_calls_at_a_time_have_a_limit(embedded_server: EmbeddedServer, channel: grpc.Channel) -> None:
-    """Those beyond 1,024 are refused until others end."""
     with grpc.insecure_channel(embedded_server.grpc, [("grpc.use_local_subchannel_pool", 1)]) as other:
         silent = threading.Event()
         begun = [other.stream_unary(PREDICT).future(messages_after(silent)) for _ in range(1024)]
@@ -120,7 +112,6 @@ def messages_after(event: threading.Event) -> Iterator[bytes]:
 
 
 def refused_for_number(channel: grpc.Channel) -> bool:
-    """Whether a call is one too many."""
     try:
         predicted(channel)
     except grpc.RpcError as error:
@@ -132,7 +123,6 @@ def refused_for_number(channel: grpc.Channel) -> bool:
 
 
 def test_reflection_tells_the_services_and_their_messages(embedded_server: EmbeddedServer) -> None:
-    """As the official binary does, for tools that have no schemas."""
     with grpc.insecure_channel(embedded_server.grpc) as channel:
         told = ProtoReflectionDescriptorDatabase(channel)
         assert set(told.get_services()) == {

@@ -45,7 +45,6 @@ class Watch:
             self._told.put(f"{error.code().name}: {error.details()}")
 
     def next(self, seconds: float = 120) -> str:
-        """The next status, or how it ended."""
         return self._told.get(timeout=seconds)
 
     @property
@@ -78,7 +77,6 @@ def server(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def check(channel: grpc.Channel, name: str) -> str:
-    """What a single question is answered."""
     request = health_pb2.HealthCheckRequest(service=name).SerializeToString()
     try:
         answer = channel.unary_unary("/grpc.health.v1.Health/Check")(request, timeout=30)
@@ -98,13 +96,11 @@ def check(channel: grpc.Channel, name: str) -> str:
     ],
 )
 def test_the_server_and_its_services_have_a_health(server: EmbeddedServer, name: str, status: str) -> None:
-    """Its own names are SERVING, any other is not found."""
     with grpc.insecure_channel(server.grpc) as channel:
         assert check(channel, name) == status
 
 
 def test_a_watch_tells_the_status_at_once_and_stays_open(server: EmbeddedServer) -> None:
-    """An unknown name is reported as such, and may come yet."""
     with grpc.insecure_channel(server.grpc) as channel:
         known, unknown = Watch(channel), Watch(channel, "nobody")
         assert (known.next(), unknown.next()) == ("SERVING", "SERVICE_UNKNOWN")

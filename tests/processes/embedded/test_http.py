@@ -61,14 +61,12 @@ def is_whole(answer: bytes) -> bool:
 
 
 def test_a_head_without_a_body_is_sent(embedded_server: EmbeddedServer) -> None:
-    """HEAD is nothing that TF Serving knows: a 400, of which only the head comes."""
     answer = talk(embedded_server, GET.replace(b"GET", b"HEAD") + CLOSE + b"\r\n")
     assert answer.startswith(b"HTTP/1.1 400")
     assert answer.endswith(b"\r\n\r\n")
 
 
 def test_requests_may_be_sent_ahead(embedded_server: EmbeddedServer) -> None:
-    """Two in one packet get two answers, in order."""
     answer = talk(embedded_server, POST + b"\r\n" + BODY + GET + CLOSE + b"\r\n")
     assert answer.count(b"HTTP/1.1 200 OK") == 2
     assert answer.index(b"predictions") < answer.index(b"AVAILABLE")
@@ -119,14 +117,12 @@ def test_offers_of_another_protocol_are_not_taken(embedded_server: EmbeddedServe
     "head", [POST + CLOSE, POST.replace(b"HTTP/1.1", b"HTTP/1.0"), POST + b"Connection: close, upgrade\r\n"]
 )
 def test_offers_with_a_last_request_are_answered(embedded_server: EmbeddedServer, head: bytes) -> None:
-    """Nothing may come behind such a request but its own body."""
     answer = talk(embedded_server, head + UPGRADE + b"\r\n" + BODY)
     assert re.findall(rb"HTTP/1\.1 ([0-9]+)", answer) == [b"200"]
     assert b"2.5" in answer
 
 
 def test_many_offers_at_once_are_answered_one_by_one(embedded_server: EmbeddedServer) -> None:
-    """However many of them one packet holds."""
     count = 3000
     request = b"POST /v1/models/half_plus_two HTTP/1.1\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n"
     with (
@@ -145,7 +141,6 @@ def test_many_offers_at_once_are_answered_one_by_one(embedded_server: EmbeddedSe
 
 
 def test_what_is_no_http_is_refused(embedded_server: EmbeddedServer) -> None:
-    """A 400 with a body, and the connection is closed."""
     answer = talk(embedded_server, b"nonsense\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 400")
     assert answer.endswith(b"Invalid HTTP request received.")
@@ -169,7 +164,6 @@ def test_a_query_is_part_of_the_path(
 
 
 async def no_content(_scope: Any, receive: Any, send: Any) -> None:
-    """An application that answers everything with 204."""
     await receive()
     await send({"type": "http.response.start", "status": 204, "headers": []})
     await send({"type": "http.response.body"})
@@ -198,7 +192,6 @@ def impatient_server() -> Iterator[tuple[str, int]]:
 
 
 def test_a_connection_is_closed_when_it_has_been_idle() -> None:
-    """A second after its last answer, and not after its first."""
     with impatient_server() as address:
         # On a machine that stands still for a second the connection is idle too early: then once more.
         wait_until(
@@ -247,7 +240,6 @@ def busy_then_idle(address: tuple[str, int]) -> bool:
 
 
 def asked_again(connection: socket.socket) -> bool:
-    """Whether the connection still takes a request."""
     try:
         connection.sendall(GET + b"\r\n")
         answer = connection.recv(65536)

@@ -109,7 +109,6 @@ def test_examples_are_fed_whatever_type_is_declared(
 
 
 def test_a_placeholder_of_numbers_takes_no_examples(server: EmbeddedServer) -> None:
-    """The graph itself refuses them, in TensorFlow's words."""
     body = {"signature_name": "numbers", "examples": [{"x": 1.0}]}
     status, answer, _ = ask(server, "/v1/models/half_plus_three:regress", body)
     error = json.loads(answer)["error"]
@@ -117,7 +116,6 @@ def test_a_placeholder_of_numbers_takes_no_examples(server: EmbeddedServer) -> N
 
 
 def test_every_signature_of_a_multi_inference_gets_the_examples(server: EmbeddedServer) -> None:
-    """A TF2 model has a placeholder of its own for each signature."""
     first, second = inferred(server, "heads", {"regress": "regress", "classify": "classify"})
     assert [result.value for result in first.regression_result.regressions] == [2.0, 8.0]
     scores = [result.classes[0].score for result in second.classification_result.classifications]
@@ -126,7 +124,6 @@ def test_every_signature_of_a_multi_inference_gets_the_examples(server: Embedded
 
 
 def test_signatures_of_one_placeholder_share_it(server: EmbeddedServer) -> None:
-    """As a TF1 model has one for all."""
     tasks = {"regress_x_to_y": "regress", "classify_x_to_y": "classify"}
     first, second = inferred(server, "half_plus_three", tasks)
     assert [result.value for result in first.regression_result.regressions] == [3.5, 5.0]

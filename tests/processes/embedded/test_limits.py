@@ -48,13 +48,11 @@ def peak_mb(server: EmbeddedServer, work: Callable[[], Any]) -> tuple[Any, int]:
 
 
 def posted(server: EmbeddedServer, body: bytes, **headers: str) -> tuple[int, bytes]:
-    """Status and body of a prediction."""
     status, answer, _ = ask(server, f"{MODEL}:predict", body, headers=headers)
     return status, answer
 
 
 def call(server: EmbeddedServer, message: bytes, method: str = "Predict") -> grpc.RpcError:
-    """How a call that is refused ends."""
     with grpc.insecure_channel(server.grpc) as channel, pytest.raises(grpc.RpcError) as caught:
         channel.unary_unary(SERVICE + method)(message, timeout=60)
     return caught.value
@@ -82,7 +80,6 @@ def declared(data_type: DataType, size: int) -> bytes:
 def test_a_declared_shape_is_refused_before_it_is_filled(
     embedded_server: EmbeddedServer, data_type: DataType, size: int, shown: str
 ) -> None:
-    """One value may fill a whole shape, within a limit that the refusal names."""
     error, grown = peak_mb(embedded_server, lambda: call(embedded_server, declared(data_type, size)))
     assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert error.details().startswith(
@@ -108,7 +105,6 @@ DENSE: dict[str, tuple[str, bytes]] = {
 def test_a_message_of_many_small_ones_is_refused_before_it_is_parsed(
     embedded_server: EmbeddedServer, name: str
 ) -> None:
-    """It would take twenty to ninety times as much as on the wire."""
     method, message = DENSE[name]
     error, grown = peak_mb(embedded_server, lambda: call(embedded_server, message, method))
     assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
@@ -117,8 +113,6 @@ def test_a_message_of_many_small_ones_is_refused_before_it_is_parsed(
 
 
 def test_a_shape_within_the_limit_is_filled(embedded_server: EmbeddedServer) -> None:
-    """The largest that is taken costs a few times its size."""
-
     def largest() -> int:
         options = [("grpc.max_receive_message_length", -1)]
         with grpc.insecure_channel(embedded_server.grpc, options) as channel:
@@ -142,7 +136,6 @@ BODIES: dict[str, tuple[bytes, bytes, int]] = {
 
 
 def large_body(name: str) -> bytes:
-    """Nearly 100 MB."""
     head, unit, millions = BODIES[name]
     return head + unit * (millions * MILLION) + b"]}"
 
@@ -166,7 +159,6 @@ def test_a_body_that_becomes_too_much_is_refused(
     ids=["numbers", "lists", "rows"],
 )
 def test_a_large_body_of_plain_numbers_is_served(embedded_server: EmbeddedServer, unit: bytes) -> None:
-    """100 MB of them, as arrays and as rows of objects."""
     body = b'{"instances": [' + b",".join([unit] * (99 * MILLION // (len(unit) + 1))) + b"]}"
     (status, _), grown = peak_mb(embedded_server, lambda: posted(embedded_server, body))
     assert (status, grown < GROWTH_MB) == (200, True), grown
@@ -260,13 +252,11 @@ def test_a_head_is_bounded(embedded_server: EmbeddedServer, head: bytes, status:
 
 
 def test_a_head_of_half_the_limit_is_read(embedded_server: EmbeddedServer) -> None:
-    """Proxies add to heads."""
     head = GET + b"X: " + b"a" * 60_000 + b"\r\nConnection: close\r\n\r\n"
     assert answer_to(embedded_server, head).startswith(b"HTTP/1.1 200")
 
 
 def test_a_huge_content_length_is_refused_at_once(embedded_server: EmbeddedServer) -> None:
-    """Without a byte of the body."""
     head = (
         b"POST "
         + MODEL.encode()
@@ -279,14 +269,12 @@ def test_a_huge_content_length_is_refused_at_once(embedded_server: EmbeddedServe
 
 @pytest.mark.parametrize("digits", [19, 20, 5000])
 def test_a_version_beyond_all_versions_is_a_bad_request(embedded_server: EmbeddedServer, digits: int) -> None:
-    """Whether or not it is short enough to be read as a number."""
     status, answer, _ = ask(embedded_server, f"{MODEL}/versions/{'9' * digits}")
     assert (status, b"Failed to convert version" in answer) == (400, True)
 
 
 @pytest.mark.parametrize("method", ["Predict", "Classify", "Regress", "MultiInference", "GetModelMetadata"])
 def test_what_is_not_a_message_is_a_bad_request(embedded_server: EmbeddedServer, method: str) -> None:
-    """It is the client's fault, and retries don't help."""
     error = call(embedded_server, b"\xff\xff", method)
     assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert error.details() == f"The request is not a message of {method}"

@@ -82,7 +82,6 @@ with_signatures("garbled", {"serving_default": b"\\xff\\xff"})
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
-    """A server with all of them."""
     models = tmp_path_factory.mktemp("lite")
     subprocess.run([sys.executable, "-c", EXPORT, str(models)], check=True, capture_output=True)
     flags = ("--prefer_tflite_model", "--max_num_load_retries=0")
@@ -92,19 +91,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]
 
 
 def predicted(server: EmbeddedServer, model: str, value: Any) -> tuple[int, Any]:
-    """Status and document of a prediction by column."""
     reply = requests.post(f"{server.rest}/v1/models/{model}:predict", json={"inputs": value}, timeout=60)
     return reply.status_code, reply.json()
 
 
 @pytest.mark.parametrize("text", ["a", "", "a word or two", "a\0", "\0"])
 def test_a_string_without_dimensions_comes_back(server: EmbeddedServer, text: str) -> None:
-    """The interpreter took the address of Python's bytes for the string."""
     assert predicted(server, "word", text) == (200, {"outputs": text})
 
 
 def nested(depth: int) -> Any:
-    """A number in so many lists."""
     value: Any = 1.0
     for _ in range(depth):
         value = [value]
@@ -154,7 +150,6 @@ def test_another_shape_than_declared_is_computed(
 
 
 def test_a_shape_that_an_operation_refuses(server: EmbeddedServer) -> None:
-    """Its client is told so, and the next one is answered."""
     status, answer = predicted(server, "dense", [1.0, 2.0])
     assert status == 400
     assert "failed to prepare" in answer["error"]
@@ -185,14 +180,12 @@ def test_signatures_of_the_metadata_are_served(server: EmbeddedServer) -> None:
     ],
 )
 def test_signatures_that_fit_no_tensors_fail_the_load(server: EmbeddedServer, model: str, said: str) -> None:
-    """The status of the model says which."""
     (version,) = requests.get(f"{server.rest}/v1/models/{model}", timeout=60).json()["model_version_status"]
     assert (version["state"], version["status"]["error_message"]) == ("END", said)
 
 
 @pytest.mark.parametrize("shape", [(0, 4, 4, 2), (1, 0, 4, 2)])
 def test_no_images_are_refused(server: EmbeddedServer, shape: tuple[int, ...]) -> None:
-    """Pooling divides by how many there are; a tensor of rows may be empty."""
     with grpc.insecure_channel(server.grpc) as channel:
         run = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
         with pytest.raises(grpc.RpcError) as caught:

@@ -183,7 +183,6 @@ def server(
 
 
 def over_grpc(server: EmbeddedServer, model: str, signature: str, inputs: Any) -> Any:
-    """The outputs by alias."""
     arrays = {alias: np.array(value) for alias, value in inputs.items()}
     sent = {
         alias: each if each.dtype.kind in "US" else each.astype(np.float32) for alias, each in arrays.items()
@@ -221,7 +220,6 @@ def test_models_of_all_kinds_answer_as_in_a_plain_session(
 
 
 def test_a_model_that_counts_counts_each_request_once(server: EmbeddedServer) -> None:
-    """A signature with an effect has it once per request."""
     counts = [predict(server, "counts", {"instances": [0.0, 0.0]})["predictions"] for _ in range(3)]
 
     assert counts == [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
@@ -240,7 +238,6 @@ def test_a_model_that_counts_counts_each_request_once(server: EmbeddedServer) ->
 def test_requests_that_no_server_can_answer_are_explained(
     server: EmbeddedServer, model: str, signature: str, said: str, advice: str
 ) -> None:
-    """TensorFlow's words, and what to do about it."""
     error = predict(server, model, {"signature_name": signature, "instances": [1.0]})["error"]
 
     assert said in error
@@ -248,7 +245,6 @@ def test_requests_that_no_server_can_answer_are_explained(
 
 
 def test_errors_may_have_bytes_in_them(server: EmbeddedServer) -> None:
-    """TensorFlow repeats what it was sent, be it text or not."""
     with pytest.raises(grpc.RpcError) as refused:
         over_grpc(server, "odd", "parsed", {"examples": [b"\xff\xd8"]})
 

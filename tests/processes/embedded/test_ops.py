@@ -85,7 +85,6 @@ def misfit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def failure(server: EmbeddedServer, model: str) -> dict[str, str]:
-    """The status of a model once it has failed to load."""
     server.wait_for_state("END", model)
     (version,) = json.loads(server.state(model))["model_version_status"]
     return dict(version["status"])
@@ -100,14 +99,12 @@ def test_ops_of_tensorflow_text(exported: Exported, model_server: StartServer) -
 
 
 def test_other_models_load_none_of_them(saved_models: Path, model_server: StartServer) -> None:
-    """Who needs no such op pays for none."""
     server = model_server("--model_name=half", f"--model_base_path={saved_models / 'half_plus_two'}")
     server.wait_available("half")
     assert "Loaded the ops" not in server.log
 
 
 def test_an_op_that_nobody_has(exported: Exported, model_server: StartServer) -> None:
-    """The status says which op is missing and where it could come from."""
     status = failure(model_server(*exported.flags("own")), "own")
     assert status["error_code"] == "NOT_FOUND"
     assert "Op type not registered 'TokenizeAsNobodyDoes'" in status["error_message"]

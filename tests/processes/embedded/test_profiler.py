@@ -19,7 +19,6 @@ TAKEN = "Profiling for"
 
 @pytest.fixture(scope="module")
 def server(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
-    """A server for all tests that leave it running."""
     started = EmbeddedServer(tmp_path_factory.mktemp("profiler"), flags(saved_models))
     try:
         started.wait_available("half")
@@ -41,13 +40,11 @@ def request(
 
 
 def call(channel: grpc.Channel, method: str, message: Any) -> Any:
-    """A call under way."""
     run = channel.unary_unary(f"/tensorflow.ProfilerService/{method}")
     return run.future(message.SerializeToString(), timeout=60)
 
 
 def taken(server: EmbeddedServer, channel: grpc.Channel, message: ProfileRequest) -> Any:
-    """A call for a profile, which the server is taking."""
     before = server.log.count(TAKEN)
     running = call(channel, "Profile", message)
     server.wait_until(lambda: server.log.count(TAKEN) > before, "a profile is being taken")
@@ -72,7 +69,6 @@ def test_a_profile(server: EmbeddedServer, tmp_path: Path) -> None:
 
 
 def test_a_profile_in_the_answer(server: EmbeddedServer, tmp_path: Path) -> None:
-    """Who asks for the recording itself needs no names, and nothing is written."""
     with grpc.insecure_channel(server.grpc) as channel:
         for session, host in (("idle", "localhost:8500"), ("", "")):
             message = request(tmp_path / "profiles", session, 10, host)
@@ -116,7 +112,6 @@ def test_profiles_that_can_not_be(server: EmbeddedServer, tmp_path: Path) -> Non
 def test_the_end_of_the_server_ends_a_profile(
     saved_models: Path, model_server: StartServer, tmp_path: Path
 ) -> None:
-    """SIGTERM does not wait for its time; what was recorded is written."""
     server = model_server(*flags(saved_models))
     server.wait_available("half")
     with grpc.insecure_channel(server.grpc) as channel:

@@ -53,13 +53,11 @@ def server(shared: EmbeddedServer, saved_models: Path) -> EmbeddedServer:
 
 @pytest.fixture
 def reloaded(server: EmbeddedServer) -> Iterator[grpc.Channel]:
-    """A channel to it."""
     with grpc.insecure_channel(server.grpc) as channel:
         yield channel
 
 
 def reload_request(text: str) -> bytes:
-    """A request for a new configuration."""
     from google.protobuf import text_format
 
     request = protos.ReloadConfigRequest()
@@ -68,18 +66,15 @@ def reload_request(text: str) -> bytes:
 
 
 def of_one_model(name: str, base_path: object, platform: str = 'model_platform: "tensorflow"') -> str:
-    """A configuration of one model."""
     return f'model_config_list {{ config {{ name: "{name}" base_path: "{base_path}" {platform} }} }}'
 
 
 def reload_config(channel: grpc.Channel, text: str) -> protos.StatusProto:
-    """Ask for a new configuration over gRPC."""
     answer = channel.unary_unary(RELOAD)(reload_request(text), timeout=60)
     return protos.ReloadConfigResponse.FromString(answer).status
 
 
 def wait_for_status(server: EmbeddedServer, path: str, status: int, document: object = None) -> None:
-    """Wait until a request is answered with this status."""
     server.wait_until(lambda: ask(server, path, document)[0] == status, f"{path} answers {status}")
 
 
@@ -127,7 +122,6 @@ def test_a_label_that_a_reload_sets_leads_to_its_version(saved_models: Path, ser
 def test_a_reload_that_fails_says_why(
     reloaded: grpc.Channel, saved_models: Path, path: str, code: str, text: str
 ) -> None:
-    """The next one is taken as if nothing had happened."""
     with pytest.raises(grpc.RpcError) as caught:
         reload_config(reloaded, of_one_model("x", path))
     assert caught.value.code().name == code

@@ -108,7 +108,6 @@ def some_body(dice: random.Random) -> bytes:
 
 
 def some_path(dice: random.Random) -> str:
-    """A path of the API, or something like it."""
     model = f"/v1/models/{dice.choice(MODELS)}"
     which = dice.choice(
         ("", "", "", "/versions/1", "/versions/99999999999999999999", "/labels/x", "/versions/x", "/")
@@ -186,7 +185,6 @@ print(max(sizes[-100:]) / sizes[50])
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_models_that_went_leave_no_memory_behind(saved_models: Path) -> None:
-    """A thousand loads and unloads grow the process by less than a tenth."""
     argv = [sys.executable, "-c", CYCLES, str(saved_models / "half_plus_two" / "1")]
     done = subprocess.run(argv, check=True, capture_output=True, text=True)
     assert float(done.stdout) < 1.1

@@ -39,7 +39,6 @@ def copy_version(models: Path, name: str, version: int, to: Path) -> None:
 def test_a_new_version_takes_over_without_a_failed_request(
     saved_models: Path, tmp_path: Path, model_server: StartServer
 ) -> None:
-    """Under steady requests a version appears, takes over, and the old one goes."""
     base = tmp_path / "m"
     base.mkdir()
     copy_version(saved_models, "versions", 1, base / "1")
@@ -107,7 +106,6 @@ num_batch_threads { value: 1 }
 
 @pytest.fixture(scope="module")
 def batching(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
-    """A server that waits an hour for a batch to fill."""
     folder = tmp_path_factory.mktemp("batching")
     parameters, config = folder / "batching.txt", folder / "models.config"
     parameters.write_text(BATCHING)
@@ -150,14 +148,12 @@ def test_requests_that_find_the_queue_full_are_refused(batching: EmbeddedServer,
 
 
 def test_a_request_larger_than_a_batch_is_refused(batching: EmbeddedServer) -> None:
-    """Nine rows where a batch takes eight."""
     status, body, _ = ask(batching, HALF, {"instances": [1.0] * 9})
     assert status == 400
     assert json.loads(body)["error"] == "Task size 9 is larger than maximum input batch size 8"
 
 
 def test_slow_models_do_not_hold_up_others(embedded_server: EmbeddedServer, tmp_path: Path) -> None:
-    """While requests run on and on, status and a quick model answer."""
     for _ in range(5):
         predicted(embedded_server, "half_plus_two", [1.0])
     with ThreadPoolExecutor(4) as pool, gate(tmp_path / "gate") as held:
@@ -235,14 +231,12 @@ def test_calls_without_a_message_do_not_hold_up_others(embedded_server: Embedded
 
 
 def test_bodies_may_be_gzipped(embedded_server: EmbeddedServer) -> None:
-    """A packed body is unpacked; one that only says so is a 400."""
     packed = gzip.compress(b'{"instances": [1.0]}')
     assert ask(embedded_server, HALF, packed, headers={"Content-Encoding": "gzip"})[0] == 200
     assert ask(embedded_server, HALF, b"plain", headers={"Content-Encoding": "gzip"})[0] == 400
 
 
 def test_strings_without_dimensions_come_back(embedded_server: EmbeddedServer) -> None:
-    """A scalar string is answered as a scalar."""
     status, body, _ = ask(embedded_server, "/v1/models/bytes:predict", {"inputs": "text"})
     assert status == 200
     assert json.loads(body) == {"outputs": {"length": 4, "echo_bytes": {"b64": "dGV4dA=="}}}
@@ -251,7 +245,6 @@ def test_strings_without_dimensions_come_back(embedded_server: EmbeddedServer) -
 def test_requests_that_take_too_long_are_given_up(
     saved_models: Path, tmp_path: Path, model_server: StartServer
 ) -> None:
-    """After the time of its flag a request is a 504, and the server goes on."""
     server = model_server(
         f"--model_base_path={saved_models / 'gate'}", "--model_name=gate", "--rest_api_timeout_in_ms=300"
     )
@@ -266,7 +259,6 @@ def test_requests_that_take_too_long_are_given_up(
 
 
 def test_grpc_takes_more_than_four_megabytes(embedded_server: EmbeddedServer) -> None:
-    """Both ways, on TCP and on the unix socket."""
     x = np.ones(2_000_000, np.float32)
     limits = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
     for address in (embedded_server.grpc, f"unix:{embedded_server.grpc_socket}"):
@@ -278,7 +270,6 @@ def test_grpc_takes_more_than_four_megabytes(embedded_server: EmbeddedServer) ->
 
 @pytest.mark.parametrize("method", ["Predict", "Classify", "Regress", "GetModelMetadata"])
 def test_a_request_needs_a_model_spec(embedded_server: EmbeddedServer, method: str) -> None:
-    """The errors for a model that is not there and for a missing name differ."""
     nameless = protos.PredictRequest()
     nameless.model_spec.SetInParent()
     with grpc.insecure_channel(embedded_server.grpc) as channel:
@@ -321,7 +312,6 @@ def test_tensors_that_can_not_be_are_refused(
 
 
 def test_metadata_that_there_is_not_is_refused(embedded_server: EmbeddedServer) -> None:
-    """In TF Serving's own words."""
     request = protos.GetModelMetadataRequest(metadata_field=["signature_def", "nope"])
     request.model_spec.name = "scalar"
     with grpc.insecure_channel(embedded_server.grpc) as channel:
@@ -334,7 +324,6 @@ def test_metadata_that_there_is_not_is_refused(embedded_server: EmbeddedServer) 
 def test_health_waits_for_the_first_models(
     saved_models: Path, tmp_path: Path, model_server: StartServer
 ) -> None:
-    """A probe that comes early learns so; from the first load on it is SERVING."""
     folder = tmp_path / "m" / "1"
     shutil.copytree(saved_models / "gate" / "1", folder)
     with gate(tmp_path / "gate") as held:
@@ -353,7 +342,6 @@ def test_health_waits_for_the_first_models(
 
 
 def health(channel: grpc.Channel) -> str:
-    """What a probe is answered, once the server listens."""
     check = channel.unary_unary("/grpc.health.v1.Health/Check")
     try:
         status = HealthCheckResponse.FromString(check(b"", timeout=60, wait_for_ready=True)).status
@@ -363,7 +351,6 @@ def health(channel: grpc.Channel) -> str:
 
 
 def test_a_lost_variable_is_explained(embedded_server: EmbeddedServer) -> None:
-    """The model fails as TF Serving fails it, and the text says what to do."""
     status, body, _ = ask(embedded_server, "/v1/models/untracked:predict", {"instances": [[1, 2, 3]]})
     assert status == 400
     assert b"Could not find variable" in body
@@ -398,7 +385,6 @@ RECORDS = {
 
 @pytest.fixture(scope="module")
 def warmed_models(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of models with recorded requests."""
     root = tmp_path_factory.mktemp("warmed")
     for name, (model, records) in RECORDS.items():
         extra = root / name / "1" / "assets.extra"
@@ -453,13 +439,11 @@ def test_records_of_no_request(warmed: EmbeddedServer, name: str, outcome: str) 
 
 
 def test_warm_up_requests_may_be_recorded_under_another_name(warmed: EmbeddedServer) -> None:
-    """A model keeps its recorded requests when it is served by another name."""
     assert '"AVAILABLE"' in warmed.state("renamed"), warmed.state("renamed")
 
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """A key and a certificate for localhost."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("needs openssl on PATH")
@@ -508,19 +492,16 @@ LITE_ROW, LITE_SUM = {"a": [1, 2, 3], "b": 1}, [102.0, 103.0, 104.0]
 
 
 def test_prefer_tflite_model_serves_the_lite_file(flagged_server: EmbeddedServer) -> None:
-    """The folder has no other model in it."""
     assert predicted(flagged_server, "lite", [LITE_ROW]) == [LITE_SUM]
 
 
 def test_cors_support_answers_a_browsers_preflight(flagged_server: EmbeddedServer) -> None:
-    """A page of any origin may call the REST API."""
     origin = {"Origin": "http://localhost:3000"}
     status, _, headers = ask(flagged_server, "/v1/models/lite:predict", method="OPTIONS", headers=origin)
     assert (status, headers["access-control-allow-origin"]) == (200, "*")
 
 
 def test_a_monitoring_config_publishes_the_count_of_requests(flagged_server: EmbeddedServer) -> None:
-    """One more request is one more in TensorFlow Serving's own counter."""
     before = requests_counted(flagged_server)
     predicted(flagged_server, "lite", [LITE_ROW])
     assert requests_counted(flagged_server) == before + 1
@@ -540,7 +521,6 @@ def requests_counted(server: EmbeddedServer) -> int:
 def test_a_client_with_a_certificate_is_served_over_tls(
     flagged_server: EmbeddedServer, certificate: tuple[str, str], socket: str
 ) -> None:
-    """The health service answers it, on the port and on the unix socket."""
     key, cert = (text.encode() for text in certificate)
     trusted = grpc.ssl_channel_credentials(cert, key, cert)
     name = [("grpc.ssl_target_name_override", "localhost")]
@@ -564,7 +544,6 @@ def test_a_client_without_a_certificate_is_refused(
 def test_method_names_are_checked_where_that_is_asked_for(
     saved_models: Path, model_server: StartServer
 ) -> None:
-    """Over gRPC too: a signature without a method is no prediction's."""
     server = model_server(
         f"--model_base_path={saved_models / 'half_plus_two'}",
         "--model_name=m",

@@ -45,7 +45,6 @@ def second_device(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_options_of_the_session(second_device: Path, tmp_path: Path, model_server: StartServer) -> None:
-    """The file is a ConfigProto; without it this model can't answer."""
     options = tmp_path / "session.txt"
     options.write_text(
         'device_count { key: "CPU" value: 2 } graph_options { rewrite_options { constant_folding: OFF } }'
@@ -69,7 +68,6 @@ def test_mixed_precision() -> None:
 
 @pytest.mark.parametrize("text", [None, "device_count: many"])
 def test_options_that_can_not_be(tmp_path: Path, model_server: StartServer, text: str | None) -> None:
-    """The server ends at once and names the file."""
     options = tmp_path / "session.txt"
     if text is not None:
         options.write_text(text)

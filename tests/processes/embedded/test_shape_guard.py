@@ -52,7 +52,6 @@ tf.saved_model.save(net, sys.argv[1], signatures=signatures)
 
 @pytest.fixture(scope="module")
 def convolution(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SavedModel with a convolution and a pooling."""
     base = tmp_path_factory.mktemp("convolution")
     subprocess.run([sys.executable, "-c", EXPORT, str(base / "1")], check=True, capture_output=True)
     return base
@@ -129,7 +128,6 @@ def test_no_channels_where_none_are_declared(server: EmbeddedServer) -> None:
 
 
 def asked(address: str, sizes: list[int]) -> str:
-    """The status of a tensor of this shape."""
     tensor = protos.TensorProto(dtype="DT_FLOAT", float_val=[1.0] if all(sizes) else [])
     for size in sizes:
         tensor.tensor_shape.dim.add(size=size)

@@ -35,7 +35,6 @@ def over_rest(server: EmbeddedServer, mark: str) -> tuple[int, Any]:
 
 
 def wait_until_it_refuses(server: EmbeddedServer) -> None:
-    """Wait until it takes no more requests."""
     server.wait_until(lambda: not server.state("any"), "it refuses requests")
 
 
@@ -128,7 +127,6 @@ def test_a_second_signal_waits_for_nobody(saved_models: Path, model_server: Star
 def test_a_second_signal_waits_for_no_computation(
     saved_models: Path, tmp_path: Path, model_server: StartServer
 ) -> None:
-    """What TensorFlow computes can't be stopped, so the process ends with it."""
     server = model_server(f"--model_base_path={saved_models / 'gate'}", "--model_name=gate")
     server.wait_available("gate")
     with grpc.insecure_channel(server.grpc) as channel, gate(tmp_path / "gate") as held:
@@ -145,7 +143,6 @@ def test_a_second_signal_waits_for_no_computation(
 def test_a_model_that_is_loading_keeps_no_server(
     saved_models: Path, tmp_path: Path, model_server: StartServer
 ) -> None:
-    """A load can't be stopped, and nobody waits for it: the process ends with it."""
     version = tmp_path / "gate" / "1"
     shutil.copytree(saved_models / "gate" / "1", version)
     with gate(tmp_path / "held") as held:

@@ -34,7 +34,6 @@ def predict(embedded_server: EmbeddedServer) -> Iterator[Predict]:
 
 
 def tensor_of(kind: str, sizes: list[int], **values: Any) -> protos.TensorProto:
-    """A TensorProto of this type and shape."""
     tensor = protos.TensorProto(dtype=f"DT_{kind.upper()}", **values)
     tensor.tensor_shape.SetInParent()
     for size in sizes:
@@ -43,7 +42,6 @@ def tensor_of(kind: str, sizes: list[int], **values: Any) -> protos.TensorProto:
 
 
 def refusal(predict: Predict, tensor: protos.TensorProto, signature: str) -> tuple[str, str]:
-    """The status that a tensor is refused with."""
     with pytest.raises(grpc.RpcError) as caught:
         predict(tensor, signature)
     return caught.value.code().name, caught.value.details()
@@ -62,7 +60,6 @@ WHOLE = {
 
 @pytest.mark.parametrize("kind", WHOLE)
 def test_narrow_whole_numbers_come_back(predict: Predict, kind: str) -> None:
-    """Of a list, of a short one, and of content; the answer has a list."""
     element, values = WHOLE[kind]
     content = np.array(values, element).tobytes()
     for given, wanted in (
@@ -76,14 +73,12 @@ def test_narrow_whole_numbers_come_back(predict: Predict, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", WHOLE)
 def test_narrow_whole_numbers_without_dimensions_or_elements(predict: Predict, kind: str) -> None:
-    """One number alone, and none."""
     assert predict(tensor_of(kind, [], int_val=[5]), kind) == tensor_of(kind, [], int_val=[5])
     assert predict(tensor_of(kind, [0, 2]), kind) == tensor_of(kind, [0, 2])
 
 
 @pytest.mark.parametrize("kind", ["float8_e5m2", "float8_e4m3fn"])
 def test_decimals_of_eight_bits_come_back(predict: Predict, kind: str) -> None:
-    """Their bits are kept, whichever field they travel in."""
     bits = bytes([0x00, 0x38, 0x3C, 0xB8])
     for given in (tensor_of(kind, [4], float8_val=bits), tensor_of(kind, [4], tensor_content=bits)):
         assert predict(given, kind) == tensor_of(kind, [4], float8_val=bits)
@@ -92,7 +87,6 @@ def test_decimals_of_eight_bits_come_back(predict: Predict, kind: str) -> None:
 
 
 def test_a_narrow_type_is_not_its_plain_one(predict: Predict) -> None:
-    """The types are told by TensorFlow's names."""
     given, wanted = refusal(predict, tensor_of("int8", [1], int_val=[1]), "qint8")
     assert (given, wanted) == ("INVALID_ARGUMENT", "Expects arg[0] to be qint8 but int8 is provided")
     _, wanted = refusal(predict, tensor_of("float8_e5m2", [1], float8_val=b"1"), "uint4")
@@ -100,7 +94,6 @@ def test_a_narrow_type_is_not_its_plain_one(predict: Predict) -> None:
 
 
 def test_json_has_no_narrow_types(embedded_server: EmbeddedServer) -> None:
-    """REST refuses them, as the other types that JSON has no form for."""
     statuses = {}
     for kind in ("half", *WHOLE, "float8_e5m2"):
         connection = http.client.HTTPConnection("127.0.0.1", embedded_server.rest_port, timeout=60)
@@ -114,7 +107,6 @@ def test_json_has_no_narrow_types(embedded_server: EmbeddedServer) -> None:
 
 @pytest.mark.parametrize("rank", [65, 240, 255])
 def test_tensors_of_too_many_dimensions_are_refused(predict: Predict, rank: int) -> None:
-    """The refusal names the input, its dimensions and the limit."""
     code, text = refusal(predict, tensor_of("float", [1] * rank, float_val=[1.0]), "float32")
     assert code == "INVALID_ARGUMENT"
     assert text.startswith(
@@ -123,6 +115,5 @@ def test_tensors_of_too_many_dimensions_are_refused(predict: Predict, rank: int)
 
 
 def test_a_tensor_of_64_dimensions_comes_back(predict: Predict) -> None:
-    """That many a numpy array has."""
     tensor = tensor_of("float", [1] * 64, float_val=[1.5])
     assert predict(tensor, "float32") == tensor

@@ -45,7 +45,6 @@ def test_one_bad_row_costs_one_record(run: Run, tmp_path: Path, flags: tuple[str
 
 
 def test_each_mini_batch_has_the_header(run: Run, tmp_path: Path) -> None:
-    """Filtered as a record is: the first column is left out of both."""
     rows = [f"{'x' * 20_000},{row}" for row in ROWS]
     done = run(
         "id," + HEADER + "".join(rows),

@@ -53,7 +53,6 @@ def test_whole_objects(data: Path, tmp_path: Path, echo: str) -> None:
 
 
 def test_order_is_kept(data: Path, tmp_path: Path, echo: str) -> None:
-    """Whatever the concurrency, and although some answers are slow."""
     lines = b"".join(b"%d%s\n" % (number, b" SLOW" if number % 50 == 0 else b"") for number in range(300))
     (data / "a").write_bytes(lines)
     flags = run_flags(
@@ -73,7 +72,6 @@ def test_order_is_kept(data: Path, tmp_path: Path, echo: str) -> None:
 
 
 def test_two_runs_at_once(data: Path, tmp_path: Path) -> None:
-    """The second is refused: they would take each other's files away."""
     (data / "a").write_bytes(b"one\nHELD\n")
     with stand_in() as address:
         flags = run_flags(data, tmp_path / "out", address, split_type="Line", strategy="SingleRecord")
@@ -86,14 +84,12 @@ def test_two_runs_at_once(data: Path, tmp_path: Path) -> None:
 
 
 def until_it_writes(run: "Popen[bytes]", out: Path) -> None:
-    """Wait until a run has begun an output."""
     wait_until(lambda: run.poll() is not None or list(out.rglob("growing-*/*")), 120, "an output has begun")
     assert run.poll() is None
 
 
 @pytest.mark.parametrize("on_error", ["fail", "placeholder", "sidecar"])
 def test_bad_records(data: Path, tmp_path: Path, echo: str, on_error: str) -> None:
-    """They are found inside their mini-batch, and named with the server's words."""
     lines = [b"%d\n" % number for number in range(100)]
     lines[37] = b"BAD 37\n"
     lines[80] = b"BAD 80\n"
@@ -141,7 +137,6 @@ def test_a_run_of_which_nothing_succeeds_ends_soon(data: Path, tmp_path: Path, e
 def test_an_object_of_too_many_bad_records_fails(
     data: Path, tmp_path: Path, echo: str, limit: str, status: int
 ) -> None:
-    """As a number or a share; others go on."""
     (data / "a").write_bytes(b"good\n" * 25 + b"BAD\n" + b"good\n" * 23 + b"BAD\n")
     (data / "b").write_bytes(b"good\n")
     done = transform(
@@ -153,7 +148,6 @@ def test_an_object_of_too_many_bad_records_fails(
 
 
 def test_a_mini_batch_that_takes_too_long_is_halved_at_once(data: Path, tmp_path: Path) -> None:
-    """It is not sent again whole: only a single record is, which can't be halved."""
     (data / "a").write_bytes(b"HELD\ngood\n")
     with stand_in() as address:
         done = transform(
@@ -167,7 +161,6 @@ def test_a_mini_batch_that_takes_too_long_is_halved_at_once(data: Path, tmp_path
 
 
 def test_only_server_errors_are_tried_again(data: Path, tmp_path: Path, echo: str) -> None:
-    """503 is, 400 is not; without retries 503 fails the object."""
     (data / "a").write_bytes(f"BUSY {tmp_path}".encode())
     before = posts(echo)
     assert transform(*run_flags(data, tmp_path / "out", echo)).status == 0
@@ -212,7 +205,6 @@ def test_an_object_that_fails_has_no_output(data: Path, tmp_path: Path, echo: st
 
 
 def test_an_object_over_the_limit(data: Path, tmp_path: Path, echo: str) -> None:
-    """It is said before work begins, and never sent; the others are."""
     (data / "large").write_bytes(bytes(1024 * 1024 + 1))
     (data / "small").write_bytes(b"x")
     before = posts(echo)
@@ -224,7 +216,6 @@ def test_an_object_over_the_limit(data: Path, tmp_path: Path, echo: str) -> None
 
 
 def test_what_the_container_says_counts(data: Path, tmp_path: Path) -> None:
-    """Without wishes of the job its execution parameters do."""
     (data / "a").write_bytes(b"1\n2\n3\n")
     parameters = {"MaxConcurrentTransforms": 3, "BatchStrategy": "SINGLE_RECORD", "MaxPayloadInMB": 2}
     with stand_in({"EXECUTION_PARAMETERS": json.dumps(parameters)}) as address:
@@ -234,7 +225,6 @@ def test_what_the_container_says_counts(data: Path, tmp_path: Path) -> None:
 
 
 def test_an_endpoint_that_names_no_inputs(data: Path, tmp_path: Path, echo: str) -> None:
-    """Its CSV has no header, which the log says, with the flag for one."""
     (data / "a").write_bytes(b"a,b\n1,2\n")
     flags = run_flags(data, tmp_path / "out", echo, split_type="Line", content_type="text/csv")
     done = transform(*flags)
@@ -243,7 +233,6 @@ def test_an_endpoint_that_names_no_inputs(data: Path, tmp_path: Path, echo: str)
 
 
 def interrupted(flags: list[str], number: signal.Signals, wait: "Callable[[Popen[bytes]], object]") -> None:
-    """Start a run, wait, and end it."""
     process = Popen([sys.executable, "-m", "tfs_proxy.cli", "transform", *flags], stderr=DEVNULL)
     wait(process)
     process.send_signal(number)
@@ -289,7 +278,6 @@ def test_killed_and_started_again(data: Path, tmp_path: Path, echo: str) -> None
 
 
 def test_stopped_in_order(data: Path, tmp_path: Path, echo: str) -> None:
-    """SIGTERM leaves nothing half-written, not even out of sight of the outputs."""
     (data / "a").write_bytes(b"SLOW 1\n" * 1000)
     flags = run_flags(data, tmp_path / "out", echo, split_type="Line", strategy="SingleRecord")
     interrupted(flags, signal.SIGTERM, lambda run: until_it_writes(run, tmp_path / "out"))
@@ -364,7 +352,6 @@ def test_tune_with_answers_of_no_use(
 
 
 def test_tune_counts_good_answers_only(data: Path, tmp_path: Path, echo: str) -> None:
-    """What the server refuses is reported beside the rate, and is not in it."""
     (data / "a").write_text("1 SLOW\n" + "BAD\n" * 40)
     words = run_flags(
         data, tmp_path / "out", echo, split_type="Line", strategy="SingleRecord", max_payload_mb="100"

@@ -31,7 +31,6 @@ def words(tmp_path: Path) -> list[str]:
 
 
 def test_a_model_is_served_for_the_run(tmp_path: Path, words: list[str]) -> None:
-    """Script and all; a changed model has everything done again."""
     (tmp_path / "in" / "a").write_text("one\ntwo\n")
     flags = [*words, "--split-type", "Line", "--strategy", "SingleRecord", "--assemble-with", "Line"]
     done = transform(*flags)
@@ -46,7 +45,6 @@ def test_a_model_is_served_for_the_run(tmp_path: Path, words: list[str]) -> None
 
 
 def test_a_model_that_can_not_be_served(tmp_path: Path, words: list[str]) -> None:
-    """The run ends with what the stack said."""
     (tmp_path / "in" / "a").write_text("one")
     stand_in_archive(tmp_path / "model.tar.gz", "no python at all !")
     done = transform(*words)

@@ -69,14 +69,12 @@ class RayCluster:
         self.address = self._line()
 
     def tell(self, words: str) -> None:
-        """Have it done."""
         assert self._process.stdin is not None
         self._process.stdin.write(words + "\n")
         self._process.stdin.flush()
         assert self._line() == "done"
 
     def close(self) -> None:
-        """End it."""
         self._process.communicate(timeout=60)
 
     def _line(self) -> str:
@@ -189,7 +187,6 @@ def test_it_goes_on_where_one_machine_stopped(tmp_path: Path, cluster: RayCluste
 
 
 def test_a_model_that_no_node_can_serve(tmp_path: Path, cluster: RayCluster) -> None:
-    """The run ends with what a stack said, and with its exit status."""
     archive = stand_in_archive(tmp_path / "model.tar.gz", "no python at all !")
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a").write_text("a")
@@ -201,7 +198,6 @@ def test_a_model_that_no_node_can_serve(tmp_path: Path, cluster: RayCluster) -> 
 
 
 def test_without_ray(tmp_path: Path) -> None:
-    """One sentence says what to install."""
     (tmp_path / "a").write_text("a")
     program = (
         "import sys; sys.modules['ray'] = None; from tfs_proxy.cli import main; sys.exit(main(sys.argv[1:]))"

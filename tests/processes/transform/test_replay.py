@@ -58,7 +58,6 @@ def test_a_job_that_says_how_to_read_its_input_reads_it_so(tmp_path: Path) -> No
 
 
 def test_a_damaged_record_fails_its_object(tmp_path: Path) -> None:
-    """With its line; so does one without a request."""
     archive = stand_in_archive(tmp_path / "model.tar.gz", script=SCRIPT)
     lines = (
         b'{"captureData":{"endpointInput":{"data":"1","encoding":"CSV"}},"eventMetadata":{}}\n',

@@ -141,8 +141,6 @@ class Between(ThreadingHTTPServer):
 
 
 class Passing(BaseHTTPRequestHandler):
-    """One request."""
-
     protocol_version = "HTTP/1.1"
     server: Between
     body: bytes
@@ -196,7 +194,6 @@ class Passing(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def wait_for_the_end(self) -> None:
-        """Say nothing until the client hangs up."""
         with contextlib.suppress(ConnectionError):
             self.connection.recv(1)
         self.close_connection = True
@@ -206,7 +203,6 @@ class Passing(BaseHTTPRequestHandler):
 
 
 def between(moto: str, fault: Fault, **run_with: Any) -> Done:
-    """Run a job with a fault between it and S3."""
     with Between(moto, fault) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
@@ -227,7 +223,6 @@ LINES = ("--split-type", "Line", "--max-payload-mb", "2", "--max-concurrent", "3
 
 
 def test_a_large_output(s3: "S3Client", moto: str, buckets: tuple[str, str], echo: str) -> None:
-    """It goes up in parts, and reads that break off are taken up where they were."""
     s3.put_object(Bucket=buckets[0], Key="data/large", Body=LARGE)
     breaks: list[str | None] = []
 
@@ -320,7 +315,6 @@ def test_slow_reads(s3: "S3Client", moto: str, buckets: tuple[str, str], echo: s
 
 
 def test_a_read_that_never_ends(s3: "S3Client", moto: str, buckets: tuple[str, str], echo: str) -> None:
-    """Its object fails after a few attempts, by name; the others are done."""
     for key in ("a", "silent", "z"):
         s3.put_object(Bucket=buckets[0], Key=f"data/{key}", Body=b"1\n")
 

@@ -16,8 +16,6 @@ SLOW_SECONDS = 0.2
 
 
 class Echo(asyncio.Protocol):
-    """One connection; requests come one after the other."""
-
     posts = 0
     busy: set[bytes] = set()  # noqa: RUF012
     released: asyncio.Event
@@ -89,7 +87,6 @@ class Echo(asyncio.Protocol):
 
 
 def unchunked(data: bytes) -> bytes:
-    """The content of a chunked body."""
     parts: list[bytes] = []
     while True:
         size, _, data = data.partition(b"\r\n")
@@ -100,7 +97,6 @@ def unchunked(data: bytes) -> bytes:
 
 
 async def main() -> None:
-    """Serve for ever."""
     Echo.released = asyncio.Event()
     server = await asyncio.get_running_loop().create_server(Echo, "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)

@@ -17,7 +17,6 @@ SLOW_START_SECONDS = 1.0
 
 
 def main() -> None:
-    """Serve until SIGTERM."""
     parser = argparse.ArgumentParser()
     parser.add_argument("serve", nargs="?")
     parser.add_argument("--port", type=int, default=0)

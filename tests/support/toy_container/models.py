@@ -10,19 +10,15 @@ BLOCKED_SECONDS = 3.0
 
 
 class ToyModels:
-    """Which are loaded: their URLs by name."""
-
     def __init__(self, fault: str) -> None:
         self._fault = fault
         self._urls: dict[str, str] = {}
         self.loading = threading.Lock()
 
     def has(self, name: str) -> bool:
-        """Whether it is loaded."""
         return name in self._urls
 
     def load(self, request: Any) -> tuple[int, Any]:
-        """POST /models."""
         name, url = request["model_name"], request["url"]
         if name in self._urls and self._fault != "load-twice":
             return 409, {"error": "it is loaded"}
@@ -34,7 +30,6 @@ class ToyModels:
         return 200, {}
 
     def unload(self, path: str) -> tuple[int, Any]:
-        """DELETE /models/NAME."""
         name = path.rpartition("/")[2]
         if name not in self._urls:
             return 404, {"error": "it is not loaded"}
@@ -43,7 +38,6 @@ class ToyModels:
         return 200, {}
 
     def get(self, path: str) -> tuple[int, Any]:
-        """GET /models, and of one."""
         name = path.removeprefix("/models").strip("/")
         if not name and self._fault == "list-of-names":
             return 200, {"models": [{"name": each} for each in self._urls]}

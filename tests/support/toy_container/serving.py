@@ -28,8 +28,6 @@ DRAIN_SECONDS = 20.0
 
 
 class ToyServer(ThreadingHTTPServer):
-    """The state of one run."""
-
     daemon_threads = True
 
     def __init__(self, port: int, fault: str) -> None:
@@ -55,15 +53,12 @@ class ToyServer(ThreadingHTTPServer):
         """Clients may leave."""
 
     def wait_for_requests(self) -> None:
-        """Until all that are worked on are answered."""
         deadline = time.monotonic() + DRAIN_SECONDS
         while self.working and time.monotonic() < deadline:
             time.sleep(0.01)
 
 
 class ToyHandler(BaseHTTPRequestHandler):
-    """One connection."""
-
     protocol_version = "HTTP/1.1"
     server: ToyServer
     extra: ClassVar[dict[str, str]] = {}
@@ -72,14 +67,12 @@ class ToyHandler(BaseHTTPRequestHandler):
         """Only what is asked for."""
 
     def do_HEAD(self) -> None:
-        """As GET, without the body."""
         status = 501 if self.server.fault == "no-head" else 200
         self.send_response(status)
         self.send_header("Content-Length", "0")
         self.end_headers()
 
     def do_GET(self) -> None:
-        """Ping, metrics, execution-parameters, models."""
         path = self.path.partition("?")[0]
         self._count(path)
         if path == "/ping":
@@ -98,11 +91,9 @@ class ToyHandler(BaseHTTPRequestHandler):
             self._error(404, "no such path")
 
     def do_DELETE(self) -> None:
-        """Unload a model."""
         self._answer(*self.server.models.unload(self.path))
 
     def do_POST(self) -> None:
-        """Invoke, or load a model."""
         server = self.server
         with server.lock:
             server.working += 1

@@ -45,7 +45,6 @@ def servable() -> LoadedServable:
 
 
 def test_labels_in_json_may_have_any_bytes() -> None:
-    """They are passed on as they are, as all strings are."""
     catalog = Catalog()
     catalog.models["m"] = Model()
     catalog.models["m"].publish({1: servable()})

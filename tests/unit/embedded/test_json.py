@@ -24,8 +24,6 @@ LARGE = b" " * 5000
 
 
 class Echo(Passed):
-    """A backend that answers with its inputs."""
-
     def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> PreparedCall:
         def call(arrays: Sequence[Array]) -> Sequence[Array]:
             given = dict(zip(feeds, arrays, strict=True))
@@ -49,14 +47,12 @@ class Echoes:
         return model.predict(body.encode() if isinstance(body, str) else body)
 
     def read(self, body: str | bytes, **data_types: int) -> Any:
-        """What the model has got: its rows or its columns."""
         answer = self.ask(body, **data_types)
         assert answer.status == 200, answer.body
         (found,) = json.loads(answer.body.decode("utf-8", "surrogateescape")).values()
         return found
 
     def refusal(self, body: str | bytes, **data_types: int) -> str:
-        """What a body is refused with."""
         answer = self.ask(body, **data_types)
         assert answer.status == 400, answer.body
         return str(answer.json["error"])
@@ -64,13 +60,11 @@ class Echoes:
 
 @pytest.fixture(scope="module")
 def echoes() -> Iterator[Echoes]:
-    """Models that answer with what they were asked."""
     with ThreadPoolExecutor(1) as pool:
         yield Echoes(pool)
 
 
 def test_rows_and_columns_of_every_type(echoes: Echoes) -> None:
-    """Each type that JSON knows is read, by row and by column."""
     assert echoes.read('{"instances": [{"a": 1, "b": [true]}, {"a": 2, "b": [false]}]}', a=INT32, b=BOOL) == [
         {"a": 1, "b": [True]},
         {"a": 2, "b": [False]},
@@ -119,7 +113,6 @@ values: st.SearchStrategy[Any] = st.recursive(
 
 @given(st.sampled_from(["instances", "inputs"]), values, st.sampled_from([FLOAT, INT64, UINT8, STRING]))
 def test_large_bodies_are_read_as_small_ones(echoes: Echoes, form: str, value: Any, data_type: int) -> None:
-    """The same answers, whichever reader has a look at the body first."""
     body = json.dumps({form: value}).encode()
     large, small = echoes.ask(body + LARGE, x=data_type), echoes.ask(body, x=data_type)
     assert (large.status, large.body) == (small.status, small.body)
@@ -130,13 +123,11 @@ def test_large_bodies_are_read_as_small_ones(echoes: Echoes, form: str, value: A
     ['{"signature_name": "serving_default", "instances": %s}', '{"inputs" : %s, "signature_name": ""}'],
 )
 def test_large_lists_of_numbers_may_stand_beside_a_signature(echoes: Echoes, form: str) -> None:
-    """In front of its name, or behind."""
     rows = [[0.5, number] for number in range(2000)]
     assert echoes.read(form % json.dumps(rows), x=FLOAT) == rows
 
 
 def test_photographs_come_through(echoes: Echoes) -> None:
-    """The rows' bytes come out as they were, in the order of the rows."""
     pictures = [b64encode(bytes(range(256)) * count).decode() for count in (20, 21, 22)]
     rows = [{"x_bytes": {"b64": picture}} for picture in pictures]
     assert echoes.read(json.dumps({"instances": rows}), x_bytes=STRING) == [
@@ -170,7 +161,6 @@ def test_photographs_come_through(echoes: Echoes) -> None:
     ],
 )
 def test_what_is_no_json_is_refused(echoes: Echoes, body: str) -> None:
-    """Each kind of mistake is the client's."""
     assert echoes.refusal(body, x=FLOAT).startswith("JSON Parse error: ")
 
 
@@ -195,12 +185,10 @@ def test_what_is_no_json_is_refused(echoes: Echoes, body: str) -> None:
     ],
 )
 def test_what_does_not_fit_is_refused(echoes: Echoes, body: str, text: str) -> None:
-    """The sentence begins as TF Serving's, and names the place."""
     assert echoes.refusal(body, x=FLOAT) == text
 
 
 def test_a_long_value_is_cut_in_an_error(echoes: Echoes) -> None:
-    """Its beginning says enough."""
     assert len(echoes.refusal(f"[{'1,' * 100_000}1]", x=FLOAT)) < 2000
 
 
@@ -218,7 +206,6 @@ def test_base64_has_to_be_base64(echoes: Echoes, text: str) -> None:
 
 
 def test_outputs_without_rows_are_refused(echoes: Echoes) -> None:
-    """Rows need one first dimension of all outputs, and a form for their types."""
     unequal = '{"signature_name": "", "inputs": {"a": 1, "b": 2}}'
     assert echoes.read(unequal, a=INT32, b=INT32) == {"a": 1, "b": 2}
     more = "Failed to get input map"
@@ -242,7 +229,6 @@ def test_outputs_without_rows_are_refused(echoes: Echoes) -> None:
     ],
 )
 def test_malformed_examples_are_refused(body: str, text: str) -> None:
-    """Each has TF Serving's words."""
     with pytest.raises(ServingError) as caught:
         decode_examples(body.encode(), MemoryBudget())
     assert caught.value.text == text
@@ -257,7 +243,6 @@ def test_features_may_have_any_name() -> None:
 
 
 def test_of_features_with_one_name_the_last_one_counts() -> None:
-    """The others are not looked at."""
     call = decode_examples(b'{"examples": [{"x": null, "x": ["a"]}]}', MemoryBudget())
     assert call.examples.example_list.examples[0].features.feature["x"].bytes_list.value == [b"a"]
 

@@ -61,7 +61,6 @@ class Loads:
 
 
 def eventually(condition: Callable[[], bool]) -> None:
-    """Wait until something holds."""
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
@@ -95,7 +94,6 @@ class Run:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Run]:
-    """A lifecycle whose loads are made up."""
     made = Run(tmp_path)
     yield made
     made.loads.gate.set()
@@ -103,7 +101,6 @@ def run(tmp_path: Path) -> Iterator[Run]:
 
 
 def test_the_newest_version_is_served(run: Run) -> None:
-    """Requests for the latest, and for a number, find it; others do not."""
     run.add(1, 2)
     run.lifecycle.reload([run.source()])
     run.lifecycle.wait_until_available(["m"])
@@ -135,7 +132,6 @@ def test_a_new_version_is_loaded_before_the_old_one_goes(run: Run) -> None:
 
 
 def test_a_version_in_use_is_closed_only_when_it_is_left(run: Run) -> None:
-    """A request in flight keeps its version; new ones get the new version."""
     run.add(1)
     run.lifecycle.reload([run.source()])
     run.lifecycle.wait_until_available(["m"])
@@ -243,7 +239,6 @@ def test_a_version_that_goes_while_it_loads_never_serves(run: Run) -> None:
 
 
 def test_a_load_under_way_at_the_end_is_finished(tmp_path: Path) -> None:
-    """Who waits for it gets it, and what waits for its turn is cancelled."""
     made = Run(tmp_path, load_threads=1)
     made.loads.gate.clear()
     made.add(1, 2)
@@ -260,7 +255,6 @@ def test_a_load_under_way_at_the_end_is_finished(tmp_path: Path) -> None:
 
 
 def test_a_model_out_of_the_config_goes(run: Run) -> None:
-    """All its versions are unloaded; taken up again it loads again."""
     run.add(1, 2)
     run.lifecycle.reload([run.source(Policy(every=True))])
     run.lifecycle.wait_until_available(["m"])
@@ -290,7 +284,6 @@ def test_while_starting_nothing_is_not_found(run: Run) -> None:
 def test_a_specific_version_that_is_not_there_is_told_once(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The others are served meanwhile; it is loaded when it comes."""
     run.add(1)
     run.lifecycle.reload([run.source(Policy(specific=(1, 9)))])
     run.lifecycle.wait_until_available(["m"])
@@ -309,7 +302,6 @@ def test_a_specific_version_that_is_not_there_is_told_once(
 
 
 def test_labels_name_available_versions_only(run: Run) -> None:
-    """A label works once its version serves; before, the config is refused."""
     run.add(1)
     with pytest.raises(ServingError, match="which is not currently available for inference"):
         run.lifecycle.reload([run.source(stable=1)])
@@ -346,7 +338,6 @@ def test_labels_may_go_anywhere_where_that_is_forced(tmp_path: Path) -> None:
 
 
 def test_without_polls_nothing_is_ever_loaded(tmp_path: Path) -> None:
-    """The models of the start are waited for without end."""
     made = Run(tmp_path, polls=False)
     made.add(1)
     made.lifecycle.reload([made.source()])

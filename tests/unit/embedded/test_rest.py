@@ -22,8 +22,6 @@ BODY = b'{"instances": [1.0]}'
 
 
 class Held(Passed):
-    """A backend whose calls wait until they are let go."""
-
     def __init__(self) -> None:
         super().__init__()
         self.gate = threading.Event()
@@ -56,7 +54,6 @@ class Lends(Passed):
 
 @pytest.fixture
 def pool() -> Iterator[ThreadPoolExecutor]:
-    """Threads for what is not quick."""
     with ThreadPoolExecutor(4) as made:
         yield made
 
@@ -109,7 +106,6 @@ def test_a_path_that_is_no_uri_is_a_plain_400(pool: ThreadPoolExecutor, path: st
 
 
 def test_a_packed_body_is_one_whole_packed_document(pool: ThreadPoolExecutor) -> None:
-    """Whatever is not unpacks to nothing, and nothing is the empty document."""
     server = RestAppOnAModel(pool)
     packed = gzip.compress(BODY)
     for value in ("gzip", "x-gzip", "gzip, identity"):
@@ -122,7 +118,6 @@ def test_a_packed_body_is_one_whole_packed_document(pool: ThreadPoolExecutor) ->
 
 
 def test_a_packed_body_has_a_limit(pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small body can't unpack to any size."""
     monkeypatch.setattr(requests, "MAX_UNPACKED_BYTES", 1000)
     fits = BODY + b" " * (1000 - len(BODY))
     assert RestAppOnAModel(pool).predict(gzip.compress(fits), content_encoding="gzip").status == 200
@@ -131,7 +126,6 @@ def test_a_packed_body_has_a_limit(pool: ThreadPoolExecutor, monkeypatch: pytest
 
 
 def test_a_request_that_takes_too_long_is_given_up(pool: ThreadPoolExecutor) -> None:
-    """With TensorFlow's own words for it; without a limit it is waited for."""
     held = Held()
     slow = RestAppOnAModel(pool, backend=held, timeout_seconds=0.01).predict(BODY)
     held.gate.set()
@@ -180,7 +174,6 @@ def test_a_large_request_without_memory_is_asked_to_come_again(
 
 
 def test_a_body_that_stalls_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was reserved for the rest of it is free by then."""
     monkeypatch.setattr(requests, "AT_ONCE_SECONDS", 0.01)
     monkeypatch.setattr(requests, "SILENCE_SECONDS", 0.1)
     coming = iter([{"type": "http.request", "body": bytes(2_000_000), "more_body": True}])

@@ -41,7 +41,6 @@ def test_a_bool_flag_takes_the_next_word_too() -> None:
 
 
 def test_defaults_are_those_of_the_real_server() -> None:
-    """No flag at all gives TF Serving's own defaults, but for the host."""
     flags, _ = parse([])
     assert flags == ModelServerFlags()
     assert (flags.port, flags.rest_api_port, flags.rest_api_timeout_in_ms) == (8500, 0, 30000)
@@ -50,7 +49,6 @@ def test_defaults_are_those_of_the_real_server() -> None:
 
 
 def test_flags_without_a_meaning_here_are_named() -> None:
-    """They are accepted, and said once each."""
     _, remarks = parse(["--flush_filesystem_caches=true", "--skip_initialize_tpu=true"])
     assert len(remarks) == 2
     assert "--flush_filesystem_caches" in remarks[0]
@@ -81,20 +79,17 @@ def test_flags_without_a_meaning_here_are_named() -> None:
     ],
 )
 def test_unusable_flags_are_refused(argv: list[str], text: str) -> None:
-    """One sentence names the flag."""
     with pytest.raises(SettingsError, match=text):
         parse(argv)
 
 
 def config_file(folder: Path, text: str) -> ModelServerFlags:
-    """Flags that name a model config file of this text."""
     path = folder / "models.config"
     path.write_text(text)
     return ModelServerFlags(model_config_file=str(path))
 
 
 def test_a_config_file_names_models_policies_and_labels(tmp_path: Path) -> None:
-    """Every policy and the labels come through."""
     flags = config_file(
         tmp_path,
         """model_config_list {
@@ -113,7 +108,6 @@ def test_a_config_file_names_models_policies_and_labels(tmp_path: Path) -> None:
 
 
 def test_policies_choose_versions() -> None:
-    """The newest, all, or those named that are there."""
     assert Policy().choose([3, 1, 2]) == (3,)
     assert Policy(latest=2).choose([3, 1, 2]) == (2, 3)
     assert Policy(every=True).choose([3, 1]) == (1, 3)
@@ -142,7 +136,6 @@ def test_policies_choose_versions() -> None:
     ],
 )
 def test_unusable_configs_are_refused(tmp_path: Path, text: str, says: str) -> None:
-    """The file and what is wrong with it are named."""
     with pytest.raises(SettingsError, match=says):
         model_config.from_flags(config_file(tmp_path, text))
 
@@ -174,7 +167,6 @@ def test_a_config_that_does_not_parse_says_where(tmp_path: Path, text: str, says
 
 
 def test_a_config_that_is_read_again_lists_models(tmp_path: Path) -> None:
-    """An empty list is one; an empty file is not, for it may be half written."""
     path = tmp_path / "models.config"
     path.write_text("model_config_list {}")
     assert model_config.again_from_file(str(path), ()) == ()
@@ -189,7 +181,6 @@ def test_a_config_that_is_read_again_lists_models(tmp_path: Path) -> None:
 
 
 def test_no_model_at_all_is_refused(tmp_path: Path) -> None:
-    """A path, or a config file that can be read, is needed."""
     with pytest.raises(SettingsError, match="--model_base_path"):
         model_config.from_flags(ModelServerFlags())
     with pytest.raises(SettingsError, match="Can't read"):
@@ -197,7 +188,6 @@ def test_no_model_at_all_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_relative_base_path_is_made_absolute() -> None:
-    """As typed on a command line."""
     (source,) = model_config.from_flags(ModelServerFlags(model_base_path="models/m", model_name="m"))
     assert Path(source.base_path).is_absolute()
 
@@ -216,7 +206,6 @@ def test_version_folders_are_numbers(tmp_path: Path) -> None:
 
 
 def test_channel_arguments_are_pairs() -> None:
-    """Whole numbers of 32 bits become numbers."""
     assert channel_arguments("a.b=1,c=x,d=-2") == [("a.b", 1), ("c", "x"), ("d", -2)]
     for text in (str(2**31), "--5", "1.5", "\N{SUPERSCRIPT TWO}"):
         assert channel_arguments(f"a={text}") == [("a", text)]
@@ -226,7 +215,6 @@ def test_channel_arguments_are_pairs() -> None:
 
 
 def test_an_ssl_file_needs_key_and_certificate(tmp_path: Path) -> None:
-    """Half a configuration is refused; none at all is plain text."""
     path = tmp_path / "ssl.txt"
     path.write_text('server_key: "k"')
     assert credentials("") is None
@@ -238,7 +226,6 @@ def test_an_ssl_file_needs_key_and_certificate(tmp_path: Path) -> None:
 
 
 def test_every_code_has_an_http_status() -> None:
-    """No gRPC code is without one."""
     from tfs_proxy.embedded.errors import from_tensorflow
     from tfs_proxy.wire.grpc_codes import HTTP_STATUS
 
@@ -273,7 +260,6 @@ def test_every_code_has_an_http_status() -> None:
     ],
 )
 def test_batching_parameters_that_do_not_fit_are_refused(tmp_path: Path, text: str, why: str) -> None:
-    """Each names the file, and what is wrong with it."""
     path = tmp_path / "batching.txt"
     path.write_text(text)
     with pytest.raises(SettingsError) as caught:

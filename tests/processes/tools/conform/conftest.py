@@ -20,7 +20,6 @@ DOCUMENT = {
 
 @pytest.fixture(scope="module")
 def requests_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the toy takes."""
     file = tmp_path_factory.mktemp("requests") / "requests.json"
     file.write_text(json.dumps(DOCUMENT))
     return file
@@ -28,14 +27,12 @@ def requests_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> str:
-    """A command that starts the toy."""
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
     return f"{sys.executable} -m support.toy_container --port {{port}}"
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """The address of a toy that runs."""
     port = free_port()
     words = [sys.executable, "-m", "support.toy_container", "--port", str(port)]
     env = {**os.environ, "PYTHONPATH": str(TESTS)}

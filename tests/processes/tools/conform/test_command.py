@@ -18,7 +18,6 @@ from tfs_proxy.tools.conform.checks import ALL
 def test_a_sound_container(
     command: str, requests_file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit status 0, a line for each check, and both files."""
     files = ["--json", str(tmp_path / "r.json"), "--junit", str(tmp_path / "r.xml")]
     words = ["conform", "--command", command, "--requests", str(requests_file), "--only", "errors,ping"]
 
@@ -33,7 +32,6 @@ def test_a_sound_container(
 
 
 def test_a_must_that_fails(command: str, requests_file: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Exit status 1; advice alone is 0."""
     judged = ["conform", "--requests", str(requests_file), "--command"]
 
     assert main([*judged, f"{command} --fault body-limit", "--only", "invocations/body-of-6-mb"]) == 1
@@ -44,7 +42,6 @@ def test_a_must_that_fails(command: str, requests_file: Path, capfd: pytest.Capt
 
 
 def test_a_body_that_grows_by_repetition(command: str, tmp_path: Path) -> None:
-    """The 413 of a limit counts there, too."""
     file = tmp_path / "requests.json"
     file.write_text(json.dumps({"good": {"content_type": "text/csv", "body": "1.0\n"}}))
     words = ["conform", "--requests", str(file), "--only", "invocations/body-of-6-mb", "--command"]
@@ -68,7 +65,6 @@ def test_an_address(url: str, requests_file: Path, capfd: pytest.CaptureFixture[
 
 
 def test_requests_are_found_by_trying(url: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """Without a file; the report says what was taken."""
     assert main(["conform", url, "--only", "invocations/good-request,errors/json"]) == 0
 
     said = capfd.readouterr().out
@@ -98,19 +94,16 @@ def test_requests_are_found_by_trying(url: str, capfd: pytest.CaptureFixture[str
     ],
 )
 def test_what_can_not_be_run(words: list[str], sentence: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """Exit status 2 and one sentence."""
     assert main(words) == 2
     assert sentence in capfd.readouterr().err
 
 
 def test_an_address_where_nothing_listens(capfd: pytest.CaptureFixture[str]) -> None:
-    """Exit status 2, and nothing is judged."""
     assert main(["conform", f"http://127.0.0.1:{free_port()}"]) == 2
     assert "nothing listens" in capfd.readouterr().err
 
 
 def test_another_program_is_not_judged(url: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """It has the port that the command is told."""
     port = url.rpartition(":")[2]
 
     assert main(["conform", "--command", "sleep 60", "--port", port]) == 2
@@ -155,7 +148,6 @@ def test_as_tests_of_pytest(command: str, requests_file: Path, tmp_path: Path) -
 
 
 def test_a_must_fails_its_test(command: str, requests_file: Path, tmp_path: Path) -> None:
-    """With what was found, and without a traceback of this program."""
     words = [
         sys.executable, "-m", "pytest", "-p", "tfs_proxy.tools.conform.pytest_plugin", "-p", "no:cacheprovider",
         "--conform-command", f"{command} --fault body-limit", "--conform-requests", str(requests_file),

@@ -56,7 +56,6 @@ def failed(folder: Path) -> list[Any]:
 
 @pytest.mark.nginx
 def test_with_nginx(judged: list[str], tmp_path: Path) -> None:
-    """Every must, those of pipelines and multi-model endpoints among them."""
     status = main([*judged, "--pipeline", "--multi-model"])
 
     assert failed(tmp_path) == []

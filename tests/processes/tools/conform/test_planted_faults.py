@@ -19,7 +19,6 @@ SHORT_SECONDS = {"never-ready": 2.0, "no-ping": 2.0, "ignores-port": 2.0, "empty
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that is not empty."""
     folder = tmp_path_factory.mktemp("model")
     (folder / "weights").write_text("0.5")
     return folder
@@ -42,7 +41,6 @@ def test_the_toy_container_keeps_the_contract(model: Path) -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(fault: str, model: Path) -> None:
-    """By the check that is about it."""
     check: Check = CHECKS[FAULTS[fault][0]]
     port = str(free_port()) if fault == "ignores-port" else "{port}"
     with judged(model, fault, port, SHORT_SECONDS.get(fault, 60.0)) as judge:

@@ -40,12 +40,10 @@ def aws() -> Iterator[dict[str, str]]:
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    """A script that is the model."""
     return script_model(tmp_path / "model.tar.gz", saying("hello"))
 
 
 def client_of(service: str, environ: Mapping[str, str]) -> Any:
-    """A client of the stand-in."""
     return botocore.session.get_session().create_client(
         service,
         endpoint_url=environ["AWS_ENDPOINT_URL"],
@@ -56,7 +54,6 @@ def client_of(service: str, environ: Mapping[str, str]) -> Any:
 
 
 def deploy(environ: Mapping[str, str], *words: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end."""
     argv = [sys.executable, "-m", "tfs_proxy.cli", "deploy", *map(str, words)]
     plain = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     return subprocess.run(
@@ -65,7 +62,6 @@ def deploy(environ: Mapping[str, str], *words: str | Path) -> subprocess.Complet
 
 
 def test_archive_becomes_an_endpoint(aws: dict[str, str], archive: Path) -> None:
-    """Three calls, and the archive in the bucket; the name is taken then."""
     first = deploy(aws, archive, *FLAGS, "--env", "A=b", "--count", "2", "--wait")
     again = deploy(aws, archive, *FLAGS)
 
@@ -118,7 +114,6 @@ def test_what_was_tried_here_is_deployed_and_updated(
 def test_what_can_not_be_is_one_sentence(
     aws: dict[str, str], archive: Path, words: tuple[str, ...], changes: dict[str, str], says: str
 ) -> None:
-    """And status 2."""
     done = deploy({**aws, **changes}, archive, *FLAGS, "--name", "other", *words)
 
     assert done.returncode == 2, done.stderr
@@ -127,7 +122,6 @@ def test_what_can_not_be_is_one_sentence(
 
 
 def test_broken_archive_is_not_deployed(aws: dict[str, str], tmp_path: Path) -> None:
-    """It is checked first."""
     (tmp_path / "model.tar.gz").write_bytes(b"no archive")
 
     done = deploy(aws, tmp_path / "model.tar.gz", *FLAGS, "--name", "broken")

@@ -24,7 +24,6 @@ IN_S3 = {"S3OutputPath": "s3://bucket/out", "S3FailurePath": "s3://bucket/failed
 
 @pytest.fixture(scope="module")
 def s3() -> "Iterator[S3Client]":
-    """moto's S3, to which the environment points."""
     with s3_server() as address, pytest.MonkeyPatch.context() as environment:
         for name, value in {**S3_SETTINGS, "AWS_ENDPOINT_URL": address}.items():
             environment.setenv(name, value)
@@ -73,7 +72,6 @@ def _as_told(container: RemoteContainer) -> None:
 
 
 def object_at(s3: "S3Client", address: str) -> bytes:
-    """The object's bytes, once it is there."""
     key = address.removeprefix("s3://bucket/")
 
     def read() -> bytes | None:
@@ -125,7 +123,6 @@ def test_an_object_in_s3_becomes_another(
 def test_a_refusal_goes_to_the_place_of_failures(
     endpoint: RunningEndpoint, s3: "S3Client", container: RemoteContainer, folder: Path
 ) -> None:
-    """The container's own words are kept, and the topic of errors is told."""
     container.status, container.answer = 500, b"out of memory"
     answer = endpoint.runtime.invoke_endpoint_async(EndpointName="objects", Body=b"abc")
     assert object_at(s3, answer["FailureLocation"]) == b"out of memory"
@@ -155,7 +152,6 @@ def test_files_do_instead_of_s3(endpoint: RunningEndpoint, folder: Path) -> None
 def test_each_kind_of_endpoint_takes_its_own_call(
     endpoint: RunningEndpoint, name: str, call: str, text: str
 ) -> None:
-    """The other is a ValidationError, as with AWS."""
     with pytest.raises(ClientError, match=text) as raised:
         getattr(endpoint.runtime, call)(EndpointName=name, Body=b"abc")
     assert raised.value.response["Error"]["Code"] == "ValidationError"

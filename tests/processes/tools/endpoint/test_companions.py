@@ -21,7 +21,6 @@ CAPTURE = {
 
 @pytest.fixture(scope="module")
 def containers() -> Iterator[tuple[RemoteContainer, RemoteContainer]]:
-    """One of the production variant, one of the shadow."""
     kind = {"Content-Type": "application/json"}
     with remote_container(headers=kind) as live, remote_container(headers=kind) as shadow:
         yield live, shadow
@@ -92,7 +91,6 @@ def test_differences_are_reported(
 def test_requests_are_captured_by_variant(
     endpoint: RunningEndpoint, containers: tuple[RemoteContainer, RemoteContainer], folder: Path
 ) -> None:
-    """The record has both sides; the shadow's answers are not in it."""
     ask(endpoint, containers, '{"here": 1}', '{"there": 1}')
 
     def records() -> list[Any]:

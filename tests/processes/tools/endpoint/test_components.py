@@ -66,7 +66,6 @@ def test_components_come_go_and_are_asked_by_name(tmp_path: Path) -> None:
 
 
 def is_unknown(endpoint: RunningEndpoint, component: str) -> bool:
-    """Whether a request for a component is refused."""
     try:
         endpoint.invoke_endpoint(InferenceComponentName=component)
     except ClientError as error:

@@ -18,7 +18,6 @@ MOST_BYTES = 6_291_456
 
 @pytest.fixture(scope="module")
 def containers() -> Iterator[dict[str, RemoteContainer]]:
-    """Five containers that run already."""
     with (
         remote_container() as one,
         remote_container() as two,
@@ -66,7 +65,6 @@ def _as_told(containers: dict[str, RemoteContainer]) -> None:
 
 
 def error_of(call: ClientError) -> Any:
-    """What botocore has decoded of an error."""
     return call.response
 
 
@@ -125,7 +123,6 @@ def test_headers_of_the_api_go_through_both_ways_and_no_others(
 def test_container_s_error_is_a_model_error_with_its_members(
     endpoint: RunningEndpoint, containers: dict[str, RemoteContainer], status: int, side: str
 ) -> None:
-    """The container's own status and words, and where its log would be."""
     containers["one"].status, containers["one"].answer = status, b"no such thing"
 
     with pytest.raises(ClientError) as raised:
@@ -155,7 +152,6 @@ def test_container_s_error_is_a_model_error_with_its_members(
 def test_request_for_what_is_not_there_is_a_validation_error(
     endpoint: RunningEndpoint, members: dict[str, str], says: str
 ) -> None:
-    """With the name that the client gave."""
     with pytest.raises(ClientError, match=says) as raised:
         endpoint.invoke_endpoint(**members)
 
@@ -163,7 +159,6 @@ def test_request_for_what_is_not_there_is_a_validation_error(
 
 
 def test_unknown_endpoint_is_a_validation_error(endpoint: RunningEndpoint) -> None:
-    """As on AWS."""
     with pytest.raises(ClientError, match="Endpoint none of account local not found") as raised:
         endpoint.runtime.invoke_endpoint(EndpointName="none", Body=b"")
 
@@ -187,7 +182,6 @@ def test_bodies_have_a_limit_in_both_directions(
 def test_variants_get_their_shares_of_requests(
     endpoint: RunningEndpoint, containers: dict[str, RemoteContainer]
 ) -> None:
-    """Three of four for the first, none for those of weight 0."""
     client = endpoint.runtime
 
     def ask(_: int) -> str:
@@ -222,7 +216,6 @@ def test_pipeline_passes_each_answer_on(
 def test_error_of_a_pipeline_names_the_container(
     endpoint: RunningEndpoint, containers: dict[str, RemoteContainer]
 ) -> None:
-    """The one that failed, in the message and in the log stream."""
     containers["last"].status = 500
 
     with pytest.raises(ClientError, match="from last") as raised:
@@ -234,7 +227,6 @@ def test_error_of_a_pipeline_names_the_container(
 def test_container_is_chosen_by_its_hostname(
     endpoint: RunningEndpoint, containers: dict[str, RemoteContainer]
 ) -> None:
-    """In the mode Direct, no other gets the request."""
     endpoint.invoke_endpoint(TargetVariant="direct", TargetContainerHostname="last")
 
     assert [len(containers[name].requests) for name in ("first", "last")] == [0, 1]
@@ -266,7 +258,6 @@ def test_models_are_loaded_by_the_platform_and_others_make_room(
 def test_requests_and_errors_are_counted_as_cloudwatch_does(
     endpoint: RunningEndpoint, containers: dict[str, RemoteContainer]
 ) -> None:
-    """By variant; the container's 4xx and 5xx apart."""
     before = endpoint.ask("GET", "/metrics").body.decode()
     containers["two"].status = 404
     with pytest.raises(ClientError):

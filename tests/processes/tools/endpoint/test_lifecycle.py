@@ -29,12 +29,10 @@ def config_of(container: RemoteContainer, name: str) -> dict[str, object]:
 
 
 def status_of(endpoint: RunningEndpoint) -> str:
-    """AWS's EndpointStatus."""
     return str(endpoint.control_plane.describe_endpoint(EndpointName="shop")["EndpointStatus"])
 
 
 def test_endpoint_waits_for_pings(tmp_path: Path) -> None:
-    """Until then it is Creating, and calls are told to come again."""
     with remote_container(healthy=False) as container:
         path = tmp_path / "config.json"
         path.write_text(json.dumps(config_of(container, "first")))
@@ -57,7 +55,6 @@ def test_endpoint_waits_for_pings(tmp_path: Path) -> None:
     "content", [None, {"ModelName": "unused", "PrimaryContainer": {"ModelDataUrl": "m"}}]
 )
 def test_endpoint_without_endpoints_waits_for_calls_that_create_them(tmp_path: Path, content: object) -> None:
-    """Without a file, or with one that creates no endpoint."""
     (tmp_path / "config.json").write_text(json.dumps(content))
     endpoint = RunningEndpoint(*([] if content is None else [str(tmp_path / "config.json")]))
     with remote_container() as container:
@@ -76,7 +73,6 @@ def test_endpoint_without_endpoints_waits_for_calls_that_create_them(tmp_path: P
 
 
 def test_container_that_ends_at_its_start_ends_the_run(tmp_path: Path) -> None:
-    """With the variant, and the end of the container's log."""
     content = described({"m": {"PrimaryContainer": {"ModelDataUrl": "none.tar.gz"}}}, [variant("v", "m")])
     (tmp_path / "config.json").write_text(json.dumps(content))
     endpoint = RunningEndpoint(str(tmp_path / "config.json"))
@@ -121,7 +117,6 @@ def test_update_loses_no_request(tmp_path: Path) -> None:
 
 
 def test_update_that_fails_leaves_the_old_in_service(tmp_path: Path) -> None:
-    """And says why."""
     with (
         remote_container(answer=b"old") as old,
         running_endpoint(tmp_path, config_of(old, "first")) as endpoint,
@@ -176,5 +171,4 @@ def kill_container_of(endpoint: RunningEndpoint, process: int) -> None:
 
 
 def parent_of(process: int) -> int:
-    """The process that has started another one."""
     return int(Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2].split()[1])

@@ -44,7 +44,6 @@ def _as_told(container: RemoteContainer) -> None:
 
 
 def stream(endpoint: RunningEndpoint, **members: str) -> Any:
-    """The answer of the call; iterate its Body."""
     return endpoint.runtime.invoke_endpoint_with_response_stream(
         EndpointName="shop", Body=b"abc", **{"TargetVariant": "one", **members}
     )
@@ -57,7 +56,6 @@ def payload(events: Any) -> bytes:
 def test_a_client_has_a_part_before_the_container_makes_the_next(
     endpoint: RunningEndpoint, container: RemoteContainer
 ) -> None:
-    """Nothing is held back until the end of the answer."""
     has_first = threading.Event()
     container.chunks = (b"one ", has_first, b"two")
     container.headers = {"Content-Type": "text/plain", "X-Amzn-SageMaker-Custom-Attributes": "said=yes"}
@@ -76,14 +74,12 @@ def test_a_client_has_a_part_before_the_container_makes_the_next(
 
 
 def test_an_answer_in_one_piece_is_a_stream_too(endpoint: RunningEndpoint) -> None:
-    """A container need not answer in chunks."""
     assert payload(stream(endpoint)["Body"]) == b"cba"
 
 
 def test_the_last_of_a_pipeline_streams(
     endpoint: RunningEndpoint, container: RemoteContainer, first_stage: RemoteContainer
 ) -> None:
-    """The first container's whole answer is the request of the next."""
     container.chunks = (b"x", b"y")
     assert payload(stream(endpoint, TargetVariant="two", Accept="text/plain")["Body"]) == b"xy"
     assert container.requests[-1].body == b"cba"
@@ -94,7 +90,6 @@ def test_the_last_of_a_pipeline_streams(
 def test_an_answer_that_breaks_off_is_a_model_stream_error(
     endpoint: RunningEndpoint, container: RemoteContainer
 ) -> None:
-    """The client has the parts before the error."""
     container.chunks = (b"some", None)
     body = stream(endpoint)["Body"]
     events = iter(body)
@@ -108,7 +103,6 @@ def test_an_answer_that_breaks_off_is_a_model_stream_error(
 def test_an_error_before_the_first_part_is_a_model_error(
     endpoint: RunningEndpoint, container: RemoteContainer, status: int, chunks: tuple[bytes | None, ...]
 ) -> None:
-    """botocore raises at the call, with the container's own status."""
     container.status, container.chunks = status, chunks
     with pytest.raises(ClientError) as raised:
         stream(endpoint)
@@ -121,8 +115,6 @@ def test_an_error_before_the_first_part_is_a_model_error(
 def test_a_client_that_leaves_frees_its_instance(
     endpoint: RunningEndpoint, container: RemoteContainer
 ) -> None:
-    """The stream is counted once it ends, also if nobody reads it to its end."""
-
     def count() -> float:
         lines = endpoint.ask("GET", "/metrics").body.decode().splitlines()
         name = 'sagemaker_endpoint_model_latency_seconds_count{endpoint="shop",variant="one"}'

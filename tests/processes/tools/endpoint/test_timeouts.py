@@ -43,7 +43,6 @@ def ask(container: RemoteContainer, folder: Path, limit_seconds: float) -> bytes
 
 
 def test_container_that_does_not_answer_in_time_is_a_model_error(tmp_path: Path) -> None:
-    """With the status 0, as on AWS; a minute is the limit there."""
     assert InvocationLimits().seconds == 60
     with remote_container() as container:
         assert ask(container, tmp_path, 30) == b"cba"

@@ -31,17 +31,14 @@ def signatures_of(folder: Path) -> dict[str, Any]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """The files of a folder."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def logits(rows: Any) -> dict[str, Any]:
-    """A network whose rows are its answer."""
     return {"scores": tf.identity(rows)}
 
 
 def probabilities(rows: Any) -> dict[str, Any]:
-    """A network that answers probabilities."""
     return {"scores": tf.nn.softmax(rows)}
 
 
@@ -58,7 +55,6 @@ def labelled(folder: Path, function: Any, spec: tf.TensorSpec = ROWS, **asked: A
 
 
 def test_most_probable_labels_come_first(tmp_path: Path) -> None:
-    """Labels are the words of the file, and probabilities belong to them."""
     answer, warnings = labelled(tmp_path, logits, labels=ANIMALS, top=2, softmax=True)
     rows = np.array([[0, 1, 2], [5, 0, 1]], np.float32)
 
@@ -71,7 +67,6 @@ def test_most_probable_labels_come_first(tmp_path: Path) -> None:
 
 
 def test_labels_without_a_number_are_five_at_most(tmp_path: Path) -> None:
-    """All of three; no warning, as nobody asked for more."""
     answer, warnings = labelled(tmp_path, probabilities, labels=ANIMALS)
 
     assert answer(tf.zeros((1, 3)))["labels"].shape == (1, 3)
@@ -79,7 +74,6 @@ def test_labels_without_a_number_are_five_at_most(tmp_path: Path) -> None:
 
 
 def test_more_labels_than_classes_are_a_warning(tmp_path: Path) -> None:
-    """There can't be as many as were asked for."""
     answer, warnings = labelled(tmp_path, probabilities, labels=ANIMALS, top=9)
 
     assert answer(tf.zeros((1, 3)))["labels"].shape == (1, 3)
@@ -87,7 +81,6 @@ def test_more_labels_than_classes_are_a_warning(tmp_path: Path) -> None:
 
 
 def test_top_without_labels_answers_numbers_of_classes(tmp_path: Path) -> None:
-    """As int64, under the same names."""
     answer, _ = labelled(tmp_path, probabilities, top=1)
 
     got = answer(tf.constant([[0.0, 9.0, 1.0]]))
@@ -95,14 +88,12 @@ def test_top_without_labels_answers_numbers_of_classes(tmp_path: Path) -> None:
 
 
 def test_softmax_alone_keeps_the_output(tmp_path: Path) -> None:
-    """Its name and its order stay."""
     answer, _ = labelled(tmp_path, logits, softmax=True)
 
     np.testing.assert_allclose(answer(tf.zeros((1, 3)))["scores"], [[1 / 3] * 3], atol=1e-7)
 
 
 def test_softmax_that_is_missing_or_too_much_is_a_warning(tmp_path: Path) -> None:
-    """Rows of a sample tell logits from probabilities."""
     _, missing = labelled(tmp_path / "a", logits, labels=ANIMALS)
     _, doubled = labelled(tmp_path / "b", probabilities, labels=ANIMALS, softmax=True)
 
@@ -130,7 +121,6 @@ def test_softmax_that_is_missing_or_too_much_is_a_warning(tmp_path: Path) -> Non
 def test_outputs_that_labels_do_not_fit_are_refused(
     tmp_path: Path, function: Any, shape: list[int | None], asked: dict[str, Any], reason: str
 ) -> None:
-    """With the output's name and the numbers that differ."""
     with pytest.raises(ExportError, match=reason):
         labelled(tmp_path, function, tf.TensorSpec(shape, tf.float32, "x"), **asked)
 
@@ -148,7 +138,6 @@ def test_classes_that_the_signature_leaves_open_are_the_labels(tmp_path: Path) -
 
 
 def test_columns_are_standardized(tmp_path: Path) -> None:
-    """The same numbers as in Python; other inputs pass as they are."""
     rng = np.random.default_rng(3)
     mean, std = rng.normal(50, 20, 3), rng.uniform(0.1, 9, 3)
     module = tf.Module()
@@ -191,13 +180,11 @@ def test_columns_are_standardized(tmp_path: Path) -> None:
 def test_inputs_that_numbers_do_not_fit_are_refused(
     tmp_path: Path, spec: tf.TensorSpec, asked: dict[str, Standardization], reason: str
 ) -> None:
-    """With the input's name, what it takes, and what was given."""
     with pytest.raises(ExportError, match=reason):
         labelled(tmp_path, logits, spec, standardize=asked)
 
 
 def test_own_signature_stays_as_raw_and_variables_are_shared(tmp_path: Path) -> None:
-    """The network answers arrays as before, and its weights are in the file once."""
     keras.utils.set_random_seed(1)
     model = keras.Sequential([keras.Input((64, 64, 3), name="pixels"), keras.layers.Flatten()])
     model.add(keras.layers.Dense(20))
@@ -240,7 +227,6 @@ def test_graph_has_nothing_but_operations_of_tensorflow_itself(tmp_path: Path) -
 
 
 def test_tables_and_vocabularies_of_the_model_go_along(tmp_path: Path) -> None:
-    """A model that looks words up in a file still does."""
     (tmp_path / "words.txt").write_text("red\ngreen\n")
     line, number = tf.lookup.TextFileIndex.WHOLE_LINE, tf.lookup.TextFileIndex.LINE_NUMBER
     file = tf.lookup.TextFileInitializer(str(tmp_path / "words.txt"), tf.string, line, tf.int64, number)
@@ -313,7 +299,6 @@ def test_export_process_adds_signatures_to_a_keras_file(tmp_path: Path) -> None:
 
 
 def test_export_process_refuses_with_a_sentence(tmp_path: Path) -> None:
-    """What does not fit the model ends in exit status 2, and leaves nothing."""
     source = save_network(tmp_path / "source", logits, ROWS)
     asked = Preprocessing(labels=("a",))
 

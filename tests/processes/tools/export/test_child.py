@@ -27,7 +27,6 @@ def refusal(source: Path, target: Path) -> str:
 
 @pytest.mark.parametrize("file", ["keras3.keras", "keras2_hdf5.h5"])
 def test_the_same_bytes(model_files: Path, tmp_path: Path, file: str) -> None:
-    """The same file always gives the same SavedModel."""
     folders = [tmp_path / "first", tmp_path / "second"]
     for folder in folders:
         export(ExportRequest(model_files / file, folder))
@@ -78,7 +77,6 @@ def test_names_are_the_authors(
 
 
 def test_a_layer_with_a_name_that_no_graph_has(model_files: Path, tmp_path: Path) -> None:
-    """TensorFlow's own sentence does not say that a layer is meant."""
     assert "'out put' is not a valid scope name" in (
         said := refusal(model_files / "spaced.keras", tmp_path / "m")
     )
@@ -100,7 +98,6 @@ def test_code(model_files: Path, tmp_path: Path, ending: str) -> None:
 
 @pytest.mark.parametrize("ending", [".keras", ".h5"])
 def test_classes_of_ones_own(model_files: Path, tmp_path: Path, ending: str) -> None:
-    """They are not in the file, so it must be exported where they are."""
     text = refusal(model_files / "refused" / f"class{ending}", tmp_path / "out")
 
     assert "its own classes (mine>Twice)" in text
@@ -108,7 +105,6 @@ def test_classes_of_ones_own(model_files: Path, tmp_path: Path, ending: str) -> 
 
 
 def test_a_model_without_shapes(model_files: Path, tmp_path: Path) -> None:
-    """It can't be traced: the sentence says what to add."""
     assert "keras.Input(SHAPE)" in refusal(model_files / "refused" / "unbuilt.keras", tmp_path / "out")
 
 
@@ -130,7 +126,6 @@ def test_terabytes_of_weights(model_files: Path, tmp_path: Path) -> None:
 
 
 def test_a_newer_keras(model_files: Path, tmp_path: Path) -> None:
-    """If loading fails, the version that wrote the file is named."""
     source, newer = model_files / "keras3.keras", tmp_path / "newer.keras"
     with zipfile.ZipFile(source) as good, zipfile.ZipFile(newer, "w") as bad:
         for name in good.namelist():
@@ -147,7 +142,6 @@ def test_a_newer_keras(model_files: Path, tmp_path: Path) -> None:
 
 
 def test_cancelled(model_files: Path, tmp_path: Path) -> None:
-    """Who does not want it any more ends the process, and nothing is left."""
     cancelled = threading.Event()
     cancelled.set()
 
@@ -172,7 +166,6 @@ def test_without_tensorflow(model_files: Path, tmp_path: Path) -> None:
 
 
 def test_messages() -> None:
-    """What goes between the processes comes out as it went in."""
     request = ExportRequest(
         Path("a\nb"), Path("ü"), allow_code=True, preprocessing=Preprocessing(top=5), max_bytes=7
     )

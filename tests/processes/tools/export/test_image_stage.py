@@ -25,7 +25,6 @@ MEANS = "mean=0.5,0.4,0.3;std=0.1,0.2,0.3"
 
 
 def seen(images: Any) -> dict[str, Any]:
-    """A network that answers what it was given."""
     return {"seen": tf.identity(images)}
 
 
@@ -37,7 +36,6 @@ def prepared(folder: Path, spec: tf.TensorSpec, text: str) -> Any:
 
 
 def signature_of(folder: Path) -> Any:
-    """serving_default, which needs its model to live."""
     loaded = tf.saved_model.load(str(folder))
     signature = loaded.signatures["serving_default"]
     signature.model = loaded
@@ -136,7 +134,6 @@ def test_channels_and_type_are_the_models(
 def test_networks_for_other_inputs_are_refused(
     tmp_path: Path, shape: tuple[int | None, ...] | None, dtype: tf.DType, text: str, reason: str
 ) -> None:
-    """With the input's name and what it takes."""
     with pytest.raises(ExportError, match=reason):
         prepared(tmp_path, tf.TensorSpec(shape, dtype, "x"), text)
 
@@ -155,12 +152,10 @@ def test_network_that_fails_for_the_size_is_refused(tmp_path: Path) -> None:
 
 
 def chunk(kind: bytes, content: bytes) -> bytes:
-    """One part of a PNG file."""
     return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
 
 def claiming(width: int, height: int) -> bytes:
-    """A small PNG file that says that it is large."""
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(1000)))
 

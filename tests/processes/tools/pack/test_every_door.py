@@ -40,7 +40,6 @@ OPEN = {"TFS_PROXY_GRPC_PORT": "0"}
 
 @pytest.fixture(scope="module")
 def archives(model_files: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """An archive of each file, as the command writes it."""
     folder = tmp_path_factory.mktemp("archives")
     written = {}
     for name, file in {**FILES, "picture": "picture"}.items():
@@ -102,7 +101,6 @@ def attributes(name: str) -> dict[str, str]:
 
 
 def test_json(stack: Stack, name: str) -> None:
-    """The records of TF Serving's JSON, at /invocations."""
     answer = stack.invoke(json.dumps({"instances": ROWS.tolist()}), **attributes(name))
 
     assert answer.status == 200, answer.body
@@ -110,7 +108,6 @@ def test_json(stack: Stack, name: str) -> None:
 
 
 def test_csv(stack: Stack, name: str) -> None:
-    """A row for each record."""
     answer = stack.invoke("1,2,3\n0,-1,0.5\n", "text/csv", **attributes(name))
 
     assert answer.status == 200, answer.body
@@ -118,7 +115,6 @@ def test_csv(stack: Stack, name: str) -> None:
 
 
 def test_npy(stack: Stack, name: str) -> None:
-    """An array, there and back."""
     body = io.BytesIO()
     np.save(body, ROWS)
 
@@ -131,7 +127,6 @@ def test_npy(stack: Stack, name: str) -> None:
 
 
 def test_open_inference(stack: Stack, name: str) -> None:
-    """The v2 protocol's tensors, named as its metadata name them."""
     (described,) = stack.ask("GET", f"/v2/models/{name}").json["inputs"]
     tensor = {"name": described["name"], "shape": [2, 3], "datatype": "FP32", "data": ROWS.ravel().tolist()}
 
@@ -143,7 +138,6 @@ def test_open_inference(stack: Stack, name: str) -> None:
 
 
 def test_serving_rest(stack: Stack, name: str) -> None:
-    """TF Serving's REST API, by the number of the version."""
     version = 7 if name == "saved" else 1
     path = f"/v1/models/{name}/versions/{version}:predict"
 
@@ -154,7 +148,6 @@ def test_serving_rest(stack: Stack, name: str) -> None:
 
 
 def test_serving_grpc(stack: Stack, name: str) -> None:
-    """TF Serving's gRPC API, with the input that the signature has."""
     signatures = stack.ask("GET", f"/v1/models/{name}/metadata").json["metadata"]["signature_def"]
     (alias,) = signatures["signature_def"]["serving_default"]["inputs"]
     with grpc.insecure_channel(stack.grpc) as channel:
@@ -179,7 +172,6 @@ def test_batch_transform(archives: dict[str, Path], name: str, tmp_path: Path) -
 
 
 def test_image(saved_models_stack: Stack) -> None:
-    """An encoded image goes to a model that decodes it, as it is."""
     answer = saved_models_stack.invoke(png(200), "image/png", **attributes("picture"))
 
     assert answer.status == 200, answer.body
@@ -187,8 +179,6 @@ def test_image(saved_models_stack: Stack) -> None:
 
 
 def png(grey: int) -> bytes:
-    """An image of two by two pixels, all of one grey."""
-
     def chunk(kind: bytes, content: bytes) -> bytes:
         return (
             packed_struct(">I", len(content))

@@ -40,7 +40,6 @@ FRONTS = [
 
 
 def tfs_proxy(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
     argv = [sys.executable, "-m", "tfs_proxy.cli", *map(str, words)]
     return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=600)
 
@@ -62,7 +61,6 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=FRONTS)
 def stack(request: pytest.FixtureRequest, archive: Path) -> Iterator[Stack]:
-    """What serves the archive, over REST and gRPC."""
     with serving(str(archive), env={"TFS_PROXY_GRPC_PORT": "0", **request.param}) as running:
         yield running
 
@@ -94,7 +92,6 @@ def assert_right(predictions: Any, sent: list[bytes]) -> None:
     [("PNG", "image/png"), ("JPEG", "image/jpeg"), ("JPEG", "image/jpg"), ("PNG", "application/x-image")],
 )
 def test_body_is_a_picture(stack: Stack, kind: str, content_type: str) -> None:
-    """A file as it is, with its content type alone."""
     for file in files(kind):
         answer = stack.invoke(file, content_type)
 
@@ -130,7 +127,6 @@ def test_model_still_takes_arrays(stack: Stack) -> None:
 
 
 def test_grpc_of_tensorflow_serving(stack: Stack) -> None:
-    """A vector of strings in, two matrices out."""
     sent = files()
     message = request_bytes(model_spec("colours"), {"image": np.array(sent, object)})
     with grpc.insecure_channel(stack.grpc) as channel:
@@ -142,7 +138,6 @@ def test_grpc_of_tensorflow_serving(stack: Stack) -> None:
 
 
 def test_open_inference_protocol(stack: Stack) -> None:
-    """Pictures as binary data behind the JSON, each with its length before it."""
     sent = files("JPEG")
     raw = b"".join(struct.pack("<I", len(file)) + file for file in sent)
     tensor = {
@@ -175,14 +170,12 @@ def test_open_inference_protocol(stack: Stack) -> None:
     ],
 )
 def test_broken_picture_is_the_clients_mistake(stack: Stack, body: bytes, reason: str) -> None:
-    """A 400 that says what is wrong with it."""
     answer = stack.invoke(body, "image/png")
 
     assert (answer.status, reason in answer.json["error"]) == (400, True), answer.body
 
 
 def test_batch_transform_of_pictures(archive: Path, tmp_path: Path) -> None:
-    """Each object is a picture, and its answer has the labels."""
     (tmp_path / "in").mkdir()
     for colour, file in zip(COLOURS, files(), strict=True):
         (tmp_path / "in" / f"{colour}.png").write_bytes(file)

@@ -37,7 +37,6 @@ def run(*argv: str | Path, folder: Path) -> str:
 
 @pytest.mark.parametrize("name", ["plain", "mix"])
 def test_it_passes_its_own_tests(projects: Path, name: str) -> None:
-    """As the README runs them."""
     assert "2 passed" in run(
         sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests", folder=projects / name
     )
@@ -56,7 +55,6 @@ def test_ruff_has_nothing_against_it(projects: Path) -> None:
 
 @pytest.mark.parametrize("name", ["plain", "mix"])
 def test_mypy_has_nothing_against_it(projects: Path, name: str) -> None:
-    """In strict mode, with nothing but the installed package to read types from."""
     files = ("code/inference.py", "tests/test_inference.py")
     run(sys.executable, "-m", "mypy", "--strict", "--config-file=", *files, folder=projects / name)
 

@@ -32,7 +32,6 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def model(tmp_path: Path, saved_models: Path) -> Path:
-    """A SavedModel that tensorflow could serve."""
     return saved_models / "half_plus_two"
 
 
@@ -96,7 +95,6 @@ def test_a_script_that_can_not_be_used(home: Path, model: Path, script: str, sta
 
 @pytest.mark.tensorflow
 def test_a_model_that_can_not_answer(home: Path, saved_models: Path) -> None:
-    """Its variables are lost, so that each predict would fail: it is not packed."""
     done = pack(home, saved_models / "untracked")
 
     assert done.returncode == 2
@@ -124,7 +122,6 @@ def test_a_model_that_calls_python(home: Path) -> None:
 
 
 def test_a_model_without_signatures(home: Path) -> None:
-    """No request could reach it."""
     (home.parent / "m" / "1").mkdir(parents=True)
     (home.parent / "m" / "1" / "saved_model.pb").write_bytes(SAVED_MODEL)
 
@@ -143,7 +140,6 @@ def test_a_model_without_signatures(home: Path) -> None:
     ],
 )
 def test_outputs(home: Path, model: Path, output: str, says: str) -> None:
-    """An output that can't be is refused before the work."""
     (home.parent / "home.tar.gz").mkdir()
 
     done = pack(home, model, "-o", output)
@@ -155,7 +151,6 @@ def test_outputs(home: Path, model: Path, output: str, says: str) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.tensorflow
 def test_stopped(home: Path, model_files: Path, number: signal.Signals) -> None:
-    """Ctrl-C while TensorFlow exports ends that, too; nothing is left."""
     words = [*COMMAND, str(model_files / "keras3.keras"), "-o", str(home.parent / "model.tar.gz")]
     env = {**os.environ, "TFS_PROXY_HOME": str(home), "TMPDIR": str(home)}
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=env) as process:
@@ -210,7 +205,6 @@ def test_wheels(home: Path, model: Path) -> None:
 
 @pytest.mark.tensorflow
 def test_the_signatures_of_lite_models(model_files: Path, saved_models: Path, tmp_path: Path) -> None:
-    """What is read from the file is what the model server shows of it."""
     (tmp_path / "lite" / "1").mkdir(parents=True)
     (tmp_path / "both" / "1").mkdir(parents=True)
     (tmp_path / "lite" / "1" / "model.tflite").write_bytes((model_files / "lite.tflite").read_bytes())
@@ -311,7 +305,6 @@ def test_serving_a_file_that_is_refused(model_files: Path) -> None:
 
 
 def test_reading_damaged_saved_models_first(home: Path) -> None:
-    """A SavedModel whose graph is cut off is refused by its path in the archive."""
     (home.parent / "m" / "1").mkdir(parents=True)
     (home.parent / "m" / "1" / "saved_model.pb").write_bytes(SAVED_MODEL[:-3])
 

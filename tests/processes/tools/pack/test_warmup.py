@@ -48,7 +48,6 @@ def copied(saved_models: Path, tmp_path: Path) -> Callable[[str], Path]:
 
 
 def test_a_folder_is_warmed_up_in_place(copied: Callable[[str], Path]) -> None:
-    """Nothing but the file of requests is added, and its use is told."""
     folder = copied("half_plus_two")
     before = {path for path in folder.rglob("*") if path.is_file()}
 
@@ -98,7 +97,6 @@ def _calls_of_workers(stack: Stack) -> float:
 
 
 def test_requests_of_clients_go_through_the_script(saved_models: Path, tmp_path: Path) -> None:
-    """What is recorded is what the script asks the model server."""
     folder = tmp_path / "model"
     shutil.copytree(saved_models / "half_plus_two", folder / "half")
     (folder / "code").mkdir()
@@ -151,7 +149,6 @@ def test_a_request_that_the_model_refuses_is_not_written(copied: Callable[[str],
     ],
 )
 def test_wrong_flags_are_named(copied: Callable[[str], Path], words: list[str], sentence: str) -> None:
-    """One sentence says what is wrong, before anything is started."""
     done = warmup(copied("half_plus_two"), *words)
 
     assert done.returncode == 2
@@ -160,7 +157,6 @@ def test_wrong_flags_are_named(copied: Callable[[str], Path], words: list[str], 
 
 
 def test_a_script_that_is_the_model_warms_itself_up(tmp_path: Path) -> None:
-    """There is no model server to record requests for."""
     archive = pack(tmp_path / "model.tar.gz", {"code/inference.py": "def model_fn(folder): return 1"})
 
     done = warmup(archive, "-o", tmp_path / "warm.tar.gz")

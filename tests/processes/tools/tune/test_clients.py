@@ -74,7 +74,6 @@ def test_a_server_may_close_kept_connections(last: bytes | None) -> None:
 
 
 def test_refusals_and_lost_answers_are_named() -> None:
-    """A 503, and a new connection that is closed before its answer."""
     with server(lambda _number: BUSY) as address:
         refused = ClosedLoop(address, [SMALL]).load(2, 0, 0.1)
     with server(lambda _number: None) as address:

@@ -43,7 +43,6 @@ def test_ctrl_c_prints_what_is_known(saved_models: Path, tmp_path: Path) -> None
 
 
 def test_a_refused_request_ends_the_search(saved_models: Path, tmp_path: Path) -> None:
-    """No settings would make it a good one."""
     (tmp_path / "request.json").write_text('{"instances": ["text"]}')
 
     done = subprocess.run(

@@ -11,6 +11,5 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has 
 
 
 def test_a_network_that_others_share_says_nothing() -> None:
-    """As with --network=host; nor does a process that is gone."""
     assert namespace_ports(os.getpid()) is None
     assert namespace_ports(2**22 + 1) is None

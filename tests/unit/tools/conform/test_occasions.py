@@ -36,7 +36,6 @@ def model(tmp_path: Path) -> Path:
 
 
 def test_the_largest_environment() -> None:
-    """As CreateModel takes it: 100 entries, 1,024 bytes each, 32 KB together."""
     env = environment_of_100()
     total = sum(len(name) + len(value) for name, value in env.items())
 
@@ -47,7 +46,6 @@ def test_the_largest_environment() -> None:
 
 @pytest.mark.parametrize("port", [8080, 65_530])
 def test_the_safe_range_is_beside_the_port(port: int) -> None:
-    """Also at the end of all ports."""
     low, high = map(int, pipeline_order(port).env["SAGEMAKER_SAFE_PORT_RANGE"].split("-"))
 
     assert 0 < low < high < 65_536
@@ -55,7 +53,6 @@ def test_the_safe_range_is_beside_the_port(port: int) -> None:
 
 
 def test_a_read_only_folder_is_a_copy(model: Path) -> None:
-    """The user's own folder keeps its modes, and the copy goes."""
     with ExitStack() as folders:
         order = start_order(Occasion.READ_ONLY, model, NOTHING, folders)
         assert order.model
@@ -68,7 +65,6 @@ def test_a_read_only_folder_is_a_copy(model: Path) -> None:
 
 
 def test_models_to_load(model: Path) -> None:
-    """One copy for each name, where SageMaker has them."""
     with ExitStack() as folders:
         order = start_order(Occasion.MULTI_MODEL, model, frozenset({Capability.MULTI_MODEL}), folders)
         assert order.models
@@ -78,27 +74,23 @@ def test_models_to_load(model: Path) -> None:
 
 @pytest.mark.parametrize("occasion", [Occasion.PIPELINE, Occasion.MULTI_MODEL])
 def test_what_a_container_does_not_say_is_not_judged(occasion: Occasion, model: Path) -> None:
-    """The reason names the flag and the label."""
     with ExitStack() as folders, pytest.raises(NotRun, match=r"--.*com.amazonaws.sagemaker.capabilities"):
         start_order(occasion, model, NOTHING, folders)
 
 
 def test_labels() -> None:
-    """Only true says so."""
     labels = {Capability.PIPELINE.label: "true", Capability.MULTI_MODEL.label: "false", "other": "true"}
 
     assert of_labels(labels) == {Capability.PIPELINE}
 
 
 def test_json_is_padded_without_another_meaning() -> None:
-    """In front, so that a body that is cut has nothing of it."""
     body, is_same = padded(KnownRequest("application/json; charset=utf-8", b"[1]"), 100)
 
     assert (len(body), body.strip(), body[-3:], is_same) == (100, b"[1]", b"[1]", True)
 
 
 def test_other_bodies_are_repeated() -> None:
-    """What that means is not known."""
     body, is_same = padded(KnownRequest("text/csv", b"1,2\n"), 10)
 
     assert (body, is_same) == (b"1,2\n" * 3, False)
@@ -110,8 +102,6 @@ def answer(status: int) -> RawReply:
 
 
 def test_the_first_that_is_answered_with_2xx() -> None:
-    """What the container takes decides."""
-
     def takes_inputs(request: KnownRequest) -> RawReply:
         return answer(200 if b'"inputs"' in request.body else 400)
 
@@ -120,13 +110,11 @@ def test_the_first_that_is_answered_with_2xx() -> None:
 
 
 def test_one_that_takes_all_has_no_bad_request() -> None:
-    """And one that takes nothing no good one."""
     assert find_bad(lambda _: answer(200)) is None
     assert find_good(lambda _: answer(500)) is None
 
 
 def test_a_container_that_hangs_up_on_one_body_is_asked_on() -> None:
-    """One that answers nothing is not asked for ever."""
     asked: list[KnownRequest] = []
 
     def hangs_up(request: KnownRequest) -> RawReply:
@@ -152,7 +140,6 @@ def written(folder: Path, document: object) -> Path:
 
 
 def test_everything_that_the_file_can_say(tmp_path: Path) -> None:
-    """Bodies are text, JSON or files; the schema takes what the reader takes."""
     (tmp_path / "rows.csv").write_bytes(b"1\n2\n")
     document: dict[str, Any] = {
         "good": {**GOOD, "accept": "application/json", "expected_content_type": "application/json"},
@@ -195,7 +182,6 @@ def test_everything_that_the_file_can_say(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_named(tmp_path: Path, document: object, sentence: str) -> None:
-    """With the file and the field."""
     with pytest.raises(SettingsError, match=r"requests.json") as raised:
         read_requests_file(written(tmp_path, document))
 
@@ -203,7 +189,6 @@ def test_a_mistake_is_named(tmp_path: Path, document: object, sentence: str) -> 
 
 
 def test_what_is_not_json(tmp_path: Path) -> None:
-    """Also nesting that no parser follows."""
     file = tmp_path / "requests.json"
     for text in ("{", "[" * 100_000):
         file.write_text(text)

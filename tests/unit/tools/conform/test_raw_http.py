@@ -30,7 +30,6 @@ def _send(listener: socket.socket, parts: tuple[bytes, ...], forever: bytes) -> 
 
 
 def test_a_body_without_an_end_is_given_up_by_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sentence says after how many bytes."""
     monkeypatch.setattr(raw_http, "MOST_BYTES", 1_000_000)
     with (
         sending(LENGTHLESS, forever=b"x" * 65536) as address,
@@ -47,7 +46,6 @@ def test_a_body_without_an_end_is_given_up_by_its_length(monkeypatch: pytest.Mon
     ],
 )
 def test_an_answer_without_an_end_is_given_up_by_its_time(head: bytes, forever: bytes) -> None:
-    """A part that comes in time does not give it more."""
     with (
         sending(head, forever=forever) as address,
         pytest.raises(NoReply, match=r"still goes on after 0\.\d s"),
@@ -56,7 +54,6 @@ def test_an_answer_without_an_end_is_given_up_by_its_time(head: bytes, forever: 
 
 
 def test_the_beginning_of_a_long_body_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And all of it is counted."""
     monkeypatch.setattr(raw_http, "KEPT_BYTES", 10)
     with sending(LENGTHLESS, b"0123456789abcdef") as address:
         reply = ask_once(address, RawRequest(), 5)
@@ -65,7 +62,6 @@ def test_the_beginning_of_a_long_body_is_kept(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_headers_of_a_websocket_end() -> None:
-    """Bytes without an end of the headers are given up."""
     with sending(forever=b"x" * 65536) as address, RawConnection(address) as connection:
         connection.send_bytes(b"GET / HTTP/1.1\r\n\r\n")
         with pytest.raises(NoReply, match="no end of its headers"):
@@ -73,6 +69,5 @@ def test_the_headers_of_a_websocket_end() -> None:
 
 
 def test_a_name_that_is_no_name_of_a_host() -> None:
-    """IDNA refuses it before anybody is asked."""
     with pytest.raises(NoReply, match="label"):
         RawConnection(("..", 80))

@@ -39,12 +39,10 @@ NOT_RUN = result("ping/none", CheckOutcome.NOT_RUN)
     ],
 )
 def test_the_exit_status(results: list[CheckResult], status: int) -> None:
-    """Advice never fails a run; one in which nothing was run is no success."""
     assert exit_status(results) == status
 
 
 def test_the_table_says_what_was_found() -> None:
-    """What the container said has no control characters left."""
     text = "\n".join(result_lines(FAILED))
 
     assert "FAILED ping/bad" in text
@@ -57,7 +55,6 @@ def test_the_table_says_what_was_found() -> None:
 
 
 def test_the_sum() -> None:
-    """Counts, and the names of what failed."""
     assert summary_lines([PASSED, FAILED, ADVICE, NOT_RUN], ["taken: x"]) == [
         "",
         "taken: x",
@@ -67,7 +64,6 @@ def test_the_sum() -> None:
 
 
 def test_junit() -> None:
-    """A must is a failure; advice is a passed case with its text."""
     suite = ET.fromstring(junit_text("http://x", [PASSED, FAILED, ADVICE, NOT_RUN])).find("testsuite")
 
     assert suite is not None
@@ -82,7 +78,6 @@ def test_junit() -> None:
 
 
 def test_json() -> None:
-    """Every check with its level, outcome and what was found."""
     document = json.loads(json_text("http://x", [PASSED, FAILED, NOT_RUN], ["taken: x"]))
 
     assert document["counts"] == {"passed": 1, "failed": 1, "not run": 1, "musts failed": 1}
@@ -112,13 +107,11 @@ def test_checks_are_chosen_by_group_and_by_name() -> None:
     ],
 )
 def test_a_choice_that_is_none(only: list[str], skip: list[str], sentence: str) -> None:
-    """A name that is nothing is an error, not an empty run."""
     with pytest.raises(SettingsError, match=sentence):
         selected(ALL, only, skip)
 
 
 def test_the_checks_are_well_formed() -> None:
-    """Names are unique, each group is a module's, and sentences are sentences."""
     assert len({check.name for check in ALL}) == len(ALL) >= 60
     assert {check.group for check in ALL} == {group.name for group in GROUPS}
     assert [check.name for check in ALL if not check.sentence.endswith(".")] == []

@@ -17,7 +17,6 @@ OPTIONS = DeployOptions(
 
 
 def test_names_change_with_what_is_deployed_and_with_nothing_else() -> None:
-    """The same again has the same names, so a call that failed can be repeated."""
     name = call_plan(OPTIONS, "digest").requests["CreateModel"]["ModelName"]
     others = [
         call_plan(OPTIONS, "other"),
@@ -41,6 +40,5 @@ def test_names_change_with_what_is_deployed_and_with_nothing_else() -> None:
     ],
 )
 def test_what_aws_would_refuse_is_refused_before(changes: dict[str, object], member: str) -> None:
-    """With AWS's name of the member."""
     with pytest.raises(SettingsError, match=member):
         call_plan(replace(OPTIONS, **changes), "digest")

@@ -52,7 +52,6 @@ def test_a_record_lies_where_sagemaker_has_it(tmp_path: Path) -> None:
 
 
 def test_the_config_chooses_the_sides_and_the_text(tmp_path: Path) -> None:
-    """What CaptureContentTypeHeader does not name is base64."""
     options = {
         "CaptureOptions": [{"CaptureMode": "Output"}],
         "CaptureContentTypeHeader": {"CsvContentTypes": ["text/csv"]},
@@ -64,16 +63,13 @@ def test_the_config_chooses_the_sides_and_the_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("config", [{"EnableCapture": False}, {"InitialSamplingPercentage": 0}])
 def test_nothing_is_captured_unasked(tmp_path: Path, config: dict[str, Any]) -> None:
-    """A config may be switched off, or take no share."""
     assert captured(tmp_path, ANSWER, **config) == {}
 
 
 def test_refusals_are_not_captured(tmp_path: Path) -> None:
-    """Data capture is for answers of the model."""
     assert captured(tmp_path, HttpResponse(500, b"no")) == {}
 
 
 def test_a_destination_of_another_kind_is_refused(tmp_path: Path) -> None:
-    """The sentence says what can be used."""
     with pytest.raises(SettingsError, match="take s3://"):
         captured(tmp_path, DestinationS3Uri="https://bucket/key")

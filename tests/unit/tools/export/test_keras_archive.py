@@ -33,7 +33,6 @@ def refusal(path: Path, limit: int = LIMIT) -> str:
 
 
 def test_a_good_file(tmp_path: Path) -> None:
-    """Its version and its configuration are read."""
     description = read_keras_archive(keras_file(tmp_path / "m.keras"), LIMIT)
 
     assert (description.version, description.generation) == ("3.15.1", 3)
@@ -50,7 +49,6 @@ def test_generation(tmp_path: Path, version: str, generation: int) -> None:
 
 @pytest.mark.parametrize("keep", [0.1, 0.5, 0.9, 0.99])
 def test_truncated(tmp_path: Path, keep: float) -> None:
-    """Half a file says so, and what to do."""
     path = keras_file(tmp_path / "m.keras")
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * keep)])
 
@@ -68,7 +66,6 @@ def test_truncated(tmp_path: Path, keep: float) -> None:
     ],
 )
 def test_other_files(tmp_path: Path, content: bytes, says: str) -> None:
-    """Files of other kinds are known by their first bytes."""
     (tmp_path / "m.keras").write_bytes(content)
 
     assert says in refusal(tmp_path / "m.keras")
@@ -76,7 +73,6 @@ def test_other_files(tmp_path: Path, content: bytes, says: str) -> None:
 
 @pytest.mark.parametrize("name", ["../evil", "/etc/cron.d/x", "assets/../../x", "..\\x", "c:x"])
 def test_members_that_lead_out(tmp_path: Path, name: str) -> None:
-    """A member's name must stay in the file's own folder."""
     assert "leads out" in refusal(keras_file(tmp_path / "m.keras", {**GOOD, name: b"x"}))
 
 
@@ -103,7 +99,6 @@ def test_ratio(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("missing", sorted(GOOD))
 def test_missing_members(tmp_path: Path, missing: str) -> None:
-    """A zip archive without one of the parts is not a whole model."""
     members = {name: content for name, content in GOOD.items() if name != missing}
 
     assert f"no {missing}" in refusal(keras_file(tmp_path / "m.keras", members))
@@ -111,21 +106,18 @@ def test_missing_members(tmp_path: Path, missing: str) -> None:
 
 @pytest.mark.parametrize("config", [b"{", b"\xff", b"[" * 200_000])
 def test_broken_configuration(tmp_path: Path, config: bytes) -> None:
-    """JSON that is not JSON, or is nested without end, is no crash."""
     text = refusal(keras_file(tmp_path / "m.keras", {**GOOD, "config.json": config}))
 
     assert "is damaged" in text or "nested too deeply" in text
 
 
 def test_huge_configuration(tmp_path: Path) -> None:
-    """A configuration that would take gigabytes as Python's objects is not read."""
     path = keras_file(tmp_path / "m.keras", {**GOOD, "config.json": b"[" + b"1," * 40_000_000 + b"1]"})
 
     assert "has 80000003 bytes" in refusal(path)
 
 
 def test_twice_and_links(tmp_path: Path) -> None:
-    """Two members of one name, and symbolic links, are not what Keras writes."""
     link: Any = zipfile.ZipInfo("assets/link")
     link.external_attr = 0o120777 << 16
     linked = keras_file(tmp_path / "a.keras")

@@ -76,7 +76,6 @@ def test_what_runs(config: Any, reason: str) -> None:
     ],
 )
 def test_what_does_not(config: Any) -> None:
-    """What Keras' own models are made of."""
     assert what_runs(config) is None
     assert list(custom_classes(config)) == []
 
@@ -91,12 +90,10 @@ def test_what_does_not(config: Any) -> None:
     ],
 )
 def test_custom_classes(config: Any, name: str) -> None:
-    """Those that are not Keras' own are named, as the file names them."""
     assert list(custom_classes(config)) == [name]
 
 
 def test_deep_and_wide() -> None:
-    """A configuration of any depth is walked without recursion."""
     config: Any = layer("Lambda")
     for _ in range(50_000):
         config = [config]

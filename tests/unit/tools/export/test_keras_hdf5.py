@@ -34,14 +34,12 @@ def refusal(path: Path, limit: int = LIMIT) -> str:
 
 
 def test_a_good_file(tmp_path: Path) -> None:
-    """Its version and its configuration are read."""
     description = read_hdf5_model(whole(tmp_path / "m.h5"), LIMIT)
 
     assert (description.generation, description.config["class_name"]) == (2, "Sequential")
 
 
 def test_weights_alone(tmp_path: Path) -> None:
-    """They are no model, and the sentence says where to get one."""
     text = refusal(hdf5_file(tmp_path / "m.h5"))
 
     assert "holds weights alone" in text
@@ -50,7 +48,6 @@ def test_weights_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("keep", [0.2, 0.6, 0.9])
 def test_truncated(tmp_path: Path, keep: float) -> None:
-    """Half a file says so, and what to do."""
     path = whole(tmp_path / "m.h5")
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * keep)])
 
@@ -59,7 +56,6 @@ def test_truncated(tmp_path: Path, keep: float) -> None:
 
 
 def test_other_files(tmp_path: Path) -> None:
-    """A .keras file that is called .h5 is to be renamed."""
     with zipfile.ZipFile(tmp_path / "m.h5", "w") as archive:
         archive.writestr("config.json", "{}")
 
@@ -67,7 +63,6 @@ def test_other_files(tmp_path: Path) -> None:
 
 
 def test_links(tmp_path: Path) -> None:
-    """A link to another file, or within the file, is followed by nobody."""
     for number, link in enumerate([h5py.ExternalLink("/etc/passwd", "/x"), h5py.SoftLink("/model_weights")]):
         path = whole(tmp_path / f"{number}.h5")
         with h5py.File(path, "a") as file:
@@ -77,7 +72,6 @@ def test_links(tmp_path: Path) -> None:
 
 
 def test_data_of_other_files(tmp_path: Path) -> None:
-    """Weights that are another file's bytes would put that file into the archive."""
     path = whole(tmp_path / "m.h5")
     with h5py.File(path, "a") as file:
         file.create_dataset("secret", (8,), "u1", external=[("/etc/passwd", 0, 8)])
@@ -86,7 +80,6 @@ def test_data_of_other_files(tmp_path: Path) -> None:
 
 
 def test_arrays_of_any_size(tmp_path: Path) -> None:
-    """A declared array takes no space in the file, and would in memory."""
     path = whole(tmp_path / "m.h5")
     with h5py.File(path, "a") as file:
         file.create_dataset("huge", (10**12,), np.float32, chunks=(1024,), compression="gzip")
@@ -96,7 +89,6 @@ def test_arrays_of_any_size(tmp_path: Path) -> None:
 
 
 def test_nested_without_end(tmp_path: Path) -> None:
-    """A configuration that is nested too deeply is no crash."""
     assert "nested too deeply" in refusal(hdf5_file(tmp_path / "m.h5", model_config="[" * 60_000))
 
 

@@ -19,12 +19,10 @@ from tfs_proxy.values.errors import SettingsError
 
 @pytest.mark.parametrize("mode", SCALINGS)
 def test_image_input_has_a_size_and_a_named_mode(mode: str) -> None:
-    """Height comes first, and each mode has its numbers."""
     assert ImageInput.parse(f"224x160:{mode}") == ImageInput(224, 160, SCALINGS[mode])
 
 
 def test_mode_is_none_by_default() -> None:
-    """Without a mode, pixels stay between 0 and 255."""
     assert ImageInput.parse("8x9").scaling == Scaling(1.0, (0.0,), (1.0,))
 
 
@@ -55,7 +53,6 @@ def test_mode_takes_means_and_deviations() -> None:
     ],
 )
 def test_image_input_refuses_what_has_no_meaning(text: str, reason: str) -> None:
-    """Each mistake has a sentence that names the flag."""
     with pytest.raises(SettingsError, match=reason) as caught:
         ImageInput.parse(text)
 
@@ -79,7 +76,6 @@ def test_labels_are_lines(tmp_path: Path) -> None:
     ],
 )
 def test_labels_refuse_a_broken_file(tmp_path: Path, content: bytes, reason: str) -> None:
-    """A line too many or of another encoding would name the wrong classes."""
     path = tmp_path / "labels.txt"
     path.write_bytes(content)
 
@@ -88,7 +84,6 @@ def test_labels_refuse_a_broken_file(tmp_path: Path, content: bytes, reason: str
 
 
 def test_labels_refuse_what_is_not_a_file(tmp_path: Path) -> None:
-    """The sentence says why it can't be read."""
     with pytest.raises(SettingsError, match="No such file"):
         read_labels(tmp_path / "none.txt")
     with pytest.raises(SettingsError, match="Is a directory"):
@@ -96,7 +91,6 @@ def test_labels_refuse_what_is_not_a_file(tmp_path: Path) -> None:
 
 
 def test_standardize_has_numbers_for_each_input(tmp_path: Path) -> None:
-    """A number of each stands for all columns, as in a list of one."""
     path = tmp_path / "scaler.json"
     path.write_text('{"a": {"mean": [1, 2.5], "std": [3, 4]}, "b": {"mean": 0, "std": 1e-3}}')
 
@@ -128,7 +122,6 @@ def test_standardize_has_numbers_for_each_input(tmp_path: Path) -> None:
     ],
 )
 def test_standardize_refuses_a_broken_file(tmp_path: Path, content: Any, reason: str) -> None:
-    """Each mistake has a sentence that names the file and the place in it."""
     path = tmp_path / "scaler.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content))
 

@@ -82,7 +82,6 @@ def test_the_example_request_fits_the_model(
 
 
 def test_a_model_that_is_there_already_is_not_copied(tmp_path: Path) -> None:
-    """The folder of the model itself becomes the project."""
     write_signature_model(tmp_path / "iris" / "1", FLOATS, OUTPUTS)
 
     assert main(["init", str(tmp_path), "--model", str(tmp_path)]) == 0
@@ -92,7 +91,6 @@ def test_a_model_that_is_there_already_is_not_copied(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("existing", ["README.md", "code/inference.py", "tests", "iris/1/saved_model.pb"])
 def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str], existing: str) -> None:
-    """A file in the way is named, and nothing at all is written."""
     write_signature_model(tmp_path / "m" / "iris" / "1", FLOATS, OUTPUTS)
     new = tmp_path / "new"
     (new / existing).parent.mkdir(parents=True)
@@ -105,7 +103,6 @@ def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_a_folder_that_can_not_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file, a folder below one that is missing."""
     (tmp_path / "file").write_text("")
     assert main(["init", str(tmp_path / "file")]) == 2
     assert main(["init", str(tmp_path / "missing" / "new")]) == 2

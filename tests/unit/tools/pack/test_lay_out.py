@@ -14,7 +14,6 @@ from tfs_proxy.values.errors import ArchiveError, DiscoveryError, NoArchive, Set
 
 
 def saved_model(folder: Path) -> Path:
-    """A SavedModel, with what people leave beside one."""
     (folder / "variables").mkdir(parents=True)
     (folder / "assets.extra").mkdir()
     for name, content in {
@@ -30,7 +29,6 @@ def saved_model(folder: Path) -> Path:
 
 
 def laid_out(tmp_path: Path, **options: Any) -> dict[str, bytes]:
-    """The files of the new folder, by their paths in it."""
     root = tmp_path / "laid out"
     lay_out(LayoutOptions(**options), root, Settings.from_env({}))
     return {
@@ -69,7 +67,6 @@ def test_folders(tmp_path: Path, folder: str, given: str, options: dict[str, Any
 
 
 def test_a_missing_script_is_told_before_the_export(tmp_path: Path) -> None:
-    """A Keras file takes seconds to export, or is refused itself."""
     (tmp_path / "net.keras").write_bytes(b"no model")
 
     with pytest.raises(ArchiveError, match=r"no file or folder .*missing.py"):
@@ -77,7 +74,6 @@ def test_a_missing_script_is_told_before_the_export(tmp_path: Path) -> None:
 
 
 def test_versions_and_models(tmp_path: Path) -> None:
-    """All of them come along; one name or one version can't be for many."""
     for folder in ("a/1", "a/2", "b/1"):
         saved_model(tmp_path / "in" / folder)
 
@@ -110,7 +106,6 @@ def test_script_file(tmp_path: Path) -> None:
 
 
 def test_script_folder(tmp_path: Path) -> None:
-    """All that is in it comes along, but not what Python and others leave there."""
     for name in ("inference.py", "lib/own.py", "data/words.txt", "__pycache__/x.pyc", ".git/config"):
         (tmp_path / "src" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "src" / name).write_text(name)
@@ -151,7 +146,6 @@ def test_a_whole_model_folder(tmp_path: Path) -> None:
     ],
 )
 def test_other_kinds(tmp_path: Path, name: str, says: str) -> None:
-    """Each is told what it is, and what to do with it."""
     (tmp_path / name).write_bytes(b"x")
 
     with pytest.raises(DiscoveryError, match=says):
@@ -159,7 +153,6 @@ def test_other_kinds(tmp_path: Path, name: str, says: str) -> None:
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
-    """A path without anything, and a folder without a model."""
     with pytest.raises(NoArchive, match="There is no file or folder"):
         lay_out(LayoutOptions(tmp_path / "no"), tmp_path / "out", Settings.from_env({}))
     (tmp_path / "in").mkdir()
@@ -185,7 +178,6 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     ],
 )
 def test_flags_that_do_not_fit(tmp_path: Path, options: dict[str, Any], says: str) -> None:
-    """They are refused rather than ignored, with what to do."""
     (tmp_path / "file").write_text("x")
     for name in (
         "empty/x",
@@ -210,7 +202,6 @@ def test_flags_that_do_not_fit(tmp_path: Path, options: dict[str, Any], says: st
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 def test_files_that_can_not_be_read(tmp_path: Path) -> None:
-    """The sentence names the file and its owner."""
     (saved_model(tmp_path / "m") / "fingerprint.pb").chmod(0)
 
     with pytest.raises(StopServing, match=r"fingerprint\.pb can't be read by user"):

@@ -65,7 +65,6 @@ def test_a_model_of_pictures_of_one_size_needs_requests() -> None:
 
 
 def test_a_request_is_bounded() -> None:
-    """Sizes that only a mistake can ask for are refused before memory is taken."""
     with pytest.raises(SettingsError, match="The input x of shape"):
         list(sample_batches(TABLE, GraphInputs(), WarmupOptions(open_size=10**9), (1,)))
 
@@ -82,12 +81,10 @@ def test_a_request_is_bounded() -> None:
     ],
 )
 def test_batch_sizes_are_those_of_the_settings(environ: dict[str, str], expected: tuple[int, ...]) -> None:
-    """Every size that a batch may have, or the powers of two if they are many."""
     assert batch_sizes(Settings.from_env(environ)) == expected
 
 
 def test_allowed_batch_sizes_are_read(tmp_path: Path) -> None:
-    """A file of the user's own says which sizes a batch is filled up to."""
     file = tmp_path / "batching.pbtxt"
     file.write_text("max_batch_size { value: 32 } allowed_batch_sizes: 8 allowed_batch_sizes: 32")
     environ = {"SAGEMAKER_TFS_EXTRA_ARGS": f"--batching_parameters_file={file}"}
@@ -113,14 +110,12 @@ def test_the_file_has_what_model_servers_read() -> None:
 
 
 def test_more_requests_than_a_model_server_takes_are_refused() -> None:
-    """With more of them no version would load."""
     many = [RecordedRequest(Target("m"), Batch({}, 1), "a request")] * (MOST_RECORDS + 1)
     with pytest.raises(SettingsError, match="1001 requests are too many"):
         file_of(many, {"serving_default": TABLE})
 
 
 def test_files_appear_together(tmp_path: Path) -> None:
-    """A version whose folder can't be written to leaves the others as they were."""
     first, second = (tmp_path / name / "assets.extra" / "requests" for name in "12")
     first.parent.mkdir(parents=True)
     first.write_bytes(b"old")

@@ -28,7 +28,6 @@ def space(workload: TunedModel, environ: dict[str, str] | None = None, cores: in
 
 
 def test_a_script_has_workers_and_a_model_alone_has_rest_threads() -> None:
-    """Only what requests pass is searched."""
     assert names(SCRIPT) == ["workers", "threads", "intra_op", "batching", "batch_size", "batch_timeout"]
     assert names(PLAIN) == ["rest_threads", "intra_op", "batching", "batch_size", "batch_timeout"]
     assert names(UNBATCHED) == ["rest_threads", "intra_op"]
@@ -67,7 +66,6 @@ def test_rest_threads_are_set_by_their_own_variable() -> None:
     [("SAGEMAKER_TFS_EXTRA_ARGS", "--rest_api_num_threads=3"), ("TFS_PROXY_REST_THREADS", "3")],
 )
 def test_rest_threads_of_the_user_are_not_searched(variable: str, value: str) -> None:
-    """What the search would set is set already, be it as a variable or as a flag."""
     searched = space(UNBATCHED, {variable: value})
 
     assert [axis.name for axis in searched.axes] == ["intra_op"]
@@ -75,7 +73,6 @@ def test_rest_threads_of_the_user_are_not_searched(variable: str, value: str) ->
 
 
 def test_sizes_without_batching_are_the_default() -> None:
-    """Points that mean the same are one point."""
     searched = space(PLAIN)
 
     assert searched.canonical((0, 0, 0, 2, 1)) == searched.default
@@ -106,8 +103,6 @@ SETTINGS = Settings.from_env({})
 
 @pytest.fixture
 def served(saved_models: Path, tmp_path: Path) -> Callable[[str, str], Served]:
-    """A model of ours beside a script, if one is given."""
-
     def look(model: str, script: str = "") -> Served:
         (tmp_path / model).symlink_to(saved_models / model)
         if script:
@@ -119,7 +114,6 @@ def served(saved_models: Path, tmp_path: Path) -> Callable[[str, str], Served]:
 
 
 def test_a_request_is_whole() -> None:
-    """Head and body are ready for the wire, with the client's own headers."""
     sent = whole_request(CapturedRequest(b"1,2", "text/csv", "tfs-model-name=a"), "127.0.0.1:80")
 
     head, _, body = sent.partition(b"\r\n\r\n")
@@ -134,13 +128,11 @@ def test_a_request_is_whole() -> None:
 
 
 def test_a_header_can_not_break_a_request() -> None:
-    """A line end in a captured attribute would begin another header."""
     with pytest.raises(SettingsError, match="can't be a header"):
         whole_request(CapturedRequest(b"", None, "a\r\nb: c"), "h")
 
 
 def test_a_model_alone_gets_json(served: Callable[..., Served]) -> None:
-    """One record in TF Serving's JSON, which nginx passes on to the model server."""
     model = served("half_plus_two")
     request = made_request(model)
 
@@ -154,7 +146,6 @@ def test_a_model_of_one_string_input(served: Callable[..., Served]) -> None:
 
 
 def test_a_script_gets_a_type_that_it_names(served: Callable[..., Served]) -> None:
-    """What its text compares the type with is what it reads."""
     script = 'def handler(data, context):\n    if context.request_content_type == "text/csv":\n        pass\n'
     model = served("half_plus_two", script)
 

@@ -35,7 +35,6 @@ def findings(p99_ms: float = 50) -> Findings:
 
 
 def test_the_block_can_be_an_env_file() -> None:
-    """All lines are NAME=VALUE or comments; the gain is told."""
     lines = list(result_lines(findings()))
     block = lines[lines.index("#") + 1 :]
 
@@ -45,7 +44,6 @@ def test_the_block_can_be_an_env_file() -> None:
 
 
 def test_the_table_has_every_point_and_what_failed() -> None:
-    """The best is first; failures and fixed settings are named."""
     table = list(result_lines(findings()))
 
     assert table[1].split() == ["#", "1500", "40.0", "16", "5", "4", "workers", "&", "<more>"]
@@ -54,14 +52,12 @@ def test_the_table_has_every_point_and_what_failed() -> None:
 
 
 def test_defaults_that_are_the_best_need_no_variable() -> None:
-    """Nothing is to be pasted then."""
     found = Findings(tuple(each for each in findings().ranked if each.is_default), {}, 50, 1)
 
     assert list(result_lines(found))[-1].startswith("# The defaults are the best")
 
 
 def test_a_target_that_nothing_keeps_is_said() -> None:
-    """No block then, and the point with the lowest p99 is first."""
     found = findings(p99_ms=10)
 
     assert found.best is None
@@ -71,7 +67,6 @@ def test_a_target_that_nothing_keeps_is_said() -> None:
 
 
 def test_the_picture_has_every_load_that_was_answered() -> None:
-    """It is well-formed, and a point's title says what it is."""
     root = ET.fromstring(picture(findings()))
     titles = [element.text for element in root.iter("{http://www.w3.org/2000/svg}title")]
 
@@ -80,7 +75,6 @@ def test_the_picture_has_every_load_that_was_answered() -> None:
 
 
 def test_json_has_every_load() -> None:
-    """For machines, with the same names."""
     document = json.loads(json_text(findings()))
 
     assert document["environment"] == {"WORKERS": "4"}
@@ -110,7 +104,6 @@ def test_only_answers_within_the_window_count() -> None:
 
 
 def test_other_statuses_and_lost_answers_disqualify() -> None:
-    """Failures count in the run-up, too, and are named."""
     window = LoadWindow(4, begins=10.0, ends=12.0)
     window.answered(503, 9.0, 9.5)
     window.failed("no connection: refused")
@@ -125,7 +118,6 @@ def test_other_statuses_and_lost_answers_disqualify() -> None:
 
 
 def test_requests_that_hang_are_seen() -> None:
-    """A server that answers some at once and others never does not look fast."""
     window = LoadWindow(2, begins=0.0, ends=2.0)
     window.answered(200, 1.0, 1.001)
     window.unanswered([0.0, 1.9995])
@@ -150,7 +142,6 @@ class ClosedServer:
 
 
 def test_loads_rise_until_the_rate_does_not() -> None:
-    """More connections than the server has slots only wait."""
     slots = ClosedServer(16, 1)
 
     levels = climb(slots, p99_ms=50, first=8)
@@ -198,6 +189,5 @@ def test_an_answer_ends_where_its_framing_says(answer: bytes, status: int, close
     ],
 )
 def test_what_does_not_end_is_refused(received: bytes) -> None:
-    """An answer that ends with its connection can't be measured on kept ones."""
     with pytest.raises(NotAnAnswer):
         answer_end(received)

@@ -89,7 +89,6 @@ def test_it_comes_near_the_best_of_a_grid(surface: Surface) -> None:
 
 @given(surfaces(), st.integers(0, 1000))
 def test_noise_costs_no_more_than_noise(surface: Surface, seed: int) -> None:
-    """With trials that are off by 3 %, what is found is still near the best."""
     best = max(map(surface, points_of(space(*GRID))))
 
     found = searched(space(*GRID), Machine(surface, 0.03, seed)).ranked()[0]
@@ -107,7 +106,6 @@ def test_settings_that_pay_only_together_are_found() -> None:
 
 
 def test_an_axis_without_effect_is_not_measured() -> None:
-    """The size of batches is tried with batching only."""
     searched_space = Space((axis("batching", 2), axis("size", 3, "batching")))
     machine = Machine(lambda point: 100.0 if point[0] else 200.0)
 
@@ -118,7 +116,6 @@ def test_an_axis_without_effect_is_not_measured() -> None:
 
 
 def test_failing_settings_are_never_the_best() -> None:
-    """A point with refused requests is out, however fast its refusals are."""
     machine = Machine(lambda point: 0.0 if point[0] else 10.0)
 
     search = searched(space(3), machine)
@@ -128,7 +125,6 @@ def test_failing_settings_are_never_the_best() -> None:
 
 
 def test_of_the_same_rates_the_fewest_changes_win() -> None:
-    """A gain within the noise is no reason to set variables."""
     machine = Machine(lambda point: 1000.0 + 5 * sum(point))
 
     assert searched(space(3, 3), machine).ranked()[0] == (0, 0)
@@ -148,8 +144,6 @@ def test_a_gain_within_the_noise_is_no_gain() -> None:
 
 
 def test_the_best_is_repeated_and_a_lucky_trial_does_not_win() -> None:
-    """One high outlier among short trials is measured again, longer."""
-
     class Lucky(Machine):
         def __call__(self, point: Point, times: int) -> Trial:
             trial = super().__call__(point, times)
@@ -163,7 +157,6 @@ def test_the_best_is_repeated_and_a_lucky_trial_does_not_win() -> None:
 
 @pytest.mark.parametrize("budget", [1.0, 30.0, 100.0])
 def test_the_budget_is_kept(budget: float) -> None:
-    """No trial begins that would end too late; the first one always does."""
     machine = Machine(lambda point: 1.0 + sum(point))
 
     search = searched(space(3, 3, 3), machine, budget)

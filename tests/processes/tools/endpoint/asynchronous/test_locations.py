@@ -19,7 +19,6 @@ def moto() -> Iterator[str]:
 def test_objects_are_read_and_written_at_the_users_s3(
     moto: str, variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The environment says which S3, as for every program that uses boto3."""
     for name, value in {**S3_SETTINGS, variable: moto}.items():
         monkeypatch.setenv(name, value)
     s3 = boto3.client("s3")

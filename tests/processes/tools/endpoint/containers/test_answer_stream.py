@@ -42,18 +42,15 @@ def ask(
 
 
 async def request_stream(port: int, seconds: float) -> StreamedResponse:
-    """The answer of a container on this port."""
     container = HostedContainer("the server", "127.0.0.1", port, THREADS)
     return await container.stream("/stream", b"hello", {"Content-Type": "text/plain"}, seconds)
 
 
 async def whole(answer: StreamedResponse) -> bytes:
-    """All parts together."""
     return b"".join([part async for part in answer.parts])
 
 
 def test_a_part_arrives_before_the_next_one_exists() -> None:
-    """The server sends its second part only after the client has the first."""
     arrived = asyncio.Event()
 
     async def parts(request: HttpRequest) -> PlannedParts:
@@ -70,8 +67,6 @@ def test_a_part_arrives_before_the_next_one_exists() -> None:
 
 
 def test_an_answer_that_breaks_off_is_no_whole_one() -> None:
-    """A failure in the middle ends the connection, and the client raises."""
-
     async def parts(_: HttpRequest) -> PlannedParts:
         yield b"some"
         raise ValueError
@@ -81,8 +76,6 @@ def test_an_answer_that_breaks_off_is_no_whole_one() -> None:
 
 
 def test_time_is_for_the_whole_answer() -> None:
-    """A server that goes silent in the middle is given up."""
-
     async def parts(_: HttpRequest) -> PlannedParts:
         yield b"some"
         await asyncio.Event().wait()
@@ -92,7 +85,6 @@ def test_time_is_for_the_whole_answer() -> None:
 
 
 def test_the_server_gives_up_an_answer_whose_client_has_gone() -> None:
-    """What makes the parts is closed, so that it stops to work."""
     closed = asyncio.Event()
 
     async def parts(_: HttpRequest) -> PlannedParts:
@@ -114,7 +106,6 @@ def test_the_server_gives_up_an_answer_whose_client_has_gone() -> None:
 
 
 def test_a_client_that_leaves_while_nothing_comes_is_noticed() -> None:
-    """A model that is slow to make its next part need not make it."""
     closed = asyncio.Event()
 
     async def parts(_: HttpRequest) -> PlannedParts:
@@ -135,7 +126,6 @@ def test_a_client_that_leaves_while_nothing_comes_is_noticed() -> None:
 
 
 def test_nothing_that_listens_is_not_reached() -> None:
-    """Nothing was sent, so another server may be asked."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with pytest.raises(NotReached, match="the server can't be reached"):

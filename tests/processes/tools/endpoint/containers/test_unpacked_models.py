@@ -16,7 +16,6 @@ MOUNT = "/opt/ml/models"
 
 
 def archive(path: Path, text: str) -> Path:
-    """An archive whose only file has this text."""
     path.parent.mkdir(exist_ok=True)
     return pack(path, {"said": text}, {})
 
@@ -77,7 +76,6 @@ def test_new_archive_under_an_old_name_is_a_new_model(tmp_path: Path, is_folder:
 
 
 def test_instances_that_unpack_at_once_share_one_whole_copy(tmp_path: Path) -> None:
-    """Nothing is left of the others' copies."""
     path = archive(tmp_path / "a" / "m.tar.gz", "x" * 100_000)
     of = models(tmp_path / "run", "shop", tmp_path / "a")
 

@@ -20,7 +20,6 @@ INLINE = HttpRequest("POST", "/", {"x-amzn-sagemaker-content-type": "text/csv"},
 
 
 async def shout(_: Mapping[str, str], body: bytes, seconds: float) -> HttpResponse:
-    """A container that answers in capitals."""
     return HttpResponse(200, body.upper())
 
 
@@ -54,13 +53,11 @@ def content(address: str | None) -> bytes:
 
 
 def notification(folder: Path, topic: str) -> Any:
-    """The only notification of a topic."""
     (path,) = (folder / "told").glob(f"{topic}-*.json")
     return json.loads(path.read_text())
 
 
 def test_an_answer_goes_to_its_place_and_the_topic_is_told(tmp_path: Path) -> None:
-    """The notification has the fields of SageMaker's."""
     (tmp_path / "in.txt").write_bytes(b"hello")
     location = (tmp_path / "in.txt").as_uri()
     (accepted,) = answered(tmp_path, HttpRequest("POST", "/", {"x-amzn-sagemaker-inputlocation": location}))
@@ -75,8 +72,6 @@ def test_an_answer_goes_to_its_place_and_the_topic_is_told(tmp_path: Path) -> No
 
 
 def test_a_refusal_is_kept_beside_and_shown_if_asked(tmp_path: Path) -> None:
-    """The container's own body is in the failure's file, and in the notification."""
-
     async def refuse(_: Mapping[str, str], body: bytes, seconds: float) -> HttpResponse:
         return HttpResponse(400, b"no: " + body, {"Content-Type": "text/plain"})
 
@@ -90,8 +85,6 @@ def test_a_refusal_is_kept_beside_and_shown_if_asked(tmp_path: Path) -> None:
 
 
 def test_no_answer_in_time_is_a_failure(tmp_path: Path) -> None:
-    """The container gets the client's time, and its silence is told."""
-
     async def sleep(_: Mapping[str, str], body: bytes, seconds: float) -> HttpResponse:
         raise UpstreamTimeout(f"did not answer within {seconds:g} seconds")
 
@@ -101,7 +94,6 @@ def test_no_answer_in_time_is_a_failure(tmp_path: Path) -> None:
 
 
 def test_a_missing_input_is_a_failure(tmp_path: Path) -> None:
-    """The container is not asked then."""
     headers = {"x-amzn-sagemaker-inputlocation": (tmp_path / "none").as_uri()}
     answered(tmp_path, HttpRequest("POST", "/", headers))
     assert "There is no file" in notification(tmp_path, "bad")["failureReason"]
@@ -110,7 +102,6 @@ def test_a_missing_input_is_a_failure(tmp_path: Path) -> None:
 def test_a_request_that_waited_for_too_long_has_expired(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """RequestTTLSeconds counts from the call to the container's turn."""
     headers = {"x-amzn-sagemaker-requestttlseconds": "60"}
     later = time.time() + 61
     monkeypatch.setattr(time, "time", lambda: later)
@@ -119,7 +110,6 @@ def test_a_request_that_waited_for_too_long_has_expired(
 
 
 def test_no_more_run_at_once_than_the_config_says(tmp_path: Path) -> None:
-    """MaxConcurrentInvocationsPerInstance, for each instance."""
     running: list[int] = []
     most: list[int] = []
 
@@ -145,8 +135,6 @@ def test_a_full_queue_takes_no_more(
 
 
 def test_large_answers_are_not_in_notifications(tmp_path: Path) -> None:
-    """AWS has a limit of 128 KB."""
-
     async def large(_: Mapping[str, str], body: bytes, seconds: float) -> HttpResponse:
         return HttpResponse(200, b"x" * (128 * 1024 + 1))
 
@@ -157,8 +145,6 @@ def test_large_answers_are_not_in_notifications(tmp_path: Path) -> None:
 def test_a_failure_of_ours_is_a_failure_of_the_request(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The client is told, and the log says why."""
-
     async def fail(_: Mapping[str, str], body: bytes, seconds: float) -> HttpResponse:
         raise ZeroDivisionError
 
@@ -168,8 +154,6 @@ def test_a_failure_of_ours_is_a_failure_of_the_request(
 
 
 def test_the_log_says_how_many_are_lost_at_the_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Those that wait, and those that the containers have not answered."""
-
     async def hang(_: Mapping[str, str], body: bytes, seconds: float) -> HttpResponse:
         await asyncio.Event().wait()
         return HttpResponse(200)
@@ -189,7 +173,6 @@ def test_the_log_says_how_many_are_lost_at_the_end(tmp_path: Path, caplog: pytes
 def test_a_folder_that_cannot_be_written_loses_only_the_notification(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The answer is where it belongs."""
     (tmp_path / "told").write_text("a file")
     (accepted,) = answered(tmp_path, INLINE)
     assert content(accepted.output) == b"1,2"

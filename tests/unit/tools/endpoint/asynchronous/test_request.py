@@ -20,7 +20,6 @@ def call(body: bytes = b"", **members: str) -> HttpRequest:
 
 
 def test_answers_have_a_name_of_their_own() -> None:
-    """Two requests never share an output, and the failure of one is beside it."""
     first, second = (async_request(call(InputLocation="s3://b/k"), S3) for _ in range(2))
     assert first.output != second.output
     assert first.output.startswith("s3://bucket/out/")
@@ -39,7 +38,6 @@ def test_a_client_names_the_output() -> None:
 
 
 def test_the_container_gets_the_headers_of_the_contract() -> None:
-    """Content type and accept have their plain names there."""
     request = async_request(
         call(
             InputLocation="s3://b/k", Content_Type="text/csv", Accept="application/json", Inference_Id="one"
@@ -55,7 +53,6 @@ def test_the_container_gets_the_headers_of_the_contract() -> None:
 
 
 def test_no_failure_path_is_no_place_for_failures() -> None:
-    """AWS keeps answers of failed requests only where the config says so."""
     assert async_request(call(InputLocation="s3://b/k"), FILES).failure is None
 
 
@@ -77,13 +74,11 @@ def test_no_failure_path_is_no_place_for_failures() -> None:
     ],
 )
 def test_what_aws_refuses_is_refused_by_its_member(request_: HttpRequest, text: str) -> None:
-    """The sentence has AWS's name for the member."""
     with pytest.raises(AwsError, match=text):
         async_request(request_, S3)
 
 
 def test_the_config_is_read_from_its_request() -> None:
-    """All members of AsyncInferenceConfig have their effect."""
     asked = {
         "ClientConfig": {"MaxConcurrentInvocationsPerInstance": 2},
         "OutputConfig": {
@@ -104,6 +99,5 @@ def test_the_config_is_read_from_its_request() -> None:
 
 @pytest.mark.parametrize("output", [{}, {"S3OutputPath": "http://x/y"}, {"S3OutputPath": "s3:///key"}])
 def test_answers_need_a_place(output: dict[str, str]) -> None:
-    """A config without one is refused."""
     with pytest.raises(SettingsError, match=r"S3OutputPath|take s3://|not an S3 address"):
         async_config({"AsyncInferenceConfig": {"OutputConfig": output}}, Path("/data"))

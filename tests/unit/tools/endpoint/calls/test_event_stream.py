@@ -30,7 +30,6 @@ class RawStream:
 
 
 def read(*pieces: bytes) -> list[Any]:
-    """The events that a client of boto3 sees."""
     service = botocore.session.get_session().get_service_model("sagemaker-runtime")
     shape: Any = service.operation_model("InvokeEndpointWithResponseStream").get_event_stream_output()
     parser: Any = create_parser("rest-json")
@@ -41,7 +40,6 @@ def read(*pieces: bytes) -> list[Any]:
 def test_botocore_reads_back_any_headers_and_payload_however_the_bytes_are_cut(
     messages: list[tuple[dict[str, str], bytes]], size: int
 ) -> None:
-    """What goes in comes out: names, values, payloads and their order."""
     data = b"".join(event_stream.message(headers, payload) for headers, payload in messages)
     buffer = EventStreamBuffer()
     found: list[tuple[Any, bytes]] = []
@@ -52,14 +50,12 @@ def test_botocore_reads_back_any_headers_and_payload_however_the_bytes_are_cut(
 
 
 def test_parts_are_events_with_their_bytes() -> None:
-    """A client gets each PayloadPart's bytes, in order."""
     events = read(event_stream.payload_part(b"one") + event_stream.payload_part(b"\x00two"))
     assert events == [{"PayloadPart": {"Bytes": b"one"}}, {"PayloadPart": {"Bytes": b"\x00two"}}]
 
 
 @pytest.mark.parametrize("code", [event_stream.TIME_EXCEEDED, event_stream.STREAM_BROKEN])
 def test_an_error_of_the_model_is_raised_as_model_stream_error(code: str) -> None:
-    """botocore raises the error by its name, and hands on its text."""
     error = event_stream.model_stream_error(code, "it broke")
     with pytest.raises(EventStreamError, match=r"ModelStreamError.*: it broke"):
         read(event_stream.payload_part(b"one"), error)
@@ -69,13 +65,11 @@ def test_an_error_of_the_model_is_raised_as_model_stream_error(code: str) -> Non
 
 
 def test_a_failure_of_the_endpoint_is_raised_as_internal_stream_failure() -> None:
-    """The endpoint's own failure has no error code."""
     with pytest.raises(EventStreamError, match=r"InternalStreamFailure.*: sorry"):
         read(event_stream.internal_stream_failure("sorry"))
 
 
 @pytest.mark.parametrize("headers", [{"": "x"}, {"n" * 256: "x"}, {"n": "x" * 32768}])
 def test_headers_that_the_format_cannot_hold_are_refused(headers: dict[str, str]) -> None:
-    """A name has 1 to 255 bytes, a value at most 32767."""
     with pytest.raises(ValueError, match="header"):
         event_stream.message(headers, b"")

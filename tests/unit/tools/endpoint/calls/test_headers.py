@@ -9,7 +9,6 @@ STREAM = "InvokeEndpointWithResponseStream"
 
 
 def test_container_gets_the_headers_of_the_api_and_no_others() -> None:
-    """Whatever else the client sends; streams have another name for Accept."""
     sent = {
         "content-type": "text/csv",
         "x-amzn-sagemaker-accept": "text/plain",
@@ -61,7 +60,6 @@ def test_client_gets_the_members_of_the_answer_and_no_others() -> None:
     ],
 )
 def test_values_that_aws_refuses_are_refused(header: str, value: str, member: str) -> None:
-    """With the member's name."""
     with pytest.raises(AwsError, match=member) as refused:
         given_members("InvokeEndpoint", {header: value})
 

@@ -63,14 +63,12 @@ def events_of(failure: Exception | None) -> tuple[list[bytes], Ended]:
     ],
 )
 def test_an_error_is_the_last_event(failure: Exception, last: Callable[[], bytes]) -> None:
-    """What came before is there, and everything is let go once."""
     events, ended = events_of(failure)
     assert events == [payload_part(b"one"), payload_part(b"two"), last()]
     assert ended == ["answer", "instance"]
 
 
 def test_a_whole_answer_ends_without_a_word() -> None:
-    """There is no event for the end."""
     events, ended = events_of(None)
     assert events == [payload_part(b"one"), payload_part(b"two")]
     assert ended == ["answer", "instance"]

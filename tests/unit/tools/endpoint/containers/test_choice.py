@@ -15,12 +15,10 @@ from tfs_proxy.values.errors import SettingsError
 
 
 def definition(image: str | None, name: str = "primary") -> ContainerDefinition:
-    """A container of a model."""
     return ContainerDefinition(name, image, None, many_models=False, caches_models=True, environment={})
 
 
 def test_command_line_says_it_by_hostname_before_the_model_s_name() -> None:
-    """Whatever the image is."""
     choices = parse_choices(["m=local", "a=http://localhost:8080", "b=image:1"])
 
     assert choice_for("m", definition("x", "a"), choices) == Running("localhost", 8080)
@@ -29,18 +27,15 @@ def test_command_line_says_it_by_hostname_before_the_model_s_name() -> None:
 
 
 def test_image_that_is_an_address_runs_already() -> None:
-    """Port 80 if it has none."""
     assert choice_for("m", definition("http://127.0.0.1:9"), {}) == Running("127.0.0.1", 9)
     assert choice_for("m", definition("http://host"), {}) == Running("host", 80)
 
 
 def test_a_model_without_an_image_is_served_by_ours() -> None:
-    """The log can say so."""
     assert choice_for("m", definition(None), {}) == Ours("its model names no image")
 
 
 def test_names_of_the_command_line_that_nothing_has() -> None:
-    """A typing mistake would have another container serve."""
     choices = parse_choices(["m=local", "first=local", "frist=local"])
     model = HostedModel("m", (definition(None, "first"),))
 
@@ -50,7 +45,6 @@ def test_names_of_the_command_line_that_nothing_has() -> None:
 def test_image_that_docker_does_not_have_is_replaced_and_the_reason_is_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """So that the log can say why another container serves."""
     monkeypatch.setenv("PATH", "/nowhere")
 
     choice = choice_for("m", definition("image:1"), {})
@@ -60,6 +54,5 @@ def test_image_that_docker_does_not_have_is_replaced_and_the_reason_is_kept(
 
 @pytest.mark.parametrize("words", ["a", "=local", "a=", "a=http://", "a=http://h:x", "a=http://h/path"])
 def test_unusable_words_are_refused(words: str) -> None:
-    """Before anything is started."""
     with pytest.raises(SettingsError, match="can't be used"):
         parse_choices([words])

@@ -18,14 +18,12 @@ ENDPOINT = {"EndpointName": "e", "EndpointConfigName": "c"}
 
 
 def written(folder: Path, content: object, name: str = "config.json") -> Path:
-    """A file with this content."""
     path = folder / name
     path.write_text(json.dumps(content))
     return path
 
 
 def created(*requests: tuple[str, dict[str, Any]]) -> Catalogue:
-    """A catalogue that has taken these requests."""
     catalogue = Catalogue()
     for operation, parameters in requests:
         catalogue.create(OperationRequest(operation, parameters, operation, Path("/configs")))
@@ -57,7 +55,6 @@ def test_one_file_or_a_file_for_each_request_describe_the_same(tmp_path: Path) -
     ],
 )
 def test_model_data_may_be_a_path_that_starts_from_the_file(address: str, location: str) -> None:
-    """Beside what AWS takes."""
     model = {"ModelName": "m", "PrimaryContainer": {"ModelDataUrl": address}}
 
     (container,) = created(("CreateModel", model)).models["m"].containers
@@ -66,7 +63,6 @@ def test_model_data_may_be_a_path_that_starts_from_the_file(address: str, locati
 
 
 def test_containers_of_a_pipeline_have_names_by_their_place() -> None:
-    """As in AWS's errors; a hostname stands for it."""
     model = {"ModelName": "m", "Containers": [{"Image": "a"}, {"Image": "b"}]}
 
     containers = created(("CreateModel", model)).models["m"].containers
@@ -133,7 +129,6 @@ def test_containers_of_a_pipeline_have_names_by_their_place() -> None:
     ],
 )
 def test_what_aws_refuses_is_refused(operation: str, parameters: dict[str, Any], names: str) -> None:
-    """The error says where, and AWS's name of the member."""
     before = [] if operation == "CreateModel" and parameters is not MODEL else [("CreateModel", MODEL)]
 
     with pytest.raises(SettingsError, match=names):
@@ -150,13 +145,11 @@ def test_what_aws_refuses_is_refused(operation: str, parameters: dict[str, Any],
     ],
 )
 def test_file_without_requests_is_refused(content: object, says: str, tmp_path: Path) -> None:
-    """By a sentence that says what it needs."""
     with pytest.raises(SettingsError, match=says):
         catalogue_of([written(tmp_path, content)])
 
 
 def test_file_that_is_not_json_or_not_there_is_refused(tmp_path: Path) -> None:
-    """With its name."""
     (tmp_path / "broken.json").write_text("{")
 
     with pytest.raises(SettingsError, match=r"broken\.json is not JSON"):

@@ -20,8 +20,6 @@ def answer(status: int = 200, body: bytes = b'{"y": 1.0}') -> VariantAnswer:
 
 
 def asks(given: VariantAnswer) -> AskShadow:
-    """A shadow that answers so."""
-
     async def ask() -> VariantAnswer:
         return given
 
@@ -29,7 +27,6 @@ def asks(given: VariantAnswer) -> AskShadow:
 
 
 async def fail() -> VariantAnswer:
-    """A shadow that is down."""
     raise ConnectionError("it is down")
 
 
@@ -61,7 +58,6 @@ def test_answers_are_compared() -> None:
 
 
 def test_only_the_share_is_copied() -> None:
-    """The ratio of the variants' weights says how many."""
     assert report_of(asks(answer()), share=0.5, draw=0.5).copied == 0
     assert report_of(asks(answer()), share=0.5, draw=0.49).copied == 1
     assert share_of(0.5, 1.0) == 0.5
@@ -70,14 +66,12 @@ def test_only_the_share_is_copied() -> None:
 
 
 def test_a_slow_shadow_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond a number under way copies are dropped, and counted."""
     monkeypatch.setattr(copies, "MOST_COPIES", 1)
     report = report_of(asks(answer()), asks(answer()))
     assert (report.copied, report.dropped) == (1, 1)
 
 
 def test_examples_are_few() -> None:
-    """A report stays readable however much differs."""
     report = report_of(*[asks(answer(500))] * (MOST_EXAMPLES + 5))
     assert len(report.document()["examples"]) == MOST_EXAMPLES
     assert "15 with another status" in report.line()

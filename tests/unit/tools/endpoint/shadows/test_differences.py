@@ -32,19 +32,16 @@ JSON_VALUES = st.recursive(
     ],
 )
 def test_the_first_difference_is_named(kind: str, ours: str, theirs: str, found: str | None) -> None:
-    """Its place and both values; None for what is equal within the tolerance."""
     assert body_difference(kind, ours.encode(), theirs.encode()) == found
 
 
 def test_the_tolerance_is_chosen() -> None:
-    """A reduced precision may be what is tried."""
     assert body_difference("application/json", b"100", b"101") is not None
     assert body_difference("application/json", b"100", b"101", relative=0.02) is None
 
 
 @given(JSON_VALUES)
 def test_a_document_equals_itself_however_it_is_written(value: Any) -> None:
-    """White space is no difference, nor is a number that is none."""
     assert (
         body_difference("application/json", json.dumps(value).encode(), json.dumps(value, indent=1).encode())
         is None
@@ -55,6 +52,5 @@ def test_a_document_equals_itself_however_it_is_written(value: Any) -> None:
     st.binary(max_size=50), st.binary(max_size=50), st.sampled_from(["application/json", "text/csv", "x/y"])
 )
 def test_any_bytes_can_be_compared(ours: bytes, theirs: bytes, kind: str) -> None:
-    """Answers that can't be read are compared by their bytes."""
     difference = body_difference(kind, ours, theirs)
     assert ours != theirs or difference is None

@@ -30,7 +30,6 @@ def test_variants_get_their_shares() -> None:
 
 
 def test_least_outstanding_requests_wins_and_random_takes_any() -> None:
-    """Of several with the fewest, any."""
     instances = [Thing("busy", outstanding=2), Thing("free"), Thing("idle")]
     draw = random.Random(1)
 
