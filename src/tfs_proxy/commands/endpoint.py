@@ -1,6 +1,7 @@
 """``tfs-proxy endpoint``: SageMaker's endpoints on this machine, for boto3 and the SDKs."""
 
 import argparse
+import asyncio
 from pathlib import Path
 
 from tfs_proxy.commands.arguments import exit_on_stop_signals, listen, log_to_stderr
@@ -73,24 +74,20 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.update:
         return _update(arguments)
     exit_on_stop_signals()
-    from tfs_proxy.tools.endpoint.run import EndpointRequest, catalogue_of
+    from tfs_proxy.tools.endpoint.run import EndpointOptions, catalogue_of, serve
     from tfs_proxy.tools.endpoint.starter import parse_choices
 
     choices = parse_choices(arguments.container)
     catalogue_of(arguments.files)
     settings, listener = listen(arguments.host, arguments.port)
-    import asyncio
-
-    from tfs_proxy.tools.endpoint.companions import CompanionOptions
-    from tfs_proxy.tools.endpoint.run import serve
-
-    options = CompanionOptions(arguments.notifications, arguments.tolerance)
-    request = EndpointRequest(arguments.files, choices, inherited_environment(), options)
-    return asyncio.run(serve(settings, listener, request))
+    options = EndpointOptions(
+        arguments.files, choices, inherited_environment(), arguments.notifications, arguments.tolerance
+    )
+    return asyncio.run(serve(settings, listener, options))
 
 
 def _update(arguments: argparse.Namespace) -> int:
-    from tfs_proxy.tools.endpoint.hosting import update
+    from tfs_proxy.tools.endpoint.operations import update
 
     log_to_stderr("info")
     update([*arguments.files, *arguments.update], arguments.url)

@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct, field
 
@@ -13,7 +12,9 @@ from tfs_proxy.tools.endpoint.capturing import destination_of
 from tfs_proxy.tools.endpoint.delivery import async_config
 from tfs_proxy.tools.endpoint.operations import (
     DIRECT,
+    KINDS,
     LEAST_OUTSTANDING,
+    OPERATIONS,
     SERIAL,
     STARTUP_SECONDS,
     ContainerDefinition,
@@ -22,10 +23,9 @@ from tfs_proxy.tools.endpoint.operations import (
     InferenceComponent,
     OperationRequest,
     Variant,
+    located,
 )
 from tfs_proxy.values.errors import SettingsError
-from tfs_proxy.values.names import printable
-from tfs_proxy.wire.s3_client import S3_SCHEME
 
 MANY_MODELS = "MultiModel"
 PRIMARY = "primary"
@@ -58,31 +58,6 @@ def _archive(container: Mapping[str, Any], folder: Path) -> str | None:
     return None if address is None else located(address, folder)
 
 
-def located(address: str, folder: Path) -> str:
-    """An ``s3://`` address unchanged; a ``file://`` address or a path as an absolute path.
-
-    Raises SettingsError for other schemes.
-    """
-    if address.startswith(S3_SCHEME):
-        return address
-    parts = urlsplit(address)
-    if parts.scheme == "file":
-        return unquote(parts.path)
-    if "://" in address:
-        raise SettingsError(
-            f"ModelDataUrl {printable(address)} can't be used here: take s3://, file:// or a path."
-        )
-    return str((folder / address).absolute())
-
-
-NAME_MEMBERS = {
-    "CreateModel": "ModelName",
-    "CreateEndpointConfig": "EndpointConfigName",
-    "CreateEndpoint": "EndpointName",
-    "CreateInferenceComponent": "InferenceComponentName",
-}
-
-
 class Created(Struct, frozen=True):
     """An accepted request with its time, in seconds since 1970."""
 
@@ -96,19 +71,19 @@ class Catalogue:
         self.configs: dict[str, EndpointConfig] = {}
         self.endpoints: dict[str, str] = {}
         self.components: dict[str, InferenceComponent] = {}
-        self.created: dict[str, dict[str, Created]] = {operation: {} for operation in NAME_MEMBERS}
+        self.created: dict[str, dict[str, Created]] = {operation: {} for operation in OPERATIONS}
 
     def create(self, request: OperationRequest) -> None:
         """Raises SettingsError with place and AWS's member if the request is refused."""
         found = problems(request.operation, request.parameters)
-        name = request.parameters.get(NAME_MEMBERS[request.operation])
+        name = request.name
         if not found and name in self.created[request.operation]:
-            found = [f"{NAME_MEMBERS[request.operation]} {name} exists already"]
+            found = [f"{KINDS[request.operation.removeprefix('Create')]} {name} exists already"]
         found = found or list(self._conflicts(request))
         if found:
             raise SettingsError(f"{request.place} is refused: {'; '.join(found)}.")
         self._keep(request)
-        self.created[request.operation][str(name)] = Created(request.parameters)
+        self.created[request.operation][name] = Created(request.parameters)
 
     def forget(self, operation: str, name: str) -> None:
         """Deletes what ``operation`` created under ``name``, if anything."""
@@ -125,13 +100,13 @@ class Catalogue:
         parameters = request.parameters
         match request.operation:
             case "CreateModel":
-                self.models[parameters["ModelName"]] = _model(request)
+                self.models[request.name] = _model(request)
             case "CreateEndpointConfig":
-                self.configs[parameters["EndpointConfigName"]] = _config(request)
+                self.configs[request.name] = _config(request)
             case "CreateEndpoint":
-                self.endpoints[parameters["EndpointName"]] = parameters["EndpointConfigName"]
+                self.endpoints[request.name] = parameters["EndpointConfigName"]
             case "CreateInferenceComponent":
-                self.components[parameters["InferenceComponentName"]] = self._component(request)
+                self.components[request.name] = self._component(request)
 
     def _conflicts(self, request: OperationRequest) -> Iterator[str]:
         """Faults beyond AWS's service model: names that must exist, or differ."""
@@ -185,15 +160,14 @@ class Catalogue:
     def _component(self, request: OperationRequest) -> InferenceComponent:
         parameters, specification = request.parameters, request.parameters["Specification"]
         config = self.configs[self.endpoints[parameters["EndpointName"]]]
-        name = parameters["InferenceComponentName"]
         model = self.models.get(specification.get("ModelName", ""))
         if model is None:
             own = specification["Container"]
             definition = {**own, "ModelDataUrl": own["ArtifactUrl"]} if "ArtifactUrl" in own else own
-            model = HostedModel(name, tuple(container_definitions([definition], request.folder)))
+            model = HostedModel(request.name, tuple(container_definitions([definition], request.folder)))
         startup = specification.get("StartupParameters", {})
         return InferenceComponent(
-            name,
+            request.name,
             parameters["EndpointName"],
             parameters.get("VariantName", config.variants[0].name),
             model,
@@ -236,13 +210,13 @@ def _model(request: OperationRequest) -> HostedModel:
     parameters = request.parameters
     containers = parameters.get("Containers") or [parameters["PrimaryContainer"]]
     definitions = tuple(container_definitions(containers, request.folder))
-    return HostedModel(parameters["ModelName"], definitions, _mode(parameters))
+    return HostedModel(request.name, definitions, _mode(parameters))
 
 
 def _config(request: OperationRequest) -> EndpointConfig:
     parameters = request.parameters
     return EndpointConfig(
-        parameters["EndpointConfigName"],
+        request.name,
         tuple(map(_variant, parameters["ProductionVariants"])),
         tuple(map(_variant, parameters.get("ShadowProductionVariants", ()))),
         parameters,

@@ -1,39 +1,34 @@
 """Calls of `sagemaker` that SDKs make besides the runtime's: create, describe, list, update, delete."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tfs_proxy.tools.endpoint.aws_api import AwsError, problems, refused
-from tfs_proxy.tools.endpoint.catalogue import NAME_MEMBERS
-from tfs_proxy.tools.endpoint.hosted_endpoint import HostedEndpoint
 from tfs_proxy.tools.endpoint.hosting import Hosting
 from tfs_proxy.tools.endpoint.instances import InstanceGroup
-from tfs_proxy.tools.endpoint.operations import ACCOUNT, REGION, OperationRequest
+from tfs_proxy.tools.endpoint.operations import ACCOUNT, KINDS, REGION, OperationRequest
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
-
-_ARN_KINDS = {
-    "Model": "model",
-    "EndpointConfig": "endpoint-config",
-    "Endpoint": "endpoint",
-    "InferenceComponent": "inference-component",
-}
 
 
 def arn(kind: str, name: str) -> str:
-    return f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:{_ARN_KINDS[kind]}/{name.lower()}"
+    hyphened = re.sub(r"\B(?=[A-Z])", "-", kind).lower()
+    return f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:{hyphened}/{name.lower()}"
 
 
 def described(kind: str, name: str, hosting: Hosting) -> dict[str, Any]:
     """The answer to a describe call; times are in seconds since 1970."""
     created = hosting.catalogue.created[f"Create{kind}"][name]
     common = {**created.parameters, f"{kind}Arn": arn(kind, name), "CreationTime": created.at}
-    more: Callable[[str, Hosting], Mapping[str, Any]] | None = {
-        "Endpoint": _endpoint,
-        "InferenceComponent": _component,
-    }.get(kind)
-    return {**common, **(more(name, hosting) if more else {})}
+    match kind:
+        case "Endpoint":
+            return {**common, **_endpoint(name, hosting)}
+        case "InferenceComponent":
+            return {**common, **_component(name, hosting)}
+    return common
 
 
 def _endpoint(name: str, hosting: Hosting) -> Mapping[str, Any]:
@@ -52,49 +47,42 @@ def _endpoint(name: str, hosting: Hosting) -> Mapping[str, Any]:
 
 
 def _variant(group: InstanceGroup) -> Mapping[str, Any]:
-    images = [container.image for container in group.plan.model.containers if container.image]
+    images = [container.image for container in group.model.containers if container.image]
     return {
-        "VariantName": group.plan.variant,
+        "VariantName": group.variant,
         "DeployedImages": [{"SpecifiedImage": image, "ResolvedImage": image} for image in images],
         "CurrentWeight": group.weight,
         "DesiredWeight": group.weight,
         "CurrentInstanceCount": len(group.in_service),
-        "DesiredInstanceCount": group.wanted,
+        "DesiredInstanceCount": len(group.instances),
     }
 
 
 def _component(name: str, hosting: Hosting) -> Mapping[str, Any]:
     component = hosting.catalogue.components[name]
     endpoint = hosting.known(component.endpoint)
+    group = endpoint.components.get(name)
+    in_service = 0 if group is None else len(group.in_service)
+    if group is None or (group.instances and not in_service):
+        status = "Creating"
+    else:
+        status = "InService" if in_service else "Failed"
     return {
         "EndpointArn": arn("Endpoint", component.endpoint),
         "VariantName": component.variant,
         "LastModifiedTime": endpoint.changed_at,
-        "InferenceComponentStatus": _component_status(endpoint, name),
-        "RuntimeConfig": {"DesiredCopyCount": component.copies, "CurrentCopyCount": _copies(endpoint, name)},
+        "InferenceComponentStatus": status,
+        "RuntimeConfig": {"DesiredCopyCount": component.copies, "CurrentCopyCount": in_service},
     }
-
-
-def _copies(endpoint: HostedEndpoint, name: str) -> int:
-    group = endpoint.components.get(name)
-    return 0 if group is None else len(group.in_service)
-
-
-def _component_status(endpoint: HostedEndpoint, name: str) -> str:
-    group = endpoint.components.get(name)
-    if group is None or (group.instances and not group.in_service):
-        return "Creating"
-    return "InService" if group.in_service else "Failed"
 
 
 TARGET, PREFIX = "x-amz-target", "SageMaker."
 CONTENT_TYPE = "application/x-amz-json-1.1"
 REFUSED = "ValidationException"
 OK, BAD_REQUEST = 200, 400
-KINDS = {operation.removeprefix("Create"): member for operation, member in NAME_MEMBERS.items()}
-"""Model, EndpointConfig, Endpoint and InferenceComponent, with the member that has each one's name."""
 
 Call = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+Start = Callable[[Mapping[str, Any]], None]
 
 
 class ControlPlane:
@@ -103,14 +91,14 @@ class ControlPlane:
     def __init__(self, hosting: Hosting) -> None:
         self._hosting = hosting
         self._calls: dict[str, Call] = {
-            "UpdateEndpoint": self._update,
-            "UpdateEndpointWeightsAndCapacities": self._change_weights,
+            "UpdateEndpoint": partial(self._change, hosting.update),
+            "UpdateEndpointWeightsAndCapacities": partial(self._change, hosting.change_weights),
         }
         for kind in KINDS:
-            self._calls[f"Create{kind}"] = self._creating(kind)
-            self._calls[f"Describe{kind}"] = self._describing(kind)
-            self._calls[f"List{kind}s"] = self._listing(kind)
-            self._calls[f"Delete{kind}"] = self._deleting(kind)
+            self._calls[f"Create{kind}"] = partial(self._create, kind)
+            self._calls[f"Describe{kind}"] = partial(self._describe, kind)
+            self._calls[f"List{kind}s"] = partial(self._list, kind)
+            self._calls[f"Delete{kind}"] = partial(self._delete, kind)
 
     def respond(self, request: HttpRequest) -> HttpResponse:
         """The answer to one call; botocore can decode its errors."""
@@ -134,42 +122,29 @@ class ControlPlane:
             raise refused("; ".join(found))
         return call(parameters)
 
-    def _creating(self, kind: str) -> Call:
-        def create(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-            operation = f"Create{kind}"
-            self._hosting.create(OperationRequest(operation, parameters, operation, Path.cwd()))
-            return {f"{kind}Arn": arn(kind, parameters[KINDS[kind]])}
+    def _create(self, kind: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        operation = f"Create{kind}"
+        self._hosting.create(OperationRequest(operation, parameters, operation, Path.cwd()))
+        return {f"{kind}Arn": arn(kind, parameters[KINDS[kind]])}
 
-        return create
+    def _describe(self, kind: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        return described(kind, self._found(kind, parameters), self._hosting)
 
-    def _describing(self, kind: str) -> Call:
-        def describe(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-            return described(kind, self._found(kind, parameters), self._hosting)
+    def _list(self, kind: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        wanted = parameters.get("NameContains", "")
+        names = [name for name in self._hosting.catalogue.created[f"Create{kind}"] if wanted in name]
+        return {f"{kind}s": [described(kind, name, self._hosting) for name in names]}
 
-        return describe
-
-    def _listing(self, kind: str) -> Call:
-        def list_all(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-            wanted = parameters.get("NameContains", "")
-            names = [name for name in self._hosting.catalogue.created[f"Create{kind}"] if wanted in name]
-            summaries = [described(kind, name, self._hosting) for name in names]
-            return {f"{kind}s": summaries}
-
-        return list_all
-
-    def _deleting(self, kind: str) -> Call:
-        def delete(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-            name = self._found(kind, parameters)
-            match kind:
-                case "Endpoint":
-                    self._hosting.delete(name)
-                case "InferenceComponent":
-                    self._hosting.delete_component(name)
-                case _:
-                    self._hosting.catalogue.forget(f"Create{kind}", name)
-            return {}
-
-        return delete
+    def _delete(self, kind: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        name = self._found(kind, parameters)
+        match kind:
+            case "Endpoint":
+                self._hosting.delete(name)
+            case "InferenceComponent":
+                self._hosting.delete_component(name)
+            case _:
+                self._hosting.catalogue.forget(f"Create{kind}", name)
+        return {}
 
     def _found(self, kind: str, parameters: Mapping[str, Any]) -> str:
         name = str(parameters[KINDS[kind]])
@@ -177,12 +152,11 @@ class ControlPlane:
             raise refused(f'Could not find {kind} "{name}".')
         return name
 
-    def _update(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-        self._hosting.update(parameters)
-        return {"EndpointArn": arn("Endpoint", parameters["EndpointName"])}
-
-    def _change_weights(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-        self._hosting.change_weights(parameters)
+    @staticmethod
+    def _change(
+        start: Callable[[Mapping[str, Any]], None], parameters: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        start(parameters)
         return {"EndpointArn": arn("Endpoint", parameters["EndpointName"])}
 
 

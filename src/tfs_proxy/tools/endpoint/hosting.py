@@ -1,112 +1,196 @@
-"""All endpoints of a run, which AWS's operations create, update and delete."""
+"""Endpoints of a run, their variants and components: created, changed and deleted by AWS's operations."""
 
 import asyncio
 import logging
+import random
 import time
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
+from msgspec.structs import replace
 
 from tfs_proxy.run.process import ChildProcess
-from tfs_proxy.tools.endpoint.aws_api import CONTROL_PLANE, AwsError, refused
-from tfs_proxy.tools.endpoint.catalogue import Catalogue, located
-from tfs_proxy.tools.endpoint.hosted_endpoint import IN_SERVICE, UPDATING, HostedEndpoint
-from tfs_proxy.tools.endpoint.operations import OPERATIONS, OperationRequest, read_operations
+from tfs_proxy.tools.endpoint.aws_api import NOT_READY, UNAVAILABLE, AwsError, refused
+from tfs_proxy.tools.endpoint.catalogue import Catalogue
+from tfs_proxy.tools.endpoint.instances import InstanceGroup, by_weight
+from tfs_proxy.tools.endpoint.operations import (
+    IN_SERVICE,
+    UPDATING,
+    EndpointConfig,
+    InferenceComponent,
+    OperationRequest,
+    Variant,
+)
 from tfs_proxy.tools.endpoint.starter import ContainerStarter
 from tfs_proxy.values.errors import SettingsError, StopServing
-from tfs_proxy.values.names import printable
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.5
-_NAMES = {"CreateModel": "ModelName", "CreateEndpointConfig": "EndpointConfigName"}
+CREATING, FAILED = "Creating", "Failed"
 
 
-def update(files: Sequence[Path], url: str) -> None:
-    """Creates what is new in the files, and updates their endpoints to their configs, as UpdateEndpoint does.
+class HostedEndpoint:
+    """The endpoint ``name`` with ``config``; ``status`` is AWS's EndpointStatus."""
 
-    Returns once all are in service. Raises SettingsError if a file or a call is refused, or an update fails.
-    """
-    import botocore.session
+    def __init__(
+        self, name: str, config: EndpointConfig, catalogue: Catalogue, starter: ContainerStarter
+    ) -> None:
+        self.name, self.config = name, config
+        self.status, self.failure_reason = CREATING, ""
+        self.changed_at = time.time()
+        self.variants: dict[str, InstanceGroup] = {}
+        self.shadows: dict[str, InstanceGroup] = {}
+        self.components: dict[str, InstanceGroup] = {}
+        self._catalogue, self._starter = catalogue, starter
+        self.draw = random.Random()  # noqa: S311 - it only spreads load
 
-    # botocore insists on credentials, which the endpoint on this machine does not check.
-    client: Any = botocore.session.get_session().create_client(
-        CONTROL_PLANE,
-        endpoint_url=url,
-        region_name="local",
-        aws_access_key_id="local",
-        aws_secret_access_key="local",  # noqa: S106 - no secret: nothing checks it
-    )
-    requests = [request for file in files for request in read_operations(file)]
-    try:
-        endpoints = [_sent(client, each) for each in sorted(requests, key=_order)]
-        for name in filter(None, endpoints):
-            _wait(client, name)
-    except (BotoCoreError, ClientError) as error:
-        raise SettingsError(f"{printable(url)}: {error}.") from error
+    async def start(self) -> None:
+        """Starts all variants and components. Raises StopServing, with the status Failed, if one fails."""
+        try:
+            self.variants, self.shadows = await self._started(self.config)
+            for component in self._own_components():
+                await self.add_component(component)
+        except StopServing as error:
+            self._change(FAILED, str(error))
+            raise
+        self._change(IN_SERVICE)
 
+    async def update(self, config: EndpointConfig, *, retains_properties: bool = False) -> None:
+        """Starts the variants of ``config``, sends new requests there, and drains and ends the old ones.
 
-def _order(request: OperationRequest) -> int:
-    return OPERATIONS.index(request.operation)
+        With ``retains_properties``, existing variants keep weights and counts. Raises StopServing, with the
+        old ones still in service, if new ones can't be started.
+        """
+        self._change(UPDATING)
+        if retains_properties:
+            config = self._with_current_properties(config)
+        try:
+            variants, shadows = await self._started(config)
+        except StopServing as error:
+            self._change(IN_SERVICE, str(error))
+            raise
+        old = [*self.variants.values(), *self.shadows.values()]
+        self.config, self.variants, self.shadows = config, variants, shadows
+        self._change(IN_SERVICE)
+        await asyncio.gather(*(group.drain_and_stop() for group in old))
 
-
-def _sent(client: Any, request: OperationRequest) -> str | None:
-    """Makes the call for one request; returns the name of the endpoint that it changes."""
-    parameters = _with_absolute_paths(request.parameters, request.folder)
-    match request.operation:
-        case "CreateEndpoint":
-            wanted = {name: parameters[name] for name in ("EndpointName", "EndpointConfigName")}
-            client.update_endpoint(**wanted)
-            return str(wanted["EndpointName"])
-        case "CreateInferenceComponent":
-            client.create_inference_component(**parameters)
-        case operation:
-            _create(client, operation, request.place, parameters)
-    return None
-
-
-def _create(client: Any, operation: str, place: str, parameters: Mapping[str, Any]) -> None:
-    """Creates a model or a config, unless an identical one exists."""
-    kind = operation.removeprefix("Create")
-    name = parameters[_NAMES[operation]]
-    describe = {"Model": client.describe_model, "EndpointConfig": client.describe_endpoint_config}[kind]
-    create = {"Model": client.create_model, "EndpointConfig": client.create_endpoint_config}[kind]
-    try:
-        existing = describe(**{_NAMES[operation]: name})
-    except ClientError:
-        create(**parameters)
-        return
-    if any(existing.get(member) != value for member, value in parameters.items()):
-        raise SettingsError(
-            f"{place}: {name} exists, and differs. It can't be changed, as on AWS: take another name."
+    async def add_component(self, component: InferenceComponent) -> None:
+        """Starts the copies of an inference component. Raises StopServing if one fails."""
+        variant = next(each for each in self.config.variants if each.name == component.variant)
+        group = self.components[component.name] = InstanceGroup(
+            self.name,
+            component.variant,
+            component.model,
+            component.copies,
+            component.startup_seconds,
+            variant.routing,
+            self._starter,
+            component=component.name,
         )
+        await group.start()
 
+    async def remove_component(self, name: str) -> None:
+        """Drains and ends the copies of an inference component."""
+        group = self.components.pop(name, None)
+        if group is not None:
+            await group.drain_and_stop()
 
-def _with_absolute_paths(value: Any, folder: Path) -> Any:
-    if isinstance(value, list):
-        return [_with_absolute_paths(each, folder) for each in value]
-    if not isinstance(value, Mapping):
-        return value
-    return {
-        name: located(part, folder)
-        if name in {"ModelDataUrl", "S3Uri"}
-        else _with_absolute_paths(part, folder)
-        for name, part in value.items()
-    }
+    def change_weight(self, variant: str, weight: float) -> None:
+        """Raises AwsError for an unknown variant."""
+        self.variant(variant).weight = weight
 
+    async def scale(self, variant: str, count: int) -> None:
+        """Raises AwsError for an unknown variant, and what `start` raises."""
+        self._change(UPDATING)
+        try:
+            await self.variant(variant).scale(count)
+        finally:
+            self._change(IN_SERVICE)
 
-def _wait(client: Any, name: str) -> None:
-    described = client.describe_endpoint(EndpointName=name)
-    log.info("endpoint %s: %s", name, described["EndpointStatus"])
-    while described["EndpointStatus"] == UPDATING:
-        time.sleep(LOOK_SECONDS)
-        described = client.describe_endpoint(EndpointName=name)
-    reason = described.get("FailureReason")
-    if reason or described["EndpointStatus"] != IN_SERVICE:
-        raise SettingsError(f"The update of {name} failed, and the old config serves on: {reason}")
-    log.info("endpoint %s is in service with the config %s", name, described["EndpointConfigName"])
+    def variant(self, name: str) -> InstanceGroup:
+        """Raises AwsError for an unknown variant."""
+        if name not in self.variants:
+            raise refused(f"Variant {name} not found on endpoint {self.name}.")
+        return self.variants[name]
+
+    def group_for(self, members: Mapping[str, str]) -> InstanceGroup:
+        """The variant or component for a request with these members. Raises AwsError."""
+        component = members.get("InferenceComponentName")
+        if component is not None:
+            if component not in self.components:
+                raise refused(f"Inference component {component} not found on endpoint {self.name}.")
+            return self.components[component]
+        if self.status == CREATING:
+            raise AwsError(NOT_READY, f"Endpoint {self.name} is not in service yet; try again.")
+        wanted = members.get("TargetVariant")
+        if wanted is not None:
+            return self.variant(wanted)
+        if not self.variants:
+            raise refused(f"Endpoint {self.name} has inference components: name one of them.")
+        ready = [group for group in self.variants.values() if group.in_service]
+        if not ready:
+            raise AwsError(UNAVAILABLE, f"No instance of endpoint {self.name} is in service.")
+        return by_weight(ready, self.draw)
+
+    def groups(self) -> list[InstanceGroup]:
+        return [*self.variants.values(), *self.shadows.values(), *self.components.values()]
+
+    async def replace_failed(self) -> None:
+        """Replaces instances whose containers have ended."""
+        await asyncio.gather(*(group.replace_failed() for group in self.groups()))
+
+    async def stop(self) -> None:
+        """Drains and ends all instances."""
+        await asyncio.gather(*(group.drain_and_stop() for group in self.groups()))
+
+    def _change(self, status: str, reason: str = "") -> None:
+        self.status, self.failure_reason, self.changed_at = status, reason, time.time()
+        log.info("endpoint %s: %s%s", self.name, status, f": {reason}" if reason else "")
+
+    def _own_components(self) -> Iterable[InferenceComponent]:
+        return [each for each in self._catalogue.components.values() if each.endpoint == self.name]
+
+    def _with_current_properties(self, config: EndpointConfig) -> EndpointConfig:
+        def kept(variant: Variant) -> Variant:
+            group = self.variants.get(variant.name)
+            if group is None:
+                return variant
+            return replace(variant, weight=group.weight, instance_count=len(group.instances))
+
+        return replace(config, variants=tuple(map(kept, config.variants)))
+
+    async def _started(
+        self, config: EndpointConfig
+    ) -> tuple[dict[str, InstanceGroup], dict[str, InstanceGroup]]:
+        """The started variants and shadow variants of ``config``. Raises StopServing."""
+        variants, shadows = self._groups_of(config.variants), self._groups_of(config.shadows)
+        groups = [*variants.values(), *shadows.values()]
+        starting = [asyncio.create_task(group.start()) for group in groups]
+        try:
+            await asyncio.gather(*starting)
+        except BaseException:
+            for task in starting:
+                task.cancel()
+            await asyncio.gather(*starting, return_exceptions=True)
+            await asyncio.gather(*(group.stop() for group in groups))
+            raise
+        return variants, shadows
+
+    def _groups_of(self, variants: Iterable[Variant]) -> dict[str, InstanceGroup]:
+        return {
+            each.name: InstanceGroup(
+                self.name,
+                each.name,
+                self._catalogue.models[each.model],
+                each.instance_count,
+                each.startup_seconds,
+                each.routing,
+                self._starter,
+                each.weight,
+            )
+            for each in variants
+            if each.model is not None
+        }
 
 
 WATCH_SECONDS = 1.0

@@ -8,7 +8,6 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from enum import Enum
-from typing import Protocol, TypeVar
 
 from msgspec import Struct, field
 
@@ -18,36 +17,15 @@ from tfs_proxy.tools.endpoint.starter import ContainerStarter
 from tfs_proxy.values.errors import StopServing
 
 
-class Weighted(Protocol):
-    """Something with a share of the requests."""
-
-    @property
-    def weight(self) -> float:
-        """Its share, relative to the others'."""
-
-
-class Busy(Protocol):
-    """Something that answers several requests at once."""
-
-    @property
-    def outstanding(self) -> int:
-        """Number of requests that it answers now."""
-
-
-SomeWeighted = TypeVar("SomeWeighted", bound=Weighted)
-SomeBusy = TypeVar("SomeBusy", bound=Busy)
-
-
-def by_weight(variants: Sequence[SomeWeighted], draw: random.Random) -> SomeWeighted:
+def by_weight(variants: Sequence["InstanceGroup"], draw: random.Random) -> "InstanceGroup":
     """A random variant, weighted; the first if all weights are 0."""
-    total = sum(variant.weight for variant in variants)
-    if total <= 0:
-        return variants[0]
-    (chosen,) = draw.choices(variants, weights=[variant.weight for variant in variants])
-    return chosen
+    weights = [variant.weight for variant in variants]
+    return draw.choices(variants, weights)[0] if sum(weights) > 0 else variants[0]
 
 
-def instance_for(strategy: str, instances: Sequence[SomeBusy], draw: random.Random) -> SomeBusy:
+def instance_for(
+    strategy: str, instances: Sequence["VariantInstance"], draw: random.Random
+) -> "VariantInstance":
     """Any instance by the strategy RANDOM, else one with the fewest requests."""
     if strategy == RANDOM:
         return draw.choice(instances)
@@ -58,7 +36,6 @@ def instance_for(strategy: str, instances: Sequence[SomeBusy], draw: random.Rand
 log = logging.getLogger(__name__)
 
 PING_PAUSE_SECONDS = 0.1
-LOOK_SECONDS = 1.0
 STOP_SECONDS = 30.0
 """Seconds from SIGTERM to SIGKILL (docs/reference/sagemaker.md)."""
 
@@ -154,10 +131,11 @@ DRAIN_SECONDS = 60.0
 """Limit of answers of an instance that is to end."""
 
 
-class GroupPlan(Struct, frozen=True):
-    """A group to start: ``count`` instances of ``model`` for ``variant``, each within ``startup_seconds``.
+class InstanceGroup(Struct):
+    """Instances of ``model``: ``count`` to start with for ``variant``, each within ``startup_seconds``.
 
-    ``component`` is the inference component that they belong to, if there is one.
+    ``component`` is the inference component that they belong to, if any; ``weight`` is the variant's share
+    of requests.
     """
 
     endpoint: str
@@ -166,26 +144,16 @@ class GroupPlan(Struct, frozen=True):
     count: int
     startup_seconds: float
     routing: str
-    component: str | None = None
-
-    @property
-    def name(self) -> str:
-        return f"{self.variant}/{self.component}" if self.component else self.variant
-
-
-class InstanceGroup(Struct):
-    """The instances of a plan; ``weight`` is the variant's share of requests."""
-
-    plan: GroupPlan
     starter: ContainerStarter
     weight: float = 1.0
+    component: str | None = None
     instances: list[VariantInstance] = field(default_factory=list)
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
     _ending: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
-    def wanted(self) -> int:
-        return len(self.instances)
+    def name(self) -> str:
+        return f"{self.variant}/{self.component}" if self.component else self.variant
 
     @property
     def is_starting(self) -> bool:
@@ -198,11 +166,11 @@ class InstanceGroup(Struct):
 
     def pick(self, draw: random.Random) -> VariantInstance | None:
         """An instance for a request; None if none is in service."""
-        return instance_for(self.plan.routing, self.in_service, draw) if self.in_service else None
+        return instance_for(self.routing, self.in_service, draw) if self.in_service else None
 
     async def start(self) -> None:
         """Returns once all are in service. Raises StopServing, with none left, if one fails."""
-        await self._start_more(self.plan.count)
+        await self._start_more(self.count)
 
     async def scale(self, count: int) -> None:
         """Starts more instances, or drains and ends some. Raises StopServing as `start` does."""
@@ -222,7 +190,7 @@ class InstanceGroup(Struct):
         try:
             await self._start_more(len(failed))
         except StopServing as error:
-            log.error("%s: %s", self.plan.name, error)  # noqa: TRY400 - the sentence says it all
+            log.error("%s: %s", self.name, error)  # noqa: TRY400 - the sentence says it all
 
     async def drain_and_stop(self) -> None:
         await asyncio.gather(*(_drained(each) for each in self.instances), *self._ending)
@@ -245,9 +213,8 @@ class InstanceGroup(Struct):
             raise
 
     def _new(self) -> VariantInstance:
-        of = f"{self.plan.name}/{next(self._numbers)}"
-        plan = self.plan
-        return VariantInstance(plan.endpoint, of, plan.model, plan.startup_seconds, self.starter)
+        of = f"{self.name}/{next(self._numbers)}"
+        return VariantInstance(self.endpoint, of, self.model, self.startup_seconds, self.starter)
 
     def _end_later(self, surplus: VariantInstance) -> None:
         self.instances.remove(surplus)

@@ -1,26 +1,190 @@
-"""InvokeEndpoint: one request, answered by the containers of one instance."""
+"""InvokeEndpoint: one request, passed through the containers of one instance."""
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 
-from msgspec import Struct
+from msgspec import Struct, field
 
+from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.tools.endpoint.aws_api import (
     INVOKE,
+    LONGEST_MESSAGE,
+    NO_ANSWER,
     NOT_READY,
     TOO_LARGE,
     UNAVAILABLE,
     AwsError,
     client_headers,
+    container_headers,
     given_members,
+    model_error,
     original_answer,
     refused,
 )
-from tfs_proxy.tools.endpoint.hosted_endpoint import HostedEndpoint
+from tfs_proxy.tools.endpoint.container import HostedContainer, ManyModels
+from tfs_proxy.tools.endpoint.hosting import HostedEndpoint
 from tfs_proxy.tools.endpoint.instances import InstanceGroup, VariantInstance
-from tfs_proxy.tools.endpoint.metrics import VariantMetrics
-from tfs_proxy.tools.endpoint.passage import MOST_BYTES, InvocationLimits, Passage
-from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+from tfs_proxy.tools.endpoint.metrics import CountedInvocation, VariantMetrics
+from tfs_proxy.tools.endpoint.operations import ACCOUNT, DIRECT, REGION
+from tfs_proxy.values.errors import NotReached, UpstreamError, UpstreamTimeout
+from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse, StreamedResponse
+
+MOST_BYTES = 6_291_456
+"""Limit of bodies in both directions (botocore's BodyBlob)."""
+
+SUCCESSES = range(200, 300)
+UNKNOWN_TYPE = "application/octet-stream"
+TIMED_OUT = (
+    "The container did not answer in time. Look at its latency, let it answer sooner, or call it "
+    "asynchronously."
+)
+NO_CONNECTION, BROKEN = "The container can't be reached.", "The connection to the container broke."
+
+
+class InvocationLimits(Struct, frozen=True):
+    """Limits: ``seconds`` for all containers together, ``answer_bytes`` for each answer."""
+
+    seconds: float = 60.0
+    answer_bytes: int = MOST_BYTES
+
+
+class Passage(Struct, frozen=True):
+    """A request with these ``members`` through ``instance``, whose time starts now."""
+
+    endpoint: str
+    instance: VariantInstance
+    members: Mapping[str, str]
+    limits: InvocationLimits
+    began: float = field(default_factory=time.monotonic)
+
+    async def through(self, body: bytes, counted: CountedInvocation) -> HttpResponse:
+        """The last container's answer; each one's is the next one's request. Raises AwsError."""
+        *others, last = chosen_containers(self.instance, self.members)
+        body, headers = await self._before_last(others, body, counted)
+        with counted.by_container(last.name):
+            return await self._ask_one(last, body, headers)
+
+    async def streamed(
+        self, body: bytes, counted: CountedInvocation, held: AsyncExitStack
+    ) -> StreamedResponse:
+        """Streams the last container's answer; ``held`` ends with it. Raises AwsError."""
+        *others, last = chosen_containers(self.instance, self.members)
+        body, headers = await self._before_last(others, body, counted)
+        path = await self._path(last)
+        held.enter_context(counted.by_container(last.name))
+        with self.translated(last):
+            answer = await last.stream(path, body, headers, self._remaining_seconds)
+            held.push_async_callback(self._note_status, last, answer.status)
+            if answer.status not in SUCCESSES:
+                text = await _beginning_of(answer)
+                raise self._failed(last, answer.status, text.decode(errors="replace"))
+        return answer
+
+    async def _before_last(
+        self, containers: Sequence[HostedContainer], body: bytes, counted: CountedInvocation
+    ) -> tuple[bytes, dict[str, str]]:
+        headers = container_headers(self.members)
+        for container in containers:
+            with counted.by_container(container.name):
+                answer = await self._ask_one(container, body, without_accept(headers))
+            body = answer.body
+            headers = {**headers, "Content-Type": answer.header("Content-Type") or UNKNOWN_TYPE}
+        return body, headers
+
+    async def _ask_one(
+        self, container: HostedContainer, body: bytes, headers: Mapping[str, str]
+    ) -> HttpResponse:
+        path = await self._path(container)
+        with self.translated(container):
+            answer = await container.ask("POST", path, body, headers, self._remaining_seconds)
+        await self._note_status(container, answer.status)
+        return self._good(container, answer)
+
+    async def _path(self, container: HostedContainer) -> str:
+        models = self.instance.many_models.get(container.name)
+        target = target_of(models, self.members)
+        if models is None:
+            return INVOCATIONS
+        return await models.path_for(target, self.log_stream(container), self._remaining_seconds)
+
+    async def _note_status(self, container: HostedContainer, status: int) -> None:
+        models = self.instance.many_models.get(container.name)
+        if models is not None:
+            await models.answered(target_of(models, self.members), status)
+
+    @contextlib.contextmanager
+    def translated(self, container: HostedContainer) -> Iterator[None]:
+        """Turns an UpstreamError in the block into an AwsError (ModelError)."""
+        try:
+            yield
+        except UpstreamTimeout as error:
+            raise self._failed(container, NO_ANSWER, TIMED_OUT) from error
+        except NotReached as error:
+            raise self._failed(container, NO_ANSWER, NO_CONNECTION) from error
+        except UpstreamError as error:
+            raise self._failed(container, NO_ANSWER, BROKEN) from error
+
+    def _good(self, container: HostedContainer, answer: HttpResponse) -> HttpResponse:
+        if answer.status not in SUCCESSES:
+            raise self._failed(container, answer.status, answer.body.decode(errors="replace"))
+        if len(answer.body) > self.limits.answer_bytes:
+            text = f"The answer has {len(answer.body)} bytes; the most is {self.limits.answer_bytes}."
+            raise self._failed(container, answer.status, text)
+        return answer
+
+    def _failed(self, container: HostedContainer, status: int, text: str) -> AwsError:
+        return model_error(container.name, status, text, self.log_stream(container))
+
+    @property
+    def _remaining_seconds(self) -> float:
+        return max(self.began + self.limits.seconds - time.monotonic(), 0.001)
+
+    def log_stream(self, container: HostedContainer) -> str:
+        """The name that the container's log would have in CloudWatch."""
+        suffix = "" if len(self.instance.containers) == 1 else f"/{container.name}"
+        group = f"/aws/sagemaker/Endpoints/{self.endpoint}"
+        return f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{group}:log-stream:{self.instance.name}{suffix}"
+
+
+async def _beginning_of(answer: StreamedResponse) -> bytes:
+    """The beginning of an error's body, as much as clients may see; the rest is not read."""
+    found = b""
+    async with contextlib.aclosing(answer.parts):
+        async for part in answer.parts:
+            found += part
+            if len(found) >= LONGEST_MESSAGE:
+                break
+    return found
+
+
+def without_accept(headers: Mapping[str, str]) -> dict[str, str]:
+    """Headers for a container in the middle: the caller's Accept is for the last one."""
+    return {name: value for name, value in headers.items() if name != "Accept"}
+
+
+def chosen_containers(instance: VariantInstance, members: Mapping[str, str]) -> tuple[HostedContainer, ...]:
+    """The containers for a request: all of a pipeline, or the named one. Raises AwsError."""
+    name = members.get("TargetContainerHostname")
+    if instance.model.mode != DIRECT:
+        if name is not None:
+            raise refused("TargetContainerHostname is for models of the mode Direct.")
+        return instance.containers
+    if name is None:
+        raise refused("TargetContainerHostname is missing: the model has the mode Direct.")
+    named = tuple(container for container in instance.containers if container.name == name)
+    if not named:
+        raise refused(f"TargetContainerHostname {name} is not a container of this endpoint.")
+    return named
+
+
+def target_of(models: ManyModels | None, members: Mapping[str, str]) -> str:
+    """The archive that a request names. Raises AwsError if it should name one and does not."""
+    target = members.get("TargetModel")
+    if models is not None and target is None:
+        raise refused("TargetModel is missing: this container has many models.")
+    return (target or "").removeprefix("/")
 
 
 class Invocation(Struct, frozen=True):
@@ -62,7 +226,7 @@ class Invoker:
                 self._tell(Invoked(endpoint, group, invocation, refusal, time.monotonic() - began))
             raise
         self._tell(Invoked(endpoint, group, invocation, answer, time.monotonic() - began))
-        return HttpResponse(answer.status, answer.body, client_headers(INVOKE, answer, group.plan.variant))
+        return HttpResponse(answer.status, answer.body, client_headers(INVOKE, answer, group.variant))
 
     async def ask(
         self,
@@ -72,7 +236,7 @@ class Invoker:
         limits: InvocationLimits,
     ) -> HttpResponse:
         """The good answer of an instance of ``group``, counted. Raises AwsError for anything else."""
-        with self._metrics.invocation(endpoint.name, group.plan.variant) as counted:
+        with self._metrics.invocation(endpoint.name, group.variant) as counted:
             instance = picked(endpoint, group)
             with instance.answering():
                 passage = Passage(endpoint.name, instance, invocation.members, limits)
@@ -87,9 +251,9 @@ def picked(endpoint: HostedEndpoint, group: InstanceGroup) -> VariantInstance:
     """An instance for a request. Raises AwsError if none is in service: try again if one is starting."""
     instance = group.pick(endpoint.draw)
     if instance is None and group.is_starting:
-        raise AwsError(NOT_READY, f"{group.plan.name} is not in service yet; try again.")
+        raise AwsError(NOT_READY, f"{group.name} is not in service yet; try again.")
     if instance is None:
-        raise AwsError(UNAVAILABLE, f"No instance of {group.plan.name} is in service.")
+        raise AwsError(UNAVAILABLE, f"No instance of {group.name} is in service.")
     return instance
 
 

@@ -1,14 +1,21 @@
 """Models, endpoint configs and components as values, and the files of AWS's operations that make them."""
 
 import json
-from collections.abc import Iterator, Mapping
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
+from botocore.exceptions import BotoCoreError, ClientError
 from msgspec import Struct
 
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.names import printable
+from tfs_proxy.wire.s3_client import S3_SCHEME
+
+log = logging.getLogger(__name__)
 
 REGION, ACCOUNT = "local", "000000000000"
 
@@ -76,7 +83,15 @@ class InferenceComponent(Struct, frozen=True):
     startup_seconds: float
 
 
-OPERATIONS = ("CreateModel", "CreateEndpointConfig", "CreateEndpoint", "CreateInferenceComponent")
+KINDS = {
+    "Model": "ModelName",
+    "EndpointConfig": "EndpointConfigName",
+    "Endpoint": "EndpointName",
+    "InferenceComponent": "InferenceComponentName",
+}
+"""Members with the name of each kind of thing."""
+
+OPERATIONS = tuple(f"Create{kind}" for kind in KINDS)
 """Operations in a file, in the order in which they are carried out."""
 
 MOST_BYTES = 4 * 1024 * 1024
@@ -89,6 +104,11 @@ class OperationRequest(Struct, frozen=True):
     parameters: Mapping[str, Any]
     place: str
     folder: Path
+
+    @property
+    def name(self) -> str:
+        """Name of the thing to create."""
+        return str(self.parameters.get(KINDS[self.operation.removeprefix("Create")]))
 
 
 def read_operations(path: Path) -> list[OperationRequest]:
@@ -156,3 +176,104 @@ def _operation_of(content: Mapping[str, Any], path: Path) -> str:
 
 def _shown(path: Path) -> str:
     return printable(str(path))
+
+
+def located(address: str, folder: Path) -> str:
+    """An ``s3://`` address unchanged; a ``file://`` address or a path as an absolute path.
+
+    Raises SettingsError for other schemes.
+    """
+    if address.startswith(S3_SCHEME):
+        return address
+    parts = urlsplit(address)
+    if parts.scheme == "file":
+        return unquote(parts.path)
+    if "://" in address:
+        raise SettingsError(
+            f"ModelDataUrl {printable(address)} can't be used here: take s3://, file:// or a path."
+        )
+    return str((folder / address).absolute())
+
+
+LOOK_SECONDS = 0.5
+IN_SERVICE, UPDATING = "InService", "Updating"
+
+
+def update(files: Sequence[Path], url: str) -> None:
+    """Creates what is new in the files, and updates their endpoints to their configs, as UpdateEndpoint does.
+
+    Returns once all are in service. Raises SettingsError if a file or a call is refused, or an update fails.
+    """
+    import botocore.session
+
+    # botocore insists on credentials, which the endpoint on this machine does not check.
+    client: Any = botocore.session.get_session().create_client(
+        "sagemaker",
+        endpoint_url=url,
+        region_name="local",
+        aws_access_key_id="local",
+        aws_secret_access_key="local",  # noqa: S106 - no secret: nothing checks it
+    )
+    requests = [request for file in files for request in read_operations(file)]
+    requests.sort(key=lambda request: OPERATIONS.index(request.operation))
+    try:
+        for request in requests:
+            _send(client, request)
+        for request in requests:
+            if request.operation == "CreateEndpoint":
+                _wait(client, request.name)
+    except (BotoCoreError, ClientError) as error:
+        raise SettingsError(f"{printable(url)}: {error}.") from error
+
+
+def _send(client: Any, request: OperationRequest) -> None:
+    """Makes the call for one request; models and configs that exist already must be identical."""
+    parameters = _with_absolute_paths(request.parameters, request.folder)
+    match request.operation:
+        case "CreateEndpoint":
+            client.update_endpoint(
+                EndpointName=request.name, EndpointConfigName=parameters["EndpointConfigName"]
+            )
+            return
+        case "CreateInferenceComponent":
+            client.create_inference_component(**parameters)
+            return
+        case "CreateModel":
+            describe, create = client.describe_model, client.create_model
+        case _:
+            describe, create = client.describe_endpoint_config, client.create_endpoint_config
+    try:
+        existing = describe(**{KINDS[request.operation.removeprefix("Create")]: request.name})
+    except ClientError:
+        create(**parameters)
+        return
+    if any(existing.get(member) != value for member, value in parameters.items()):
+        raise SettingsError(
+            f"{request.place}: {request.name} exists, and differs. It can't be changed, as on AWS: "
+            "take another name."
+        )
+
+
+def _with_absolute_paths(value: Any, folder: Path) -> Any:
+    if isinstance(value, list):
+        return [_with_absolute_paths(each, folder) for each in value]
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        name: located(part, folder)
+        if name in {"ModelDataUrl", "S3Uri"}
+        else _with_absolute_paths(part, folder)
+        for name, part in value.items()
+    }
+
+
+def _wait(client: Any, name: str) -> None:
+    described = client.describe_endpoint(EndpointName=name)
+    log.info("endpoint %s: %s", name, described["EndpointStatus"])
+    while described["EndpointStatus"] == UPDATING:
+        time.sleep(LOOK_SECONDS)
+        described = client.describe_endpoint(EndpointName=name)
+    reason = described.get("FailureReason")
+    if reason or described["EndpointStatus"] != IN_SERVICE:
+        raise SettingsError(f"The update of {name} failed, and the old config serves on: {reason}")
+    log.info("endpoint %s is in service with the config %s", name, described["EndpointConfigName"])

@@ -1,31 +1,106 @@
 """The run loop of `tfs-proxy endpoint`: reads the files, starts every endpoint, answers, drains, sums up."""
 
+import json
 import logging
+import re
 import time
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
 from pathlib import Path
 
-from msgspec import Struct, field
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.sockets import Listener
 from tfs_proxy.run.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, RunLoop
 from tfs_proxy.settings.settings import Settings
+from tfs_proxy.tools.endpoint.additions import Additions
+from tfs_proxy.tools.endpoint.aws_api import AwsError, answer_to
 from tfs_proxy.tools.endpoint.catalogue import Catalogue
-from tfs_proxy.tools.endpoint.companions import CompanionOptions, Companions
-from tfs_proxy.tools.endpoint.hosting import Hosting
-from tfs_proxy.tools.endpoint.invoke import Invoker
+from tfs_proxy.tools.endpoint.control_plane import TARGET, ControlPlane
+from tfs_proxy.tools.endpoint.hosting import HostedEndpoint, Hosting
+from tfs_proxy.tools.endpoint.invoke import MOST_BYTES, Invoker, refuse_large
 from tfs_proxy.tools.endpoint.metrics import VariantMetrics
 from tfs_proxy.tools.endpoint.operations import read_operations
-from tfs_proxy.tools.endpoint.passage import MOST_BYTES
-from tfs_proxy.tools.endpoint.server import EndpointServer
 from tfs_proxy.tools.endpoint.starter import Choice, ContainerStarter, unused_choices
+from tfs_proxy.tools.endpoint.stream import StreamInvoker
 from tfs_proxy.values.layout import Workspace
+from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse, StreamedResponse
 from tfs_proxy.wire.http_server import HttpServer, app_of
 
 log = logging.getLogger(__name__)
+
+INTERNAL = "InternalFailure"
+REQUEST_ID = "x-amzn-RequestId"
+_CALL = re.compile(r"/endpoints/([^/]+)/([a-z-]+)")
+
+RuntimeAnswer = HttpResponse | StreamedResponse
+RuntimeCall = Callable[[HostedEndpoint, HttpRequest], Awaitable[RuntimeAnswer]]
+
+
+class EndpointServer:
+    """Answers clients of AWS's two services; ``calls`` are those of the runtime, by the end of their path."""
+
+    def __init__(
+        self, hosting: Hosting, metrics: VariantMetrics, invoker: Invoker, additions: Additions
+    ) -> None:
+        self._hosting, self._metrics = hosting, metrics
+        self._control_plane = ControlPlane(hosting)
+        self._additions = additions
+        self.calls: dict[str, RuntimeCall] = {
+            "invocations": invoker.invoke_endpoint,
+            "invocations-response-stream": StreamInvoker(metrics).invoke,
+            "async-invocations": additions.invoke_async,
+        }
+        self._pages: Mapping[str, Callable[[], HttpResponse]] = {
+            "/ping": self._ping,
+            "/metrics": self._metrics_page,
+            "/shadows": self._shadows_page,
+        }
+
+    async def respond(self, request: HttpRequest) -> RuntimeAnswer:
+        """Answers one request; every answer has an id."""
+        answer: RuntimeAnswer
+        try:
+            answer = await self._routed(request)
+        except AwsError as error:
+            answer = answer_to(error)
+        except Exception:
+            log.exception("%s %s failed", request.method, request.path)
+            answer = answer_to(AwsError(INTERNAL, "The endpoint failed; its log has the reason."))
+        return replace(answer, headers={**answer.headers, REQUEST_ID: str(uuid.uuid4())})
+
+    async def _routed(self, request: HttpRequest) -> RuntimeAnswer:
+        match = _CALL.fullmatch(request.path)
+        if match and match[2] in self.calls and request.method == "POST":
+            refuse_large(request.body)
+            return await self.calls[match[2]](self._hosting.known(match[1]), request)
+        if request.path == "/" and TARGET in request.headers:
+            return self._control_plane.respond(request)
+        page = self._pages.get(request.path)
+        if page is None or request.method not in {"GET", "HEAD"}:
+            text = f"{request.method} {request.path} is not a call of AWS's API, or {', '.join(self._pages)}."
+            return HttpResponse.error(HTTPStatus.NOT_FOUND, text)
+        return page()
+
+    def _ping(self) -> HttpResponse:
+        """200 once all endpoints are in service; the body has the state of each."""
+        states = {name: endpoint.status for name, endpoint in self._hosting.endpoints.items()}
+        well = all(status not in {"Creating", "Failed"} for status in states.values())
+        status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE
+        return HttpResponse(status, json.dumps({"endpoints": states}).encode())
+
+    def _metrics_page(self) -> HttpResponse:
+        headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        return HttpResponse(HTTPStatus.OK, self._metrics.exposition(), headers)
+
+    def _shadows_page(self) -> HttpResponse:
+        return HttpResponse(HTTPStatus.OK, json.dumps({"shadows": self._additions.reports()}).encode())
+
 
 CALLS_AT_ONCE = 256
 
@@ -33,13 +108,14 @@ LARGER_BYTES = 16 * MOST_BYTES
 """Bytes read of a body over AWS's limit, so that it gets AWS's answer."""
 
 
-class EndpointRequest(Struct, frozen=True):
-    """Requests of the command line, besides the settings."""
+class EndpointOptions(Struct, frozen=True):
+    """Options of the command line: ``notifications`` is their folder, ``tolerance`` that of shadows."""
 
     files: Sequence[Path]
     choices: Mapping[str, Choice]
     environ: Mapping[str, str]
-    companions: CompanionOptions = field(default_factory=CompanionOptions)
+    notifications: Path | None
+    tolerance: float
 
 
 def catalogue_of(files: Sequence[Path]) -> Catalogue:
@@ -53,16 +129,16 @@ def catalogue_of(files: Sequence[Path]) -> Catalogue:
     return catalogue
 
 
-async def serve(settings: Settings, listener: Listener, request: EndpointRequest) -> int:
+async def serve(settings: Settings, listener: Listener, options: EndpointOptions) -> int:
     """Serves all endpoints until SIGTERM, SIGINT or SIGHUP; returns 0 then.
 
     Raises StopServing if an endpoint can't start. ``listener`` is closed at the end.
     """
-    catalogue = catalogue_of(request.files)
-    for name in unused_choices(request.choices, catalogue.models.values()):
+    catalogue = catalogue_of(options.files)
+    for name in unused_choices(options.choices, catalogue.models.values()):
         log.warning("--container %s: no model and no ContainerHostname of the files has this name", name)
     with guarded_workspace(settings.home) as (workspace, watchdog):
-        return await EndpointRun(settings, listener, request, catalogue, workspace, watchdog).run()
+        return await EndpointRun(settings, listener, options, catalogue, workspace, watchdog).run()
 
 
 class EndpointRun:
@@ -70,7 +146,7 @@ class EndpointRun:
         self,
         settings: Settings,
         listener: Listener,
-        request: EndpointRequest,
+        options: EndpointOptions,
         catalogue: Catalogue,
         workspace: Workspace,
         watchdog: Watchdog,
@@ -78,13 +154,13 @@ class EndpointRun:
         self._settings, self._listener = settings, listener
         self._threads = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="container-client")
         starter = ContainerStarter(
-            settings, workspace, watchdog, self._threads, request.environ, request.choices
+            settings, workspace, watchdog, self._threads, options.environ, options.choices
         )
         self._hosting = Hosting(catalogue, starter)
         self._metrics = VariantMetrics()
         invoker = Invoker(self._metrics)
-        self._companions = Companions(invoker, request.companions)
-        front = EndpointServer(self._hosting, self._metrics, invoker, self._companions)
+        self._additions = Additions(invoker, options.notifications, options.tolerance)
+        front = EndpointServer(self._hosting, self._metrics, invoker, self._additions)
         self._server = HttpServer(app_of(front.respond, LARGER_BYTES))
         self._run_loop = RunLoop(settings.stop_seconds)
         self._ready = False
@@ -101,7 +177,7 @@ class EndpointRun:
         log.info("listening on %s", url)
         await self._hosting.start_all()
         for endpoint in self._hosting.endpoints.values():
-            self._companions.of(endpoint)
+            self._additions.of(endpoint)
         self._ready = True
         log.info("ready: boto3.client('sagemaker-runtime', endpoint_url='%s')", url)
         await self._hosting.watch()
@@ -116,6 +192,6 @@ class EndpointRun:
 
     async def _stop_all(self, deadline: float) -> None:
         await self._server.drain(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
-        await self._companions.close(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
+        await self._additions.close(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
         await self._hosting.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -169,7 +169,7 @@ class ShadowReport(Struct):
         return (
             f"shadow variant {self.shadow}: {self.copied} copies of requests to {self.production}, "
             f"{self.equal} answered alike, {statuses} with another status, {self.bodies} with another body, "
-            f"{self.dropped} dropped; p50 {theirs['p50']:g} ms beside {ours['p50']:g} ms"
+            f"{self.dropped} dropped; p50 {theirs['p50']:g} ms, and of production {ours['p50']:g} ms"
         )
 
     def _show(self, inference_id: str, difference: str) -> None:

@@ -10,10 +10,9 @@ from http import HTTPStatus
 from typing import Self
 
 from tfs_proxy.tools.endpoint.aws_api import client_headers, given_members
-from tfs_proxy.tools.endpoint.hosted_endpoint import HostedEndpoint
-from tfs_proxy.tools.endpoint.invoke import picked, refuse_asynchronous
+from tfs_proxy.tools.endpoint.hosting import HostedEndpoint
+from tfs_proxy.tools.endpoint.invoke import InvocationLimits, Passage, picked, refuse_asynchronous
 from tfs_proxy.tools.endpoint.metrics import VariantMetrics
-from tfs_proxy.tools.endpoint.passage import InvocationLimits, Passage
 from tfs_proxy.values.errors import UpstreamError, UpstreamTimeout
 from tfs_proxy.wire.http_messages import HttpRequest, Parts, StreamedResponse
 
@@ -102,7 +101,7 @@ class StreamInvoker:
         refuse_asynchronous(endpoint)
         group = endpoint.group_for(members)
         async with AsyncExitStack() as held:
-            counted = held.enter_context(self._metrics.invocation(endpoint.name, group.plan.variant))
+            counted = held.enter_context(self._metrics.invocation(endpoint.name, group.variant))
             instance = picked(endpoint, group)
             held.enter_context(instance.answering())
             passage = Passage(endpoint.name, instance, members, self._limits)
@@ -111,7 +110,7 @@ class StreamInvoker:
             with passage.translated(instance.containers[-1]):
                 await events.await_first()
             events.keep(held.pop_all())
-        headers = client_headers(STREAM, answer, group.plan.variant)
+        headers = client_headers(STREAM, answer, group.variant)
         return StreamedResponse(HTTPStatus.OK, events, {**headers, "Content-Type": CONTENT_TYPE})
 
 

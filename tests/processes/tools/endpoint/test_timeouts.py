@@ -12,10 +12,9 @@ from support.remote_container import RemoteContainer, remote_container
 from tfs_proxy.run.host.watchdog import guarded_workspace
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.tools.endpoint.aws_api import AwsError
-from tfs_proxy.tools.endpoint.hosted_endpoint import HostedEndpoint
-from tfs_proxy.tools.endpoint.invoke import Invoker
+from tfs_proxy.tools.endpoint.hosting import HostedEndpoint
+from tfs_proxy.tools.endpoint.invoke import InvocationLimits, Invoker
 from tfs_proxy.tools.endpoint.metrics import VariantMetrics
-from tfs_proxy.tools.endpoint.passage import InvocationLimits
 from tfs_proxy.tools.endpoint.run import catalogue_of
 from tfs_proxy.tools.endpoint.starter import ContainerStarter
 from tfs_proxy.wire.http_messages import HttpRequest

@@ -20,13 +20,12 @@ from tfs_proxy.tools.endpoint.aws_api import (
 )
 from tfs_proxy.tools.endpoint.capturing import EndpointCapture
 from tfs_proxy.tools.endpoint.delivery import ASYNC, MOST_BYTES, Notifications, async_config
-from tfs_proxy.tools.endpoint.hosted_endpoint import HostedEndpoint
+from tfs_proxy.tools.endpoint.hosting import HostedEndpoint
 from tfs_proxy.tools.endpoint.instances import InstanceGroup
-from tfs_proxy.tools.endpoint.invoke import Invocation, Invoked, Invoker
+from tfs_proxy.tools.endpoint.invoke import Invocation, InvocationLimits, Invoked, Invoker
 from tfs_proxy.tools.endpoint.operations import EndpointConfig
-from tfs_proxy.tools.endpoint.passage import InvocationLimits
 from tfs_proxy.tools.endpoint.queue import AsyncQueue
-from tfs_proxy.tools.endpoint.shadows import RELATIVE, ShadowCopies, ShadowReport, VariantAnswer, share_of
+from tfs_proxy.tools.endpoint.shadows import ShadowCopies, ShadowReport, VariantAnswer, share_of
 from tfs_proxy.values.errors import Overloaded, SettingsError
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
@@ -35,14 +34,7 @@ log = logging.getLogger(__name__)
 FLUSH_SECONDS = 10.0
 
 
-class CompanionOptions(Struct, frozen=True):
-    """Options of the command line: where notifications go, and tolerances for a shadow's numbers."""
-
-    notifications: Path | None = None
-    tolerance: float = RELATIVE
-
-
-class Companion(Struct, frozen=True):
+class EndpointAdditions(Struct, frozen=True):
     """Additions of one endpoint while it has this ``config``; ``shadows`` by the names of both variants."""
 
     config: EndpointConfig
@@ -61,70 +53,89 @@ class Companion(Struct, frozen=True):
             log.info("data capture: %d record(s) %s", count, outcome.value.replace("_", " "))
 
 
-class Companions:
+class Additions:
     """The additions of all endpoints, each made on first use."""
 
-    def __init__(self, invoker: Invoker, options: CompanionOptions) -> None:
-        self._invoker, self._options = invoker, options
-        self._current: dict[str, Companion] = {}
+    def __init__(self, invoker: Invoker, notifications: Path | None, tolerance: float) -> None:
+        self._invoker, self._notifications, self._tolerance = invoker, notifications, tolerance
+        self._current: dict[str, EndpointAdditions] = {}
         self._closing: set[asyncio.Task[None]] = set()
         invoker.on_invoked.append(self.invoked)
 
-    def of(self, endpoint: HostedEndpoint) -> Companion:
+    def of(self, endpoint: HostedEndpoint) -> EndpointAdditions:
         """Raises SettingsError if captured data can't be written."""
-        companion = self._current.get(endpoint.name)
-        if companion is None or companion.config is not endpoint.config:
-            if companion is not None:
-                self._close_later(companion)
-            companion = self._current[endpoint.name] = self._made(endpoint)
-        return companion
+        additions = self._current.get(endpoint.name)
+        if additions is None or additions.config is not endpoint.config:
+            if additions is not None:
+                self._close_later(additions)
+            additions = self._current[endpoint.name] = self._made(endpoint)
+        return additions
 
     def invoked(self, invoked: Invoked) -> None:
         """Records an invocation and copies it to shadows."""
         try:
-            companion = self.of(invoked.endpoint)
+            additions = self.of(invoked.endpoint)
         except SettingsError as error:  # of a config that UpdateEndpoint has set: the answer is good
             log.error("endpoint %s: %s", invoked.endpoint.name, error)  # noqa: TRY400 (the sentence says it all)
             return
-        variant = invoked.group.plan.variant
+        variant = invoked.group.variant
         headers = container_headers(invoked.invocation.members)
-        companion.capture.add(variant, invoked.invocation.body, headers.get, invoked.answer)
-        for (production, shadow), copies in companion.shadows.items():
+        additions.capture.add(variant, invoked.invocation.body, headers.get, invoked.answer)
+        for (production, shadow), copies in additions.shadows.items():
             group = invoked.endpoint.shadows.get(shadow)
             if production == variant and group is not None:
                 self._copy(invoked, group, copies)
 
+    async def invoke_async(self, endpoint: HostedEndpoint, request: HttpRequest) -> HttpResponse:
+        """Queues a request: 202 with the id, and both locations as headers. Raises AwsError."""
+        queue = self.of(endpoint).queue
+        if queue is None:
+            raise refused(f"Endpoint {endpoint.name} is not asynchronous: it has no AsyncInferenceConfig.")
+        endpoint.group_for({})
+        try:
+            accepted = queue.accept(request)
+        except Overloaded as error:
+            raise AwsError(UNAVAILABLE, str(error)) from error
+        locations = {"OutputLocation": accepted.output, "FailureLocation": accepted.failure}
+        headers = {
+            header_name(ASYNC, "out", member): address
+            for member, address in locations.items()
+            if address is not None
+        }
+        body = json.dumps({"InferenceId": accepted.inference_id}).encode()
+        return HttpResponse(HTTPStatus.ACCEPTED, body, headers)
+
     def reports(self) -> list[dict[str, Any]]:
         return [
             {"endpoint": name, **copies.report.document()}
-            for name, companion in self._current.items()
-            for copies in companion.shadows.values()
+            for name, additions in self._current.items()
+            for copies in additions.shadows.values()
         ]
 
     async def close(self, seconds: float) -> None:
         """Closes all, each within ``seconds``."""
         await asyncio.gather(*(each.close(seconds) for each in self._current.values()), *self._closing)
 
-    def _made(self, endpoint: HostedEndpoint) -> Companion:
+    def _made(self, endpoint: HostedEndpoint) -> EndpointAdditions:
         config = endpoint.config
         names = [variant.name for variant in config.variants]
         capture = EndpointCapture(endpoint.name, names, config.parameters, config.folder)
         capture.start()
         shadows = {
             (production.name, shadow.name): ShadowCopies(
-                ShadowReport(production.name, shadow.name, self._options.tolerance),
+                ShadowReport(production.name, shadow.name, self._tolerance),
                 share_of(shadow.weight, production.weight),
             )
             for production in config.variants
             for shadow in config.shadows
         }
-        return Companion(config, capture, shadows, self._queue(endpoint))
+        return EndpointAdditions(config, capture, shadows, self._queue(endpoint))
 
     def _queue(self, endpoint: HostedEndpoint) -> AsyncQueue | None:
         config = async_config(endpoint.config.parameters, endpoint.config.folder)
         if config is None:
             return None
-        folder = self._options.notifications
+        folder = self._notifications
         if folder is None and (config.success_topic or config.error_topic):
             log.warning("endpoint %s: its notifications go nowhere without --notifications", endpoint.name)
 
@@ -161,8 +172,8 @@ class Companions:
                 raise
             return answer
 
-    def _close_later(self, companion: Companion) -> None:
-        task = asyncio.create_task(companion.close(FLUSH_SECONDS))
+    def _close_later(self, additions: EndpointAdditions) -> None:
+        task = asyncio.create_task(additions.close(FLUSH_SECONDS))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
@@ -171,29 +182,3 @@ def _variant_answer(answer: HttpResponse, seconds: float) -> VariantAnswer:
     has_body = answer.status == HTTPStatus.OK
     body = answer.body if has_body else b""  # refusals may differ in their words
     return VariantAnswer(answer.status, answer.header("Content-Type") or "", body, seconds)
-
-
-class AsyncInvoker:
-    """Queues requests for endpoints with AsyncInferenceConfig."""
-
-    def __init__(self, companions: Companions) -> None:
-        self._companions = companions
-
-    async def invoke(self, endpoint: HostedEndpoint, request: HttpRequest) -> HttpResponse:
-        """202 with the id, and both locations as headers. Raises AwsError."""
-        queue = self._companions.of(endpoint).queue
-        if queue is None:
-            raise refused(f"Endpoint {endpoint.name} is not asynchronous: it has no AsyncInferenceConfig.")
-        endpoint.group_for({})
-        try:
-            accepted = queue.accept(request)
-        except Overloaded as error:
-            raise AwsError(UNAVAILABLE, str(error)) from error
-        locations = {"OutputLocation": accepted.output, "FailureLocation": accepted.failure}
-        headers = {
-            header_name(ASYNC, "out", member): address
-            for member, address in locations.items()
-            if address is not None
-        }
-        body = json.dumps({"InferenceId": accepted.inference_id}).encode()
-        return HttpResponse(HTTPStatus.ACCEPTED, body, headers)
