@@ -1,7 +1,6 @@
 """``tfs-proxy conform``: checks whether a container of any framework keeps SageMaker's contract."""
 
 import argparse
-import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,6 @@ from tfs_proxy.values.errors import SettingsError
 if TYPE_CHECKING:
     from tfs_proxy.tools.conform.check import Check
     from tfs_proxy.tools.conform.judge import CheckResult
-    from tfs_proxy.tools.conform.wanted import Wanted
 
 
 DESCRIPTION = """\
@@ -88,38 +86,15 @@ def run(arguments: argparse.Namespace) -> int:
         return _judge(arguments, checks)
 
 
-def wanted_from(arguments: argparse.Namespace) -> "Wanted":
-    """Raises SettingsError."""
-    from tfs_proxy.tools.conform.target import Capability
-    from tfs_proxy.tools.conform.wanted import Wanted, variables
-
-    if not 0 < arguments.start_timeout < math.inf:
-        raise SettingsError(
-            f"--start-timeout {arguments.start_timeout:g} must be a number of seconds above 0."
-        )
-    said = [each for each in Capability if getattr(arguments, each.value.replace("-", "_"))]
-    return Wanted(
-        url=arguments.url,
-        image=arguments.image,
-        command=arguments.command_line,
-        model=arguments.model,
-        requests=arguments.requests,
-        env=variables(arguments.env),
-        port=arguments.port,
-        docker_options=arguments.docker_option,
-        capabilities=frozenset(said),
-        start_seconds=arguments.start_timeout,
-    )
-
-
 def _judge(arguments: argparse.Namespace, checks: Sequence["Check"]) -> int:
     from tfs_proxy.tools.conform.judge import Judge, exit_status
     from tfs_proxy.tools.conform.results import result_lines, summary_lines
-    from tfs_proxy.tools.conform.wanted import extract_limits, judging_of
+    from tfs_proxy.tools.conform.targets import extract_limits, judging_of
 
     _refuse_unwritable([arguments.junit, arguments.json])
-    wanted = wanted_from(arguments)
-    with judging_of(wanted, inherited_environment(), extract_limits(Settings.from_env())) as judging:
+    options = vars(arguments) | {"command": arguments.command_line}
+    limits = extract_limits(Settings.from_env())
+    with judging_of(options.__getitem__, inherited_environment(), limits) as judging:
         print(f"Judging {judging.target.name}", flush=True)
         judge = Judge(judging)
         results = judge.run(checks, lambda result: print(*result_lines(result), sep="\n", flush=True))

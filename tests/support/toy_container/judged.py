@@ -11,7 +11,7 @@ from tfs_proxy.tools.conform.judge import Judge
 from tfs_proxy.tools.conform.judging import Judging, JudgingOptions
 from tfs_proxy.tools.conform.requests_file import KnownRequest, KnownRequests
 from tfs_proxy.tools.conform.target import Capability
-from tfs_proxy.tools.conform.target_command import CommandTarget
+from tfs_proxy.tools.conform.targets import CommandTarget
 
 JSON = "application/json"
 REQUESTS = KnownRequests(

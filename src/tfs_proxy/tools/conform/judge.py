@@ -9,8 +9,7 @@ from msgspec import Struct
 from tfs_proxy.tools.conform.check import Check, Level, NotRun, Occasion, Violation
 from tfs_proxy.tools.conform.judging import Judging
 from tfs_proxy.tools.conform.raw_http import NoReply
-from tfs_proxy.tools.conform.starts import StartFailed, log_end
-from tfs_proxy.tools.conform.target import CannotStart
+from tfs_proxy.tools.conform.target import CannotStart, StartFailed, log_end
 
 MOST_RESTARTS = 5
 

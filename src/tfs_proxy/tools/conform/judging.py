@@ -15,8 +15,16 @@ from tfs_proxy.tools.conform.check import NotRun, Occasion, Violation
 from tfs_proxy.tools.conform.occasions import start_order
 from tfs_proxy.tools.conform.raw_http import NoReply, RawConnection, RawReply, RawRequest, ask_once
 from tfs_proxy.tools.conform.requests_file import KnownRequest, KnownRequests
-from tfs_proxy.tools.conform.starts import PING_SECONDS, StartedContainer, StartFailed, Starting
-from tfs_proxy.tools.conform.target import Capability, ConformTarget, RunningContainer, StartOrder
+from tfs_proxy.tools.conform.target import (
+    PING_SECONDS,
+    Capability,
+    ConformTarget,
+    RunningContainer,
+    StartedContainer,
+    StartFailed,
+    Starting,
+    StartOrder,
+)
 
 JSON, CSV = "application/json", "text/csv"
 GOOD_BODIES = (
@@ -111,10 +119,8 @@ class Judging:
 
     def turn_to(self, occasion: Occasion) -> None:
         """Sets the occasion of the next checks; the container of another one is stopped."""
-        if (self._occasion, occasion) != (
-            Occasion.FRESH,
-            Occasion.STOPPING,
-        ) and occasion is not self._occasion:
+        goes_on = (self._occasion, occasion) == (Occasion.FRESH, Occasion.STOPPING)
+        if not goes_on and occasion is not self._occasion:
             self.close()
         self._occasion = occasion
 
@@ -157,6 +163,22 @@ class Judging:
         if isinstance(self._outcome, StartFailed) or self._outcome is None:
             raise self._outcome or StartFailed("it was not started")
         return self._outcome
+
+    def expect_ready(self, how: str) -> None:
+        """Raises Violation unless the container starts, and answers 200 to ping; ``how`` ends sentences."""
+        try:
+            start = self.start
+        except StartFailed as error:
+            raise Violation(expected=f"a start {how}", got=str(error)) from None
+        if start.ready_seconds is None:
+            raise Violation(expected=f"200 of ping {how}", got=start.ping or "no answer")
+
+    def expect_label(self, capability: Capability, mend: str) -> None:
+        """Raises Violation if the image lacks the capability's label, NotRun if there is no image."""
+        if self.target.image() is None:
+            raise NotRun("there is no image to look into: use --image")
+        if capability not in self.target.capabilities:
+            raise Violation(expected=f"the label {capability.label}=true", got="none", mend=mend)
 
     @property
     def address(self) -> Address:

@@ -8,8 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tfs_proxy.tools.conform.check import NotRun, Occasion
-from tfs_proxy.tools.conform.target import Capability, StartOrder
-from tfs_proxy.tools.conform.target_command import free_port
+from tfs_proxy.tools.conform.target import Capability, StartOrder, free_port
 
 MAX_ENTRIES, MAX_ENTRY_BYTES, MAX_TOTAL_BYTES = 100, 1024, 32 * 1024
 """Limits of CreateModel's Environment: docs/reference/sagemaker.md, Start and stop."""

@@ -6,6 +6,7 @@ and what does not apply is skipped. The container is started for each occasion, 
 
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,14 +16,7 @@ from tfs_proxy.tools.conform.checks import ALL
 from tfs_proxy.tools.conform.judge import CheckOutcome, CheckResult, Judge, in_order
 from tfs_proxy.tools.conform.results import result_lines
 from tfs_proxy.tools.conform.target import Capability
-from tfs_proxy.tools.conform.wanted import (
-    DEFAULT_PORT,
-    START_SECONDS,
-    Wanted,
-    extract_limits,
-    judging_of,
-    variables,
-)
+from tfs_proxy.tools.conform.targets import DEFAULT_PORT, START_SECONDS, extract_limits, judging_of
 from tfs_proxy.values.errors import StopServing
 
 
@@ -45,12 +39,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(
     session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    wanted = wanted_from(config)
-    if (wanted.url, wanted.image, wanted.command) == (None, None, None):
+    if all(config.getoption(f"conform_{name}") is None for name in ("url", "image", "command")):
         return
     try:
         checks = selected(ALL, config.getoption("conform_only"), config.getoption("conform_skip"))
-        judge = _judge(wanted, config)
+        judge = _judge(config)
     except StopServing as error:
         raise pytest.UsageError(str(error)) from None
     items.extend(_item(session, check, judge) for check in in_order(checks))
@@ -62,32 +55,14 @@ def _item(session: pytest.Session, check: Check, judge: Judge) -> "CheckItem":
     )
 
 
-def wanted_from(config: pytest.Config) -> Wanted:
-    """Raises UsageError."""
-    try:
-        env = variables(config.getoption("conform_env"))
-    except StopServing as error:
-        raise pytest.UsageError(str(error)) from None
-    said = [each for each in Capability if config.getoption(f"conform_{each.value.replace('-', '_')}")]
-    return Wanted(
-        url=config.getoption("conform_url"),
-        image=config.getoption("conform_image"),
-        command=config.getoption("conform_command"),
-        model=config.getoption("conform_model"),
-        requests=config.getoption("conform_requests"),
-        env=env,
-        port=config.getoption("conform_port"),
-        docker_options=config.getoption("conform_docker_option"),
-        capabilities=frozenset(said),
-        start_seconds=config.getoption("conform_start_timeout"),
-    )
+def _judge(config: pytest.Config) -> Judge:
+    def option(name: str) -> Any:
+        return config.getoption(f"conform_{name}")
 
-
-def _judge(wanted: Wanted, config: pytest.Config) -> Judge:
     opened = ExitStack()
     config.add_cleanup(opened.close)
     limits = extract_limits(Settings.from_env())
-    return Judge(opened.enter_context(judging_of(wanted, inherited_environment(), limits)))
+    return Judge(opened.enter_context(judging_of(option, inherited_environment(), limits)))
 
 
 class CheckItem(pytest.Item):

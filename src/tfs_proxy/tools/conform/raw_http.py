@@ -3,6 +3,7 @@
 Nothing is repeated, redirected or corrected on the way: checks see exactly what the container does.
 """
 
+import json
 import select
 import socket
 import time
@@ -62,6 +63,13 @@ class RawReply(Struct, frozen=True):
     @property
     def is_failure(self) -> bool:
         return self.status >= 500  # noqa: PLR2004
+
+    def json(self) -> object:
+        """The body as JSON; None if it is not JSON."""
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError):
+            return None
 
     def shown(self, characters: int = 160) -> str:
         """Status and the beginning of the body, to be shown in a sentence."""

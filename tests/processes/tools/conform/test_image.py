@@ -82,7 +82,7 @@ def test_a_proxy_that_accepts_hides_nothing(
     good = {"content_type": "application/json", "body": {"instances": [1.0]}}
     requests.write_text(json.dumps({"good": good, "slow": {**good, "body": slow}}))
     # The stand-in's container listens on the port that it was made with, whatever an image would do.
-    monkeypatch.setattr("tfs_proxy.tools.conform.target_image.DEFAULT_PORT", inside)
+    monkeypatch.setattr("tfs_proxy.tools.conform.targets.DEFAULT_PORT", inside)
 
     assert main(["conform", "--image", "toy", "--requests", str(requests), "--only", CHECKS]) == status
     assert said in capfd.readouterr().out

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tfs_proxy.tools.conform.target_command import namespace_ports
+from tfs_proxy.tools.conform.targets import namespace_ports
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc/PID/ns")
 

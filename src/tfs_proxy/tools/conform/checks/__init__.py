@@ -3,7 +3,6 @@
 from tfs_proxy.tools.conform.check import Check
 from tfs_proxy.tools.conform.checks import (
     batch,
-    empty_model,
     errors,
     headers,
     invocations,
@@ -14,8 +13,6 @@ from tfs_proxy.tools.conform.checks import (
     start_stop,
     streaming,
 )
-
-start_stop.GROUP.checks += empty_model.GROUP.checks
 
 GROUPS = (
     start_stop.GROUP,

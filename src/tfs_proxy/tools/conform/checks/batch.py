@@ -15,7 +15,6 @@ from tfs_proxy.tools.conform.checks.invocations import (
 from tfs_proxy.tools.conform.judging import Judging
 from tfs_proxy.tools.conform.raw_http import RawReply
 from tfs_proxy.tools.conform.requests_file import KnownRequest
-from tfs_proxy.tools.conform.starts import StartFailed
 from tfs_proxy.values.memory import MEGABYTE
 
 GROUP = CheckGroup("batch", RuleSource.BATCH)
@@ -29,7 +28,7 @@ LINE_TYPES = frozenset({"text/csv", "application/jsonlines", "application/jsonl"
 
 
 @GROUP.must("GET /execution-parameters is answered with 200 or 4xx.")
-def execution_parameters(judging: Judging) -> str | None:
+def execution_parameters(judging: Judging) -> str:
     reply = judging.get_once(PATH)
     if reply.status != HTTPStatus.OK and not 400 <= reply.status < HTTPStatus.INTERNAL_SERVER_ERROR:  # noqa: PLR2004 - 4xx
         raise Violation(expected="200, or 404 if there is no such path", got=reply.shown())
@@ -37,9 +36,9 @@ def execution_parameters(judging: Judging) -> str | None:
 
 
 @GROUP.must("An answer of 200 to it is a JSON object.")
-def execution_parameters_json(judging: Judging) -> str | None:
+def execution_parameters_json(judging: Judging) -> str:
     reply = _answered(judging)
-    if not isinstance(_parsed(reply), dict):
+    if not isinstance(reply.json(), dict):
         raise Violation(
             expected="a JSON object", got=reply.shown(), mend="Answer 404 if you have no wishes for a job."
         )
@@ -47,7 +46,7 @@ def execution_parameters_json(judging: Judging) -> str | None:
 
 
 @GROUP.must("MaxConcurrentTransforms is an integer of at least 0.")
-def max_concurrent_transforms(judging: Judging) -> str | None:
+def max_concurrent_transforms(judging: Judging) -> str:
     value = _value(judging, CONCURRENCY)
     if not _is_integer(value) or value < 0:
         raise Violation(expected="an integer of at least 0", got=json.dumps(value))
@@ -55,7 +54,7 @@ def max_concurrent_transforms(judging: Judging) -> str | None:
 
 
 @GROUP.must("BatchStrategy is MULTI_RECORD or SINGLE_RECORD.")
-def batch_strategy(judging: Judging) -> str | None:
+def batch_strategy(judging: Judging) -> str:
     value = _value(judging, STRATEGY)
     if str(value) not in STRATEGIES:
         raise Violation(expected=" or ".join(STRATEGIES), got=json.dumps(value))
@@ -63,7 +62,7 @@ def batch_strategy(judging: Judging) -> str | None:
 
 
 @GROUP.must("MaxPayloadInMB is an integer from 0 to 100.")
-def max_payload(judging: Judging) -> str | None:
+def max_payload(judging: Judging) -> str:
     value = _value(judging, PAYLOAD)
     if not _is_integer(value) or not 0 <= value <= MOST_MEGABYTES:
         raise Violation(expected=f"an integer from 0 to {MOST_MEGABYTES}", got=json.dumps(value))
@@ -71,7 +70,7 @@ def max_payload(judging: Judging) -> str | None:
 
 
 @GROUP.must("MaxPayloadInMB times MaxConcurrentTransforms is at most 100.")
-def payloads_at_once(judging: Judging) -> str | None:
+def payloads_at_once(judging: Judging) -> str:
     payload, concurrency = _integer(judging, PAYLOAD), _integer(judging, CONCURRENCY)
     if payload * concurrency > MOST_MEGABYTES:
         raise Violation(
@@ -83,7 +82,7 @@ def payloads_at_once(judging: Judging) -> str | None:
 
 
 @GROUP.must("A body of the MaxPayloadInMB that it answers is taken.")
-def declared_payload(judging: Judging) -> str | None:
+def declared_payload(judging: Judging) -> str:
     payload = _integer(judging, PAYLOAD)
     if not 0 < payload <= MOST_MEGABYTES:
         raise NotRun(f"{PAYLOAD} is {payload}")
@@ -91,39 +90,32 @@ def declared_payload(judging: Judging) -> str | None:
 
 
 @GROUP.must("With a MaxPayloadInMB of 0, bodies in chunks are read.")
-def declared_chunks(judging: Judging) -> str | None:
+def declared_chunks(judging: Judging) -> None:
     payload = _integer(judging, PAYLOAD)
     if payload != 0:
         raise NotRun(f"{PAYLOAD} is {payload}")
     expect_chunks_read(judging)
-    return None
 
 
 @GROUP.must("As many requests at once as MaxConcurrentTransforms are all answered.")
-def declared_concurrency(judging: Judging) -> str | None:
+def declared_concurrency(judging: Judging) -> str:
     return expect_all_good(judging, max(1, min(_integer(judging, CONCURRENCY), MOST_AT_ONCE)))
 
 
 @GROUP.should("A body of 100 MB is taken.")
-def body_of_100_mb(judging: Judging) -> str | None:
+def body_of_100_mb(judging: Judging) -> str:
     return expect_taken(judging, MOST_MEGABYTES * MEGABYTE)
 
 
 @GROUP.must("It starts and answers with SAGEMAKER_BATCH and the settings of a job.", occasion=Occasion.BATCH)
-def environment(judging: Judging) -> str | None:
-    try:
-        ready = judging.start.ready_seconds
-    except StartFailed as error:
-        raise Violation(expected="a start with SAGEMAKER_BATCH=true", got=str(error)) from None
-    if ready is None:
-        raise Violation(expected="200 of ping with SAGEMAKER_BATCH=true", got=judging.start.ping)
+def environment(judging: Judging) -> None:
+    judging.expect_ready("with SAGEMAKER_BATCH=true")
     if judging.known.good:
         expect_good(judging.post(judging.known.good))
-    return None
 
 
 @GROUP.should("There are as many lines in the answer as records in the request.")
-def record_for_record(judging: Judging) -> str | None:
+def record_for_record(judging: Judging) -> str:
     records = _records(judging)
     reply = expect_good(judging.post(replace(records, accept=records.accept or records.content_type)))
     sent, came = _lines(records.body), _lines(reply.body)
@@ -137,12 +129,11 @@ def record_for_record(judging: Judging) -> str | None:
 
 
 @GROUP.should("Accept equal to Content-Type is answered in that type.")
-def join(judging: Judging) -> str | None:
+def join(judging: Judging) -> None:
     records = _records(judging)
     reply = expect_good(judging.post(replace(records, accept=records.media_type)))
     if reply.content_type != records.media_type:
         raise Violation(expected=records.media_type, got=reply.content_type or "no Content-Type")
-    return None
 
 
 def _answered(judging: Judging) -> RawReply:
@@ -152,16 +143,9 @@ def _answered(judging: Judging) -> RawReply:
     return reply
 
 
-def _parsed(reply: RawReply) -> object:
-    try:
-        return json.loads(reply.body)
-    except (ValueError, RecursionError):
-        return None
-
-
 def _value(judging: Judging, name: str) -> int:
     """Raises NotRun if /execution-parameters does not have the value."""
-    parameters = _parsed(_answered(judging))
+    parameters = _answered(judging).json()
     if not isinstance(parameters, dict) or name not in parameters:
         raise NotRun(f"GET {PATH} does not answer {name}")
     value: int = parameters[name]

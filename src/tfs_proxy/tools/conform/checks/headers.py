@@ -42,29 +42,26 @@ UNKNOWN = {
 
 
 @GROUP.must("Content-Type and Content-Length are all that a request needs.", RuleSource.INVOCATIONS)
-def minimal(judging: Judging) -> str | None:
+def minimal(judging: Judging) -> None:
     good = judging.good
     if good.accept:
         raise NotRun("the good request of the requests file wants an Accept")
     expect_good(judging.ask(RawRequest("POST", INVOCATIONS, {"Content-Type": good.content_type}, good.body)))
-    return None
 
 
 @GROUP.must("Unknown headers are ignored.", RuleSource.INVOCATIONS)
-def unknown(judging: Judging) -> str | None:
+def unknown(judging: Judging) -> None:
     _expect_ignored(judging, UNKNOWN)
-    return None
 
 
 @GROUP.must("Custom-Attributes of 1024 characters are accepted.")
-def custom_attributes(judging: Judging) -> str | None:
+def custom_attributes(judging: Judging) -> None:
     value = (ATTRIBUTES + "a" * LONGEST_ATTRIBUTES)[:LONGEST_ATTRIBUTES]
     _expect_ignored(judging, {CUSTOM_ATTRIBUTES: value})
-    return None
 
 
 @GROUP.should("Custom-Attributes come back verbatim in the answer.")
-def custom_attributes_echoed(judging: Judging) -> str | None:
+def custom_attributes_echoed(judging: Judging) -> None:
     reply = expect_good(judging.post(judging.good, {CUSTOM_ATTRIBUTES: ATTRIBUTES}))
     value = reply.header(CUSTOM_ATTRIBUTES)
     if value != ATTRIBUTES:
@@ -73,11 +70,10 @@ def custom_attributes_echoed(judging: Judging) -> str | None:
             got="none" if value is None else value,
             mend="Copy the header to the answer: the client gets what the container sets, and nothing else.",
         )
-    return None
 
 
 @GROUP.must("Custom-Attributes in an answer have at most 1024 visible ASCII characters.")
-def custom_attributes_legal(judging: Judging) -> str | None:
+def custom_attributes_legal(judging: Judging) -> None:
     value = judging.post(judging.good, {CUSTOM_ATTRIBUTES: ATTRIBUTES}).header(CUSTOM_ATTRIBUTES)
     if value is None:
         raise NotRun("the answer has none")
@@ -86,17 +82,15 @@ def custom_attributes_legal(judging: Judging) -> str | None:
             expected=f"at most {LONGEST_ATTRIBUTES} visible ASCII characters",
             got=f"{len(value)} characters: {value[:80]!r}",
         )
-    return None
 
 
 @GROUP.must("All of them together, each at its longest, are accepted.")
-def all_at_once(judging: Judging) -> str | None:
+def all_at_once(judging: Judging) -> None:
     _expect_ignored(judging, {**LONGEST, CUSTOM_ATTRIBUTES: "a" * LONGEST_ATTRIBUTES})
-    return None
 
 
 @GROUP.should("Session-Id: NEW_SESSION is answered, or refused with 4xx.")
-def new_session(judging: Judging) -> str | None:
+def new_session(judging: Judging) -> str:
     reply = _new_session(judging)
     if reply.is_failure:
         raise Violation(
@@ -106,7 +100,7 @@ def new_session(judging: Judging) -> str | None:
 
 
 @GROUP.must("New-Session-Id in an answer is `ID; Expires=YYYY-MM-DDTHH:MM:SSZ`.")
-def new_session_form(judging: Judging) -> str | None:
+def new_session_form(judging: Judging) -> str:
     value = _new_session(judging).header(NEW_SESSION)
     if value is None:
         raise NotRun("the answer has none")
@@ -116,24 +110,22 @@ def new_session_form(judging: Judging) -> str | None:
 
 
 @GROUP.should("Any Host header is answered.", RuleSource.INVOCATIONS)
-def any_host(judging: Judging) -> str | None:
+def any_host(judging: Judging) -> None:
     _expect_ignored(judging, {"Host": "169.254.255.131:8080"})
-    return None
 
 
 @GROUP.should("Names of headers are read in any case.", RuleSource.INVOCATIONS)
-def any_case(judging: Judging) -> str | None:
+def any_case(judging: Judging) -> None:
     good = judging.good
     for headers in (
         {name.lower(): value for name, value in good.headers.items()},
         {name.upper(): value for name, value in good.headers.items()},
     ):
         expect_good(judging.ask(RawRequest("POST", INVOCATIONS, headers, good.body)))
-    return None
 
 
 @GROUP.should("A request without Content-Type gets 2xx or 4xx, not 5xx.", RuleSource.INVOCATIONS)
-def no_content_type(judging: Judging) -> str | None:
+def no_content_type(judging: Judging) -> str:
     reply = judging.ask(RawRequest("POST", INVOCATIONS, {}, judging.good.body))
     if reply.is_failure:
         raise Violation(expected="2xx or 4xx", got=reply.shown(), mend="Take a default type, or answer 415.")

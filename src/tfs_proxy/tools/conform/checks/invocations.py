@@ -20,19 +20,19 @@ EXCESS_SECONDS = 0.1
 
 
 @GROUP.must("POST /invocations answers a good request with 2xx.")
-def good_request(judging: Judging) -> str | None:
+def good_request(judging: Judging) -> str:
     return f"{expect_good(judging.post(judging.good)).seconds * 1000:.0f} ms"
 
 
 @GROUP.must("A good request, and the slow one, are answered within 60 s.")
-def within_60_seconds(judging: Judging) -> str | None:
+def within_60_seconds(judging: Judging) -> str:
     requests = [judging.good, *filter(None, [judging.known.slow])]
     slowest = max(expect_good(judging.post(request)).seconds for request in requests)
     return f"the slowest took {slowest:.2f} s"
 
 
 @GROUP.must("A connection is accepted within 250 ms.")
-def accepts_in_250_ms(judging: Judging) -> str | None:
+def accepts_in_250_ms(judging: Judging) -> str:
     _need_own_address(judging)
     slowest = 0.0
     for _ in range(CONNECTS):
@@ -42,7 +42,7 @@ def accepts_in_250_ms(judging: Judging) -> str | None:
 
 
 @GROUP.must("A connection is accepted within 250 ms while every worker is busy.")
-def accepts_in_250_ms_busy(judging: Judging) -> str | None:
+def accepts_in_250_ms_busy(judging: Judging) -> str:
     _need_own_address(judging)
     busy = judging.busy
     for seconds in busy.connects:
@@ -52,7 +52,7 @@ def accepts_in_250_ms_busy(judging: Judging) -> str | None:
 
 
 @GROUP.should("The answer has a Content-Type.", RuleSource.PIPELINES)
-def content_type(judging: Judging) -> str | None:
+def content_type(judging: Judging) -> str:
     reply = expect_good(judging.post(judging.good))
     if not reply.content_type:
         raise Violation(expected="a Content-Type", got="none", mend="Set it: the next container reads it.")
@@ -60,7 +60,7 @@ def content_type(judging: Judging) -> str | None:
 
 
 @GROUP.must("The answer has the Content-Type that the requests file expects.")
-def expected_content_type(judging: Judging) -> str | None:
+def expected_content_type(judging: Judging) -> None:
     good = judging.good
     if good.expected_content_type is None:
         raise NotRun("the requests file does not say which Content-Type is expected")
@@ -68,11 +68,10 @@ def expected_content_type(judging: Judging) -> str | None:
     reply = expect_good(judging.post(good))
     if reply.content_type != expected:
         raise Violation(expected=expected, got=reply.content_type or "no Content-Type")
-    return None
 
 
 @GROUP.should("Accept: */* is answered as no Accept is.", RuleSource.PIPELINES)
-def any_accept(judging: Judging) -> str | None:
+def any_accept(judging: Judging) -> None:
     plain = replace(judging.good, accept=None)
     without, anything = judging.post(plain), judging.post(plain, {"Accept": "*/*"})
     if (without.status, without.content_type) != (anything.status, anything.content_type):
@@ -81,11 +80,10 @@ def any_accept(judging: Judging) -> str | None:
             got=f"{anything.shown()} ({anything.content_type})",
             mend="Take Accept: */* for your default.",
         )
-    return None
 
 
 @GROUP.should("An Accept that nothing can meet gets the default or a 4xx, not a 5xx.")
-def unknown_accept(judging: Judging) -> str | None:
+def unknown_accept(judging: Judging) -> str:
     reply = judging.post(judging.good, {"Accept": "application/x-no-such-type"})
     if reply.is_failure:
         raise Violation(expected="2xx or 4xx", got=reply.shown(), mend="Answer 406, or your default type.")
@@ -93,26 +91,24 @@ def unknown_accept(judging: Judging) -> str | None:
 
 
 @GROUP.must("A body that arrives in pieces is read whole.")
-def body_in_pieces(judging: Judging) -> str | None:
+def body_in_pieces(judging: Judging) -> None:
     request = judging.request(judging.good)
     size = max(1, len(request.body) // PIECES)
     expect_good(judging.ask(replace(request, piece_bytes=size, pause_seconds=0.05)))
-    return None
 
 
 @GROUP.must("A body of 6 MB (6,291,456 bytes) is taken.")
-def body_of_6_mb(judging: Judging) -> str | None:
+def body_of_6_mb(judging: Judging) -> str:
     return expect_taken(judging, LONGEST_BODY)
 
 
 @GROUP.should("A body in chunked transfer encoding is read.", RuleSource.BATCH)
-def chunked_body(judging: Judging) -> str | None:
+def chunked_body(judging: Judging) -> None:
     expect_chunks_read(judging)
-    return None
 
 
 @GROUP.should("A request with Expect: 100-continue is answered without a wait.")
-def expect_100(judging: Judging) -> str | None:
+def expect_100(judging: Judging) -> None:
     request = judging.request(judging.good, {"Expect": "100-continue"})
     reply = expect_good(judging.ask(replace(request, waits_for_continue=CONTINUE_SECONDS)))
     if not reply.continued:
@@ -120,11 +116,10 @@ def expect_100(judging: Judging) -> str | None:
             expected="100 Continue, or the answer, before the body is sent",
             got=f"nothing for {CONTINUE_SECONDS:.0f} s; the body was sent all the same: {reply.status}",
         )
-    return None
 
 
 @GROUP.should("Several requests are answered on one connection.")
-def keep_alive(judging: Judging) -> str | None:
+def keep_alive(judging: Judging) -> None:
     request = judging.request(judging.good)
     with judging.connect() as connection:
         for number in range(REPEATS):
@@ -138,21 +133,19 @@ def keep_alive(judging: Judging) -> str | None:
                     got=f"{number}, then: {error}",
                     mend="Speak HTTP/1.1 and keep the connection: a new one for each request costs time.",
                 ) from None
-    return None
 
 
 @GROUP.must("Eight good requests at once are all answered with 2xx.")
-def concurrent(judging: Judging) -> str | None:
+def concurrent(judging: Judging) -> str:
     return expect_all_good(judging, AT_ONCE)
 
 
 @GROUP.should("The same request gets the same status and Content-Type again.")
-def same_answer(judging: Judging) -> str | None:
+def same_answer(judging: Judging) -> None:
     replies = [judging.post(judging.good) for _ in range(REPEATS)]
     kinds = {(reply.status, reply.content_type) for reply in replies}
     if len(kinds) > 1:
         raise Violation(expected="one status and Content-Type", got=f"{sorted(kinds)}")
-    return None
 
 
 @GROUP.must("The answer has a length or chunks, as HTTP/1.1 has it, and ends there.")
@@ -177,7 +170,7 @@ def framed(judging: Judging) -> str | None:
 
 
 @GROUP.should("The answer to the good request has at most 6 MB.")
-def answer_of_at_most_6_mb(judging: Judging) -> str | None:
+def answer_of_at_most_6_mb(judging: Judging) -> str:
     length = expect_good(judging.post(judging.good)).length
     if length > LONGEST_BODY:
         raise Violation(expected=f"at most {LONGEST_BODY} bytes", got=f"{length} bytes")

@@ -21,7 +21,7 @@ Samples = Mapping[str, float]
 
 
 @GROUP.should("GET /metrics answers 200.")
-def answers(judging: Judging) -> str | None:
+def answers(judging: Judging) -> str:
     reply = _scraped(judging)
     if reply.status != HTTPStatus.OK:
         raise Violation(
@@ -33,7 +33,7 @@ def answers(judging: Judging) -> str | None:
 
 
 @GROUP.should("The answer is in Prometheus's text format or in OpenMetrics.")
-def format_(judging: Judging) -> str | None:
+def format_(judging: Judging) -> str:
     return f"{len(_samples(judging, _scraped(judging)))} samples"
 
 
@@ -46,7 +46,7 @@ def content_type(judging: Judging) -> str | None:
 
 
 @GROUP.should("A sample changes with a request.")
-def counts(judging: Judging) -> str | None:
+def counts(judging: Judging) -> str:
     good = judging.good
     before = _samples(judging, _scraped(judging))
     for _ in range(3):
@@ -63,7 +63,7 @@ def counts(judging: Judging) -> str | None:
 
 
 @GROUP.should("It answers within 10 s while requests are worked on.")
-def while_busy(judging: Judging) -> str | None:
+def while_busy(judging: Judging) -> str:
     _answered(judging, _scraped(judging))
     reply = judging.busy.metrics
     if isinstance(reply, str) or reply.status != HTTPStatus.OK:
@@ -75,7 +75,7 @@ def while_busy(judging: Judging) -> str | None:
 
 
 @GROUP.should("Fifty different paths and ids do not make as many series.")
-def bounded(judging: Judging) -> str | None:
+def bounded(judging: Judging) -> str:
     good = judging.good
     before = len(_samples(judging, _scraped(judging)))
     for number in range(DIFFERENT):

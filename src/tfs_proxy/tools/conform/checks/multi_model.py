@@ -16,8 +16,7 @@ from tfs_proxy.tools.conform.checks.ping import refuse_bad_ping
 from tfs_proxy.tools.conform.judging import PING, Judging
 from tfs_proxy.tools.conform.occasions import MODEL_NAMES
 from tfs_proxy.tools.conform.raw_http import RawReply, RawRequest
-from tfs_proxy.tools.conform.starts import PING_SECONDS, StartFailed
-from tfs_proxy.tools.conform.target import Capability
+from tfs_proxy.tools.conform.target import PING_SECONDS, Capability
 
 GROUP = CheckGroup("multi-model", RuleSource.MULTI_MODEL, Occasion.MULTI_MODEL)
 FIRST, SECOND = MODEL_NAMES
@@ -31,44 +30,34 @@ JSON = {"Content-Type": "application/json"}
 
 
 @GROUP.must("Ping answers 200 with no model loaded.")
-def ping_without_models(judging: Judging) -> str | None:
-    try:
-        start = judging.start
-    except StartFailed as error:
-        raise Violation(expected="a start with SAGEMAKER_MULTI_MODEL=true", got=str(error)) from None
-    if start.ready_seconds is None:
-        raise Violation(expected="200 of ping with no model loaded", got=start.ping)
-    return None
+def ping_without_models(judging: Judging) -> None:
+    judging.expect_ready("with SAGEMAKER_MULTI_MODEL=true")
 
 
 @GROUP.must('GET /models answers {"models": []} with no model loaded.')
-def list_empty(judging: Judging) -> str | None:
+def list_empty(judging: Judging) -> None:
     listed = _listed(judging)
     if listed:
         raise Violation(expected='{"models": []}', got=json.dumps(listed))
-    return None
 
 
 @GROUP.must("GET of a model that is not loaded answers 404.")
-def get_unknown(judging: Judging) -> str | None:
+def get_unknown(judging: Judging) -> None:
     _expect_status(judging.get(f"/models/{MISSING}"), NOT_FOUND, "GET /models/NAME")
-    return None
 
 
 @GROUP.must("Invoke of a model that is not loaded answers 404.")
-def invoke_unknown(judging: Judging) -> str | None:
+def invoke_unknown(judging: Judging) -> None:
     _expect_status(_invoke(judging, MISSING), NOT_FOUND, "POST /models/NAME/invoke")
-    return None
 
 
 @GROUP.must("DELETE of a model that is not loaded answers 404.")
-def unload_unknown(judging: Judging) -> str | None:
+def unload_unknown(judging: Judging) -> None:
     _expect_status(_unload(judging, MISSING), NOT_FOUND, "DELETE /models/NAME")
-    return None
 
 
 @GROUP.must("A load from a folder that does not exist is not answered with 2xx.")
-def load_missing(judging: Judging) -> str | None:
+def load_missing(judging: Judging) -> str:
     reply = _load(judging, MISSING)
     if reply.is_good:
         raise Violation(expected="4xx or 5xx", got=reply.shown(), mend="Answer 200 once it can be invoked.")
@@ -76,14 +65,13 @@ def load_missing(judging: Judging) -> str | None:
 
 
 @GROUP.must("POST /models answers 200.")
-def load(judging: Judging) -> str | None:
+def load(judging: Judging) -> None:
     _require_model(judging)
     _expect_status(_load(judging, FIRST), HTTPStatus.OK, "POST /models")
-    return None
 
 
 @GROUP.must("Ping answers within 2 s while a model loads.", RuleSource.PING)
-def ping_while_loading(judging: Judging) -> str | None:
+def ping_while_loading(judging: Judging) -> str:
     _require_loaded(judging, FIRST)
     _unload(judging, FIRST)
     replies: list[RawReply | str] = []
@@ -100,21 +88,19 @@ def ping_while_loading(judging: Judging) -> str | None:
 
 
 @GROUP.must("A second load of a model answers 409.")
-def load_again(judging: Judging) -> str | None:
+def load_again(judging: Judging) -> None:
     _require_loaded(judging, FIRST)
     _expect_status(_load(judging, FIRST), CONFLICT, "POST /models of a loaded model")
-    return None
 
 
 @GROUP.must("GET /models has modelName and modelUrl of each loaded model.")
-def list_(judging: Judging) -> str | None:
+def list_(judging: Judging) -> None:
     _require_loaded(judging, FIRST)
     _expect_listed(judging, {FIRST})
-    return None
 
 
 @GROUP.must("nextPageToken, if there is one, leads to the other models and ends.")
-def list_pages(judging: Judging) -> str | None:
+def list_pages(judging: Judging) -> str:
     _require_loaded(judging, FIRST)
     _require_loaded(judging, SECOND)
     pages = _pages(judging)
@@ -125,11 +111,11 @@ def list_pages(judging: Judging) -> str | None:
 
 
 @GROUP.must("GET of a loaded model answers its modelName and modelUrl.")
-def get(judging: Judging) -> str | None:
+def get(judging: Judging) -> None:
     _require_loaded(judging, FIRST)
     reply = judging.get(f"/models/{FIRST}")
     expected = _entry(judging, FIRST)
-    described = _parsed(reply)
+    described = reply.json()
     # AWS's Multi Model Server answers a list of one here.
     described = described[0] if isinstance(described, list) and described else described
     if (
@@ -138,62 +124,48 @@ def get(judging: Judging) -> str | None:
         or not expected.items() <= described.items()
     ):
         raise Violation(expected=json.dumps(expected), got=reply.shown(300))
-    return None
 
 
 @GROUP.must("POST /models/NAME/invoke answers a good request with 2xx.")
-def invoke(judging: Judging) -> str | None:
+def invoke(judging: Judging) -> None:
     _require_loaded(judging, FIRST)
     expect_good(_invoke(judging, FIRST))
-    return None
 
 
 @GROUP.must("Two models are loaded, listed and answer side by side.")
-def two_models(judging: Judging) -> str | None:
+def two_models(judging: Judging) -> None:
     for name in MODEL_NAMES:
         _require_loaded(judging, name)
     _expect_listed(judging, set(MODEL_NAMES))
     for name in MODEL_NAMES:
         expect_good(_invoke(judging, name))
-    return None
 
 
 @GROUP.must("DELETE of a loaded model answers 200.")
-def unload(judging: Judging) -> str | None:
+def unload(judging: Judging) -> None:
     _require_loaded(judging, SECOND)
     _expect_status(_unload(judging, SECOND), HTTPStatus.OK, "DELETE of a loaded model")
-    return None
 
 
 @GROUP.must("After it, get and invoke answer 404 and the list lacks it.")
-def unloaded_is_gone(judging: Judging) -> str | None:
+def unloaded_is_gone(judging: Judging) -> None:
     _require_unloaded(judging, SECOND)
     _expect_status(judging.get(f"/models/{SECOND}"), NOT_FOUND, "GET of an unloaded model")
     _expect_status(_invoke(judging, SECOND), NOT_FOUND, "invoke of an unloaded model")
     if any(model.get("modelName") == SECOND for page in _pages(judging) for model in page):
         raise Violation(expected=f"a list without {SECOND}", got="it is still in the list")
-    return None
 
 
 @GROUP.must("It can be loaded again.")
-def load_after_unload(judging: Judging) -> str | None:
+def load_after_unload(judging: Judging) -> None:
     _require_unloaded(judging, SECOND)
     _expect_status(_load(judging, SECOND), HTTPStatus.OK, "POST /models of an unloaded model")
-    return None
 
 
 @GROUP.should("The image has the label com.amazonaws.sagemaker.capabilities.multi-models=true.")
-def label(judging: Judging) -> str | None:
+def label(judging: Judging) -> None:
     _ = judging.container
-    if judging.target.image() is None:
-        raise NotRun("there is no image to look into: use --image")
-    if Capability.MULTI_MODEL not in judging.target.capabilities:
-        raise Violation(
-            expected=f"the label {Capability.MULTI_MODEL.label}=true",
-            got="none",
-            mend="CreateModel asks for it.",
-        )
-    return None
+    judging.expect_label(Capability.MULTI_MODEL, "CreateModel asks for it.")
 
 
 def _load(judging: Judging, name: str) -> RawReply:
@@ -250,7 +222,7 @@ def _listed(judging: Judging, token: str | None = None) -> list[Mapping[str, obj
 
 def _page(judging: Judging, token: str | None) -> tuple[list[Mapping[str, object]], str | None]:
     reply = judging.get("/models" + (f"?next_page_token={quote(token)}" if token else ""))
-    page = _parsed(reply)
+    page = reply.json()
     models = page.get("models") if isinstance(page, dict) else None
     if reply.status != HTTPStatus.OK or not isinstance(page, dict) or not isinstance(models, list):
         raise Violation(expected='200 {"models": [..]}', got=reply.shown())
@@ -282,10 +254,3 @@ def _expect_listed(judging: Judging, names: set[str]) -> None:
 def _expect_status(reply: RawReply, status: int, call: str) -> None:
     if reply.status != status:
         raise Violation(expected=f"{status} for {call}", got=reply.shown())
-
-
-def _parsed(reply: RawReply) -> object:
-    try:
-        return json.loads(reply.body)
-    except (ValueError, RecursionError):
-        return None

@@ -6,7 +6,7 @@ from tfs_proxy.tools.conform.busy import TIMES
 from tfs_proxy.tools.conform.check import CheckGroup, NotRun, Occasion, RuleSource, Violation
 from tfs_proxy.tools.conform.judging import PING, Judging
 from tfs_proxy.tools.conform.raw_http import RawReply, RawRequest
-from tfs_proxy.tools.conform.starts import PING_SECONDS
+from tfs_proxy.tools.conform.target import PING_SECONDS
 
 GROUP = CheckGroup("ping", RuleSource.PING)
 MANY, AT_ONCE = 10, 20
@@ -19,27 +19,25 @@ EXTRA = {
 
 
 @GROUP.must("GET /ping answers 200.")
-def answers_200(judging: Judging) -> str | None:
+def answers_200(judging: Judging) -> None:
     judging.ping()
-    return None
 
 
 @GROUP.must("Every one of ten pings is answered within 2 s.")
-def within_2_seconds(judging: Judging) -> str | None:
+def within_2_seconds(judging: Judging) -> str:
     slowest = max(judging.ping().seconds for _ in range(MANY))
     return f"the slowest of {MANY} took {slowest * 1000:.0f} ms"
 
 
 @GROUP.should("The body of ping's answer is empty.")
-def empty_body(judging: Judging) -> str | None:
+def empty_body(judging: Judging) -> None:
     reply = judging.ping()
     if reply.body:
         raise Violation(expected="no body", got=reply.shown(), mend="Answer ping with the status alone.")
-    return None
 
 
 @GROUP.must("Ping answers 200 within 2 s while requests are worked on.")
-def while_busy(judging: Judging) -> str | None:
+def while_busy(judging: Judging) -> str:
     busy = judging.busy
     for reply in busy.pings:
         refuse_bad_ping(reply, "while requests are worked on")
@@ -47,15 +45,14 @@ def while_busy(judging: Judging) -> str | None:
 
 
 @GROUP.must("Twenty pings at once are all answered with 200 within 2 s.")
-def concurrent(judging: Judging) -> str | None:
+def concurrent(judging: Judging) -> None:
     replies = judging.all_at_once([RawRequest(path=PING)] * AT_ONCE, PING_SECONDS)
     for reply in replies:
         refuse_bad_ping(reply, f"when {AT_ONCE} come at once")
-    return None
 
 
 @GROUP.must("The first good request after the first 200 of ping is answered.", occasion=Occasion.FRESH)
-def ready_means_ready(judging: Judging) -> str | None:
+def ready_means_ready(judging: Judging) -> str:
     if judging.start.ready_seconds is None:
         raise NotRun("ping never answered 200")
     request = judging.known.good or judging.good
@@ -70,17 +67,15 @@ def ready_means_ready(judging: Judging) -> str | None:
 
 
 @GROUP.should("HEAD /ping answers 200 without a body.")
-def head(judging: Judging) -> str | None:
+def head(judging: Judging) -> None:
     reply = judging.ask(RawRequest("HEAD", PING), PING_SECONDS)
     if reply.status != HTTPStatus.OK:
         raise Violation(expected="200 for HEAD /ping", got=reply.shown())
-    return None
 
 
 @GROUP.must("Headers that ping does not know are ignored.", RuleSource.INVOCATIONS)
-def extra_headers(judging: Judging) -> str | None:
+def extra_headers(judging: Judging) -> None:
     judging.ping(EXTRA)
-    return None
 
 
 def refuse_bad_ping(reply: RawReply | str, when: str) -> None:

@@ -6,8 +6,7 @@ from tfs_proxy.tools.conform.check import CheckGroup, NotRun, Occasion, RuleSour
 from tfs_proxy.tools.conform.checks.invocations import expect_good
 from tfs_proxy.tools.conform.judging import Judging
 from tfs_proxy.tools.conform.occasions import DEFAULT_ACCEPT
-from tfs_proxy.tools.conform.starts import StartFailed
-from tfs_proxy.tools.conform.target import Capability
+from tfs_proxy.tools.conform.target import Capability, StartFailed
 
 GROUP = CheckGroup("pipeline", RuleSource.START_AND_STOP, Occasion.PIPELINE)
 DEFAULT_PORT = 8080
@@ -15,7 +14,7 @@ MEND = "Read SAGEMAKER_BIND_TO_PORT: several containers share the machine, and 8
 
 
 @GROUP.must("With SAGEMAKER_BIND_TO_PORT it answers ping on that port.")
-def bind_to_port(judging: Judging) -> str | None:
+def bind_to_port(judging: Judging) -> str:
     try:
         start = judging.start
     except StartFailed as error:
@@ -28,21 +27,19 @@ def bind_to_port(judging: Judging) -> str | None:
 
 
 @GROUP.must("A good request is answered on that port.")
-def invocations(judging: Judging) -> str | None:
+def invocations(judging: Judging) -> None:
     _ = judging.start
     expect_good(judging.post(judging.good))
-    return None
 
 
 @GROUP.must("Nothing of it listens on the default port then.")
-def not_the_default_port(judging: Judging) -> str | None:
+def not_the_default_port(judging: Judging) -> None:
     if DEFAULT_PORT in _listening(judging):
         raise Violation(expected="port 8080 left to others", got="it listens there, too", mend=MEND)
-    return None
 
 
 @GROUP.must("Every port that it listens on is that one or in SAGEMAKER_SAFE_PORT_RANGE.")
-def safe_port_range(judging: Judging) -> str | None:
+def safe_port_range(judging: Judging) -> str:
     listening = _listening(judging)
     text = judging.order.env["SAGEMAKER_SAFE_PORT_RANGE"]
     low, high = map(int, text.split("-"))
@@ -57,7 +54,7 @@ def safe_port_range(judging: Judging) -> str | None:
 
 
 @GROUP.should("Without Accept it answers as SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT says.", RuleSource.PIPELINES)
-def default_accept(judging: Judging) -> str | None:
+def default_accept(judging: Judging) -> None:
     _ = judging.start
     reply = expect_good(judging.post(replace(judging.good, accept=None)))
     if reply.content_type != DEFAULT_ACCEPT:
@@ -66,27 +63,18 @@ def default_accept(judging: Judging) -> str | None:
             got=reply.content_type or "no Content-Type",
             mend="Containers of AWS read it.",
         )
-    return None
 
 
 @GROUP.should(
     "The image has the label com.amazonaws.sagemaker.capabilities.accept-bind-to-port=true.",
     occasion=Occasion.RUNNING,
 )
-def label(judging: Judging) -> str | None:
-    if judging.target.image() is None:
-        raise NotRun("there is no image to look into: use --image")
-    if Capability.PIPELINE not in judging.target.capabilities:
-        raise Violation(
-            expected=f"the label {Capability.PIPELINE.label}=true",
-            got="none",
-            mend="Add it to the Dockerfile.",
-        )
-    return None
+def label(judging: Judging) -> None:
+    judging.expect_label(Capability.PIPELINE, "Add it to the Dockerfile.")
 
 
 @GROUP.must("A request without Accept is answered.", RuleSource.PIPELINES, Occasion.RUNNING)
-def no_accept(judging: Judging) -> str | None:
+def no_accept(judging: Judging) -> str:
     reply = expect_good(judging.post(replace(judging.good, accept=None)))
     return reply.content_type
 
@@ -94,7 +82,7 @@ def no_accept(judging: Judging) -> str | None:
 @GROUP.should(
     "A Content-Type with a parameter (charset=utf-8) is understood.", RuleSource.PIPELINES, Occasion.RUNNING
 )
-def content_type_parameters(judging: Judging) -> str | None:
+def content_type_parameters(judging: Judging) -> None:
     good = judging.good
     reply = judging.post(replace(good, content_type=f"{good.media_type}; charset=utf-8"))
     if not reply.is_good:
@@ -103,7 +91,6 @@ def content_type_parameters(judging: Judging) -> str | None:
             got=reply.shown(),
             mend="Compare what stands before the semicolon: the container before this one may set a charset.",
         )
-    return None
 
 
 def _listening(judging: Judging) -> frozenset[int]:

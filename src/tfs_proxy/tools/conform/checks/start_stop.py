@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Sequence
+from http import HTTPStatus
 from pathlib import PurePosixPath
 from typing import cast
 
@@ -11,8 +12,8 @@ from tfs_proxy.tools.conform.check import CheckGroup, NotRun, Occasion, RuleSour
 from tfs_proxy.tools.conform.checks.invocations import expect_good
 from tfs_proxy.tools.conform.judging import Judging
 from tfs_proxy.tools.conform.occasions import MAX_ENTRIES, snapshot
-from tfs_proxy.tools.conform.raw_http import RawReply, ask_once
-from tfs_proxy.tools.conform.starts import StartFailed, log_end, wait_for_end
+from tfs_proxy.tools.conform.raw_http import RawReply, RawRequest, ask_once
+from tfs_proxy.tools.conform.target import PING_SECONDS, StartFailed, log_end, wait_for_end
 
 GROUP = CheckGroup("start-stop", RuleSource.START_AND_STOP)
 PINGS, BETWEEN_SECONDS = 10, 0.1
@@ -23,7 +24,7 @@ EARLY_SECONDS = 0.2
 
 
 @GROUP.must("The container that is started with `serve` keeps running, and listens.")
-def starts(judging: Judging) -> str | None:
+def starts(judging: Judging) -> None:
     judging.need_start()
     try:
         _ = judging.start
@@ -33,11 +34,10 @@ def starts(judging: Judging) -> str | None:
             got=str(error),
             mend="Its log says more: is `serve` understood?",
         ) from None
-    return None
 
 
 @GROUP.should("How long after the start the port opens; it is reported, not judged.", RuleSource.INVOCATIONS)
-def port_opens(judging: Judging) -> str | None:
+def port_opens(judging: Judging) -> str:
     judging.need_start()
     start = judging.start
     if not start.container.accepts_itself:
@@ -46,7 +46,7 @@ def port_opens(judging: Judging) -> str | None:
 
 
 @GROUP.must("GET /ping answers 200 within the start-up window (--start-timeout).", RuleSource.PING)
-def ready_in_time(judging: Judging) -> str | None:
+def ready_in_time(judging: Judging) -> str:
     judging.need_start()
     start = judging.start
     if start.ready_seconds is None:
@@ -58,15 +58,14 @@ def ready_in_time(judging: Judging) -> str | None:
 
 
 @GROUP.must("Once it is ready, ping goes on to answer 200.", RuleSource.PING)
-def stays_ready(judging: Judging) -> str | None:
+def stays_ready(judging: Judging) -> None:
     for _ in range(PINGS):
         judging.ping()
         time.sleep(BETWEEN_SECONDS)
-    return None
 
 
 @GROUP.should("ENTRYPOINT of the image is in exec form, so that `serve` and SIGTERM arrive.")
-def exec_form(judging: Judging) -> str | None:
+def exec_form(judging: Judging) -> str:
     entrypoint = _entrypoint(judging)
     if len(entrypoint) > 1 and PurePosixPath(entrypoint[0]).name in SHELLS and entrypoint[1] == "-c":
         raise Violation(
@@ -78,11 +77,10 @@ def exec_form(judging: Judging) -> str | None:
 
 
 @GROUP.should("ENTRYPOINT of the image is not tini, which takes `serve` for its own.")
-def no_tini(judging: Judging) -> str | None:
+def no_tini(judging: Judging) -> None:
     entrypoint = _entrypoint(judging)
     if entrypoint and PurePosixPath(entrypoint[0]).name in {"tini", "tini-static"}:
         raise Violation(expected="another entry point", got=" ".join(entrypoint))
-    return None
 
 
 @GROUP.must(
@@ -90,7 +88,7 @@ def no_tini(judging: Judging) -> str | None:
     RuleSource.MODEL,
     Occasion.READ_ONLY,
 )
-def read_only_model(judging: Judging) -> str | None:
+def read_only_model(judging: Judging) -> None:
     _ = judging.container
     folder = judging.order.model
     before = snapshot(folder) if folder else {}
@@ -103,17 +101,15 @@ def read_only_model(judging: Judging) -> str | None:
             got=f"{len(changed)} files that were written or removed, such as {changed[0]}",
             mend="Write to /tmp instead.",
         )
-    return None
 
 
 @GROUP.must("It starts with an environment of 100 entries, 32 KB together.", occasion=Occasion.ENVIRONMENT)
-def environment_of_100(judging: Judging) -> str | None:
+def environment_of_100(judging: Judging) -> None:
     _expect_answers(judging, f"with {MAX_ENTRIES} variables")
-    return None
 
 
 @GROUP.should("What it logs is on stdout or stderr.")
-def logs(judging: Judging) -> str | None:
+def logs(judging: Judging) -> str:
     judging.need_start()
     written = len(judging.start.container.log())
     if not written:
@@ -126,7 +122,7 @@ def logs(judging: Judging) -> str | None:
 
 
 @GROUP.should("Pings, one every five seconds, do not fill the log.")
-def pings_not_logged(judging: Judging) -> str | None:
+def pings_not_logged(judging: Judging) -> None:
     judging.need_start()
     container = judging.start.container
     before = container.log().count(b"\n")
@@ -140,11 +136,10 @@ def pings_not_logged(judging: Judging) -> str | None:
             got=f"{lines} lines",
             mend="Leave /ping out of the access log: there are 17,000 of them a day.",
         )
-    return None
 
 
 @GROUP.should("SIGTERM while it starts ends it within 30 s.", occasion=Occasion.STARTING)
-def sigterm_while_starting(judging: Judging) -> str | None:
+def sigterm_while_starting(judging: Judging) -> str:
     container = judging.container
     time.sleep(EARLY_SECONDS)
     container.terminate()
@@ -155,7 +150,7 @@ def sigterm_while_starting(judging: Judging) -> str | None:
 
 
 @GROUP.should("A request in flight at SIGTERM is answered.", occasion=Occasion.STOPPING)
-def sigterm_drains(judging: Judging) -> str | None:
+def sigterm_drains(judging: Judging) -> str:
     replies: list[RawReply | str] = []
     request = judging.request(judging.known.slow or judging.good)
     container, seconds = judging.start.container, judging.options.answer_seconds
@@ -180,7 +175,7 @@ def sigterm_drains(judging: Judging) -> str | None:
 
 
 @GROUP.must("It ends within 30 s of SIGTERM.", occasion=Occasion.STOPPING)
-def sigterm_exits(judging: Judging) -> str | None:
+def sigterm_exits(judging: Judging) -> str:
     _ = judging.start
     seconds, status = _end(judging)
     if status is None:
@@ -193,7 +188,7 @@ def sigterm_exits(judging: Judging) -> str | None:
 
 
 @GROUP.should("The exit status after SIGTERM is 0 or 143.", occasion=Occasion.STOPPING)
-def sigterm_exit_status(judging: Judging) -> str | None:
+def sigterm_exit_status(judging: Judging) -> str:
     _ = judging.start
     _, status = _end(judging)
     if status is None:
@@ -205,12 +200,7 @@ def sigterm_exit_status(judging: Judging) -> str | None:
 
 def _expect_answers(judging: Judging, how: str) -> None:
     """Raises Violation unless it starts, is ready and answers the good request, if one is known."""
-    try:
-        start = judging.start
-    except StartFailed as error:
-        raise Violation(expected=f"a start {how}", got=str(error)) from None
-    if start.ready_seconds is None:
-        raise Violation(expected=f"200 of ping {how}", got=start.ping or "no answer")
+    judging.expect_ready(how)
     if judging.known.good:
         expect_good(judging.post(judging.known.good))
 
@@ -234,3 +224,77 @@ def _end(judging: Judging) -> tuple[float, int | None]:
     began = judging.observed.terminated or time.monotonic()
     status = wait_for_end(judging.container, began + judging.options.stop_seconds - time.monotonic())
     return time.monotonic() - began, status
+
+
+EMPTY_SECONDS = 60.0
+"""Seconds to watch it: a container that finds no model says so soon."""
+
+
+@GROUP.must(
+    "With an empty model folder, a container that ends by itself ends with a status that is not 0.",
+    RuleSource.PING,
+    Occasion.EMPTY_MODEL,
+)
+def empty_model_exit_status(judging: Judging) -> str:
+    status = _end_of_empty(judging)
+    if status is None:
+        raise NotRun("it did not end by itself")
+    if status == 0:
+        raise Violation(
+            expected="a status that is not 0",
+            got=f"0{log_end(judging.container)}",
+            mend="An exit status of 0 says that all is well: the platform shows no reason.",
+        )
+    return f"status {status}"
+
+
+@GROUP.should(
+    "With an empty model folder, a container that can't serve ends rather than waits.",
+    RuleSource.PING,
+    Occasion.EMPTY_MODEL,
+)
+def empty_model_gives_up(judging: Judging) -> None:
+    if _end_of_empty(judging) is None and not _serves_without_model(judging):
+        raise Violation(
+            expected="its end, with a status and a reason in the log",
+            got="it runs on and answers no good request",
+            mend="End if the model can't be loaded: a transform job waits 30 minutes for ping.",
+        )
+
+
+@GROUP.should(
+    "With an empty model folder, ping is not 200 while a good request fails.",
+    RuleSource.PING,
+    Occasion.EMPTY_MODEL,
+)
+def empty_model_not_healthy(judging: Judging) -> str | None:
+    if _end_of_empty(judging) is not None:
+        return "it ended"
+    ping = said(lambda: ask_once(judging.container.address, RawRequest(), PING_SECONDS))
+    if isinstance(ping, str) or ping.status != HTTPStatus.OK or _serves_without_model(judging):
+        return None
+    raise Violation(
+        expected="another status than 200 from ping",
+        got="200, and an error for the good request",
+        mend="Let ping answer 503 until the model is loaded.",
+    )
+
+
+def _end_of_empty(judging: Judging) -> int | None:
+    """The exit status, or None if it goes on: until it is ready, or for as long as a start may take."""
+    container = judging.container
+    deadline = container.started + min(judging.options.start_seconds, EMPTY_SECONDS)
+    while (status := container.exit_status()) is None and time.monotonic() < deadline:
+        reply = said(lambda: ask_once(container.address, RawRequest(), PING_SECONDS))
+        if not isinstance(reply, str) and reply.status == HTTPStatus.OK:
+            return None
+        time.sleep(BETWEEN_SECONDS)
+    return status
+
+
+def _serves_without_model(judging: Judging) -> bool:
+    if judging.known.good is None:
+        raise NotRun("no good request is known: use --requests")
+    request, container = judging.request(judging.known.good), judging.container
+    reply = said(lambda: ask_once(container.address, request, judging.options.answer_seconds))
+    return not isinstance(reply, str) and reply.is_good

@@ -11,8 +11,7 @@ from tfs_proxy.tools.conform.checks.ping import refuse_bad_ping
 from tfs_proxy.tools.conform.judging import PING, Judging
 from tfs_proxy.tools.conform.raw_http import NoReply, RawConnection, RawReply, RawRequest, ask_once
 from tfs_proxy.tools.conform.requests_file import KnownRequest
-from tfs_proxy.tools.conform.starts import PING_SECONDS
-from tfs_proxy.tools.conform.target import Capability
+from tfs_proxy.tools.conform.target import PING_SECONDS, Capability
 
 ACCEPT_KEY = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 """RFC 6455, 1.3."""
@@ -65,7 +64,7 @@ LEAVING = 3
 
 
 @GROUP.must("The answer is in chunked transfer encoding.")
-def chunked(judging: Judging) -> str | None:
+def chunked(judging: Judging) -> None:
     reply = _streamed(judging)
     if not reply.is_chunked:
         raise Violation(
@@ -73,11 +72,10 @@ def chunked(judging: Judging) -> str | None:
             got=f"Content-Length: {reply.header('Content-Length')}",
             mend="Answer with a generator or a streaming response.",
         )
-    return None
 
 
 @GROUP.must("Its parts arrive as they are made, not all at the end.")
-def in_parts(judging: Judging) -> str | None:
+def in_parts(judging: Judging) -> str:
     arrivals = _streamed(judging).arrivals
     spread = arrivals[-1] - arrivals[0] if arrivals else 0.0
     if spread < LEAST_SPREAD_SECONDS:
@@ -90,20 +88,19 @@ def in_parts(judging: Judging) -> str | None:
 
 
 @GROUP.must("The answer ends with its last chunk.")
-def ends(judging: Judging) -> str | None:
+def ends(judging: Judging) -> None:
     reply = _streamed(judging)
     if not reply.is_chunked and reply.header("Content-Length") is None:
         raise Violation(expected="an end that can be seen", got="a connection that is closed")
-    return None
 
 
 @GROUP.must("The stream ends within 8 minutes.")
-def within_8_minutes(judging: Judging) -> str | None:
+def within_8_minutes(judging: Judging) -> str:
     return f"{_streamed(judging).seconds:.2f} s"
 
 
 @GROUP.must("Ping answers within 2 s while the stream is open.", RuleSource.PING)
-def ping_meanwhile(judging: Judging) -> str | None:
+def ping_meanwhile(judging: Judging) -> None:
     with judging.connect() as connection:
         connection.send(judging.request(_streaming(judging)), STREAM_SECONDS)
         ping = RawRequest(path=PING)
@@ -112,11 +109,10 @@ def ping_meanwhile(judging: Judging) -> str | None:
         except NoReply as error:
             refuse_bad_ping(str(error), "while a stream is open")
         connection.read(time.monotonic())
-    return None
 
 
 @GROUP.must("A client that leaves in the middle does no harm.")
-def client_leaves(judging: Judging) -> str | None:
+def client_leaves(judging: Judging) -> None:
     request = judging.request(_streaming(judging))
     for _ in range(LEAVING):
         with judging.connect() as connection:
@@ -124,11 +120,10 @@ def client_leaves(judging: Judging) -> str | None:
             connection.wait_for_bytes(judging.options.answer_seconds)
     judging.ping()
     expect_good(judging.ask(request, STREAM_SECONDS))
-    return None
 
 
 @GROUP.should("The stream has a Content-Type.")
-def content_type(judging: Judging) -> str | None:
+def content_type(judging: Judging) -> str:
     reply = _streamed(judging)
     if not reply.content_type:
         raise Violation(expected="a Content-Type", got="none")
@@ -136,31 +131,28 @@ def content_type(judging: Judging) -> str | None:
 
 
 @GROUP.should("Four streams at once all end.")
-def several(judging: Judging) -> str | None:
+def several(judging: Judging) -> None:
     requests = [judging.request(_streaming(judging))] * SEVERAL
     for reply in judging.all_at_once(requests, STREAM_SECONDS):
         if isinstance(reply, str):
             raise Violation(expected=f"{SEVERAL} whole streams at once", got=reply)
         expect_good(reply)
-    return None
 
 
 @GROUP.should("The path of bidirectional streams takes a WebSocket.")
-def websocket(judging: Judging) -> str | None:
+def websocket(judging: Judging) -> None:
     with judging.connect() as connection:
         open_websocket(connection, _websocket_path(judging), judging.options.answer_seconds)
-    return None
 
 
 @GROUP.should("A WebSocket ping is answered with a pong.")
-def websocket_ping(judging: Judging) -> str | None:
+def websocket_ping(judging: Judging) -> None:
     with judging.connect() as connection:
         open_websocket(connection, _websocket_path(judging), judging.options.answer_seconds)
         if not answers_ping(connection, judging.options.answer_seconds):
             raise Violation(
                 expected="a pong", got="none", mend="SageMaker closes the stream after five unanswered pings."
             )
-    return None
 
 
 def _streaming(judging: Judging) -> KnownRequest:
