@@ -1,1 +1,1 @@
-"""Bytes <-> tensors: content types, TF Serving's JSON, the Open Inference Protocol, and capture records."""
+"""Conversion of bytes and tensors: media types, TF Serving's JSON, Open Inference Protocol, capture records."""

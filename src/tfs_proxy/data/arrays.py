@@ -1,4 +1,4 @@
-"""Typed arrays by name -> `Batch`: where npy, npz, tf.Example and recordio-protobuf end up.
+"""Batches from typed arrays by name: for npy, npz, tf.Example and recordio-protobuf.
 
 Values are converted if nothing is lost but precision: any number may become a float, whole
 numbers may become narrower ones if they fit. All else is refused, as in `payload.columns`.
@@ -25,7 +25,7 @@ _TAKEN = {
     "b": (Kind.BOOL.value, "b"),
     "O": (Kind.STRING.value, "O"),
 }
-"""By the kind of an input's numpy type: what it takes in words, and the kinds of arrays that it takes."""
+"""Kinds of arrays that an input takes, and words for them, by the kind of its numpy type."""
 
 
 def batch_of_arrays(
@@ -69,7 +69,7 @@ def check_names(arrays: Mapping[str, Any], signature: Signature) -> None:
 
 
 def typed(array: npt.NDArray[Any], spec: TensorSpec, subject: str) -> npt.NDArray[Any]:
-    """The array in the signature's dtype; raises BadInput, beginning with ``subject``, if it can't be."""
+    """Convert an array to the signature's dtype; raises BadInput, beginning with ``subject``."""
     dtype = array_type(spec)
     takes, taken = _TAKEN[dtype.kind]
     if array.dtype.kind not in taken:

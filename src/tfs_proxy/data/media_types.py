@@ -1,6 +1,6 @@
 """Media types as HTTP writes them: Content-Type, Accept, and constants for those that the code names.
 
-What can be done with a media type stands in `tfs_proxy.data.registry`.
+`tfs_proxy.data.registry` has the conversions of each.
 """
 
 import re
@@ -63,11 +63,11 @@ def parse(header: str | None) -> MediaType:
 
 
 def best(accept: str | None, available: Sequence[str]) -> str | None:
-    """Which of ``available`` the Accept header likes best (RFC 9110, 12.5.1); None if it takes none of them.
+    """Type of ``available`` that the Accept header likes best (RFC 9110, 12.5.1); None if it takes none.
 
     The best quality wins, then the more specific range, then the one named first, then the order
     of ``available``; no header, an empty one and ``*/*`` mean the first of ``available``. Parameters
-    other than ``q`` are ignored. The answer is the name that the client used.
+    other than ``q`` are ignored. The result is the name that the client used.
     """
     if accept is None or not accept.strip():
         return available[0]
@@ -80,7 +80,7 @@ def best(accept: str | None, available: Sequence[str]) -> str | None:
 
 
 def preferred(accept: str | None, default: str) -> str:
-    """The one type to ask a script for: only the script knows what it can give.
+    """Type to ask a script for: only the script knows what it can give.
 
     The first type of the best quality that Accept names; ``default`` if a wildcard comes before it, and
     without an Accept.
@@ -91,7 +91,7 @@ def preferred(accept: str | None, default: str) -> str:
 
 
 def unreadable(kind: MediaType, without: str, readable: Iterable[str]) -> UnsupportedMediaType:
-    """The error for a type that can't be read ``without`` part of a script, unlike ``readable``."""
+    """Error for a type that can't be read ``without`` part of a script, unlike ``readable``."""
     text = f"Content-Type {shown(kind.name)} can't be read without {without}: send {listed(readable)}."
     if kind.type == FORM:
         text += " curl -d sends it by default: add -H 'Content-Type: application/json'."
@@ -99,30 +99,30 @@ def unreadable(kind: MediaType, without: str, readable: Iterable[str]) -> Unsupp
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names as a phrase for an error text: ``a, b or c``."""
+    """Phrase of names for an error text: ``a, b or c``."""
     *others, last = names
     return f"{', '.join(others)} or {last}" if others else last
 
 
 def shown(text: str) -> str:
-    """A client's text, shortened for an error text."""
+    """Shorten a client's text for an error text."""
     return from_client(text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}...")
 
 
 def is_named(media_type: str, accept: str | None) -> bool:
-    """Whether an Accept header has this type by its name, and not only a range that covers it."""
+    """True if an Accept header has this type by its name, and not only a range that covers it."""
     return any(media_range.type == media_type for media_range in _ranges(accept or ""))
 
 
 class _Range(Struct, frozen=True):
-    """One element of Accept: ``*/*``, ``text/*`` or a type, its quality and its place."""
+    """Element of Accept: ``*/*``, ``text/*`` or a type, its quality and its place."""
 
     type: str
     quality: float
     position: int
 
     def matches(self, candidate: str) -> int:
-        """How specifically it covers a type: 0 not at all, 1 ``*/*``, 2 ``text/*``, 3 by name."""
+        """Specificity with which it covers a type: 0 not at all, 1 ``*/*``, 2 ``text/*``, 3 by name."""
         if self.type == candidate:
             return 3
         if self.type.endswith("/*") and candidate.startswith(self.type[:-1]):

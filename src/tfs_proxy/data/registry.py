@@ -1,4 +1,4 @@
-"""The one table of content types, with the entries of decoding and encoding.
+"""Table of content types, with the entries of decoding and encoding.
 
 To add a format, write a module in `tfs_proxy.data.formats` and a row here.
 """
@@ -40,9 +40,9 @@ class Format(Struct, frozen=True):
 
     ``decode`` reads arrays by the signature, for predict; ``decode_examples`` reads named features, for
     classify and regress; ``decode_array`` reads an array without a signature, for scripts that are the
-    model. All three count what they make against a budget. ``encode`` writes arrays by output name,
-    ``encode_results`` the JSON values that classify and regress give, ``encode_array`` what a script that
-    is the model gives. A body of a format that ``is_text`` comes as UTF-8. If ``by_record``, an answer has
+    model. All three count their results against a budget. ``encode`` writes arrays by output name,
+    ``encode_results`` the JSON values of classify and regress, ``encode_array`` the answer of a script that
+    is the model. A body of a format that ``is_text`` comes as UTF-8. If ``by_record``, an answer has
     one output record for each input record. ``has_complex`` says that it can carry complex numbers.
     """
 
@@ -77,7 +77,7 @@ _ONE_STRING = {
 
 
 def _protobuf() -> ModuleType:
-    """The module that reads protobuf's messages, imported with the first such body: they take 3 MB."""
+    """Import the module that reads protobuf's messages, with the first such body: they take 3 MB."""
     from tfs_proxy.data.formats import examples
 
     return examples
@@ -166,26 +166,26 @@ ALIASES: Mapping[str, str] = {alias: row.name for row in _ROWS for alias in row.
 
 
 def format_of(media_type: str) -> Format | None:
-    """The row of a media type or of an alias."""
+    """Row of a media type or of an alias."""
     return FORMATS.get(ALIASES.get(media_type, media_type))
 
 
 def names_with(conversion: Callable[[Format], Any]) -> tuple[str, ...]:
-    """The media types, without aliases, of the formats that have a ``conversion``."""
+    """Media types, without aliases, of the formats that have a ``conversion``."""
     return tuple(row.name for row in _ROWS if conversion(row) is not None)
 
 
 def answered_types(conversion: Callable[[Format], Any]) -> tuple[str, ...]:
-    """What Accept can ask for if ``conversion`` writes the answer: the default first, aliases last."""
+    """Types that Accept can ask for if ``conversion`` writes the answer: the default first, aliases last."""
     names = names_with(conversion)
     return *names, *(alias for alias, name in ALIASES.items() if name in names)
 
 
 OUTPUT_TYPES: Sequence[str] = answered_types(lambda row: row.encode)
-"""What Accept can ask for without a script."""
+"""Types that Accept can ask for without a script."""
 
 ARRAY_TYPES: Sequence[str] = answered_types(lambda row: row.encode_array)
-"""What Accept can ask for from a script model that has no output_fn."""
+"""Types that Accept can ask for from a script model that has no output_fn."""
 
 
 def parse_media_type(header: str | None) -> MediaType:
@@ -198,7 +198,7 @@ def parse_media_type(header: str | None) -> MediaType:
 
 
 def negotiate(accept: str | None, available: Sequence[str]) -> str:
-    """Pick which of ``available`` to answer in, as `media_types.best` does; raises NotAcceptable."""
+    """Pick the type of ``available`` to answer in, as `media_types.best` does; raises NotAcceptable."""
     best = media.best(accept, available)
     if best is None:
         names = media.listed(name for name in available if name not in ALIASES)
@@ -242,7 +242,7 @@ def decode_examples(body: bytes, content_type: MediaType, budget: MemoryBudget |
 def decode_array(
     body: bytes | str, content_type: str | None, budget: MemoryBudget | None = None
 ) -> npt.NDArray[Any]:
-    """A body as an array, without a signature: JSON's nested lists, CSV as ``[rows, columns]``, or npy.
+    """Decode a body without a signature: JSON's nested lists, CSV as ``[rows, columns]``, or npy.
 
     CSV is float64 if every cell is a number or empty (NaN), else text. Raises BadInput, and
     UnsupportedMediaType for any other type.
@@ -256,7 +256,7 @@ def decode_array(
 
 
 def as_text(body: bytes, content_type: MediaType) -> str:
-    """The text of a body, from the charset that its type names; raises BadInput if it is not text."""
+    """Decode text from the charset that its type names; raises BadInput if it is not text."""
     try:
         return as_utf8(body, content_type).decode()
     except UnicodeDecodeError as error:
@@ -264,7 +264,7 @@ def as_text(body: bytes, content_type: MediaType) -> str:
 
 
 def readable(content_type: MediaType) -> Format:
-    """The format of a request's body; raises UnsupportedMediaType, naming those that can be read."""
+    """Format of a request's body; raises UnsupportedMediaType, naming those that can be read."""
     row = FORMATS.get(content_type.type)
     if row is None or row.decode is None:
         raise media.unreadable(content_type, "a script", names_with(lambda row: row.decode))
@@ -276,7 +276,7 @@ def _text_or_bytes(body: bytes, content_type: MediaType, row: Format) -> bytes:
 
 
 def as_utf8(body: bytes, content_type: MediaType) -> bytes:
-    """The body of a text format in UTF-8, from the ``charset`` that its media type names."""
+    """Convert the body of a text format to UTF-8, from the ``charset`` that its media type names."""
     charset = content_type.parameters.get("charset", "utf-8")
     try:
         name = codecs.lookup(charset).name
@@ -329,7 +329,7 @@ def encode_values(values: Sequence[Any], records: int | None, media_type: str) -
 
 
 def encode_array(value: Any, media_type: str) -> bytes:
-    """An array, a data frame, a sparse matrix, or JSON's kinds of values as JSON, CSV or npy.
+    """Write an array, a data frame, a sparse matrix, or JSON's kinds of values as JSON, CSV or npy.
 
     CSV has a row for each element along the first axis. Raises NotAcceptable for any other type, and
     TypeError for values that it can't carry.

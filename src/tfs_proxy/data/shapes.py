@@ -19,11 +19,11 @@ from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
 _WIDEST_ITEM_BYTES = 16
 
 Declared = Sequence[int | None] | None
-"""A shape of a signature: None for an unknown rank, and in it None for an unknown size."""
+"""Shape of a signature: None for an unknown rank, and in it None for an unknown size."""
 
 
 def fits(shape: Sequence[int], declared: Declared) -> bool:
-    """Whether a tensor of ``shape`` is what ``declared`` allows."""
+    """True if ``declared`` allows ``shape``."""
     if declared is None:
         return True
     return len(shape) == len(declared) and all(
@@ -32,7 +32,7 @@ def fits(shape: Sequence[int], declared: Declared) -> bool:
 
 
 def fitted(batch: Batch, signature: Signature) -> Batch:
-    """Records as the declared shapes take them: `listed`, or one record as it is if only that fits.
+    """Reshape records to the declared shapes: `listed`, or one record as it is if only that fits.
 
     The latter is for inputs that leave no size open for records; if all are such, the answer has no axis of
     records either. Raises BadInput if arrays have more dimensions than those inputs declare.
@@ -50,7 +50,7 @@ def fitted(batch: Batch, signature: Signature) -> Batch:
 
 
 def listed(batch: Batch, signature: Signature) -> Batch:
-    """The batch with each value as a list of one where the signature has those: ``[?, 1]``."""
+    """Make each value a list of one where the signature has those: ``[?, 1]``."""
     lists = {}
     for name, array in batch.inputs.items():
         declared = signature.inputs[name].shape or ()
@@ -61,7 +61,7 @@ def listed(batch: Batch, signature: Signature) -> Batch:
 
 
 def has_records(spec: TensorSpec) -> bool:
-    """Whether a first dimension may count records: it is open, or the rank is unknown."""
+    """True if a first dimension may count records: it is open, or the rank is unknown."""
     return spec.shape is None or spec.shape[:1] == (None,)
 
 
@@ -73,7 +73,7 @@ def _not_one_record(shape: Sequence[int], spec: TensorSpec, records: int) -> Bad
 
 
 def one_record_only(spec: TensorSpec, given: str) -> BadInput:
-    """Say that a body of several records is too much for an input without an axis that counts them."""
+    """Error for a body of several records and an input without an axis that counts them."""
     return BadInput(
         f'The model takes one record a request, since its input "{spec.name}" has shape '
         f"{shape_text(spec.shape or ())}; the body has {given}."
@@ -81,7 +81,7 @@ def one_record_only(spec: TensorSpec, given: str) -> BadInput:
 
 
 def is_possible(shape: Sequence[int]) -> bool:
-    """Whether numpy can have an array of ``shape``, whatever its type; it counts sizes beside a 0, too."""
+    """True if numpy can have an array of ``shape``, whatever its type; it counts sizes next to a 0, too."""
     if len(shape) > MAX_DIMENSIONS:  # the product of many sizes would take hours
         return False
     items = prod(size for size in shape if size)
@@ -89,12 +89,12 @@ def is_possible(shape: Sequence[int]) -> bool:
 
 
 def shape_text(declared: Sequence[int | None]) -> str:
-    """A shape for people: ``[?, 3]``."""
+    """Write a shape for people: ``[?, 3]``."""
     return "[" + ", ".join("?" if size is None else str(size) for size in declared) + "]"
 
 
 def misfits(inputs: Mapping[str, npt.NDArray[Any]], signature: Signature) -> Mapping[str, str]:
-    """A sentence by input name for each input whose shape the signature does not declare."""
+    """Sentences by name for the inputs whose shape the signature does not declare."""
     declared = {name: spec.shape for name, spec in signature.inputs.items() if spec.shape is not None}
     return {
         name: _misfit(name, inputs[name].shape, shape)

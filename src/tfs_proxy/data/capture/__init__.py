@@ -1,1 +1,1 @@
-"""Data capture: requests and answers as records in SageMaker's format, written beside the request path."""
+"""Data capture: requests and answers as records in SageMaker's format, written by a thread of its own."""

@@ -1,4 +1,4 @@
-"""Files of records in a folder: each line is there as soon as it is written, whole or not at all."""
+"""Files of records in a folder; each line is written at once, whole or not at all."""
 
 import contextlib
 import os
@@ -32,37 +32,36 @@ class CaptureFailed(Exception):
 
 
 class CaptureFile(Protocol):
-    """One file that grows. Its methods raise CaptureFailed."""
+    """File that grows. Its methods raise CaptureFailed."""
 
     @property
     def size(self) -> int:
-        """Bytes in it so far."""
+        """Return the number of bytes so far."""
 
     @property
     def unsaved(self) -> int:
-        """Lines that would be lost with the process."""
+        """Return the number of lines that would be lost with the process."""
 
     def append(self, line: bytes) -> int:
-        """Add a line; how many lines are safe since the last call."""
+        """Add a line; returns the number of lines that are safe since the last call."""
 
     def close(self) -> int:
-        """Complete the file; how many lines are safe since the last call."""
+        """Complete the file; returns the number of lines that are safe since the last call."""
 
 
 class CaptureStore(Protocol):
     """Place of files."""
 
     def create(self, path: str) -> CaptureFile:
-        """A new file at ``path`` below the target. Raises CaptureFailed."""
+        """Create a file at ``path`` below the target. Raises CaptureFailed."""
 
 
 class Folder(Struct, frozen=True):
-    """A folder, with what lies in it."""
+    """Folder of files."""
 
     root: Path
 
     def create(self, path: str) -> "FolderFile":
-        """As `CaptureStore` says."""
         try:
             return FolderFile(self.root / path)
         except OSError as error:
@@ -82,7 +81,6 @@ class FolderFile:
         self.size = 0
 
     def append(self, line: bytes) -> int:
-        """As `CaptureFile` says."""
         try:
             _write_all(self._descriptor, line)
         except OSError as error:
@@ -93,7 +91,7 @@ class FolderFile:
         return 1
 
     def close(self) -> int:
-        """As `CaptureFile` says; an empty file goes. A network's file system may refuse only now."""
+        """Close the file, or remove an empty one. A network's file system may refuse only now."""
         try:
             os.close(self._descriptor)
         except OSError as error:
@@ -129,7 +127,7 @@ S3, UNNAMED = "s3://", "model"
 
 
 def capture_options(settings: Settings, model: str) -> CaptureOptions | None:
-    """Read what to capture, and where; None for nothing. ``model`` names the folder if no setting does."""
+    """Read the options of data capture; None if it is off. ``model`` names the folder if no setting does."""
     target = settings.capture_target
     if target is None or not settings.capture_percent:
         return None
@@ -144,28 +142,28 @@ def capture_options(settings: Settings, model: str) -> CaptureOptions | None:
 
 
 def is_chosen(options: CaptureOptions, share: Callable[[], float] = random.random) -> bool:
-    """Tell whether one more request is among those that are captured."""
+    """Decide at random if one more request is captured."""
     return 100 * share() < options.percent
 
 
 def _folder_name(model: str) -> str:
-    """``model`` as one folder: a flag may give a model any name."""
+    """Replace characters of ``model`` that a folder's name can't have: a flag may give a model any name."""
     name = re.sub(r"[^A-Za-z0-9._-]", "_", model)
     return name if is_model_name(name) else UNNAMED
 
 
 def described(options: CaptureOptions) -> str:
-    """A sentence for the log of a start: people's data are kept, so whoever runs this should know."""
+    """Sentence for the log of a start: people's data are kept, so whoever runs this should know."""
     target = f"{options.target.rstrip('/')}/{options.name}"
     return f"capturing {options.percent:g} % of the requests to /invocations into {target}"
 
 
 FILE_SECONDS = 60.0
-"""After what time a file is complete: so old are the newest records that S3 lacks."""
+"""Age at which a file is complete: S3 lacks the records since then."""
 
 
 class RotatingFiles:
-    """Lines of one process, below ``folder``; a file is complete if it is large or old, or the hour ends."""
+    """Files of one process, below ``folder``; a file is complete if it is large or old, or the hour ends."""
 
     def __init__(self, store: CaptureStore, folder: str, max_bytes: int) -> None:
         self._store = store
@@ -182,27 +180,26 @@ class RotatingFiles:
 
     @property
     def unsaved(self) -> int:
-        """Lines that would be lost with the process."""
         return 0 if self._file is None else self._file.unsaved
 
     def complete_before(self, line: bytes, now: float) -> int:
-        """Complete the file if ``line`` belongs into another; how many lines are safe by that."""
+        """Complete the file if ``line`` belongs into another; returns the number of lines made safe."""
         full = self._file is not None and self._file.size + len(line) > self._max_bytes
         return self.close() if full or _hour(now) != self._hour else self.complete_old(now)
 
     def complete_old(self, now: float) -> int:
-        """Complete the file if it is old; how many lines are safe by that."""
+        """Complete the file if it is old; returns the number of lines made safe."""
         return self.close() if not 0 <= now - self._began_at < FILE_SECONDS else 0
 
     def append(self, line: bytes, now: float) -> int:
-        """Add a line; how many lines are safe by that. Raises CaptureFailed."""
+        """Add a line; returns the number of lines made safe. Raises CaptureFailed."""
         if self._file is None:
             self._hour, self._began_at = _hour(now), now
             self._file = self._store.create(f"{self._folder}/{self._hour}/{_name(now)}")
         return self._file.append(line)
 
     def close(self) -> int:
-        """Complete the file; how many lines are safe by that. Raises CaptureFailed."""
+        """Complete the file; returns the number of lines made safe. Raises CaptureFailed."""
         if self._file is None:
             return 0
         try:
@@ -216,12 +213,12 @@ def _hour(now: float) -> str:
 
 
 def _name(now: float) -> str:
-    """Minute, second and millisecond, as SageMaker has it, and what makes it unique."""
+    """File name: minute, second and millisecond, as SageMaker has it, and a unique part."""
     return f"{time.strftime('%M-%S', time.gmtime(now))}-{int(now * 1000) % 1000:03}-{uuid4()}.jsonl"
 
 
 class CaptureOutcome(StrEnum):
-    """Outcomes of a record: the values of a label."""
+    """Outcomes of a record, as values of a label."""
 
     WRITTEN = "written"
     DROPPED = "dropped"
@@ -232,21 +229,19 @@ Counts = Mapping[CaptureOutcome, int]
 
 
 class CaptureCounter:
-    """All records of a run by outcome; they only grow."""
+    """Counts of a run's records by outcome; they only grow."""
 
     def __init__(self) -> None:
         self._counts: Counter[CaptureOutcome] = Counter()
 
     def add(self, counts: Counts) -> None:
-        """Count what has become of more records."""
+        """Add counts of more records."""
         self._counts.update(counts)
 
     def measure(self) -> Iterator[MeasuredMetric]:
-        """All counts so far."""
         yield measured(self._counts)
 
 
 def measured(counts: Counts) -> MeasuredMetric:
-    """Counts as the metric."""
     points: Points = {(outcome.value,): counts.get(outcome, 0) for outcome in CaptureOutcome}
     return MeasuredMetric(catalogue.CAPTURE_RECORDS, points)

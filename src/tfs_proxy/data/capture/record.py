@@ -28,7 +28,7 @@ TEXT_ENCODINGS: Mapping[str, str] = {
     media.JSONS: JSON,
     "application/x-jsonlines": JSON,
 }
-"""What is kept as text, if it is UTF-8; SageMaker's defaults for text/csv and application/json among them."""
+"""Media types whose bodies are kept as text if they are UTF-8; SageMaker's defaults are among them."""
 
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -41,7 +41,7 @@ class Payload(Struct, frozen=True):
     encoding: str = ""
 
     def unpacked(self, limit_bytes: int) -> "Payload":
-        """It without its encoding, or as it is if that can't be read; raises PayloadTooLarge."""
+        """Decode the body; it stays as it is if it can't be read. Raises PayloadTooLarge."""
         try:
             return Payload(self.content_type, decoded_body(self.body, self.encoding, limit_bytes))
         except (BadInput, UnsupportedMediaType):
@@ -63,7 +63,7 @@ class CaptureRecord(Struct, frozen=True):
 
 
 def line_of(record: CaptureRecord, encodings: Mapping[str, str] = TEXT_ENCODINGS) -> bytes:
-    """The record as a line, with its end; ``encodings`` says by media type what is kept as text."""
+    """Write the record as a line, with its end; ``encodings`` names the media types to keep as text."""
     payloads = {INPUT: record.input, OUTPUT: record.output}
     data = {
         name: _data(name, payload, encodings) for name, payload in payloads.items() if payload is not None
@@ -79,12 +79,12 @@ def line_of(record: CaptureRecord, encodings: Mapping[str, str] = TEXT_ENCODINGS
 
 
 def is_record(document: object) -> bool:
-    """Tell whether a JSON document looks like a record."""
+    """True if a JSON document looks like a record."""
     return isinstance(document, dict) and {"captureData", "eventMetadata"} <= document.keys()
 
 
 def read_line(line: bytes) -> CaptureRecord:
-    """The inverse of `line_of`, also for what SageMaker wrote; raises BadInput."""
+    """Read a line of `line_of` or of SageMaker's; raises BadInput."""
     try:
         document = orjson.loads(line)
     except ValueError:
@@ -141,7 +141,7 @@ log = logging.getLogger(__name__)
 
 ENDING = ".jsonl"
 BEGINNING_BYTES = 64
-"""Enough of a file to see what it is."""
+"""Bytes of a file that show its kind."""
 
 _BEGINNING = re.compile(rb'\s*\{\s*"(captureData|eventMetadata|eventVersion)"')
 
@@ -155,12 +155,12 @@ class CapturedRequest(Struct, frozen=True):
 
 
 def is_capture(name: str, beginning: bytes) -> bool:
-    """Tell whether a file of this name that begins so is one of data capture, SageMaker's or ours."""
+    """True if a file of this name and beginning is one of data capture, SageMaker's or ours."""
     return name.endswith(ENDING) and _BEGINNING.match(beginning) is not None
 
 
 def captured_request(line: bytes) -> CapturedRequest:
-    """The request in a line; raises BadInput."""
+    """Read the request in a line; raises BadInput."""
     record = read_line(line)
     if record.input is None:
         raise BadInput(f"it has no {INPUT}: only answers were captured")
@@ -168,9 +168,9 @@ def captured_request(line: bytes) -> CapturedRequest:
 
 
 def captured_requests(lines: Iterable[bytes], name: str) -> Iterator[CapturedRequest]:
-    """The requests of a file, whose lines have their ends; raises BadInput that names the line.
+    """Read the requests of a file from its lines with their ends; raises BadInput that names the line.
 
-    A last line without its end is left out if it can't be read: who wrote it was killed.
+    A last line without its end is left out if it can't be read: its writer was killed.
     """
     for number, line in enumerate(lines, 1):
         if line.isspace():

@@ -1,4 +1,4 @@
-"""Files of records in S3: an object is there when its file is complete."""
+"""Files of records in S3; an object is there when its file is complete."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 CONNECTIONS = 1
 TIMEOUT_SECONDS = 20.0
-"""How long S3 may be silent before a request is sent again; records wait in the meantime, or are dropped."""
+"""Time that S3 may be silent before a request is sent again; records wait in the meantime, or are dropped."""
 
 
 class CaptureRefused(TfsProxyError):
@@ -27,7 +27,6 @@ class Bucket:
         self._client: S3Client | None = None
 
     def create(self, path: str) -> "S3File":
-        """As `CaptureStore` says."""
         return S3File(self, self._prefix + path)
 
     def put(self, key: str, body: bytes) -> None:
@@ -49,17 +48,14 @@ class S3File:
 
     @property
     def size(self) -> int:
-        """As `CaptureFile` says."""
         return len(self._content)
 
     def append(self, line: bytes) -> int:
-        """As `CaptureFile` says."""
         self._content += line
         self.unsaved += 1
         return 0
 
     def close(self) -> int:
-        """As `CaptureFile` says."""
         records = self.unsaved
         try:
             self._bucket.put(self._key, bytes(self._content))

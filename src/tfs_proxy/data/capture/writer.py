@@ -1,6 +1,6 @@
-"""Writes records beside the requests of a process: a queue that is bounded in bytes, and a thread.
+"""Writer of records, apart from the requests: a queue that is bounded in bytes, and a thread.
 
-Who offers a record never waits: one for which there is no room is dropped, and counted.
+Requests never wait for it: a record for which there is no room is dropped, and counted.
 """
 
 import logging
@@ -29,25 +29,23 @@ from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_ID
 
 log = logging.getLogger(__name__)
 
-"""The header with a client's own id for a request."""
-
 FLUSH_SECONDS = 5.0
-"""How long the end of a process waits for the last records."""
+"""Time at the end of a process for the last records."""
 
 TICK_SECONDS = 1.0
 RECORD_BYTES = 1024
-"""What a record takes beside its bodies."""
+"""Memory of a record without its bodies."""
 
 WARNING_SECONDS = 60.0
 
 Blocking = Callable[[Callable[[], int]], int]
-"""Runs a call that may block, without holding up others of this process."""
+"""Function that runs a blocking call without holding up others of this process."""
 
 Report = Callable[[Counts], None]
 
 
 def store_of(options: CaptureOptions) -> CaptureStore:
-    """Store that ``options`` name."""
+    """Make the store that ``options`` name."""
     if not options.is_s3:
         return Folder(Path(options.target))
     from tfs_proxy.data.capture.s3_files import Bucket
@@ -56,7 +54,7 @@ def store_of(options: CaptureOptions) -> CaptureStore:
 
 
 class CaptureWriter:
-    """Takes records from any thread; `start` it in the process that offers them."""
+    """Writer that takes records from any thread; `start` it in the process that offers them."""
 
     def __init__(
         self,
@@ -90,7 +88,7 @@ class CaptureWriter:
         self._thread.start()
 
     def add(self, sent: Payload, answered: Payload, header: Callable[[str], str | None]) -> None:
-        """Have a request and its answer recorded; ``header`` gives the request's headers by name."""
+        """Record a request and its answer; ``header`` gives the request's headers by name."""
         self.offer(
             CaptureRecord(
                 sent if self._options.keeps_input else None,
@@ -102,7 +100,7 @@ class CaptureWriter:
         )
 
     def offer(self, record: CaptureRecord) -> None:
-        """Have the record written if there is room for it; never waits and never raises."""
+        """Queue the record if there is room for it; never waits and never raises."""
         size = _size(record)
         with self._changed:
             if size > self._max_bytes:
@@ -115,7 +113,7 @@ class CaptureWriter:
                 self._changed.notify()
 
     def take(self, size_bytes: int) -> bool:
-        """Keep room for so much more of a record that still grows; whether there is any."""
+        """Reserve room for more of a record that still grows; False if there is none."""
         with self._changed:
             if self._waiting_bytes + size_bytes > self._max_bytes:
                 return False
@@ -123,7 +121,7 @@ class CaptureWriter:
             return True
 
     def give_back(self, size_bytes: int) -> None:
-        """Keep no room any more for so much of a record."""
+        """Give back reserved room."""
         with self._changed:
             self._waiting_bytes -= size_bytes
 
@@ -145,7 +143,7 @@ class CaptureWriter:
                 self._counts.update(counts)
 
     def close(self, seconds: float = FLUSH_SECONDS) -> None:
-        """Write what waits, for at most ``seconds``; what is left then is dropped. Idempotent."""
+        """Write queued records for at most ``seconds``; the rest is dropped. Idempotent."""
         thread = self._thread
         if thread is None or self._pid != os.getpid():  # a process that a script forked has no such thread
             return
@@ -183,7 +181,7 @@ class CaptureWriter:
         self._settle(self._files.close)
 
     def _next(self) -> CaptureRecord | None:
-        """The oldest record, which stays in the queue; None if there is none for a while, or no more."""
+        """Oldest record, which stays in the queue; None if there is none for a while, or no more."""
         with self._changed:
             if not self._queue and not self._ending:
                 self._changed.wait(TICK_SECONDS if self._files.is_open else None)

@@ -1,1 +1,1 @@
-"""One module per format, between bytes and arrays."""
+"""Formats: one module for each, between bytes and arrays."""

@@ -1,4 +1,4 @@
-"""text/csv (RFC 4180) -> records: typed by the signature, one record a row.
+"""Records of text/csv (RFC 4180), typed by the signature, one record a row.
 
 A row of one cell is a scalar (a list if the signature wants lists of one), a longer one a list.
 ``header=present`` says that the first row names the inputs: a name over several columns takes a
@@ -6,8 +6,8 @@ list of their cells. If the media type doesn't say, a first row is a header if e
 the name of an input, all of them are there and none could be a value; ``header=absent`` says it
 is a record. ``columns`` names the columns of rows without a header. ``delimiter`` is the
 character between cells. Numbers may be written as people do (``+1``, ``.5``, ``5.``, ``007``,
-``NaN``, ``inf``, spaces around), and whole ones as ``1.0`` or ``1e3``, as pandas writes a column with
-a gap; blank lines are skipped.
+``NaN``, ``inf``, spaces next to them), and whole ones as ``1.0`` or ``1e3``, as pandas writes a column
+with a gap; blank lines are skipped.
 """
 
 import csv
@@ -53,7 +53,7 @@ Row = list[str]
 
 
 class Dialect(Struct, frozen=True):
-    """How a table is written; ``header`` None means that its first row has to tell.
+    """Form of a table; ``header`` None means that its first row has to tell.
 
     ``columns`` are the inputs of the columns of a table without a header, () if that is not known.
     """
@@ -123,7 +123,7 @@ def decode_csv(
 
 
 def _is_header(row: Row, signature: Signature, dialect: Dialect) -> bool:
-    """Whether a row names the inputs, or just some where an order of columns is missing, and is no record."""
+    """True if a row is no record and names all inputs, or some where an order of columns is missing."""
     names = {cell.strip() for cell in row}
     if dialect.header is not None or not names & signature.inputs.keys():
         return False
@@ -137,7 +137,7 @@ def _is_header(row: Row, signature: Signature, dialect: Dialect) -> bool:
 
 
 def csv_rows(body: bytes, delimiter: str) -> Iterator[Row]:
-    """The cells of each row that has any; raises BadInput if the text is not CSV, or not UTF-8."""
+    """Cells of each row that has any; raises BadInput if the text is not CSV, or not UTF-8."""
     lines = io.TextIOWrapper(io.BytesIO(body), "utf-8", newline="")
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     try:
@@ -157,7 +157,7 @@ def _no_utf8(body: bytes) -> BadInput:
 
 
 def _ordered(names: Sequence[str], signature: Signature) -> Mapping[str, Sequence[int]] | None:
-    """Which columns each input takes in this order; an input named once has as many as its shape says."""
+    """Columns of each input in this order; an input named once has as many as its shape says."""
     specs = signature.inputs
     if len(specs) != 1 and not names:
         raise BadInput(
@@ -180,7 +180,7 @@ def _width(spec: TensorSpec) -> int:
 def _columns(
     header: Row | None, signature: Signature, source: str = "The header row"
 ) -> Mapping[str, Sequence[int]] | None:
-    """Which columns each input takes; None if all of them go to the only input."""
+    """Columns of each input; None if all of them go to the only input."""
     if header is None:
         raise BadInput("The body has no header row.")
     if len(signature.inputs) == 1:
@@ -246,7 +246,7 @@ def _chunk(
 
 
 def _lacks(columns: Mapping[str, Sequence[int]] | None, width: int) -> str:
-    """Which of the header's columns a row of ``width`` cells does not have, for an error text."""
+    """Name the columns of the header that a row of ``width`` cells does not have, for an error text."""
     missing = [name for name, positions in (columns or {}).items() if max(positions) >= width]
     return f": it lacks {_quoted(missing)}" if missing else ""
 
@@ -254,7 +254,7 @@ def _lacks(columns: Mapping[str, Sequence[int]] | None, width: int) -> str:
 def _cells(
     chunk: Sequence[Row], positions: Sequence[int], spec: TensorSpec, above: int, hint: str
 ) -> npt.NDArray[Any]:
-    """The cells of some columns, typed, as an array ``[rows, columns]``."""
+    """Convert the cells of some columns to an array ``[rows, columns]``."""
     kind, dtype = dtype_of(spec)
     parse = _PARSERS[kind]
     values: list[Any] = []
@@ -323,7 +323,7 @@ def _bad_cell(cell: str, row: int, position: int, spec: TensorSpec, hint: str) -
 
 
 def _shaped(array: npt.NDArray[Any], spec: TensorSpec) -> npt.NDArray[Any]:
-    """One column is one scalar a row, unless the signature has lists of one: ``[None, 1]``."""
+    """Make one column a scalar in each row, unless the signature has lists of one: ``[None, 1]``."""
     lists_of_one = spec.shape is not None and len(spec.shape) == 2 and spec.shape[1] in {1, None}  # noqa: PLR2004
     return array if array.shape[1] > 1 or lists_of_one else array[:, 0]
 

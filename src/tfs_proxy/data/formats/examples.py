@@ -1,4 +1,4 @@
-"""tf.train.Example, TFRecord files of it, and SageMaker's RecordIO of Records -> arrays and features."""
+"""Arrays and features of tf.train.Example, TFRecord files of it, and SageMaker's RecordIO of Records."""
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ Shape = tuple[int, ...]
 
 
 class Feature(Struct, frozen=True):
-    """The values of one feature, flat, and their shape if the format tells one."""
+    """Values of one feature, flat, and their shape if the format tells one."""
 
     values: npt.NDArray[Any]
     shape: Shape | None = None
@@ -42,25 +42,25 @@ class Feature(Struct, frozen=True):
 Record = Mapping[str, Feature]
 
 JSON_VALUE_BYTES = ELEMENT_BYTES + 32
-"""A value of classify and regress, which go as JSON: an object here, its text, and a value at the server."""
+"""Memory of a value of classify and regress, which go as JSON: an object, its text, a value at the server."""
 
 
 def numbers_of(
     values: Sequence[Any], dtype: npt.DTypeLike, budget: MemoryBudget, subject: str
 ) -> npt.NDArray[Any]:
-    """The numbers of a repeated field as an array, without a list of them in between."""
+    """Array of a repeated field's numbers, without a list of them in between."""
     budget.take(len(values) * np.dtype(dtype).itemsize, subject)
     return np.fromiter(values, dtype, len(values))
 
 
 def strings_of(values: Sequence[bytes], budget: MemoryBudget, subject: str) -> npt.NDArray[Any]:
-    """The strings of a repeated field as an array of objects."""
+    """Array of objects of a repeated field's strings."""
     budget.take(len(values) * STRING_BYTES, subject)
     return np.fromiter(values, BYTES, len(values))
 
 
 def batch_of_features(records: Sequence[Record], signature: Signature) -> Batch:
-    """Arrays by input name; raises BadInput naming record and feature if one is missing or doesn't fit."""
+    """Make arrays by input name; raises BadInput naming record and feature that is missing or doesn't fit."""
     if not records:
         raise BadInput("The body has no records.")
     inputs = {name: _column(records, spec) for name, spec in signature.inputs.items()}
@@ -68,7 +68,7 @@ def batch_of_features(records: Sequence[Record], signature: Signature) -> Batch:
 
 
 def examples_of_features(records: Sequence[Record], budget: MemoryBudget) -> Examples:
-    """Features as classify and regress take them; an empty one is as good as none."""
+    """Make features for classify and regress; an empty one counts as missing."""
     if not records:
         raise BadInput("The body has no records.")
     for record in records:
@@ -107,7 +107,7 @@ def _column(records: Sequence[Record], spec: TensorSpec) -> npt.NDArray[Any]:
 
 
 def _wanted(feature: Feature, spec: TensorSpec, records: int) -> Declared:
-    """What the signature has for one record: its whole shape if there is no size for the records in it."""
+    """Shape that the signature has for one record: all of it if it has no size for the records."""
     if spec.shape is None:
         return None
     size = feature.values.size
@@ -122,14 +122,14 @@ def _size(shape: Sequence[int | None]) -> int:
 
 
 def _values(feature: Feature, spec: TensorSpec) -> npt.NDArray[Any]:
-    """Whole numbers 0 and 1 as booleans if the input takes those: such records have no type for them."""
+    """Convert whole numbers 0 and 1 for an input of booleans: such records have no type for them."""
     values = feature.values
     is_bool = spec.dtype == "DT_BOOL" and values.dtype.kind == "i" and bool(np.isin(values, (0, 1)).all())
     return values.astype(np.bool_) if is_bool else values
 
 
 def _shape(feature: Feature, wanted: Declared, subject: str) -> Shape:
-    """The shape of one record: the feature's own if it has one and the signature takes it."""
+    """Shape of one record: the feature's own if it has one and the signature takes it."""
     size = feature.values.size
     own = feature.shape
     if own is not None and fits(own, wanted):
@@ -154,13 +154,13 @@ def _text(wanted: Sequence[int | None] | None) -> str:
 
 
 def decode_example(body: bytes, signature: Signature, budget: MemoryBudget) -> Batch:
-    """One serialized tf.Example for predict; raises BadInput if it is none, or lacks an input."""
+    """Decode a serialized tf.Example for predict; raises BadInput if it is none, or lacks an input."""
     records = [_record(body, 1, budget)]
     return _serialized([body], records, signature) or batch_of_features(records, signature)
 
 
 def decode_tfrecords(body: bytes, signature: Signature, budget: MemoryBudget) -> Batch:
-    """TFRecords for predict: strings of any kind for a model with one input of strings, else tf.Examples.
+    """Decode TFRecords for predict: any strings for a model with one input of strings, else tf.Examples.
 
     Raises BadInput naming record and byte for damaged framing, record and feature for the rest.
     """
@@ -175,12 +175,12 @@ def decode_tfrecords(body: bytes, signature: Signature, budget: MemoryBudget) ->
 
 
 def examples_of_example(body: bytes, budget: MemoryBudget) -> Examples:
-    """One serialized tf.Example for classify and regress."""
+    """Decode a serialized tf.Example for classify and regress."""
     return examples_of_features([_record(body, 1, budget)], budget)
 
 
 def examples_of_tfrecords(body: bytes, budget: MemoryBudget) -> Examples:
-    """TFRecords of tf.Examples for classify and regress."""
+    """Decode TFRecords of tf.Examples for classify and regress."""
     return examples_of_features(_records(_payloads(body, budget), budget), budget)
 
 
@@ -195,7 +195,7 @@ def _payloads(body: bytes, budget: MemoryBudget) -> list[bytes]:
 
 
 def _serialized(payloads: Sequence[bytes], records: Sequence[Record], signature: Signature) -> Batch | None:
-    """The records as strings, if that is what the model takes."""
+    """Take the records as strings if the model has an input of strings."""
     spec = string_input(signature)
     if spec is None:
         return None
@@ -233,7 +233,7 @@ def _feature_values(feature: Any, budget: MemoryBudget, subject: str) -> npt.NDA
 
 
 VALUES = "values"
-"""The feature that stands for all of a record's values, in SageMaker's built-in algorithms."""
+"""Feature with all of a record's values, in SageMaker's built-in algorithms."""
 
 _DTYPES: dict[str, npt.DTypeLike] = {
     "float32_tensor": np.float32,
@@ -245,7 +245,7 @@ _MAGIC = RECORDIO_MAGIC.to_bytes(4, "little")
 
 
 def decode_recordio(body: bytes, signature: Signature, budget: MemoryBudget) -> Batch:
-    """Records for predict: features by input name; a model of one input takes ``values``, too.
+    """Decode Records for predict: features by input name; a model of one input takes ``values``, too.
 
     Sparse tensors (with keys) are filled up with zeros to the shape that they have to declare.
     Raises BadInput naming record and byte or feature, PayloadTooLarge if they fill more than the budget
@@ -259,7 +259,7 @@ def decode_recordio(body: bytes, signature: Signature, budget: MemoryBudget) -> 
 
 
 def examples_of_recordio(body: bytes, budget: MemoryBudget) -> Examples:
-    """Records for classify and regress, which take features by their names."""
+    """Decode Records for classify and regress, which take features by their names."""
     return examples_of_features(list(_recordio_records(body, budget)), budget)
 
 
@@ -332,7 +332,7 @@ def _dense(
     subject: str,
     budget: MemoryBudget,
 ) -> npt.NDArray[Any]:
-    """A sparse tensor in full; its size is looked at before there is an array of it."""
+    """Fill up a sparse tensor; its size is checked before there is an array of it."""
     size = prod(shape) if shape else 0
     if not size or int(keys.max()) >= size or keys.size != values.size:
         raise BadInput(

@@ -1,6 +1,6 @@
-"""Record framings, TFRecord and RecordIO: a byte stream <-> whole records, for payloads and for transform.
+"""Framings of records, TFRecord and RecordIO: streams of bytes <-> whole records, here and for transform.
 
-Both are read as a stream: no more than one record is in memory. Nothing here knows what a record holds.
+Both are read as a stream: no more than one record is in memory.
 """
 
 import struct
@@ -25,14 +25,14 @@ _U32 = 0xFFFFFFFF
 
 
 class Readable(Protocol):
-    """A stream of bytes; ``read(n)`` gives n of them, fewer only at its end."""
+    """Stream of bytes; ``read(n)`` gives n of them, fewer only at its end."""
 
     def read(self, size: int, /) -> bytes:
-        """The next ``size`` bytes."""
+        """Return the next ``size`` bytes."""
 
 
 class Frame(Struct, frozen=True):
-    """One record: where it began (bytes), as it stood in the stream, and without its wrapping."""
+    """One record: its position (bytes), its bytes in the stream, and its payload."""
 
     offset: int
     framed: bytes
@@ -40,13 +40,13 @@ class Frame(Struct, frozen=True):
 
 
 def masked_crc32c(data: bytes | memoryview) -> int:
-    """The checksum of a TFRecord (docs/reference/sagemaker.md): CRC32C, rotated and moved."""
+    """Checksum of a TFRecord (docs/reference/sagemaker.md): CRC32C, rotated and moved."""
     crc: int = google_crc32c.value(bytes(data))
     return (((crc >> 15) | (crc << 17)) + _CRC_MASK_DELTA) & _U32
 
 
 def tfrecord_frame(payload: bytes) -> bytes:
-    """``payload`` as one TFRecord."""
+    """Write ``payload`` as one TFRecord."""
     length = struct.pack("<Q", len(payload))
     return b"".join(
         (
@@ -59,9 +59,9 @@ def tfrecord_frame(payload: bytes) -> bytes:
 
 
 def recordio_frame(payload: bytes) -> bytes:
-    """``payload`` as one RecordIO record; over 512 MB it does not fit and ValueError is raised.
+    """Write ``payload`` as one RecordIO record; raises ValueError over 512 MB.
 
-    As MXNet writes it: if the magic number stands on a word's border inside the payload, the
+    As MXNet writes it: if the magic number is at a word's border inside the payload, the
     record is divided there, so that a reader may look for the magic to find the next record.
     """
     if len(payload) > _RECORDIO_LENGTH_MASK:
@@ -74,7 +74,7 @@ def recordio_frame(payload: bytes) -> bytes:
 
 
 def tfrecords(stream: Readable, max_bytes: int | None = None) -> Iterator[Frame]:
-    """Every TFRecord of ``stream``, both checksums verified.
+    """Read every TFRecord of ``stream``, and verify both checksums.
 
     Raises BadInput naming record (from 1) and byte if a checksum is wrong or the stream ends
     inside a record, and PayloadTooLarge before reading one whose payload has over ``max_bytes``.
@@ -103,7 +103,7 @@ def tfrecords(stream: Readable, max_bytes: int | None = None) -> Iterator[Frame]
 
 
 def recordio(stream: Readable, max_bytes: int | None = None) -> Iterator[Frame]:
-    """Every RecordIO record of ``stream``, divided ones put together again.
+    """Read every RecordIO record of ``stream``; divided ones are joined.
 
     Raises BadInput naming record (from 1) and byte if the magic number or the order of parts is
     wrong or the stream ends inside a record, and PayloadTooLarge before reading one of over

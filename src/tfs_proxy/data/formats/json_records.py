@@ -1,4 +1,4 @@
-"""JSON bodies -> records: what bare values, lists, objects and JSON lines mean.
+"""Records of JSON bodies: the meaning of bare values, lists, objects and JSON lines.
 
 The rule (docs/reference/aws-container.md) is that of AWS's container: one document that is an object
 is one record; a list of lists or of objects is one record per element; any other list is
@@ -49,7 +49,7 @@ def decode_documents(values: Sequence[Any], signature: Signature) -> Batch:
 
 
 def examples_of(records: Sequence[Any]) -> Examples:
-    """Records as feature dicts for classify and regress; raises BadInput for other values."""
+    """Make feature dicts for classify and regress; raises BadInput for other values."""
     if not records:
         raise BadInput("The body has no records.")
     for number, record in enumerate(records, 1):
@@ -59,7 +59,7 @@ def examples_of(records: Sequence[Any]) -> Examples:
 
 
 def records_of(values: Sequence[Any]) -> Sequence[Any]:
-    """The records that application/json documents stand for; raises BadInput for a mixed list."""
+    """Records in application/json documents; raises BadInput for a mixed list."""
     if len(values) != 1 or type(values[0]) is not list:
         return values
     elements: list[Any] = values[0]
@@ -77,7 +77,7 @@ def records_of(values: Sequence[Any]) -> Sequence[Any]:
 
 
 def _strings(values: Sequence[Any], signature: Signature) -> Sequence[Any] | None:
-    """The elements of a bare list, each a record, if the only input takes one string a record."""
+    """Take the elements of a bare list as records, if the only input takes one string a record."""
     if len(values) != 1 or type(values[0]) is not list or any(map(_is_record, values[0])):
         return None
     taken = [(spec.dtype, spec.shape) for spec in signature.inputs.values()]
@@ -89,7 +89,7 @@ def _strings(values: Sequence[Any], signature: Signature) -> Sequence[Any] | Non
 
 
 def records_in(form: Mapping[str, Any]) -> int:
-    """How many records an object holds that is TF Serving's form."""
+    """Number of records in an object of TF Serving's form."""
     for key in (ROW, EXAMPLES):
         if type(form.get(key)) is list:
             return len(form[key])
@@ -103,7 +103,7 @@ def _is_record(element: Any) -> bool:
 
 
 def _numbers(body: bytes, signature: Signature, budget: MemoryBudget) -> Batch | None:
-    """The fast way for lists of plain numbers; None if the long way has to be gone."""
+    """Decode lists of plain numbers fast; None if the body needs the full decoder."""
     if len(signature.inputs) != 1:
         return None
     ((name, spec),) = signature.inputs.items()
@@ -118,13 +118,13 @@ _WRITERS = {None: lines_of_outputs, ROW: json_of_outputs, COLUMN: columns_of_out
 
 
 class Documents(Batch, frozen=True, kw_only=True):
-    """The records of all documents of a body, by document: its own batch, and the key of its form, if any."""
+    """Records of several documents; for each its own batch, and the key of its form, if any."""
 
     parts: Sequence[Batch]
     keys: Sequence[str | None]
 
     def first(self, count: int) -> Batch:
-        """The records of the first documents."""
+        """Records of the first ``count`` documents."""
         records = sum(part.records for part in self.parts[:count])
         return Batch({name: array[:records] for name, array in self.inputs.items()}, records)
 

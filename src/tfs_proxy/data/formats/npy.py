@@ -1,7 +1,7 @@
-"""NumPy's npy format <-> one array (NEP 1): read from the bytes alone, never unpickled.
+"""Conversion of NumPy's npy format (NEP 1), and of npz: read from the bytes alone, never unpickled.
 
-The header is matched against a pattern, not evaluated. What it declares has to be as long as the
-bytes that follow before an array is made of them.
+The header is matched against a pattern, not evaluated. The bytes that follow must be as many as it declares
+before an array is made of them.
 """
 
 import io
@@ -25,7 +25,7 @@ from tfs_proxy.values.signature import Signature
 MAGIC = b"\x93NUMPY"
 _HEAD_BYTES = {1: 10, 2: 12, 3: 12}
 MAX_HEADER_BYTES = 65536
-"""Longer than any header without field names, whatever fills it up to a multiple of a page."""
+"""Longest header: more than any without field names, padded to a multiple of a page."""
 _MAX_DIGITS = 18
 _ENTRY = re.compile(
     r"\s*'(?P<key>descr|fortran_order|shape)'\s*:\s*"
@@ -59,10 +59,10 @@ def npy_of_outputs(outputs: Outputs) -> bytes:
 def read_npy(
     body: bytes | memoryview, budget: MemoryBudget | None = None, name: str = "The body"
 ) -> npt.NDArray[Any]:
-    """The array of an npy file; text and bytes of fixed width become objects that are ``bytes``.
+    """Read an npy file; text and bytes of fixed width become objects that are ``bytes``.
 
     Numbers share the body's memory. Raises BadInput, beginning with ``name`` and saying at which
-    byte, for pickled objects, structured types, and whatever does not fit its header.
+    byte, for pickled objects, structured types, and contents that do not fit the header.
     """
     descr, fortran, shape, start = _header(body, name)
     dtype = _dtype(descr, name)
@@ -86,7 +86,7 @@ def read_npy(
 
 
 def write_npy(array: npt.NDArray[Any]) -> bytes:
-    """An array as an npy file, in little-endian C order; strings are of fixed width.
+    """Write an npy file, in little-endian C order; strings are of fixed width.
 
     Strings are ``U`` if all are UTF-8, else ``S``. Either would drop zero bytes at a string's end: raises
     NotAcceptable.
@@ -101,7 +101,7 @@ def write_npy(array: npt.NDArray[Any]) -> bytes:
 
 
 def _header(body: bytes | memoryview, name: str) -> tuple[str, bool, list[int], int]:
-    """What the header declares (descr, Fortran order, shape), and where the values start."""
+    """Read the header: descr, Fortran order, shape; and the position of the values."""
     if bytes(body[: len(MAGIC)]) != MAGIC:
         raise BadInput(f"{name} is not an npy file: it doesn't start with \\x93NUMPY.")
     version = body[len(MAGIC)] if len(body) > len(MAGIC) else 0
@@ -126,7 +126,7 @@ def _header(body: bytes | memoryview, name: str) -> tuple[str, bool, list[int], 
 
 
 def _entries(text: str) -> dict[str, str] | None:
-    """The three entries of the header by their pattern's group; None for anything else."""
+    """Entries of the header, all three, by their pattern's group; None for anything else."""
     entries: dict[str, str] = {"fields": ""}
     keys: list[str] = []
     position = 1
@@ -195,7 +195,7 @@ _BROKEN = (
     IndexError,
     KeyError,
 )
-"""What zipfile and what it calls raise for bytes that are not an archive."""
+"""Exceptions of zipfile and its callees for bytes that are not an archive."""
 
 
 def npz_batch(body: bytes, signature: Signature, budget: MemoryBudget) -> Batch:
@@ -204,7 +204,7 @@ def npz_batch(body: bytes, signature: Signature, budget: MemoryBudget) -> Batch:
 
 
 def read_npz(body: bytes, budget: MemoryBudget) -> dict[str, npt.NDArray[Any]]:
-    """Arrays by name, stored or deflated; unpacked, all together count against the budget.
+    """Read arrays by name, stored or deflated; unpacked, all together count against the budget.
 
     Raises PayloadTooLarge for more, BadInput for anything else that can't be read, naming the member.
     """
@@ -222,7 +222,7 @@ def read_npz(body: bytes, budget: MemoryBudget) -> dict[str, npt.NDArray[Any]]:
 
 
 def write_npz(outputs: Outputs) -> bytes:
-    """Arrays by name as an npz archive, not compressed; the same arrays give the same bytes."""
+    """Write an npz archive, not compressed; the same arrays give the same bytes."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, array in outputs.items():
@@ -243,7 +243,7 @@ def _check(members: list[zipfile.ZipInfo], budget: MemoryBudget) -> None:
 
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, budget: MemoryBudget) -> npt.NDArray[Any]:
-    """One member; no more is unpacked than it declares, which has been checked."""
+    """Read one member; no more is unpacked than its header declares, which has been checked."""
     try:
         with archive.open(member) as stream:
             body = stream.read(member.file_size)

@@ -17,10 +17,10 @@ from tfs_proxy.values.errors import NotAcceptable
 
 
 def portable(outputs: Mapping[str, npt.ArrayLike], media_type: str, *, has_complex: bool = False) -> Outputs:
-    """Arrays of native numbers, and of ``bytes`` for text; bfloat16 becomes float32.
+    """Convert arrays to native numbers, and text to ``bytes``; bfloat16 becomes float32.
 
-    Raises NotAcceptable for what ``media_type`` can't carry: dates, objects, and complex numbers unless it
-    ``has_complex``.
+    Raises NotAcceptable for values that ``media_type`` can't carry: dates, objects, and complex numbers
+    unless it ``has_complex``.
     """
     return {
         name: _portable(name, np.asarray(array), media_type, has_complex=has_complex)
@@ -58,11 +58,11 @@ def _strings(name: str, array: npt.NDArray[Any], media_type: str) -> npt.NDArray
 
 
 PIECE_ELEMENTS = 100_000
-"""So many elements become text at once: as Python objects they take ten times what the text does."""
+"""Elements that become text at once: as Python objects they take ten times the text's memory."""
 
 
 def by_records(outputs: Outputs) -> Iterator[Outputs]:
-    """Outputs, each ``[records, ...]``, in parts of some records, each with about a piece's elements."""
+    """Split outputs, each ``[records, ...]``, into parts of some records with about a piece's elements."""
     records = max((len(array) for array in outputs.values()), default=0)
     elements = sum(math.prod(array.shape[1:]) for array in outputs.values())
     step = max(1, PIECE_ELEMENTS // max(1, elements))
@@ -83,7 +83,7 @@ def json_of_outputs(outputs: Outputs) -> bytes:
 
     The forms are in docs/reference/tensorflow-serving.md.
     Rows are bare for a single output, else objects; outputs have no rows in common if their first
-    axes differ or are missing. Raises NotAcceptable for what JSON can't carry.
+    axes differ or are missing. Raises NotAcceptable for values that JSON can't carry.
     """
     outputs = portable(outputs, media.JSON)
     lengths = {array.shape[:1] for array in outputs.values()}
@@ -97,7 +97,7 @@ def json_of_outputs(outputs: Outputs) -> bytes:
 
 
 def columns_of_outputs(outputs: Outputs) -> bytes:
-    """Write arrays by output name in column form; raises NotAcceptable for what JSON can't carry."""
+    """Write arrays by output name in column form; raises NotAcceptable for values that JSON can't carry."""
     outputs = portable(outputs, media.JSON)
     return dumps({OUTPUTS: _bare({name: _whole(name, outputs) for name in outputs})})
 
@@ -164,7 +164,7 @@ def csv_of_values(values: Sequence[Any]) -> bytes:
 
 
 def _numbers(array: npt.NDArray[Any]) -> bytes:
-    """One JSON text of the whole array, its brackets turned into line ends.
+    """Write the whole array as one JSON text, its brackets turned into line ends.
 
     PERF: row "to CSV": 3.7 ms a megabyte instead of 74.5.
     """
@@ -202,7 +202,7 @@ def _written(records: Iterable[list[str]]) -> bytes:
 
 
 def _line(cells: Sequence[str]) -> str:
-    """One record; a lone empty cell is quoted, since an empty line would be no record."""
+    """Join one record's cells; a lone empty cell is quoted, since an empty line would be no record."""
     return '""' if list(cells) == [""] else ",".join(map(_quoted, cells))
 
 

@@ -1,4 +1,4 @@
-"""A body that is one string, an image say -> `Batch`: for models that take bytes and decode themselves."""
+"""Batches of bodies that are one string, such as an image: for models that decode bytes themselves."""
 
 import re
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _LINE_END = re.compile(rb"\r?\n\Z")
 
 
 def string_input(signature: Signature) -> TensorSpec | None:
-    """The only input of a model, if it takes strings; else None."""
+    """Input of a model that takes nothing but strings; else None."""
     if len(signature.inputs) != 1:
         return None
     (spec,) = signature.inputs.values()
@@ -32,7 +32,7 @@ def strings_batch(strings: Sequence[bytes], signature: Signature) -> Batch:
 
 
 def decode_text(body: bytes, content_type: MediaType, signature: Signature) -> Batch:
-    """The whole text but for a line end at its end, as `decode_bytes` does; raises BadInput if not UTF-8."""
+    """Decode text, without a line end at its end, as `decode_bytes` does; raises BadInput if not UTF-8."""
     try:
         body.decode()
     except UnicodeDecodeError as error:
@@ -41,7 +41,7 @@ def decode_text(body: bytes, content_type: MediaType, signature: Signature) -> B
 
 
 def decode_bytes(body: bytes, content_type: MediaType, signature: Signature) -> Batch:
-    """The whole body as one record for the one string input of a model.
+    """Decode the body as one record for the one string input of a model.
 
     Raises UnsupportedMediaType for other models, naming a script as the way, and BadInput for an
     empty body.

@@ -1,4 +1,4 @@
-"""JSON, CSV and npy <-> numpy arrays without a signature: the default halves of a script model.
+"""Conversion of JSON, CSV and npy without a signature: the default input_fn and output_fn of a script model.
 
 The rules are those of AWS's toolkits (docs/reference/sagemaker.md), with two exceptions: an npy body is
 never unpickled, and CSV is always ``[rows, columns]``, even if it has one row.
@@ -28,7 +28,7 @@ _WIDEST_BYTES = 8
 
 
 def array_of_json(body: bytes, _: MediaType, budget: MemoryBudget) -> npt.NDArray[Any]:
-    """One document of nested lists; raises BadInput."""
+    """Read one document of nested lists; raises BadInput."""
     values = documents(body, budget)
     if len(values) != 1:
         raise BadInput(f"The body holds {len(values)} JSON documents: send one.")
@@ -39,7 +39,7 @@ def array_of_json(body: bytes, _: MediaType, budget: MemoryBudget) -> npt.NDArra
 
 
 def array_of_csv(body: bytes, content_type: MediaType, budget: MemoryBudget) -> npt.NDArray[Any]:
-    """``[rows, columns]``: float64 if every cell is a number or empty (NaN), else text; raises BadInput."""
+    """Read ``[rows, columns]``: float64 if all cells are numbers or empty (NaN), else text; raises BadInput."""
     dialect = csv_dialect(content_type.parameters)
     text = body.removeprefix(BYTE_ORDER_MARK)
     budget.take_table(text, dialect.delimiter.encode(), TEXT_NUMBER_BYTES)
@@ -64,7 +64,7 @@ def _check_widths(rows: list[Row]) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Sparse matrices and data frames as arrays: numpy alone would wrap them whole."""
+    """Convert sparse matrices and data frames to arrays: numpy alone would wrap them whole."""
     for name in ("toarray", "to_numpy"):
         if hasattr(value, name):
             return getattr(value, name)()
@@ -72,20 +72,20 @@ def plain(value: Any) -> Any:
 
 
 def json_of_array(value: Any) -> bytes:
-    """JSON of an array or of JSON's kinds of values; raises TypeError for others."""
+    """Write an array or JSON's kinds of values; raises TypeError for others."""
     if _has_numbers(value):
         return dumps(whole(value, as_base64=False))
     return json.dumps(value, default=_listed).encode()
 
 
 def csv_of_array(value: Any) -> bytes:
-    """A row for each element along the first axis; raises TypeError for what CSV can't carry."""
+    """Write a row for each element along the first axis; raises TypeError for values that CSV can't carry."""
     array = np.atleast_1d(np.asarray(value))
     return csv_of_outputs({"": array}) if _has_numbers(array) else csv_of_values(array.tolist())
 
 
 def npy_of_array(value: Any) -> bytes:
-    """The npy file of an array; raises TypeError for values of mixed types."""
+    """Write an array; raises TypeError for values of mixed types."""
     array = np.asarray(value)
     if array.dtype == BYTES:
         raise TypeError("values of mixed types can't be written as npy, which is never pickled here")

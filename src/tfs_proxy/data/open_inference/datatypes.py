@@ -1,4 +1,4 @@
-"""The protocol's data types, TensorFlow's and numpy's for each, and tensors as raw bytes of them."""
+"""Data types of the protocol, with TensorFlow's and numpy's, and tensors as raw bytes of them."""
 
 import math
 import struct
@@ -18,10 +18,10 @@ from tfs_proxy.wire.protos.tensors import from_bits, to_bits
 
 
 class Datatype(Struct, frozen=True):
-    """One row: ``name`` is the protocol's, ``tensorflow`` TensorFlow's (``DT_FLOAT``).
+    """One datatype: ``name`` is the protocol's, ``tensorflow`` TensorFlow's (``DT_FLOAT``).
 
     ``array`` is the dtype of arrays in a `Batch`, ``item_bytes`` the size of an element among raw bytes,
-    None if each element says its own. ``has_json`` says whether JSON carries it (contract: FP16 and BF16
+    None if each element says its own. ``has_json`` is False if JSON can't carry it (contract: FP16 and BF16
     travel as raw bytes only).
     """
 
@@ -33,7 +33,7 @@ class Datatype(Struct, frozen=True):
 
     @property
     def config_name(self) -> str:
-        """What Triton's model configuration calls it: ``TYPE_FP32``, and ``TYPE_STRING`` for BYTES."""
+        """Name in Triton's model configuration: ``TYPE_FP32``, and ``TYPE_STRING`` for BYTES."""
         return f"TYPE_{'STRING' if self.array == BYTES else self.name}"
 
 
@@ -60,14 +60,14 @@ _ROWS = (
 )
 
 DATATYPES: Mapping[str, Datatype] = {row.name: row for row in _ROWS}
-"""By the protocol's name."""
+"""Datatypes by the protocol's name."""
 
 _BY_TENSORFLOW: Mapping[str, Datatype] = {row.tensorflow: row for row in _ROWS}
 _BY_ARRAY: Mapping[np.dtype[Any], Datatype] = {row.array: row for row in _ROWS if row.name != "BF16"}
 
 
 def datatype_named(name: object, subject: str) -> Datatype:
-    """The datatype that a client names; raises BadInput, which begins with ``subject``."""
+    """Look up a client's datatype; raises BadInput, which begins with ``subject``."""
     known = DATATYPES.get(name) if isinstance(name, str) else None
     if known is None:
         raise BadInput(
@@ -77,12 +77,12 @@ def datatype_named(name: object, subject: str) -> Datatype:
 
 
 def datatype_of(spec: TensorSpec) -> Datatype | None:
-    """The datatype of a model's tensor; None for those that the protocol lacks, such as complex numbers."""
+    """Datatype of a model's tensor; None for those that the protocol lacks, such as complex numbers."""
     return _BY_TENSORFLOW.get(spec.dtype)
 
 
 def datatype_of_array(dtype: np.dtype[Any]) -> Datatype | None:
-    """The datatype of an array without a signature; text of any width is BYTES."""
+    """Datatype of an array without a signature; text of any width is BYTES."""
     return DATATYPES["BYTES"] if dtype.kind in "SU" else _BY_ARRAY.get(dtype.newbyteorder("="))
 
 
@@ -99,7 +99,7 @@ Raw = bytes | memoryview
 def from_raw(
     raw: Raw, datatype: Datatype, shape: Sequence[int], subject: str, budget: MemoryBudget | None = None
 ) -> npt.NDArray[Any]:
-    """The array ``shape`` of a tensor's raw bytes, which may share their memory.
+    """Make the array ``shape`` of a tensor's raw bytes, which may share their memory.
 
     Raises BadInput, beginning with ``subject``, if there are more or fewer bytes than the shape asks for,
     and PayloadTooLarge if the budget has too little left.
@@ -123,7 +123,7 @@ def from_raw(
 
 
 def to_raw(array: npt.NDArray[Any], datatype: Datatype) -> Raw:
-    """The raw bytes of an array, in its own memory if that is laid out so."""
+    """Raw bytes of an array, in its own memory if that has their layout."""
     if datatype.item_bytes is None:
         return raw_strings(array)
     if datatype.name == _BFLOAT16:
@@ -141,10 +141,10 @@ def _strings(raw: Raw, size: int, subject: str, budget: MemoryBudget) -> npt.NDA
 
 
 def elements(raw: Raw, count: int, subject: str, budget: MemoryBudget) -> Iterator[bytes]:
-    """The elements of BYTES, each of which follows its length.
+    """Split BYTES, of which each element follows its length.
 
     Raises BadInput, and takes their memory from ``budget``, before the first; and BadInput at one that is cut
-    off, or for bytes behind the last.
+    off, or for bytes after the last.
     """
     if count * _LENGTH.size > len(raw):
         raise BadInput(f"{subject} has {len(raw)} bytes, too few for {count} elements of BYTES.")
@@ -167,7 +167,7 @@ def _split(raw: bytes, count: int, subject: str) -> Iterator[bytes]:
 
 
 def raw_strings(array: npt.NDArray[Any]) -> bytes:
-    """The inverse of `elements`, from an array of any shape."""
+    """Join strings of an array of any shape for `elements`."""
     pieces: list[bytes] = []
     for element in array.flat:
         value = element if isinstance(element, bytes) else str(element).encode()
@@ -180,5 +180,5 @@ JSON_SIZE: Final = "json-header-size"
 
 
 def triton_type(size: int) -> str:
-    """The content type of a body of which ``size`` bytes are JSON."""
+    """Content type of a body of which ``size`` bytes are JSON."""
     return f"{TRITON_TYPE};{JSON_SIZE}={size}"

@@ -1,4 +1,4 @@
-"""A request's tensors to arrays and an answer's arrays to JSON or binary, in one call each way."""
+"""Codec of one request: its tensors to arrays and an answer's arrays to JSON or binary, in one call each."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -19,11 +19,11 @@ from tfs_proxy.values.memory import MemoryBudget
 from tfs_proxy.values.signature import Signature, Target
 
 ONLY_OUTPUT: Final = "output_0"
-"""What the output of a script that returns a single array is called."""
+"""Name of the output of a script that returns a single array."""
 
 
 class InferCodec:
-    """What one request is read with and answered with; ``json_size`` as its header says it, None without.
+    """Codec of one request and its answer; ``json_size`` is that of the request's header, None without.
 
     ``model`` and ``version`` are those that the answer names, ``binary_type`` gives the content type of an
     answer with binary data whose JSON has this size. ``answer_json_size`` is that of the last answer that
@@ -46,17 +46,17 @@ class InferCodec:
 
     @property
     def is_binary(self) -> bool:
-        """Whether the request says that raw tensors follow its JSON."""
+        """True if the request says that raw tensors follow its JSON."""
         return self._json_size is not None
 
     def read(self, body: bytes) -> InferRequest:
-        """The request, which is kept for the next time; raises as `read_request` does."""
+        """Read the request, which is cached; raises as `read_request` does."""
         if not self._body or body != self._body:
             self._request, self._body = read_request(body, self._json_size, self._budget), body
         return self._request
 
     def targeted(self, body: bytes, target: Target) -> Target:
-        """The target with the signature that a request names, if it can be read."""
+        """Add the signature that a request names to the target, if the request can be read."""
         try:
             name = self.read(body).signature
         except BadInput:  # a script may know what to do with it
@@ -64,11 +64,11 @@ class InferCodec:
         return target if name is None else replace(target, signature=name)
 
     def batch(self, body: bytes, signature: Signature) -> Batch:
-        """The tensors of a request by input name, of arrays that may be written to; raises BadInput."""
+        """Tensors of a request by input name, as arrays that may be written to; raises BadInput."""
         return _writable(self.read(body).batch(signature))
 
     def arrays(self, body: bytes) -> dict[str, npt.NDArray[Any]]:
-        """The tensors of a request for a model without a signature; raises BadInput."""
+        """Tensors of a request for a model without a signature; raises BadInput."""
         request = self.read(body)
         if request.raw is not None:
             raise BadInput("A body without JSON needs a model whose input is known.")
@@ -79,10 +79,10 @@ class InferCodec:
     def encode(
         self, outputs: Mapping[str, Any] | Any, signature: Signature | None = None
     ) -> tuple[bytes, str]:
-        """Body and content type of an answer with these outputs, arrays by name, or the only one.
+        """Write body and content type of an answer with these outputs, arrays by name, or the only one.
 
         ``signature`` names their datatypes; without it they are those of the arrays. Raises BadInput for an
-        output that can't travel as the request asks for it, ScriptFailure for what is not a tensor.
+        output that can't travel as the request asks for it, ScriptFailure for values that are no tensor.
         """
         by_name = outputs if isinstance(outputs, Mapping) else {ONLY_OUTPUT: outputs}
         arrays = {str(name): as_array(value, str(name)) for name, value in by_name.items()}
@@ -92,7 +92,7 @@ class InferCodec:
 
 
 def as_array(value: Any, name: str) -> npt.NDArray[Any]:
-    """What a script returns as one output: an array, or what numpy makes of it; text becomes bytes.
+    """Convert an output of a script with numpy; text becomes bytes.
 
     Raises ScriptFailure.
     """
@@ -112,7 +112,7 @@ def as_array(value: Any, name: str) -> npt.NDArray[Any]:
 
 
 def _writable(batch: Batch) -> Batch:
-    """Arrays that share the body's memory are copied: scripts may change them in place."""
+    """Copy arrays that share the body's memory: scripts may change them in place."""
     inputs: dict[str, npt.NDArray[Any]] = {
         name: array if array.flags.writeable else array.copy() for name, array in batch.inputs.items()
     }
@@ -120,7 +120,7 @@ def _writable(batch: Batch) -> Batch:
 
 
 def version_text(version: int | None, versions: Sequence[int]) -> str:
-    """The version that an answer names: the one that was asked for or answered, else the newest."""
+    """Version that an answer names: the one that was asked for or answered, else the newest."""
     return str(version if version is not None else max(versions, default=""))
 
 
@@ -128,7 +128,7 @@ _ASK_FOR_BINARY = 'ask for it with the parameter "binary_data": true'
 
 
 class InferAnswer(Struct, frozen=True):
-    """A body; its first ``json_size`` bytes are JSON, None if all of it is."""
+    """Answer's body; its first ``json_size`` bytes are JSON, None if all of it is."""
 
     body: bytes
     json_size: int | None
@@ -137,7 +137,7 @@ class InferAnswer(Struct, frozen=True):
 def write_answer(
     request: InferRequest, model: str, version: str, outputs: Outputs, signature: Signature | None = None
 ) -> InferAnswer:
-    """The answer to ``request`` of a model's ``version``, "" if that is not known.
+    """Write the answer to ``request`` of a model's ``version``, "" if that is not known.
 
     Raises BadInput for outputs that the model does not give, or that can't travel as they are asked for.
     """
@@ -158,7 +158,7 @@ def write_answer(
 
 
 def output_datatype(name: str, array: npt.NDArray[Any], signature: Signature | None) -> Datatype:
-    """The datatype of an output; raises BadInput if the protocol does not carry it."""
+    """Datatype of an output; raises BadInput if the protocol does not carry it."""
     known = datatype_of_array(array.dtype) if signature is None else datatype_of(signature.outputs[name])
     if known is None:
         dtype = array.dtype if signature is None else signature.outputs[name].dtype
@@ -178,7 +178,7 @@ def _document(
 
 
 def _json_data(name: str, array: npt.NDArray[Any], datatype: Datatype) -> Any:
-    """The values row by row, for orjson."""
+    """Values row by row, for orjson."""
     subject = named("output", name)
     if not datatype.has_json:
         raise BadInput(f"{subject} is {datatype.name}, which JSON does not carry: {_ASK_FOR_BINARY}.")

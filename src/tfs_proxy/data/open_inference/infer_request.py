@@ -1,4 +1,4 @@
-"""An inference request as values, checked against a signature: between the codecs and the data plane."""
+"""Inference requests as values, checked against a signature: between the codecs and the data plane."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ Parameter = bool | int | float | str
 Parameters = Mapping[str, Parameter]
 
 SIGNATURE: Final = "signature"
-"""The request parameter that chooses a signature other than the default one."""
+"""Request parameter that chooses a signature other than the default one."""
 
 BINARY_DATA: Final = "binary_data"
 BINARY_DATA_OUTPUT: Final = "binary_data_output"
@@ -27,14 +27,14 @@ CLASSIFICATION: Final = "classification"
 SHARED_MEMORY: Final = "shared_memory_region"
 
 OF_THE_PROTOCOL: Final = frozenset({SIGNATURE, BINARY_DATA_OUTPUT})
-"""Request parameters that mean something here; all others are the client's own, and echoed."""
+"""Request parameters with a meaning here; all others are the client's own, and echoed."""
 
 
 _SHOWN_CHARACTERS = 100
 
 
 class InferInput(Struct, frozen=True):
-    """One tensor of a request, whose array has the shape and the datatype that the client named."""
+    """Tensor of a request, whose array has the shape and the datatype that the client named."""
 
     name: str
     datatype: Datatype
@@ -42,14 +42,14 @@ class InferInput(Struct, frozen=True):
 
 
 class RequestedOutput(Struct, frozen=True):
-    """One output that a client asks for, and whether as raw bytes."""
+    """Output that a client asks for, as JSON or as raw bytes."""
 
     name: str
     binary: bool
 
 
 class InferRequest(Struct, frozen=True):
-    """One request; no ``outputs`` ask for all of them.
+    """Inference request; no ``outputs`` ask for all of them.
 
     ``raw`` are the bytes of the only input if no more is told of it; then all outputs come as raw bytes.
     """
@@ -62,7 +62,7 @@ class InferRequest(Struct, frozen=True):
 
     @property
     def signature(self) -> str | None:
-        """The name of the signature that is asked for; raises BadInput if it is not a string."""
+        """Name of the signature that is asked for; raises BadInput if it is not a string."""
         name = self.parameters.get(SIGNATURE)
         if name is not None and not isinstance(name, str):
             raise BadInput(f'The parameter "{SIGNATURE}" must be a string.')
@@ -70,11 +70,11 @@ class InferRequest(Struct, frozen=True):
 
     @property
     def own_parameters(self) -> Parameters:
-        """The client's own parameters, which are echoed."""
+        """Parameters of the client's own, which are echoed."""
         return {name: value for name, value in self.parameters.items() if name not in OF_THE_PROTOCOL}
 
     def batch(self, signature: Signature) -> Batch:
-        """The inputs for a model; raises BadInput, which names the input that does not fit its signature."""
+        """Make the inputs for a model; raises BadInput naming the input that does not fit its signature."""
         if self.raw is not None:
             return _raw_batch(self.raw, signature)
         arrays = {given.name: given for given in self.inputs}
@@ -85,7 +85,7 @@ class InferRequest(Struct, frozen=True):
         return Batch(inputs, _records(inputs))
 
     def requested(self, names: Sequence[str]) -> Sequence[RequestedOutput]:
-        """What is asked for of a model's outputs; raises BadInput for one that it does not have."""
+        """Outputs to answer with; raises BadInput for one that the model does not have."""
         for output in self.outputs:
             if output.name not in names:
                 raise BadInput(
@@ -98,12 +98,12 @@ class InferRequest(Struct, frozen=True):
 
 
 def named(kind: str, name: str) -> str:
-    """An input or output as the subject of a sentence."""
+    """Input or output as the subject of a sentence."""
     return f'The {kind} "{from_client(name[:_SHOWN_CHARACTERS])}"'
 
 
 def checked_shape(shape: object, subject: str) -> tuple[int, ...]:
-    """A shape that a client names; raises BadInput if it is not one that an array can have."""
+    """Check a shape that a client names; raises BadInput if no array can have it."""
     if not isinstance(shape, (list, tuple)) or not all(type(size) is int and size >= 0 for size in shape):
         raise BadInput(f"{subject} needs a shape: a list of whole numbers that are not negative.")
     if not is_possible(shape):
@@ -112,7 +112,7 @@ def checked_shape(shape: object, subject: str) -> tuple[int, ...]:
 
 
 def check_once(names: Iterable[str]) -> None:
-    """Raises BadInput for an input that comes twice."""
+    """Raise BadInput for an input that comes twice."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -147,7 +147,7 @@ def _check(given: InferInput, spec: TensorSpec) -> None:
 
 
 def _raw_batch(raw: bytes | memoryview, signature: Signature) -> Batch:
-    """A body without JSON: the bytes of the only input, of whose shape one dimension at most is free."""
+    """Batch of a body without JSON: the bytes of the only input, with at most one free dimension."""
     if len(signature.inputs) != 1:
         takes = _listed(tuple(signature.inputs))
         raise BadInput(f"A body without JSON feeds a model of one input, but this one takes {takes}.")
@@ -166,7 +166,7 @@ def _raw_batch(raw: bytes | memoryview, signature: Signature) -> Batch:
 
 
 def _inferred(raw: bytes | memoryview, datatype: Datatype, spec: TensorSpec, subject: str) -> Sequence[int]:
-    """The shape of raw bytes, which for BYTES are one element, without its length."""
+    """Shape of raw bytes, which for BYTES are one element, without its length."""
     shape = (None,) if spec.shape is None else spec.shape
     free = [number for number, size in enumerate(shape) if size is None]
     if len(free) > 1:

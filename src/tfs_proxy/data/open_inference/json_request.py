@@ -1,4 +1,4 @@
-"""A request's body, JSON and the raw bytes behind it (the binary tensor extension), to an `InferRequest`."""
+"""Reader of a request's body, JSON and the raw bytes behind it (the binary tensor extension)."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,10 +33,10 @@ from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
 from tfs_proxy.wire.error_body import NO_SHARED_MEMORY
 
 MOST_TENSORS = 10_000
-"""Inputs, and outputs, that one request may name."""
+"""Most inputs, and most outputs, that one request may name."""
 
 MOST_PARAMETERS = 1_000
-"""Parameters of a request, or of one of its tensors."""
+"""Most parameters of a request, or of one of its tensors."""
 
 _SHOWN_CHARACTERS = 100
 
@@ -57,7 +57,7 @@ def read_request(body: bytes, json_size: int | None, budget: MemoryBudget) -> In
 
 
 def is_request(body: bytes, budget: MemoryBudget) -> bool:
-    """Whether JSON has tensors as this protocol has them; no record and no form of TF Serving's has."""
+    """True if JSON has tensors as this protocol has them; no record and no form of TF Serving's has."""
     if b'"datatype"' not in body:  # true of few other bodies
         return False
     budget.take_parsed(body)
@@ -71,7 +71,7 @@ def is_request(body: bytes, budget: MemoryBudget) -> bool:
 
 
 class _RequestReader:
-    """Reads one request of JSON; ``raw`` is what of the raw bytes behind it no tensor has taken yet."""
+    """Reader of one request; ``raw`` are the raw bytes behind its JSON that no tensor has taken yet."""
 
     def __init__(self, text: bytes, raw: memoryview, budget: MemoryBudget) -> None:
         self._text = text.removeprefix(BYTE_ORDER_MARK)
@@ -93,7 +93,7 @@ class _RequestReader:
         return InferRequest(inputs, outputs, _id(document), parameters)
 
     def _parsed(self) -> Any:
-        """What simdjson makes of the text, without an object for each value."""
+        """Parse the text with simdjson, without an object for each value."""
         self._budget.take_parsed(self._text)
         try:
             document = parse(self._text)
@@ -105,7 +105,7 @@ class _RequestReader:
         return document
 
     def _count_objects(self) -> None:
-        """Count, once, what the text becomes as Python objects, before the first list of them is made.
+        """Count the text's Python objects, once, before the first list of them is made.
 
         Counting takes longer than parsing, and numbers become no objects.
         """
@@ -163,7 +163,7 @@ def _check_once(outputs: tuple[RequestedOutput, ...]) -> None:
 
 
 def _elements(document: Any, key: str) -> Iterator[Any]:
-    """The objects of a list; nothing if there is none."""
+    """Yield the objects of a list; nothing if there is none."""
     elements = document.get(key)
     if elements is None:
         return
@@ -208,12 +208,12 @@ def _parameters(element: Any, subject: str) -> Parameters:
 
 
 def _listed(shape: Any) -> Any:
-    """Lists in it stay simdjson's: they may be large."""
+    """Convert a shape; lists in it stay simdjson's: they may be large."""
     return list(islice(shape, MAX_DIMENSIONS + 1)) if isinstance(shape, JSONArray) else shape
 
 
 def _parsed_anew(text: bytes) -> Any:
-    """What simdjson refuses because of whole numbers over 64 bits, with floats for them, as orjson has it.
+    """Parse whole numbers over 64 bits, which simdjson refuses, as floats, like orjson.
 
     Raises BadInput for all else.
     """
@@ -224,7 +224,7 @@ def _parsed_anew(text: bytes) -> Any:
 
 
 def _reason(text: bytes, error: Exception) -> str:
-    """What is wrong, and where; orjson tells the place of everything but a byte that is not UTF-8."""
+    """Describe the error and its place; orjson tells the place of everything but a byte that is not UTF-8."""
     try:
         text.decode()
     except UnicodeDecodeError as decoding:
@@ -242,7 +242,7 @@ _EXPECTED: Mapping[str, tuple[frozenset[type], str]] = {
     "b": (frozenset({bool}), "true or false"),
     "O": (frozenset({str}), "a string"),
 }
-"""By the kind of an array's dtype: the Python types of a value, and the value in words."""
+"""Python types of a value, and words for it, by the kind of an array's dtype."""
 
 _SHOWN_VALUE_CHARACTERS = 40
 
@@ -250,7 +250,7 @@ _SHOWN_VALUE_CHARACTERS = 40
 def array_of(
     data: Any, datatype: Datatype, shape: Sequence[int], subject: str, count_objects: Callable[[], None]
 ) -> npt.NDArray[Any]:
-    """The array ``shape`` of a list that simdjson has parsed, nested or flat; a plain value for no dimension.
+    """Make the array ``shape`` of a list from simdjson, nested or flat; of a plain value for no dimension.
 
     ``count_objects`` is called before values become Python objects. Raises BadInput, beginning with
     ``subject``, for values of another type, numbers that the datatype can't hold, and more or fewer of them
@@ -277,7 +277,7 @@ def array_of(
 
 
 def _numbers(data: Any, datatype: Datatype) -> npt.NDArray[Any] | None:
-    """The numbers of ``data``, without a Python object each; None if one is not what is expected."""
+    """Convert numbers without a Python object each; None if one is not of the expected kind."""
     try:
         numbers = numbers_of(data, datatype.array)
     except (ValueError, TypeError):
@@ -287,7 +287,7 @@ def _numbers(data: Any, datatype: Datatype) -> npt.NDArray[Any] | None:
 
 
 def _one_by_one(data: list[Any], datatype: Datatype, subject: str) -> npt.NDArray[Any]:
-    """Strings, booleans, and numbers of which one is wrong."""
+    """Convert strings, booleans, and numbers of which one is wrong."""
     try:
         leaves, _, types = flattened(data)
     except Irregular as error:

@@ -1,4 +1,4 @@
-"""What the protocol tells of a model, as values that JSON and protobuf are written from."""
+"""Metadata of a model, as values that JSON and protobuf are written from."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -15,7 +15,7 @@ _UNKNOWN_SIZE = -1
 
 
 class TensorMetadata(Struct, frozen=True):
-    """One input or output: its datatype by the protocol's name, and its shape, -1 for what is free."""
+    """One input or output: its datatype by the protocol's name, and its shape, -1 for free dimensions."""
 
     name: str
     datatype: str
@@ -23,16 +23,16 @@ class TensorMetadata(Struct, frozen=True):
     config_datatype: str
 
     def as_json(self) -> Mapping[str, Any]:
-        """As model metadata has it."""
+        """Form in model metadata."""
         return {"name": self.name, "datatype": self.datatype, "shape": list(self.shape)}
 
     def as_config(self) -> Mapping[str, Any]:
-        """As Triton's model configuration has it."""
+        """Form in Triton's model configuration."""
         return {"name": self.name, "data_type": self.config_datatype, "dims": list(self.shape)}
 
 
 class ModelMetadata(Struct, frozen=True):
-    """What is told of one model; a script model has neither inputs nor outputs that anyone knows."""
+    """Metadata of one model; a script model has neither inputs nor outputs that anyone knows."""
 
     name: str
     versions: tuple[str, ...]
@@ -41,7 +41,7 @@ class ModelMetadata(Struct, frozen=True):
     outputs: tuple[TensorMetadata, ...] = ()
 
     def as_json(self) -> Mapping[str, Any]:
-        """The answer to ``GET /v2/models/M``."""
+        """Answer to ``GET /v2/models/M``."""
         return {
             "name": self.name,
             "versions": list(self.versions),
@@ -51,7 +51,7 @@ class ModelMetadata(Struct, frozen=True):
         }
 
     def as_config(self) -> Mapping[str, Any]:
-        """The answer to ``GET /v2/models/M/config``: dims are whole shapes, since ``max_batch_size`` is 0."""
+        """Answer to ``GET /v2/models/M/config``: dims are whole shapes, since ``max_batch_size`` is 0."""
         return {
             "name": self.name,
             "platform": self.platform,
@@ -63,7 +63,7 @@ class ModelMetadata(Struct, frozen=True):
 
 
 def model_metadata(name: str, versions: Iterable[int], signature: Signature | None) -> ModelMetadata:
-    """What is told of a model with this signature; None for a script model."""
+    """Metadata of a model with this signature; None for a script model."""
     numbers = tuple(str(version) for version in versions)
     if signature is None:
         return ModelMetadata(name, numbers, SCRIPT_PLATFORM)
@@ -76,7 +76,7 @@ def _tensors(specs: Mapping[str, TensorSpec]) -> tuple[TensorMetadata, ...]:
 
 
 def _tensor(name: str, spec: TensorSpec) -> TensorMetadata:
-    """A type that the protocol lacks has TensorFlow's name; an unknown rank is told as one free dimension."""
+    """Convert a tensor; types that the protocol lacks have TensorFlow's name, an unknown rank is ``[-1]``."""
     datatype = datatype_of(spec)
     shape = (None,) if spec.shape is None else spec.shape
     sizes = tuple(_UNKNOWN_SIZE if size is None else size for size in shape)

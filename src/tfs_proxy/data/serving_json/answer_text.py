@@ -1,6 +1,6 @@
 """JSON as TF Serving itself writes it: its digits, its rows, its errors; only columns have less white space.
 
-For the embedded server, which stands in for TF Serving, and for answers that come as tensors and are
+For the embedded server, which replaces TF Serving, and for answers that come as tensors and are
 requested as TF Serving's REST side would give them.
 """
 
@@ -23,10 +23,10 @@ INDENT = "    "
 _BYTES_SUFFIX = "_bytes"
 _DECIMALS = "fd"
 _WRITABLE = {DataType[name] for name in JSON_TYPES} - {DataType.DT_FLOAT, DataType.DT_DOUBLE}
-"""Types that have a text beside floats and doubles, which are decimals."""
+"""Types that have a text, apart from floats and doubles, which are decimals."""
 
 PIECE_ELEMENTS = 100_000
-"""So many elements become text at once: as Python strings they take ten times what the text does."""
+"""Elements that become text at once: as Python strings they take ten times the text's memory."""
 
 _BULK = 64
 
@@ -35,7 +35,7 @@ Texts = list[str]
 
 
 NO_ROWS = "Tensor name: "
-"""How TF Serving's sentences about outputs without rows begin."""
+"""Beginning of TF Serving's sentences about outputs without rows."""
 
 
 class NoRows(ValueError):
@@ -51,7 +51,7 @@ class NoText(ValueError):
 
 
 def rows(outputs: Mapping[str, Array]) -> bytes:
-    """``{"predictions": […]}``: one element per row, an object of it if there are several outputs.
+    """Write ``{"predictions": […]}``: one element per row, an object of it if there are several outputs.
 
     Raises NoRows and NoText.
     """
@@ -70,7 +70,7 @@ def rows(outputs: Mapping[str, Array]) -> bytes:
 
 
 def columns(outputs: Mapping[str, Array]) -> bytes:
-    """``{"outputs": …}``: the tensor itself, or an object of them if there are several. Raises NoText."""
+    """Write ``{"outputs": …}``: the tensor itself, or an object of several ones. Raises NoText."""
     text = io.BytesIO()
     text.write(b'{\n    "outputs": ')
     if len(outputs) == 1:
@@ -95,7 +95,7 @@ def _write(name: str, array: Array, text: io.BytesIO) -> None:
 
 
 def classes(results: Sequence[Sequence[tuple[bytes, float]]]) -> bytes:
-    """``{"results": […]}`` of a classification: per example its labels with their scores."""
+    """Write ``{"results": […]}`` of a classification: per example its labels with their scores."""
     listed = [
         "[" + ", ".join(f"[{quoted(label)}, {decimal(score, FLOAT_DIGITS)}]" for label, score in result) + "]"
         for result in results
@@ -104,17 +104,17 @@ def classes(results: Sequence[Sequence[tuple[bytes, float]]]) -> bytes:
 
 
 def regressions(values: Iterable[float]) -> bytes:
-    """``{"results": […]}`` of a regression: one number per example."""
+    """Write ``{"results": […]}`` of a regression: one number per example."""
     return f'{{\n    "results": [{", ".join(decimal(value, FLOAT_DIGITS) for value in values)}]\n}}'.encode()
 
 
 def as_bytes(text: str) -> bytes:
-    """Text as UTF-8, with the bytes that were none as they were."""
+    """Encode as UTF-8, with bytes that were not UTF-8 unchanged."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def _elements(name: str, array: Array) -> Iterator[str]:
-    """What stands between the brackets of an array, in pieces."""
+    """Yield the text between the brackets of an array, in pieces."""
     shape = array.shape[1:]
     step = max(1, PIECE_ELEMENTS // max(1, prod(shape)))
     for start in range(0, len(array), step):
@@ -130,7 +130,7 @@ def _elements(name: str, array: Array) -> Iterator[str]:
 
 
 def _objects(outputs: Mapping[str, Array], count: int) -> Iterator[str]:
-    """The rows of several outputs, as many at once as make a piece."""
+    """Yield the rows of several outputs, as many at once as make a piece."""
     inner, outer = INDENT * 3, INDENT * 2
     step = max(1, PIECE_ELEMENTS // max(1, sum(array.size // count for array in outputs.values())))
     for start in range(0, count, step):
@@ -148,21 +148,21 @@ def _objects(outputs: Mapping[str, Array], count: int) -> Iterator[str]:
 
 
 def _row_texts(name: str, array: Array) -> Texts:
-    """Each row's text; a row that is larger than a piece stands alone."""
+    """Yield the rows' texts; one that is larger than a piece stands alone."""
     if array.size > PIECE_ELEMENTS:
         return [f"[{''.join(_elements(name, array[0]))}]"]
     return _lists(element_texts(name, array), array.shape[1:], len(array))
 
 
 def error(text: str) -> bytes:
-    """``{"error": …}``."""
+    """Write ``{"error": …}``."""
     return f'{{\n    "error": {quoted(text.encode("utf-8", "surrogateescape"))}\n}}'.encode(
         "utf-8", "surrogateescape"
     )
 
 
 def row_count(outputs: Mapping[str, Array]) -> int:
-    """How many rows the outputs have. Raises NoRows if they do not agree."""
+    """Number of rows of the outputs. Raises NoRows if they do not agree."""
     count = 0
     for name, array in outputs.items():
         shape = array.shape
@@ -177,7 +177,7 @@ def row_count(outputs: Mapping[str, Array]) -> int:
 
 
 def element_texts(name: str, array: Array) -> Texts:
-    """Every element's own JSON text, row by row; raises NoText."""
+    """JSON text of each element, row by row; raises NoText."""
     flat = np.asarray(array).reshape(-1)
     if flat.dtype.char in _DECIMALS:
         if flat.size >= _BULK:
@@ -207,21 +207,21 @@ def _bytes(flat: Array) -> list[bytes]:
 
 
 def _lists(texts: Texts, shape: Sequence[int], count: int) -> Texts:
-    """Elements joined into lists of this shape, on one line: ``count`` of them."""
+    """Join elements into ``count`` lists of this shape, on one line."""
     for level in range(len(shape) - 1, -1, -1):
         texts = grouped(texts, shape[level], count * prod(shape[:level]), "[", ", ", "]")
     return texts
 
 
 def grouped(texts: Texts, size: int, count: int, start: str, glue: str, end: str) -> Texts:
-    """Every ``size`` texts joined to one; ``count`` empty lists if ``size`` is 0."""
+    """Join every ``size`` texts to one; ``count`` empty lists if ``size`` is 0."""
     if size == 0:
         return ["[]"] * count
     return [start + glue.join(texts[at : at + size]) + end for at in range(0, len(texts), size)]
 
 
 def quoted(text: bytes) -> str:
-    """A JSON string of bytes that are UTF-8; other bytes are passed on as they are (surrogateescape)."""
+    """Quote bytes that are UTF-8; other bytes are passed on as they are (surrogateescape)."""
     try:
         return orjson.dumps(text.decode()).decode()
     except UnicodeDecodeError:
@@ -243,18 +243,18 @@ _ESCAPED = {chr(code): f"\\u{code:04X}" for code in range(32)} | {
 FLOAT_DIGITS, DOUBLE_DIGITS = 9, 17
 _FEW = 6
 _LEAST_PLAIN, _MOST_PLAIN = 1e-4, 1e6
-"""Between them ``%g`` writes a number of six digits without an exponent."""
+"""Range in which ``%g`` writes a number of six digits without an exponent."""
 
 
 def digits_of(dtype: np.dtype[Any]) -> int:
-    """How many digits tell each number of a type from all others."""
+    """Number of digits that tell each number of a type from all others."""
     return FLOAT_DIGITS if dtype.itemsize <= np.float32().itemsize else DOUBLE_DIGITS
 
 
 def decimal(value: float, digits: int) -> str:
     """Write a number, always with a dot or an exponent; one of FLOAT_DIGITS is a float32.
 
-    What JSON has no number for is written as the bare words NaN, Infinity and -Infinity.
+    Values that JSON has no number for are the bare words NaN, Infinity and -Infinity.
     """
     text = f"{value:g}"
     read = float(text)

@@ -1,6 +1,6 @@
-"""Records of JSON values -> one typed array per input: where every text format ends up.
+"""Typed arrays by input of JSON records: the last step of every text format.
 
-The strictness is TF Serving's own: what it refuses is refused here, with the record's number.
+The strictness is TF Serving's own, with the record's number in each error.
 """
 
 import json
@@ -37,7 +37,7 @@ _JSON_NAMES: Mapping[type, str] = {
 
 
 class Irregularity(Enum):
-    """Why lists in lists are not a tensor."""
+    """Reasons why lists in lists are not a tensor."""
 
     MIXED = "lists and plain values side by side"
     RAGGED = "lists of different lengths side by side"
@@ -54,7 +54,7 @@ class Irregular(ValueError):
 
 
 def flattened(values: Sequence[Any]) -> tuple[Sequence[Any], list[int], set[type]]:
-    """The leaves of lists in lists in order, their shape, and the types among them.
+    """Leaves of lists in lists in order, their shape, and the types among them.
 
     Raises Irregular.
     """
@@ -103,9 +103,9 @@ def batch_of(records: Sequence[Any], signature: Signature) -> Batch:
 
 
 def column(values: Sequence[Any], spec: TensorSpec) -> npt.NDArray[Any]:
-    """One input of all records as an array of the signature's dtype: ``[records, ...]``.
+    """Make an array of the signature's dtype of all records' values of one input: ``[records, ...]``.
 
-    The shape is the data's own: whether it fits is for the graph to say, as in TF Serving. Where the
+    The shape is the data's own: the graph decides if it fits, as in TF Serving. Where the
     signature has lists of one, some records may be the bare values. Raises BadInput for ragged values and
     for values that the dtype does not take.
     """
@@ -124,7 +124,7 @@ def column(values: Sequence[Any], spec: TensorSpec) -> npt.NDArray[Any]:
 
 
 def _named(records: Sequence[Any]) -> bool:
-    """Whether records are objects by input name; raises BadInput if only some are."""
+    """True if records are objects by input name; raises BadInput if only some are."""
     by_name = [type(record) is dict and not is_base64(record) for record in records]
     if all(by_name):
         return True
@@ -160,7 +160,7 @@ def _names(signature: Signature) -> str:
 
 
 def _location(index: int, size: int, records: int, spec: TensorSpec) -> str:
-    """Where the value at ``index`` of ``size`` leaves stands, for an error text."""
+    """Place of the value at ``index`` of ``size`` leaves, for an error text."""
     return f'Record {index * records // size + 1}, input "{spec.name}"'
 
 

@@ -1,4 +1,4 @@
-"""Bytes -> JSON documents: one, or several one after another; the first step of every JSON body."""
+"""JSON documents of a body: one, or several one after another; the first step of every JSON body."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,13 +17,13 @@ from tfs_proxy.values.memory import MemoryBudget
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SPACE = " \t\r\n"
 REQUEST_NAMES = frozenset({"signature_name", "instances", "inputs", "examples", "context"})
-"""The names that TF Serving looks up at the top of a request."""
+"""Names that TF Serving looks up at the top of a request."""
 _WHOLES = range(-(2**63), 2**64)
 _MOST_WHOLE = 1e20
 
 
 def documents(body: bytes, budget: MemoryBudget | None = None) -> list[Any]:
-    """Every JSON document of a body, whatever white space stands between them.
+    """Read every JSON document of a body, with any white space between them.
 
     A byte order mark is overlooked, ``NaN``, ``Infinity`` and ``-Infinity`` are numbers (TF Serving
     reads them so), of equal names in an object the last one counts. Raises BadInput, naming
@@ -44,7 +44,7 @@ def documents(body: bytes, budget: MemoryBudget | None = None) -> list[Any]:
 
 
 def first_document(body: bytes) -> Any:
-    """Read a body as TF Serving does: its first document, whatever follows.
+    """Read the first document of a body, as TF Serving does, regardless of the rest.
 
     Of equal names at the top the first one counts, further in the last. Strings may hold bytes that are
     not UTF-8. Raises NotJson.
@@ -60,7 +60,7 @@ def first_document(body: bytes) -> Any:
 
 
 def _first(body: bytes) -> Any:
-    """The slow way to the first document."""
+    """Read the first document if orjson can't."""
     latest: list[tuple[str, Any]] = []
 
     def remember(members: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def _finite(literal: str) -> float:
 
 
 def _whole(literal: str) -> int | float:
-    """A whole number of 64 bits, or a larger one as TF Serving takes it."""
+    """Read a whole number of 64 bits, or a larger one as TF Serving takes it."""
     value = _finite(literal)
     return int(literal) if abs(value) < _MOST_WHOLE and int(literal) in _WHOLES else value
 
@@ -108,7 +108,7 @@ _DECODER = json.JSONDecoder(parse_float=_finite)
 
 
 def _one_by_one(text: str) -> list[Any]:
-    """The slow way: documents that share a line or span several, and the numbers JSON lacks."""
+    """Read documents that share a line or span several, and numbers that JSON lacks."""
     read: list[Any] = []
     start = _skip(text, 0)
     while start < len(text):
@@ -142,7 +142,7 @@ def _no_json(text: str, number: int, position: int, reason: str) -> NotJson:
 
 
 def _check_surrogates(text: str, read: Any, errors: str = "strict") -> None:
-    """Refuse half a surrogate pair, which no UTF-8 can carry on (TF Serving refuses it too)."""
+    """Refuse half a surrogate pair, which UTF-8 can't encode (TF Serving refuses it too)."""
     if "\\ud" not in text.lower():
         return
     try:
@@ -154,16 +154,16 @@ def _check_surrogates(text: str, read: Any, errors: str = "strict") -> None:
 _NAN, _INFINITY, _MINUS_INFINITY = b"NaN", b"Infinity", b"-Infinity"
 
 BASE64 = "b64"
-"""The only key of TF Serving's way to write bytes in JSON."""
+"""Only key of TF Serving's form of bytes in JSON."""
 
 
 def dumps(value: Any) -> bytes:
-    """Compact JSON of nested lists, dicts, numpy arrays and what `whole` and `rows` give."""
+    """Write nested lists, dicts, numpy arrays and results of `whole` and `rows` as compact JSON."""
     return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def whole(array: npt.NDArray[Any], *, as_base64: bool) -> Any:
-    """One array as something that `dumps` writes; strings as base64 objects or as text."""
+    """Convert one array for `dumps`; strings as base64 objects or as text."""
     if array.dtype == BYTES:
         return _strings(array.tolist(), as_base64=as_base64)
     if not _is_finite(array):
@@ -172,7 +172,7 @@ def whole(array: npt.NDArray[Any], *, as_base64: bool) -> Any:
 
 
 def rows(array: npt.NDArray[Any], *, as_base64: bool) -> Sequence[Any]:
-    """Each element along the first axis, as `whole` gives arrays."""
+    """Convert each element along the first axis for `dumps`."""
     if array.dtype == BYTES:
         return [_strings(row, as_base64=as_base64) for row in array.tolist()]
     finite = list(np.ascontiguousarray(array))
@@ -180,7 +180,7 @@ def rows(array: npt.NDArray[Any], *, as_base64: bool) -> Sequence[Any]:
 
 
 def text_of(value: bytes) -> str | None:
-    """Bytes as text; None if they are not UTF-8."""
+    """Decode UTF-8; None if it is none."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -188,17 +188,16 @@ def text_of(value: bytes) -> str | None:
 
 
 def base64_of(value: bytes) -> str:
-    """Bytes in base64."""
     return pybase64.b64encode(value).decode("ascii")
 
 
 def is_base64(value: Any) -> bool:
-    """Whether a JSON value is TF Serving's way to write bytes: ``{"b64": "..."}`` alone."""
+    """True if a JSON value is TF Serving's form of bytes: ``{"b64": "..."}`` alone."""
     return isinstance(value, dict) and len(value) == 1 and isinstance(value.get(BASE64), str)
 
 
 def base64_bytes(value: Mapping[str, str]) -> bytes:
-    """The bytes of such a value, read as TF Serving reads them: padding may be left out.
+    """Decode such a value as TF Serving does: padding may be left out.
 
     Raises ValueError if it is not base64.
     """
@@ -223,7 +222,7 @@ def _is_finite(array: npt.NDArray[Any]) -> bool:
 
 
 def _with_literals(array: npt.NDArray[Any]) -> orjson.Fragment:
-    """Numbers with ``NaN``, ``Infinity`` and ``-Infinity``, for which orjson would write null."""
+    """Write numbers with ``NaN``, ``Infinity`` and ``-Infinity``, for which orjson would write null."""
     flat = np.atleast_1d(array)
     odd = flat[~np.isfinite(flat)]
     literals = np.select([np.isnan(odd), odd > 0], [_NAN, _INFINITY], _MINUS_INFINITY).tolist()

@@ -1,9 +1,9 @@
-"""Plain numbers in text -> arrays, quickly: the common case of JSON records and CSV.
+"""Fast decoding of plain numbers: the common case of JSON records and CSV.
 
 PERF: simdjson turns a list of numbers into a buffer without a Python object each: row "CSV, plain numbers"
-takes 2.9 ms instead of 5.9 with numpy's own reader and 44 with the csv module. That JSON lists are regular
-is seen from the text with everything but its structure taken out. CSV is read in pieces, so that beside
-the text and the array hardly anything is in memory.
+takes 2.9 ms instead of 5.9 with numpy's own reader and 44 with the csv module. Regular JSON lists are
+recognized by the text without its numbers and white space. CSV is read in pieces, so that hardly anything
+but the text and the array is in memory.
 """
 
 import io
@@ -25,15 +25,15 @@ _CSV_WHOLES = b"0123456789+- \t\r\n"
 _CSV_FLOATS = _CSV_WHOLES + b".eEnaiftyNAIFTY"
 _BRACKETS_OR_SPACE = b"[] \t\r\n"
 _LINE_END = ord("\n")
-"""Those that numbers may have and whose codes, like that of a line's end, lie below the comma's."""
+"""Code of a line's end; like those of all separators of numbers it is below the comma's."""
 
 _PIECE_BYTES = 1 << 16
-"""A parser of this size is allocated without the kernel, in half the time of one for a megabyte."""
+"""Size of a parser that is allocated without the kernel, in half the time of one for a megabyte."""
 _TAIL_BYTES = 4096
 
 
 def is_numeric(spec: TensorSpec) -> bool:
-    """Whether a tensor's dtype is one of numbers."""
+    """True if a tensor's dtype is one of numbers."""
     known = DTYPES.get(spec.dtype)
     return known is not None and known[0] in {Kind.FLOAT, Kind.INTEGER}
 
@@ -41,11 +41,10 @@ def is_numeric(spec: TensorSpec) -> bool:
 def json_array(
     body: bytes, spec: TensorSpec, budget: MemoryBudget, start: int = 0, end: int | None = None
 ) -> npt.NDArray[Any] | None:
-    """A JSON document of nested lists of equal sizes, holding numbers only, as an array.
+    """Decode a JSON document of nested lists of equal sizes, of numbers only.
 
-    The document is the body from ``start`` to ``end``. None for every other body, errors included: those
-    go the long way, which can explain them. Raises PayloadTooLarge if the array is more than the budget
-    has left.
+    The document is the body from ``start`` to ``end``. None for every other body, errors included: the full
+    decoder can explain them. Raises PayloadTooLarge if the array is more than the budget has left.
     """
     end = len(body) if end is None else end
     skeleton = _skeleton(body, start, end)
@@ -65,7 +64,7 @@ def json_array(
 
 
 def _skeleton(body: bytes, start: int, end: int) -> bytes:
-    """What is neither a number nor white space."""
+    """Remove numbers and white space from the text."""
     # In pieces, for memory as large as a body comes fresh from the kernel, which takes longer.
     starts = range(start, end, _PIECE_BYTES)
     return b"".join(body[at : min(at + _PIECE_BYTES, end)].translate(None, _JSON_CHARACTERS) for at in starts)
@@ -74,7 +73,7 @@ def _skeleton(body: bytes, start: int, end: int) -> bytes:
 def _lists_of(
     body: bytes, start: int, end: int, shape: Sequence[int], budget: MemoryBudget
 ) -> Iterator[bytes]:
-    """The text of a regular array in pieces, each a list of whole rows: so a parser needs little memory.
+    """Split the text of a regular array into lists of whole rows, so that a parser needs little memory.
 
     The rows are those of the first dimension that has several. If white space stands between closing
     brackets, a piece holds more of them.
@@ -93,7 +92,7 @@ def _lists_of(
 
 
 def csv_array(body: bytes, spec: TensorSpec, delimiter: str = ",") -> npt.NDArray[Any] | None:
-    """Rows of numbers, as many in each, as an array ``[rows, columns]``; None for every other body.
+    """Decode rows of as many numbers each as an array ``[rows, columns]``; None for every other body.
 
     Memory follows the array: nothing of the text becomes an object.
     """
@@ -102,7 +101,7 @@ def csv_array(body: bytes, spec: TensorSpec, delimiter: str = ",") -> npt.NDArra
 
 
 def _regular_csv(body: bytes, spec: TensorSpec, delimiter: bytes) -> npt.NDArray[Any] | None:
-    """Rows of numbers as JSON has them, without blank lines but at the end."""
+    """Decode rows of numbers as JSON has them, without blank lines but at the end."""
     tail = body[-_TAIL_BYTES:]
     end = len(body) - len(tail) + len(tail.rstrip())
     if b"[" in body or (b"\r" in body and body.count(b"\r") != body.count(b"\r\n")):
@@ -121,12 +120,12 @@ def _regular_csv(body: bytes, spec: TensorSpec, delimiter: bytes) -> npt.NDArray
 
 
 def _lines(body: bytes, end: int) -> int:
-    """How many lines the text up to ``end`` has."""
+    """Number of lines up to ``end``."""
     return body.count(b"\n", 0, end) + 1
 
 
 def _is_regular(piece: bytes, delimiter: bytes, width: int) -> bool:
-    """Whether of the delimiters and line ends every ``width``th, and no other, ends a line."""
+    """True if every ``width``th of the delimiters and line ends, and no other, ends a line."""
     codes = np.frombuffer(piece, np.uint8)
     marked = (codes == ord(delimiter)) | (codes == _LINE_END)
     ends = codes[np.flatnonzero(marked)] == _LINE_END
@@ -174,7 +173,7 @@ def _shape(skeleton: bytes, depth: int) -> list[int] | None:
 
 
 def _repeats(skeleton: bytes, start: int, unit: bytes) -> int:
-    """How many elements the first list that opens before ``start`` has, if all look as ``unit``."""
+    """Number of elements of the first list that opens before ``start``, if all look as ``unit``."""
     end = skeleton.find(b"]", start + len(unit))
     step = len(unit) + 1
     if not unit:
@@ -186,7 +185,7 @@ def _repeats(skeleton: bytes, start: int, unit: bytes) -> int:
 
 
 def _pieces(text: bytes, mark: bytes, end: int, start: int = 0, kept: int = 0) -> Iterator[bytes]:
-    """The text up to ``end`` in pieces, parted at ``mark``, of which the first ``kept`` bytes stay."""
+    """Split the text up to ``end`` into pieces at ``mark``, of which the first ``kept`` bytes stay."""
     while start <= end:
         stop = text.find(mark, start + _PIECE_BYTES, end)
         if stop < 0:
@@ -197,7 +196,7 @@ def _pieces(text: bytes, mark: bytes, end: int, start: int = 0, kept: int = 0) -
 
 
 def _flat(pieces: Iterable[bytes], size: int, spec: TensorSpec) -> npt.NDArray[Any] | None:
-    """The ``size`` numbers of some JSON lists as one array; None if the lists hold anything else."""
+    """Join ``size`` numbers of some JSON lists to one array; None if the lists hold anything else."""
     _, dtype = DTYPES[spec.dtype]
     array, filled = np.empty(size, dtype), 0
     for piece in pieces:
@@ -219,25 +218,25 @@ JSONObject = simdjson.Object
 
 _PARSERS = threading.local()
 _KEPT_BYTES = 1 << 20
-"""A parser keeps up to thirteen times the size of its largest document."""
+"""Largest document of a kept parser, which keeps up to thirteen times its size."""
 
 _LARGE_PARSER = simdjson.Parser()
 _LARGE_PARSER_LOCK = threading.Lock()
 _LARGE_BYTES = 4 << 20
-"""Up to this size one parser is kept for all threads: the kernel's pages for a new one take 3 ms."""
+"""Largest document of the parser that all threads share: the kernel's pages for a new one take 3 ms."""
 
 _BUFFERS: Mapping[tuple[bool, bool], tuple[str, npt.DTypeLike]] = {
     (False, False): ("d", np.float64),
     (True, False): ("i", np.int64),
     (True, True): ("u", np.uint64),
 }
-"""Of (whole numbers, of the widest unsigned type): simdjson's letter for a buffer, and its type."""
+"""Letter of simdjson for a buffer, and its type, by whole numbers and by the widest unsigned type."""
 
 
 def parse(body: bytes) -> Any:
-    """The document of a body, in this thread's own parser, which keeps its memory, if the body is small.
+    """Parse a document; for small bodies in this thread's own parser, which keeps its memory.
 
-    Raises ValueError for what simdjson does not read.
+    Raises ValueError for text that simdjson does not read.
     """
     if len(body) > _KEPT_BYTES:
         return _parse_large(body)
@@ -270,7 +269,7 @@ def _parse_anew(body: bytes) -> Any:
 
 
 def numbers_of(array: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any] | None:
-    """The numbers ``[n]`` of a parsed list of any depth, in the widest type of their kind.
+    """Convert the numbers of a parsed list of any depth to ``[n]``, in the widest type of their kind.
 
     None if a whole number is out of the range of ``dtype``. Raises ValueError or TypeError if the list
     holds anything but numbers of that kind.
@@ -281,7 +280,7 @@ def numbers_of(array: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any] | None:
 
 
 def _fit(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> bool:
-    """Whether whole numbers are within the range of ``dtype``; any number may become a float."""
+    """True if whole numbers are within the range of ``dtype``; any number may become a float."""
     if dtype.kind == "f" or not values.size:
         return True
     limits = np.iinfo(dtype)

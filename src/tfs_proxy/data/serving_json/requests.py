@@ -1,4 +1,4 @@
-"""TF Serving's requests to predict in JSON -> arrays by input name: its row form and its column form."""
+"""Arrays by input name of TF Serving's requests to predict in JSON: its row form and its column form."""
 
 import json
 import re
@@ -33,7 +33,7 @@ _TAIL_BYTES = 4096
 
 
 class LoneList(NamedTuple):
-    """A body of a signature's name and one list: its bytes from ``start`` to ``end``."""
+    """Body of a signature's name and one list: its bytes from ``start`` to ``end``."""
 
     signature: str
     by_row: bool
@@ -42,7 +42,7 @@ class LoneList(NamedTuple):
 
 
 def lone_list(body: bytes) -> LoneList | None:
-    """The only list of a body, whose elements are not looked at; None for every other body."""
+    """Find the only list of a body, without a look at its elements; None for every other body."""
     head = _HEAD.match(body)
     last = body.rfind(b"]", max(0, len(body) - _TAIL_BYTES)) + 1
     tail = _TAIL.match(body, last) if head and last else None
@@ -56,7 +56,7 @@ def lone_list(body: bytes) -> LoneList | None:
 
 
 def serving_form(values: Sequence[Any], method: str) -> Mapping[str, Any] | None:
-    """The object that is TF Serving's own form, if these documents are that and nothing more.
+    """Object of TF Serving's own form, if these documents are that and nothing more.
 
     For predict that is one object with ``instances`` or ``inputs``, for classify and regress one
     with ``examples``. TF Serving would answer the first of several documents and drop the rest
@@ -100,7 +100,7 @@ INTERNAL_SIGNATURE = "__saved_model_init_op"
 
 
 def request_body(records: Batch | Examples, signature_name: str | None) -> bytes:
-    """The row form of decoded records, the column form of tensors that have no records.
+    """Write decoded records in row form, or tensors that have no records in column form.
 
     int64 is exact, floats keep every digit of their own type, NaN and infinities are written as
     TF Serving reads them, bytes as base64.
@@ -121,23 +121,23 @@ def request_body(records: Batch | Examples, signature_name: str | None) -> bytes
 
 
 def column_body(inputs: Mapping[str, npt.NDArray[Any]], signature_name: str | None) -> bytes:
-    """The column form of tensors."""
+    """Write tensors in column form."""
     named = {} if signature_name is None else {SIGNATURE_NAME: signature_name}
     return dumps({**named, "inputs": {name: whole(array, as_base64=True) for name, array in inputs.items()}})
 
 
 def named_signature(body: bytes) -> str | None:
-    """The signature that a body of TF Serving's JSON asks for by name, None if it names none."""
+    """Signature that a body of TF Serving's JSON names, None if it names none."""
     return _signature_name(body) or None
 
 
 def targeted(target: Target, body: bytes) -> Target:
-    """The target that a body of TF Serving's JSON is for: with the signature that it names, if it does."""
+    """Add the signature that a body of TF Serving's JSON names to the target."""
     return replace(target, signature=named_signature(body) or target.signature)
 
 
 def with_signature(body: bytes, signature_name: str | None) -> bytes:
-    """TF Serving's JSON, with a signature name spliced in if it has none of its own.
+    """Add a signature name to TF Serving's JSON if it has none of its own.
 
     The body stays as it is if no name is given, if it names the same, and if it is not an object
     (TF Serving says so itself). Raises BadInput if it names another.
@@ -159,7 +159,7 @@ def with_signature(body: bytes, signature_name: str | None) -> bytes:
 
 
 def _signature_name(body: bytes) -> str | None:
-    """The name in a body; "" for none, None if the body is left to TF Serving to refuse."""
+    """Read the name in a body; "" for none, None if TF Serving is to refuse the body."""
     try:
         read = documents(body)
     except BadInput:
@@ -171,14 +171,14 @@ def _signature_name(body: bytes) -> str | None:
 
 
 class Metadata(Struct, frozen=True):
-    """What a model server says of one model version; None for a version that it does not tell."""
+    """Metadata of one model version from a model server; None for a version that it does not tell."""
 
     version: int | None
     signatures: Mapping[str, Signature]
 
 
 def read_metadata(body: bytes) -> Metadata:
-    """Version and signatures by name out of the answer to ``GET .../metadata``."""
+    """Read version and signatures by name from the answer to ``GET .../metadata``."""
     try:
         answer = orjson.loads(body)
         by_name = answer["metadata"]["signature_def"]["signature_def"]
@@ -194,7 +194,7 @@ def read_metadata(body: bytes) -> Metadata:
 
 
 def _specs(entries: Mapping[str, Any]) -> dict[str, TensorSpec]:
-    """By name, in the order of the names: the map of a SignatureDef has none."""
+    """Read specs by name, in the order of the names: the map of a SignatureDef has none."""
     return {
         name: TensorSpec(name, entry["dtype"], _shape(entry.get("tensor_shape")))
         for name, entry in sorted(entries.items())
@@ -202,7 +202,7 @@ def _specs(entries: Mapping[str, Any]) -> dict[str, TensorSpec]:
 
 
 def _shape(shape: Mapping[str, Any] | None) -> tuple[int | None, ...] | None:
-    """A TensorShapeProto in JSON; None, an unknown rank, if it is absent: a scalar's has no dimensions."""
+    """Read a TensorShapeProto in JSON; an absent one means an unknown rank, None; a scalar's has no dimensions."""
     if shape is None or shape.get("unknown_rank"):
         return None
     sizes = (int(dimension["size"]) for dimension in shape.get("dim", ()))
@@ -210,7 +210,7 @@ def _shape(shape: Mapping[str, Any] | None) -> tuple[int | None, ...] | None:
 
 
 def read_outputs(body: bytes, signature: Signature) -> Outputs:
-    """Arrays by output name out of an answer to predict, in row or in column form.
+    """Read arrays by output name from an answer to predict, in row or in column form.
 
     Bytes are those that the model gave, also if they are not UTF-8. Raises UpstreamError if
     the answer does not fit the signature.
@@ -232,7 +232,7 @@ def read_outputs(body: bytes, signature: Signature) -> Outputs:
 
 
 def read_answer(body: bytes) -> Mapping[str, Any]:
-    """The object that a model server answered; raises UpstreamError if it is not an object."""
+    """Read a model server's answer; raises UpstreamError if it is not an object."""
     try:
         answer = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -243,7 +243,7 @@ def read_answer(body: bytes) -> Mapping[str, Any]:
 
 
 def _lenient(body: bytes) -> Any:
-    """An answer with NaN or infinities, or with strings that are not UTF-8."""
+    """Parse an answer with NaN or infinities, or with strings that are not UTF-8."""
     try:
         return json.loads(body.decode("utf-8", "surrogateescape"))
     except (ValueError, RecursionError) as error:
@@ -261,6 +261,6 @@ def _columns(outputs: Any, signature: Signature) -> Mapping[str, Any]:
 
 
 def _array(value: Any, spec: TensorSpec, *, unwrap: bool) -> npt.NDArray[Any]:
-    """Values of one output; a column may be a scalar, so it is wrapped to be read."""
+    """Convert the values of one output; a column may be a scalar, so it is wrapped to be read."""
     array = column([value], spec)[0] if unwrap else column(value, spec)
     return np.asarray(array, object if spec.dtype == "DT_STRING" else None)
