@@ -1,1 +1,1 @@
-"""Conversion of bytes and tensors: media types, TF Serving's JSON, Open Inference Protocol, capture records."""
+"""Conversion of bytes and tensors: media types, TF Serving's JSON, Open Inference Protocol, capture."""

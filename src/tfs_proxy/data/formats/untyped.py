@@ -39,7 +39,7 @@ def array_of_json(body: bytes, _: MediaType, budget: MemoryBudget) -> npt.NDArra
 
 
 def array_of_csv(body: bytes, content_type: MediaType, budget: MemoryBudget) -> npt.NDArray[Any]:
-    """Read ``[rows, columns]``: float64 if all cells are numbers or empty (NaN), else text; raises BadInput."""
+    """Read ``[rows, columns]``: float64 if cells are numbers or empty (NaN), else text. Raises BadInput."""
     dialect = csv_dialect(content_type.parameters)
     text = body.removeprefix(BYTE_ORDER_MARK)
     budget.take_table(text, dialect.delimiter.encode(), TEXT_NUMBER_BYTES)

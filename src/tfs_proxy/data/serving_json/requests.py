@@ -202,7 +202,7 @@ def _specs(entries: Mapping[str, Any]) -> dict[str, TensorSpec]:
 
 
 def _shape(shape: Mapping[str, Any] | None) -> tuple[int | None, ...] | None:
-    """Read a TensorShapeProto in JSON; an absent one means an unknown rank, None; a scalar's has no dimensions."""
+    """Read a TensorShapeProto in JSON; None means an unknown rank, a scalar's has no dimensions."""
     if shape is None or shape.get("unknown_rank"):
         return None
     sizes = (int(dimension["size"]) for dimension in shape.get("dim", ()))
