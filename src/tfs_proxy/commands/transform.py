@@ -38,7 +38,7 @@ _JOB_FLAGS: Mapping[str, tuple[str, str, str]] = {
     "max_concurrent": ("--max-concurrent", "N", "requests at once (default: as the container says, else 1)"),
     "input_filter": ("--input-filter", "JSONPATH", "part of each record to send (default: $)"),
     "output_filter": ("--output-filter", "JSONPATH", "part of each result to write (default: $)"),
-    "join": ("--join", "", "Input puts each record beside its prediction (default: None)"),
+    "join": ("--join", "", "Input puts each record next to its prediction (default: None)"),
     "csv_header": (
         "--csv-header", "", "whether a first line is a header, sent with each piece (default: auto)"
     ),

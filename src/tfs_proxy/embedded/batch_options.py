@@ -14,7 +14,7 @@ from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.wire.protos import BatchingParameters
 
 OWN_FILE = "batching_params.pbtxt"
-"""What a version's folder may hold, if the flags allow it."""
+"""File in a version's folder, read if the flags allow it."""
 
 _AT_LEAST = {
     "max_batch_size": 1,
@@ -23,11 +23,11 @@ _AT_LEAST = {
     "num_batch_threads": 1,
 }
 _AT_MOST = 2**31 - 1
-"""What the batch op takes; TF Serving has 64 bits for these numbers."""
+"""Limit of the batch op; TF Serving has 64 bits for these numbers."""
 
 
 class BatchOptions(Struct, frozen=True):
-    """How a model's requests are batched; ``num_batch_threads`` 0 is one for each core."""
+    """Batching of a model's requests; ``num_batch_threads`` 0 is one for each core."""
 
     max_batch_size: int = 1000
     batch_timeout_micros: int = 0

@@ -22,7 +22,7 @@ _MICROS = 1e6
 
 
 class Instrumentation:
-    """What goes through the batch op beside a request's own tensors: nothing, unless batches are counted."""
+    """Tensors that go through the batch op with a request's own: none, unless batches are counted."""
 
     kinds: Sequence[Any] = ()
     """The types of its inputs, and of its outputs."""
@@ -86,7 +86,7 @@ def _no_padding(_numbers: Any) -> Any:
 
 
 def _padding(numbers: Any) -> Any:
-    """How many rows are padding: the batch op repeats the first row of the last request."""
+    """Number of rows that are padding: the batch op repeats the first row of the last request."""
     math = runtime.math_operations
     one = runtime.constant(1, "int64")
     last = _element(numbers, math.sub(runtime.array_operations.size(numbers, out_type=numbers.dtype), one))
@@ -116,7 +116,7 @@ _OF_THE_OP = re.compile(
     r"|(?<=sizes of the input tensors)\. 0th dimension size: [^\n]*"
     r"|\n\t \[\[(?:[^{}\]]*|\{\{node BatchFunction\w*\}\})\]\](?=\n|$)"
 )
-"""What an error text gains on its way through the batch op."""
+"""Text that the batch op adds to an error."""
 
 
 class BatchingBackend:
@@ -277,7 +277,7 @@ class BatchCall:
 
 
 def _rows(arrays: Sequence[Array]) -> int:
-    """How many rows a request has. Raises ServingError if its inputs do not agree."""
+    """Number of rows of a request. Raises ServingError if its inputs do not agree."""
     if any(not array.shape for array in arrays):
         raise invalid("Batching Run() input tensors must have at least one dimension")
     sizes = {array.shape[0] for array in arrays}

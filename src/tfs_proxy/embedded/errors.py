@@ -1,4 +1,4 @@
-"""What a request to the embedded server fails with: a gRPC code and TF Serving's own wording.
+"""Errors of requests to the embedded server: a gRPC code and TF Serving's own wording.
 
 Raised anywhere below the two servers; `rest.app` and `grpc.server` turn it into their protocol.
 """
@@ -15,7 +15,7 @@ _FED_ANOTHER_TYPE = re.compile(
     r"Type mismatch: actual (?P<given>\w+) vs\. expect (?P<wanted>\w+)"
     r"\s+\[\[\{\{node _arg_\S*_(?P<at>\d+)\}\}\]\]"
 )
-"""What a prepared call says of an input of another type than the placeholder's, which has a number there."""
+"""Message of a prepared call for an input of another type than the placeholder's; both are numbers there."""
 
 
 class ServingError(Exception):

@@ -125,7 +125,7 @@ _NAMES = (
     "tensorflow.serving.ModelService",
     "tensorflow.serving.PredictionService",
 )
-"""What has a health: the server as a whole, and its services under the names that clients use."""
+"""Names that have a health: the server as a whole, and its services under the names that clients use."""
 
 
 class Health(health.HealthServicer):  # type: ignore[misc]  # the package has no types
@@ -190,7 +190,7 @@ _MAX_MESSAGE = 2**31 - 1
 _MOST_TEXT_BYTES = 7000
 """Of a text as it is sent: clients fail on trailers of more than 8 KB without a word of them."""
 _PRINTED = " !\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~"
-"""What is sent as it is, beside letters and digits: all of ASCII's but the per cent."""
+"""Characters that are sent as they are, as letters and digits are: all of ASCII's but the per cent."""
 _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 

@@ -1,6 +1,6 @@
 """TF Serving's gRPC API: PredictionService and ModelService in front of the servable lifecycle and inference.
 
-Handlers take and give bytes: predictions are written as wire format around the arrays' memory.
+Handlers take and give bytes: predictions are written as wire format that refers to the arrays' memory.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -43,13 +43,13 @@ Inference = Callable[[LoadedServable, Any, MemoryBudget], bytes | Message]
 
 
 class CallContext(Protocol):
-    """What a method may ask about its call; from any thread."""
+    """Questions that a method may ask about its call; from any thread."""
 
     def peer(self) -> str:
-        """Who calls, as gRPC writes it: ``unix:``, or ``ipv4:`` with address and port."""
+        """The client's address as gRPC writes it: ``unix:``, or ``ipv4:`` with address and port."""
 
     def is_active(self) -> bool:
-        """Whether the caller still waits."""
+        """True if the caller still waits."""
 
 
 Handler = Callable[[bytes, CallContext], bytes]
@@ -112,7 +112,7 @@ class Services:
 
     @contextmanager
     def _budget(self) -> Iterator[MemoryBudget]:
-        """What a message may become, together with others."""
+        """Memory that a message and what is made of it may take together."""
         ledger = RequestLedger(self._ledger)
         try:
             yield budget_of(ledger)

@@ -61,7 +61,7 @@ Load = Callable[[str, int, Path], LoadedServable]
 
 
 class Retry(Struct, frozen=True):
-    """How often a failed load is tried again, and after how long."""
+    """Number of attempts after a failed load, and the pause before each."""
 
     times: int = 5
     interval_seconds: float = 60.0
@@ -82,7 +82,7 @@ class VersionLoads:
 
     @property
     def stopped(self) -> bool:
-        """Whether no more loads begin."""
+        """True if no more loads begin."""
         return self._stopping.is_set()
 
     def start(self, name: str, model: Model, status: VersionStatus, folder: Path) -> None:

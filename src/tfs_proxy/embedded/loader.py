@@ -46,7 +46,7 @@ _METHODS: Mapping[str | None, Callable[[LoadedServable, Any, MemoryBudget], obje
     "regress_log": prediction_service.regress,
     "multi_inference_log": multi_inference,
 }
-"""What replays each kind of recorded request."""
+"""Functions that replay each kind of recorded request."""
 
 
 def warm_up(servable: LoadedServable, folder: Path, *, iterations: int = 1) -> int:

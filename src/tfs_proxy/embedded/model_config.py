@@ -1,4 +1,4 @@
-"""What is wrong with a file in protobuf's text form, as the C++ parser of the official server says it.
+"""Mistakes of a file in protobuf's text form, in the words of the official server's C++ parser.
 
 Python's parser finds the same mistakes. It differs in where it sees an unknown field, or the end of the
 file, and in its words for a value of another type.
@@ -73,7 +73,7 @@ _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def is_uri(path: str) -> bool:
-    """Whether a path begins with a scheme, as ``gs://`` does."""
+    """True if a path begins with a scheme, as ``gs://`` does."""
     return _URI.match(path) is not None
 
 

@@ -188,7 +188,7 @@ class Server:
         return on_socket_only(handlers) if self._flags.management_on_socket_only else handlers
 
     def _other_services(self, handlers: Handlers) -> Iterator[Callable[[Any], None]]:
-        """What grpcio's packages add to a server; the official binary has reflection linked in, too."""
+        """Adds grpcio's own services to a server; the official binary has reflection linked in, too."""
         names = [*handlers, reflection.SERVICE]
         if self._flags.enable_grpc_healthcheck_service:
             self._background(self._health.follow)

@@ -1,1 +1,1 @@
-"""What people use beside serving: pack, endpoint, conform, tune, deploy."""
+"""Tools for what comes before and after serving: pack, endpoint, conform, tune, deploy."""

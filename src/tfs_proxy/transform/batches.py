@@ -112,7 +112,7 @@ def open_content(raw: io.RawIOBase, compression: str) -> "Iterator[IO[bytes]]":
 
 
 def asks_model(job: Job) -> bool:
-    """Whether the model's inputs decide if lines of CSV begin with a header: flag and ContentType do not."""
+    """True if the model's inputs decide about a header, since neither flag nor ContentType do."""
     dialect = _dialect(job)
     return dialect is not None and job.csv_header == AUTO and dialect.header is None
 
@@ -131,19 +131,18 @@ def header_of(job: Job, inputs: Sequence[str]) -> CsvHeader | None:
 
 
 def begins_with(header: CsvHeader, line: bytes) -> bool:
-    """Whether ``line``, the first of an object, is such a header."""
     return not header.names or set(_cells(header, line)) == set(header.names)
 
 
 def looks_like(header: CsvHeader, lines: Sequence[bytes]) -> bool:
-    """Whether the first of ``lines`` names inputs, or has no number while the second does."""
+    """True if the first of ``lines`` names inputs, or has no number while the second does."""
     first, *rest = ([NUMBER.fullmatch(cell) for cell in _cells(header, line)] for line in lines)
     named = not set(header.names).isdisjoint(_cells(header, lines[0]))
     return named or (not any(first) and any(map(any, rest)))
 
 
 def has_order(job: Job) -> bool:
-    """Whether ContentType has the order of columns, which makes the header needless."""
+    """True if ContentType has the order of columns, which makes the header needless."""
     dialect = _dialect(job)
     return dialect is not None and bool(dialect.columns)
 
@@ -159,7 +158,7 @@ def _cells(header: CsvHeader, line: bytes) -> list[str]:
 
 
 def _dialect(job: Job) -> Dialect | None:
-    """How the lines of CSV are written; None for other input, and for a ContentType that servers refuse."""
+    """Dialect of the job's CSV lines; None for other input, and for a ContentType that servers refuse."""
     try:
         return csv_dialect(parse_media_type(job.content_type).parameters) if job.record_type == CSV else None
     except UnsupportedMediaType:
@@ -257,12 +256,12 @@ def _check_fits(size: int, max_bytes: int | None, number: int, frame: Frame, nam
 
 
 def may_be_captured(job: Job, name: str) -> bool:
-    """Whether the job leaves open how an object of this name is to be read; its content decides then."""
+    """True if the content of an object of this name decides how it is read, since the job does not say it."""
     return job.content_type is None and job.split_type == NONE and is_capture(name, b'{"captureData"')
 
 
 def is_captured(name: str, stream: "IO[bytes]") -> bool:
-    """Whether the object is one of data capture; reads its beginning."""
+    """True if the object is one of data capture; reads its beginning."""
     return is_capture(name, stream.read(BEGINNING_BYTES))
 
 

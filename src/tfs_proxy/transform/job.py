@@ -115,7 +115,7 @@ class Job(Struct, frozen=True, kw_only=True):
 
     @property
     def processes(self) -> bool:
-        """Whether records are filtered or joined."""
+        """True if records are filtered or joined."""
         return self.input_filter != "$" or self.output_filter != "$" or self.join == INPUT
 
     @property
@@ -177,7 +177,7 @@ class CsvHeader(Struct, frozen=True):
 
 
 class ExecutionPlan(Struct, frozen=True):
-    """How records are sent: as the job says, else as the container offers, else by SageMaker's defaults.
+    """Plan to send records: as the job says, else as the container offers, else by SageMaker's defaults.
 
     If ``payload_bytes`` is None, bodies of any size are streamed (MaxPayloadInMB 0). A ``header`` is sent
     with each piece of its object.

@@ -45,7 +45,7 @@ class JsonPath:
         self._steps = list(_steps(text))
 
     def __call__(self, document: Any) -> Any:
-        """What the path selects in ``document``. Raises Missing if that is nothing."""
+        """The selected part of ``document``. Raises Missing if there is none."""
         values, several = [document], False
         for step, spreads in self._steps:
             values = [step(value) for value in values]
@@ -56,7 +56,7 @@ class JsonPath:
 
     @property
     def is_identity(self) -> bool:
-        """Whether it is ``$``."""
+        """True if it is ``$``."""
         return not self._steps
 
 
@@ -75,7 +75,7 @@ def _steps(text: str) -> Iterator[tuple[Step, bool]]:
 
 
 def _step(match: "re.Match[str]") -> tuple[Step, bool]:
-    """What a part of a path selects, and whether the steps after it apply to each of several values."""
+    """The step of a part of a path, and True if the steps after it apply to each of several values."""
     if match["all"]:
         return _all_members, True
     if match["name"]:

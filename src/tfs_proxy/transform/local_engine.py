@@ -94,7 +94,7 @@ class LocalEngine:
         output.end_input(error)
 
     def _replays(self, item: InputObject) -> bool:
-        """Whether the object holds captured requests; one that can't be read fails later."""
+        """True if the object holds captured requests; one that can't be read fails later."""
         if not may_be_captured(self._job, item.name):
             return False
         try:
@@ -118,7 +118,7 @@ class LocalEngine:
 
     @property
     def _streams(self) -> bool:
-        """Whether objects are sent whole although they have records: MaxPayloadInMB 0, MultiRecord."""
+        """True if objects are sent whole although they have records: MaxPayloadInMB 0, MultiRecord."""
         return self._plan.payload_bytes is None and self._plan.strategy == MULTI
 
     def _submit(self, output: OrderedOutput, work: Work) -> None:
@@ -175,7 +175,7 @@ class LocalEngine:
 
 
 def is_too_large(job: Job, plan: ExecutionPlan, item: InputObject) -> bool:
-    """Whether ``item`` is over the payload limit, as far as its stored size tells."""
+    """True if ``item`` is over the payload limit, as far as its stored size tells."""
     limit = plan.payload_bytes
     size_is_known = job.split_type == NONE and job.compression != GZIP
     return size_is_known and limit is not None and item.size > limit

@@ -35,14 +35,14 @@ from tfs_proxy.wire.s3_client import S3_SCHEME
 
 
 class Capabilities(Struct, frozen=True):
-    """What a node reports once it is ready; ``content`` identifies the model that it serves."""
+    """Report of a node that is ready; ``content`` identifies the model that it serves."""
 
     plan: ExecutionPlan
     content: str
 
 
 class RunTerms(Struct, frozen=True):
-    """What all nodes of a run share, so that an output does not depend on the node that makes it."""
+    """Terms that all nodes of a run share, so that an output does not depend on the node that makes it."""
 
     fingerprint: str
     plan: ExecutionPlan
@@ -53,7 +53,7 @@ class RunTerms(Struct, frozen=True):
 
 
 class SharedStorageProbe(Struct, frozen=True):
-    """What every node must be able to see: one of the inputs, and a marker file in the output folder."""
+    """Files that every node must see: one of the inputs, and a marker file in the output folder."""
 
     item: InputObject
     marker: Path | None
@@ -104,7 +104,7 @@ class Node:
         return await asyncio.wrap_future(await asyncio.to_thread(self._add, item, terms))
 
     async def in_progress(self) -> RunCounts:
-        """What unfinished objects have come to."""
+        """Counts of unfinished objects so far."""
         return self._engine_thread.in_progress() if self._engine_thread else RunCounts()
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a job tells its serving stack, and what the stack says about how to send the records."""
+"""Options of a run, its serving stack, and the plan that the stack's answers make for its records."""
 
 import contextlib
 import io
@@ -50,7 +50,7 @@ def stack_environment(base: Mapping[str, str], job: Job) -> dict[str, str]:
 
 
 def fetch_plan(job: Job, endpoint: EndpointAddress) -> ExecutionPlan:
-    """How to send the records of ``job``; asks ``GET /execution-parameters``, which a server need not know.
+    """Plans the requests of ``job``; asks ``GET /execution-parameters``, which a server need not know.
 
     A server of ours says SINGLE_RECORD only if its model takes no other, so that a job can't ask for more.
     Raises SettingsError if nothing listens there.
@@ -98,7 +98,7 @@ log = logging.getLogger(__name__)
 
 
 class TransformOptions(Struct, frozen=True, kw_only=True):
-    """What the command line asks for; either ``model`` or ``endpoint`` is set.
+    """Options of the command line; either ``model`` or ``endpoint`` is set.
 
     A serving stack inherits ``environment``. If ``ray_address`` is None, Ray chooses the cluster. Raises
     SettingsError if the options contradict each other.
@@ -148,7 +148,7 @@ class TransformOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def uses_remote_storage(self) -> bool:
-        """Whether objects are, or may be, in S3, where reads and writes are slow."""
+        """True if objects are, or may be, in S3, where reads and writes are slow."""
         job = self.job
         return (
             job.data_type == MANIFEST or job.input.startswith(S3_SCHEME) or job.output.startswith(S3_SCHEME)

@@ -53,12 +53,12 @@ class OrderedOutput:
 
     @property
     def is_over(self) -> bool:
-        """Whether no more of it needs to be sent: it failed, or the run was stopped."""
+        """True if no more of it needs to be sent: it failed, or the run was stopped."""
         return self._failure is not None or self._stopped
 
     @property
     def was_stopped(self) -> bool:
-        """Whether it was given up because the run was stopped."""
+        """True if it was given up because the run was stopped."""
         return self._stopped and self._failure is None
 
     def start_batch(self) -> int:
@@ -182,7 +182,7 @@ class OrderedOutput:
         try:
             self._target.remove(self.item.name, OUT)
         except StorageError as error:
-            log.warning("an earlier run's output remains beside %s%s: %s", self.item.name, ERRORS, error)
+            log.warning("an earlier run's output remains next to %s%s: %s", self.item.name, ERRORS, error)
 
     def _abort(self) -> None:
         for sink in self._sinks.values():

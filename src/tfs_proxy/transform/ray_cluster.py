@@ -42,7 +42,6 @@ class Scheduler:
 
     @property
     def is_finished(self) -> bool:
-        """Whether no object is waiting or held."""
         return not self._waiting and not any(self._held.values())
 
     def take(self, node: str, plan: ExecutionPlan, node_count: int) -> InputObject | None:
@@ -66,7 +65,7 @@ class Scheduler:
         return given_up
 
     def _has_room(self, held: Collection[InputObject], plan: ExecutionPlan, node_count: int) -> bool:
-        """Whether a node holds less than it can have in flight and in its queue."""
+        """True if a node holds less than it can have in flight and in its queue."""
         minimum = plan.concurrent if self._single_request else READ_AHEAD
         if len(held) < minimum:
             return True
@@ -80,7 +79,7 @@ class Scheduler:
 
 CLOSE_SECONDS = 60.0
 MAX_RESTARTS = 2
-"""How often Ray restarts an actor that died on its node, and repeats the calls that it was working on."""
+"""Times that Ray restarts an actor that died on its node, and repeats the calls that it was working on."""
 _STACK_SETTINGS = ("SAGEMAKER_", "TFS_")
 
 log = logging.getLogger(__name__)
@@ -226,7 +225,7 @@ GiveUp = Callable[[InputObject, str], None]
 
 
 class _Run(Struct, frozen=True):
-    """What is being distributed, and where its results go."""
+    """Objects that are being distributed, and where their results go."""
 
     scheduler: Scheduler
     terms: RunTerms

@@ -1,4 +1,4 @@
-"""What happens in a run: errors of objects, counters and latencies, and the progress line. Thread-safe."""
+"""Events of a run: errors of objects, counters and latencies, and the progress line. Thread-safe."""
 
 import contextlib
 import logging
@@ -63,7 +63,7 @@ MAX_LISTED_FAILURES = 1000
 
 
 RunCounts = Counter[str]
-"""How far a run is: ``objects`` done, ``skipped`` (done by an earlier run) and ``failed``, ``records``,
+"""Counters of a run: ``objects`` done, ``skipped`` (done by an earlier run) and ``failed``, ``records``,
 ``bad_records``, ``bytes`` as stored, ``requests`` and ``retries``; before they are written, ``answered`` and
 ``refused`` records, and their ``settled_bytes``."""
 
@@ -105,7 +105,6 @@ class RunStatistics(Struct):
 
     @property
     def seconds(self) -> float:
-        """How long the run has taken until now."""
         return self.clock() - self._began
 
     def add(self, **increments: int) -> None:

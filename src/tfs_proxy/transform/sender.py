@@ -81,7 +81,7 @@ class Refused(Exception):
 
     @property
     def is_final(self) -> bool:
-        """Whether the client is to blame (4xx), so that repeating the request would not help."""
+        """True if the client is to blame (4xx): to repeat the request would not help."""
         return self.status is not None and self.status < _SERVER_ERROR
 
 

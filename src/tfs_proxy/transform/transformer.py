@@ -26,7 +26,7 @@ _VALUE = re.compile(r"""\\?"[^"]*"|'[^']*'|[-+]?[0-9][0-9.]*""")
 
 
 class BadLimit(Struct, frozen=True):
-    """How many records of an object may be bad: ``most``, or a share of all in ``percent``; as ``text``."""
+    """Records of an object that may be bad: ``most``, or a share of all in ``percent``; as ``text``."""
 
     text: str = "100%"
     most: int | None = None
@@ -90,7 +90,7 @@ class BadRecordCounts:
 
 
 def _kind(bad_record: BadRecord) -> tuple[int | None, str]:
-    """What failures have in common: the status and the sentence without its values."""
+    """Kind of a failure: the status and the sentence without its values."""
     sentence = error_text(bad_record.error.encode()) or bad_record.error
     return bad_record.status, _VALUE.sub("…", sentence)
 
@@ -227,7 +227,7 @@ _CODECS: dict[str, tuple[Callable[[bytes], Values], Callable[[Values], bytes], C
 
 
 def placeholder(job: Job, error: str) -> bytes:
-    """What replaces a bad record in the output: one line or document of the answers' type.
+    """Substitute for a bad record in the output: one line or document of the answers' type.
 
     JSON quotes the server's ``error``; other types have ERROR, as AWS recommends.
     """

@@ -1,1 +1,1 @@
-"""What is served and how it is asked: values and calls that both of the embedded server's APIs share."""
+"""Servables and the calls to them: values and functions that both of the embedded server's APIs share."""

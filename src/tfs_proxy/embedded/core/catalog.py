@@ -1,4 +1,4 @@
-"""What a model version goes through, as GetModelStatus tells it: set by the servable lifecycle."""
+"""States of model versions, as GetModelStatus tells them: set by the servable lifecycle."""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -49,7 +49,7 @@ class VersionStatus(Struct):
     called_off: bool = False
 
     def change_state(self, state: VersionState, error: ServingError | None = None) -> None:
-        """Go on to the next state; an error stays until a load succeeds or starts over."""
+        """Go on to the next state; an error stays until a load ends well or starts over."""
         if state not in NEXT[self.state]:
             raise ValueError(f"version {self.version} can't go from {self.state.name} to {state.name}")
         self.state = state
@@ -62,18 +62,17 @@ class VersionStatus(Struct):
 
     @property
     def may_start(self) -> bool:
-        """Whether it is not loaded, and has not failed since it was wanted."""
+        """True if it is not loaded, and has not failed since it was wanted."""
         ended = self.state is VersionState.END and (self.error is None or self.called_off)
         return self.state is VersionState.UNKNOWN or ended
 
     @property
     def failed(self) -> bool:
-        """Whether its last attempt has failed."""
         return self.state is VersionState.END and not self.may_start
 
     @property
     def untried(self) -> bool:
-        """Whether it is on its way in, and no attempt has failed so far."""
+        """True if it is being loaded, and no attempt has failed so far."""
         return self.state < VersionState.AVAILABLE and self.error is None
 
     @property
@@ -114,12 +113,12 @@ class Model(Struct):
 
     @property
     def untried(self) -> bool:
-        """Whether a wanted version has neither been loaded nor failed yet."""
+        """True if a wanted version has neither been loaded nor failed yet."""
         return any(version not in self.versions or self.versions[version].untried for version in self.aspired)
 
     @property
     def settled(self) -> bool:
-        """Whether every wanted version is loaded, or failed: for good, unless another one serves."""
+        """True if every wanted version is loaded, or failed: for good, unless another one serves."""
         if self.serving:
             return not self.untried
         return all(version in self.versions and self.versions[version].failed for version in self.aspired)
@@ -165,7 +164,7 @@ class Catalog:
     def using(
         self, name: str, version: int | None = None, label: str | None = None
     ) -> Iterator[LoadedServable]:
-        """`acquire` and `LoadedServable.leave` around a block."""
+        """Calls `acquire` before a block and `LoadedServable.leave` after it."""
         servable = self.acquire(name, version, label)
         try:
             yield servable

@@ -41,7 +41,7 @@ Named = Mapping[str, Array]
 
 
 class Plan(Struct, frozen=True):
-    """What one method reads and fetches in a signature: an input, and output tensors by alias."""
+    """Tensors that one method reads and fetches in a signature: an input, and output tensors by alias."""
 
     feed: Tensor
     fetches: Mapping[str, Tensor]
@@ -66,7 +66,7 @@ def signature_for(servable: LoadedServable, name: str, method: str) -> ServableS
 
 
 def plan_for(signature: ServableSignature, method: str) -> Plan:
-    """What classify or regress needs of a signature. Raises ServingError if it lacks something."""
+    """Plan of classify or regress with a signature. Raises ServingError if it lacks something."""
     if len(signature.inputs) != 1:
         raise invalid("Expected one input Tensor.")
     fetches = _classify_fetches(signature) if method == CLASSIFY_METHOD else _regress_fetches(signature)
@@ -205,7 +205,7 @@ def multi_inference(
 
 
 def _run_together(servable: LoadedServable, plans: Sequence[Plan], examples: Array) -> Named:
-    """What all plans fetch, in one run: each signature's own placeholder gets the same examples."""
+    """Fetches all plans in one run: each signature's own placeholder gets the same examples."""
     feeds = {plan.feed.name: plan.feed for plan in plans}
     fetches = tuple(sorted({name for plan in plans for name in plan.names}))
     runner = servable.tensor_runner([feeds[name] for name in sorted(feeds)], fetches, "MultiInference")

@@ -45,7 +45,7 @@ class Counter(Struct):
 
 
 class BucketCounts(Struct):
-    """How many values fell into each bucket, and their sum."""
+    """Number of values in each bucket, and their sum."""
 
     counts: list[int]
     total: float = 0.0
@@ -84,7 +84,7 @@ class Histogram(Struct):
 
 
 class BatchMetrics:
-    """What batching counts, under the names of TF Serving's batching session; safe for every thread.
+    """Counters of batching, under the names of TF Serving's batching session; safe for every thread.
 
     Batches that fail are not counted: their numbers come back with their outputs.
     """
@@ -123,7 +123,7 @@ class BatchMetrics:
 
 
 class Metrics:
-    """What the server counts; safe to use from every thread."""
+    """Metrics of the server; safe to use from every thread."""
 
     def __init__(self) -> None:
         prefix = ":tensorflow:serving:"
@@ -175,7 +175,7 @@ class Metrics:
             self._warmup_latency.add((path, "OK"), seconds * _MICROS)
 
     def count_of(self, name: str) -> int:
-        """What a counter's first series has come to, by the name that TensorFlow knows it under (``/a/b``).
+        """Value of a counter's first series, by the name that TensorFlow knows it under (``/a/b``).
 
         0 if there is none, or if it is not a plain counter.
         """

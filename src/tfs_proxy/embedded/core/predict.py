@@ -109,7 +109,7 @@ def _set(names: Collection[str]) -> str:
 
 
 _COPIES = 2
-"""A tensor from a list of values stands beside what a model of the same shape answers."""
+"""A tensor from a list of values stands next to the answer of a model of the same shape."""
 
 
 def predict(
@@ -165,7 +165,6 @@ def _arrays(signature: ServableSignature, request: PredictRequest, budget: Memor
 
 
 def _declared(alias: str, tensor: TensorProto, size_bytes: int) -> str:
-    """What a refusal says of a tensor."""
     shape = shape_text(dim.size for dim in tensor.tensor_shape.dim)
     return (
         f'The tensor "{alias}", declared as {data_type_name(tensor.dtype)} {shape} of {size_bytes:,} bytes,'

@@ -64,14 +64,14 @@ def next_of(idle: SimpleQueue[_T]) -> _T:
 
 
 class Backend(Protocol):
-    """What a servable runs on: a TF1 session, a batcher in front of one, or a TFLite interpreter.
+    """Runner of a servable: a TF1 session, a batcher in front of one, or a TFLite interpreter.
 
     If it ``waits``, a call may take longer than its own computing: others are in front of it.
     """
 
     @property
     def waits(self) -> bool:
-        """Whether calls wait for others."""
+        """True if calls wait for others."""
 
     def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> PreparedCall:
         """A call from and to these tensor names."""
@@ -140,7 +140,7 @@ class Runner:
 
     @property
     def quick(self) -> bool:
-        """Whether its measured time allows it to run on a thread where it holds up everything else.
+        """True if its measured time allows it to run on a thread where it holds up everything else.
 
         The first two calls are not: they trace, optimise and allocate. Nor is one that waits for others:
         a batch would never have more than it.

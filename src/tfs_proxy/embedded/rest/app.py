@@ -65,7 +65,7 @@ class RestAnswer(NamedTuple):
 
 
 def _page(status: int, reason: str) -> RestAnswer:
-    """What TF Serving's HTTP server answers with if no handler is responsible."""
+    """Answer of TF Serving's HTTP server to a request that no handler takes."""
     body = (
         f"<HTML><HEAD>\n<TITLE>{status} {reason}</TITLE>\n</HEAD><BODY>\n<H1>{reason}</H1>\n</BODY></HTML>\n"
     )
@@ -88,7 +88,7 @@ def _refusal(error: ServingError) -> RestAnswer:
 
 
 def refused(error: Exception, request: str) -> tuple[GrpcCode, RestAnswer]:
-    """What is counted and what is answered; one that nobody expects is logged, too."""
+    """Counts an error and answers it; an unexpected one is logged, too."""
     if isinstance(error, PayloadTooLarge | Overloaded):
         return of_memory(error).code, memory_refusal(error)
     if isinstance(error, RecursionError):
@@ -105,7 +105,7 @@ def too_slow() -> RestAnswer:
 
 
 def preflight(headers: Headers) -> RestAnswer:
-    """What a browser asks in front of a request: fine for any origin of the web."""
+    """Answers the question that a browser asks before a request: any origin of the web may send it."""
     origins = (value for name, value in headers if name == b"origin")
     return RestAnswer(200 if _WEB_ORIGIN.search(next(origins, b"")) else 400, b"", [])
 
@@ -117,7 +117,7 @@ _SMALL_BODY = 256 * 1024
 
 
 class RestOptions(Struct, frozen=True):
-    """How the REST side behaves.
+    """Options of the REST side.
 
     ``metrics_path`` is None if metrics are not exported, ``timeout_seconds`` is None if requests may take
     as long as they like.

@@ -30,7 +30,7 @@ def read_object(body: bytes, budget: MemoryBudget) -> dict[str, Any]:
         raise invalid("JSON Parse error: The document is empty")
     budget.take_json(body)
     if len(body) >= RESERVED_FROM_BYTES:
-        # Each string becomes bytes in an array beside what was parsed.
+        # Each string becomes bytes in an array, while the parsed document is kept.
         budget.take(body.count(b'"') // 2 * STRING_BYTES)
     try:
         document = first_document(body)
@@ -68,7 +68,7 @@ Inputs = Mapping[str, Tensor]
 
 
 class PredictCall(NamedTuple):
-    """What a request asks for: a signature, its arrays, and whether the answer goes by rows."""
+    """Contents of a predict request: a signature, its arrays, and True if the answer goes by rows."""
 
     signature: str
     by_row: bool
@@ -179,7 +179,7 @@ _KINDS = {dict: "Object", list: "Array", str: "String", type(None): "Null"}
 
 
 class ExampleCall(Struct, frozen=True):
-    """What a request asks for: a signature ("" is the default one) and its examples."""
+    """Contents of a classify or regress request: a signature ("" is the default one) and its examples."""
 
     signature: str
     examples: Input

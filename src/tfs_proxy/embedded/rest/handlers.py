@@ -38,7 +38,7 @@ class Handler(ABC):
 
     @property
     def quick(self) -> bool:
-        """Whether the second step may run on the event loop's thread, where it holds up everything else."""
+        """True if the second step may run on the event loop's thread, where it holds up everything else."""
         return self._runner is not None and self._runner.quick
 
     @abstractmethod

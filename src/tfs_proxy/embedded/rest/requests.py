@@ -42,17 +42,17 @@ class Route(Struct, frozen=True):
 
 
 def is_uri(path: str) -> bool:
-    """Whether a path with its query is written as the standard says; others are plain 400s."""
+    """True if a path with its query is written as the standard says; others are plain 400s."""
     return _URI.fullmatch(path) is not None
 
 
 def is_api(path: str) -> bool:
-    """Whether a path is the API's at all; others are plain 404s."""
+    """True if a path is the API's at all; others are plain 404s."""
     return _API.fullmatch(path) is not None
 
 
 def match(method: str, path: str) -> Route:
-    """What a request asks for. Raises ServingError if the path means nothing."""
+    """Reads a path of the API. Raises ServingError if it means nothing."""
     if method == "OPTIONS":
         return Route(PREFLIGHT, "")
     matched = None
@@ -94,7 +94,7 @@ def _decoded(text: str) -> str:
 
 GRACE_SECONDS = 10.0
 LEAST_BYTES_PER_SECOND = 1024
-"""What a body must bring on average after the grace: the slowest mobile network brings ten times that."""
+"""Least rate of a body after the grace, on average: the slowest mobile network has ten times that."""
 
 SILENCE_SECONDS = 30.0
 """Longer than a network's hiccup, and no longer: a client that has vanished never says so."""
@@ -106,7 +106,7 @@ Headers = list[tuple[bytes, bytes]]
 MAX_UNPACKED_BYTES = DEFAULT_BODY_BYTES
 """TF Serving's limit; a small packed body could fill any memory without one."""
 MAX_BODY_BYTES = 10 * DEFAULT_BODY_BYTES
-"""What a worker makes of a body for this server may be several times as large."""
+"""A worker's body for this server may be several times as large as the client's."""
 _COPIES = 3
 """Room for the body, for a copy of its array, and for the values of most bodies."""
 AT_ONCE_SECONDS = 2.0
@@ -203,7 +203,7 @@ def _declared_bytes(headers: Headers) -> int:
 
 
 def is_packed(headers: Headers) -> bool:
-    """Whether the first header of this kind says that the body is in gzip's format."""
+    """True if the first header of this kind says that the body is in gzip's format."""
     return b"gzip" in next((value.lower() for name, value in headers if name == b"content-encoding"), b"")
 
 
@@ -219,7 +219,7 @@ def unpacked(body: bytes, ledger: RequestLedger) -> bytes:
 
 
 def _unpacked_bytes(body: bytes) -> int:
-    """What a packed body says that it unpacks to, in its last four bytes; it may be wrong."""
+    """Unpacked size of a gzip body as its last four bytes have it; they may be wrong."""
     return int.from_bytes(body[-4:], "little")
 
 

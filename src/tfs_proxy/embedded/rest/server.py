@@ -123,7 +123,7 @@ class RestConnection(HttpToolsProtocol):
 
     @property
     def _is_owed(self) -> bool:
-        """Whether the client waits for the answer to a whole request."""
+        """True if the client waits for the answer to a whole request."""
         is_arriving = self.cycle is None or self.cycle.response_complete or self.cycle.more_body
         return bool(self.pipeline) or not is_arriving
 
@@ -135,7 +135,7 @@ class RestConnection(HttpToolsProtocol):
         )
 
     def _should_upgrade(self) -> bool:
-        """Whether a request is read again: all but CONNECT, which always asks for another protocol."""
+        """True if a request is read again: all but CONNECT, which always asks for another protocol."""
         return self.scope["method"] != "CONNECT"
 
     def _head_without_offer(self) -> bytes:
@@ -200,7 +200,7 @@ class RestServer(OwnLoopServer):
 
 
 def rest_options(flags: ModelServerFlags) -> RestOptions:
-    """What the flags ask of REST. Raises SettingsError if the monitoring file is not valid."""
+    """Options of REST by the flags. Raises SettingsError if the monitoring file is not valid."""
     path = None
     if flags.monitoring_config_file:
         config = model_config.read_text(flags.monitoring_config_file, MonitoringConfig())

@@ -1,4 +1,4 @@
-"""What to do about a model that can't be served: the advice behind TensorFlow's own words."""
+"""Advice for a model that can't be served: the sentences behind TensorFlow's own words."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -83,7 +83,7 @@ def unreadable(content: bytes) -> str:
 
 
 def other_tags(known: Sequence[Sequence[str]], folder: Path) -> str:
-    """What a SavedModel without the wanted tags has."""
+    """Tags of a SavedModel that lacks the wanted ones."""
     if not known:
         sizes = [f"{file.name} has {file.stat().st_size} bytes" for file in folder.glob("saved_model.pb*")]
         return f"It has none at all: {', '.join(sizes)}."
@@ -92,7 +92,7 @@ def other_tags(known: Sequence[Sequence[str]], folder: Path) -> str:
 
 
 def other_files(folder: Path) -> str:
-    """What a folder without a SavedModel may have instead."""
+    """Files that a folder without a SavedModel may have instead."""
     if (folder / "saved_model.cpb").exists():
         return (
             " There is a saved_model.cpb, which the embedded model server can't read: save the model without "

@@ -1,4 +1,4 @@
-"""What the flatbuffer of a TensorFlow Lite model says that its interpreter does not."""
+"""Facts of a TensorFlow Lite model that its flatbuffer tells and its interpreter does not."""
 
 import queue
 import warnings
@@ -97,7 +97,7 @@ def _parsed(signatures: Any) -> dict[str, SignatureDef]:
 FILE = "model.tflite"
 
 Details = Mapping[str, Mapping[str, Any]]
-"""What the interpreter says of its inputs or outputs, by alias."""
+"""Details of the interpreter's inputs or outputs, by alias."""
 
 _MAX_RANK = 6
 """The most dimensions that the interpreter's delegate has room for, which does not count them."""
@@ -197,7 +197,7 @@ def _call(signature: _LiteSignature, inputs: Sequence[str], outputs: Sequence[st
 
 
 def _is_resized(array: Array) -> bool:
-    """Whether operations that look at their input's shape take this one, whatever is declared."""
+    """True if operations that look at their input's shape take this one, whatever is declared."""
     return array.size > 0 and array.ndim <= _MAX_RESIZED_RANK
 
 

@@ -81,7 +81,7 @@ def prepared(session: Any, options: Any) -> Callable[[Sequence[Any]], list[Any]]
 
 
 def are_registered(op_types: Collection[str]) -> bool:
-    """Whether TensorFlow knows each of these ops."""
+    """True if TensorFlow knows each of these ops."""
     return all(op_def_registry.get(op_type) is not None for op_type in op_types)
 
 
@@ -98,7 +98,7 @@ def profiler_session() -> Any:
 
 
 def has_events(recorded: bytes) -> bool:
-    """Whether anything happened in a recording, a serialized XSpace."""
+    """True if anything happened in a recording, a serialized XSpace."""
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     space = xplane_pb2.XSpace.FromString(recorded)
@@ -152,7 +152,7 @@ def import_part(part: Any, tensors: Mapping[str, Any], fetches: Sequence[str], n
 def _part(
     whole: Any, is_given: Callable[[str], bool], outside: Collection[str], fetches: Sequence[str]
 ) -> Any:
-    """What makes ``fetches`` of the given tensors, without control edges from nodes ``outside``."""
+    """Nodes that make ``fetches`` of the given tensors, without control edges from nodes ``outside``."""
     nodes = {node.name: node for node in whole.node}
     wanted: set[str] = set()
     waiting = list(fetches)

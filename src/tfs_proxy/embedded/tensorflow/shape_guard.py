@@ -52,7 +52,7 @@ def ops_outside(graph_def: Any) -> frozenset[str]:
 
 
 def compiles(graph_def: Any) -> bool:
-    """Whether a function or a call of one in a GraphDef is to be compiled by XLA."""
+    """True if a function or a call of one in a GraphDef is to be compiled by XLA."""
     functions = graph_def.library.function
     nodes = chain(graph_def.node, *(function.node_def for function in functions))
     return any(_XLA in holder.attr and holder.attr[_XLA].b for holder in chain(functions, nodes))
@@ -122,7 +122,7 @@ def _declared(info: TensorInfo) -> list[int] | None:
 
 
 def _lacks(array: Array, sizes: Sequence[int], *, compiled: bool) -> bool:
-    """Whether an array has a size of 0 that the signature declares as another, or that may be its channels.
+    """True if an array has a size of 0 that the signature declares as another, or that may be its channels.
 
     XLA's code divides by both.
     """

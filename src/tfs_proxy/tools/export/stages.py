@@ -182,7 +182,7 @@ class TableStage:
         return {name: self._standardized(name, tensor) for name, tensor in inputs.items()}
 
     def sample(self) -> Tensors | None:
-        """Two rows around the means; None if the signature does not give the row's size."""
+        """Two rows near the means; None if the signature does not give the row's size."""
         if any(None in (spec.shape[1:] if spec.shape.rank else [None]) for spec in self.signature.values()):
             return None
         return {name: self._sample(name, spec) for name, spec in self.signature.items()}
