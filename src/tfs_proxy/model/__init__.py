@@ -1,1 +1,1 @@
-"""model.tar.gz: fetch, extract, search, read and write it; its start-up report and OpenAPI document."""
+"""Model archives: fetch, extract, search, read and write them; start-up report and OpenAPI document."""

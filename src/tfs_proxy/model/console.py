@@ -1,4 +1,4 @@
-"""What ``GET /`` and the paths below ``/console/`` answer: pure, for workers and the control API alike."""
+"""Files of the console page: ``GET /`` and paths below ``/console/``, for workers and the control API."""
 
 import json
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from tfs_proxy.wire.http_messages import ALIVE
 
 ROOT, FOLDER = "/", "/console/"
 FACTS = "facts.json"
-"""The name, below the folder, of what the page must know of the models."""
+"""Name, below the folder, of the file with the page's facts about the models."""
 
 HTML = "text/html"
 _DIRECTIVES = (
@@ -35,7 +35,7 @@ HEADERS: Mapping[str, str] = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-"""Of everything that the page is made of."""
+"""Headers of all files of the page."""
 
 TYPES: Mapping[str, str] = {
     "html": "text/html; charset=utf-8",
@@ -46,7 +46,7 @@ TYPES: Mapping[str, str] = {
 
 
 class StaticFile(Struct, frozen=True):
-    """One file of the page, and the headers that it goes out with."""
+    """File of the page, and its headers."""
 
     body: bytes
     content_type: str
@@ -54,12 +54,12 @@ class StaticFile(Struct, frozen=True):
 
 
 def prefers_html(accept: str | None) -> bool:
-    """Tell whether an Accept header likes HTML better than JSON, as a browser's does."""
+    """True if an Accept header likes HTML better than JSON, as a browser's does."""
     return best(accept, (JSON, HTML)) == HTML
 
 
 def at_root(accept: str | None, *, has_console: bool) -> StaticFile:
-    """The page for a browser, ``{"status": "alive"}`` for everyone else, and if the page is off."""
+    """Answer browsers with the page; all others, and if the page is off, with ``{"status": "alive"}``."""
     page = page_file("index.html") if has_console and prefers_html(accept) else None
     vary = {"Vary": "Accept"} if has_console else {}
     if page is None:
@@ -74,19 +74,19 @@ def _bodies() -> Mapping[str, bytes]:
 
 
 def page_file(name: str) -> StaticFile | None:
-    """A file of the page by its name; None if there is no such file."""
+    """File of the page by its name; None if there is no such file."""
     body = _bodies().get(name)
     content_type = TYPES.get(name.rpartition(".")[2])
     return None if body is None or content_type is None else StaticFile(body, content_type, HEADERS)
 
 
 def facts(**values: object) -> bytes:
-    """Facts that the page needs, as JSON; ``values`` are those that differ between ways to serve."""
+    """Write the page's facts as JSON; ``values`` are those that differ between ways to serve."""
     return json.dumps({"server": f"tfs_proxy {__version__}", **values}).encode()
 
 
 def shown_signature(signature: Signature) -> Mapping[str, object]:
-    """A signature as the page reads it: tensors with dtype and shape, -1 for a free size."""
+    """Form of a signature for the page: tensors with dtype and shape, -1 for a free size."""
     return {
         "method": signature.method,
         "inputs": {name: _shown(spec) for name, spec in signature.inputs.items()},

@@ -1,7 +1,7 @@
-"""Finds the models and versions in a folder; comes between `fetch` and the supervisor's plan.
+"""Search for the models and versions in a folder, by the rules of AWS's container.
 
-Follows the rules of AWS's container (docs/reference/aws-container.md), and accepts more layouts:
-SavedModels at any depth, without a version folder, and behind symbolic links.
+They are in docs/reference/aws-container.md; more layouts are accepted: SavedModels at any depth, without a
+version folder, and behind symbolic links.
 """
 
 import os
@@ -19,7 +19,7 @@ from tfs_proxy.values.names import HIGHEST_VERSION, is_model_name, is_version
 
 SAVED_MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
 LITE_FILE = "model.tflite"
-"""What a version of a TensorFlow Lite model consists of; beside a SavedModel it is another form of that."""
+"""File of a version of a TensorFlow Lite model; in a SavedModel's folder it is another form of that."""
 
 SAVED_MODEL_FOLDERS = frozenset({"variables", "assets", "assets.extra"})
 ROOT_MODEL_NAME = "model"
@@ -46,11 +46,11 @@ class DiscoveredModel(Struct, frozen=True):
 
     @property
     def bytes_on_disk(self) -> int:
-        """The size of all versions."""
+        """Size of all versions."""
         return sum(path.stat().st_size for path in self.files())
 
     def files(self) -> Iterator[Path]:
-        """The graphs, variables and assets of all versions. Raises PermissionError."""
+        """Yield the graphs, variables and assets of all versions. Raises PermissionError."""
         for folder in self.versions.values():
             yield from _files_of(folder)
 
@@ -100,7 +100,7 @@ def discover(root: Path) -> tuple[DiscoveredModel, ...]:
 
 
 def base_paths(models: Iterable[DiscoveredModel], folder: Path) -> dict[str, Path]:
-    """The base path of each model, as TF Serving reads it: a folder with a sub-folder for each version.
+    """Make the base path of each model for TF Serving: a folder with a sub-folder for each version.
 
     A model that is stored so keeps its folder; for another, and for one whose path can't be printed, creates
     ``folder/NAME`` with a symbolic link to each version.
@@ -109,17 +109,16 @@ def base_paths(models: Iterable[DiscoveredModel], folder: Path) -> dict[str, Pat
 
 
 def holds_saved_model(folder: Path) -> bool:
-    """Tell whether ``folder`` is a SavedModel."""
     return any((folder / name).is_file() for name in SAVED_MODEL_FILES)
 
 
 def holds_lite_model(folder: Path) -> bool:
-    """Tell whether ``folder`` has a TensorFlow Lite model, and no SavedModel beside it."""
+    """True if ``folder`` has a TensorFlow Lite model, and no SavedModel."""
     return (folder / LITE_FILE).is_file() and not holds_saved_model(folder)
 
 
 def default_model(models: Sequence[DiscoveredModel], wanted: str | None) -> str:
-    """The model for requests that name none: ``wanted``, else the first by name.
+    """Choose the model for requests that name none: ``wanted``, else the first by name.
 
     Raises DiscoveryError if ``wanted`` is not among ``models``.
     """
@@ -134,7 +133,7 @@ def default_model(models: Sequence[DiscoveredModel], wanted: str | None) -> str:
 
 
 class _Search:
-    """A walk through folders; visits each real folder once, so that loops of links end."""
+    """Walk through folders; visits each real folder once, so that loops of links end."""
 
     def __init__(self, root: Path) -> None:
         self._code = ModelLayout(root).code
@@ -148,7 +147,6 @@ class _Search:
 
     @property
     def folders(self) -> int:
-        """Number of folders that were searched."""
         return len(self._visited)
 
     def run(self) -> None:
@@ -266,7 +264,7 @@ def _nothing_found(search: _Search) -> str:
     folders = "1 folder" if search.folders == 1 else f"{search.folders} folders"
     text = (
         f"No SavedModel was found in {root} ({folders} searched, code/ not among them). "
-        f"Expected {root}/NAME/1/saved_model.pb with variables/ beside it."
+        f"Expected {root}/NAME/1/saved_model.pb with variables/ next to it."
     )
     for path in search.others[:HINTS_SHOWN]:
         description = next(text for ending, text in OTHER_FORMATS.items() if path.name.endswith(ending))
@@ -281,7 +279,7 @@ def _holds_saved_model(folder: Path) -> bool:
 
 
 def unreadable(path: Path, error: OSError) -> str:
-    """A sentence that says why ``path`` can't be read and, for denied access, what to do."""
+    """Sentence that says why ``path`` can't be read and, for denied access, what to do."""
     if not isinstance(error, PermissionError):
         return f"{path} can't be read: {error.strerror or error}."
     barrier = next((part for part in (*reversed(path.parents), path) if not _may_read(part, path)), path)
@@ -296,7 +294,7 @@ def refuse_unreadable(paths: Iterable[Path]) -> None:
 
 
 def _may_read(path: Path, wanted: Path) -> bool:
-    """Tell whether ``path``, ``wanted`` or a folder above it, lets this user through to ``wanted``."""
+    """True if ``path``, ``wanted`` or a folder above it, lets this user through to ``wanted``."""
     is_folder = os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises if a folder above may not be entered
     needed = os.X_OK if path != wanted else os.R_OK | (os.X_OK if is_folder else 0)
     return os.access(path, needed)

@@ -71,7 +71,7 @@ def extract(archive: Path, target: Path, limits: ExtractLimits, progress: Progre
 
 
 class _Unpacking:
-    """One run of `extract`: ``_kinds`` has the tree so far, by normalised name; ``b""`` is its root."""
+    """State of one `extract`: ``_kinds`` has the tree so far, by normalised name; ``b""`` is its root."""
 
     def __init__(
         self,
@@ -230,7 +230,7 @@ class _Unpacking:
 
 
 def _shown(name: bytes) -> str:
-    """A member's name for a sentence: printable and not too long."""
+    """Shorten a member's name for a sentence, and make it printable."""
     text = printable(name.decode("utf-8", "backslashreplace"))
     return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…"
 
@@ -295,7 +295,7 @@ def _follow(name: bytes, links: Mapping[bytes, bytes], most_steps: int) -> int:
 
 def _parts(name: bytes, target: bytes) -> list[bytes]:
     if target.startswith(b"/"):
-        raise LinkRefused(name, "leads to an absolute path")
+        raise LinkRefused(name, "points to an absolute path")
     return [part for part in target.split(b"/") if part not in {b"", b"."}]
 
 

@@ -1,4 +1,4 @@
-"""Turns the user's MODEL into the folder that is served, which `discover` reads next."""
+"""Fetching of the user's MODEL: the folder that is served, which `discover` reads next."""
 
 import logging
 import shlex
@@ -59,7 +59,7 @@ def _served(
 
 
 def _refuse_model_file(path: Path) -> None:
-    """Raise ArchiveError for a model that is not in an archive, as its name tells."""
+    """Raise ArchiveError for a path whose name is that of a model outside of an archive."""
     if path.suffix.lower() in MODEL_FILE_ENDINGS:
         raise ArchiveError(
             f"{path} is a model, and not an archive of one: make an archive with "
@@ -68,7 +68,7 @@ def _refuse_model_file(path: Path) -> None:
 
 
 def archive_at(path: Path) -> Path | None:
-    """The archive at ``path`` or in it; None if it is a folder to be served itself. Raises ArchiveError."""
+    """Archive at ``path`` or in it; None if it is a folder to be served itself. Raises ArchiveError."""
     if not path.is_dir():
         return path
     inside = path / ARCHIVE_NAME
@@ -105,7 +105,7 @@ def _missing(path: Path, *, is_default: bool) -> str:
 def _from_s3(
     address: str, workspace: Workspace, limits: ExtractLimits, cancelled: threading.Event | None
 ) -> Path:
-    """Download, then serve the result as a local MODEL; delete a downloaded archive once it is unpacked."""
+    """Download, then fetch the result as a local MODEL; delete a downloaded archive once it is unpacked."""
     folder = workspace.root / DOWNLOAD_FOLDER
     try:
         path = download(address, folder, limits, cancelled)

@@ -1,4 +1,4 @@
-"""A SavedModel's graph -> what its strings must hold: `openapi` makes examples of it that models take.
+"""Contents of a graph's string inputs: `openapi` makes examples from them that models take.
 
 Signatures say DT_STRING alike for text, for pictures and for serialized tf.Examples. Of parsed tf.Examples
 only dense features count. Field numbers are those of tensorflow/core/framework/graph.proto, function.proto,
@@ -41,7 +41,7 @@ FIRST_KEY_OF_V1 = 2
 
 
 class ParsingNode(Struct, frozen=True):
-    """One node: the name of the node that feeds it serialized tf.Examples, and what it parses them into."""
+    """Node that parses tf.Examples: the name of its input node, and the features."""
 
     serialized: str
     features: Features
@@ -54,7 +54,7 @@ class _Node(Struct, frozen=True):
 
 
 def parsing_nodes(graph_def: memoryview) -> Iterator[ParsingNode]:
-    """The parsing nodes of a serialized GraphDef and its functions; raises MalformedProtobuf."""
+    """Find the parsing nodes of a serialized GraphDef and its functions; raises MalformedProtobuf."""
     yield from _in_scope(graph_def, NODE)
     for number, content in views(graph_def):
         if number == LIBRARY:
@@ -64,7 +64,7 @@ def parsing_nodes(graph_def: memoryview) -> Iterator[ParsingNode]:
 
 
 def _in_scope(message: memoryview, node_field: int) -> Iterator[ParsingNode]:
-    """The nodes of one graph or function, whose names mean nothing outside."""
+    """Find the parsing nodes of one graph or function, whose names mean nothing outside."""
     nodes = dict(_node(content) for number, content in views(message) if number == node_field)
     for node in nodes.values():
         if node.op in PARSING_OPS:
@@ -91,7 +91,7 @@ def _node(message: memoryview) -> tuple[str, _Node]:
 
 
 def _dense_names(node: _Node, nodes: Mapping[str, _Node]) -> Sequence[str] | None:
-    """The names of dense features; None if they are not constants."""
+    """Names of dense features; None if they are not constants."""
     if node.op == "ParseSingleExample":
         return [text(content) for content in _listed(node, "dense_keys", LIST_TEXT)]
     if node.op == "ParseExampleV2":
@@ -107,7 +107,7 @@ def _count(node: _Node, key: str) -> int:
 
 
 def _constant(node: _Node | None) -> Sequence[str] | None:
-    """The strings of a constant node; None if it is something else."""
+    """Strings of a constant node; None if it is something else."""
     if node is None or node.op != CONSTANT:
         return None
     tensor = dict(views(node.attributes.get("value", NOTHING))).get(VALUE_TENSOR, NOTHING)
@@ -133,7 +133,7 @@ def _listed(node: _Node, key: str, kind: int) -> list[memoryview]:
 
 
 def _types(node: _Node) -> list[int]:
-    """The numbers of types, packed or one by one."""
+    """Numbers of types, packed or one by one."""
     values = dict(views(node.attributes.get("Tdense", NOTHING))).get(VALUE_LIST, NOTHING)
     found: list[int] = []
     for number, _, content in read_fields(values):
@@ -157,7 +157,7 @@ class GraphInputs(Struct, frozen=True):
     parsing: tuple[ParsingNode, ...] = field(default=())
 
     def features_of(self, signature: Signature) -> Features | None:
-        """The features that a signature's only input is parsed into; None if that is not certain."""
+        """Features that a signature's only input is parsed into; None if that is not certain."""
         fed = {spec.tensor.split(":", maxsplit=1)[0] for spec in signature.inputs.values()}
         own = [node.features for node in self.parsing if node.serialized in fed]
         candidates = own or [node.features for node in self.parsing]
@@ -168,7 +168,7 @@ class GraphInputs(Struct, frozen=True):
 
 @lru_cache(maxsize=64)
 def known_inputs(folder: str | None) -> GraphInputs:
-    """The graph of a SavedModel that is served, read once; of an unknown folder nothing is known."""
+    """Read the graph of a SavedModel, once; nothing is known of an unknown folder."""
     return GraphInputs() if folder is None else read_graph_inputs(Path(folder))
 
 

@@ -24,7 +24,7 @@ HEAVY_OPS: Final = (*("Conv2D", "Conv3D", "DepthwiseConv2dNative", "FusedConv2D"
 
 
 class GraphSize(Struct, frozen=True):
-    """``nodes`` are those of the graph and of all its functions, ``weight_bytes`` variables and constants."""
+    """Size of a graph: ``nodes`` with those of all functions, ``weight_bytes`` of variables and constants."""
 
     nodes: int
     weight_bytes: int
@@ -70,9 +70,9 @@ class _GraphStep(Struct, frozen=True):
 
 
 def calls_python(folder: Path, signatures: Iterable[Signature]) -> bool:
-    """Tell whether each of ``signatures`` of the SavedModel in ``folder`` calls Python for every answer.
+    """True if each of ``signatures`` of the SavedModel in ``folder`` calls Python for every answer.
 
-    What only one branch of a condition calls does not count. The graph is searched for the names of the
+    A call in only one branch of a condition does not count. The graph is searched for the names of the
     ops first, and read only if it has one. Raises DiscoveryError if it is damaged.
     """
     outputs = [[spec.tensor for spec in signature.outputs.values()] for signature in signatures]
@@ -105,7 +105,7 @@ def _reaches_python(nodes: Iterable[_GraphStep], functions: dict[str, list[_Grap
 
 
 def _ancestors(nodes: dict[str, _GraphStep], tensors: Iterable[str]) -> Iterator[_GraphStep]:
-    """The nodes that ``tensors`` are computed from."""
+    """Find the nodes that ``tensors`` are computed from."""
     ahead, seen = [_node_of(tensor) for tensor in tensors], set[str]()
     while ahead:
         name = ahead.pop()
@@ -132,7 +132,7 @@ def _node(message: memoryview) -> tuple[str, _GraphStep]:
 
 
 def _functions_named(value: memoryview) -> Iterator[str]:
-    """The functions in an AttrValue: the bodies of calls and loops."""
+    """Functions in an AttrValue: the bodies of calls and loops."""
     listed = (function for each in _fields(value, VALUE_LIST) for function in _fields(each, LIST_FUNCTION))
     for function in (*_fields(value, VALUE_FUNCTION), *listed):
         yield text(dict(views(function)).get(NODE_NAME, NOTHING))
@@ -143,5 +143,5 @@ def _fields(message: memoryview, wanted: int) -> Iterator[memoryview]:
 
 
 def _node_of(tensor: str) -> str:
-    """The node of a tensor's name (``NODE:0``) or of a control input (``^NODE``)."""
+    """Node of a tensor's name (``NODE:0``) or of a control input (``^NODE``)."""
     return tensor.removeprefix("^").split(":", maxsplit=1)[0]

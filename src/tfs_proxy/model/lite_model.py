@@ -1,4 +1,4 @@
-"""A model.tflite -> its signatures, without tensorflow; `summary` chooses between this and `saved_model`.
+"""Signatures of a model.tflite, without tensorflow.
 
 Slots are those of tensorflow/compiler/mlir/lite/schema/schema.fbs. The signatures are those that the model
 server shows: of the metadata that TF Serving reads, else the file's own, else one of all tensors.
@@ -21,7 +21,7 @@ from tfs_proxy.wire.protobuf_reader import MalformedProtobuf
 IDENTIFIER = b"TFL3"
 SIGNATURES_METADATA = b"signature_defs_metadata"
 MOST_UNITS = 1_000_000
-"""Entries of lists and bytes of text that are read of one file."""
+"""Limit of list entries and bytes of text that are read of one file."""
 
 SUBGRAPHS, BUFFERS, METADATA, SIGNATURES = 2, 4, 6, 7
 TENSORS, INPUTS, OUTPUTS = 0, 1, 2
@@ -62,13 +62,13 @@ def read_lite_model(folder: Path) -> SavedModelSummary:
 
 
 class _Allowance:
-    """Bytes and parts left to read: a hostile file can name the same part of itself any number of times."""
+    """Limit of bytes and parts to read: a hostile file can name the same part of itself many times."""
 
     def __init__(self) -> None:
         self._left = MOST_UNITS
 
     def take(self, units: int) -> int:
-        """Note that so many entries, or bytes of text, are going to be read; gives them back."""
+        """Count ``units`` entries, or bytes of text, that are going to be read; returns them."""
         self._left -= units
         if self._left < 0:
             raise ValueError("it says more of its tensors than a model would")
@@ -76,14 +76,14 @@ class _Allowance:
 
 
 class _Record:
-    """A table of the flatbuffer, whose fields are read by their slots."""
+    """Table of the flatbuffer, whose fields are read by their slots."""
 
     def __init__(self, table: Table, allowance: _Allowance) -> None:
         self._table = table
         self._allowance = allowance
 
     def tables(self, slot: int) -> "list[_Record]":
-        """The tables in a vector; none without the field."""
+        """Read the tables in a vector; none without the field."""
         start, count = self._vector(slot)
         width = number_types.UOffsetTFlags.bytewidth
         places = (start + index * width for index in range(count))
@@ -93,21 +93,21 @@ class _Record:
         ]
 
     def numbers(self, slot: int) -> tuple[int, ...]:
-        """A vector of 32-bit numbers; none without the field."""
+        """Read a vector of 32-bit numbers; none without the field."""
         start, count = self._vector(slot)
         return struct.unpack_from(f"<{count}i", self._table.Bytes, start) if count else ()
 
     def number(self, slot: int, flags: type = number_types.Uint32Flags) -> int:
-        """A number; 0 without the field."""
+        """Read a number; 0 without the field."""
         offset = self._offset(slot)
         return int(self._table.Get(flags, self._table.Pos + offset)) if offset else 0
 
     def text(self, slot: int) -> str:
-        """A string; empty without the field."""
+        """Read a string; empty without the field."""
         return self.bytes(slot).decode("utf-8", "backslashreplace")
 
     def bytes(self, slot: int) -> bytes:
-        """A string, or a vector of bytes."""
+        """Read a string, or a vector of bytes."""
         start, count = self._vector(slot)
         return bytes(self._table.Bytes[start : start + count])
 
@@ -150,7 +150,7 @@ def _signatures(model: _Record) -> Iterator[tuple[str, Signature]]:
 
 
 def _described(model: _Record) -> dict[str, Signature]:
-    """The signatures in the metadata: a map of serialized SignatureDefs."""
+    """Signatures in the metadata: a map of serialized SignatureDefs."""
     for entry in model.tables(METADATA):
         if entry.bytes(METADATA_NAME) == SIGNATURES_METADATA:
             buffer = model.tables(BUFFERS)[entry.number(METADATA_BUFFER)]
@@ -164,7 +164,7 @@ def _described(model: _Record) -> dict[str, Signature]:
 
 
 def _tensor(tensor: _Record, alias: str | None = None) -> TensorSpec:
-    """Without an ``alias`` a tensor is known by its own name."""
+    """Read a tensor; without an ``alias`` it has its own name."""
     shape = tensor.numbers(SHAPE_SIGNATURE) or tensor.numbers(SHAPE)
     sizes = tuple(None if size < 0 else size for size in shape)
     name = tensor.text(NAME)

@@ -1,6 +1,6 @@
-"""Logs the progress of a download or of unpacking, so that minutes of it do not look like a hang.
+"""Progress of a download or of unpacking: logged, so that minutes of it do not look like a hang.
 
-Whoever does not want its result any more ends it here, too.
+It also ends work whose result is not wanted any more.
 """
 
 import logging
@@ -55,11 +55,11 @@ class ProgressLog:
             self(self._done, total)
 
     def refuse_if_cancelled(self) -> None:
-        """Raise CancelledError if nobody wants the result any more."""
+        """Raise CancelledError if the result is not wanted any more."""
         if self._cancelled.is_set():
             raise CancelledError(f"{self._task}: cancelled")
 
     def finish(self) -> None:
-        """Log how long it took, if a line was logged before."""
+        """Log the duration, if a line was logged before."""
         if self._last > self._start:
             self._write(f"{self._task}: done after {self._clock() - self._start:.0f} s")

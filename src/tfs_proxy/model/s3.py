@@ -1,4 +1,4 @@
-"""Downloads ``s3://`` addresses to disk, for `fetch`."""
+"""Downloads of ``s3://`` addresses to disk."""
 
 import contextlib
 import shutil
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 MAX_PART_BYTES = 255
 LOOK_SECONDS = 0.05
-"""Between two looks at downloads that other threads do."""
+"""Time between two looks at downloads that other threads do."""
 
 
 class S3Object(Struct, frozen=True):
-    """An object in S3; ``size`` is in bytes, ``etag`` another one if its content is another one."""
+    """Object in S3; ``size`` is in bytes, ``etag`` changes with the content."""
 
     key: str
     size: int
@@ -109,7 +109,7 @@ def check_size(objects: Iterable[S3Object], address: str, limits: ExtractLimits)
 
 
 def _objects(client: "S3Client", bucket: str, key: str, address: str) -> Sequence[S3Object]:
-    """The object called ``key`` if there is one, else all objects below it."""
+    """List the object called ``key`` if there is one, else all objects below it."""
     from botocore.exceptions import ClientError
 
     if key and not key.endswith("/"):
@@ -134,7 +134,7 @@ def _listed(item: "ObjectTypeDef") -> S3Object:
 
 
 def _prefix_of(key: str, objects: Sequence[S3Object]) -> str | None:
-    """The prefix that ``objects`` were listed by; None if they are the one object ``key``."""
+    """Prefix that ``objects`` were listed by; None if they are the one object ``key``."""
     if not key or key.endswith("/"):
         return key
     return None if objects[0].key == key else key + "/"

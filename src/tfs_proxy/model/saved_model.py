@@ -1,4 +1,4 @@
-"""A SavedModel folder -> its signatures and tags, without tensorflow; `check` reports them.
+"""Signatures and tags of a SavedModel folder, without tensorflow.
 
 Field numbers are those of tensorflow/core/protobuf/saved_model.proto, meta_graph.proto, saver.proto
 and tensorflow/core/framework/graph.proto, node_def.proto, tensor_shape.proto.
@@ -27,7 +27,7 @@ PARSING_OPS = ("ParseExample", "ParseExampleV2", "ParseSingleExample")
 
 
 def ops_in(folder: Path, ops: Iterable[str]) -> frozenset[str]:
-    """Those of ``ops`` that the graph below ``folder`` seems to have, its functions included."""
+    """Find those of ``ops`` that the graph below ``folder`` seems to have, its functions included."""
     path = folder / BINARY_FILE
     if not path.is_file() or not path.stat().st_size:
         return frozenset()
@@ -46,11 +46,11 @@ INIT_SIGNATURES = frozenset({"__saved_model_init_op", "__saved_model_train_op"})
 
 
 class SavedModelSummary(Struct, frozen=True):
-    """Description that a saved_model.pb has of itself.
+    """Facts of a saved_model.pb.
 
-    ``tags`` are the tag sets in it; ``signatures`` those under the one tag ``serve``, which is what TF
-    Serving loads. ``lost_variables`` names variables that the signatures read and that TF Serving
-    will not fill, so that every predict fails with "Could not find variable".
+    ``tags`` are the tag sets in it; ``signatures`` those under the one tag ``serve``, which is the one that
+    TF Serving loads. ``lost_variables`` names variables that the signatures read and that TF Serving will not
+    fill, so that every predict fails with "Could not find variable".
     """
 
     tags: tuple[tuple[str, ...], ...]
@@ -78,7 +78,7 @@ def read_saved_model(folder: Path) -> SavedModelSummary | None:
 
 
 def graphs_in(folder: Path) -> list[memoryview]:
-    """The serialized GraphDefs of ``folder/saved_model.pb``; raises MalformedProtobuf and OSError."""
+    """Serialized GraphDefs of ``folder/saved_model.pb``; raises MalformedProtobuf and OSError."""
     metas = [part for number, part in views(_mapped(folder / BINARY_FILE)) if number == META_GRAPHS]
     return [part for meta in metas for number, part in views(meta) if number == GRAPH_DEF]
 
@@ -128,13 +128,13 @@ def _summary(graphs: list[_MetaGraph]) -> SavedModelSummary:
 
 
 def _mapped(path: Path) -> memoryview:
-    """The file as memory; it is let go with the last view of it."""
+    """Map the file into memory, which ends with the last view of it."""
     with path.open("rb") as file:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def read_signature(name: str, message: memoryview) -> Signature:
-    """A SignatureDef."""
+    """Read a SignatureDef."""
     tensors: dict[int, dict[str, TensorSpec]] = {SIGNATURE_INPUTS: {}, SIGNATURE_OUTPUTS: {}}
     method = ""
     for number, content in views(message):
@@ -150,7 +150,7 @@ def read_signature(name: str, message: memoryview) -> Signature:
 
 
 def _tensor_spec(alias: str, message: memoryview) -> TensorSpec:
-    """A TensorInfo; of a sparse tensor, the graph's tensor is that of its values."""
+    """Read a TensorInfo; of a sparse tensor, the graph's tensor is that of its values."""
     parts = dict(views(message))
     sparse = dict(views(parts.get(TENSOR_SPARSE, NOTHING)))
     dtype = numbers(message).get(TENSOR_DTYPE, 0)
@@ -228,7 +228,7 @@ def _node(message: memoryview) -> tuple[str, _GraphNode]:
 
 
 def _node_of(tensor: str) -> str:
-    """The node of a tensor's name (``NODE:0``) or of a control input (``^NODE``)."""
+    """Node of a tensor's name (``NODE:0``) or of a control input (``^NODE``)."""
     return tensor.removeprefix("^").split(":", maxsplit=1)[0]
 
 

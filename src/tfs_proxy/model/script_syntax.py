@@ -1,4 +1,4 @@
-"""A script read without running it: its functions, what they may be, its media types, and its threads."""
+"""Syntax of a script, read without running it: its functions, media types, and threads."""
 
 import ast
 import re
@@ -23,19 +23,19 @@ PARAMETERS: Mapping[str, Sequence[str]] = {
     "output_fn": ("prediction", "accept"),
     "transform_fn": ("model", "data", "content_type", "accept"),
 }
-"""The positional arguments of each function; a script model's functions may take a context after them."""
+"""Positional arguments of each function; a script model's functions may take a context after them."""
 
 SIMILAR = 0.85
-"""From this ratio of `difflib` on, a name counts as a misspelling of another."""
+"""Least ratio of `difflib` at which a name counts as a misspelling of another."""
 
 
 def form_of(name: str) -> str:
-    """The function as a script has to define it: ``handler(data, context)``."""
+    """Function as a script has to define it: ``handler(data, context)``."""
     return f"{name}({', '.join(PARAMETERS[name])})"
 
 
 def missing_names(defined: Collection[str], *, script_model: bool) -> tuple[str, ...]:
-    """The functions that a script could define beside those in ``defined``, and that would be called."""
+    """Functions that a script does not have in ``defined``, and that would be called."""
     if not script_model:
         return () if "handler" in defined else tuple(name for name in HANDLERS if name not in defined)
     wanted = ("model_fn",) if "transform_fn" in defined else SCRIPT_MODEL_FUNCTIONS[:-1]
@@ -43,7 +43,7 @@ def missing_names(defined: Collection[str], *, script_model: bool) -> tuple[str,
 
 
 def misspelt(missing: Iterable[str], functions: Iterable[str]) -> dict[str, str]:
-    """Functions of a script that probably were to be one of ``missing``: that name by the function's."""
+    """Find functions of a script that probably were to be one of ``missing``: that name by the function's."""
     known = {*HANDLERS, *SCRIPT_MODEL_FUNCTIONS}
     candidates = [name for name in functions if name not in known]
     meant = ((similar(name, candidates, SIMILAR), name) for name in missing)
@@ -51,7 +51,7 @@ def misspelt(missing: Iterable[str], functions: Iterable[str]) -> dict[str, str]
 
 
 def no_handler(path: object, defined: Collection[str], functions: Iterable[str] = ()) -> str:
-    """The sentence for a script without a handler, with a hint at what was meant, if anything is similar."""
+    """Sentence for a script without a handler, with a hint if a name is similar."""
     sentence = (
         f"{path} defines no handler: it must define {form_of('handler')}, "
         f"or {form_of('input_handler')} and {form_of('output_handler')}."
@@ -65,7 +65,7 @@ def no_handler(path: object, defined: Collection[str], functions: Iterable[str] 
 
 
 def no_model_fn(path: object, functions: Iterable[str] = ()) -> str:
-    """The sentence for a script that is the model itself and can't load it."""
+    """Sentence for a script that is the model itself and can't load it."""
     sentence = f"{path} defines no model_fn: {form_of('model_fn')} must load and return the model."
     for written in misspelt(("model_fn",), functions):
         return f"{sentence} It defines {written}: did you mean model_fn?"
@@ -75,11 +75,11 @@ def no_model_fn(path: object, functions: Iterable[str] = ()) -> str:
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 SCOPES = (*FUNCTIONS, ast.ClassDef, ast.Lambda)
 REFLECTION = frozenset({"globals", "locals", "vars", "setattr", "exec", "__getattr__"})
-"""A script that names one of these may define anything else."""
+"""Names by which a script may define any other name."""
 
 
 class Parameters(Struct, frozen=True):
-    """A function as the script writes it: its line, its parameters, and how many positional ones it takes."""
+    """Function as the script writes it: its line, its parameters, and how many positional ones it takes."""
 
     line: int
     text: str
@@ -87,12 +87,12 @@ class Parameters(Struct, frozen=True):
     most: int | None
 
     def take(self, count: int) -> bool:
-        """Whether it can be called with ``count`` positional arguments and nothing else."""
+        """True if it can be called with ``count`` positional arguments and nothing else."""
         return self.fewest <= count and (self.most is None or count <= self.most)
 
 
 class AstNames(Struct, frozen=True):
-    """The names that a script defines; ``fault`` says why it can't be read, then there are none.
+    """Names that a script defines; ``fault`` says why it can't be read, then there are none.
 
     ``functions`` are those of its names that are plain functions and nothing else. ``is_open`` tells
     that only running the script shows all of its names. ``tree`` is its whole syntax.
@@ -123,7 +123,7 @@ def read_ast_names(script: Path) -> AstNames | None:
 
 
 def _bound(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
-    """Every name that the top level binds, with what binds it, however deep in `if`, `try` or `with`."""
+    """Names that the top level binds, each with its binding, also within `if`, `try` or `with`."""
     for node in nodes:
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
@@ -137,7 +137,7 @@ def _bound(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
 
 
 def _functions(bound: Iterable[tuple[str, ast.AST]]) -> dict[str, Parameters]:
-    """Undecorated functions whose name nothing else binds."""
+    """Find undecorated functions whose name nothing else binds."""
     by_name: dict[str, list[ast.AST]] = {}
     for name, node in bound:
         by_name.setdefault(name, []).append(node)
@@ -173,7 +173,7 @@ LOADING = frozenset({"init", "model_fn"})
 
 
 def bound_to_one_thread(ast_names: AstNames, path: object) -> Iterator[str]:
-    """A sentence for each call that fails if requests come in other threads than the script's import."""
+    """Describe each call that fails if requests come in other threads than the script's import."""
     if ast_names.tree is None:
         return
     names = dict(_imported(ast_names.tree))
@@ -189,7 +189,7 @@ def bound_to_one_thread(ast_names: AstNames, path: object) -> Iterator[str]:
 
 
 def _calls(tree: ast.AST, loading: frozenset[str]) -> Iterator[tuple[ast.Call, bool]]:
-    """Every call, and whether it is made as the script is loaded: ``loading`` are functions that run then."""
+    """Find every call, and if it is made as the script is loaded: ``loading`` are functions that run then."""
     waiting = [(tree, True)]
     while waiting:
         node, at_load = waiting.pop()
@@ -201,7 +201,7 @@ def _calls(tree: ast.AST, loading: frozenset[str]) -> Iterator[tuple[ast.Call, b
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """The names that the script gives to modules and to what is in them: theirs by its own."""
+    """Names that the script gives to modules and their contents: the original by the script's."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
@@ -209,7 +209,7 @@ def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def _name(call: ast.Call, names: Mapping[str, str]) -> str:
-    """What is called, under its own name: ``sqlite3.connect``."""
+    """Original name of a called function: ``sqlite3.connect``."""
     node, path = call.func, ""
     while isinstance(node, ast.Attribute):
         path, node = f".{node.attr}{path}", node.value
@@ -217,7 +217,7 @@ def _name(call: ast.Call, names: Mapping[str, str]) -> str:
 
 
 def fault_of(ast_names: AstNames, path: object, *, script_model: bool) -> str | None:
-    """Why the script at ``path`` can't be used; None if reading shows no reason.
+    """Reason why the script at ``path`` can't be used; None if reading shows none.
 
     ``script_model`` says that the script is the model itself.
     """
@@ -227,7 +227,7 @@ def fault_of(ast_names: AstNames, path: object, *, script_model: bool) -> str | 
 
 
 def doubts_about(ast_names: AstNames, path: object, *, script_model: bool) -> tuple[str, ...]:
-    """What was probably meant otherwise, in a script that can be used."""
+    """Warnings about a usable script that probably does not do what was meant."""
     names = SCRIPT_MODEL_FUNCTIONS if script_model else HANDLERS
     meant = misspelt(missing_names(ast_names.defined(names), script_model=script_model), ast_names.functions)
     return tuple(
@@ -245,7 +245,7 @@ def _what_is_missing(ast_names: AstNames, path: object, *, script_model: bool) -
 
 
 def _misfits(ast_names: AstNames, path: object, *, script_model: bool) -> Iterator[str]:
-    """Functions that can't be called with the arguments that they get."""
+    """Find functions that can't be called with the arguments that they get."""
     names = (
         SCRIPT_MODEL_FUNCTIONS
         if script_model
@@ -274,13 +274,13 @@ ANSWERING = frozenset({"output_handler", "output_fn"})
 
 PARSERS = frozenset({"load", "loads", "describe"})
 ANY_PARSERS = PARSERS | {"frombuffer", "open", "read_csv", "reader", "split", "splitlines"}
-"""Calls by which a script takes a body apart itself; those of `PARSERS` even if it tells types apart."""
+"""Calls by which a script parses a body itself; those of `PARSERS` even if it tells types apart."""
 
 COLLECTIONS = (ast.Dict, ast.List, ast.Set, ast.Tuple)
 
 
 def media_types_in(tree: ast.Module | None) -> tuple[str, ...]:
-    """Types that the script compares with something, then those in collections of its top level.
+    """Find types that the script compares with something, then those in collections of its top level.
 
     Each in the order of the text. Those in functions that make the answer don't count.
     """
@@ -299,7 +299,7 @@ def media_types_in(tree: ast.Module | None) -> tuple[str, ...]:
 
 
 def reads_own_form(tree: ast.Module | None) -> bool:
-    """Whether a body as the model server takes it is probably none for the script."""
+    """True if the script probably does not take a body in the model server's form."""
     if tree is None:
         return False
     called, keys = set(), set()
@@ -314,7 +314,7 @@ def reads_own_form(tree: ast.Module | None) -> bool:
 
 
 def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes in the order of the text, without the functions that make the answer."""
+    """Yield all nodes in the order of the text, without the functions that make the answer."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name in ANSWERING:
             continue
@@ -323,7 +323,7 @@ def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def _types(node: ast.AST) -> Iterator[str]:
-    """The media types in a comparison, a pattern or a collection, without what is nested in calls."""
+    """Yield the media types in a comparison, a pattern or a collection, without nested calls."""
     inner = node.pattern if isinstance(node, ast.match_case) else node
     for part in ast.walk(inner):
         if isinstance(part, ast.Constant) and isinstance(part.value, str):

@@ -1,4 +1,4 @@
-"""Reads the members of a tar archive, gzipped or plain; `extract` decides which of them it accepts.
+"""Reader of the members of a tar archive, gzipped or plain; `extract` decides which of them it accepts.
 
 `tarfile` knows the format, sparse members included. It takes a damaged header for the archive's end; here
 the end mark is required, so that half an archive is never taken for a whole one, and the memory for headers
@@ -28,7 +28,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 READ_BYTES = 256 * 1024
 PIECE_BYTES = 1024 * 1024
 MAX_HEADER_BYTES = 16 * 1024 * 1024
-"""What one member's header may take, with its long names, attributes and map of a sparse file."""
+"""Memory limit of one member's header, with its long names, attributes and map of a sparse file."""
 
 
 class DamagedArchive(Exception):
@@ -36,7 +36,7 @@ class DamagedArchive(Exception):
 
 
 class MemberKind(enum.Enum):
-    """The kind of a member; the values complete 'is a …'."""
+    """Kind of a member; the values complete 'is a …'."""
 
     FILE = "file"
     FOLDER = "folder"
@@ -56,14 +56,14 @@ KINDS = {
     tarfile.DIRTYPE: MemberKind.FOLDER,
     tarfile.FIFOTYPE: MemberKind.FIFO,
 }
-"""A member's kind by the type that its header names."""
+"""Kinds by the type in a member's header."""
 
 
 Extent = tuple[int, int]
 
 
 class Member(Struct, frozen=True):
-    """One member; ``size`` is its unpacked size in bytes, holes included, ``link`` the target of a link.
+    """Member of the archive; ``size`` is unpacked, in bytes, holes included, ``link`` the target of a link.
 
     ``extents`` are the offset and the length of each part that is stored; the rest of it are holes.
     """
@@ -77,7 +77,7 @@ class Member(Struct, frozen=True):
 
 
 class TarReader:
-    """The members of the archive at ``path``, in order; read the contents of one before the next.
+    """Reader of the archive at ``path``; read the contents of a member before the next.
 
     Every method raises DamagedArchive if the bytes are not an intact gzip or tar.
     """
@@ -104,7 +104,7 @@ class TarReader:
         return self._stream.packed_position
 
     def members(self) -> Iterator[Member]:
-        """Each member; contents that have not been read are skipped."""
+        """Yield each member; contents that have not been read are skipped."""
         tar = tarfile.TarFile(
             fileobj=self._stream,  # type: ignore[arg-type]  # it only reads, and skips forwards
             tarinfo=_StrictTarInfo,
@@ -117,7 +117,7 @@ class TarReader:
             self._stream.seek(tar.offset)
 
     def contents(self, member: Member) -> Iterator[tuple[int, bytes]]:
-        """The current member's contents as pieces, each with its offset in the file."""
+        """Yield the current member's contents in pieces, each with its offset in the file."""
         for start, length in member.extents:
             offset, end = start, start + length
             while offset < end:
@@ -128,7 +128,7 @@ class TarReader:
                 offset += len(piece)
 
     def drain(self, most: int) -> None:
-        """Read what follows the end mark, at most ``most`` bytes, so that gzip's check sum is verified."""
+        """Read on after the end mark, at most ``most`` bytes, so that gzip's check sum is verified."""
         while most > 0 and (piece := self._stream.take(PIECE_BYTES)):
             most -= len(piece)
         if most <= 0:
@@ -136,7 +136,7 @@ class TarReader:
 
 
 class _UnpackedBytes:
-    """The file that tarfile reads: forwards only, and never more than a header may take."""
+    """File that tarfile reads: forwards only, and never more than a header may take."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb", buffering=0)
@@ -154,13 +154,13 @@ class _UnpackedBytes:
         return self._position
 
     def read(self, size: int) -> bytes:
-        """The next bytes of a header, fewer at the end."""
+        """Read the next bytes of a header, fewer at the end."""
         if self._position + size > self._header_end:
             raise DamagedArchive(f"the header of one member takes over {MAX_HEADER_BYTES} bytes")
         return self.take(size)
 
     def take(self, size: int) -> bytes:
-        """The next bytes, fewer at the end."""
+        """Read the next bytes, fewer at the end."""
         try:
             piece = self._unpacked.read(size)
         except EOFError:
@@ -185,7 +185,7 @@ class _UnpackedBytes:
 
 
 class _StrictTarInfo(tarfile.TarInfo):
-    """A damaged header ends the reading with an error; to tarfile it would be the archive's end."""
+    """Header that raises an error if it is damaged; to tarfile it would be the archive's end."""
 
     @classmethod
     def fromtarfile(cls, tarfile: tarfile.TarFile) -> Self:
@@ -204,7 +204,7 @@ class _StrictTarInfo(tarfile.TarInfo):
 
 
 def _member(info: tarfile.TarInfo, stored: int) -> Member:
-    """``info``, whose header ``stored`` bytes follow, those that fill up the last block included."""
+    """Convert ``info``, whose header ``stored`` bytes follow, with the padding of the last block."""
     # POSIX: the size of a link or a folder is a hint, no contents follow.
     size = 0 if info.issym() or info.isdir() else info.size
     extents: tuple[Extent, ...] = ((0, size),) if info.isreg() else ()

@@ -1,4 +1,4 @@
-"""Writes a folder as a model.tar.gz whose bytes depend on nothing but the files in it; the end of `pack`."""
+"""Writer of a model.tar.gz whose bytes depend on nothing but the files in it; the end of `pack`."""
 
 import gzip
 import os
@@ -11,10 +11,10 @@ from tfs_proxy.model.extract import FOLDER_MODE, Progress
 from tfs_proxy.values.errors import ArchiveError
 
 TIME = 315_532_800
-"""When every member was changed, in seconds: the beginning of 1980, before which zip files have no dates."""
+"""Modification time of every member: the beginning of 1980, before which zip files have no dates."""
 
 LEVEL = 1
-"""Weights hardly compress: the highest level saves 0.3 % of them."""
+"""Level of compression: the highest saves 0.3 % of weights, which hardly compress."""
 
 FILE_MODE, PROGRAM_MODE = 0o644, 0o755
 ARCHIVE_MODE = 0o666
@@ -22,9 +22,9 @@ PIECE_BYTES = 1024 * 1024
 
 
 def write_archive(folder: Path, target: Path, progress: Progress | None = None) -> int:
-    """Write the files below ``folder`` to ``target``, which appears whole or not at all; its size in bytes.
+    """Write the files below ``folder`` to ``target``, which appears whole or not at all; returns its bytes.
 
-    ``progress`` is called with the bytes packed so far and their sum; what it raises ends the writing.
+    ``progress`` is called with the bytes packed so far and their sum; its exceptions end the writing.
     Raises ArchiveError if ``target`` can't be written.
     """
     try:
@@ -77,7 +77,7 @@ def _member(path: Path, name: str) -> tarfile.TarInfo:
 
 
 def _umask() -> int:
-    """The umask, which can't be read without being set; one thread alone runs while an archive is written."""
+    """Read the umask by setting it; one thread alone runs while an archive is written."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

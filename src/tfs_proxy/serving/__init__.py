@@ -1,1 +1,1 @@
-"""The data plane: requests -> a model's answer, with upstream/ and the user's script/."""
+"""Data plane: a model's answers to requests, with upstream/ and the user's script/."""

@@ -1,4 +1,4 @@
-"""What a client or a script hands over -> what a model server is sent: arrays, examples, or JSON."""
+"""Decoding of bodies from clients and scripts to arrays, examples, or JSON for a model server."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -31,16 +31,16 @@ LINES = frozenset({media.JSON_LINES, media.JSONS})
 
 
 class Body(Struct, frozen=True):
-    """Records as a client sends them: ``content_type`` is the raw header, None means JSON."""
+    """Body from a client: ``content_type`` is the raw header, None means JSON."""
 
     data: bytes
     content_type: str | None = None
     budget: MemoryBudget = field(default_factory=MemoryBudget)
-    """What the body may become."""
+    """Limit of the memory that the body may take when it is decoded."""
 
 
 class ServingForm(Struct, frozen=True):
-    """A body that is TF Serving's JSON already; its values are not kept while the model server works."""
+    """Body that is TF Serving's JSON already; its values are not kept while the model server works."""
 
     data: bytes
     signature: str | None
@@ -49,14 +49,14 @@ class ServingForm(Struct, frozen=True):
 
 
 class BodyDecoder:
-    """Decodes bodies by what ``signature`` gives; ``csv_columns`` has the order of columns by model."""
+    """Decoder of bodies by the signatures of ``signature``; ``csv_columns`` has the columns by model."""
 
     def __init__(self, signature: Callable[[Target], Signature], csv_columns: Mapping[str, str]) -> None:
         self._signature = signature
         self._csv_columns = csv_columns
 
     def read(self, target: Target, body: Body) -> Batch | Examples | ServingForm:
-        """The records of a body; raises BadInput, UnsupportedMediaType and PayloadTooLarge."""
+        """Read the records of a body; raises BadInput, UnsupportedMediaType and PayloadTooLarge."""
         try:
             return self._by_type(target, body)
         except NotJson as error:
@@ -76,7 +76,7 @@ class BodyDecoder:
         return self._decoded(target, body, kind)
 
     def media_type(self, target: Target, body: Body) -> MediaType:
-        """The body's type; that of CSV with the order of columns, unless it names another."""
+        """Type of the body; for CSV with the order of columns, unless it names another."""
         kind = parse_media_type(body.content_type)
         columns = self._csv_columns.get(target.model) if kind.type == media.CSV else None
         return kind if columns is None else replace(kind, parameters={"columns": columns, **kind.parameters})
@@ -89,7 +89,7 @@ class BodyDecoder:
     def _read_objects(
         self, target: Target, text: bytes, budget: MemoryBudget, *, by_line: bool
     ) -> Batch | Examples | ServingForm:
-        """JSON that starts with an object: TF Serving's form, or records."""
+        """Read JSON that starts with an object: TF Serving's form, or records."""
         values = documents(text, budget)
         form = serving_form(values, target.method)
         if form is not None:
@@ -106,7 +106,7 @@ FORMS = "an array, or a dict of input names to arrays, bytes, or lists"
 
 
 def as_batch(inputs: Any, signature: Signature, caller: str) -> Batch:
-    """One array for a model of one input, or arrays, bytes, str, numbers and lists of them by input name.
+    """Make arrays of one array for a model of one input, or of arrays, bytes, str, numbers and lists by name.
 
     Arrays keep their shape; their dtype becomes the signature's if no value can be lost but in
     precision (int to float, float64 to float32). A str or bytes for an input of rank 1 or more is
@@ -179,7 +179,7 @@ def _objects(values: list[Any], subject: str) -> npt.NDArray[Any]:
 
 
 def _filled_up(array: npt.NDArray[Any], spec: TensorSpec) -> npt.NDArray[Any]:
-    """``[n]`` as ``[n, 1, ...]`` if that is the signature's rank, as Keras gives string inputs."""
+    """Reshape ``[n]`` to ``[n, 1, ...]`` if that is the signature's rank, as Keras gives string inputs."""
     if spec.shape is None or len(spec.shape) <= array.ndim:
         return array
     added = spec.shape[array.ndim :]

@@ -1,4 +1,4 @@
-"""A serving stack within another program: `tfs-proxy serve` as a child process of a job or of a search."""
+"""Serving stack within another program: `tfs-proxy serve` as a child process of a job or of a search."""
 
 import contextlib
 import logging
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class InnerStack:
-    """A running `tfs-proxy serve` of ``model``; it ends with `close`, or when this process ends."""
+    """Child process `tfs-proxy serve` of ``model``; it ends with `close`, or when this process ends."""
 
     def __init__(self, model: str, environment: Mapping[str, str], flags: Sequence[str] = ()) -> None:
         self._model = model
@@ -92,7 +92,7 @@ class InnerStack:
 
 @contextlib.contextmanager
 def serving(model: str, environment: Mapping[str, str], flags: Sequence[str] = ()) -> Iterator[str]:
-    """Run a stack while the block runs; gives its address once it is ready. Raises StopServing."""
+    """Run a stack while the block runs; yields its address once it is ready. Raises StopServing."""
     stack = InnerStack(model, environment, flags)
     try:
         yield stack.wait_ready()

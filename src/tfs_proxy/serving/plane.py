@@ -1,4 +1,4 @@
-"""The data plane: a request's records or tensors -> a model's answer, with no HTTP inside."""
+"""Data plane: a model's answer to a request's records or tensors, with no HTTP inside."""
 
 from bisect import bisect_left
 from collections.abc import Mapping
@@ -38,11 +38,11 @@ from tfs_proxy.wire.error_body import error_body, error_text
 
 BAD_REQUEST, UNIMPLEMENTED = 400, 501
 NOT_TAKEN = {BAD_REQUEST, UNIMPLEMENTED}
-"""How TF Serving answers JSON that it can't take: 501 for types that its JSON does not have."""
+"""Statuses of TF Serving for JSON that it can't take: 501 for types that its JSON does not have."""
 
 
 class EncodedAnswer(Struct, frozen=True):
-    """What goes to the client: a status, a body and its media type."""
+    """Answer to the client: a status, a body and its media type."""
 
     status: int
     body: bytes
@@ -50,11 +50,11 @@ class EncodedAnswer(Struct, frozen=True):
 
 
 class CallOutcome(Struct, frozen=True):
-    """What a model server answered, to how many records, and the target that was asked.
+    """Answer of a model server, the number of records that it answers, and the target that was asked.
 
     ``serving_body`` is the JSON that was sent if it is not known yet which signature it names, ``documents``
-    what was sent of JSON lines if they are not all records. ``is_passed_on`` says that its JSON stays as the
-    model server wrote it, ``by_column`` that tensors are answered in TF Serving's column form.
+    the JSON lines that were sent if they are not all records. ``is_passed_on`` says that its JSON stays as
+    the model server wrote it, ``by_column`` that tensors are answered in TF Serving's column form.
     """
 
     answer: ModelAnswer
@@ -67,15 +67,15 @@ class CallOutcome(Struct, frozen=True):
 
     @property
     def signature_target(self) -> Target:
-        """The target whose signature the answer's outputs have."""
+        """Target whose signature the answer's outputs have."""
         return self.target if self.serving_body is None else targeted(self.target, self.serving_body)
 
 
 class DataPlane:
     """Decodes by the signature, asks the model server, encodes; one per worker, used by all its threads.
 
-    Every method that asks a model raises
-    UpstreamUnavailable and UpstreamTimeout if the model server can't be reached.
+    Every method that asks a model raises UpstreamUnavailable and UpstreamTimeout if the model server can't be
+    reached.
     """
 
     def __init__(
@@ -85,25 +85,25 @@ class DataPlane:
         *,
         one_line: bool = False,
     ) -> None:
-        """With ``one_line``, all JSON that `answer` gives is one line, else that which Accept names."""
+        """Wire the parts; with ``one_line``, JSON of `answer` is always one line, else as Accept says."""
         self._upstream = upstream
         self._one_line = one_line
         self._bodies = BodyDecoder(self.signature, csv_columns or {})
 
     def choose(self) -> Instance:
-        """The instance of the model server for one request."""
+        """Choose the instance of the model server for one request."""
         return self._upstream.choose()
 
     def signature(self, target: Target) -> Signature:
-        """The target's signature; raises UpstreamRefused for an unknown model, BadInput for a signature."""
+        """Signature of the target; raises UpstreamRefused for an unknown model, BadInput for a signature."""
         return self._upstream.signature(target)
 
     def signatures_of(self, target: Target) -> Mapping[str, Signature]:
-        """All signatures of the target's version, by name; raises UpstreamRefused for an unknown model."""
+        """Signatures of the target's version, by name; raises UpstreamRefused for an unknown model."""
         return self._upstream.signatures_of(target)
 
     def decode(self, target: Target, body: Body) -> Batch:
-        """A body as arrays by input name, which may be written to.
+        """Decode a body to arrays by input name, which may be written to.
 
         Raises BadInput that says where the body is wrong, UnsupportedMediaType, and PayloadTooLarge.
         """
@@ -118,7 +118,7 @@ class DataPlane:
         return replace(batch, inputs=inputs)
 
     def encode(self, outputs: Outputs, accept: str | None, records: int | None = None) -> tuple[bytes, str]:
-        """Arrays by output name as a body and its media type, chosen by ``accept``, the raw header.
+        """Encode arrays by output name as ``accept``, the raw header, asks; returns body and media type.
 
         JSON, the default, is TF Serving's. ``records`` is how many records the request had (None: as many
         as the outputs have). Raises NotAcceptable if the outputs are not that many, or Accept can't be met.
@@ -130,7 +130,7 @@ class DataPlane:
     def predict(
         self, target: Target, inputs: Any, caller: str, timeout_seconds: float | None = None
     ) -> dict[str, npt.NDArray[Any]]:
-        """Arrays by output name for whatever `as_batch` takes; ``caller`` is named in its errors.
+        """Ask for arrays by output name with the inputs that `as_batch` takes; errors name ``caller``.
 
         Raises ScriptFailure if ``inputs`` don't fit the signature, UpstreamRefused for an error of the
         model server.
@@ -177,7 +177,7 @@ class DataPlane:
     ) -> CallOutcome:
         """Ask the model server as `answer` does, and leave its answer as it is; raises RequestError.
 
-        What a script writes as TF Serving's JSON goes out unread.
+        A script's output in TF Serving's JSON goes out unread.
         """
         if isinstance(request, bytes):
             answer = self._upstream.predict(target, request, instance=instance)
@@ -194,7 +194,7 @@ class DataPlane:
         instance: Instance | None,
         media_type: str | None = None,
     ) -> CallOutcome:
-        """``media_type`` is that of the answer, if it is known."""
+        """Ask the model server; ``media_type`` is that of the answer, if it is known."""
         with stage(CONVERT):
             records = request if isinstance(request, Batch) else self._bodies.read(target, request)
         note_records(records.records)
@@ -211,7 +211,7 @@ class DataPlane:
         return CallOutcome(answer, target, records.records, is_passed_on=isinstance(records, Examples))
 
     def _ask_documents(self, target: Target, records: Documents, instance: Instance | None) -> CallOutcome:
-        """Ask for all at once; if they are refused, the error names the first that is."""
+        """Ask for all documents at once; if they are refused, the error names the first that is."""
 
         def ask(batch: Batch) -> ModelAnswer:
             return self._upstream.predict(target, batch, instance=instance)
@@ -228,7 +228,7 @@ class DataPlane:
     def _ask(
         self, target: Target, records: Records, instance: Instance | None, *, as_json: bool = False
     ) -> ModelAnswer:
-        """Send records; what the model gives to a bare one is one record, too."""
+        """Send records; the answer to a bare one is one record, too."""
         is_bare = isinstance(records, Batch) and records.is_bare
         answer = self._upstream.predict(target, records, instance=instance, as_json=as_json and not is_bare)
         if not is_bare or not answer.ok:
@@ -236,7 +236,7 @@ class DataPlane:
         return TensorAnswer.of_one_record(answer, self.signature(target))
 
     def _forward(self, target: Target, body: ServingForm, instance: Instance | None) -> CallOutcome:
-        """Send TF Serving's JSON; if it is refused, send once more what it says by the signature."""
+        """Send TF Serving's JSON; if it is refused, send it once more decoded by the signature."""
         answer = self._upstream.predict(target, body.data, instance=instance)
         named = replace(target, signature=body.signature or target.signature)
         again = self._by_signature(named, body.data, answer) if answer.status in NOT_TAKEN else None
@@ -250,10 +250,10 @@ class DataPlane:
         return CallOutcome(answer, named, body.records, is_passed_on=True)
 
     def _by_signature(self, target: Target, data: bytes, refusal: ModelAnswer) -> Batch | bytes | None:
-        """A refused body as the signature has it; None if that is what was sent, or nothing that fits.
+        """Decode a refused body by the signature; None if that is the same, or nothing fits.
 
-        The whole body is one record if the model has an input called ``instances`` or ``inputs``; what a
-        model of types that TF Serving's JSON lacks (half, bfloat16, uint16) takes can go as tensors, as can
+        The whole body is one record if the model has an input called ``instances`` or ``inputs``; values of
+        types that TF Serving's JSON lacks (half, bfloat16, uint16) can go as tensors, as can
         rows whose outputs are none; and values become lists of one where the signature has those.
         """
         if target.method != PREDICT:
@@ -299,12 +299,12 @@ class DataPlane:
 
 
 def _has_no_rows(answer: ModelAnswer) -> bool:
-    """Whether the model answered, and TF Serving could not write its outputs as one row for each record."""
+    """True if the model answered, and TF Serving could not write its outputs as one row for each record."""
     return answer.status == BAD_REQUEST and NO_ROWS in (error_text(answer.body) or "")
 
 
 def _is_valid(answer: ModelAnswer) -> bool:
-    """Whether outputs have rows, and their JSON is valid: TF Serving writes strings that are not UTF-8."""
+    """True if outputs have rows, and their JSON is valid: TF Serving writes strings that are not UTF-8."""
     if answer.status != OK:
         return False
     try:
@@ -314,7 +314,7 @@ def _is_valid(answer: ModelAnswer) -> bool:
 
 
 def _error(status: int, body: bytes) -> EncodedAnswer:
-    """A model server's error as it is, if it is strict JSON with an ``error``; else the same in such JSON."""
+    """Pass on a model server's error if it is strict JSON with an ``error``; else write such JSON."""
     text = error_text(body)
     if text is not None and _is_json(body):
         return EncodedAnswer(status, body)

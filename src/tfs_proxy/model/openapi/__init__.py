@@ -1,1 +1,1 @@
-"""Describes what is served as an OpenAPI 3.1 document: pure, from signatures, settings and the script."""
+"""OpenAPI 3.1 document of a service: pure, from signatures, settings and the script."""

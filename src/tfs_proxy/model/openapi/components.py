@@ -18,14 +18,14 @@ from tfs_proxy.wire.header_names import REQUEST_ID
 Content = dict[str, Any]
 
 INPUT_NAMES = "x-inputs"
-"""An extension of an operation: the inputs of the signature for which CSV is read."""
+"""Extension of an operation: the inputs of the signature for which CSV is read."""
 
 LONGEST_EXAMPLE_BYTES = 256 * 1024
-"""Longer examples are left out, since people read the document."""
+"""Longest example; longer ones are left out, since people read the document."""
 
 
 def json_content(schema: Schema, example: Any = None) -> Content:
-    """A JSON body; ``example`` is a value, None if there is none."""
+    """Content of a JSON body; ``example`` is a value, None if there is none."""
     described: Content = {"schema": schema}
     if example is not None:
         described["example"] = example
@@ -53,7 +53,7 @@ def with_aliases(names: Iterable[str]) -> list[str]:
 def content_of(
     schemas: Mapping[str, Mapping[str, Any]], examples: Mapping[str, bytes] | None = None
 ) -> Content:
-    """Bodies by media type, each with its schema and its example, if there is one."""
+    """Content by media type, each with its schema and its example, if there is one."""
     content: Content = {}
     for name, schema in schemas.items():
         content[name] = {"schema": schema}
@@ -64,7 +64,7 @@ def content_of(
 
 
 def example_object(media_type: str, body: bytes) -> dict[str, Any]:
-    """An Example Object: JSON as a value, text as a string, bytes as a ``data:`` URI (RFC 2397)."""
+    """Make an Example Object: JSON as a value, text as a string, bytes as a ``data:`` URI (RFC 2397)."""
     row = FORMATS.get(ALIASES.get(media_type, media_type))
     if is_json(media_type):
         try:
@@ -136,7 +136,7 @@ def errors(statuses: Iterable[int]) -> Part:
 
 
 def answer(description: str, content: Part | None = None, headers: Part | None = None) -> Part:
-    """A successful answer."""
+    """Successful answer."""
     described: Part = {"description": description, "headers": {**_request_id(), **(headers or {})}}
     if content is not None:
         described["content"] = content
@@ -144,7 +144,7 @@ def answer(description: str, content: Part | None = None, headers: Part | None =
 
 
 def answered_by_script() -> Part:
-    """The answer ``default``, for operations that a script may answer."""
+    """Answer ``default``, for operations that a script may answer."""
     return answer(
         "Any status that the script chooses.",
         {**json_content({"$ref": "#/components/schemas/Error"}), ANYTHING: {}},
@@ -152,7 +152,7 @@ def answered_by_script() -> Part:
 
 
 def shared_answers(max_payload_bytes: int) -> Part:
-    """All error answers by status, with the same schema; bodies may have ``max_payload_bytes``."""
+    """Error answers by status, with the same schema; bodies may have ``max_payload_bytes``."""
     return {
         status: {
             "description": text.replace("${MAX_BYTES}", f"{max_payload_bytes:,}"),
@@ -185,7 +185,7 @@ def of_request(*names: str) -> list[Part]:
 
 
 def path_parameter(name: str, pattern: str, values: Sequence[object] = ()) -> Part:
-    """A path parameter: one of ``values`` if they are known, else a match of ``pattern``."""
+    """Path parameter: one of ``values`` if they are known, else a match of ``pattern``."""
     schema: Schema = {"type": "string", "enum": [f"{value}" for value in values]}
     if not values:
         schema = {"type": "string", "pattern": f"^{pattern}$"}

@@ -1,4 +1,4 @@
-"""Python types -> JSON schemas and checks, for what a script declares about its bodies."""
+"""Schemas and checks of JSON for the Python types that a script declares about its bodies."""
 
 import dataclasses
 import enum
@@ -44,7 +44,7 @@ _PLAIN: Mapping[Any, Schema] = {
 
 
 def json_schema(declared: Any) -> Schema:
-    """The schema of the JSON that a value of this type is written as; bytes are a body without a schema.
+    """Schema of the JSON that a value of this type is written as; bytes are a body without a schema.
 
     A class with ``model_json_schema``, as pydantic has it, gives its own. Raises TypeError for any other
     type, and for one that contains itself.
@@ -74,7 +74,7 @@ def _schema(declared: Any) -> Schema:
 
 
 def json_check(declared: Any) -> Callable[[bytes], object]:
-    """A function that raises ValueError or RecursionError for JSON that is not of this type.
+    """Make a function that raises ValueError or RecursionError for JSON that is not of this type.
 
     Classes with ``model_validate``, as pydantic has it, are checked by that. Raises TypeError for a type that
     can't be checked.
@@ -174,7 +174,7 @@ class Description(Struct, frozen=True):
 
 
 class Described:
-    """What a script has described while it was imported: the last call counts."""
+    """Last `describe` call of a script while it was imported."""
 
     description: Description | None = None
 
@@ -204,11 +204,10 @@ def describe(
 
     ``accepts`` and ``returns`` map media types to a JSON schema or to a Python type (``list[float]``, a
     dataclass, a TypedDict, a pydantic model); None stands for a body that has no schema. ``examples`` maps
-    media types of requests to a body in bytes, or to the path of a file beside the script. With ``validate``
-    a JSON body that does not fit its type is answered 400, and schemas are refused, as are types that can't
-    be checked. Elsewhere than
-    in a script that is being loaded it only checks what it gets. Raises TypeError or ValueError for anything
-    else, OSError for a file that can't be read.
+    media types of requests to a body in bytes, or to the path of a file in the script's folder. With
+    ``validate`` a JSON body that does not fit its type is answered 400, and schemas are refused, as are types
+    that can't be checked. Outside of a script that is being loaded it only checks its arguments. Raises
+    TypeError or ValueError for anything else, OSError for a file that can't be read.
     """
     importing_now = _importing.get()
     folder = Path() if importing_now is None else importing_now[1]
@@ -243,7 +242,7 @@ def _written_schema(of_body: Any) -> Mapping[str, Any]:
 
 
 def _checks(accepts: Mapping[str, Any]) -> dict[str, Callable[[bytes], object]]:
-    """A check for each media type whose bodies are JSON; bytes and text are what they are."""
+    """Checks by media type for bodies of JSON; bytes and text need none."""
     found = {}
     for name, declared in accepts.items():
         media_type = _media_type(name)

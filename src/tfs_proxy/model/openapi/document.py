@@ -1,4 +1,4 @@
-"""Makes the OpenAPI 3.1 document of a service from its paths and their common parts."""
+"""OpenAPI 3.1 document of a service, from its paths and their common parts."""
 
 import json
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def document_of(service: Service) -> Document:
 
 
 def document_of_many(service: Service, *, target_model: bool) -> Document:
-    """The document of a multi-model endpoint, which describes no model by name, since models come and go.
+    """Document of a multi-model endpoint, which describes no model by name, since models come and go.
 
     ``service`` has one `AnyModel`; ``target_model`` says that requests may name an archive in a header.
     """
@@ -54,7 +54,7 @@ def document_of_many(service: Service, *, target_model: bool) -> Document:
 
 
 def _platform(service: Service) -> dict[str, Any]:
-    """``/ping``, ``/metrics``, ``/openapi.json`` and ``/``, which may be the console."""
+    """Paths ``/ping``, ``/metrics``, ``/openapi.json`` and ``/``, which may be the console."""
     paths = static_paths("platform")
     if service.console:
         paths["/"]["get"]["responses"]["200"] = answer(**static_parts()["page"])

@@ -1,4 +1,4 @@
-"""Makes an example body with one record for each media type of a signature, with the formats' own writers."""
+"""Examples of bodies with one record for each media type of a signature, by the formats' own writers."""
 
 import base64
 import json
@@ -32,7 +32,7 @@ from tfs_proxy.wire.dtypes import array_type
 from tfs_proxy.wire.protos import Example, RecordIORecord
 
 SIDE = 32
-"""In pixels; with three channels, of which a decoder makes any number."""
+"""Side in pixels of a picture with three channels, of which a decoder makes any number."""
 
 
 def _png() -> bytes:
@@ -46,7 +46,7 @@ def _png() -> bytes:
 
 
 def _jpeg() -> bytes:
-    """A baseline JPEG in mid-grey: each block equals the one before it, which takes two bits."""
+    """Make a baseline JPEG in mid-grey: each block equals the one before it, which takes two bits."""
     one_code = bytes([1, *[0] * 15, 0])
     components = b"".join(bytes((number, 0x11, 0)) for number in (1, 2, 3))
     tables = b"".join(bytes((number, 0)) for number in (1, 2, 3))
@@ -76,7 +76,7 @@ ANY_STRING = SAMPLE_TEXT.encode()
 
 
 def sample_string(signature: Signature, graph: GraphInputs) -> bytes | None:
-    """An example for the strings among the inputs; None if nothing is known to work."""
+    """Example for the strings among the inputs; None if nothing is known to work."""
     if [spec.dtype for spec in signature.inputs.values()] != ["DT_STRING"]:
         return ANY_STRING
     features = graph.features_of(signature)
@@ -93,7 +93,7 @@ def sample_features(signature: Signature, graph: GraphInputs) -> Outputs | None:
 
 
 def feature_values(arrays: Outputs) -> Mapping[str, Any]:
-    """The features as in TF Serving's JSON: a list of values by name."""
+    """Features in TF Serving's JSON: a list of values by name."""
     return {
         name: [json_string(value) if isinstance(value, bytes) else value for value in array[0].tolist()]
         for name, array in arrays.items()
@@ -101,12 +101,12 @@ def feature_values(arrays: Outputs) -> Mapping[str, Any]:
 
 
 def json_string(value: bytes) -> Any:
-    """A string in TF Serving's JSON: text, or base64 in an object."""
+    """String in TF Serving's JSON: text, or base64 in an object."""
     return value.decode() if value.isascii() else {"b64": base64.b64encode(value).decode()}
 
 
 def example_of(arrays: Outputs) -> bytes:
-    """A serialized tf.Example."""
+    """Serialize a tf.Example."""
     example = Example()
     for name, array in arrays.items():
         feature = example.features.feature[name]
@@ -132,7 +132,7 @@ def _array(spec: TensorSpec, string: bytes) -> Any:
 
 
 def _text_or_picture(graph: GraphInputs) -> bytes | None:
-    """None if pictures are not resized: then they need a size that the graph does not tell."""
+    """Example of text or a picture; None if pictures are not resized: the graph does not tell their size."""
     if not graph.decodes_pictures:
         return ANY_STRING
     if not graph.resizes:
@@ -182,7 +182,7 @@ def _is_read(body: bytes, media_type: str, signature: Signature, inputs: Outputs
 
 
 def _csv(inputs: Outputs) -> bytes:
-    """A row for a single input; for several a header that names the cells' inputs, and a row."""
+    """Write a row for a single input; for several a header that names the cells' inputs, and a row."""
     if len(inputs) == 1:
         return csv_of_outputs(inputs)
     header = [name for name in sorted(inputs) for _ in range(inputs[name].size)]
@@ -217,7 +217,7 @@ _WRITERS: Mapping[str, Callable[[Outputs], bytes]] = {
 
 
 class InferExample(Struct, frozen=True):
-    """A body; its first ``json_bytes`` are JSON."""
+    """Example of a body; its first ``json_bytes`` are JSON."""
 
     body: bytes
     json_bytes: int

@@ -1,4 +1,4 @@
-"""``POST /invocations``: all bodies that the default conversion or the script reads and writes."""
+"""Operation ``POST /invocations``: all bodies that the default conversion or the script reads and writes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -78,7 +78,7 @@ def _converted(service: Service) -> Content:
 
 
 def _as_triton_takes_it(signature: Signature, string: bytes | None) -> Content:
-    """The Open Inference Protocol in Triton's media type, which gives the length of the example's JSON."""
+    """Open Inference Protocol in Triton's media type, which gives the length of the example's JSON."""
     example = infer_examples(signature, ANY_STRING if string is None else string).get(media.BYTES)
     if example is None:
         return {}
@@ -93,7 +93,7 @@ def _reads(row: Format) -> Any:
 
 
 def _request_schema(media_type: str, service: Service) -> Schema:
-    """JSON for the default signature, which predict takes whatever its method is, or for a named one."""
+    """Schema of JSON for the default signature, which predict takes with any method, or for a named one."""
     model = service.default
     signature = None if model is None else model.default_signature
     if media_type != media.JSON or model is None or signature is None:
@@ -108,7 +108,7 @@ def _request_schema(media_type: str, service: Service) -> Schema:
 
 
 def _content_of_arrays() -> Content:
-    """Arrays without a signature: the default input of a script model without input_fn."""
+    """Content of arrays without a signature: the default input of a script model without input_fn."""
     names = with_aliases(names_with(lambda row: row.decode_array))
     return {name: {"schema": NESTED if name == media.JSON else body_schema(name)} for name in names}
 

@@ -1,4 +1,4 @@
-"""The paths of the Open Inference Protocol below ``/v2``, with Triton's extensions, for each model."""
+"""Paths of the Open Inference Protocol below ``/v2``, with Triton's extensions, for each model."""
 
 from typing import Any
 
@@ -116,7 +116,7 @@ def _infer(model: DescribedModel, suffix: str) -> dict[str, Any]:
 
 
 def _of_script(infer: dict[str, Any]) -> dict[str, Any]:
-    """The same operation if a script answers, which reads anything and may answer any type and status."""
+    """Change the operation for a script, which reads anything and may answer any type and status."""
     content = {**infer["requestBody"]["content"], ANYTHING: {}}
     answered = {**infer["responses"]["200"], "content": {ANYTHING: {}}}
     return {

@@ -1,4 +1,4 @@
-"""The subject of a document: models with their signatures, the script's functions, and what is published."""
+"""Subject of a document: models with their signatures, the script's functions, and what is published."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -47,14 +47,14 @@ class DescribedModel(Struct, frozen=True):
 
     @property
     def default_signature(self) -> Signature | None:
-        """The signature of a request that names none; the only one if it has another name."""
+        """Signature of a request that names none; the only one if it has another name."""
         if DEFAULT_SIGNATURE in self.signatures:
             return self.signatures[DEFAULT_SIGNATURE]
         return next(iter(self.signatures.values())) if len(self.signatures) == 1 else None
 
 
 class AnyModel(DescribedModel, frozen=True):
-    """Stands for any model, whose name is a path parameter."""
+    """Any model, whose name is a path parameter."""
 
     name: str = "model"
     versions: tuple[int, ...] = ()
@@ -66,7 +66,7 @@ class AnyModel(DescribedModel, frozen=True):
 
 
 class Service(Struct, frozen=True):
-    """Everything that clients see of a run.
+    """Interface of a run for its clients.
 
     ``script`` is None without one. ``rest_api`` says that TF Serving's API is published, ``open_inference``
     who answers inferences of the Open Inference Protocol: model, script or off. ``console`` says that a
@@ -84,7 +84,7 @@ class Service(Struct, frozen=True):
 
     @property
     def default(self) -> DescribedModel | None:
-        """The model that ``/invocations`` asks unless a request names another; None for a script model."""
+        """Model that ``/invocations`` asks unless a request names another; None for a script model."""
         return next((model for model in self.models if model.name == self.default_model), None)
 
     @property

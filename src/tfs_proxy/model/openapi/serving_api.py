@@ -1,4 +1,4 @@
-"""The paths of TF Serving's REST API below ``/v1``: status, metadata, and the signatures' methods."""
+"""Paths of TF Serving's REST API below ``/v1``: status, metadata, and the signatures' methods."""
 
 import json
 from collections.abc import Mapping
@@ -67,7 +67,7 @@ def parameters_of(suffix: str, model: DescribedModel) -> list[Any]:
 
 
 def name_parameters(model: DescribedModel) -> list[Any]:
-    """The path parameter for the model's name, if the path has one."""
+    """Path parameter for the model's name, if the path has one."""
     return [path_parameter("model", SERVED_MODEL)] if isinstance(model, AnyModel) else []
 
 
@@ -86,7 +86,7 @@ def _shown(what: str, description: str, model: DescribedModel, suffix: str) -> d
 
 
 def _methods(model: DescribedModel, suffix: str) -> dict[str, Any]:
-    """An operation for each method that the model's signatures have; for all if none is known."""
+    """Operations for each method that the model's signatures have; for all if none is known."""
     by_method: dict[str, tuple[tuple[Schema, Any], Schema]] = {
         "predict": _predict_schemas(model),
         "classify": _example_schemas(model, CLASSIFY_METHOD),

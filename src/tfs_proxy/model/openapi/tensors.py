@@ -1,4 +1,4 @@
-"""Signatures -> JSON schemas of tensors, of TF Serving's forms, and of bare records."""
+"""JSON schemas of tensors, of TF Serving's forms, and of bare records, from signatures."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,13 +13,13 @@ from tfs_proxy.wire.dtypes import DTYPES, Kind
 Schema = dict[str, Any]
 
 NESTED: Schema = {"$ref": "#/components/schemas/Tensor"}
-"""A value, or nested lists of values, of any shape."""
+"""Schema of a value, or nested lists of values, of any shape."""
 
 TEXT: Schema = {"$ref": "#/components/schemas/Text"}
 
 
 def element_schema(dtype: str) -> Schema:
-    """A value of a TensorFlow type; types that text can't carry are never sent as JSON."""
+    """Schema of a value of a TensorFlow type; types that text can't carry are never sent as JSON."""
     kind, array_type = DTYPES.get(dtype, (Kind.FLOAT, np.dtype(np.float32)))
     match kind:
         case Kind.STRING:
@@ -35,7 +35,7 @@ def element_schema(dtype: str) -> Schema:
 
 
 def tensor_schema(spec: TensorSpec, shape: Sequence[int | None] | None) -> Schema:
-    """Nested lists of this shape; of any shape if its rank is unknown."""
+    """Schema of nested lists of this shape; of any shape if its rank is unknown."""
     if shape is None:
         return NESTED
     schema = element_schema(spec.dtype)
@@ -52,7 +52,7 @@ def declared(spec: TensorSpec) -> str:
 
 
 def request_schema(signature: Signature, *, name: str | None = None) -> Schema:
-    """TF Serving's row and column forms; ``name`` is the signature_name that a request must give."""
+    """Schema of TF Serving's row and column forms; ``name`` is the signature_name that it must give."""
     forms = [_form("inputs", _columns(signature), name)]
     if _has_rows(signature):
         forms.insert(0, _form("instances", _rows(signature), name))
@@ -67,7 +67,7 @@ def records_schema(signature: Signature) -> Schema:
 
 
 def answer_schema(signature: Signature) -> Schema:
-    """TF Serving's answer to predict: rows for rows, columns for columns.
+    """Schema of TF Serving's answer to predict: rows for rows, columns for columns.
 
     A model server takes inputs of other shapes than declared, whose answers have other shapes, too.
     """
@@ -106,7 +106,7 @@ def _columns(signature: Signature) -> Schema:
 
 
 def _alone_or_named(specs: Mapping[str, TensorSpec], values: Mapping[str, Schema]) -> Schema:
-    """Named values; a single input may also stand alone."""
+    """Schema of named values; a single input may also stand alone."""
     named: Schema = {
         "type": "object",
         "properties": {
@@ -127,7 +127,7 @@ def _answer(key: str, schema: Schema) -> Schema:
 
 
 def _outputs(specs: Mapping[str, TensorSpec], *, from_axis: int) -> Schema:
-    """Values by name, or the value of a single output; shapes are those declared, or any."""
+    """Schema of values by name, or the value of a single output; shapes are those declared, or any."""
     values = {
         name: {
             "anyOf": [tensor_schema(spec, _from(spec, from_axis)), NESTED],

@@ -1,1 +1,1 @@
-"""Reports in plain language what would be served, from the archive and before anything starts."""
+"""Report in plain language on what would be served, from the archive and before anything starts."""

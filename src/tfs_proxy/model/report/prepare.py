@@ -1,4 +1,4 @@
-"""The blocking part of start-up: fetches and opens the archive, finds models, writes the report."""
+"""Blocking part of start-up: fetches and opens the archive, finds models, writes the report."""
 
 import threading
 from collections.abc import Iterable, Mapping
@@ -66,7 +66,7 @@ LITE_FLAG = "--prefer_tflite_model=true"
 
 
 class Prepared(Struct, frozen=True):
-    """An open archive: what it serves, and its models as the model server reads them.
+    """Opened archive: its contents, and its models as the model server reads them.
 
     ``report`` and ``warnings`` are lines to show; ``script_fault`` says why the script can't be used;
     ``first_request`` is one that the model should answer; ``settings`` are those of the run, sized for
@@ -98,7 +98,7 @@ def prepare(
     environ: Mapping[str, str],
     cancelled: threading.Event | None = None,
 ) -> Prepared:
-    """Opens ``model`` and finds out what it serves.
+    """Opens ``model`` and finds its models or script.
 
     Raises ArchiveError, DiscoveryError, SettingsError, or ScriptLoadError for a script that is
     not valid Python; CancelledError once another thread has set ``cancelled``.
@@ -154,7 +154,7 @@ def _of_lite_models(settings: Settings, served: Served) -> Settings:
 
 
 def without_workspace(text: str, workspace: Workspace) -> str:
-    """``text`` with file names as in the archive, since the workspace is removed at the end."""
+    """Name files in ``text`` as in the archive, since the workspace is removed at the end."""
     for folder in (workspace.model, workspace.root / "download"):
         text = text.replace(f"{folder}/", "").replace(str(folder), "the archive")
     return text

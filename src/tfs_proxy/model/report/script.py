@@ -1,4 +1,4 @@
-"""The start-up report on the script: its functions, oddities, and why it can't be used."""
+"""Report on the script: its functions, oddities, and why it can't be used."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -70,7 +70,7 @@ def _handlers(ast_names: AstNames) -> str:
 
 
 def _functions(ast_names: AstNames) -> str:
-    """The reason why a script is the model itself: its functions, or its imports."""
+    """Reason why a script is the model itself, for the report."""
     functions = ast_names.defined(SCRIPT_MODEL_FUNCTIONS)
     if not functions:
         return ", by what it imports"
@@ -92,5 +92,5 @@ def _are(names: Sequence[str]) -> str:
 
 
 def words_joined(names: Sequence[str]) -> str:
-    """Names as a phrase: ``a, b and c``."""
+    """Phrase of names: ``a, b and c``."""
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

@@ -1,4 +1,4 @@
-"""The contents of an opened archive: models for the model server, or a script that is the model itself."""
+"""Contents of an opened archive: models for the model server, or a script that is the model itself."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ SAMPLE_TEXT = "a"
 
 
 def sample_inputs(signature: Signature, string: Any = SAMPLE_TEXT) -> Mapping[str, Any]:
-    """TF Serving's JSON with one record, in which every string is ``string``.
+    """Write one record in TF Serving's JSON, in which every string is ``string``.
 
     Rows if all inputs have the same number of records and all outputs have some, else columns.
     """
@@ -41,13 +41,13 @@ def answers_in_rows(signature: Signature) -> bool:
 
 
 def sample_sizes(spec: TensorSpec) -> tuple[int, ...]:
-    """The shape of a sample: unknown sizes are 1, an unknown rank is a vector."""
+    """Shape of a sample: unknown sizes are 1, an unknown rank is a vector."""
     shape = (None,) if spec.shape is None else spec.shape
     return tuple(1 if size is None else size for size in shape)
 
 
 def sample_value(sizes: Sequence[int], dtype: str, string: Any = SAMPLE_TEXT) -> Any:
-    """Nested lists of these sizes, with a value of TensorFlow's type ``dtype``."""
+    """Make nested lists of these sizes, with a value of TensorFlow's type ``dtype``."""
     if sizes:
         return [sample_value(sizes[1:], dtype, string)] * sizes[0]
     if dtype == "DT_STRING":
@@ -62,7 +62,7 @@ def _only(named: Mapping[str, Any]) -> Any:
 
 
 class Served(Struct, frozen=True):
-    """The folder and its ``models`` by name; a script model has none, and is the ``default_model`` itself.
+    """Opened folder and its ``models`` by name; a script model has none, and is the ``default_model`` itself.
 
     ``inner_names`` are other names of models that only requests for this archive may use.
     """
@@ -74,12 +74,11 @@ class Served(Struct, frozen=True):
 
     @property
     def script_model(self) -> str | None:
-        """The folder that a script model's ``model_fn`` gets; None if there are models."""
+        """Folder that a script model's ``model_fn`` gets; None if there are models."""
         return None if self.models else str(self.layout.root)
 
     @property
     def script(self) -> str | None:
-        """The script's path; None without a script."""
         return str(self.layout.script) if self.layout.script.is_file() else None
 
     @property
@@ -108,7 +107,7 @@ def look_into(root: Path, settings: Settings) -> Served:
     """Finds the models below ``root``; without any, the script must be a script model.
 
     If there is a SavedModel, the script's functions don't matter. Raises DiscoveryError if there is neither,
-    ScriptLoadError if there is only a script and it is not valid Python, and what `discover` raises.
+    ScriptLoadError if there is only a script and it is not valid Python, and the errors of `discover`.
     """
     layout = _layout(root, settings)
     try:
@@ -124,7 +123,7 @@ def look_into(root: Path, settings: Settings) -> Served:
 
 
 def _loaded_as(name: str, layout: ModelLayout, models: Sequence[DiscoveredModel]) -> Served:
-    """One of many archives: its models get unique names, ``name`` or ``name.INNER``."""
+    """Give the models of one of many archives unique names, ``name`` or ``name.INNER``."""
     default = default_model(models, None)
     new_names = {
         model.name: name if len(models) == 1 else f"{name}{names.INNER}{model.name}" for model in models
@@ -140,7 +139,7 @@ def _loaded_as(name: str, layout: ModelLayout, models: Sequence[DiscoveredModel]
 
 
 def _layout(root: Path, settings: Settings) -> ModelLayout:
-    """The folder with its own script, or with the default script of the settings."""
+    """Layout with the folder's own script, or with the default script of the settings."""
     layout = ModelLayout(root).with_program(settings.program)
     if layout.script.is_file() or settings.universal_code is None:
         return layout

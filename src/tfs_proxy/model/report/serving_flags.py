@@ -1,4 +1,4 @@
-"""The flags of tensorflow_model_server that choose models and ports."""
+"""Flags of tensorflow_model_server that choose models and ports."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -17,12 +17,12 @@ DEFAULT_NAME = "model"
 
 
 class ServingFlags(Struct, frozen=True):
-    """The words of a command line: ``--name=value``, or ``--name`` and ``value``."""
+    """Flags of a command line: ``--name=value``, or ``--name`` and ``value``."""
 
     words: tuple[str, ...]
 
     def value(self, name: str) -> str:
-        """The value of the last flag of this name; "" if there is none."""
+        """Return the value of the last flag of this name; "" if there is none."""
         value = ""
         for word, following in pairwise((*self.words, "")):
             if word == f"--{name}":
@@ -32,13 +32,13 @@ class ServingFlags(Struct, frozen=True):
         return value
 
     def port(self, name: str) -> int:
-        """The port; 0 if it is off or invalid, which the model server refuses."""
+        """Return the port; 0 if it is off or invalid, which the model server refuses."""
         text = self.value(name)
         return int(text) if text.isdecimal() and int(text) <= HIGHEST_PORT else 0
 
 
 def as_the_image(words: Sequence[str], settings: Settings) -> ServingFlags:
-    """The flags that tensorflow/serving's own entry point adds, then ``words``.
+    """Add the flags of tensorflow/serving's own entry point in front of ``words``.
 
     Raises SettingsError if nothing says which of several models is meant.
     """
@@ -58,7 +58,7 @@ def as_the_image(words: Sequence[str], settings: Settings) -> ServingFlags:
 
 
 def _only_model(base: str) -> str:
-    """The model to serve if none is named: ``model``, else the only folder of ``base`` with a model."""
+    """Model to serve if none is named: ``model``, else the only folder of ``base`` with a model."""
     names = sorted(path.name for path in model_folders(Path(base)))
     if len(names) > 1 and DEFAULT_NAME not in names:
         raise SettingsError(
@@ -69,7 +69,7 @@ def _only_model(base: str) -> str:
 
 
 def model_folders(base: Path) -> list[Path]:
-    """The folders below ``base`` that hold at least one version, in tensorflow/serving's layout."""
+    """Folders below ``base`` that hold at least one version, in tensorflow/serving's layout."""
     models = (path for name in SAVED_MODEL_FILES for path in base.glob(f"*/[0-9]*/{name}"))
     return sorted({path.parent.parent for path in models})
 
@@ -78,7 +78,7 @@ WORKERS_VARIABLE = "SAGEMAKER_GUNICORN_WORKERS"
 
 
 def capacity(settings: Settings, *, models: bool) -> str:
-    """Workers, model servers, their threads and batches as text; only workers without ``models``."""
+    """Describe workers, model servers, their threads and batches; only workers without ``models``."""
     threads = (
         f" of {settings.gunicorn_threads} threads" if settings.gunicorn_worker_class == "gthread" else ""
     )

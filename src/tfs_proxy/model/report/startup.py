@@ -1,4 +1,4 @@
-"""The report on what a run serves, in plain language, for start-up and ``tfs-proxy check``.
+"""Report on a run in plain language, for start-up and ``tfs-proxy check``.
 
 It runs nothing: it reads the files of SavedModels and the syntax of the script.
 """
@@ -42,7 +42,7 @@ class ModelReport(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """A report on what is served from ``root``; ``notes`` are sentences about ignored files.
+    """Report on the contents of ``root``; ``notes`` are sentences about ignored files.
 
     ``warnings`` are about usable models and scripts that won't do what the user meant; ``model_faults`` those
     of them about models that can answer no request; ``script_fault`` says why the script can't be used.
@@ -61,19 +61,19 @@ class Report(Struct, frozen=True):
     script_fault: str | None = None
 
     def lines(self) -> Iterator[str]:
-        """The report as text of about a screen, without `warning_lines`."""
+        """Write the report as text of about a screen, without `warning_lines`."""
         yield f"Serving from {printable(str(self.root))}"
         yield from (printable(line) for line in self._lines())
 
     def one_line(self) -> str:
-        """Only models and script, for a list of many archives."""
+        """Describe only models and script, for a list of many archives."""
         models = [f"{model.name} ({_versions(model.versions)})" for model in self.models[:MODELS_SHOWN]]
         if len(self.models) > MODELS_SHOWN:
             models.append(f"{len(self.models) - MODELS_SHOWN} more")
         return printable("; ".join([*([", ".join(models)] if models else []), f"script: {self.script}"]))
 
     def warning_lines(self) -> Iterator[str]:
-        """The warnings as text. Neither these nor `lines` contain control characters of terminals."""
+        """Write the warnings as text. Neither these nor `lines` contain control characters of terminals."""
         return (f"Warning: {printable(warning)}" for warning in self.warnings)
 
     def _lines(self) -> Iterator[str]:
@@ -96,7 +96,7 @@ class Report(Struct, frozen=True):
 
 
 def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> Report:
-    """Examines everything that decides how requests to ``served`` are answered.
+    """Report how requests to ``served`` will be answered.
 
     Raises DiscoveryError if a saved_model.pb is damaged, and ScriptLoadError if the script is not valid
     Python.
@@ -220,7 +220,7 @@ def _model_faults(models: Sequence[DiscoveredModel], read: Summaries) -> Iterato
 
 
 def _column_warnings(models: Sequence[ModelReport], columns: str | None) -> Iterator[str]:
-    """A warning if no model has the inputs that the order of ``columns`` names."""
+    """Warn if no model has the inputs that the order of ``columns`` names."""
     names = {name.strip() for name in next(csv.reader([columns or ""]), [])}
     known = [(model.name, list(model.signatures.values())) for model in models if model.signatures]
     if names and known and all(names != each.inputs.keys() for _, signatures in known for each in signatures):
@@ -266,7 +266,7 @@ def _misplaced_code(layout: ModelLayout, models: Sequence[DiscoveredModel]) -> I
 
 
 def _leftovers(layout: ModelLayout, models: Sequence[DiscoveredModel]) -> Iterator[str]:
-    """Notes on other files at the top level, unless that is a SavedModel itself."""
+    """Note other files at the top level, unless that is a SavedModel itself."""
     paths = [path for model in models for path in model.versions.values()]
     known = {layout.code.name, layout.script.name, layout.requirements.name}
     if layout.root in paths:

@@ -1,1 +1,1 @@
-"""The user's inference.py: loaded once per worker, called once per request."""
+"""Script of the user, inference.py: loaded once per worker, called once per request."""

@@ -1,4 +1,4 @@
-"""The context of a script's handlers, and the models that it asks."""
+"""Context of a script's handlers, and the models that it asks."""
 
 import asyncio
 import copy
@@ -27,17 +27,17 @@ from tfs_proxy.wire.header_names import INFERENCE_ID
 Result = TypeVar("Result")
 
 LOGGER = logging.getLogger("inference")
-"""Where a script's own words go: the workers' log."""
+"""Logger for a script's own lines in the workers' log."""
 
 PREDICT = "predict"
 LOAD_SECONDS = 600.0
 LOAD_PAUSE_SECONDS = 0.05
 LOADING = frozenset({404, 412, 503})
-"""What a model server says of a model that is not loaded yet (docs/reference/tensorflow-serving.md)."""
+"""Statuses of a model server for a model that is not loaded yet (docs/reference/tensorflow-serving.md)."""
 
 
 class WorkerModels(Struct, frozen=True):
-    """What all contexts of a worker share."""
+    """Parts that all contexts of a worker share."""
 
     plane: DataPlane
     models: Mapping[str, tuple[int, ...]]
@@ -48,7 +48,7 @@ class WorkerModels(Struct, frozen=True):
 
 
 class ModelClient:
-    """What every context offers, that of ``init`` too; its methods may be called from several threads."""
+    """Base of all contexts, that of ``init`` too; its methods may be called from several threads."""
 
     __slots__ = ("_target", "_worker")
 
@@ -63,12 +63,12 @@ class ModelClient:
 
     @property
     def model_dir(self) -> str:
-        """The folder that is served: the unpacked archive, with ``code/`` in it."""
+        """Folder that is served: the unpacked archive, with ``code/`` in it."""
         return self._worker.model_dir
 
     @property
     def signature(self) -> Signature:
-        """The signature that is asked for, of the model that is asked for: names, dtypes and shapes.
+        """Signature that is asked for, of the model that is asked for: names, dtypes and shapes.
 
         Raises UpstreamRefused if there is no such model, and BadInput if it has no such signature.
         """
@@ -76,7 +76,7 @@ class ModelClient:
 
     @property
     def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
-        """A logger whose records carry ``model_name`` and ``inference_id``."""
+        """Logger whose records carry ``model_name`` and ``inference_id``."""
         return logging.LoggerAdapter(LOGGER, {"model_name": self._target.model, "inference_id": None})
 
     def predict(
@@ -93,7 +93,7 @@ class ModelClient:
 
         ``inputs`` may be one array for a model of one input, and instead of arrays bytes, str, numbers
         and lists of them. Without a ``model_name`` it is the context's model, and then its version,
-        label and signature unless others are named. ``timeout_seconds`` stands in for the run's own limit.
+        label and signature unless others are named. ``timeout_seconds`` replaces the run's own limit.
 
         Raises ScriptFailure if ``inputs`` don't fit the signature, UpstreamRefused (``status``,
         ``body``) for an error of the model server, UpstreamUnavailable and UpstreamTimeout: uncaught,
@@ -111,9 +111,9 @@ class ModelClient:
 
 
 class WorkerContext(ModelClient):
-    """What ``init(context)`` gets: the models, and no request.
+    """Context of ``init(context)``: the models, and no request.
 
-    It is called while the models load, so ``predict`` and ``signature`` wait until theirs is there.
+    ``init`` is called while the models load, so ``predict`` and ``signature`` wait until theirs is there.
     """
 
     __slots__ = ("_clock", "_sleep")
@@ -130,12 +130,12 @@ class WorkerContext(ModelClient):
 
     @property
     def model_name(self) -> str:
-        """The default model."""
+        """Name of the default model."""
         return self._target.model
 
     @property
     def signature(self) -> Signature:
-        """The default model's ``serving_default``."""
+        """Signature ``serving_default`` of the default model."""
         return self._once_loaded(self._target, lambda: self._worker.plane.signature(self._target))
 
     def _ask(self, target: Target, inputs: Any, timeout_seconds: float | None) -> dict[str, npt.NDArray[Any]]:
@@ -166,7 +166,7 @@ def retargeted(
     signature: str | None,
     method: str = PREDICT,
 ) -> Target:
-    """``target`` with what is named in its place; another model has none of its version, label or signature.
+    """Change ``target`` to the given names; another model has none of its version, label or signature.
 
     Raises ValueError if version and label are both named.
     """
@@ -184,7 +184,7 @@ DEFAULT_TYPE = "application/json"
 
 
 class ScriptRequest(Struct, frozen=True):
-    """One request as web hands it to the script: header values are raw, None if there was none.
+    """Request for the script: header values are raw, None if there was none.
 
     ``headers`` gathers all of them.
     """
@@ -198,20 +198,20 @@ class ScriptRequest(Struct, frozen=True):
     headers: Callable[[], Mapping[str, str]] = dict  # gathered only for scripts that ask
     budget: MemoryBudget = field(default_factory=MemoryBudget)
     codec: InferCodec | None = None
-    """For a request of the Open Inference Protocol."""
+    """Codec of a request of the Open Inference Protocol."""
 
 
 class Context(ModelClient):
-    """One request's context, with the names, types and order of AWS's namedtuple.
+    """Context of one request, with the names, types and order of AWS's namedtuple.
 
     Its fields are in docs/reference/aws-container.md.
     ``model_name``, ``method`` and ``channel`` are always filled; ``model_version`` is the version as
-    text if the client named one. ``rest_uri`` and ``channel`` lead to the same instance of the
+    text if the client named one. ``rest_uri`` and ``channel`` are those of one instance of the
     model server. ``custom_attributes``, ``request_content_type`` and ``accept_header`` are the raw
     headers, the latter two ``application/json`` if the client sent none. ``timeout`` is in seconds.
     It unpacks, indexes and prints like a namedtuple; ``channel`` is opened when it is first read.
-    What AWS's lacks is not part of the tuple: ``request_id``, which the log and the answer's ``X-Request-Id``
-    have, `predict` and all else below.
+    Additions to AWS's are not part of the tuple: ``request_id``, which the log and the answer's
+    ``X-Request-Id`` have, `predict` and all else below.
     """
 
     __slots__ = (
@@ -271,28 +271,28 @@ class Context(ModelClient):
 
     @property
     def channel(self) -> Any:
-        """The ``grpc.Channel`` to the instance that ``rest_uri`` leads to."""
+        """``grpc.Channel`` to the instance of ``rest_uri``."""
         return self._channel or self._worker.channels.get(self._instance)
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The request's headers; upper and lower case in a name are the same."""
+        """Headers of the request; upper and lower case in a name are the same."""
         return HeaderMap({name.lower(): value for name, value in self._request.headers().items()})
 
     @property
     def inference_id(self) -> str | None:
-        """The client's id of this request, None if it gave none (docs/reference/sagemaker.md)."""
+        """Id of this request from the client, None if it gave none (docs/reference/sagemaker.md)."""
         return self.headers.get(INFERENCE_ID)
 
     @property
     def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
-        """A logger whose records carry ``model_name`` and ``inference_id``."""
+        """Logger whose records carry ``model_name`` and ``inference_id``."""
         known = {"model_name": self.model_name, "inference_id": self.inference_id}
         return logging.LoggerAdapter(LOGGER, known)
 
     @property
     def reply_attributes(self) -> str | None:
-        """What `set_custom_attributes` was given, as the header has it."""
+        """Value of the answer's header that `set_custom_attributes` has set."""
         return self._reply_attributes
 
     def set_custom_attributes(self, value: str | Mapping[str, str] | Iterable[str]) -> None:
@@ -304,7 +304,7 @@ class Context(ModelClient):
         self._reply_attributes = custom_attributes(value)
 
     def default_input(self, data: Any) -> dict[str, npt.NDArray[Any]]:
-        """A body, or the file that a handler gets, as arrays by input name: what is done without a script.
+        """Decode a body, or the file that a handler gets, to arrays by input name, as without a script.
 
         Raises BadInput (400) if the body is malformed, and UnsupportedMediaType (415).
         """
@@ -318,7 +318,7 @@ class Context(ModelClient):
         return dict(batch.inputs)
 
     def default_output(self, tensors: Any) -> tuple[bytes, str]:
-        """Arrays by output name, or a response that has them, in the type that Accept asks for.
+        """Encode arrays by output name, or a response that has them, in the type that Accept asks for.
 
         Returns body and content type, to be returned by a handler as they are. Raises
         NotAcceptable (406) if Accept can't be met.
@@ -334,7 +334,7 @@ class Context(ModelClient):
         return {name: getattr(self, name) for name in self._fields}
 
     def _replace(self, **fields: Any) -> Self:
-        """A context with other values in some fields; raises ValueError for a name that is none of them."""
+        """Make a context with other values in some fields; raises ValueError for an unknown name."""
         unexpected = [name for name in fields if name not in self._fields]
         if unexpected:
             raise ValueError(f"Got unexpected field names: {unexpected!r}")

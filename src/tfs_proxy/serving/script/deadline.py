@@ -1,7 +1,7 @@
-"""The deadline of a script's calls: one watch for each worker looks at what runs a few times a second.
+"""Deadline of a script's calls: one watch for each worker looks at the running calls a few times a second.
 
 It answers the request of a call that is over its deadline, and logs where the call is. The call can't be
-trusted to end: a coroutine or a greenlet is told to, what it writes later counts for nothing, and its worker
+trusted to end: a coroutine or a greenlet is told to, its later output counts for nothing, and its worker
 is replaced.
 """
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.25
 IDLE_TICK_SECONDS = 1.0
-"""While nothing runs: no call that begins meanwhile is over its deadline sooner."""
+"""Pause while no call runs: a call that begins meanwhile is not over its deadline sooner."""
 
 NOWHERE = "an unknown line"
 KINDS = ("cr", "ag", "gi")
@@ -40,27 +40,27 @@ class Abandoned(ConnectionResetError):
 
 
 class Lane:
-    """What a call runs on: by default the thread that makes it, which nothing can end."""
+    """Executor of a call: by default the thread that makes it, which nothing can end."""
 
     def __init__(self, ident: int | None = None) -> None:
         self._ident = ident or threading.get_ident()
 
     def frames(self) -> tuple[FrameType, ...]:
-        """What it executes at this moment, innermost call first; empty if it has ended."""
+        """Frames that it executes at this moment, innermost call first; empty if it has ended."""
         return frames_from(sys._current_frames().get(self._ident))  # noqa: SLF001 - the documented way
 
     def cancel(self, unless_over: Callable[[], bool]) -> None:
-        """End what it executes, if that can be done at all; nothing happens once ``unless_over`` is true."""
+        """End the call, if that can be done at all; nothing happens once ``unless_over`` is true."""
 
 
 class CoroutineLane(Lane):
-    """A coroutine, or async generator, that a thread waits for by ``future``, on the event loop ``loop``."""
+    """Coroutine, or async generator, that a thread waits for by ``future``, on the event loop ``loop``."""
 
     def __init__(self, awaitable: Any, future: Future[Any] | None = None, loop: Lane | None = None) -> None:
         self._awaitable, self._future, self._loop = awaitable, future, loop
 
     def frames(self) -> tuple[FrameType, ...]:
-        """Where it waits; one that keeps the loop from everything else is where the loop is."""
+        """Frames at which it waits; those of the loop, if it keeps the loop from everything else."""
         frames, awaitable = [], self._awaitable
         while kind := next((kind for kind in KINDS if hasattr(awaitable, f"{kind}_frame")), None):
             # Of an async generator, running says only that its next piece is waited for.
@@ -77,9 +77,9 @@ class CoroutineLane(Lane):
 
 
 class ScriptCall:
-    """One call of the script: its deadline, what it runs on, and whose request it answers.
+    """Call of the script: its deadline, its lane, and the connection of its request.
 
-    ``connection`` is what the web server gave to `DeadlineWatch.serve`; ``streaming`` says that the head of
+    ``connection`` is the argument of `DeadlineWatch.serve`; ``streaming`` says that the head of
     the answer is out, and that only a piece of its body is waited for.
     """
 
@@ -100,7 +100,7 @@ class ScriptCall:
 
 
 class _Here(threading.local):
-    """What one thread, or one greenlet, is at."""
+    """Current call and connection of one thread, or one greenlet."""
 
     call: ScriptCall | None = None
     connection: Any = None
@@ -110,7 +110,7 @@ class DeadlineWatch:
     """Holds every call of the script to ``seconds``; one per worker, used by all its threads.
 
     ``folder`` is the script's. ``abandon`` gets each call that is given up, and answers its request;
-    ``new_lane`` tells what the current call runs on. ``hangs`` says that the worker should be replaced,
+    ``new_lane`` makes the lane of the current call. ``hangs`` says that the worker should be replaced,
     ``place`` where a call hung last, ``answered`` that a call was completed since it was last set to False.
     """
 
@@ -130,15 +130,15 @@ class DeadlineWatch:
 
     @property
     def hanging(self) -> int:
-        """How many abandoned calls have not come back."""
+        """Number of abandoned calls that have not come back."""
         return len(self._abandoned)
 
     def serve(self, connection: Any) -> None:
-        """From here on this thread's calls answer a request on ``connection``."""
+        """Set the connection of the request that this thread's calls answer from here on."""
         self._here.connection = connection
 
     def call(self, *, streaming: bool = False) -> AbstractContextManager[None]:
-        """Hold what is done in the block to the deadline; within another such block this one does nothing.
+        """Hold the block to the deadline; within another such block this one does nothing.
 
         Raises Abandoned if its request has been answered by now.
         """
@@ -148,12 +148,12 @@ class DeadlineWatch:
         return ScriptCall(self, here.connection, self._clock() + self.seconds, streaming=streaming)
 
     def begin(self, call: ScriptCall) -> None:
-        """From here on ``call`` is looked at."""
+        """Watch ``call`` from here on."""
         self._here.call = call
         self._running.add(call)
 
     def end(self, call: ScriptCall) -> None:
-        """``call`` is over; raises as `call` says."""
+        """Stop watching ``call``; raises as `call` says."""
         self._here.call = None
         try:
             # The thread that takes the call out of the set, this one or the watch's, answers the request.
@@ -164,28 +164,28 @@ class DeadlineWatch:
         self.answered = True
 
     def current(self) -> ScriptCall | None:
-        """The call that this thread is at."""
+        """Call that this thread runs."""
         return self._here.call
 
     def is_abandoned(self) -> bool:
-        """Whether this thread's call is over its deadline: then what it raises is of no interest."""
+        """True if this thread's call is over its deadline: then its exceptions are of no interest."""
         call = self._here.call
         return call is not None and call not in self._running
 
     def timeout(self) -> ScriptTimeout:
-        """The error that the client gets."""
+        """Make the error for the client."""
         return ScriptTimeout(
             f"The script did not answer within {self.seconds:g} seconds (TFS_PROXY_SCRIPT_TIMEOUT_SECONDS); "
             "the server's log says where it hangs."
         )
 
     def start(self) -> None:
-        """Look at what runs, from a thread of its own, as long as the process lives."""
+        """Watch the calls from a thread of its own, as long as the process lives."""
         if self.seconds < math.inf:
             threading.Thread(target=self._keep_looking, name="script-watch", daemon=True).start()
 
     def look(self) -> None:
-        """Give up every call that is over its deadline, and say where they are."""
+        """Give up every call that is over its deadline, and log where they are."""
         now, over = self._clock(), Counter[str]()
         for call in [call for call in tuple(self._running) if call.deadline <= now]:
             place = place_of(call.lane.frames(), self.folder)
@@ -205,7 +205,7 @@ class DeadlineWatch:
                 log.exception("the deadline watch of the script's calls failed")
 
     def _give_up(self, call: ScriptCall) -> bool:
-        """Answer for the call, and tell it to end; False if it has just ended."""
+        """Answer in place of the call, and tell it to end; False if it has just ended."""
         self._abandoned.add(call)
         try:
             self._running.remove(call)
@@ -219,12 +219,12 @@ class DeadlineWatch:
 
 
 def frames_from(frame: FrameType | None) -> tuple[FrameType, ...]:
-    """``frame`` and its callers, innermost call first."""
+    """Frame and its callers, innermost call first."""
     return () if frame is None else tuple(caller for caller, _ in traceback.walk_stack(frame))
 
 
 def place_of(frames: tuple[FrameType, ...], folder: str) -> str:
-    """The innermost line below ``folder``, as ``inference.py:42 in handler``, and the innermost of all.
+    """Innermost line below ``folder``, as ``inference.py:42 in handler``, and the innermost of all.
 
     ``frames`` begin with the innermost call; ``folder`` is the script's.
     """
@@ -240,7 +240,7 @@ def place_of(frames: tuple[FrameType, ...], folder: str) -> str:
 
 
 def own_part(place: str) -> str:
-    """``place`` without what lies outside the script's folder: for clients of ``/ping``."""
+    """Part of ``place`` within the script's folder: for clients of ``/ping``."""
     return place.partition(", which waits in ")[0]
 
 

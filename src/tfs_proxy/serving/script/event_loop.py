@@ -1,4 +1,4 @@
-"""The event loop of a worker, in a thread of its own: what ``async def`` functions of a script run on.
+"""Event loop of a worker, in a thread of its own: it runs the ``async def`` functions of a script.
 
 One loop for all requests, so that a client session that a script opens serves each of them. A call
 costs 31 µs; ``asyncio.run`` for each would be 84 µs, and no session could be kept.
@@ -16,30 +16,29 @@ from msgspec import Struct
 from tfs_proxy.serving.script.deadline import CoroutineLane, Lane, ScriptCall
 
 CALL_THREADS = 64
-"""How many calls that block, ``context.predict_async`` among them, run beside the loop at a time."""
+"""Blocking calls, those of ``context.predict_async`` among them, that run at a time next to the loop."""
 
 CLOSE_SECONDS = 5.0
 
 
 class _Raised(Struct, frozen=True):
-    """What a script's coroutine raised: SystemExit must not reach the loop, which would end with it."""
+    """Exception of a script's coroutine: SystemExit must not reach the loop, which would end with it."""
 
     error: BaseException
 
 
 class ContextExecutor(ThreadPoolExecutor):
-    """Threads whose calls have the context of whoever submits them: the request, for one.
+    """Threads whose calls have the context of their caller, such as the current request.
 
     ``asyncio.to_thread`` hands it on by itself, ``run_in_executor`` does not.
     """
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """As in the base."""
         return super().submit(copy_context().run, fn, *args, **kwargs)
 
 
 class WorkerLoop:
-    """Runs awaitables of many threads on one event loop, which starts with the first of them.
+    """Loop that runs awaitables of many threads and starts with the first of them.
 
     Make it in the worker, after the fork.
     """
@@ -53,9 +52,9 @@ class WorkerLoop:
     def run(
         self, awaitable: Awaitable[Any], call: ScriptCall | None = None, subjects: Sequence[Any] = ()
     ) -> Any:
-        """Wait for ``awaitable`` on the loop, in this thread's context; returns or raises what it does.
+        """Wait for ``awaitable`` on the loop, in this thread's context; returns or raises its result.
 
-        ``call`` is what waits for it; ``subjects`` may hold the async generator that it is the next
+        ``call`` is the call that waits for it; ``subjects`` may hold the async generator that it is the next
         piece of, which knows where it waits if ``awaitable`` does not.
         """
         subject = next((subject for subject in subjects if hasattr(subject, "ag_frame")), awaitable)
@@ -75,7 +74,7 @@ class WorkerLoop:
         return outcome
 
     def close(self) -> None:
-        """Cancel what still runs and end the thread; idempotent."""
+        """Cancel running awaitables and end the thread; idempotent."""
         with self._lock:
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None

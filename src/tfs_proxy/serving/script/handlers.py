@@ -1,4 +1,4 @@
-"""A call of the script's handlers, and the model server's answer as output_handler sees it."""
+"""Calls of the script's handlers, and the model server's answer for output_handler."""
 
 import io
 import json
@@ -43,17 +43,17 @@ from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 
 _ERRORS = 400
-"""The first status that is an error."""
+"""Least status that is an error."""
 
 _ITER_BYTES = 128
-"""What requests reads at a time if a response is iterated over."""
+"""Bytes that requests reads at a time if a response is iterated over."""
 
 
 class ModelResponse(Response):
-    """What a ``requests.Response`` is, over a `ModelAnswer` whose body is made when it is first read.
+    """Substitute for a ``requests.Response``, over a `ModelAnswer` whose body is made when it is first read.
 
-    ``isinstance`` takes it for one. What scripts seldom ask for is answered by a real one, made for the
-    occasion. ``outputs`` has the tensors by output name, read once; JSON is neither written nor parsed for
+    ``isinstance`` takes it for one. Rare attributes come from a real one, made when the first of them is
+    read. ``outputs`` has the tensors by output name, read once; JSON is neither written nor parsed for
     them if the model server gave tensors.
     """
 
@@ -71,18 +71,18 @@ class ModelResponse(Response):
 
         @property
         def __class__(self) -> type:
-            """What ``isinstance`` goes by: nobody can ask for a class of requests before it is imported."""
+            """Class for ``isinstance``: nobody can ask for a class of requests before it is imported."""
             module = sys.modules.get("requests")
             return getattr(module, "Response", ModelResponse)
 
         def __getattr__(self, name: str) -> Any:
-            """What there is of a ``requests.Response`` beyond this class."""
+            """Read other attributes from a ``requests.Response``."""
             if name.startswith("__"):
                 raise AttributeError(name)
             return getattr(self._plain(), name)
 
     def _plain(self) -> Response:
-        """A ``requests.Response`` with all of this one; the body is read."""
+        """Make a ``requests.Response`` with all of this one; the body is read."""
         import requests
         from requests.structures import CaseInsensitiveDict
 
@@ -96,12 +96,12 @@ class ModelResponse(Response):
 
     @cached_property
     def headers(self) -> HeaderMap:  # type: ignore[override]
-        """The model server's headers."""
+        """Headers of the model server."""
         return HeaderMap(self._answer.headers)
 
     @property
     def status_code(self) -> int:
-        """The model server's status.
+        """Status of the model server.
 
         Tensors may have no form in TF Serving's JSON: that is known, and the status 400, when the
         body has been asked for. A script may set another.
@@ -116,12 +116,12 @@ class ModelResponse(Response):
 
     @property
     def ok(self) -> bool:
-        """Whether the status is that of a success."""
+        """True if the status is that of a success."""
         return self.status_code < _ERRORS
 
     @property
     def reason(self) -> str:
-        """The status in words, or what a script has set."""
+        """Reason phrase of the status, or the one that a script has set."""
         return responses.get(self.status_code, "") if self._reason is None else self._reason
 
     @reason.setter
@@ -148,20 +148,20 @@ class ModelResponse(Response):
 
     @property
     def content(self) -> bytes:
-        """The body: TF Serving's JSON."""
+        """Body in TF Serving's JSON."""
         self._is_read = True
         return self._answer.body
 
     @property
     def text(self) -> str:
-        """The body as text in ``encoding``; requests guesses if a script has set None or an unknown one."""
+        """Body as text in ``encoding``; requests guesses if a script has set None or an unknown one."""
         try:
             return self.content.decode(self.encoding, "replace")  # type: ignore[arg-type]  # None is a TypeError
         except (LookupError, TypeError):
             return self._plain().text
 
     def json(self, **options: Any) -> Any:
-        """The body's value; raises requests' JSONDecodeError if it is not JSON."""
+        """Parse the body; raises requests' JSONDecodeError if it is not JSON."""
         try:
             return json.loads(self.text, **options)
         except ValueError:
@@ -169,7 +169,7 @@ class ModelResponse(Response):
 
     @cached_property
     def raw(self) -> Any:  # type: ignore[override]
-        """The body as a file."""
+        """Body as a file."""
         return io.BytesIO(self._answer.body)
 
     def __bool__(self) -> bool:
@@ -185,10 +185,10 @@ class ModelResponse(Response):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
 
 INPUT, OUTPUT = "input_handler", "output_handler"
@@ -196,7 +196,7 @@ EXPECTED = f"it must return the model server's request as str or bytes, {FORMS},
 
 
 class ScriptCaller:
-    """A loaded script with what it needs to answer requests; one per worker, used by all its threads.
+    """Loaded script with the parts that it needs to answer requests; one per worker, used by all its threads.
 
     ``own_errors`` are exceptions that a script may raise to be answered as they are. ``watch`` ends
     calls that are over their deadline; without it there is none.
@@ -224,7 +224,7 @@ class ScriptCaller:
             raise ScriptLoadError(f"{self._script.path}: init(context) failed: {error}") from error
 
     def answer(self, request: ScriptRequest) -> ScriptReply:
-        """Run the script: ``handler`` if there is one, else both halves around the model server.
+        """Run the script: ``handler`` if there is one, else both halves before and after the model server.
 
         Raises HTTPError and ``own_errors`` as the script raised them, ScriptFailure for anything else
         that it raises or returns, ScriptTimeout beyond the deadline, and UpstreamError if the model
@@ -252,7 +252,7 @@ class ScriptCaller:
         self._worker.channels.close()
 
     def _halves(self, request: ScriptRequest, context: Context, instance: Instance) -> ScriptReply:
-        """Around the model server: the script's halves, the default conversion for one that is missing."""
+        """Ask the model server between the script's halves; the default conversion replaces a missing one."""
         plane = self._worker.plane
         target, model_request = self._model_request(request, context)
         if self._script.output_handler is None and request.codec is not None:
@@ -271,7 +271,7 @@ class ScriptCaller:
         return script_reply(returned, OUTPUT, request.accept, response.status_code, runner)
 
     def _model_request(self, request: ScriptRequest, context: Context) -> tuple[Target, Body | bytes | Batch]:
-        """What the model server is asked: the client's body, or what ``input_handler`` makes of it."""
+        """Make the model server's request: the client's body, or the output of ``input_handler``."""
         if self._script.input_handler is None and request.codec is not None:
             signature = self._worker.plane.signature(request.target)
             return request.target, request.codec.batch(request.body, signature)
@@ -285,7 +285,7 @@ class ScriptCaller:
             raise self._runner.complain(error) from None
 
     def _converted(self, target: Target, returned: Any) -> tuple[Target, bytes | Batch]:
-        """Read what ``input_handler`` returned; raises ScriptFailure if it is not a request."""
+        """Read the output of ``input_handler``; raises ScriptFailure if it is not a request."""
         inputs = returned
         if isinstance(returned, Request):
             inputs = returned.inputs
@@ -308,14 +308,14 @@ class ScriptCaller:
 
 
 def _refusal(response: ModelResponse, answer: ModelAnswer) -> ServerRefusal | None:
-    """The error of the model server that ``response`` is, unless the script has given it another status."""
+    """Error of the model server in ``response``, unless the script has given it another status."""
     if response.status_code not in STATUSES:
         return None
     return ServerRefusal(response.status_code, error_text(answer.body) or "")
 
 
 def _encoded(returned: Any, request: ScriptRequest) -> Any:
-    """Arrays by output name as a body of the Open Inference Protocol; all else as it is."""
+    """Encode arrays by output name for the Open Inference Protocol; all else is returned as it is."""
     if request.codec is None or not isinstance(returned, Mapping):
         return returned
     return request.codec.encode(returned)

@@ -1,4 +1,4 @@
-"""Where in the script an error comes from: read from its traceback, for the log alone."""
+"""Loading of a script, and the place in it that an error comes from, read from the traceback."""
 
 import hashlib
 import importlib
@@ -26,7 +26,7 @@ from tfs_proxy.values.layout import SAGEMAKER_MODEL_DIR
 from tfs_proxy.wire.error_body import error_text
 
 _FOLDERS = re.compile(r"(?<![\w:/.])/(?:[^/\s'\"<>]+/)+(?=[^/\s'\"<>])")
-"""The folders of an absolute path, up to its last name; an address like http://a/b is none."""
+"""Folders of an absolute path, up to its last name; an address like http://a/b is none."""
 
 
 _OF_ONE_THREAD = re.compile(
@@ -35,7 +35,7 @@ _OF_ONE_THREAD = re.compile(
 
 
 def described(error: BaseException, script: str) -> str:
-    """An exception's class and what it says, ``KeyError: 'customer_id'``, and a remedy if one is known."""
+    """Class and text of an exception, ``KeyError: 'customer_id'``, and a remedy if one is known."""
     return _named(error) + _remedy(error, script, str)
 
 
@@ -45,7 +45,7 @@ def _named(error: BaseException) -> str:
 
 
 def _remedy(error: BaseException, script: str, shown: Callable[[Path], str]) -> str:
-    """Name what helps against an error that scripts moved from AWS's container often meet, or nothing."""
+    """Name the remedy for an error that scripts moved from AWS's container often meet, or nothing."""
     text = _text(error)
     if _OF_ONE_THREAD.search(text):
         return f" (requests come in several threads; {CURE} gives them one)"
@@ -55,8 +55,8 @@ def _remedy(error: BaseException, script: str, shown: Callable[[Path], str]) -> 
         return ""
     root = Path(script).parent.parent
     if f"{SAGEMAKER_MODEL_DIR}/" in text and root != SAGEMAKER_MODEL_DIR:
-        is_beside = root == SAGEMAKER_MODEL_DIR.parent
-        folder = "" if is_beside else f"{shown(root)}, which is Path(__file__).parents[1] and "
+        is_sibling = root == SAGEMAKER_MODEL_DIR.parent
+        folder = "" if is_sibling else f"{shown(root)}, which is Path(__file__).parents[1] and "
         return f" (the model's folder here is {folder}context.model_dir in a handler)"
     if _is_relative(error):
         here = shown(Path.cwd())
@@ -65,14 +65,14 @@ def _remedy(error: BaseException, script: str, shown: Callable[[Path], str]) -> 
 
 
 def _is_relative(error: BaseException) -> bool:
-    """Whether a file was asked for by a relative path, and not a program."""
+    """True if a file was asked for by a relative path, and not a program."""
     name, frames = getattr(error, "filename", None), traceback.extract_tb(error.__traceback__)
     is_program = bool(frames) and frames[-1].filename.endswith("/subprocess.py")
     return isinstance(name, (str, os.PathLike)) and not os.path.isabs(name) and not is_program  # noqa: PTH117
 
 
 def client_text(error: BaseException, script: str) -> str:
-    """What a client reads of a script's exception: `described`, absolute paths without their folders.
+    """Text of a script's exception for the client: `described`, absolute paths without their folders.
 
     Clients do not learn the paths of files. A script may raise the body of the model server's error,
     ``{"error": words}``: then it is the words alone.
@@ -91,7 +91,7 @@ def _text(error: BaseException) -> str:
 
 
 def own_traceback(error: BaseException, path: str) -> TracebackType | None:
-    """The traceback of ``error`` from the first frame in the script ``path`` on, or None."""
+    """Traceback of ``error`` from the first frame in the script ``path`` on, or None."""
     traceback_part = error.__traceback__
     while traceback_part is not None and traceback_part.tb_frame.f_code.co_filename != path:
         traceback_part = traceback_part.tb_next
@@ -99,13 +99,13 @@ def own_traceback(error: BaseException, path: str) -> TracebackType | None:
 
 
 def own_report(error: BaseException, path: str) -> str:
-    """The printed traceback of ``error``, without the frames that lead to the script."""
+    """Print the traceback of ``error`` from the first frame in the script on."""
     lines = traceback.format_exception(type(error), error, own_traceback(error, path))
     return _printable("".join(lines).rstrip())
 
 
 def own_line(error: BaseException, path: str, function: str) -> str:
-    """The script's innermost line, as in ``inference.py:42 in input_handler: ValueError: no image``."""
+    """Innermost line of the script, as in ``inference.py:42 in input_handler: ValueError: no image``."""
     location = f"{os.path.basename(path)} in {function}"  # noqa: PTH119 - a name for the log, no file access
     for frame in traceback.extract_tb(error.__traceback__):
         if frame.filename == path:
@@ -114,7 +114,7 @@ def own_line(error: BaseException, path: str, function: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """``text`` as any UTF-8 log can hold it."""
+    """Replace characters that not every UTF-8 log can hold."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -124,13 +124,13 @@ Handler = Callable[[Any, Any], Any]
 
 
 class Script(Struct, frozen=True):
-    """A loaded inference.py: its path, those of AWS's three functions that it defines, and two of ours.
+    """Loaded inference.py: its path, those of AWS's three functions that it defines, and two of ours.
 
     ``handler`` answers a request alone and wins over the other two (docs/reference/aws-container.md).
     ``input_handler`` makes the model server's request, ``output_handler`` the client's answer; if
     only one of them is there, the other half is the conversion that models without a script get.
     ``init(context)`` is called once in each worker before its first request, ``close()`` after its last.
-    ``description`` is what it says of its bodies.
+    ``description`` describes its bodies.
     """
 
     path: str
@@ -143,7 +143,7 @@ class Script(Struct, frozen=True):
 
 
 def load_script(path: str, import_paths: Sequence[str] = ()) -> Script:
-    """Import the script at ``path``, with ``import_paths`` in front of everything else that imports see.
+    """Import the script at ``path``, with ``import_paths`` before all other folders of imports.
 
     Raises ScriptLoadError if it can't be imported, defines no handler, or one that can't be called.
     """
@@ -172,7 +172,7 @@ def import_script(path: str, import_paths: Sequence[str] = ()) -> ModuleType:
 
 
 def function_of(module: ModuleType, name: str) -> Callable[..., Any] | None:
-    """What a script calls ``name``, None if it has none; raises ScriptLoadError for anything else."""
+    """Function called ``name``, None if the script has none; raises ScriptLoadError for anything else."""
     function: Callable[..., Any] | None = getattr(module, name, None)
     if function is not None and not callable(function):
         raise ScriptLoadError(f"{module.__file__}: {name} is not a function, but {type(function).__name__}.")
@@ -184,7 +184,7 @@ def _functions(module: ModuleType) -> list[str]:
 
 
 def _check_arguments(module: ModuleType, name: str, function: Handler | None) -> None:
-    """Raise ScriptLoadError if a handler can't be called with what it gets."""
+    """Raise ScriptLoadError if a handler can't be called with its arguments."""
     if function is None:
         return
     try:
@@ -201,7 +201,7 @@ def _check_arguments(module: ModuleType, name: str, function: Handler | None) ->
 
 
 def takes(signature: inspect.Signature, count: int) -> bool:
-    """Whether ``count`` positional arguments are enough, and not too many."""
+    """True if ``count`` positional arguments are enough, and not too many."""
     try:
         signature.bind(*[None] * count)
     except TypeError:
@@ -210,7 +210,7 @@ def takes(signature: inspect.Signature, count: int) -> bool:
 
 
 def own_function(module: ModuleType, name: str, arguments: int) -> Callable[..., Any] | None:
-    """A function that the script defines itself and that takes so many arguments.
+    """Function that the script defines itself and that takes so many arguments.
 
     Anything else of that name is an old script's own business: an import, or a helper of another shape.
     """
@@ -239,9 +239,9 @@ def _put_in_front(import_paths: Sequence[str]) -> None:
 
 
 def module_name(path: str) -> str:
-    """The name that the script at ``path`` is imported under: its own, so that several can be loaded.
+    """Module name that the script at ``path`` is imported under: its own, so that several can be loaded.
 
-    That of its file if an import would find it by that, as processes do that ``multiprocessing`` spawns.
+    It is the file's name if an import would find it by that, as in processes that ``multiprocessing`` spawns.
     """
     name = Path(path).stem
     spec = None if name in sys.modules else PathFinder.find_spec(name)
@@ -281,7 +281,7 @@ def when_imported(name: str, then: Callable[[], None]) -> None:
 
 
 class _Watched(MetaPathFinder):
-    """Leaves the module to the other finders, and has its loader call ``then``.
+    """Finder that leaves the module to the other finders, and has its loader call ``then``.
 
     It stays in its place, since other threads may be going through the finders.
     """
@@ -294,7 +294,7 @@ class _Watched(MetaPathFinder):
     def find_spec(
         self, fullname: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """What the other finders find, if it is the module."""
+        """Ask the other finders, if it is the module."""
         if fullname != self._name or self._is_finding:  # Python holds a lock for each module's name
             return None
         self._is_finding = True

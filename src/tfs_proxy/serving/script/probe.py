@@ -1,6 +1,6 @@
-"""Imports a script in a process of its own, where nothing that it does can hurt: `importable` asks.
+"""Import of a script in a process of its own, where nothing that it does can hurt: `importable` asks.
 
-As a program it imports the script and writes what came of it, as JSON, to the file that its argument names.
+As a program it imports the script and writes the result, as JSON, to the file that its argument names.
 """
 
 import argparse
@@ -20,7 +20,7 @@ STDERR = 2
 
 
 def importable(path: str, import_paths: Sequence[str], *, script_model: bool, seconds: float) -> None:
-    """Import the script at ``path`` elsewhere, as a worker would; what it prints goes to standard error.
+    """Import the script at ``path`` in a child process, as a worker would; its output goes to standard error.
 
     ``script_model`` says that it is the model itself, ``seconds`` how long it may take. Raises
     ScriptLoadError if it can't be imported, ends its process, or takes longer.
@@ -42,7 +42,7 @@ def importable(path: str, import_paths: Sequence[str], *, script_model: bool, se
 
 
 def _run(argv: Sequence[str], seconds: float) -> str | None:
-    """How a program ended, in words; None if it had to be killed. Its children are killed in any case."""
+    """Run a program and describe its end; None if it had to be killed. Its children are always killed."""
     child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=STDERR, start_new_session=True)
     try:
         status = child.wait(seconds)

@@ -1,4 +1,4 @@
-"""Runs the functions of a user's script, async ones too, and turns what they raise into answers."""
+"""Runner of the functions of a user's script, async ones too; it turns their exceptions into answers."""
 
 import copy
 import errno
@@ -29,24 +29,24 @@ _STAGES = {"predict_fn": MODEL_SERVER, "output_handler": OUTPUT_HANDLER, "output
 
 
 def stage_of(function: str) -> int:
-    """The stage of a request that the time of a script's function counts as."""
+    """Stage of a request that the time of a script's function counts as."""
     return _STAGES.get(function, INPUT_HANDLER)
 
 
 class ServerRefusal(Struct, frozen=True):
-    """The model server's error that a script is called with: its status, and its words if it gave any."""
+    """Error of the model server that a script is called with: its status, and its words if it gave any."""
 
     status: int
     words: str
 
     @property
     def noted(self) -> str:
-        """It for the log, whose words are without what the client sent."""
+        """Error for the log, without the client's text."""
         reason = model_server_reason(self.words)
         return f"the model server had answered {self.status}{': ' if reason else ''}{reason}"
 
     def then(self, failure: str, text: str) -> HTTPError:
-        """The client's error if the script then fails, with ``text`` of its own: the words come once."""
+        """Error for the client if the script then fails, with ``text`` of its own: the words come once."""
         quoted = (json.dumps(self.words, ensure_ascii=False), json.dumps(self.words), repr(self.words))
         has_words = any(form in text for form in (self.words, *(form[1:-1] for form in quoted)))
         error = HTTPError(self.status, text if has_words else f"{self.words} (then {failure})")
@@ -77,7 +77,7 @@ class ScriptRunner:
         self._left_alone: tuple[type[BaseException], ...] = (RequestError, *own_errors)
 
     def after(self, refusal: Callable[[], ServerRefusal | None]) -> Self:
-        """The same runner for functions that see the model server's answer.
+        """Make a runner for functions that see the model server's answer.
 
         If that is a ``refusal``, a failure of the script goes out with its status and words.
         """
@@ -88,7 +88,7 @@ class ScriptRunner:
     def call(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call one of the script's functions, and wait for its result if it is a coroutine.
 
-        What it raises becomes the answer, and a line in the log: HTTPError, other errors of ours and
+        Its exception becomes the answer, and a line in the log: HTTPError, other errors of ours and
         ``own_errors`` as they are, anything else as ScriptFailure.
         """
         try:
@@ -119,7 +119,7 @@ class ScriptRunner:
         self.loop.close()
 
     def complain(self, error: ScriptFailure) -> RequestError:
-        """Name the script in the log if what it returned is unusable; the error to raise."""
+        """Name the script in the log if its result is unusable; returns the error to raise."""
         refusal = self._refusal()
         if refusal is None:
             log.error("%s: %s", self.path, error)
@@ -141,7 +141,7 @@ EXPECTED_PIECES = "what it yields must be str or bytes"
 
 
 class Stream:
-    """The pieces of one answer, as bytes; the first is made at once, so that an error in it is an answer.
+    """Pieces of one answer, as bytes; the first is made at once, so that an error in it is an answer.
 
     An error in a later piece, when the status has been sent, is raised as ConnectionResetError: the
     server then breaks the connection, and the client knows that the answer is not whole. Each piece
@@ -200,12 +200,12 @@ class Stream:
             log.debug("closing what %s yields failed: %s", self._function, error)
 
     def _deadline(self) -> AbstractContextManager[None]:
-        """One more, on whichever thread the server makes this piece."""
+        """Start a deadline for the next piece, on whichever thread the server makes it."""
         self._runner.watch.serve(self._connection)
         return self._runner.watch.call(streaming=True)
 
     def _next(self) -> bytes | None:
-        """The next piece that is not empty, None at the end: an empty one would end a chunked answer."""
+        """Next piece that is not empty, None at the end: an empty one would end a chunked answer."""
         while True:
             if isinstance(self._pieces, Iterator):
                 piece = self._runner.call(self._function, next, self._pieces, _END)
@@ -223,7 +223,7 @@ class Stream:
 
 
 def encoded(body: object, function: str, expected: str) -> bytes:
-    """``body`` as bytes, text as UTF-8. Raises ScriptFailure for anything that is neither."""
+    """Encode text as UTF-8, and return bytes as they are. Raises ScriptFailure for anything else."""
     match body:
         case bytes():
             return body
@@ -241,7 +241,7 @@ def encoded(body: object, function: str, expected: str) -> bytes:
 
 
 def named(value: object) -> str:
-    """``value`` as an error text calls it."""
+    """Describe ``value`` for an error text."""
     return "None" if value is None else f"a value of type {type(value).__name__}"
 
 
@@ -255,7 +255,7 @@ _ANY_TYPE = "*/*"
 
 
 class ScriptReply(Struct, frozen=True):
-    """The answer to one request: ``body`` is encoded, or a stream; ``content_type`` a single media type."""
+    """Answer to one request: ``body`` is encoded, or a stream; ``content_type`` a single media type."""
 
     body: bytes | Stream
     content_type: str
@@ -263,7 +263,7 @@ class ScriptReply(Struct, frozen=True):
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def with_header(self, name: str, value: str | None) -> "ScriptReply":
-        """This reply with one more header, unless the script gave it itself or ``value`` is None."""
+        """Add a header, unless the script gave it itself or ``value`` is None."""
         if value is None or any(own.lower() == name.lower() for own in self.headers):
             return self
         return replace(self, headers={**self.headers, name: value})
@@ -272,13 +272,13 @@ class ScriptReply(Struct, frozen=True):
 def script_reply(
     returned: object, function: str, accept: str | None, status: int, runner: ScriptRunner
 ) -> ScriptReply:
-    """Read what ``function`` returned: a Response, (body, content_type) or a bare body.
+    """Read the result of ``function``: a Response, (body, content_type) or a bare body.
 
     AWS's forms are in docs/reference/aws-container.md.
     A body is str or bytes, or an iterator of them, whose first piece is made here. If the script
     names no type, the answer's is the first that ``accept`` names without a wildcard, else
-    application/json. Raises ScriptFailure, naming what came and what is expected, and what the
-    script raises over a first piece.
+    application/json. Raises ScriptFailure, naming the result and what is expected, and the exception
+    of the script over a first piece.
     """
     try:
         response = _as_response(returned, function, accept)
@@ -308,14 +308,14 @@ def _as_response(returned: object, function: str, accept: str | None) -> Respons
 
 
 def _is_pair(returned: list[object], accept: str | None) -> bool:
-    """Whether a list is a body with its type, and not the values of an answer."""
+    """True if a list is a body with its type, and not the values of an answer."""
     kind = returned[1] if len(returned) == PAIR else ""
     is_type = isinstance(kind, str) and _TYPE.fullmatch(_name_of(kind)) is not None
     return is_type or kind is None or (bool(kind) and kind in (_ANY_TYPE, accept))
 
 
 def _reply_type(content_type: object, function: str, accept: str | None) -> str:
-    """The reply's Content-Type: the script's word, or the default.
+    """Content-Type of the reply: the script's, or the default.
 
     Scripts often hand back ``context.accept_header`` as it is; if that is a list or a wildcard
     it is a question, not an answer.

@@ -3,7 +3,7 @@
 ``from sagemaker_containers.beta.framework import encoders, worker`` and the newer
 ``from sagemaker_inference import content_types, decoder, encoder`` work, with the names that scripts use:
 encoders and decoders, names of media types, ``worker.Response``. So does ``sklearn.externals.joblib``,
-which old scripts load their models with. What is installed comes first.
+which old scripts load their models with. Installed modules come first.
 """
 
 import importlib
@@ -30,12 +30,12 @@ def _response(
     mimetype: str | None = None,
     **_: Any,
 ) -> Response:
-    """``worker.Response`` of the older toolkit."""
+    """Make a ``worker.Response`` of the older toolkit."""
     return Response(response or b"", mimetype or accept or media.JSON, int(status), dict(headers or {}))
 
 
 def _encode(array_like: Any, content_type: str) -> str | bytes:
-    """Text types as str, which scripts go on with; npy as bytes."""
+    """Encode text types as str, which scripts go on with; npy as bytes."""
     encoded = encode_array(array_like, content_type)
     return encoded if parse_media_type(content_type).type == media.NPY else encoded.decode()
 
@@ -76,11 +76,11 @@ MODULES: Mapping[str, Names] = {
     f"{NEW}.errors": _errors,
     "sklearn.externals.joblib": _joblib,
 }
-"""Name of a module -> the names in it. Those without any are there for scripts that import in bulk."""
+"""Names in each module, by its name. Those without any are there for scripts that import in bulk."""
 
 
 class _Offered(MetaPathFinder, Loader):
-    """Finds and makes `MODULES`, if no finder before it has one of that name."""
+    """Finder and loader of `MODULES`, if no finder before it has one of that name."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -97,6 +97,6 @@ class _Offered(MetaPathFinder, Loader):
 
 
 def install_shims() -> None:
-    """From now on the modules can be imported in this process; idempotent."""
+    """Make the modules importable in this process; idempotent."""
     if not any(isinstance(finder, _Offered) for finder in sys.meta_path):
         sys.meta_path.append(_Offered())

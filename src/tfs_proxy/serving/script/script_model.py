@@ -1,4 +1,4 @@
-"""What a script model's functions see of one request if they take one argument more (``context``)."""
+"""Scripts that are the model themselves (model_fn, predict_fn), and the context of their functions."""
 
 import inspect
 import logging
@@ -36,7 +36,7 @@ from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_ID
 
 
 class ScriptModelRequest(Struct, frozen=True):
-    """One request as web hands it to a script model: header values are raw, None if there was none."""
+    """Request for a script model: header values are raw, None if there was none."""
 
     body: bytes = b""
     content_type: str | None = None
@@ -44,14 +44,14 @@ class ScriptModelRequest(Struct, frozen=True):
     headers: Callable[[], Mapping[str, str]] = dict
     budget: MemoryBudget = field(default_factory=MemoryBudget)
     codec: InferCodec | None = None
-    """For a request of the Open Inference Protocol."""
+    """Codec of a request of the Open Inference Protocol."""
 
 
 class ScriptModelContext:
-    """One request's context; ``model_fn`` gets one without a request.
+    """Context of one request; ``model_fn`` gets one without a request.
 
     ``system_properties`` and ``get_request_header`` are named as in AWS's toolkits, the rest as in
-    the context of a handler; ``request_id`` is what the log and the answer's ``X-Request-Id`` have.
+    the context of a handler; ``request_id`` is that of the log and the answer's ``X-Request-Id``.
     """
 
     __slots__ = ("_reply_attributes", "_request", "request_id", "system_properties")
@@ -64,54 +64,54 @@ class ScriptModelContext:
 
     @property
     def model_dir(self) -> str:
-        """The folder that is served, which ``model_fn`` gets."""
+        """Folder that is served, the argument of ``model_fn``."""
         return self.system_properties["model_dir"] or ""
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The request's headers; upper and lower case in a name are the same."""
+        """Headers of the request; upper and lower case in a name are the same."""
         return HeaderMap(self._request.headers())
 
     def get_request_header(self, _index: int, name: str) -> str | None:
-        """One header of the request; there is one request, whatever the index."""
+        """Return one header of the request; there is one request, whatever the index."""
         return self.headers.get(name)
 
     def get_all_request_header(self, _index: int) -> Mapping[str, str]:
-        """The request's headers; there is one request, whatever the index."""
+        """Return the request's headers; there is one request, whatever the index."""
         return self.headers
 
     @property
     def request_content_type(self) -> str | None:
-        """The Content-Type as it was sent, with its parameters."""
+        """Content-Type as it was sent, with its parameters."""
         return self._request.content_type
 
     @property
     def accept_header(self) -> str | None:
-        """The Accept as it was sent."""
+        """Accept as it was sent."""
         return self._request.accept
 
     @property
     def custom_attributes(self) -> str | None:
-        """``X-Amzn-SageMaker-Custom-Attributes`` of the request."""
+        """Header ``X-Amzn-SageMaker-Custom-Attributes`` of the request."""
         return self.headers.get(CUSTOM_ATTRIBUTES)
 
     @property
     def inference_id(self) -> str | None:
-        """The client's id of this request, None if it gave none (docs/reference/sagemaker.md)."""
+        """Id of this request from the client, None if it gave none (docs/reference/sagemaker.md)."""
         return self.headers.get(INFERENCE_ID)
 
     @property
     def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
-        """A logger whose records carry ``inference_id``."""
+        """Logger whose records carry ``inference_id``."""
         return logging.LoggerAdapter(LOGGER, {"model_name": None, "inference_id": self.inference_id})
 
     @property
     def reply_attributes(self) -> str | None:
-        """What `set_custom_attributes` was given, as the header has it."""
+        """Value of the answer's header that `set_custom_attributes` has set."""
         return self._reply_attributes
 
     def default_input(self, data: Any) -> Any:
-        """A body as the default ``input_fn`` reads it: an array.
+        """Decode a body to an array, as the default ``input_fn`` does.
 
         Of the Open Inference Protocol it is a dict of arrays by input name. Raises BadInput (400), and
         UnsupportedMediaType (415).
@@ -121,7 +121,7 @@ class ScriptModelContext:
         return decode_array(data, self._request.content_type, self._request.budget)
 
     def default_output(self, prediction: Any, accept: str = "application/json") -> tuple[bytes, str]:
-        """An array, or arrays by output name, as the default ``output_fn`` writes it: body and type."""
+        """Encode an array, or arrays by output name, as the default ``output_fn`` does: body and type."""
         if self._request.codec is not None:
             return self._request.codec.encode(prediction)
         return encode_array(prediction, accept), accept
@@ -136,13 +136,13 @@ class ScriptModelContext:
 
 MODEL, INPUT, PREDICT, OUTPUT, TRANSFORM = SCRIPT_MODEL_FUNCTIONS
 TEXT = frozenset({media.JSON, media.CSV})
-"""Bodies of these types reach a script as str, all others as bytes."""
+"""Types whose bodies reach a script as str; all others are bytes."""
 
 Function = Callable[..., Any]
 
 
 class ScriptModel(Struct, frozen=True):
-    """A loaded script: its path, the functions that it defines, each of which takes a context last."""
+    """Loaded script: its path, the functions that it defines, each of which takes a context last."""
 
     path: str
     model_fn: Function
@@ -157,8 +157,8 @@ class ScriptModel(Struct, frozen=True):
 def load_script_model(path: str, import_paths: Sequence[str] = ()) -> ScriptModel:
     """Import the script at ``path``; modules of AWS's toolkits that it imports are there.
 
-    Raises ScriptLoadError if it can't be imported, has no ``model_fn``, has ``transform_fn`` beside
-    what that stands in for, or a function that can't be called with what it gets.
+    Raises ScriptLoadError if it can't be imported, has no ``model_fn``, has ``transform_fn`` and functions
+    that it replaces, or a function that can't be called with its arguments.
     """
     install_shims()
     with importing(Path(path)) as described:
@@ -177,7 +177,7 @@ def load_script_model(path: str, import_paths: Sequence[str] = ()) -> ScriptMode
 
 
 def _with_context(module: ModuleType, name: str) -> Function | None:
-    """The script's function as one that takes a context last, whether its own does or not."""
+    """Wrap the script's function so that it takes a context last."""
     function = function_of(module, name)
     if function is None:
         return None
@@ -197,9 +197,9 @@ def _with_context(module: ModuleType, name: str) -> Function | None:
 
 
 class ScriptModelCaller:
-    """A loaded script model; one per worker, used by all its threads.
+    """Loaded script model; one per worker, used by all its threads.
 
-    ``model_dir`` is what ``model_fn`` gets, ``default_accept`` the answer's type if the client does
+    ``model_dir`` is the argument of ``model_fn``, ``default_accept`` the answer's type if the client does
     not say. ``own_errors`` are exceptions that a script may raise to be answered as they are. ``watch``
     ends calls that are over their deadline; without it there is none.
     """
@@ -219,7 +219,7 @@ class ScriptModelCaller:
         self._model: Any = None
 
     def begin(self) -> None:
-        """Load the model; raises ScriptLoadError if that fails, or gives what can't predict."""
+        """Load the model; raises ScriptLoadError if that fails, or if the result can't predict."""
         self._runner.begun = True
         path = self._script_model.path
         try:
@@ -238,7 +238,7 @@ class ScriptModelCaller:
     def answer(self, request: ScriptModelRequest) -> ScriptReply:
         """Run the script's functions on one request.
 
-        Raises what the script raises as HTTPError or one of ``own_errors``, ScriptFailure for anything
+        Raises HTTPError and ``own_errors`` as the script raised them, ScriptFailure for anything
         else of it, ScriptTimeout beyond the deadline, and UnsupportedMediaType, BadInput and NotAcceptable
         of the default conversions.
         """
@@ -261,7 +261,7 @@ class ScriptModelCaller:
         self._runner.close(self._script_model.close)
 
     def _accept(self, request: ScriptModelRequest) -> str:
-        """The one type that the answer is wanted in; the default ``output_fn`` knows what it can give."""
+        """Type that the answer is wanted in; the default ``output_fn`` knows what it can give."""
         if request.codec is not None:
             return media.JSON
         if self._script_model.output_fn or self._script_model.transform_fn:
@@ -271,7 +271,7 @@ class ScriptModelCaller:
     def _transformed(
         self, request: ScriptModelRequest, accept: str, context: ScriptModelContext
     ) -> tuple[str, Any]:
-        """The function that answered, and what it returned."""
+        """Call the functions; returns the name of the one that answered, and its result."""
         call, script_model = self._runner.call, self._script_model
         if script_model.transform_fn is not None:
             data, content_type = _data_and_type(request)
@@ -294,7 +294,7 @@ class ScriptModelCaller:
 
 
 def _read(request: ScriptModelRequest) -> Any:
-    """The body without an ``input_fn``: an array, or arrays by name if the protocol brings several."""
+    """Decode the body without an ``input_fn``: an array, or arrays by name if the protocol has several."""
     if request.codec is None:
         return decode_array(request.body, request.content_type, request.budget)
     arrays = request.codec.arrays(request.body)
@@ -302,7 +302,7 @@ def _read(request: ScriptModelRequest) -> Any:
 
 
 def _data_and_type(request: ScriptModelRequest) -> tuple[str | bytes, str]:
-    """The body as a script gets it, and its media type without parameters.
+    """Body for a script, and its media type without parameters.
 
     Clients send raw tensors behind JSON as application/json, too, or without a type.
     """
@@ -313,7 +313,7 @@ def _data_and_type(request: ScriptModelRequest) -> tuple[str | bytes, str]:
 
 
 def _response(returned: Any) -> Any:
-    """A response of Flask's, which the older toolkit's are, as one of ours; all else as it is."""
+    """Convert a response of Flask's, as the older toolkit's are, to one of ours; all else stays."""
     if not (hasattr(returned, "get_data") and hasattr(returned, "status_code")):
         return returned
     headers = {name: value for name, value in returned.headers.items() if name.lower() not in FRAMING}

@@ -10,7 +10,7 @@ from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 
 
 class HeaderMap(MutableMapping[str, str]):
-    """Headers whose names differ in more than upper and lower case; they keep the form they were set in."""
+    """Headers whose names are the same in upper and lower case; they keep the form they were set in."""
 
     def __init__(self, headers: Mapping[str, str] | None = None) -> None:
         self._entries = {name.lower(): (name, value) for name, value in (headers or {}).items()}
@@ -31,7 +31,7 @@ class HeaderMap(MutableMapping[str, str]):
         return len(self._entries)
 
     def __eq__(self, other: object) -> bool:
-        """Whether another mapping has the same values under the same names."""
+        """True if another mapping has the same values under the same names."""
         if not isinstance(other, Mapping):
             return NotImplemented
         return self._values() == HeaderMap(other)._values()
@@ -42,7 +42,7 @@ class HeaderMap(MutableMapping[str, str]):
         return repr(dict(self))
 
     def copy(self) -> "HeaderMap":
-        """The same headers, to be changed apart from these."""
+        """Copy the headers."""
         return HeaderMap(self)
 
     def _values(self) -> dict[str, str]:
@@ -117,9 +117,9 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Return it from ``input_handler``: what the model server is to be asked, when a body is not enough.
+    """Return it from ``input_handler`` to ask the model server for more than a body can say.
 
-    ``inputs`` is whatever ``input_handler`` may return itself: TF Serving's JSON as str or bytes, one
+    ``inputs`` is anything that ``input_handler`` may return itself: TF Serving's JSON as str or bytes, one
     array for a model of one input, or a mapping of input names to arrays, bytes, or lists. The other
     fields, if they are given, win over the client's choice; version and label exclude each other.
     """
@@ -153,7 +153,7 @@ def check_header(name: Any, value: Any) -> None:
 
 
 def custom_attributes(value: str | Mapping[str, str] | Iterable[str]) -> str:
-    """The text of ``X-Amzn-SageMaker-Custom-Attributes``: as it is, or ``key=value`` and comma of a mapping.
+    """Text of ``X-Amzn-SageMaker-Custom-Attributes``: as it is, or ``key=value`` and comma of a mapping.
 
     Raises ValueError for more than 1024 characters or any that is not visible ASCII: see
     docs/reference/sagemaker.md.

@@ -1,1 +1,1 @@
-"""Talking to a model server: one interface, REST and gRPC behind it."""
+"""Upstream: one interface to model servers, REST and gRPC behind it."""

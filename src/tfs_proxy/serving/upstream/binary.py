@@ -1,4 +1,4 @@
-"""The model server over both its APIs: arrays go over gRPC, JSON and metadata over REST."""
+"""Upstream over both APIs of a model server: arrays go over gRPC, JSON and metadata over REST."""
 
 import socket
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ from tfs_proxy.wire.protos.predict import model_spec
 from tfs_proxy.wire.protos.tensors import to_bits, to_pieces
 
 SMALL_BYTES = 16_384
-"""How large records may be to go over REST when JSON is wanted."""
+"""Largest records that go over REST when JSON is wanted."""
 
 _BFLOAT16 = "DT_BFLOAT16"
 
@@ -51,19 +51,17 @@ class BinaryUpstream:
 
     @property
     def rest(self) -> RestUpstream:
-        """The REST side, whose connections `pooled_requests` shares."""
+        """REST side, whose connections `pooled_requests` shares."""
         return self._rest
 
     def choose(self) -> Instance:
-        """The least busy instance that is up."""
+        """Choose the least busy instance that is up."""
         return self._load_balancer.choose()
 
     def signature(self, target: Target) -> Signature:
-        """The target's signature; see the interface for what it raises."""
         return self._rest.signature(target)
 
     def signatures_of(self, target: Target) -> Mapping[str, Signature]:
-        """All signatures of the target's version; see the interface for what it raises."""
         return self._rest.signatures_of(target)
 
     def predict(
@@ -109,7 +107,7 @@ class BinaryUpstream:
 
 
 def _bytes_of(batch: Batch) -> int:
-    """How large its arrays are; only the first strings are counted if there are many."""
+    """Size of the batch's arrays; only the first strings are counted if there are many."""
     return sum(
         sum(map(len, islice(array.flat, SMALL_BYTES))) + array.size if array.dtype == BYTES else array.nbytes
         for array in batch.inputs.values()
@@ -117,12 +115,12 @@ def _bytes_of(batch: Batch) -> int:
 
 
 def request_message(target: Target, batch: Batch, signature: Signature) -> bytes:
-    """A serialized PredictRequest; raises BadInput for an array that no tensor can be made of."""
+    """Serialize a PredictRequest; raises BadInput for an array that no tensor can be made of."""
     return b"".join(request_pieces(target, batch, signature))
 
 
 def request_pieces(target: Target, batch: Batch, signature: Signature) -> list[Piece]:
-    """The same in pieces: an array whose memory is in order is not copied."""
+    """Serialize a PredictRequest in pieces: an array whose memory is in order is not copied."""
     pieces = message_field(1, [_spec(target)])
     for name, array in batch.inputs.items():
         pieces += map_entry(2, name, _tensor(name, array, signature))
@@ -166,7 +164,7 @@ class GrpcCalls:
     ) -> ModelAnswer:
         """Send a serialized PredictRequest, in pieces, to ``instance``.
 
-        What the model server refuses is an answer with the status and body that its REST side gives.
+        A refusal of the model server is an answer with the status and body that its REST side gives.
         Raises NotReached if no connection opens, UpstreamUnavailable if one breaks,
         UpstreamTimeout if no answer comes in time, UpstreamError if it can't be read.
         """
@@ -195,7 +193,7 @@ def _pool_of(instance: Instance) -> GrpcPool:
 
 
 def _refusal(answer: CallAnswer, instance: Instance, url: str) -> ModelAnswer:
-    """The answer that a refused call comes to; raises UpstreamUnavailable if the server has ended."""
+    """Answer for a refused call; raises UpstreamUnavailable if the server has ended."""
     # NOTE: a server that ends says the same as one whose queue is full: the socket tells them apart.
     if answer.code is GrpcCode.UNAVAILABLE and not _listens(instance):
         raise UpstreamUnavailable(connection_closed(MODEL_SERVER))
@@ -205,7 +203,7 @@ def _refusal(answer: CallAnswer, instance: Instance, url: str) -> ModelAnswer:
 
 
 def _listens(instance: Instance) -> bool:
-    """Whether a server accepts connections at the instance's address."""
+    """True if a server accepts connections at the instance's address."""
     family = socket.AF_UNIX if instance.grpc_socket else socket.AF_INET
     address = instance.grpc_socket or (instance.host, instance.grpc_port)
     with socket.socket(family, socket.SOCK_STREAM) as probe:

@@ -1,4 +1,4 @@
-"""A model server in memory that answers by signatures alone: behind `tfs_proxy.testing` and ``check``."""
+"""Fake model server in memory that answers by signatures alone: for `tfs_proxy.testing` and ``check``."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ FakeOutputs = Mapping[str, Any] | Callable[[dict[str, npt.NDArray[Any]]], Mappin
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """What a `FakeModelServer` was asked: the target, and arrays by input name (features: none)."""
+    """Call of a `FakeModelServer`: the target, and arrays by input name (features: none)."""
 
     target: Target
     inputs: Mapping[str, npt.NDArray[Any]]
@@ -38,21 +38,20 @@ class ModelCall:
 
 @dataclass(frozen=True, slots=True)
 class ArraysAnswer(ModelAnswer):
-    """An answer whose tensors are at hand, beside their JSON."""
+    """Answer with tensors, and their JSON."""
 
     arrays: Outputs = field(default_factory=dict)
 
     def outputs(self, signature: Signature) -> Outputs:  # noqa: ARG002
-        """The tensors as they are."""
         return self.arrays
 
 
 class FakeModelServer:
-    """Implements `serving.upstream.interface.Upstream` for ``models``, by the signatures of their versions.
+    """`serving.upstream.interface.Upstream` for ``models``, by the signatures of their versions.
 
     It refuses what a model server would: unknown models and signatures, missing inputs, other dtypes than
     the signature's, and other shapes if the signature declares a size. Else it answers ``outputs``, or
-    zeros of the signature's shapes, one for each record. ``calls`` keeps what was asked.
+    zeros of the signature's shapes, one for each record. ``calls`` has all calls.
     """
 
     def __init__(self, models: Mapping[str, Versions], outputs: FakeOutputs = None) -> None:
@@ -61,15 +60,15 @@ class FakeModelServer:
         self.calls: list[ModelCall] = []
 
     def choose(self) -> Instance:
-        """The only instance; nothing listens at its ports."""
+        """Return the only instance; nothing listens at its ports."""
         return Instance(0, 8501, 8500, "")
 
     def signature(self, target: Target) -> Signature:
-        """The target's signature; raises UpstreamRefused for a model that isn't there, and BadInput."""
+        """Signature of the target; raises UpstreamRefused for a model that isn't there, and BadInput."""
         return named(self.signatures_of(target), target)
 
     def signatures_of(self, target: Target) -> Mapping[str, Signature]:
-        """All signatures of the target's version; raises UpstreamRefused for a model that isn't there."""
+        """Signatures of the target's version; raises UpstreamRefused for a model that isn't there."""
         versions = self.models.get(target.model)
         if not versions or (target.version is not None and target.version not in versions):
             raise UpstreamRefused(404, error_body(f"Could not find any versions of model {target.model}"))
@@ -95,7 +94,7 @@ class FakeModelServer:
             return ModelAnswer(400, error_body(str(error)), JSON_HEADERS)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
     def _answer_json(self, target: Target, body: bytes) -> ModelAnswer:
         form = serving_form(documents(body), target.method)
@@ -162,7 +161,7 @@ def _typed(value: Any, spec: TensorSpec) -> npt.NDArray[Any]:
 
 
 def _columns(arrays: Outputs) -> bytes:
-    """The column form of a single record's or of several records' outputs."""
+    """Column form of a single record's or of several records' outputs."""
     by_name = json.loads(json_of_outputs(arrays))
     if "outputs" in by_name:
         return dumps(by_name)

@@ -1,7 +1,7 @@
-"""A deployment's view of the model servers: its own models, and refusals that say what a client can do.
+"""Upstream of one deployment: its own models, and refusals that say what a client can do.
 
 The model server speaks of its graph's ops (``Matrix size-incompatible``), while a client knows inputs by
-name. Its own words follow. Nothing is done for a request that it answers.
+name. Its own words follow. A request that it answers passes unchanged.
 """
 
 import re
@@ -25,22 +25,22 @@ from tfs_proxy.wire.error_body import error_body, error_text
 
 BAD_REQUEST, NOT_FOUND = 400, 404
 _BASE64 = (b"/9j/", b"iVBORw0KGgo", b"R0lGOD", b"UklGR", b"data:image/")
-"""The beginnings of JPEG, PNG, GIF and WebP in base64, and of what a browser makes of them."""
+"""Beginnings of JPEG, PNG, GIF and WebP in base64, and of data URIs by browsers."""
 
 _PICTURES = ((b"\xff\xd8\xff", b"\xff\xd9"), (b"\x89PNG", b"IEND"))
-"""The beginnings of JPEG and PNG, and what is near their ends."""
+"""Beginnings of JPEG and PNG, and bytes near their ends."""
 
 _TAIL_BYTES = 1024
 Known = TypeVar("Known")
 _GRAPH = re.compile(r"\{\{\w+ [^}]*\}\}\s*|\s*\[\[\{\{.*", re.DOTALL)
-"""The functions and nodes of a graph in TensorFlow's errors."""
+"""Pattern of the functions and nodes of a graph in TensorFlow's errors."""
 
 
 class ForDeployment:
-    """An `Upstream` around another, as requests for ``deployment`` may see it.
+    """`Upstream` that wraps another, as requests for ``deployment`` may see it.
 
     A request reaches the models of its archive alone, by the names that they have there; others are 404.
-    What is refused says why; if there are many models, errors by a shortage have the status 507.
+    Refusals say why; if there are many models, errors by a shortage have the status 507.
     """
 
     def __init__(self, upstream: Upstream, deployment: Deployment) -> None:
@@ -48,19 +48,15 @@ class ForDeployment:
         self._deployment = deployment
 
     def choose(self) -> Instance:
-        """The instance that the next request goes to."""
         return self._upstream.choose()
 
     def signature(self, target: Target) -> Signature:
-        """The target's signature; see the interface for what it raises."""
         return self._explained(self._upstream.signature, target)
 
     def signatures_of(self, target: Target) -> Mapping[str, Signature]:
-        """All signatures of the target's version; see the interface for what it raises."""
         return self._explained(self._upstream.signatures_of, target)
 
     def predict(self, target: Target, records: Records, **options: Unpack[CallOptions]) -> ModelAnswer:
-        """Send records; see the interface for what it raises."""
         try:
             asked = self._asked(target)
         except UpstreamRefused as error:
@@ -73,7 +69,7 @@ class ForDeployment:
         self._upstream.close()
 
     def _explained(self, ask: Callable[[Target], Known], target: Target) -> Known:
-        """The answer of ``ask``; a refusal comes in the words of this one."""
+        """Call ``ask``; a refusal gets the words of this class."""
         try:
             return ask(self._asked(target))
         except UpstreamRefused as error:
@@ -81,7 +77,7 @@ class ForDeployment:
             raise UpstreamRefused(refusal.status, refusal.body) from error
 
     def _asked(self, target: Target) -> Target:
-        """The target as the model server knows it; raises UpstreamRefused for another archive's."""
+        """Target as the model server knows it; raises UpstreamRefused for another archive's."""
         if not self._deployment.inner_names:
             return target
         name = self._deployment.served_name(target.model)
@@ -90,7 +86,7 @@ class ForDeployment:
         return target if name == target.model else replace(target, model=name)
 
     def _refusal(self, answer: ModelAnswer, target: Target, sent: Records | None) -> ModelAnswer:
-        """The error that a client gets; ``sent`` is None if a signature was asked for."""
+        """Error for a client; ``sent`` is None if a signature was asked for."""
         if self._deployment.loaded_as is not None and refused_by_shortage(answer.status, answer.body):
             return ModelAnswer(INSUFFICIENT_STORAGE, answer.body, answer.headers, answer.url)
         if answer.status == BAD_REQUEST and sent is not None:
@@ -106,7 +102,7 @@ class ForDeployment:
         return ModelAnswer(answer.status, body, JSON_HEADERS, answer.url)
 
     def _unknown_model(self, status: int, target: Target) -> BadInput | None:
-        """The names that there are, if the model server has no such model."""
+        """Error with the known names, if the model server has no such model."""
         models = {*self._deployment.models, *self._deployment.inner_names}
         if status != NOT_FOUND or target.model in models:
             return None
@@ -115,7 +111,7 @@ class ForDeployment:
         )
 
     def _misfit(self, target: Target, sent: Records) -> BadInput | None:
-        """The values or shapes that the signature does not take; None if that is not known."""
+        """Error about values or shapes that the signature does not take; None if none is known."""
         if target.method != PREDICT or isinstance(sent, Examples):
             return None
         try:
@@ -136,7 +132,7 @@ class ForDeployment:
 
 
 def _odd_pictures(inputs: Mapping[str, npt.NDArray[Any]]) -> Iterator[str]:
-    """What a client may not see of the strings of its first pictures that are none."""
+    """Describe strings of the first inputs that should be pictures and are none."""
     for name, array in inputs.items():
         for number, value in enumerate(array.flat if array.dtype == BYTES else (), 1):
             if value.startswith(_BASE64):
@@ -149,7 +145,7 @@ def _odd_pictures(inputs: Mapping[str, npt.NDArray[Any]]) -> Iterator[str]:
 
 
 def _inputs(sent: Batch | bytes, signature: Signature) -> Mapping[str, npt.NDArray[Any]]:
-    """Arrays by input name of what was sent; raises BadInput if it says none."""
+    """Arrays by input name of the records; raises BadInput if they have none."""
     if isinstance(sent, Batch):
         return sent.inputs
     form = serving_form(documents(sent), PREDICT)

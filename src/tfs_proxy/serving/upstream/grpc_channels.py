@@ -1,4 +1,4 @@
-"""Channels of grpcio to a model server: for scripts that ask; their options are the gRPC router's, too.
+"""Channels of grpcio to a model server, for scripts; their options are the gRPC router's, too.
 
 grpc is imported when a script first asks, so after the fork of the workers: a channel does not survive one.
 """
@@ -17,20 +17,18 @@ OPTIONS = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
 )
-"""No limit of 4 MB: the model server has none either (docs/reference/tensorflow-serving.md).
+"""Options: no limit of 4 MB, as the model server has none either (docs/reference/tensorflow-serving.md).
 
-A restarted one is found soon.
-
-What grpc calls the least back-off is how long a connection may take: that stays at its own 20 seconds, as a
-model server that is busy is not down.
+A restarted server is found soon. The option of the least back-off is grpc's limit of the time for a
+connection, too: that stays at its own 20 seconds, as a model server that is busy is not down.
 """
 
 CONNECT_FAILED = "failed to connect"
-"""What the text of an UNAVAILABLE has if no connection could be opened, so that nothing was sent."""
+"""Text of an UNAVAILABLE if no connection could be opened, so that nothing was sent."""
 
 
 def open_channel(instance: Instance) -> Any:
-    """A ``grpc.Channel`` to ``instance``: over its unix socket, or its port if it has none."""
+    """Open a ``grpc.Channel`` to ``instance``: over its unix socket, or its port if it has none."""
     import grpc
 
     address = (
@@ -40,7 +38,7 @@ def open_channel(instance: Instance) -> Any:
 
 
 class Channels:
-    """One channel per instance, opened when first needed, shared by threads and greenlets."""
+    """Channels by instance, opened when first needed, shared by threads and greenlets."""
 
     def __init__(self, open_channel: Callable[[Instance], Any] = open_channel) -> None:
         self._open_channel = open_channel
@@ -48,7 +46,6 @@ class Channels:
         self._lock = Lock()
 
     def get(self, instance: Instance) -> Any:
-        """The ``grpc.Channel`` to ``instance``."""
         with self._lock:
             if instance not in self._channels:
                 self._channels[instance] = self._open_channel(instance)

@@ -1,4 +1,4 @@
-"""What workers ask of the supervisor, at the unix socket of its control API."""
+"""Requests of workers to the supervisor, at the unix socket of its control API."""
 
 import os
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ Answer = TypeVar("Answer")
 
 
 def fetch_deployment(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> Deployment:
-    """The deployment of this run, by ``GET /deployment``.
+    """Fetch the deployment of this run, by ``GET /deployment``.
 
     Raises UpstreamUnavailable if the supervisor can't be reached or has none yet, and UpstreamTimeout
     if it does not answer in time.
@@ -37,19 +37,19 @@ def fetch_deployment(control_socket: Path, timeout_seconds: float = TIMEOUT_SECO
 
 
 def ping(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> tuple[int, bytes]:
-    """Status and body that the supervisor answers to ``GET /ping``; raises as `fetch_deployment`."""
+    """Status and body of the supervisor's answer to ``GET /ping``; raises as `fetch_deployment`."""
     return _get(control_socket, "/ping", timeout_seconds)
 
 
 def metrics(
     control_socket: Path, accept: str | None, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> HttpResponse:
-    """The supervisor's answer to ``GET /metrics``, in the form that ``accept`` asks for; raises as `ping`."""
+    """Ask the supervisor for ``GET /metrics``, in the form that ``accept`` asks for; raises as `ping`."""
     return _ask(control_socket, "/metrics", timeout_seconds, {} if accept is None else {"Accept": accept})
 
 
 def ask(control_socket: Path, method: str, path: str, body: bytes) -> HttpResponse:
-    """The supervisor's answer to a request that a client has sent; raises as `ping`."""
+    """Pass a client's request on to the supervisor; raises as `ping`."""
     timeouts = Timeouts(TIMEOUT_SECONDS, connect_seconds=TIMEOUT_SECONDS)
     connect = connect_unix(control_socket)
     with closing(
@@ -68,17 +68,17 @@ def report_state(control_socket: Path, state: WorkerState) -> WorkerOrders:
 
 
 def known_workers(control_socket: Path) -> KnownWorkers:
-    """What the supervisor knows of the workers of this process group; raises as `ping`."""
+    """Ask which workers of this process group the supervisor knows; raises as `ping`."""
     return _read(ask(control_socket, "GET", f"/workers/{os.getpgrp()}", b""), KnownWorkers)
 
 
 def report_captured(control_socket: Path, counts: Mapping[str, int]) -> None:
-    """Tell the supervisor what has become of captured records; raises as `ping`."""
+    """Tell the supervisor the outcomes of captured records; raises as `ping`."""
     ask(control_socket, "POST", "/captured", encode(counts))
 
 
 def settled(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> bool:
-    """Whether no model server is away for now; True if the supervisor can't tell, so that no worker waits."""
+    """True if no model server is away for now; also if the supervisor can't tell, so that no worker waits."""
     try:
         return _get(control_socket, "/settled", timeout_seconds)[0] == HTTPStatus.OK
     except (UpstreamUnavailable, UpstreamTimeout):

@@ -1,4 +1,4 @@
-"""The interface that web and scripts see of a model server, and its answers: JSON or tensors."""
+"""Interface of a model server for workers and scripts, and its answers: JSON or tensors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,12 +20,12 @@ OK = 200
 JSON_HEADERS: Mapping[str, str] = {"Content-Type": "application/json"}
 
 Records = Batch | Examples | bytes
-"""What a model server is sent: arrays for predict, features for classify and regress, or JSON of its own."""
+"""Records for a model server: arrays for predict, features for classify and regress, or its own JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """What a model server answered, an error of its own included: its status, headers and JSON."""
+    """Answer of a model server, an error of its own included: its status, headers and JSON."""
 
     status: int
     body: bytes
@@ -34,26 +34,25 @@ class ModelAnswer:
 
     @classmethod
     def refused(cls, error: UpstreamRefused) -> "ModelAnswer":
-        """The answer that ``error`` was raised for."""
         return cls(error.status, error.body, JSON_HEADERS)
 
     @property
     def version(self) -> int | None:
-        """Which version of the model answered; None if that is not known."""
+        """Version of the model that answered; None if that is not known."""
         return None
 
     @property
     def ok(self) -> bool:
-        """Whether it is not an error."""
+        """True if it is not an error."""
         return self.status == OK
 
     def outputs(self, signature: Signature) -> Outputs:
-        """The tensors of an answer to predict; raises UpstreamError if it does not fit."""
+        """Tensors of an answer to predict; raises UpstreamError if it does not fit."""
         return read_outputs(self.body, signature)
 
 
 class CallOptions(TypedDict, total=False):
-    """The options of `Upstream.predict`, for those that pass them on."""
+    """Options of `Upstream.predict`, for functions that pass them on."""
 
     instance: Instance | None
     timeout_seconds: float | None
@@ -69,16 +68,16 @@ class Upstream(Protocol):
     """
 
     def choose(self) -> Instance:
-        """The instance that the next request goes to: chosen once per request."""
+        """Choose the instance for a request: once per request."""
 
     def signature(self, target: Target) -> Signature:
-        """The target's signature, from the model server's metadata, cached per model version.
+        """Signature of the target, from the model server's metadata, cached per model version.
 
         Raises BadInput if the model has no signature of that name.
         """
 
     def signatures_of(self, target: Target) -> Mapping[str, Signature]:
-        """All signatures of the target's model version, by name; raises what `signature` does."""
+        """Signatures of the target's model version, by name; raises as `signature` does."""
 
     def predict(
         self,
@@ -104,14 +103,14 @@ class Upstream(Protocol):
 BAD_REQUEST = 400
 
 _AS_NUMBERS = {np.dtype(np.float16): np.float32, np.dtype(np.uint16): np.int32}
-"""Types that TF Serving's JSON does not know but numbers can tell, and what they are written as."""
+"""Types of numbers that TF Serving's JSON does not know, and the types that they are written as."""
 
 
 class TensorAnswer(ModelAnswer):
-    """A model's outputs as tensors.
+    """Tensors of a model as its answer.
 
     `outputs` are its tensors as they are: no JSON between, no digit lost. ``body`` and ``status`` are
-    what TF Serving's REST side would have answered in row form, an error if the outputs do not
+    those with which TF Serving's REST side would have answered in row form, an error if the outputs do not
     follow the batch; ``ok`` is True all the same, since the model did answer.
     """
 
@@ -129,7 +128,7 @@ class TensorAnswer(ModelAnswer):
 
     @classmethod
     def read(cls, message: Piece, url: str = "") -> "TensorAnswer":
-        """What ``message`` has; raises UpstreamError if it can't be read."""
+        """Read ``message``; raises UpstreamError if it can't be read."""
         try:
             return cls(read_response(message), url)
         except ValueError as error:
@@ -137,13 +136,13 @@ class TensorAnswer(ModelAnswer):
 
     @classmethod
     def of_one_record(cls, answer: ModelAnswer, signature: Signature) -> "TensorAnswer":
-        """The outputs of ``answer`` with an axis that counts the one record that they are."""
+        """Add an axis of one record to the outputs of ``answer``."""
         outputs = {name: array[None] for name, array in answer.outputs(signature).items()}
         return cls(Predicted(outputs, answer.version), answer.url)
 
     @property
     def version(self) -> int | None:
-        """Which version of the model answered; None if the model server does not say."""
+        """Version of the model that answered; None if the model server does not say."""
         known: int | None = self._version  # type: ignore[attr-defined]
         return known
 
@@ -154,7 +153,7 @@ class TensorAnswer(ModelAnswer):
 
     @property
     def status(self) -> int:
-        """The HTTP status that goes with ``body``; known from shapes and types, without writing it."""
+        """HTTP status that goes with ``body``; known from shapes and types, without writing it."""
         try:
             serving_text.row_count(self.tensors)
         except serving_text.NoRows:
@@ -172,12 +171,12 @@ class TensorAnswer(ModelAnswer):
 
     @property
     def tensors(self) -> Outputs:
-        """The outputs by name, whatever the signature says."""
+        """Outputs by name, regardless of the signature."""
         outputs: Outputs = self._outputs  # type: ignore[attr-defined]
         return outputs
 
     def outputs(self, signature: Signature) -> Outputs:
-        """The tensors; raises UpstreamError if one of the signature is missing."""
+        """Tensors of the signature; raises UpstreamError if one is missing."""
         missing = signature.outputs.keys() - self.tensors.keys()
         if missing:
             raise UpstreamError(f"The model server's answer has no output {', '.join(sorted(missing))}.")
@@ -194,7 +193,7 @@ class TensorAnswer(ModelAnswer):
 
 
 def _as_rows(outputs: Outputs) -> bytes:
-    """The JSON that TF Serving's REST side would have answered."""
+    """JSON that TF Serving's REST side would have answered."""
     # NOTE: it writes outputs in the order of their names, whichever a map of the wire has them in.
     arrays = {name: _writable(outputs[name]) for name in sorted(outputs)}
     try:

@@ -1,9 +1,9 @@
-"""Which instance of the model server a request goes to: the least busy of those that are up.
+"""Load balancer of model servers: a request goes to the least busy instance of those that are up.
 
 Every instance has a circuit of its own. It opens if connections are refused, or break several times
-in a row; what the model server answers, a 503 of its own included, never opens it. While it is open
+in a row; an answer of the model server, even a 503, never opens it. While it is open
 requests pass the instance by, or fail at once if there is no other, and after a pause one request
-at a time goes out to see whether it is back.
+at a time goes out to see if it is back.
 """
 
 import itertools
@@ -41,7 +41,7 @@ class _Circuit(Struct):
 
 
 class LoadBalancer:
-    """The instances that serve the same models, shared by all threads of a worker."""
+    """Balancer of the instances that serve the same models, shared by all threads of a worker."""
 
     def __init__(self, instances: Sequence[Instance], clock: Callable[[], float] = time.monotonic) -> None:
         self._states = {instance: _Circuit() for instance in instances}
@@ -50,7 +50,7 @@ class LoadBalancer:
         self._lock = Lock()
 
     def choose(self) -> Instance:
-        """The least busy instance that is up, in turn if several are; any if none is.
+        """Choose the least busy instance that is up, in turn if several are; any if none is.
 
         Raises UpstreamUnavailable if there are no instances at all.
         """
@@ -60,9 +60,9 @@ class LoadBalancer:
         return first
 
     def send(self, instance: Instance | None, call: Callable[[Instance], Result]) -> Result:
-        """``call`` with ``instance``, or the least busy one; with another one if it is not reached.
+        """Call ``call`` with ``instance``, or the least busy one; with another one if it is not reached.
 
-        Raises UpstreamUnavailable if none can be reached, and what ``call`` raises but NotReached.
+        Raises UpstreamUnavailable if none can be reached, and all exceptions of ``call`` but NotReached.
         """
         if instance is not None and self._admit(instance):
             try:
@@ -79,7 +79,7 @@ class LoadBalancer:
         raise NotReached("No model server can be reached; it may be starting again. Try again later.")
 
     def _by_load(self) -> Iterator[Instance]:
-        """Instances, those that are up and least busy first; equal ones take turns."""
+        """Yield instances, those that are up and least busy first; equal ones take turns."""
         states = list(self._states.items())
         if len(states) > 1:
             turn = next(self._turns) % len(states)
@@ -88,7 +88,7 @@ class LoadBalancer:
         return (instance for instance, _ in states)
 
     def _admit(self, instance: Instance) -> bool:
-        """Whether a request may go to it now; if its circuit is open, one at a time after a pause."""
+        """True if a request may go to it now; if its circuit is open, one at a time after a pause."""
         state = self._states[instance]
         with self._lock:
             if state.is_open:
@@ -119,7 +119,7 @@ class LoadBalancer:
     def _done(self, state: _Circuit, *, opens: bool) -> None:
         with self._lock:
             state.busy -= 1
-            # NOTE: requests that were under way together fail together; that makes no longer pause.
+            # NOTE: requests that were in flight together fail together; that makes no longer pause.
             renews = state.asking or not state.is_open
             state.asking = False
             if opens and renews:

@@ -1,4 +1,4 @@
-"""``requests.post(context.rest_uri, ...)`` in a user's script, served by the worker's own connections.
+"""Pooled connections for ``requests.post(context.rest_uri, ...)`` in a user's script.
 
 As it is, ``requests.post`` makes a session and opens a connection for every call, which costs more than
 all the rest of a small request. Installed, calls to our instances of the model server go over the pool
@@ -73,7 +73,7 @@ class PooledRequests:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Installed for the length of a block."""
+        """Install for the length of a block."""
         self.install()
         try:
             yield
@@ -83,7 +83,7 @@ class PooledRequests:
     def send(self, prepared: PreparedRequest, timeout: Any) -> Response | None:
         """Answer a prepared request; None if it is none of ours, or an odd one.
 
-        Raises what `requests` raises: ConnectionError, ReadTimeout.
+        Raises exceptions of `requests`: ConnectionError, ReadTimeout.
         """
         instance, patience = self._instance(prepared.url), _patience(timeout)
         headers, body = _plain_headers(prepared.headers, _host(prepared.url)), prepared.body
@@ -106,7 +106,7 @@ class PooledRequests:
     def _short_way(
         self, method: str | bytes, url: str | bytes, options: Mapping[str, Any]
     ) -> Response | None:
-        """What ``requests.request`` would answer, without a session; None if it should itself."""
+        """Answer as ``requests.request`` would, without a session; None if it should itself."""
         if not isinstance(method, str) or method.upper() not in _METHODS or self._instance(url) is None:
             return None
         # NOTE: requests.get and post pass data, json and params along even if they are None.
@@ -124,7 +124,7 @@ class PooledRequests:
         return self.send(prepared, options.get("timeout"))
 
     def _instance(self, url: object) -> Instance | None:
-        """Whose URL it is."""
+        """Instance at a URL; None for other URLs."""
         if not isinstance(url, str) or not url.startswith(_SCHEME):
             return None
         return self._instances.get(_host(url))
@@ -136,7 +136,7 @@ class PooledRequests:
 
 
 class _PoolAdapter(BaseAdapter):
-    """A session's adapter for our instances; what the pool does not take goes to the session's own."""
+    """Adapter of a session for our instances; others' requests go to the session's own adapter."""
 
     def __init__(self, pool: PooledRequests, plain: HTTPAdapter) -> None:
         super().__init__()
@@ -159,16 +159,16 @@ class _PoolAdapter(BaseAdapter):
         return self._plain.send(request, stream, timeout, verify, cert, proxies)
 
     def close(self) -> None:
-        """Nothing: the pool outlives sessions."""
+        """Do nothing: the pool outlives sessions."""
 
 
 def _host(url: str | None) -> str:
-    """Name and port out of an http URL, as they stand there."""
+    """Name and port in an http URL, unchanged."""
     return (url or "")[len(_SCHEME) :].partition("/")[0]
 
 
 def _patience(timeout: Any) -> Patience | None:
-    """Seconds to connect and for each step, out of what `requests` takes; None for anything else."""
+    """Seconds to connect and for each step, from the timeout of `requests`; None for anything else."""
     pair = timeout if isinstance(timeout, tuple) else (timeout, timeout)
     if len(pair) != 2 or any(type(seconds) not in {int, float, type(None)} for seconds in pair):  # noqa: PLR2004
         return None
@@ -178,7 +178,7 @@ def _patience(timeout: Any) -> Patience | None:
 
 
 def _merged(headers: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """The defaults of `requests` under the caller's own; None takes one of them away."""
+    """Merge the defaults of `requests` with the caller's headers; None takes one of them away."""
     if not headers:
         return _DEFAULT_HEADERS
     merged: Mapping[str, Any] = merge_setting(  # type: ignore[no-untyped-call]
@@ -200,7 +200,7 @@ def _plain_headers(headers: Mapping[str, Any], host: str) -> Mapping[str, str] |
 
 
 def _response(reply: HttpResponse, prepared: PreparedRequest, seconds: float) -> Response:
-    """The answer as `requests` builds it, its content read."""
+    """Build the answer as `requests` does, its content read."""
     response = Response()
     response.status_code = reply.status
     response.headers = CaseInsensitiveDict(reply.headers)

@@ -1,7 +1,7 @@
-"""Between web and the model servers: a request waits while one is being restarted, instead of failing.
+"""Recovery from restarts of model servers: a request waits meanwhile, instead of failing.
 
 A prediction changes nothing, so sending it again is safe; but a request may be what ends a model
-server, and can't be distinguished from those that were under way beside it: it is sent twice at most.
+server, and can't be distinguished from others in flight at that time: it is sent twice at most.
 """
 
 import time
@@ -17,20 +17,20 @@ from tfs_proxy.values.errors import NotReached, UpstreamRefused, UpstreamTimeout
 from tfs_proxy.values.signature import Signature, Target
 
 ATTEMPTS = 2
-"""How often a request may break the connection to a model server."""
+"""Attempts at which a request may break the connection to a model server."""
 
 PATIENCE_SECONDS = 30.0
 PAUSE_SECONDS = 0.1
-"""Longer than the supervisor takes to notice that a process has ended."""
+"""Pause that is longer than the supervisor takes to notice that a process has ended."""
 
 UNREACHED = 10
-"""How often no model server may be reached, or the model be absent, while all has settled.
+"""Attempts without a reachable model server, or without the model, while all has settled.
 
 Connections take a moment to be tried again.
 """
 
 NOT_FOUND = 404
-"""What a model server answers that runs again and has not loaded its models yet."""
+"""Status of a model server that runs again and has not loaded its models yet."""
 
 
 Outcome = TypeVar("Outcome")
@@ -42,7 +42,7 @@ _broken_before: ContextVar[int] = ContextVar("broken_before", default=0)
 
 @contextmanager
 def sent_before() -> Iterator[None]:
-    """Count what is asked inside as sent once already: nginx did, and the connection broke."""
+    """Count requests inside as sent once already: nginx did, and the connection broke."""
     token = _broken_before.set(1)
     try:
         yield
@@ -51,9 +51,9 @@ def sent_before() -> Iterator[None]:
 
 
 class Recovering:
-    """`tfs_proxy.serving.upstream.interface.Upstream` around another.
+    """`tfs_proxy.serving.upstream.interface.Upstream` that wraps another.
 
-    ``settled`` says whether no model server is being restarted, as far as the supervisor knows. Waits
+    ``settled`` says if no model server is being restarted, as far as the supervisor knows. Waits
     ``PATIENCE_SECONDS`` for it at most; then the answer or the error of the last attempt stands.
     """
 
@@ -71,15 +71,12 @@ class Recovering:
         self._sleep = sleep
 
     def choose(self) -> Instance:
-        """The instance that the next request goes to."""
         return self._upstream.choose()
 
     def signature(self, target: Target) -> Signature:
-        """The target's signature; see the interface for what it raises."""
         return self._known(self._upstream.signature, target)
 
     def signatures_of(self, target: Target) -> Mapping[str, Signature]:
-        """All signatures of the target's version; see the interface for what it raises."""
         return self._known(self._upstream.signatures_of, target)
 
     def close(self) -> None:
@@ -97,7 +94,7 @@ class Recovering:
         return _noted(answer)
 
     def patient(self, ask: Callable[Parameters, ModelAnswer]) -> Callable[Parameters, ModelAnswer]:
-        """``ask``, which waits in the same way if the model server is away."""
+        """Wrap ``ask`` so that it waits in the same way if the model server is away."""
 
         def ask_patiently(*args: Parameters.args, **kwargs: Parameters.kwargs) -> ModelAnswer:
             with stage(MODEL_SERVER):
@@ -107,7 +104,7 @@ class Recovering:
         return ask_patiently
 
     def _known(self, ask: Callable[[Target], Outcome], target: Target) -> Outcome:
-        """The answer of ``ask``; raises UpstreamRefused once that is the last word."""
+        """Call ``ask``; raises UpstreamRefused once that is final."""
 
         def ask_for_outcome() -> Outcome | UpstreamRefused:
             try:
@@ -158,7 +155,7 @@ class Recovering:
 
 
 def _noted(answer: ModelAnswer) -> ModelAnswer:
-    """The answer; one that is an error is where the request failed."""
+    """Note an error as the request's failed stage; returns the answer."""
     if not answer.ok:
         note_failed(MODEL_SERVER)
     return answer

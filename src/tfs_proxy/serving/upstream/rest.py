@@ -1,4 +1,4 @@
-"""The model server over REST: pooled connections, and TF Serving's JSON in row form."""
+"""Upstream over REST: pooled connections, and TF Serving's JSON in row form."""
 
 import json
 import time
@@ -27,7 +27,7 @@ from tfs_proxy.wire.http_client import ConnectionPool, Patience, Timeouts
 from tfs_proxy.wire.http_messages import HttpResponse
 
 PROBE_SECONDS = 2.0
-"""How long a model server may take to say what is loaded."""
+"""Time in which a model server has to say what is loaded."""
 
 
 class RestUpstream:
@@ -60,15 +60,13 @@ class RestUpstream:
         self.signatures = Signatures(self._read_metadata)
 
     def choose(self) -> Instance:
-        """The least busy instance that is up."""
+        """Choose the least busy instance that is up."""
         return self._load_balancer.choose()
 
     def signature(self, target: Target) -> Signature:
-        """The target's signature; see the interface for what it raises."""
         return self.signatures.get(target)
 
     def signatures_of(self, target: Target) -> Mapping[str, Signature]:
-        """All signatures of the target's version; see the interface for what it raises."""
         return self.signatures.by_name(target)
 
     def predict(
@@ -109,7 +107,7 @@ class RestUpstream:
         return self._request(method, path, body, None, headers=headers)
 
     def serves(self, target: Target) -> bool:
-        """Whether a model server says now that the target, or a version of it, is loaded."""
+        """True if a model server says now that the target, or a version of it, is loaded."""
         # TF Serving's status is that of all versions, whatever label is asked for.
         path = model_path(target) if target.label is None else f"{model_path(target)}/metadata"
         try:
@@ -154,14 +152,14 @@ class RestUpstream:
 
 
 def has_available(status: bytes) -> bool:
-    """Whether TF Serving's status of a model has a version that serves."""
+    """True if TF Serving's status of a model has a version that serves."""
     versions = json.loads(status)["model_version_status"]
     return any(version["state"] == "AVAILABLE" for version in versions)
 
 
 @lru_cache(maxsize=1024)
 def model_path(target: Target) -> str:
-    """The path of a model, a version or a label of it, percent-encoded."""
+    """Path of a model, a version or a label of it, percent-encoded."""
     path = f"/v1/models/{quote(target.model, safe='')}"
     if target.version is not None:
         return f"{path}/versions/{target.version}"
@@ -169,21 +167,21 @@ def model_path(target: Target) -> str:
 
 
 FOLLOW_SECONDS = 10.0
-"""How long a label, or no version, is taken to mean what it meant."""
+"""Time for which the version of a label, or of no version, is cached."""
 
 Fetch = Callable[[Target], Metadata]
-"""Asks the model server for a target's metadata."""
+"""Function that asks the model server for a target's metadata."""
 
 
 class _Meaning(Struct, frozen=True):
-    """Which version a target without one meant, until when (seconds of the monotonic clock)."""
+    """Version that a target without one meant, and the end of that (seconds of the monotonic clock)."""
 
     version: int
     until: float
 
 
 def named(known: Mapping[str, Signature], target: Target) -> Signature:
-    """The signature of the target's name; raises BadInput that lists those that are ``known``."""
+    """Signature of the target's name; raises BadInput that lists those that are ``known``."""
     name = target.signature or DEFAULT_SIGNATURE
     if name not in known:
         raise BadInput(
@@ -194,7 +192,7 @@ def named(known: Mapping[str, Signature], target: Target) -> Signature:
 
 
 class Signatures:
-    """What is known of all models; shared by the threads of a worker."""
+    """Cache of the models' signatures; shared by the threads of a worker."""
 
     def __init__(self, fetch: Fetch, clock: Callable[[], float] = time.monotonic) -> None:
         self._fetch = fetch
@@ -203,11 +201,11 @@ class Signatures:
         self._meanings: dict[tuple[str, str | None], _Meaning] = {}
 
     def get(self, target: Target) -> Signature:
-        """The signature of the target's name; raises what ``fetch`` raises, and BadInput for no such name."""
+        """Signature of the target's name; raises as ``fetch`` does, and BadInput for no such name."""
         return named(self.by_name(target), target)
 
     def by_name(self, target: Target) -> Mapping[str, Signature]:
-        """All signatures of the target's model version; raises what ``fetch`` raises."""
+        """Signatures of the target's model version, by name; raises as ``fetch`` does."""
         version = target.version
         if version is None:
             meaning = self._meanings.get((target.model, target.label))
@@ -217,7 +215,7 @@ class Signatures:
         return self._ask(target) if known is None else known
 
     def answered(self, target: Target, version: int | None) -> None:
-        """Note which version answered: if it is not the one a target meant, that is asked again."""
+        """Note which version answered: if the target meant another one, that is asked again."""
         if target.version is None and version is not None:
             meaning = self._meanings.get((target.model, target.label))
             if meaning is not None and meaning.version != version:

@@ -1,7 +1,7 @@
-"""What a lack of memory, disk or processes sounds like, and the status of a request that runs into one.
+"""Detection of a lack of memory, disk or processes in errors, which gives requests the status 507.
 
-Between web and the model servers, if there are many models: whoever loads and unloads them makes room after a
-507. A single model's clients get TF Serving's own status.
+Between workers and the model servers, if there are many models: clients that load and unload them make room
+after a 507. A single model's clients get TF Serving's own status.
 """
 
 import errno
@@ -12,10 +12,10 @@ from typing import Final
 from tfs_proxy.wire.error_body import error_text
 
 SHORTAGES: Final = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-"""Of disk, memory and files."""
+"""Errors that say a lack of disk, memory or files."""
 
 SHORTAGE_OF_PROCESSES: Final = errno.EAGAIN
-"""A fork says so; elsewhere the same words mean less, so that its number has to stand with them."""
+"""Error of a fork without processes; other errors have the same words, so the number must stand with them."""
 
 SHORTAGE_TEXTS: Final = (
     "OOM when allocating",
@@ -27,13 +27,13 @@ SHORTAGE_TEXTS: Final = (
     *map(os.strerror, SHORTAGES),
     f"[Errno {SHORTAGE_OF_PROCESSES}] {os.strerror(SHORTAGE_OF_PROCESSES)}",
 )
-"""What TensorFlow, Python and pip write in any case of letters: other programs' errors come as text."""
+"""Texts of TensorFlow, Python and pip in any case of letters: other programs' errors come as text."""
 
 FULL_QUEUES: Final = ("batch scheduling queue", "Server Threadpool Exhausted")
-"""Stand in TF Serving's and gRPC's RESOURCE_EXHAUSTED that mean too many requests."""
+"""Texts in TF Serving's and gRPC's RESOURCE_EXHAUSTED that mean too many requests."""
 
 SHORTAGE_CLASSES: Final = frozenset({"ResourceExhaustedError", "OutOfMemoryError"})
-"""The names of TensorFlow's and PyTorch's exceptions for a lack of memory."""
+"""Names of TensorFlow's and PyTorch's exceptions for a lack of memory."""
 
 INSUFFICIENT_STORAGE: Final = 507
 _EXHAUSTED_STATUS: Final = 429
@@ -44,14 +44,14 @@ _EXHAUSTED = re.compile(r"RESOURCE[_ ]EXHAUSTED", re.IGNORECASE)
 
 
 def means_shortage(text: str) -> bool:
-    """Whether an error's text says that memory, disk, files or processes are short."""
+    """True if an error's text says that memory, disk, files or processes are short."""
     if _SHORTAGE.search(text):
         return True
     return _EXHAUSTED.search(text) is not None and not _means_full_queue(text)
 
 
 def refused_by_shortage(status: int, body: bytes) -> bool:
-    """Whether a model server's error, of this HTTP status and JSON, says that something is short.
+    """True if a model server's error, of this HTTP status and JSON, says that something is short.
 
     Its other refusals of a request (4xx) may repeat the client's own words, which say nothing.
     """
@@ -62,7 +62,7 @@ def refused_by_shortage(status: int, body: bytes) -> bool:
 
 
 def raised_by_shortage(error: BaseException | None) -> bool:
-    """Whether an exception of a script says that something is short.
+    """True if an exception of a script says that something is short.
 
     Its class alone does: its text may be a client's.
     """
