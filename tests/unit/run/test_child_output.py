@@ -39,21 +39,6 @@ def test_lines_come_in_order_and_the_last_one_needs_no_end() -> None:
     assert events == [["a"], ["bc"], ["Traceback (most recent call last):", "  x", "E: y"], ["rest"]]
 
 
-def test_an_event_is_shown_while_the_child_is_silent() -> None:
-    """Nobody waits for the next line."""
-
-    async def scenario() -> list[str]:
-        events: asyncio.Queue[list[str]] = asyncio.Queue()
-        output = ChildOutput(lambda _line: None, lambda event: events.put_nowait(list(event)))
-        os.write(output.open(), b"alone\n")
-        async with asyncio.timeout(10):
-            event = await events.get()
-        output.close()
-        return event
-
-    assert asyncio.run(scenario()) == ["alone"]
-
-
 def test_a_program_that_logs_by_lines_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each line of nginx's is an event as it comes, before that of its request."""
     monkeypatch.setattr(child_output, "PAUSE_SECONDS", 1000)
@@ -88,8 +73,6 @@ def test_a_line_without_end_is_cut_into_several() -> None:
 
 
 def test_a_child_that_would_rather_lose_lines_never_waits() -> None:
-    """Even if the supervisor reads nothing: here the loop itself writes, and would wait for itself."""
-
     async def scenario() -> int:
         output = ChildOutput(lambda _line: None, lambda _event: None, drops=True)
         descriptor = output.open()

@@ -74,7 +74,6 @@ def test_no_client_says_how_many_requests_there_are(count: str) -> None:
 
 
 def test_the_door_hands_out_the_deployment(door: ControlApi) -> None:
-    """It is 503 before, so that a worker waits."""
     assert ask(door, "GET", "/deployment").status == 503
 
     deployment = Deployment("m", {"m": (1,)}, (), None, (), 10, 5.0)
@@ -127,22 +126,13 @@ def test_a_state_that_no_worker_sends_is_refused(body: bytes) -> None:
     assert not readiness.heartbeats.alive
 
 
-def test_the_door_knows_no_other_path_or_method(door: ControlApi) -> None:
-    """404 and 405 in JSON."""
-    assert ask(door, "GET", "/nope").status == 404
-    assert ask(door, "POST", "/ping").status == 405
-
-
 def test_clients_get_only_the_reason_before_workers_take_over(door: ControlApi) -> None:
-    """Not the deployment, whatever the path; and the connection ends, for the workers to have the next."""
     response = asyncio.run(door.respond_early(HttpRequest("GET", "/deployment")))
 
     assert (response.status, response.keeps_connection) == (503, False)
 
 
 def test_clients_find_nothing_at_the_paths_of_workers(door: ControlApi) -> None:
-    """On the socket to which nginx sends what they ask."""
-
     def status(path: str) -> int:
         return asyncio.run(door.respond_to_client(HttpRequest("GET", path))).status
 

@@ -34,7 +34,6 @@ def test_the_router_reads_what_the_supervisor_writes() -> None:
 
 
 def test_of_one_archive_nothing_is_loaded_by_a_call() -> None:
-    """And who answers is what the deployment says."""
     deployment = Deployment("m", {"m": (1,)}, (), None, (), 1, 1.0, open_inference="script")
 
     words = grpc_router.process(Settings.from_env({}), Workspace(Path("/run")), 90, {}, deployment).argv

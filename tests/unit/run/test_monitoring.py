@@ -33,14 +33,8 @@ def test_nobody_outside_can_guess_the_path() -> None:
 def test_the_users_own_config_stays_and_its_path_is_asked(
     tmp_path: Path, text: str, path: str | None
 ) -> None:
-    """Whatever the user chose: on at a path of their own, or off."""
     file = tmp_path / "monitoring.txt"
     file.write_text(text)
 
     assert monitoring_for((f"--monitoring_config_file={file}",)) == Monitoring(path, None)
     assert monitoring_for(("--monitoring_config_file", str(file))) == Monitoring(path, None)
-
-
-def test_a_config_that_can_not_be_read_is_the_model_servers_to_refuse(tmp_path: Path) -> None:
-    """It says what is wrong with it."""
-    assert monitoring_for((f"--monitoring_config_file={tmp_path / 'none'}",)) == Monitoring(None, None)

@@ -39,11 +39,6 @@ def plan(
     )
 
 
-def test_nothing_without_requirements(tmp_path: Path) -> None:
-    """A script alone needs no overlay."""
-    assert plan(model_with(tmp_path)) is None
-
-
 @pytest.mark.parametrize("text", ["", "\n", "# pillow would be\n   # a line\n"])
 def test_nothing_for_requirements_that_ask_for_nothing(tmp_path: Path, text: str) -> None:
     """A file of comments, as `init` writes it, costs no start an environment."""

@@ -12,7 +12,7 @@ from tfs_proxy.model.discover import DiscoveredModel
 from tfs_proxy.model.report.served import Served
 from tfs_proxy.run import plan
 from tfs_proxy.run.gpus import Placement
-from tfs_proxy.run.host.sockets import free_blocks, model_server_ports
+from tfs_proxy.run.host.sockets import model_server_ports
 from tfs_proxy.run.nginx import config as nginx
 from tfs_proxy.run.nginx.config import GrpcEndpoint
 from tfs_proxy.run.programs import gunicorn, model_server
@@ -44,7 +44,6 @@ def flags(
     script: bool = True,
     models: int = 1,
 ) -> tuple[str, ...]:
-    """A model server's flags."""
     return model_server.argv(
         *(words, INSTANCE, configured, WORKSPACE.model_config, WORKSPACE.batching_config),
         placement=placement,
@@ -105,18 +104,7 @@ def test_the_callers_thread_comes_with_a_number_of_intra_op_threads(
     assert [word.removeprefix("--tensorflow_") for word in words if "_op_" in word] == threads
 
 
-def test_a_model_server_gets_its_addresses_and_the_request_timeout() -> None:
-    """REST, gRPC and unix socket belong to one instance; the wait time is no request timeout."""
-    words = flags(settings(TFS_PROXY_REQUEST_TIMEOUT_SECONDS="7", SAGEMAKER_TFS_WAIT_TIME_SECONDS="3"))
-
-    assert words[0] == OFFICIAL[0]
-    assert {"--port=8500", "--rest_api_port=8501", "--grpc_socket_path=/run/tfs/tfs1.sock"} <= set(words)
-    assert "--rest_api_timeout_in_ms=7000" in words
-    assert not any(word.startswith("--enable_batching") for word in words)
-
-
 def test_the_official_binary_opens_grpc_to_the_outside_for_a_script_alone() -> None:
-    """It listens on all addresses: gRPC over TCP is for scripts, and its profiler is off; a sentence names the rest."""
     assert {"--port=8500", "--enable_profiler=false"} <= set(flags(settings(), script=True))
     assert {"--port=0", "--enable_profiler=false"} <= set(flags(settings(), script=False))
     assert {"--port=8500", "--management_on_socket_only=true"} <= set(flags(settings(), words=EMBEDDED))
@@ -132,7 +120,6 @@ def test_the_official_binary_opens_grpc_to_the_outside_for_a_script_alone() -> N
 
 
 def test_batching_and_parallelism_become_flags_and_a_file() -> None:
-    """As in AWS's container: the five batching variables, intra-op and inter-op, and extra flags last."""
     configured = settings(
         SAGEMAKER_TFS_ENABLE_BATCHING="true",
         SAGEMAKER_TFS_MAX_BATCH_SIZE="16",
@@ -161,7 +148,6 @@ def test_batching_and_parallelism_become_flags_and_a_file() -> None:
 
 
 def test_an_instance_sees_the_gpu_that_was_chosen_for_it() -> None:
-    """And takes its share of the memory; without a choice it sees what the container does."""
     configured = settings()
     allowed = {"CUDA_VISIBLE_DEVICES": "4,6"}
 
@@ -190,7 +176,6 @@ def test_the_model_config_quotes_names_and_sets_labels_where_the_version_is() ->
 
 
 def test_ports_come_from_the_safe_range_in_pairs_or_are_free_ones() -> None:
-    """As in AWS's container: gRPC LOW+2i, REST LOW+2i+1; without a range all differ."""
     configured = settings(SAGEMAKER_SAFE_PORT_RANGE="9000-9009")
 
     with ExitStack() as held:
@@ -239,24 +224,7 @@ def test_gunicorn_takes_the_inherited_listener_and_its_settings() -> None:
     assert "--worker-class=tfs_proxy.worker.gunicorn_workers.standard.SequentialWorker" in words
 
 
-@pytest.mark.parametrize("worker_class", ["gthread", "sync", "gevent"])
-def test_only_thread_workers_have_their_modules_imported_before_the_fork(worker_class: str) -> None:
-    """gevent changes modules while they are imported."""
-    words = gunicorn.argv(settings(SAGEMAKER_GUNICORN_WORKER_CLASS=worker_class), [5])
-
-    assert (f"--config=python:{gunicorn.PRELOAD}" in words) == (worker_class == "gthread")
-
-
-def test_the_thread_workers_without_nginx_are_gunicorns_own() -> None:
-    """Ours answer nginx alone."""
-    bare, behind = (gunicorn.argv(settings(), [5], behind_nginx=nginx) for nginx in (False, True))
-
-    assert f"--worker-class={gunicorn.WORKER_CLASSES['gthread']}" in bare
-    assert f"--worker-class={gunicorn.BEHIND_NGINX}" in behind
-
-
 def test_workers_find_the_sockets_and_installed_packages() -> None:
-    """What was installed for the script comes before what the machine has, and the user's own values win."""
     environ = {"PYTHONPATH": "/mine", "OMP_NUM_THREADS": "4", "MALLOC_ARENA_MAX": "8"}
     env = gunicorn.environment(environ, settings(), WORKSPACE, [Path("/packages")])
 
@@ -328,7 +296,6 @@ DEPLOYMENT = Deployment(
 def test_nginx_is_told_of_http2_in_the_way_it_knows(
     version: tuple[int, ...], lines: list[str], never: str
 ) -> None:
-    """Before 1.25.1 it does not know the directive, after that it warns of the word."""
     proxy = replace(GRPC, grpc=GrpcEndpoint("0.0.0.0:8500", version))
 
     text = nginx.config(proxy, settings(), WORKSPACE)
@@ -369,7 +336,6 @@ def test_grpc_leads_to_the_gates_of_all_instances_and_lets_five_services_through
 
 
 def test_rest_is_published_when_something_is_served_and_there_are_model_servers() -> None:
-    """Neither before, nor where the setting says no, nor where a script needs no model server."""
     plain = replace(GRPC, grpc=None, serving=DEPLOYMENT)
 
     def published(proxy: nginx.ProxyConfig) -> bool:
@@ -392,23 +358,7 @@ def test_a_script_that_is_the_model_itself_has_no_api_of_tf_serving_over_grpc() 
     assert "grpc://predictions" in nginx.config(GRPC, settings(), WORKSPACE)
 
 
-def test_a_plan_has_one_model_server_an_instance_and_tells_workers_of_all() -> None:
-    """What workers are told survives the trip over the control API."""
-    host = plan.HostResources(("server",), [(9000, 9001), (9002, 9003)], gpus=0, environ={"PATH": "/bin"})
-    configured = settings(SAGEMAKER_TFS_INSTANCE_COUNT="2")
-
-    served = Served(ModelLayout(Path("/nowhere")), (DiscoveredModel("m", {1: Path("/m/1")}),), "m")
-
-    planned = plan.plan([ServedModel("m", Path("/m"), (1,))], served, configured, WORKSPACE, host)
-
-    assert [spec.name for spec in planned.model_servers] == ["model server 0", "model server 1"]
-    assert [instance.rest_port for instance in planned.deployment.instances] == [9001, 9003]
-    assert set(planned.files) == {WORKSPACE.model_config}
-    assert Deployment.from_json(planned.deployment.to_json()) == planned.deployment
-
-
 def test_the_file_that_turns_monitoring_on_is_for_all_model_servers() -> None:
-    """Before the user's own flags, which win."""
     monitoring = Monitoring("/monitoring/x", "prometheus_config {}")
     host = plan.HostResources(("server",), [(9000, 9001), (9002, 9003)], 0, {}, monitoring)
     given = settings(SAGEMAKER_TFS_INSTANCE_COUNT="2", SAGEMAKER_TFS_EXTRA_ARGS="--more=1")
@@ -449,12 +399,3 @@ def test_a_default_accept_decides_whether_requests_may_pass_the_workers_by(accep
 
     proxy = replace(GRPC, serving=planned.deployment)
     assert ("location @fast" in nginx.config(proxy, configured, WORKSPACE)) is fast
-
-
-def test_blocks_of_ports_are_in_a_row_and_share_none() -> None:
-    """Each stage of a pipeline gets ports that no other has."""
-    with ExitStack() as held:
-        blocks = free_blocks([11, 4, 11], held)
-
-    assert [len(block) for block in blocks] == [11, 4, 11]
-    assert len({port for block in blocks for port in block}) == 26

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tfs_proxy.run.host.processes import become_subreaper, describe_exit, shell_status
-from tfs_proxy.run.process import ARROWS, Backoff, ChildProcess, ProcessSpec, ProcessState
+from tfs_proxy.run.process import Backoff, ChildProcess, ProcessSpec, ProcessState
 
 SPEC = ProcessSpec(name="child", argv=("child",), env={}, backoff=Backoff(tries=3, healthy_seconds=10))
 
@@ -92,16 +92,6 @@ def test_a_child_that_lived_long_counts_anew() -> None:
     assert stage.delays == [0.05] * 5
 
 
-def test_a_child_that_may_not_restart_gives_up_at_once() -> None:
-    """A script that can't be imported is not tried again."""
-    stage = Stage(3)
-    child = stage.child(lambda _: False)
-
-    asyncio.run(child.run())
-
-    assert (child.state, child.exit_status, stage.started) == (ProcessState.GAVE_UP, 3, 1)
-
-
 def test_a_program_that_cannot_be_run_counts_as_a_death() -> None:
     """The reason is kept, and nobody waits for it."""
 
@@ -167,8 +157,6 @@ def test_stopping_cancels_a_start_that_hangs() -> None:
 
 
 def test_a_process_that_was_started_just_before_the_stop_is_stopped() -> None:
-    """It is not lost: it gets the stop signal, and its exit status is kept."""
-
     async def scenario() -> tuple[ChildProcess, FakeProcess]:
         process = FakeProcess(None)
         return await stopped_while_it_starts(process), process
@@ -214,7 +202,6 @@ def subreaper() -> Iterator[None]:
 
 @pytest.mark.usefixtures("subreaper")
 def test_a_group_with_survivors_is_ended_and_forgotten() -> None:
-    """What a child has left behind is killed by `stop`, which says so once nothing is left of the group."""
     ended: list[int] = []
 
     async def scenario() -> int:
@@ -233,20 +220,6 @@ def test_a_group_with_survivors_is_ended_and_forgotten() -> None:
         return started[0]
 
     assert ended == [asyncio.run(scenario())]
-
-
-def test_arrows_that_are_not_drawn_are_refused() -> None:
-    """Every pair of states either is an arrow or raises."""
-    for old in ProcessState:
-        for new in ProcessState:
-            child = ChildProcess(SPEC)
-            child.state = old
-            if new in ARROWS[old]:
-                child.change_state(new)
-                assert child.state is new
-            else:
-                with pytest.raises(RuntimeError, match="not in ARROWS"):
-                    child.change_state(new)
 
 
 def test_exit_statuses_read_as_words() -> None:

@@ -14,7 +14,6 @@ from tfs_proxy.values.errors import ArchiveError
 
 
 def settings(**env: str) -> Settings:
-    """Settings of these variables."""
     values: Mapping[str, str] = env
     return Settings.from_env(values)
 

@@ -15,7 +15,6 @@ from support.nvidia_smi import (
     Slice,
     found,
     gpu_uuid,
-    slice_uuid,
 )
 from tfs_proxy.run.gpus import Placement, devices, spread
 
@@ -28,14 +27,6 @@ def test_without_a_driver_there_is_nothing_to_choose() -> None:
     assert spread(2, devices(NO_DRIVER, NO_DRIVER), MARGIN) == ()
 
 
-def test_the_emptiest_gpus_come_first() -> None:
-    """Those that are not needed stay free; AWS's container divides by all servers even if each has its own."""
-    assert spread(2, found(T4, A10G, A100), MARGIN) == (
-        Placement(gpu_uuid(2), 0.8),
-        Placement(gpu_uuid(1), 0.8),
-    )
-
-
 def test_those_on_one_gpu_share_its_memory() -> None:
     """Three on two: the emptiest has two of them."""
     assert spread(3, found(T4, A10G), MARGIN) == (
@@ -45,17 +36,8 @@ def test_those_on_one_gpu_share_its_memory() -> None:
     )
 
 
-def test_slices_are_devices_of_their_own() -> None:
-    """A divided GPU is used by its slices."""
-    assert [placement.uuid for placement in spread(2, found(DIVIDED), MARGIN)] == [
-        slice_uuid(0, 0),
-        slice_uuid(0, 1),
-    ]
-
-
 @given(st.integers(1, 20), st.lists(st.sampled_from([T4, A10G, A100, DIVIDED]), min_size=1, max_size=8))
 def test_no_device_has_two_more_than_another(servers: int, cards: list[Card]) -> None:
-    """And the shares of each leave its margin."""
     placements = spread(servers, found(*cards), MARGIN)
     counts = Counter(placement.uuid for placement in placements)
 

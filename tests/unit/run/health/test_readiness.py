@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tfs_proxy.run.heartbeats import Heartbeats
-from tfs_proxy.run.model_states import MISSES, ModelWatch, loading_pause
+from tfs_proxy.run.model_states import MISSES, ModelWatch
 from tfs_proxy.run.readiness import Phase, Readiness, ServableState, read_status
 from tfs_proxy.values.deployment import BootFailure, Instance, WorkerPhase, WorkerState
 from tfs_proxy.values.errors import UpstreamTimeout
@@ -28,7 +28,6 @@ class Clock:
 
 
 def serving(pid: int, **more: Any) -> WorkerState:
-    """What a worker says that serves."""
     return WorkerState(pid, WorkerPhase.SERVES, **more)
 
 
@@ -56,7 +55,6 @@ def test_every_version_must_be_available_and_a_worker_alive() -> None:
 
 
 def test_workers_that_only_start_are_no_workers() -> None:
-    """However fresh the last beat of one that was killed: more than three starts each, and none serves."""
     readiness = health_of({}, Clock())
     readiness.phase = Phase.SERVING
     heartbeats = readiness.heartbeats
@@ -101,7 +99,6 @@ def test_the_adaptive_limit_is_that_of_the_workers_that_live() -> None:
 
 
 def test_a_process_that_is_down_is_named() -> None:
-    """So is the draining."""
     readiness = health_of({}, Clock())
     readiness.phase = Phase.SERVING
     readiness.heartbeats.hear(serving(17))
@@ -171,13 +168,11 @@ def test_a_lack_of_resources_is_told_by_its_code(message: str) -> None:
     "body", [b"", b"{}", b"[]", b'{"model_version_status":[{}]}', b'{"error":"x"}', b"\xff"]
 )
 def test_an_answer_that_is_no_status_is_a_value_error(body: bytes) -> None:
-    """Whatever answers on that port, only a status counts."""
     with pytest.raises(ValueError):
         read_status(body)
 
 
 def test_an_instance_is_loaded_while_all_its_versions_are_available() -> None:
-    """Not before the run serves, not after its process died, and whatever becomes of status calls."""
     readiness = Readiness(Heartbeats(10.0, Clock()))
     other = Instance(1, rest_port=3, grpc_port=4, grpc_socket="")
     readiness.expect([INSTANCE, other], {"a": [1, 2]})
@@ -196,8 +191,6 @@ def test_an_instance_is_loaded_while_all_its_versions_are_available() -> None:
 
 @pytest.mark.parametrize("turns", range(6))
 def test_the_watch_ends_when_it_is_told_to(turns: int) -> None:
-    """Also in the very moment in which an instance has died: the run would wait for it for ever."""
-
     async def ended() -> bool:
         readiness = Readiness(Heartbeats(1))
         watching = asyncio.create_task(ModelWatch((), (), readiness).forever())
@@ -212,16 +205,6 @@ def test_the_watch_ends_when_it_is_told_to(turns: int) -> None:
         return was_cancelled
 
     assert asyncio.run(ended())
-
-
-@pytest.mark.parametrize(
-    ("elapsed_seconds", "pause_seconds"), [(0, 0.01), (0.5, 0.01), (2, 0.04), (5, 0.1), (600, 0.1)]
-)
-def test_a_model_that_loads_is_asked_about_less_and_less_often(
-    elapsed_seconds: float, pause_seconds: float
-) -> None:
-    """The end of a short load is seen at once, that of a long one a tenth of a second late."""
-    assert loading_pause(elapsed_seconds) == pytest.approx(pause_seconds)
 
 
 @pytest.mark.parametrize("answers_grpc", [True, False])
@@ -258,20 +241,7 @@ def test_a_failure_is_told_once() -> None:
 
 
 def hanging(pid: int = 1, *, full: bool = False, stuck: int = 1) -> WorkerState:
-    """What a worker says in which the script hangs."""
     return serving(pid, line="inference.py:3 in handler", hangs=True, full=full, stuck=stuck)
-
-
-def test_one_worker_that_hangs_is_no_reason() -> None:
-    """It has room for others, and is being replaced."""
-    heartbeats = Heartbeats(wanted=2)
-    heartbeats.hear(hanging(1))
-    assert heartbeats.hanging() is None
-    heartbeats.hear(serving(2))
-
-    assert heartbeats.hanging() is None
-    known = heartbeats.known("")
-    assert (known.hanging, known.serving) == (frozenset({1}), frozenset({2}))
 
 
 def test_all_workers_without_room() -> None:
@@ -286,7 +256,6 @@ def test_all_workers_without_room() -> None:
 
 
 def test_no_new_worker_comes_up() -> None:
-    """After the time for a start; where the new one is stands with it."""
     clock = Clock()
     heartbeats = Heartbeats(clock=clock)
     heartbeats.hear(hanging())
@@ -302,7 +271,6 @@ def test_no_new_worker_comes_up() -> None:
 
 
 def test_new_workers_hang_as_well() -> None:
-    """Until anything is answered."""
     heartbeats = Heartbeats()
     for pid in (1, 2):
         heartbeats.hear(hanging(pid))

@@ -25,7 +25,6 @@ COUNT = 50
 
 
 def test_no_other_process_is_given_a_port_that_is_held() -> None:
-    """Neither one that asks for any port, nor one that looks whether this one is free; afterwards it is free again."""
     with ExitStack() as held:
         (port,) = free_ports(1, held)
         others = free_ports(COUNT, held)
@@ -38,7 +37,6 @@ def test_no_other_process_is_given_a_port_that_is_held() -> None:
 
 
 def test_a_child_listens_on_a_port_that_is_held_and_again_after_its_death() -> None:
-    """As every model server, it sets SO_REUSEADDR; until then clients are refused."""
     with ExitStack() as held:
         (port,) = free_ports(1, held)
         (block,) = free_blocks([4], held)
@@ -53,7 +51,6 @@ def test_a_child_listens_on_a_port_that_is_held_and_again_after_its_death() -> N
 def test_an_extra_port_that_is_taken_is_an_error_only_if_it_was_named(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """By `auto` the HTTP port alone answers, and the log says why; it is never opened twice itself."""
     with listen(LOOPBACK, 0) as main, listen(LOOPBACK, 0) as other:
         main_port, taken = (int(listener.getsockname()[1]) for listener in (main, other))
         assert listen_on_extra_ports(main, ExtraPorts((main_port,), required=True)) == []
@@ -64,7 +61,6 @@ def test_an_extra_port_that_is_taken_is_an_error_only_if_it_was_named(
 
 
 def test_the_workers_sockets_are_in_the_safe_range() -> None:
-    """From its end on, beyond what the model servers have, and past a port that is taken."""
     low = free_range(6)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", low + 5))
@@ -83,9 +79,3 @@ def test_a_range_without_room_leaves_free_ports_for_the_workers() -> None:
 
     assert listener.getsockname()[1] not in {low, low + 1}
     listener.close()
-
-
-def test_a_process_that_finds_a_connection_taken_goes_on() -> None:
-    """Several may be woken for one connection, and only one of them gets it."""
-    with listen(LOOPBACK, 0) as listener, pytest.raises(BlockingIOError):
-        listener.accept()

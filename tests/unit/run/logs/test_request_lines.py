@@ -20,7 +20,6 @@ COUNT = 20_000
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """What is shown."""
     return tmp_path / "log"
 
 
@@ -35,12 +34,10 @@ def lines(tmp_path: Path, log: Path, caplog: pytest.LogCaptureFixture) -> Reques
 
 
 def shown(log: Path) -> int:
-    """How many entries there are."""
     return log.read_bytes().count(b"\n")
 
 
 def test_a_burst_is_shown_in_parts(lines: RequestLines, log: Path) -> None:
-    """Between two of them the supervisor answers probes."""
     lines.read()
     first = shown(log)
     lines.read()
@@ -50,7 +47,6 @@ def test_a_burst_is_shown_in_parts(lines: RequestLines, log: Path) -> None:
 
 
 def test_the_end_shows_all_that_is_left(lines: RequestLines, log: Path) -> None:
-    """In order, each once."""
     lines.read()
     lines.close()
 

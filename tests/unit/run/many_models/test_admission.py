@@ -34,16 +34,7 @@ def occupied(
     return Occupancy(measured or [], loading or [], MemoryLeft(10 * GIGABYTE, free_bytes))
 
 
-def test_the_first_model_counts_as_documented() -> None:
-    """Without a measurement: a model server, a worker, and the model's size twice, beside the margin."""
-    needed_bytes = OWN_SERVER_BASE_BYTES + MODEL_FACTOR * 100 * MEGABYTE
-
-    assert refusal("a", 100 * MEGABYTE, occupied(GIGABYTE + needed_bytes), MARGIN) is None
-    assert refusal("a", 100 * MEGABYTE, occupied(GIGABYTE + needed_bytes - 1), MARGIN) is not None
-
-
 def test_a_refusal_says_what_is_needed_what_is_free_and_what_to_change() -> None:
-    """In one sentence for the client, and the missing bytes for who can make room."""
     refused = refusal(
         "team--a", 300 * MEGABYTE, occupied(1500 * MEGABYTE, loading=stacks((100, 600))), MARGIN
     )
@@ -84,7 +75,6 @@ def test_one_hungry_script_does_not_lock_the_others_out() -> None:
 
 
 def test_loads_under_way_keep_what_they_were_promised() -> None:
-    """Of their estimate only what they have not taken yet; two loads at once can't have the same memory."""
     free_bytes = GIGABYTE + 2 * (OWN_SERVER_BASE_BYTES + MODEL_FACTOR * 100 * MEGABYTE)
     promised, taken = stacks((100, 0), (100, 5000))
 
@@ -102,7 +92,6 @@ def test_the_kind_that_takes_most_counts_as_long_as_the_kind_is_unknown() -> Non
 
 
 def test_what_others_have_already_is_not_asked_for_again() -> None:
-    """With a common model server a small model needs little; the first one brings what that needs itself."""
     memory = MemoryLeft(10 * GIGABYTE, GIGABYTE + 100 * MEGABYTE)
     common = Occupancy([], [], memory, base_bytes=COMMON_SERVER_BASE_BYTES)
     first = Occupancy([], [], memory, COMMON_SERVER_BASE_BYTES, first_bytes=MODEL_SERVER_BYTES)
@@ -112,7 +101,6 @@ def test_what_others_have_already_is_not_asked_for_again() -> None:
 
 
 def test_without_a_measure_of_memory_every_model_fits() -> None:
-    """On a system that tells neither a limit nor what is free."""
     assert refusal("a", 10**15, Occupancy([], [], None), MARGIN) is None
 
 
@@ -121,7 +109,6 @@ SIZES = st.integers(0, 2**40)
 
 @given(st.lists(st.builds(StackMemory, SIZES, SIZES), min_size=1, max_size=20), SIZES, SIZES)
 def test_a_larger_model_never_needs_less(measured: list[StackMemory], size: int, more: int) -> None:
-    """Whatever was measured, an estimate is at least the model's size, and grows with it."""
     estimate = estimate_from(measured)
 
     assert size <= estimate.for_model(size) <= estimate.for_model(size + more)

@@ -82,8 +82,6 @@ def test_the_life_of_a_model() -> None:
 
 
 def test_a_second_load_is_409() -> None:
-    """While the model is loading, and when it is loaded."""
-
     async def play(client: Client) -> None:
         load = await begun(client.send("POST", "/models", LOAD_A))
         status, answer = await client.load("a")
@@ -107,8 +105,6 @@ def test_a_second_load_is_409() -> None:
     ids=lambda value: str(value)[:3],
 )
 def test_a_load_that_fails_has_the_code_and_the_sentence(error: Exception, status: int) -> None:
-    """Of the error that the start ended with; a request that waits for the model gets the same."""
-
     async def play(client: Client) -> None:
         load = await begun(client.load("a"))
         ready = await client.send("GET", "/models/a/ready")
@@ -149,18 +145,6 @@ def test_what_is_not_a_load_request_is_400(body: bytes, fault: str) -> None:
     run(play)
 
 
-def test_a_name_of_64_characters_and_unknown_fields_are_taken() -> None:
-    """The platform may send more one day."""
-    name = "a" * 64
-
-    async def play(client: Client) -> None:
-        body = json.dumps({"model_name": name, "url": "/m", "more": [1]}).encode()
-        assert (await client.send("POST", "/models", body))[0] == 200
-        assert (await client.send("GET", f"/models/{name}"))[0] == 200
-
-    run(play)
-
-
 def test_a_model_that_is_loading_is_not_described_yet() -> None:
     """The list and the description have models that are loaded."""
 
@@ -174,8 +158,6 @@ def test_a_model_that_is_loading_is_not_described_yet() -> None:
 
 
 def test_a_model_that_is_started_again_stays_listed() -> None:
-    """But requests to it are 503, with the reason."""
-
     async def play(client: Client) -> None:
         await client.load("a")
         client.fleet.kill("a")
@@ -190,8 +172,6 @@ def test_a_model_that_is_started_again_stays_listed() -> None:
 
 
 def test_readiness_is_503_with_a_reason_as_long_as_the_model_can_not_answer() -> None:
-    """After the timeout of a request, while it is unloaded, and when the run ends."""
-
     async def play(client: Client) -> None:
         load = await begun(client.load("a"))
         assert await client.send("GET", "/models/a/ready") == (503, {"error": "model a is still loading"})
@@ -209,7 +189,6 @@ def test_readiness_is_503_with_a_reason_as_long_as_the_model_can_not_answer() ->
 
 
 def test_the_list_has_pages() -> None:
-    """Of a fixed size; what is loaded and unloaded between two of them moves no other model."""
     names = [f"m{number:03}" for number in range(2 * PAGE_SIZE + 1)]
 
     async def play(client: Client) -> None:
@@ -228,20 +207,8 @@ def test_the_list_has_pages() -> None:
     run(play)
 
 
-def test_a_full_last_page_has_no_token() -> None:
-    """There is nothing behind it."""
-
-    async def play(client: Client) -> None:
-        await asyncio.gather(*(client.load(f"m{number}") for number in range(PAGE_SIZE)))
-        assert "nextPageToken" not in (await client.send("GET", "/models"))[1]
-
-    run(play)
-
-
 @pytest.mark.parametrize("query", ["", "YQ==", "a", "LS0", "%ff", "YQ&next_page_token=YQ"])
 def test_a_token_that_no_page_has_given_is_400(query: str) -> None:
-    """Rather than the first page, from which a client would go round in circles."""
-
     async def play(client: Client) -> None:
         status, answer = await client.send("GET", f"/models?next_page_token={query}")
         assert status == 400
@@ -260,8 +227,6 @@ def test_a_token_that_no_page_has_given_is_400(query: str) -> None:
     ],
 )
 def test_other_methods_are_405(method: str, path: str, allowed: str) -> None:
-    """With those that are allowed."""
-
     async def play(client: Client) -> None:
         response = await client.response(method, path, LOAD_A)
         assert response is not None
@@ -271,21 +236,7 @@ def test_other_methods_are_405(method: str, path: str, allowed: str) -> None:
     run(play)
 
 
-@pytest.mark.parametrize(
-    "path", ["/ping", "/", "/models/", "/models/a/invoke", "/models/a/ready/", "/modelsa", "/v1/models/a"]
-)
-def test_other_paths_are_not_its_own(path: str) -> None:
-    """Somebody else answers them."""
-
-    async def play(client: Client) -> None:
-        assert await client.response("GET", path) is None
-
-    run(play)
-
-
 def test_a_name_in_a_path_may_be_escaped() -> None:
-    """As a client or nginx writes it; one that no model can have is unknown."""
-
     async def play(client: Client) -> None:
         await client.load("a-b")
         assert (await client.send("GET", "/models/a%2Db"))[0] == 200

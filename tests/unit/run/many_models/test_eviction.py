@@ -13,22 +13,7 @@ MODELS = (
 )
 
 
-def test_the_longest_unused_leave_until_there_is_room() -> None:
-    """In order, and no more of them than needed; 0 missing bytes stand for a missing place."""
-    assert least_recently_used(MODELS, 0) == ("old",)
-    assert least_recently_used(MODELS, 50) == ("old",)
-    assert least_recently_used(MODELS, 51) == ("old", "middle")
-    assert least_recently_used(MODELS, 220) == ("old", "middle", "young")
-
-
-def test_nobody_leaves_in_vain() -> None:
-    """If those that may leave are not enough, all stay; models in use may not."""
-    assert least_recently_used(MODELS, 221) == ()
-    assert least_recently_used([MODELS[1]], 0) == ()
-
-
 def test_models_without_requests_leave_after_their_time() -> None:
-    """Not one in use, and none if the time is 0."""
     assert idle(MODELS, now=40.0, idle_seconds=20.0) == ("old", "middle")
     assert idle(MODELS, now=40.0, idle_seconds=31.0) == ()
     assert idle(MODELS, now=1e9, idle_seconds=0) == ()
@@ -50,7 +35,6 @@ USES = st.lists(
 def test_those_that_leave_make_room_and_the_last_of_them_is_needed(
     models: list[ModelUse], missing_bytes: int
 ) -> None:
-    """And every one that stays, unless it is in use, was used no earlier."""
     leaving = least_recently_used(models, missing_bytes)
     given_back = [model.memory_bytes for name in leaving for model in models if model.name == name]
     may_leave = [model for model in models if not model.in_use]

@@ -1,7 +1,7 @@
 """Names of models for archives below a folder or a prefix, and what may be loaded from there."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import boto3
@@ -14,7 +14,6 @@ from tfs_proxy.run.many_models.admission import bytes_on_disk
 from tfs_proxy.run.many_models.archives import (
     LocalArchives,
     ModelFolder,
-    S3Archives,
     listing_of,
     model_folder,
     model_name,
@@ -30,21 +29,6 @@ def write(root: Path, *paths: str) -> None:
     for path in paths:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(b"archive")
-
-
-@pytest.mark.parametrize(
-    ("path", "name"),
-    [
-        ("a.tar.gz", "a"),
-        ("team/a.tar.gz", "team--a"),
-        ("team/eu/a_1.2-b.tar.gz", "team--eu--a_1.2-b"),
-        ("a.tar.gz/b.tar.gz", "a.tar.gz--b"),
-        (f"{'n' * 64}.tar.gz", "n" * 64),
-    ],
-)
-def test_a_path_is_a_name(path: str, name: str) -> None:
-    """Without the ending, and with -- for slashes."""
-    assert model_name(path) == name
 
 
 @pytest.mark.parametrize(
@@ -72,7 +56,6 @@ def test_a_path_is_a_name(path: str, name: str) -> None:
     ],
 )
 def test_what_cannot_be_the_path_of_a_model_is_the_clients_mistake(path: str) -> None:
-    """With a sentence on one line."""
     with pytest.raises(BadInput, match=re.escape(".")) as refused:
         model_name(path)
 
@@ -109,7 +92,6 @@ def test_a_listing_loses_no_path(paths: list[str]) -> None:
 
 
 def test_every_archive_below_a_folder_has_a_name(tmp_path: Path) -> None:
-    """At any depth; hidden ones and other files are left out, and those that can't have a name are told."""
     write(
         tmp_path,
         "a.tar.gz",
@@ -167,7 +149,6 @@ def test_archives_come_and_go_during_a_run(tmp_path: Path) -> None:
 
 
 def test_links_do_not_lead_out_of_the_folder(tmp_path: Path) -> None:
-    """Neither in what is listed nor in what a load request names; links within the folder are followed."""
     root, outside = tmp_path / "models", tmp_path / "outside"
     write(root, "a.tar.gz")
     write(outside, "secret.tar.gz", "deep/b.tar.gz")
@@ -196,16 +177,7 @@ def test_links_do_not_lead_out_of_the_folder(tmp_path: Path) -> None:
             folder.require_below(url)
 
 
-def test_a_place_that_is_no_folder_ends_the_start(tmp_path: Path) -> None:
-    """As does a malformed address."""
-    with pytest.raises(SettingsError, match="it is not a folder"):
-        model_folder(str(tmp_path / "missing"))
-    with pytest.raises(ArchiveError, match="is not an S3 address"):
-        model_folder("s3://")
-
-
 def test_a_folder_that_was_removed_says_so(tmp_path: Path) -> None:
-    """It is not taken for an empty one."""
     (tmp_path / "models").mkdir()
     folder = model_folder(str(tmp_path / "models"))
     (tmp_path / "models").rmdir()
@@ -228,14 +200,12 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def put(*keys: str) -> None:
-    """Make objects."""
     for key in keys:
         boto3.client("s3").put_object(Bucket=BUCKET, Key=key, Body=b"archive")
 
 
 @pytest.mark.usefixtures("bucket")
 def test_every_archive_below_a_prefix_has_a_name() -> None:
-    """With or without a slash at the prefix's end; the whole bucket is a prefix, too."""
     for address in ("s3://models/shop", "s3://models/shop/"):
         folder = model_folder(address)
         assert dict(folder.check().paths) == {"a": ["a.tar.gz"], "team--b": ["team/b.tar.gz"]}
@@ -261,42 +231,7 @@ def test_what_is_beside_a_prefix_is_not_loaded(url: str) -> None:
         model_folder("s3://models/shop").require_below(url)
 
 
-@pytest.mark.usefixtures("bucket")
-def test_unknown_names_do_not_cost_a_call_each() -> None:
-    """A new archive is found once the listing is stale."""
-    store = CountedArchives("s3://models/shop")
-    seconds = [0.0]
-    folder = ModelFolder(store, lambda: seconds[0])
-
-    assert [folder.url_of(name) for name in ("c", "d", "c")] == [None] * 3
-    put("shop/c.tar.gz")
-    assert folder.url_of("c") is None
-    assert store.listings == 1
-    seconds[0] = S3Archives.stale_seconds
-    assert folder.url_of("c") == "s3://models/shop/c.tar.gz"
-    assert store.listings == 2
-
-
-class CountedArchives(S3Archives):
-    """Counts how often S3 is asked."""
-
-    listings = 0
-
-    def paths(self) -> Iterable[str]:  # type: ignore[override]
-        """The paths."""
-        self.listings += 1
-        return super().paths()
-
-
-@pytest.mark.usefixtures("bucket")
-def test_a_bucket_that_is_not_there_is_named() -> None:
-    """As for a single archive."""
-    with pytest.raises(ArchiveError, match="There is no s3://nothing/"):
-        model_folder("s3://nothing").check()
-
-
 def test_sizes_are_those_of_files(tmp_path: Path) -> None:
-    """Of one, or of all below a folder; a file with two names counts once, and nothing is 0."""
     write(tmp_path, "model/1/saved_model.pb", "model/1/variables/variables.index", "a.tar.gz")
     (tmp_path / "model/1/link").symlink_to(tmp_path / "model/1/saved_model.pb")
     (tmp_path / "model/1/broken").symlink_to(tmp_path / "gone")

@@ -55,7 +55,6 @@ class Scene:
             raise NotEnoughResources("no memory is left")
 
     def trouble(self, probability: float) -> bool:
-        """Whether something goes wrong here; not for ever, so that there is an end."""
         goes_wrong = self.troubles_left > 0 and self.chance.random() < probability
         self.troubles_left -= goes_wrong
         return goes_wrong
@@ -85,7 +84,6 @@ class Scene:
         return {model.name: model.state for model in self.registry.all()}.get(name)
 
     async def act(self) -> None:
-        """One client, operator or fault."""
         await asyncio.sleep(self.seconds() * self.chance.randint(0, 3))
         for _ in range(self.chance.randint(0, 3)):
             await asyncio.sleep(0)
@@ -138,7 +136,6 @@ class Scene:
 
 
 async def failure(call: Awaitable[None], expected: Outcomes) -> BaseException | None:
-    """How a call ends: in a way that is expected, or the test fails."""
     try:
         await call
     except expected as error:
@@ -179,7 +176,6 @@ async def end(scene: Scene, listed: tuple[ListedModel, ...]) -> None:
 
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_calls_failures_and_deaths_in_any_order(batch: int, caplog: pytest.LogCaptureFixture) -> None:
-    """Never two stacks of a name, none left over, each call ends as it may, and the list is the truth."""
     caplog.set_level("CRITICAL")
     for seed in range(batch, INTERLEAVINGS, BATCHES):
         chance = Random(seed)

@@ -40,7 +40,6 @@ def test_a_load_counts_as_a_use_and_so_does_each_request() -> None:
 
 
 def test_requests_are_looked_for_once_a_second() -> None:
-    """What came within a second is noted by the next look."""
     scene = Scene()
     scene.load("a")
     loaded_at = scene.now
@@ -54,18 +53,7 @@ def test_requests_are_looked_for_once_a_second() -> None:
     assert scene.uses.used_at("a") == looked_at
 
 
-def test_models_that_are_gone_are_told_once() -> None:
-    """Whoever keeps something of them can forget it, too."""
-    scene = Scene()
-    scene.load("a", "b")
-
-    assert scene.uses.forget_all_but({"b"}) == ["a"]
-    assert scene.uses.forget_all_but({"b"}) == []
-    assert scene.uses.used_at("a") == 0.0
-
-
 def test_a_model_that_comes_back_counts_from_zero() -> None:
-    """Its earlier requests, which the run has forgotten, are none of its own."""
     scene = Scene()
     scene.load("a")
     scene.requests["a"] = 5

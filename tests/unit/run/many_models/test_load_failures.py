@@ -79,7 +79,6 @@ def test_what_a_failed_load_is_answered_with(error: Exception, status: int) -> N
     ids=lambda error: f"{type(error).__name__}-{error}"[:60],
 )
 def test_every_sign_of_a_shortage_is_507(error: Exception) -> None:
-    """In the error, in its text, or in what it was raised from; the platform then makes room."""
     failure = load_failure(error)
 
     assert isinstance(failure, errors.NotEnoughResources)
@@ -103,7 +102,6 @@ def test_what_looks_like_a_shortage(error: Exception) -> None:
 
 
 def test_an_error_of_the_table_stays_what_it_is() -> None:
-    """With its sentence, which `check` gives, too, and what admission says is missing."""
     for error in (errors.ArchiveError("not a gzip file"), errors.NotEnoughResources("full", 80)):
         assert load_failure(error) is error
 
@@ -114,7 +112,6 @@ def test_a_bug_is_not_explained_to_the_client() -> None:
 
 
 def test_causes_in_a_circle_end() -> None:
-    """Such a chain can be made by hand."""
     first, second = errors.ArchiveError("a"), errors.ArchiveError("b")
     first.__cause__, second.__cause__ = second, first
 

@@ -64,16 +64,6 @@ def test_many_first_requests_load_a_model_once(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
-def test_a_model_without_an_archive_is_unknown(tmp_path: Path) -> None:
-    """The error says that there is none."""
-
-    async def scene(made: Scene) -> None:
-        with pytest.raises(UnknownModel, match="there is no archive of that name"):
-            await made.models.ready("nowhere", WAIT_SECONDS)
-
-    play(tmp_path, scene)
-
-
 class SlowFolder(LocalArchives):
     """Walks only through an open gate, and counts how often, and how many do at once."""
 
@@ -83,14 +73,12 @@ class SlowFolder(LocalArchives):
         self.looks = 0
 
     def paths(self) -> Iterator[str]:
-        """The archives' paths."""
         self.looks += 1
         assert self.gate.wait(WAIT_SECONDS)
         yield from super().paths()
 
 
 def test_names_without_an_archive_share_a_look_at_the_folder(tmp_path: Path) -> None:
-    """However many are asked for at once: threads that walk would be missing elsewhere."""
     store = SlowFolder(tmp_path)
 
     async def scene(made: Scene) -> None:
@@ -122,12 +110,10 @@ class HangingFolder(LocalArchives):
         self.answered.set()
 
     def paths(self) -> Iterator[str]:
-        """The archives' paths."""
         self._hang()
         yield from super().paths()
 
     def below(self, url: str) -> str | None:
-        """Where the archive is."""
         self._hang()
         return super().below(url)
 
@@ -159,8 +145,6 @@ def test_a_folder_that_hangs_does_not_hold_up_the_exit(
 
 
 def test_the_model_that_was_idle_longest_makes_room(tmp_path: Path) -> None:
-    """Those in use stay."""
-
     async def scene(made: Scene) -> None:
         for name in "ab":
             await made.models.ready(name, WAIT_SECONDS)
@@ -169,19 +153,6 @@ def test_the_model_that_was_idle_longest_makes_room(tmp_path: Path) -> None:
         assert made.loaded() == ["a", "c"]
 
     play(tmp_path, scene, most=2)
-
-
-def test_a_full_house_of_busy_models_is_refused(tmp_path: Path) -> None:
-    """Nobody's request is cut off to make room."""
-
-    async def scene(made: Scene) -> None:
-        await made.models.ready("a", WAIT_SECONDS)
-        made.uses = (ModelUse("a", 1, used_at=1.0, in_use=True),)
-        with pytest.raises(NotEnoughResources):
-            await made.models.ready("b", WAIT_SECONDS)
-        assert made.loaded() == ["a"]
-
-    play(tmp_path, scene, most=1)
 
 
 def test_only_what_is_below_the_folder_can_be_loaded(tmp_path: Path) -> None:
@@ -197,8 +168,6 @@ def test_only_what_is_below_the_folder_can_be_loaded(tmp_path: Path) -> None:
 
 
 def test_idle_models_are_unloaded(tmp_path: Path) -> None:
-    """Those that were asked since stay."""
-
     async def scene(made: Scene) -> None:
         for name in "ab":
             await made.models.ready(name, WAIT_SECONDS)

@@ -21,10 +21,8 @@ from support.nvidia_smi import (
     T4,
     Card,
     Slice,
-    description,
     found,
     gpu_uuid,
-    listing,
     slice_uuid,
 )
 from tfs_proxy.run.gpus import MEBIBYTE, GpuDevice, Placement, devices, visible
@@ -60,23 +58,7 @@ def test_without_a_gpu_there_is_nothing_to_place(listed: str, described: str) ->
     assert place_servers("a", SMALL, 1, devices(listed, described), [], margin=MARGIN) == ()
 
 
-@pytest.mark.parametrize("cards", [[T4], [A10G] * 4, [replace(H100, used=index) for index in range(8)]])
-def test_each_gpu_is_a_device(cards: list[Card]) -> None:
-    """With its UUID and memory, in the driver's order."""
-    assert found(*cards) == tuple(
-        GpuDevice(
-            gpu_uuid(index),
-            gpu_uuid(index),
-            index,
-            (card.total - card.used) * MEBIBYTE,
-            card.total * MEBIBYTE,
-        )
-        for index, card in enumerate(cards)
-    )
-
-
 def test_each_slice_is_a_device_and_a_divided_gpu_is_not() -> None:
-    """Also beside GPUs that are whole; one that is to be divided and has no slices can't be used."""
     machine = found(T4, DIVIDED, replace(A100, slices=[]), A100)
 
     assert [device.uuid for device in machine] == [
@@ -88,22 +70,6 @@ def test_each_slice_is_a_device_and_a_divided_gpu_is_not() -> None:
     assert machine[2].free_bytes == (9856 - 25) * MEBIBYTE
     assert machine[2].gpu_uuid == gpu_uuid(1)
     assert len(found(*[SEVENTHS] * 8)) == 56
-
-
-def test_slices_of_older_drivers_have_their_own_form_of_name() -> None:
-    """Before driver 470 it is made of the GPU's UUID and the numbers of both instances."""
-    old = f"MIG-{gpu_uuid(0)}/7/0"
-    cards = [replace(A100, slices=[Slice("3g.20gb", 19968)])]
-
-    assert devices(listing(cards).replace(slice_uuid(0, 0), old), description(cards))[0].uuid == old
-
-
-def test_a_device_whose_memory_is_not_told_is_left_out() -> None:
-    """As a container may see the GPU to which its slice belongs."""
-    cards = [T4, A10G]
-    hidden = description(cards).replace("15357 MiB", "N/A")
-
-    assert [device.uuid for device in devices(listing(cards), hidden)] == [gpu_uuid(1)]
 
 
 @pytest.mark.parametrize(
@@ -122,14 +88,12 @@ def test_a_device_whose_memory_is_not_told_is_left_out() -> None:
     ],
 )
 def test_only_visible_devices_are_used(value: str | None, wanted: list[str]) -> None:
-    """By numbers or UUIDs, and none from the first that is unknown, as CUDA reads the variable."""
     environ = {} if value is None else {"CUDA_VISIBLE_DEVICES": value}
 
     assert [device.uuid for device in visible(found(T4, DIVIDED, A100), environ)] == wanted
 
 
 def test_the_emptiest_device_comes_first() -> None:
-    """By the memory that is free, whoever uses the rest."""
     busy, idle, full = replace(A10G, used=9000), replace(A10G, used=500), replace(A10G, used=23000)
     placement = place("a", SMALL, found(full, busy, idle), [], margin=MARGIN)
 
@@ -156,30 +120,13 @@ def test_a_known_number_of_models_shares_equally() -> None:
     assert max(Counter(placement.uuid for placement in placements).values()) == 3
 
 
-def test_a_smaller_device_serves_if_the_emptiest_has_no_share_left() -> None:
-    """A tenth of a large GPU may be more than all of a small one, but it is not the share that models get."""
-    machine = found(H100, T4)
-    placements = [Placement(gpu_uuid(0), 0.6)]
-    placement = place("a", SMALL, machine, placements, margin=MARGIN, most_servers=4)
-
-    assert placement == Placement(gpu_uuid(1), (1 - MARGIN) / 2)
-
-
 def test_a_device_for_each_model_is_not_shared() -> None:
-    """Then TensorFlow takes what it wants, as a single model server does."""
     placements = placed(found(*[H100] * 8), 8, most_models=8)
 
     assert {placement.arguments for placement in placements} == {()}
     assert len({placement.uuid for placement in placements}) == 8
     with pytest.raises(NotEnoughResources):
         place("ninth", SMALL, found(*[H100] * 8), placements, margin=MARGIN, most_servers=8)
-
-
-def test_without_a_number_a_model_gets_what_its_size_asks_for() -> None:
-    """Twice its size and half a gigabyte."""
-    (placement,) = placed(found(T4), 1, bytes_on_disk=1024 * MEBIBYTE)
-
-    assert placement.memory_share == pytest.approx(2560 / 15360)
 
 
 def test_a_model_that_leaves_no_margin_has_a_device_alone() -> None:
@@ -196,7 +143,6 @@ def test_a_model_that_leaves_no_margin_has_a_device_alone() -> None:
 
 
 def test_full_gpus_are_a_507_with_a_sentence() -> None:
-    """What is needed, what is left on the emptiest, and the settings to change."""
     machine = found(T4)
     placements = placed(machine, 4, bytes_on_disk=1024 * MEBIBYTE)
 
@@ -210,12 +156,6 @@ def test_full_gpus_are_a_507_with_a_sentence() -> None:
     )
 
 
-def test_memory_that_others_took_cannot_be_promised() -> None:
-    """Another program on the GPU leaves less than a share."""
-    with pytest.raises(NotEnoughResources, match="has 360 MB"):
-        place("a", SMALL, found(replace(T4, used=15000)), [], margin=MARGIN)
-
-
 CARDS = st.lists(
     st.sampled_from([T4, A10G, A100, H100, DIVIDED, SEVENTHS, replace(A100, slices=[])]),
     min_size=1,
@@ -226,7 +166,6 @@ SIZES = st.lists(st.integers(0, 20_000), max_size=40)
 
 @given(CARDS, SIZES, st.sampled_from([0, 1, 3, 8, 40]))
 def test_no_device_is_promised_twice(cards: list[Card], sizes: list[int], most_models: int) -> None:
-    """Whatever is loaded: the shares of one device leave its margin, and one without a share is alone there."""
     machine = found(*cards)
     assume(machine)
     placements: list[Placement] = []
@@ -253,9 +192,3 @@ def test_the_servers_of_one_model_are_placed_one_after_the_other() -> None:
     assert [placement.uuid for placement in chosen] == [gpu_uuid(1), gpu_uuid(0), gpu_uuid(1)]
     assert [placement.uuid for placement in limited] == [gpu_uuid(1), gpu_uuid(0), gpu_uuid(1)]
     assert [placement.memory_share for placement in limited] == [(1 - MARGIN) / 3] * 3
-
-
-def test_a_model_whose_servers_do_not_all_fit_is_refused() -> None:
-    """None of them is started then."""
-    with pytest.raises(NotEnoughResources, match="model m needs"):
-        place_servers("m", 10_000 * MEBIBYTE, 2, found(A10G), [], margin=MARGIN)

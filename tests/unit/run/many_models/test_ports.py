@@ -10,16 +10,7 @@ from tfs_proxy.values.errors import NotEnoughResources
 
 
 def all_free(_: int) -> bool:
-    """No other program has a port."""
     return True
-
-
-def test_models_get_blocks_that_do_not_overlap() -> None:
-    """One behind the other, each with two ports for each server."""
-    blocks = PortBlocks(PortRange(9000, 9009), servers=2, is_free=all_free)
-
-    assert blocks.take("first", "a") == PortRange(9000, 9003)
-    assert blocks.take("second", "b") == PortRange(9004, 9007)
 
 
 def test_a_block_that_was_given_back_is_taken_again() -> None:
@@ -32,20 +23,7 @@ def test_a_block_that_was_given_back_is_taken_again() -> None:
     assert blocks.take("fourth", "d") == PortRange(9002, 9003)
 
 
-def test_a_range_that_is_used_up_refuses_the_next_model() -> None:
-    """Two ports of five are not enough for a third model."""
-    blocks = PortBlocks(PortRange(9000, 9004), servers=1, is_free=all_free)
-    blocks.take("first", "a")
-    blocks.take("second", "b")
-
-    with pytest.raises(
-        NotEnoughResources, match="SAGEMAKER_SAFE_PORT_RANGE=9000-9004 has ports for 2 models"
-    ):
-        blocks.take("third", "c")
-
-
 def test_a_block_of_which_another_program_has_a_port_is_left_out() -> None:
-    """Whichever of its ports it is; the block is taken once the port is free."""
     foreign = {9001, 9004}
     blocks = PortBlocks(PortRange(9000, 9007), servers=1, is_free=lambda port: port not in foreign)
 
@@ -58,7 +36,6 @@ def test_a_block_of_which_another_program_has_a_port_is_left_out() -> None:
 
 
 def test_a_port_that_is_listened_on_is_not_free() -> None:
-    """On whichever address; one that is let go is free at once."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = int(listener.getsockname()[1])
         blocks = PortBlocks(PortRange(port, port + 1), servers=1)
@@ -67,5 +44,4 @@ def test_a_port_that_is_listened_on_is_not_free() -> None:
 
 
 def test_without_a_range_each_model_takes_free_ports() -> None:
-    """Which the kernel gives."""
     assert PortBlocks(None, servers=1).take("first", "a") is None

@@ -2,20 +2,16 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from functools import partial
 from typing import Any
 
 import pytest
 
-from support.fake_stacks import DIED, Fleet, Part, admit_all
+from support.fake_stacks import DIED, Fleet, Part
 from support.virtual_time import run_in_virtual_time
 from tfs_proxy.run.many_models.model_life import (
-    ARROWS,
     HEALTHY_SECONDS,
     LONGEST_PAUSE_SECONDS,
-    LoadCounts,
     LoadState,
-    ModelLife,
 )
 from tfs_proxy.run.many_models.registry import ListedModel, ModelRegistry
 from tfs_proxy.values.errors import (
@@ -31,7 +27,6 @@ from tfs_proxy.values.errors import (
 )
 
 URL = "/models/a"
-SLOW = Part(start_seconds=10)
 Play = Callable[[ModelRegistry, Fleet], Coroutine[Any, Any, None]]
 
 
@@ -54,7 +49,6 @@ def run(play: Play, *parts: Part, limit: int | None = None, shortage: str = "") 
 
 
 def now() -> float:
-    """Seconds on the clock that jumps."""
     return asyncio.get_running_loop().time()
 
 
@@ -65,67 +59,7 @@ async def begun(call: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
     return task
 
 
-def test_a_load_returns_once_the_model_answers() -> None:
-    """From then on it is listed, found and ready."""
-
-    async def play(registry: ModelRegistry, fleet: Fleet) -> None:
-        await registry.load("a", URL)
-        assert fleet.ready() == {"a": URL}
-        assert registry.list() == (ListedModel("a", URL, LoadState.READY),)
-        assert registry.get("a").is_loaded
-        await registry.ready("a", 0)
-
-    run(play)
-
-
-def test_a_model_that_is_loading_is_known_but_not_listed() -> None:
-    """Its state can be asked for; the list has what answers requests."""
-
-    async def play(registry: ModelRegistry, _: Fleet) -> None:
-        load = await begun(registry.load("a", URL))
-        assert registry.list() == ()
-        assert registry.all() == (registry.get("a"),) == (ListedModel("a", URL, LoadState.LOADING),)
-        await load
-
-    run(play)
-
-
-def test_models_are_listed_by_name_and_load_beside_each_other() -> None:
-    """Three loads of ten seconds take ten seconds."""
-
-    async def play(registry: ModelRegistry, _: Fleet) -> None:
-        await asyncio.gather(*(registry.load(name, URL) for name in "cab"))
-        assert now() == 10
-        assert [model.name for model in registry.list()] == ["a", "b", "c"]
-
-    run(play, SLOW)
-
-
-def test_a_second_load_is_refused_at_once() -> None:
-    """While the first loads, once it is ready, and while it is started again after a death."""
-
-    async def play(registry: ModelRegistry, fleet: Fleet) -> None:
-        load = await begun(registry.load("a", URL))
-        began = now()
-        with pytest.raises(AlreadyLoaded, match="model a is being loaded already, from /models/a"):
-            await registry.load("a", "/other")
-        assert now() == began
-        await load
-        with pytest.raises(AlreadyLoaded, match="model a is loaded already"):
-            await registry.load("a", URL)
-        fleet.kill("a")
-        await asyncio.sleep(0.1)
-        assert registry.get("a").state is LoadState.FAILED
-        with pytest.raises(AlreadyLoaded):
-            await registry.load("a", URL)
-        assert registry.counts.outcomes["already_loaded"] == 3
-
-    run(play, SLOW)
-
-
 def test_a_client_that_hangs_up_does_not_stop_a_load() -> None:
-    """Nor an unload."""
-
     async def play(registry: ModelRegistry, fleet: Fleet) -> None:
         (await begun(registry.load("a", URL))).cancel()
         await registry.ready("a", 60)
@@ -164,8 +98,6 @@ def test_a_load_that_fails_says_why_and_leaves_nothing(
 
 
 def test_a_load_that_does_not_fit_is_refused_before_anything_starts() -> None:
-    """By what admission says, and by the most models that may be loaded."""
-
     async def too_large(registry: ModelRegistry, fleet: Fleet) -> None:
         with pytest.raises(NotEnoughResources, match="80 MB are missing"):
             await registry.load("a", URL)
@@ -208,8 +140,6 @@ def test_an_unload_returns_when_everything_is_gone() -> None:
 
 
 def test_an_unload_shuts_the_gates_before_anybody_hears_of_it() -> None:
-    """Who is told that a model is being unloaded can rely on the next request being refused."""
-
     async def play(registry: ModelRegistry, fleet: Fleet) -> None:
         await registry.load("a", URL)
         unload = asyncio.create_task(registry.unload("a"))
@@ -217,17 +147,6 @@ def test_an_unload_shuts_the_gates_before_anybody_hears_of_it() -> None:
             await asyncio.sleep(0)
         assert fleet.ready() == {}
         await unload
-
-    run(play, Part(stop_seconds=1))
-
-
-def test_two_unloads_at_once_both_end_well() -> None:
-    """Each waits for the one end."""
-
-    async def play(registry: ModelRegistry, fleet: Fleet) -> None:
-        await registry.load("a", URL)
-        await asyncio.gather(registry.unload("a"), registry.unload("a"))
-        assert fleet.live() == []
 
     run(play, Part(stop_seconds=1))
 
@@ -249,8 +168,6 @@ def test_an_unload_cancels_a_load() -> None:
 
 
 def test_a_load_behind_an_unload_waits_for_its_end() -> None:
-    """And holds the name meanwhile; the limit counts the two as one model."""
-
     async def play(registry: ModelRegistry, fleet: Fleet) -> None:
         await registry.load("a", URL)
         unload = await begun(registry.unload("a"))
@@ -265,53 +182,7 @@ def test_a_load_behind_an_unload_waits_for_its_end() -> None:
     run(play, Part(stop_seconds=5), limit=1)
 
 
-def test_an_unload_of_a_load_that_waits_takes_both_away() -> None:
-    """It returns when the model before is gone, too, and nothing was started in between."""
-
-    async def play(registry: ModelRegistry, fleet: Fleet) -> None:
-        await registry.load("a", URL)
-        first = await begun(registry.unload("a"))
-        load = await begun(registry.load("a", "/models/new"))
-        await registry.unload("a")
-        assert first.done()
-        assert (fleet.live(), len(fleet.stacks)) == ([], 1)
-        with pytest.raises(ModelNotReady):
-            await load
-
-    run(play, Part(stop_seconds=5))
-
-
-def test_a_request_waits_for_a_model_that_is_loading() -> None:
-    """As long as it may; then it is told so, and the load goes on."""
-
-    async def play(registry: ModelRegistry, _: Fleet) -> None:
-        load = await begun(registry.load("a", URL))
-        with pytest.raises(ModelNotReady, match="model a is still loading"):
-            await registry.ready("a", 4)
-        assert now() == pytest.approx(4.1)
-        await registry.ready("a", 60)
-        assert now() == 10
-        await load
-
-    run(play, SLOW)
-
-
-def test_a_request_that_waits_hears_why_the_load_failed() -> None:
-    """With the load's own error."""
-
-    async def play(registry: ModelRegistry, _: Fleet) -> None:
-        load = await begun(registry.load("a", URL))
-        with pytest.raises(ArchiveError, match="not a gzip file"):
-            await registry.ready("a", 60)
-        with pytest.raises(ArchiveError):
-            await load
-
-    run(play, Part(start_error=ArchiveError("not a gzip file")))
-
-
 def test_a_model_that_dies_is_started_again(caplog: pytest.LogCaptureFixture) -> None:
-    """It stays listed, as failed with the reason, which the log has, too; requests hear it."""
-
     async def play(registry: ModelRegistry, fleet: Fleet) -> None:
         await registry.load("a", URL)
         await asyncio.sleep(HEALTHY_SECONDS)
@@ -331,7 +202,6 @@ def test_a_model_that_dies_is_started_again(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_pauses_between_restarts_grow(caplog: pytest.LogCaptureFixture) -> None:
-    """Up to the longest, whether the model dies as it starts or soon after; the last reason is the model's."""
     deaths = [Part(start_seconds=0, lives_seconds=0)] * 3
     failures = [Part(start_seconds=0, start_error=MemoryError())] * 5
 
@@ -348,20 +218,7 @@ def test_pauses_between_restarts_grow(caplog: pytest.LogCaptureFixture) -> None:
     assert pauses == ["0.5 s", "1.0 s", "2.0 s", "4.0 s", "8.0 s", "16.0 s", "30.0 s", "30.0 s"]
 
 
-def test_a_model_that_was_healthy_is_started_again_soon(caplog: pytest.LogCaptureFixture) -> None:
-    """Its earlier deaths no longer count."""
-
-    async def play(registry: ModelRegistry, _: Fleet) -> None:
-        await registry.load("a", URL)
-        await asyncio.sleep(4 * HEALTHY_SECONDS)
-
-    run(play, *[Part(start_seconds=0, lives_seconds=HEALTHY_SECONDS)] * 3, Part())
-    assert sum("again in 0.5 s" in text for text in caplog.messages) == 3
-
-
 def test_unloading_ends_restarts() -> None:
-    """In a pause, and in the midst of a start."""
-
     async def play(registry: ModelRegistry, fleet: Fleet) -> None:
         for seconds in (0.1, 1.5):
             await registry.load("a", URL)
@@ -407,41 +264,3 @@ def test_closing_unloads_all_at_once() -> None:
             await load
 
     run(play, Part(stop_seconds=30))
-
-
-def test_loads_are_counted() -> None:
-    """With their seconds together."""
-
-    async def play(registry: ModelRegistry, _: Fleet) -> None:
-        await registry.load("a", URL)
-        await registry.load("b", URL)
-        assert registry.counts.outcomes == {"loaded": 2}
-        assert registry.counts.seconds == 20
-
-    run(play, SLOW)
-
-
-@pytest.mark.parametrize("old", LoadState)
-@pytest.mark.parametrize("new", LoadState)
-def test_states_change_along_arrows_only(old: LoadState, new: LoadState) -> None:
-    """Any other change is a bug, and is refused."""
-
-    async def scene() -> None:
-        life = ModelLife(
-            "a",
-            URL,
-            launch=lambda: Fleet().launch("a", URL),
-            admit=partial(admit_all, "a", URL),
-            counts=LoadCounts(),
-            ended=lambda _: None,
-            after=None,
-        )
-        life.state = old
-        if new in ARROWS[old]:
-            life.change_state(new, "why")
-            assert (life.state, life.reason) == (new, "why")
-        else:
-            with pytest.raises(RuntimeError, match="is not in ARROWS"):
-                life.change_state(new)
-
-    run_in_virtual_time(scene())

@@ -29,7 +29,6 @@ class Server:
 
 
 async def begun(count: int, reloads: Reloads, server: Server) -> list[asyncio.Task[None]]:
-    """So many requests, each for one thing more, that have run until they wait."""
     tasks = []
     for _ in range(count):
         server.wanted += 1
@@ -40,8 +39,6 @@ async def begun(count: int, reloads: Reloads, server: Server) -> list[asyncio.Ta
 
 
 def test_requests_during_a_reload_share_the_next() -> None:
-    """What came after it began is not in it; one more has all of that."""
-
     async def run() -> list[int]:
         server = Server()
         reloads = Reloads(server.reload)
@@ -53,25 +50,7 @@ def test_requests_during_a_reload_share_the_next() -> None:
     assert asyncio.run(run()) == [1, 4]
 
 
-def test_who_is_cancelled_stops_no_reload() -> None:
-    """Others wait for the same one."""
-
-    async def run() -> list[int]:
-        server = Server()
-        reloads = Reloads(server.reload)
-        leaves, stays, comes_later = await begun(3, reloads, server)
-        leaves.cancel()
-        comes_later.cancel()
-        server.go_on.set()
-        await stays
-        return server.seen
-
-    assert asyncio.run(run()) == [1, 3]
-
-
 def test_all_who_wait_for_a_reload_learn_of_its_failure() -> None:
-    """And the next one is tried all the same."""
-
     async def run() -> list[object]:
         server = Server()
         server.error = ModelLoadError("refused")

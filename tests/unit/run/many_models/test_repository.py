@@ -85,8 +85,6 @@ def test_the_life_of_a_model_of_a_folder(tmp_path: Path) -> None:
 
 
 def test_versions_ascend_and_a_script_model_has_one(tmp_path: Path) -> None:
-    """It has no part in TF Serving's API."""
-
     async def scene(client: Client) -> None:
         for name in "ca":
             await client.send("POST", f"/v2/repository/models/{name}/load")
@@ -104,8 +102,6 @@ def test_versions_ascend_and_a_script_model_has_one(tmp_path: Path) -> None:
 
 
 def test_without_a_folder_a_load_says_where_the_model_is() -> None:
-    """By a parameter of ours; a model that is loaded already needs none."""
-
     async def scene(client: Client) -> None:
         load = "/v2/repository/models/a/load"
         status, body = await client.send("POST", load)
@@ -121,8 +117,6 @@ def test_without_a_folder_a_load_says_where_the_model_is() -> None:
 
 
 def test_a_load_that_fails_says_why(tmp_path: Path) -> None:
-    """With the statuses that POST /models has."""
-
     async def scene(client: Client) -> None:
         status, body = await client.send("POST", "/v2/repository/models/c/load")
         assert (status, "it is broken" in body["error"]) == (400, True)
@@ -132,12 +126,3 @@ def test_a_load_that_fails_says_why(tmp_path: Path) -> None:
         assert config == (400, {"error": "parameter config of a load is not supported: only url is"})
 
     play(scene, tmp_path, ModelLoadError("it is broken."))
-
-
-def test_the_server_names_the_repository() -> None:
-    """Since models can be loaded here."""
-
-    async def scene(client: Client) -> None:
-        assert "model_repository" in (await client.send("GET", "/v2"))[1]["extensions"]
-
-    play(scene)

@@ -9,7 +9,6 @@ from tfs_proxy.run.many_models.admission import Turns
 
 
 async def begun_at(loads: Sequence[Coroutine[Any, Any, float]]) -> list[float]:
-    """When each of several loads begins, after the first."""
     times = await asyncio.gather(*loads)
     return [time - times[0] for time in times]
 
@@ -22,19 +21,7 @@ async def load(turns: Turns, seconds: float) -> float:
     return begun
 
 
-def test_loads_take_turns() -> None:
-    """Two of four at a time."""
-
-    async def scene() -> list[float]:
-        turns = Turns(2)
-        return await begun_at([load(turns, 10.0) for _ in range(4)])
-
-    assert run_in_virtual_time(scene()) == [0.0, 0.0, 10.0, 10.0]
-
-
 def test_a_load_that_hangs_holds_up_no_other_for_long() -> None:
-    """Its turn ends before it does; that gives nobody two turns."""
-
     async def scene() -> list[float]:
         turns = Turns(1, longest_seconds=30.0)
         return await begun_at([load(turns, seconds) for seconds in (100.0, 200.0, 5.0, 5.0)])

@@ -10,6 +10,5 @@ from support.nginx_config import SERVING, nginx_config
 def test_inferences_reach_the_model_server_past_the_workers_only_without_a_limit(
     seconds: float | None,
 ) -> None:
-    """Neither by /invocations nor by TF Serving's REST API."""
     text = nginx_config(replace(SERVING, adaptive_limit_seconds=seconds))
     assert ("proxy_pass http://models" in text) is (seconds is None)

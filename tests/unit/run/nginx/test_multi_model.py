@@ -27,13 +27,11 @@ WORKSPACE = Workspace(Path("/run/tfs"))
 
 
 def text_of(routes: MultiModelRoutes, **environ: str) -> str:
-    """The whole configuration."""
     proxy = config.ProxyConfig("0.0.0.0:8080", (), WORKSPACE.control_socket, multi_model=routes)
     return config.config(proxy, Settings.from_env(environ), WORKSPACE)
 
 
 def location(text: str, name: str) -> str:
-    """The lines of one location."""
     begin = text.index(f"location {name} {{")
     return text[begin : text.index("\n        }", begin)]
 
@@ -48,16 +46,6 @@ def test_each_request_has_its_own_time() -> None:
     assert "proxy_read_timeout" not in location(text, "= /invocations")
     assert text.count("proxy_read_timeout 210s;") == 1
     assert "not done within 1234.5 seconds" in text
-
-
-def test_the_configuration_of_the_start_is_the_last() -> None:
-    """Connections are kept, nothing leads to workers of a single archive, and there is no gRPC."""
-    text = text_of(MultiModelRoutes(600))
-
-    assert "keepalive_timeout 75s;" in text
-    assert "working_directory /run/tfs;" in text
-    for absent in ("grpc_pass", "upstream web", "location @fast", "location @python"):
-        assert absent not in text
 
 
 def test_calls_of_grpc_go_to_the_router_and_may_wait_for_a_load() -> None:
@@ -79,7 +67,6 @@ def test_calls_of_grpc_go_to_the_router_and_may_wait_for_a_load() -> None:
 
 @pytest.mark.parametrize("number", [0, 9, 10, 99, 100, NUMBERS[-1], NUMBERS[-1] + 1, 1000])
 def test_a_gate_leads_to_an_upstream_that_there_is(number: int) -> None:
-    """Whose connections are kept; nginx would look up any other name in DNS."""
     text = text_of(MultiModelRoutes(600))
     (pattern,) = re.findall(r'"~(.*)" stack\$stack_number;', text)
     python_pattern = pattern.replace("?<", "?P<").replace(r"\z", r"\Z")
@@ -91,7 +78,6 @@ def test_a_gate_leads_to_an_upstream_that_there_is(number: int) -> None:
 
 
 def test_nginx_of_many_models_has_a_port_for_grpc_if_it_is_set(tmp_path: Path) -> None:
-    """By default there is none; and what it is told at its start has the routes."""
     program = tmp_path / "nginx-program"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
@@ -117,19 +103,10 @@ def model_of(target: str) -> str | None:
 
 @given(st.lists(st.from_regex(LOADED_MODEL, fullmatch=True), min_size=1, max_size=MAX_SEGMENTS + 2))
 def test_a_path_of_names_is_a_model(segments: list[str]) -> None:
-    """If there are not too many, and its name is not too long for a gate."""
     name = "--".join(segments)
     taken = len(segments) <= MAX_SEGMENTS and len(name) <= LOADED_MODEL_CHARACTERS
 
     assert model_of("/".join(segments) + ARCHIVE_ENDING) == (name if taken else None)
-
-
-def test_the_longest_name_is_that_of_a_model_that_can_be_loaded() -> None:
-    """A path to it is taken, and no longer one."""
-    for length in (LOADED_MODEL_CHARACTERS, LOADED_MODEL_CHARACTERS + 1):
-        can_be_loaded = re.fullmatch(LOADED_MODEL, "a" * length) is not None
-        assert (model_of("a" * length + ARCHIVE_ENDING) is not None) is can_be_loaded
-    assert not can_be_loaded
 
 
 @given(st.text("ab./-_\n%", max_size=20))
@@ -138,17 +115,8 @@ def test_the_longest_name_is_that_of_a_model_that_can_be_loaded() -> None:
 @example("/a")
 @example("a\n")
 def test_no_path_leads_out_of_the_folder(path: str) -> None:
-    """What is taken is a plain relative path behind one slash at most, and a model's name that can be loaded."""
     name = model_of(path + ARCHIVE_ENDING)
 
     if name is not None:
         assert re.fullmatch(LOADED_MODEL, name)
         assert all(segment and segment[0] in "ab" for segment in path.removeprefix("/").split("/"))
-
-
-@pytest.mark.parametrize(
-    "target", ["a", "a.tar", "a.tar.gz\n", "a.TAR.GZ", ".tar.gz", "//a.tar.gz", "a//b.tar.gz"]
-)
-def test_other_targets_are_no_models(target: str) -> None:
-    """Neither an archive without its ending, nor a path with an empty name in it."""
-    assert model_of(target) is None

@@ -35,7 +35,6 @@ SHARED = MultiModelRoutes(600, instances=(INSTANCE,), common=("unix:common.sock"
 
 
 def config_of(serving: Deployment | None, routes: MultiModelRoutes | None, **environ: str) -> str:
-    """The whole configuration."""
     proxy = config.ProxyConfig(
         "0.0.0.0:8080",
         () if routes else ("unix:web.sock",),
@@ -126,17 +125,7 @@ def test_the_paths_of_many_models(routes: MultiModelRoutes, path: str, target: s
 
 
 def test_a_load_takes_as_long_as_by_the_models_api() -> None:
-    """And a client that hangs up does not stop it."""
     body = location_of(config_of(None, MultiModelRoutes(600)), "/v2/repository/models/a/load")
 
     assert "proxy_read_timeout 605s;" in body
     assert "proxy_ignore_client_abort on;" in body
-
-
-@pytest.mark.parametrize("routes", [None, SHARED, MultiModelRoutes(600)])
-def test_without_the_protocol_nothing_leads_to_it(routes: MultiModelRoutes | None) -> None:
-    """All of /v2 goes where unknown paths go."""
-    serving = SERVING if routes is None else None
-
-    assert "/v2/health" not in config_of(serving, routes, TFS_PROXY_V2="off")
-    assert "/v2/health" in config_of(serving, routes)

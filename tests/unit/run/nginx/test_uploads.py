@@ -28,7 +28,6 @@ PATTERNS = re.findall(r'"~(.+)" 1;', LARGE)
     ],
 )
 def test_bodies_that_nginx_does_not_keep_in_memory_are_large(length_and_coding: str, large: bool) -> None:
-    """It keeps a quarter more than its buffer; of chunks it can't know."""
     assert any(re.search(pattern, length_and_coding) for pattern in PATTERNS) is large
 
 

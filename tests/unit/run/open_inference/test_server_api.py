@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tfs_proxy import __version__
 from tfs_proxy.observe.metric import Distribution
 from tfs_proxy.observe.request_counts import Inferences
 from tfs_proxy.run.control_api import ControlApi, served_models
@@ -50,34 +49,20 @@ class Run:
         )
 
     def serve(self) -> None:
-        """All is ready."""
         self.readiness.phase = Phase.SERVING
         self.readiness.heartbeats.hear(WorkerState(17, WorkerPhase.SERVES))
         for servable in tuple(self.readiness.servables):
             self.readiness.note(0, servable.model, {servable.version or 1: AVAILABLE})
 
     def response(self, method: str, path: str, body: bytes = b"") -> HttpResponse:
-        """The answer on the unix socket."""
         return asyncio.run(self.control_api.respond(HttpRequest(method, path, {}, body)))
 
     def send(self, method: str, path: str, body: bytes = b"") -> tuple[int, Any]:
-        """Its status and parsed body."""
         response = self.response(method, path, body)
         return response.status, json.loads(response.body)
 
 
-def test_health_is_that_of_ping() -> None:
-    """Alive from the start, ready with all that /ping looks at."""
-    run = Run({"a": (1,)})
-
-    assert run.send("GET", "/v2/health/live") == (200, {"live": True})
-    assert run.send("GET", "/v2/health/ready") == (503, {"live": True, "ready": False})
-    run.serve()
-    assert run.send("GET", "/v2/health/ready") == (200, {"live": True, "ready": True})
-
-
 def test_health_is_answered_before_workers_can() -> None:
-    """On the socket that they will accept from, too."""
     control_api = Run({"a": (1,)}).control_api
 
     def early(method: str, path: str) -> tuple[int, Any]:
@@ -88,16 +73,6 @@ def test_health_is_answered_before_workers_can() -> None:
     assert early("GET", "/v2/health/ready") == (503, {"live": True, "ready": False})
     assert early("POST", "/v2/health/live")[0] == 405
     assert early("GET", "/v2") == (503, {"error": "starting"})
-
-
-def test_the_server_names_only_extensions_that_are_there() -> None:
-    """The archive of the start stays, so there is no repository to change."""
-    extensions = ["binary_tensor_data", "model_configuration", "statistics"]
-
-    assert Run({"a": (1,)}).send("GET", "/v2") == (
-        200,
-        {"name": "tfs_proxy", "version": __version__, "extensions": extensions},
-    )
 
 
 def test_the_index_has_every_version_with_its_state() -> None:
@@ -128,17 +103,7 @@ def test_a_version_that_nobody_has_named_is_listed_once_it_is_reported() -> None
     ]
 
 
-def test_a_version_on_a_model_server_that_is_away_is_loading() -> None:
-    """What it reported before counts no more."""
-    run = Run({"a": (1,)})
-    run.serve()
-    run.readiness.lose(0)
-
-    assert run.send("POST", "/v2/repository/index")[1][0]["state"] == "LOADING"
-
-
 def test_a_script_model_has_one_version() -> None:
-    """It is ready if the run is."""
     run = Run({}, script_model="/opt/ml/model")
     assert run.send("POST", "/v2/repository/index")[1][0]["state"] == "UNAVAILABLE"
     run.serve()
@@ -217,26 +182,10 @@ def test_no_request_is_shorter_than_its_stages() -> None:
 
 @pytest.mark.parametrize("path", ["/v2/models/x/stats", "/v2/models/a/versions/9/stats", "/v2/nowhere"])
 def test_what_is_not_there_is_404(path: str) -> None:
-    """With a sentence."""
     status, body = Run({"a": (1,)}).send("GET", path)
 
     assert status == 404
     assert body["error"]
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "allowed"),
-    [
-        ("POST", "/v2", "GET, HEAD"),
-        ("GET", "/v2/repository/index", "POST"),
-        ("DELETE", "/v2/models/stats", "GET, HEAD"),
-    ],
-)
-def test_another_method_is_405(method: str, path: str, allowed: str) -> None:
-    """It names those that there are."""
-    response = Run({"a": (1,)}).response(method, path)
-
-    assert (response.status, response.header("Allow")) == (405, allowed)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +197,6 @@ def test_another_method_is_405(method: str, path: str, allowed: str) -> None:
     ],
 )
 def test_shared_memory_is_refused_in_words(method: str, path: str) -> None:
-    """By the status that Triton has for what is not supported."""
     status, body = Run({"a": (1,)}).send(method, path, b"{}")
 
     assert status == 501
@@ -262,9 +210,3 @@ def test_a_malformed_body_is_400(body: bytes) -> None:
 
     assert status == 400
     assert answer["error"].startswith(("the body is not", "ready is not"))
-
-
-def test_kserve_s_clients_find_the_models() -> None:
-    """A script model has nothing in TF Serving's API, so there is no list."""
-    assert Run({"b": (1,), "a": (1,)}).send("GET", "/v1/models") == (200, {"models": ["a", "b"]})
-    assert Run({}, script_model="/opt/ml/model").send("GET", "/v1/models")[0] == 404

@@ -35,7 +35,6 @@ class EchoChain(Chain):
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
-    """What the stages answer, by port and path: at first they are ready."""
     by_address: Answers = {(port, "/ping"): HttpResponse(200) for port in (1, 2)}
 
     async def get(_host: str, port: int, path: str, _timeout_seconds: float) -> HttpResponse:
@@ -64,19 +63,6 @@ def respond(
     return asyncio.run(endpoint.respond(HttpRequest(method, path, {}, body)))
 
 
-def test_stages_and_answer_have_the_id_of_a_request(answers: Answers) -> None:
-    """One that the pipeline chooses, so that all stages have the same."""
-    answer = respond("POST", "/invocations")
-
-    assert answer.body.decode() == answer.headers["X-Request-Id"]
-    assert len(answer.body) == 32
-
-
-def test_a_request_goes_through_the_chain(answers: Answers) -> None:
-    """If the pipeline is ready."""
-    assert respond("POST", "/invocations", b"body").body == b"body"
-
-
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
@@ -90,7 +76,6 @@ def test_a_request_goes_through_the_chain(answers: Answers) -> None:
     ],
 )
 def test_other_paths_and_methods_are_refused(answers: Answers, method: str, path: str, status: int) -> None:
-    """In JSON; the answer to a method that is not allowed names those that are."""
     response = respond(method, path)
     assert response.status == status
     assert status == 200 or json.loads(response.body).keys() == {"error"}
@@ -118,16 +103,10 @@ def test_a_stage_that_is_not_ready_is_named(
 
 
 def test_every_stage_that_is_not_ready_is_named(answers: Answers) -> None:
-    """In the order of the pipeline; a stage that fails later fails the ping too."""
     answers[1, "/ping"] = HttpResponse(500)
     answers[2, "/ping"] = UpstreamError("refused")
     text = json.loads(respond("GET", "/ping").body)["error"]
     assert text == "stage 1 (one.tar.gz): /ping answers 500; stage 2 (two): nothing listens on its port"
-
-
-def test_the_moment_before_the_pipeline_is_ready(answers: Answers) -> None:
-    """All stages are, but the pipeline has not noticed yet: 503 says so."""
-    assert b"all stages are ready" in respond("GET", "/ping", ready=False).body
 
 
 @pytest.mark.parametrize(
@@ -143,7 +122,6 @@ def test_the_moment_before_the_pipeline_is_ready(answers: Answers) -> None:
 def test_a_batch_job_gets_the_least_of_all_stages(
     answers: Answers, first: object, second: object, hop_limit: int, expected: tuple[int, int]
 ) -> None:
-    """Never more than may go from stage to stage; a stage that does not say has the platform's defaults."""
     for port, values in enumerate((first, second), start=1):
         if values is not None:
             answers[port, "/execution-parameters"] = HttpResponse(200, json.dumps(values).encode())
@@ -152,12 +130,6 @@ def test_a_batch_job_gets_the_least_of_all_stages(
     )
     assert (parameters["MaxConcurrentTransforms"], parameters["MaxPayloadInMB"]) == expected
     assert len(parameters) == 2
-
-
-def test_a_batch_job_sends_what_the_narrowest_stage_takes(answers: Answers) -> None:
-    """One record a request, if the model of a stage takes no more."""
-    answers[2, "/execution-parameters"] = HttpResponse(200, b'{"BatchStrategy": "SINGLE_RECORD"}')
-    assert json.loads(respond("GET", "/execution-parameters").body)["BatchStrategy"] == "SINGLE_RECORD"
 
 
 class BrokenChain(Chain):
@@ -173,7 +145,6 @@ class BrokenChain(Chain):
 def test_requests_that_get_no_answer_here_count_too(
     answers: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once each: what the server refuses, whose answer has an id, and what a fault of ours ends."""
     endpoint = endpoint_over(BrokenChain())
 
     async def no_text(_stage: Stage) -> str:

@@ -23,7 +23,6 @@ def test_caches_hidden_and_temporary_files_are_no_change(tmp_path: Path, name: s
 
 
 def test_new_other_and_deleted_files_are_changes(tmp_path: Path) -> None:
-    """At any depth, also if a rename keeps size and time of change."""
     (tmp_path / "gone.py").touch()
     (tmp_path / "other.py").write_text("1")
     before = snapshot_of_folder(tmp_path)
@@ -47,11 +46,6 @@ def test_loops_of_links_and_links_to_nowhere_end(tmp_path: Path) -> None:
     (tmp_path / "nowhere").symlink_to("missing")
 
     assert set(snapshot_of_folder(tmp_path)) == {tmp_path / "x.py"}
-
-
-def test_a_folder_that_is_gone_has_no_files(tmp_path: Path) -> None:
-    """It may come back."""
-    assert snapshot_of_folder(tmp_path / "code") == {}
 
 
 def test_the_bytecode_of_changed_modules_is_removed(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ def folder(tmp_path: Path) -> Path:
 
 
 def put(path: Path) -> None:
-    """A file, with its folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
 
@@ -43,14 +42,6 @@ def test_files_of_new_and_old_models_are_changes(folder: Path, name: str) -> Non
     assert changed_files(before, snapshot_of_models(folder)) == (folder / name,)
 
 
-def test_a_version_that_is_removed_is_a_change(folder: Path) -> None:
-    """All of its files have gone, also if only its graph has."""
-    before = snapshot_of_models(folder)
-    (folder / "m" / "1" / "saved_model.pb").unlink()
-
-    assert set(changed_files(before, snapshot_of_models(folder))) == set(before)
-
-
 def test_a_folder_with_an_archive_is_that_archive(folder: Path) -> None:
     """`fetch` serves the archive, whatever lies beside it."""
     archive = folder / "model.tar.gz"
@@ -66,5 +57,4 @@ def test_a_folder_with_an_archive_is_that_archive(folder: Path) -> None:
 
 
 def test_what_is_not_there_has_no_files(tmp_path: Path) -> None:
-    """Between a removal and the next copy, for instance."""
     assert model_source(str(tmp_path / "missing")).look() == {}

@@ -36,7 +36,6 @@ def test_a_change_is_taken_once_whether_it_can_be_used_or_not() -> None:
 
 
 def test_a_change_that_is_undone_is_none() -> None:
-    """What was loaded is there again."""
     files = SettlingFiles({A: 1}, seconds=2)
     files.note({A: 2}, 1)
     files.note({A: 1}, 2)
