@@ -31,7 +31,6 @@ class Pieces:
         return piece
 
     def close(self) -> None:
-        """Note it."""
         self.closed = True
 
 
@@ -40,7 +39,6 @@ Recorded = list[tuple[bytes, bytes]]
 
 @pytest.fixture
 def counts() -> Counter[CaptureOutcome]:
-    """What became of the records."""
     return Counter()
 
 
@@ -61,7 +59,6 @@ def through(pieces: Pieces, writer: CaptureWriter, body: bytes = b"in") -> tuple
 
 
 def test_all_pieces_are_recorded_at_the_end(writer: CaptureWriter) -> None:
-    """Not before, and the client gets each of them at once."""
     stream, recorded = through(pieces := Pieces(b"a", b"b"), writer)
 
     assert (next(stream), recorded) == (b"a", [])
@@ -101,7 +98,6 @@ def test_streams_share_the_room_of_their_writer(
 
 
 def test_an_answer_that_breaks_off_is_not_recorded(writer: CaptureWriter) -> None:
-    """By its script, or by its client; the room is free again."""
     broken, recorded = through(Pieces(b"a", ConnectionResetError()), writer)
     with pytest.raises(ConnectionResetError):
         list(broken)

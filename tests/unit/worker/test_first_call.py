@@ -37,7 +37,6 @@ def warmed(folder: Path, app: App | None) -> list[Call]:
 
 
 def test_numbers_go_the_way_of_requests(tmp_path: Path) -> None:
-    """What a worker imports and compiles for them, its first request finds."""
     warm_up_with(tmp_path, recorded("x", [[1.0, 2.0]]))
     app = App()
 

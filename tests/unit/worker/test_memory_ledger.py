@@ -21,7 +21,6 @@ HOLD = (
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where the table will be."""
     return tmp_path / "memory"
 
 
@@ -57,7 +56,6 @@ def test_a_dead_process_holds_nothing(path: Path) -> None:
 
 
 def test_a_request_waits_for_another_to_end(path: Path) -> None:
-    """What is given back is taken by whoever waits."""
     ledger = MemoryLedger(path, 100, wait_seconds=60)
     ledger.reserve(100)
     waiting = threading.Thread(target=ledger.reserve, args=(100,))

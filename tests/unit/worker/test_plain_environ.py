@@ -25,7 +25,6 @@ OTHERS = ("wsgi.errors", "wsgi.early_hints", "wsgi.input", "wsgi.file_wrapper", 
 @pytest.mark.parametrize("data", [POST % b"x", POST % b"x:81", POST % b"[::1]:81", GET])
 @pytest.mark.parametrize(("client", "server"), [TCP, TCP_6, UNIX])
 def test_an_environ_is_gunicorns(data: bytes, client: Any, server: Any) -> None:
-    """Over TCP and over a unix socket, with a Host and without one."""
     config = Config()
     config.set("workers", 2)
     ours, theirs = socket.socketpair()

@@ -15,7 +15,6 @@ HEAD = b"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Type: text/csv\r\nCont
 
 
 def read(data: bytes, *, later: bytes = b"") -> PlainRequest | None:
-    """What is made of ``data``; ``later`` arrives when it is asked for, and is all."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(later)
@@ -53,7 +52,6 @@ def test_the_rest_of_a_body_is_waited_for() -> None:
 
 
 def test_a_body_that_breaks_off_is_short() -> None:
-    """What is missing shows in ``left``."""
     request = read(HEAD, later=b"1,2")
 
     assert request is not None
@@ -107,7 +105,6 @@ HEADERS = st.lists(st.tuples(NAMES, st.sampled_from([": ", ":", " : ", ":\t"]), 
 def test_it_reads_what_gunicorn_reads(
     method: str, path: str, headers: list[tuple[str, str, str]], end: str, body: bytes
 ) -> None:
-    """Whatever is found plain, gunicorn's own parser reads the same of it."""
     lines = "".join(f"\r\n{name}{colon}{value}" for name, colon, value in headers)
     data = f"{method} {path} HTTP/1.1{lines}{end}".encode() + body
 

@@ -1,14 +1,11 @@
 """What the workers answer where gunicorn refuses a request by itself."""
 
 import json
-import logging
-import re
 
 import pytest
 from gunicorn.http import errors
 
 from tfs_proxy.worker.gunicorn_workers.refusals import OUR_FAULT, REFUSALS, refusal
-from tfs_proxy.worker.gunicorn_workers.worker_log import collect_logs
 
 
 @pytest.mark.parametrize(
@@ -35,14 +32,6 @@ def test_refusal(error: Exception, status: int) -> None:
     assert b"script" not in body
 
 
-def test_a_refusal_has_the_id_of_its_request() -> None:
-    """A new one if the request could not be read so far."""
-    known, unknown = (refusal(RuntimeError()).response(request_id) for request_id in ("an-id", None))
-
-    assert b"\r\nX-Request-Id: an-id\r\n" in known
-    assert re.search(rb"\r\nX-Request-Id: [0-9a-f]{32}\r\n", unknown)
-
-
 def test_every_parse_error_is_known() -> None:
     """Each of gunicorn's own parse errors has an answer more exact than an internal error."""
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
@@ -54,18 +43,3 @@ def test_every_parse_error_is_known() -> None:
 
     assert set(unknown) <= ours
     assert refusal(KeyError()) is OUR_FAULT
-
-
-def test_logs_are_collected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything that logs goes where gunicorn's log goes, with its level."""
-    root = logging.getLogger("a_root")
-    monkeypatch.setattr(logging, "getLogger", lambda *_: root)
-    source = root.getChild("gunicorn")
-    source.setLevel(logging.WARNING)
-    handler = logging.NullHandler()
-    source.addHandler(handler)
-
-    collect_logs(source)
-
-    assert root.handlers == [handler]
-    assert root.level == logging.WARNING

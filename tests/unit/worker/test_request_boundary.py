@@ -1,7 +1,6 @@
 """What is done around the application for each request: its id, its note in the journal, its observers."""
 
 import os
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 from tfs_proxy.observe.fixed_file import under_way
-from tfs_proxy.observe.request_record import READ, WAIT, RequestRecord, current_request, stage
+from tfs_proxy.observe.request_record import WAIT, RequestRecord, current_request
 from tfs_proxy.serving.script.deadline import DeadlineWatch
 from tfs_proxy.wire import header_names
 from tfs_proxy.wire.error_body import WORKER_DIED
@@ -119,22 +118,13 @@ def stream(_environ: dict[str, Any], start_response: Callable[..., Any]) -> Iter
 def test_a_request_has_one_id_everywhere(
     bound: Callable[..., RequestBoundary], headers: dict[str, str], expected: str
 ) -> None:
-    """In the record, in what the application sees, and on the answer, where it stands once."""
     response, body = ask(bound(echo), **headers)
 
     assert body.decode().split() == [expected] * 2
     assert response.headers == [("X-Request-Id", expected), ("A", "b")]
 
 
-def test_a_request_without_an_id_gets_one_of_its_own(bound: Callable[..., RequestBoundary]) -> None:
-    """Each its own."""
-    app = bound(echo)
-
-    assert len({ask(app)[1] for _ in range(3)}) == 3
-
-
 def test_the_pieces_of_a_stream_are_made_in_their_request(bound: Callable[..., RequestBoundary]) -> None:
-    """Also if another request was handled in between; afterwards there is none."""
     app = bound(stream)
     first = app({"REQUEST_METHOD": "GET", "PATH_INFO": "/x", CLIENT_ID: "a"}, Response().start_response)
     pieces = iter(first)
@@ -150,7 +140,6 @@ def test_the_pieces_of_a_stream_are_made_in_their_request(bound: Callable[..., R
 def test_observers_see_each_request_begin_and_end(
     bound: Callable[..., RequestBoundary], app: WsgiApp, status: int
 ) -> None:
-    """Once, with its status, whatever becomes of it; one that fails harms nobody."""
     noting = Noting()
     boundary = bound(app, Failing(), noting)
     try:
@@ -161,21 +150,7 @@ def test_observers_see_each_request_begin_and_end(
     assert noting.told == [("begin", "/x", 0), ("end", "/x", status)]
 
 
-def test_the_record_has_the_size_of_the_answer(bound: Callable[..., RequestBoundary]) -> None:
-    """Whether it comes at once or in pieces."""
-    records: list[RequestRecord] = []
-
-    class Keeping(Noting):
-        def end(self, record: RequestRecord) -> None:
-            records.append(record)
-
-    for app in (echo, stream):
-        ask(bound(app, Keeping()), **{CLIENT_ID: "abc"})
-    assert [record.bytes_out for record in records] == [7, 6]
-
-
 def test_a_request_that_is_answered_for_has_ended(bound: Callable[..., RequestBoundary]) -> None:
-    """Its observers hear of it then, and not once more when the call comes back."""
     noting, connection = Noting(), object()
 
     def late(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -200,20 +175,13 @@ def test_a_request_that_comes_again_is_handled_only_if_nobody_had_begun_it(
     assert (response.status, WORKER_DIED.encode() in body) == ("502 Bad Gateway", True)
 
 
-def test_a_mark_without_a_name_means_nothing(bound: Callable[..., RequestBoundary]) -> None:
-    """A client that makes the header up is served."""
-    assert ask(bound(echo), **{AGAIN: "1"})[0].status == "200 OK"
-
-
 def test_without_nginx_its_headers_are_a_client_s_own(bound: Callable[..., RequestBoundary]) -> None:
-    """Who repeats a request's name and mark is answered again."""
     app = bound(echo)
 
     assert [ask(app, **{REQUEST: ONE, AGAIN: "1"})[0].status for _ in range(2)] == ["200 OK"] * 2
 
 
 def test_a_request_that_fails_has_ended(bound: Callable[..., RequestBoundary], tmp_path: Path) -> None:
-    """However often that happens, there is room for the next."""
     app = bound(fail)
     for _ in range(5):
         with pytest.raises(OSError, match="broken"):
@@ -239,23 +207,7 @@ def test_connection_close(bound: Callable[..., RequestBoundary], headers: Header
     assert response.headers[1:] == headers
 
 
-def test_a_client_that_asks_gets_the_times_of_the_stages(bound: Callable[..., RequestBoundary]) -> None:
-    """Those that the request has passed, and the whole; nobody else does."""
-
-    def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        with stage(READ):
-            time.sleep(0.001)
-        return echo(environ, start_response)
-
-    asked, _ = ask(bound(app), HTTP_X_TFS_PROXY_TIMING="1")
-    not_asked, _ = ask(bound(app))
-
-    assert re.fullmatch(r"read;dur=\d+\.\d\d, total;dur=\d+\.\d\d", dict(asked.headers)["Server-Timing"])
-    assert "Server-Timing" not in dict(not_asked.headers)
-
-
 def test_the_wait_for_a_worker_is_nginx_s_to_tell(bound: Callable[..., RequestBoundary]) -> None:
-    """Behind nginx it counts from when nginx sent the request; a client's own word counts for nothing."""
     sent_at = f"{time.time() - 6:.3f}"
     seconds = []
 

@@ -19,7 +19,6 @@ def journal(tmp_path: Path) -> RequestJournal:
 
 
 def record_of(journal: RequestJournal, tmp_path: Path) -> int:
-    """How many requests the file says are under way."""
     return under_way(tmp_path / "begun" / str(os.getpid()))
 
 
@@ -32,13 +31,6 @@ def test_what_has_begun_is_known_after_its_end_and_counted_until_then(
     assert (journal.has(ONE), journal.has(OTHER), record_of(journal, tmp_path)) == (True, False, 1)
     journal.end(place)
     assert (journal.has(ONE), record_of(journal, tmp_path)) == (True, 0)
-
-
-def test_requests_without_a_name_are_counted_too(journal: RequestJournal, tmp_path: Path) -> None:
-    """Without nginx nobody names them."""
-    journal.begin("")
-
-    assert record_of(journal, tmp_path) == 1
 
 
 def test_no_record_means_nothing_was_begun(tmp_path: Path) -> None:

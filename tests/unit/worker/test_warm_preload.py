@@ -21,7 +21,6 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_names_are_those_of_modules_packages_and_libraries(tmp_path: Path) -> None:
-    """Whatever a folder has below a name, it may be what an import of that name finds."""
     (tmp_path / "package").mkdir()
     for file in ("module.py", "library.cpython-311-x86_64-linux-gnu.so", "two.part.name"):
         (tmp_path / file).touch()

@@ -31,7 +31,6 @@ class SlowApp:
 
 
 def environ(path: str = "/invocations", method: str = "POST", body: bytes = b"{}") -> dict[str, Any]:
-    """A request of WSGI."""
     return {
         "REQUEST_METHOD": method,
         "PATH_INFO": path,
@@ -64,7 +63,6 @@ def busy() -> Iterator[tuple[AdmissionGate, SlowApp]]:
 
 
 def test_a_request_that_can_not_be_answered_in_time_is_refused(busy: tuple[AdmissionGate, SlowApp]) -> None:
-    """With 503, Retry-After of at least a second and an error in JSON; its body is read."""
     started: Started = []
     request = environ(body=b"[1, 2]")
     body = call(busy[0], request, started)
@@ -100,7 +98,6 @@ def test_only_inferences_are_refused(busy: tuple[AdmissionGate, SlowApp], method
 def test_refusals_have_one_line_a_second_at_most(
     busy: tuple[AdmissionGate, SlowApp], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without a traceback."""
     with caplog.at_level(logging.WARNING):
         for _ in range(20):
             call(busy[0], environ())
@@ -110,7 +107,6 @@ def test_refusals_have_one_line_a_second_at_most(
 
 
 def test_a_stream_counts_until_its_first_byte() -> None:
-    """What it sends later may take as long as it likes, and the next request runs meanwhile."""
     gate = AdmissionGate(lambda _environ, start: iter((b"first", b"second")), target_seconds=0.02)
     pieces = iter(gate(environ(), lambda *_: None))
     assert next(pieces) == b"first"
@@ -131,7 +127,6 @@ def test_an_application_that_raises_gives_its_place_back() -> None:
 
 
 def test_a_target_that_one_request_alone_exceeds_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    """With the target and the time that it took; the request is answered."""
     now = 0.0
 
     def slow(_environ: dict[str, Any], start: Any) -> Iterable[bytes]:
@@ -150,7 +145,6 @@ def test_a_target_that_one_request_alone_exceeds_is_told_once(caplog: pytest.Log
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_INFO"), reason="only Linux tells")
 def test_the_age_of_what_waits_on_a_connection_is_known() -> None:
-    """Also before it is read; a unix socket knows nothing, which is no age."""
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
         socket.create_connection(listener.getsockname()) as client,

@@ -27,8 +27,6 @@ OTHER = Signature("other", PREDICT_METHOD, {"z": replace(SPEC, name="z")}, {"y":
 
 @dataclass
 class Says:
-    """What the model server answers to every call."""
-
     status: int = 200
     body: bytes = b'{"predictions": [2.5]}'
     error: Exception | None = None
@@ -42,8 +40,6 @@ class Says:
 
 @dataclass
 class Door:
-    """What the control API answers to a ping."""
-
     status: int = 200
     body: bytes = b""
 
@@ -110,7 +106,6 @@ def make_front(tmp_path: Path) -> MakeFront:
 
 @pytest.fixture
 def front(make_front: MakeFront) -> Front:
-    """An app without a script."""
     return make_front()
 
 

@@ -78,7 +78,6 @@ def client_of(control: Control | None, status: bytes = b"") -> falcon.testing.Te
     ],
 )
 def test_the_control_api_answers(method: str, path: str) -> None:
-    """Its status, words and methods; the request's body goes along."""
     control = Control()
     result = client_of(control).simulate_request(method, path, body=b"{}" if method == "POST" else None)
 
@@ -86,14 +85,6 @@ def test_the_control_api_answers(method: str, path: str) -> None:
     assert (result.status_code, result.content) == (405, b'{"error": "no"}')
     assert result.headers["allow"] == "PUT"
     assert "server" not in result.headers
-
-
-def test_a_head_is_asked_for_as_a_get() -> None:
-    """The web server leaves the body out."""
-    control = Control()
-    client_of(control).simulate_head("/v2/health/ready")
-
-    assert control.seen == [("GET", "/v2/health/ready", b"")]
 
 
 @pytest.mark.parametrize("path", ["/v2/nowhere", "/v2/health/dead", "/v2x", "/v2//"])
@@ -105,27 +96,12 @@ def test_nothing_else_is_asked(path: str) -> None:
     assert not control.seen
 
 
-def test_without_a_control_api_there_is_no_server_to_ask_about() -> None:
-    """As in a test of a script."""
-    assert client_of(None).simulate_get("/v2/health/live").status_code == 404
-
-
 def test_the_server_is_alive() -> None:
-    """As KServe's clients expect it."""
     assert client_of(None).simulate_get("/").json == {"status": "alive"}
 
 
 @pytest.mark.parametrize(("state", "ready"), [(b"AVAILABLE", b"true"), (b"LOADING", b"false")])
 def test_the_status_of_a_model_says_whether_it_is_ready(state: bytes, ready: bytes) -> None:
-    """Besides all that TF Serving says, in its own layout."""
     result = client_of(None, STATUS % (state, b"")).simulate_get("/v1/models/m")
 
     assert result.content == STATUS % (state, b',\n "ready": ' + ready)
-
-
-@pytest.mark.parametrize("path", ["/v1/models/m/metadata", "/v1/models/m/versions/2"])
-def test_other_answers_of_the_model_server_stay_as_they_are(path: str) -> None:
-    """Byte by byte."""
-    body = STATUS % (b"AVAILABLE", b"")
-
-    assert client_of(None, body).simulate_get(path).content == body

@@ -8,8 +8,6 @@ import falcon.testing
 import pytest
 from msgspec.structs import replace
 
-from support.fake_upstream import Call
-from tfs_proxy.serving.upstream.interface import ModelAnswer
 from tfs_proxy.values.signature import Signature, TensorSpec
 
 ErrorOf = Callable[[falcon.testing.Result], str]
@@ -42,7 +40,6 @@ def taking(front: Any, **shapes: tuple[int | None, ...] | None) -> Any:
     ],
 )
 def test_a_shape_that_does_not_fit(make_front: Any, error_of: ErrorOf, body: str, content_type: str) -> None:
-    """Whatever the body's type, the error begins with the input's name and both shapes."""
     front = taking(make_front(status=400, body=REFUSAL), x=(None, 3))
 
     result = front.post(body, Content_Type=content_type)
@@ -87,17 +84,6 @@ def test_what_shapes_do_not_explain(
     assert (result.status_code, result.content) == (status, REFUSAL)
 
 
-def test_a_signature_that_the_body_names(make_front: Any, error_of: ErrorOf) -> None:
-    """Its shapes are what is expected."""
-    front = taking(make_front(status=400, body=REFUSAL), x=(None, 2))
-    wide = Signature("wide", "", {"x": TensorSpec("x", "DT_FLOAT", (None, 3))}, {})
-    front.upstream.signatures = {**front.upstream.signatures, "wide": wide}
-
-    result = front.post('{"signature_name": "wide", "instances": [[1, 2]]}')
-
-    assert error_of(result) == EXPLAINED
-
-
 @pytest.mark.parametrize(
     "script",
     [
@@ -110,20 +96,11 @@ def test_a_signature_that_the_body_names(make_front: Any, error_of: ErrorOf) -> 
     ],
 )
 def test_a_scripts_call(make_front: Any, error_of: ErrorOf, script: str) -> None:
-    """What a script asks is explained as well, whichever way it asks."""
     front = taking(make_front(script, status=400, body=REFUSAL), x=(None, 3))
 
     result = front.post('{"instances": [[1, 2]]}')
 
     assert (result.status_code, error_of(result)) == (400, EXPLAINED)
-
-
-def test_nothing_is_asked_for_an_answer(make_front: Any) -> None:
-    """A request that the model server answers costs no look at its signature: it need not have one."""
-    front = make_front()
-    front.upstream.signatures = {}
-
-    assert front.post('{"instances": [[1, 2]]}').status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -147,28 +124,6 @@ def test_a_known_model_that_is_not_found(make_front: Any, error_of: ErrorOf) -> 
     result = front.post('{"instances": [1]}', **{ATTRIBUTES: "tfs-model-name=half,tfs-model-version=9"})
 
     assert error_of(result) == "Servable not found for request: Specific(half, 9)"
-
-
-def test_json_that_is_not_strict(make_front: Any, error_of: ErrorOf) -> None:
-    """TF Serving may write raw line ends in an error: it is explained all the same."""
-    front = taking(make_front(status=400, body=b'{"error": "bad\nsize"}'), x=(None, 3))
-
-    result = front.post('{"instances": [[1, 2]]}')
-
-    assert error_of(result) == f"{SENTENCE} The model server says: bad\nsize"
-
-
-def test_the_second_way_of_asking(make_front: Any) -> None:
-    """A model with an input called ``inputs`` is answered though TF Serving's form of its body is refused."""
-    front = taking(make_front(), inputs=(None, 3))
-    front.upstream.answer = lambda call: (
-        ModelAnswer(400, REFUSAL) if call.batch is None else ModelAnswer(200, b'{"predictions": [1.0]}')
-    )
-
-    result = front.post('{"inputs": [1, 2, 3]}')
-
-    assert (result.status_code, result.json) == (200, {"predictions": [1.0]})
-    assert [type(call) for call in front.upstream.calls] == [Call, Call]
 
 
 @pytest.mark.parametrize(

@@ -70,14 +70,6 @@ def test_metadata(front: Any) -> None:
     }
 
 
-@pytest.mark.parametrize("path", ["/v2/models/half/ready", "/v2/models/half/versions/1/ready"])
-def test_a_model_is_ready(front: Any, path: str) -> None:
-    """If the model server has it."""
-    result = front.client.simulate_get(path)
-
-    assert (result.status_code, result.json) == (200, {"name": "half", "ready": True})
-
-
 @pytest.mark.parametrize(
     ("loaded", "path", "status"),
     [
@@ -95,7 +87,6 @@ def test_a_model_is_ready(front: Any, path: str) -> None:
 def test_the_model_server_says_what_is_ready(
     make_front: Any, loaded: list[Target], path: str, status: int
 ) -> None:
-    """Now, whatever was so before; a version or label that it does not know is not found."""
     result = make_front(serves=lambda target: target in loaded).client.simulate_get(
         f"/v2/models/half{path}/ready"
     )
@@ -127,7 +118,6 @@ def test_what_is_not_there_is_a_404(front: Any, error_of: ErrorOf, path: str) ->
 
 
 def test_tensors_go_to_the_model_as_they_are(front: Any) -> None:
-    """And its outputs come back, with the id."""
     front.says.body = ANSWERED
 
     result = post(front, request(id="a1", parameters={"mine": True}))
@@ -145,44 +135,8 @@ def test_tensors_go_to_the_model_as_they_are(front: Any) -> None:
     np.testing.assert_array_equal(call.batch.inputs["x"], np.array([1, 3], np.float32))
 
 
-@pytest.mark.parametrize(
-    ("version", "target"), [("3", Target("half", version=3)), ("canary", Target("half", label="canary"))]
-)
-def test_versions_and_labels(front: Any, version: str, target: Target) -> None:
-    """A number is a version, all else a version label."""
-    front.says.body = ANSWERED
-
-    result = post(front, request(), f"/v2/models/half/versions/{version}/infer")
-
-    assert result.json["model_version"] == ("3" if version == "3" else "")
-    assert front.upstream.calls[0].target == target
-
-
-def test_a_signature_by_its_parameter(front: Any, error_of: ErrorOf) -> None:
-    """One that the model does not have is named."""
-    result = post(front, request(parameters={"signature": "missing"}))
-
-    assert result.status_code == 400
-    assert '"missing"' in error_of(result)
-
-
-def test_binary_data_both_ways(front: Any) -> None:
-    """The header says how large the JSON is."""
-    front.says.body = ANSWERED
-    body, size = binary_request()
-
-    result = post(front, body, **{INFERENCE_HEADER_LENGTH: str(size)})
-
-    assert result.headers["content-type"] == "application/octet-stream"
-    answered_size = int(result.headers[INFERENCE_HEADER_LENGTH.lower()])
-    (output,) = json.loads(result.content[:answered_size])["outputs"]
-    assert output == {"name": "y", "datatype": "FP32", "shape": [2], "parameters": {"binary_data_size": 8}}
-    assert np.frombuffer(result.content[answered_size:], "<f4").tolist() == [2.5, 3.5]
-
-
 @pytest.mark.parametrize("size", ["x", "-1", "1.0", "9" * 30, ""])
 def test_an_odd_header_is_refused(front: Any, error_of: ErrorOf, size: str) -> None:
-    """By its name."""
     result = post(front, request(), **{INFERENCE_HEADER_LENGTH: size})
 
     assert result.status_code == 400
@@ -193,7 +147,6 @@ def test_an_odd_header_is_refused(front: Any, error_of: ErrorOf, size: str) -> N
 def test_packed_both_ways(
     front: Any, encoding: str, pack: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Content-Encoding says and Accept-Encoding asks."""
     monkeypatch.setattr("tfs_proxy.wire.packed_body.LEAST_PACKED_BYTES", 1)
     front.says.body = ANSWERED
 
@@ -205,7 +158,6 @@ def test_packed_both_ways(
 
 
 def test_the_model_servers_error_comes_back(make_front: Any) -> None:
-    """With its status and its words."""
     front = make_front(status=400, body=b'{"error": "no such thing"}')
 
     result = post(front, request())
@@ -214,7 +166,6 @@ def test_the_model_servers_error_comes_back(make_front: Any) -> None:
 
 
 def test_a_wrong_input_is_named(front: Any, error_of: ErrorOf) -> None:
-    """Before the model server is asked."""
     result = post(front, json.dumps({"inputs": [{**TENSOR, "name": "z"}]}).encode())
 
     assert result.status_code == 400
@@ -255,14 +206,6 @@ def test_tritons_type_at_a_scripts_invocations(make_front: Any, open_inference: 
     assert plain.json["outputs"] == [{**OUTPUT, "data": [1.5, 3.5]}]
 
 
-def test_off_means_there_is_nothing(make_front: Any) -> None:
-    """TFS_PROXY_V2=off."""
-    front = make_front(open_inference="off")
-
-    assert post(front, request()).status_code == 404
-    assert front.client.simulate_get("/v2/models/half").status_code == 404
-
-
 HANDLER = """
 def handler(data, context):
     arrays = context.default_input(data)
@@ -274,7 +217,6 @@ def handler(data, context):
     "returned", ['{"y": arrays["x"] + 0.5}', 'context.default_output({"y": arrays["x"] + 0.5})']
 )
 def test_a_script_answers_with_arrays(make_front: Any, returned: str) -> None:
-    """It gets the body as it is; a dict of arrays is written for the protocol, binary if that is asked for."""
     front = make_front(HANDLER.replace("{returned}", returned), open_inference="script")
     body, size = binary_request()
 
@@ -297,7 +239,6 @@ def test_a_script_answers_with_arrays(make_front: Any, returned: str) -> None:
     ],
 )
 def test_a_script_sees_the_signature_that_is_asked_for(make_front: Any, script: str) -> None:
-    """Its tensors are read by that, and the model is asked for it."""
     front = make_front(script, open_inference="script", body=ANSWERED)
     body = json.dumps({"inputs": [{**TENSOR, "name": "z"}], "parameters": {"signature": "other"}}).encode()
 
@@ -316,19 +257,7 @@ def test_what_is_no_tensor_is_the_scripts_failure(make_front: Any, error_of: Err
     assert 'output "y"' in error_of(result)
 
 
-def test_a_scripts_own_body_goes_out_as_it_is(make_front: Any) -> None:
-    """With its content type."""
-    script = "def handler(data, context):\n    return data.read()[:5], context.request_content_type\n"
-    front = make_front(script, open_inference="script")
-
-    result = post(front, request(), Content_Type="application/json")
-
-    assert result.content == request()[:5]
-    assert INFERENCE_HEADER_LENGTH.lower() not in result.headers
-
-
 def test_half_a_script_is_completed(make_front: Any) -> None:
-    """Without input_handler the tensors go to the model, without output_handler its outputs are the answer."""
     output = (
         "def output_handler(response, context):\n    return {k: v + 1 for k, v in response.outputs.items()}\n"
     )
@@ -394,7 +323,6 @@ def script_model(tmp_path: Path, script: str) -> falcon.testing.TestClient:
 
 
 def test_a_script_model_answers(tmp_path: Path) -> None:
-    """Its prediction is the only output; nobody knows its inputs."""
     client = script_model(tmp_path, MODEL_FN)
 
     result = client.simulate_post("/v2/models/scripted/versions/1/infer", body=request())
@@ -412,7 +340,6 @@ def test_a_script_model_answers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("returned", ['{"y": prediction}', 'context.default_output({"y": prediction})'])
 def test_the_functions_of_a_script_model_see_arrays(tmp_path: Path, returned: str) -> None:
-    """By input name from default_input, and by output name from output_fn."""
     client = script_model(tmp_path, IN_AND_OUT.replace("{returned}", returned))
 
     result = client.simulate_post("/v2/models/scripted/infer", body=request(id="x"))
@@ -423,7 +350,6 @@ def test_the_functions_of_a_script_model_see_arrays(tmp_path: Path, returned: st
 
 @pytest.mark.parametrize("content_type", ["", "application/json", "text/plain", "application/octet-stream"])
 def test_raw_tensors_reach_input_fn_as_bytes(tmp_path: Path, content_type: str) -> None:
-    """Whatever type the client gives them, and most clients give none or JSON; they need not be text."""
     returned = '{"y": prediction}'
     client = script_model(tmp_path, IN_AND_OUT.replace("{returned}", returned))
     body, size = binary_request([-1.5, 200])

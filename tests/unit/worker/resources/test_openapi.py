@@ -19,14 +19,6 @@ def invoke_of(front: Any) -> dict[str, Any]:
     return operation
 
 
-def test_a_model(front: Any) -> None:
-    """Its signature, as the model server tells it."""
-    content = invoke_of(front)["requestBody"]["content"]
-
-    assert content["application/json"]["examples"]["sample"]["value"] == {"instances": [1.0]}
-    assert content["text/csv"]["examples"]["sample"]["value"] == "1.0\n"
-
-
 def test_examples_are_answered(front: Any) -> None:
     """Each body that the document gives as text is one that the app takes."""
     for media_type, described in invoke_of(front)["requestBody"]["content"].items():
@@ -43,7 +35,6 @@ def handler(data, context): return "[]"
 
 
 def test_a_script(make_front: Any) -> None:
-    """What it has described at its top."""
     operation = invoke_of(make_front(SCRIPT))
 
     assert list(operation["requestBody"]["content"]) == ["image/png"]
@@ -51,21 +42,7 @@ def test_a_script(make_front: Any) -> None:
     assert schema == {"type": "array", "items": {"type": "string"}}
 
 
-def test_a_script_without_a_description(make_front: Any) -> None:
-    """The types that it compares with; the half that it does not have is the conversion's."""
-    script = (
-        "def input_handler(data, context):\n    if context.request_content_type == 'image/png': return b''"
-    )
-
-    operation = invoke_of(make_front(script))
-
-    assert list(operation["requestBody"]["content"]) == ["image/png", "*/*"]
-    assert "text/csv" in operation["responses"]["200"]["content"]
-    assert "default" in operation["responses"]
-
-
 def test_a_script_model(tmp_path: Any) -> None:
-    """There is no model server to ask; input_fn is the script's, and the answer an array."""
     path = tmp_path / "inference.py"
     path.write_text("def model_fn(d): return 1\ndef input_fn(d, t): ...\ndef predict_fn(d, m): ...")
     script_model = load_script_model(str(path))

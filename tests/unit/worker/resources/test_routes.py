@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import falcon.testing
@@ -9,7 +10,9 @@ import pytest
 
 from tfs_proxy.values import errors
 from tfs_proxy.wire.error_status import STATUS
+from tfs_proxy.wire.header_names import SERVED_NAME
 from tfs_proxy.worker.errors import status_of
+from tfs_proxy.worker.many_models import ManyModelsApp
 
 ErrorOf = Callable[[falcon.testing.Result], str]
 
@@ -59,13 +62,6 @@ def test_too_large(
     assert result.headers["connection"] == "close"
 
 
-def test_at_the_limit(make_front: Callable[..., Any]) -> None:
-    """A body of exactly the limit passes."""
-    front = make_front("def handler(data, context): return str(len(data.read())), 'text/plain'")
-
-    assert front.post(b"x" * 1000).text == "1000"
-
-
 def test_body_that_ends_early(front: Any, error_of: ErrorOf) -> None:
     """A body shorter than its Content-Length is the client's mistake; nothing is computed on it."""
     result = front.client.simulate_post("/invocations", body=b"x", extras={"CONTENT_LENGTH": "10"})
@@ -76,8 +72,6 @@ def test_body_that_ends_early(front: Any, error_of: ErrorOf) -> None:
 
 
 def test_body_that_can_not_be_read(front: Any, error_of: ErrorOf) -> None:
-    """What the server raises while the body is read is about the client's bytes."""
-
     class Broken(io.BytesIO):
         def read(self, _size: int | None = -1) -> bytes:
             raise ValueError("/secret/path: chunk")
@@ -101,3 +95,11 @@ def test_bug_of_ours(
     assert result.status_code == 500
     assert "secret" not in error_of(result)
     assert "/secret/path" in caplog.text
+
+
+def test_a_model_among_many_that_has_gone(tmp_path: Path, error_of: ErrorOf) -> None:
+    """nginx has found its gate open a moment before."""
+    client = falcon.testing.TestClient(ManyModelsApp(tmp_path, lambda *_: None, lambda _: None))  # type: ignore[arg-type]
+    result = client.simulate_post("/invocations", headers={SERVED_NAME: "a"})
+
+    assert (result.status_code, error_of(result)) == (503, "model a is being unloaded")

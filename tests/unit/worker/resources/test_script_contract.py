@@ -29,7 +29,6 @@ PASS = "\ndef output_handler(response, context): return response.content, 'appli
     ],
 )
 def test_tensors_instead_of_json(make_front: MakeFront, returned: str) -> None:
-    """What input_handler returns as arrays reaches the model server as records of the signature."""
     front = make_front(
         f"import numpy as np, tfs_proxy\ndef input_handler(data, context): return {returned}" + PASS
     )
@@ -52,61 +51,6 @@ def test_a_prepared_request_names_its_target(make_front: MakeFront) -> None:
 
     target = front.upstream.calls[0].target
     assert (target.model, target.version, target.label) == ("other", 3, None)
-
-
-def test_outputs(make_front: MakeFront) -> None:
-    """output_handler finds arrays by output name beside requests' own interface."""
-    front = make_front(
-        "import json, numpy as np, requests\n"
-        "def input_handler(data, context): return np.ones(1, np.float32)\n"
-        "def output_handler(response, context):\n"
-        "    assert isinstance(response, requests.Response) and response.ok\n"
-        "    assert response.json() == {'predictions': [2.5]}\n"
-        "    assert b''.join(response.iter_content(3)) == response.raw.read() == response.content\n"
-        "    y = response.outputs['y']\n"
-        "    return json.dumps([y.tolist(), str(y.dtype), list(y.shape)])\n"
-    )
-
-    assert front.post("x").json == [[2.5], "float32", [1]]
-
-
-@pytest.mark.parametrize(
-    "script",
-    [
-        "def input_handler(data, context): return data.read()\n",
-        "def input_handler(data, context): return {'x': [1.0]}\n",
-        "",
-    ],
-)
-def test_outputs_whatever_was_asked(make_front: MakeFront, script: str) -> None:
-    """Arrays are there too where JSON was forwarded, or where the default made the request."""
-    front = make_front(
-        script + "def output_handler(response, context): return str(response.outputs['y'].tolist())"
-    )
-
-    assert front.post('{"instances": [1.0]}').text == "[2.5]"
-
-
-def test_outputs_of_an_error(make_front: MakeFront) -> None:
-    """Asking an error answer for outputs passes the model server's error on, as it is."""
-    front = make_front(
-        "def input_handler(data, context): return {'x': [1.0]}\n"
-        "def output_handler(response, context): return str(response.outputs)",
-        status=400,
-        body=b'{"error": "no"}',
-    )
-
-    result = front.post("x")
-
-    assert (result.status_code, result.json) == (400, {"error": "no"})
-
-
-def test_tensors_alone_get_the_default_output(make_front: MakeFront) -> None:
-    """Without an output_handler the answer follows Accept, one record for each that was asked."""
-    front = make_front("def input_handler(data, context): return {'x': [1.0]}")
-
-    assert front.post("x", Accept="text/csv").text == "2.5\n"
-    assert front.post("x").json == {"predictions": [2.5]}
 
 
 def test_tensors_are_for_predict(make_front: MakeFront, error_of: ErrorOf) -> None:
@@ -176,21 +120,6 @@ def test_default_halves_without_a_batch_dimension(make_front: MakeFront) -> None
     assert front.upstream.calls[0].json == {"inputs": {"x": 4.0}}
 
 
-def test_response(make_front: MakeFront) -> None:
-    """A Response says status, type and headers."""
-    front = make_front(
-        "import tfs_proxy\n"
-        "def handler(data, context):\n"
-        "    return tfs_proxy.Response('<a/>', 'text/xml', 202, {'X-Job': '7', 'Set-Cookie': 'a=b'})"
-    )
-
-    result = front.post("x")
-
-    assert (result.status_code, result.text) == (202, "<a/>")
-    assert result.headers["content-type"] == "text/xml"
-    assert (result.headers["x-job"], result.headers["set-cookie"]) == ("7", "a=b")
-
-
 def test_response_without_a_status_keeps_the_model_servers(make_front: MakeFront) -> None:
     """A status that the script names wins; without one it is the model server's."""
     half = "import tfs_proxy\ndef input_handler(data, context): return {'x': [1.0]}\n"
@@ -229,15 +158,6 @@ def test_responses_that_can_not_be_sent(make_front: MakeFront, error_of: ErrorOf
     assert error_of(result)
 
 
-def test_custom_attributes_on_the_answer(make_front: MakeFront) -> None:
-    """What the script sets goes out on its answer."""
-    front = make_front(
-        "def handler(data, context):\n    context.set_custom_attributes({'seen': '1'})\n    return 'x'"
-    )
-
-    assert front.post("x").headers["x-amzn-sagemaker-custom-attributes"] == "seen=1"
-
-
 @pytest.mark.parametrize(
     "handler",
     [
@@ -260,7 +180,6 @@ def test_streams(make_front: MakeFront, handler: str) -> None:
 
 
 def test_an_error_before_the_first_piece(make_front: MakeFront, error_of: ErrorOf) -> None:
-    """It is an answer like any other error's, with its status."""
     front = make_front(
         "import tfs_proxy\ndef handler(data, context):\n    raise tfs_proxy.HTTPError(422, 'no')\n    yield 'a'"
     )
@@ -272,7 +191,6 @@ def test_an_error_before_the_first_piece(make_front: MakeFront, error_of: ErrorO
 
 @pytest.mark.parametrize("prefix", ["", "async "])
 def test_an_error_midway(make_front: MakeFront, caplog: pytest.LogCaptureFixture, prefix: str) -> None:
-    """It breaks the answer off, closes the generator, and stands in the log with the script's line."""
     front = make_front(
         "closed = []\n"
         f"{prefix}def handler(data, context):\n"
@@ -301,18 +219,6 @@ def test_async_functions(make_front: MakeFront) -> None:
     front.post("x")
 
     assert front.post("x").json == [1, [[2.5]] * 5, [2.5]]
-
-
-@pytest.mark.parametrize(
-    ("raised", "status"),
-    [("ValueError('x')", 500), ("SystemExit(3)", 500), ("tfs_proxy.HTTPError(418, 'x')", 418)],
-)
-def test_errors_of_async_functions(make_front: MakeFront, raised: str, status: int) -> None:
-    """They are answered as those of other functions, and the loop lives on."""
-    front = make_front(f"import tfs_proxy\nasync def handler(data, context): raise {raised}")
-
-    assert front.post("x").status_code == status
-    assert front.post("x").status_code == status
 
 
 def test_init_and_close(make_front: MakeFront, tmp_path: Any) -> None:

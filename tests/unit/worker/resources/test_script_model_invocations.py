@@ -35,7 +35,6 @@ def output_fn(prediction, accept):
 
 
 def model_folder(tmp_path: Path, script: str, name: str = "inference.py") -> Path:
-    """A model folder with a script."""
     path = tmp_path / "folder" / "code" / name
     path.parent.mkdir(parents=True)
     path.write_text(script)
@@ -158,7 +157,6 @@ def output_fn(prediction, accept):
 
 
 def test_a_response_of_flasks_shape_is_an_answer(tmp_path: Path) -> None:
-    """Where the older toolkit itself is installed, its responses are Flask's."""
     text = """
 class Response:
     status_code, content_type, headers = 202, "text/csv; charset=utf-8", {"Content-Type": "text/csv", "X-A": "b"}
@@ -228,7 +226,6 @@ def test_a_stage_that_cannot_answer_ends_the_start(tmp_path: Path, script: str, 
     ],
 )
 def test_an_archive_of_neither_kind_is_refused(tmp_path: Path, script: str, words: str) -> None:
-    """Without a SavedModel the script has to be the model, and the sentence says so."""
     with (
         pytest.raises((DiscoveryError, ScriptLoadError), match=words),
         testing.load(model_folder(tmp_path, script)),
@@ -258,7 +255,6 @@ def test_functions_may_come_from_another_module(tmp_path: Path) -> None:
 
 
 def test_async_functions_and_streams_are_answers(tmp_path: Path) -> None:
-    """What handlers may be and return, a script model's functions may, too."""
     text = (
         MODEL_FN
         + """

@@ -46,7 +46,6 @@ def output_handler(response, context):
 def test_the_default_conversion(
     make_front: Callable[..., Any], error_of: ErrorOf, body: bytes, headers: dict[str, str]
 ) -> None:
-    """Whichever way the records go, the client gets 507 and the model server's words."""
     answer = make_front(loaded_as="half", **SHORT).post(body, **headers)
 
     assert answer.status_code == 507
@@ -54,7 +53,6 @@ def test_the_default_conversion(
 
 
 def test_a_script_of_two_halves(make_front: Callable[..., Any]) -> None:
-    """Its output_handler sees the status, which goes out with what it makes of the error."""
     answer = make_front(HALVES, loaded_as="half", **SHORT).post(RECORD, Content_Type="application/json")
 
     assert (answer.status_code, answer.text) == (507, "seen: 507")
@@ -104,7 +102,6 @@ def test_a_script_that_runs_out_of_memory_itself(
 def test_a_full_queue_keeps_its_status(
     make_front: Callable[..., Any], error_of: ErrorOf, status: int
 ) -> None:
-    """It empties by itself: no other model has to leave."""
     words = "The batch scheduling queue to which this task was submitted is full; currently 4"
     answer = make_front(loaded_as="half", status=status, body=json.dumps({"error": words}).encode()).post(
         RECORD
@@ -112,8 +109,3 @@ def test_a_full_queue_keeps_its_status(
 
     assert answer.status_code == status
     assert error_of(answer) == words
-
-
-def test_a_model_that_is_alone_keeps_the_model_servers_status(make_front: Callable[..., Any]) -> None:
-    """Nobody could make room for it."""
-    assert make_front(**SHORT).post(RECORD).status_code == 429

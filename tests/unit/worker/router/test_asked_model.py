@@ -108,24 +108,7 @@ def test_any_bytes_give_a_name_or_a_refusal(method: str, message: bytes) -> None
     assert specs[0].name == asked.name
 
 
-@pytest.mark.parametrize(
-    ("method", "message", "sentence"),
-    [
-        ("Predict", b"", reader.NO_SPEC),
-        ("Predict", b"\x0a\x00", reader.NO_NAME),
-        ("GetModelStatus", b"\x0a\x02\x0a\x01\xff", r"The request is not a message of GetModelStatus"),
-        ("Predict", b"\x0a\x05a", "The request is not a message of Predict"),
-        ("MultiInference", b"", reader.NO_NAME),
-    ],
-)
-def test_what_names_no_model_is_refused_in_a_sentence(method: str, message: bytes, sentence: str) -> None:
-    """Missing, empty or broken."""
-    with pytest.raises(BadInput, match=sentence):
-        asked_model(method, message)
-
-
 def test_tasks_of_several_models_are_refused() -> None:
-    """As TensorFlow Serving does it."""
     request = MultiInferenceRequest()
     for name in ("a", "b"):
         request.tasks.add().model_spec.name = name

@@ -38,14 +38,12 @@ def asked(outputs: tuple[str, ...] = ()) -> TranslatedRequest:
 
 
 def answer(message: bytes, outputs: tuple[str, ...] = ()) -> ModelInferResponse:
-    """What the client gets."""
     return ModelInferResponse.FromString(infer_answer(message, asked(outputs)))
 
 
 @pytest.mark.parametrize("as_list", [True, False])
 @pytest.mark.parametrize(("datatype", "kind"), KINDS.items())
 def test_every_datatype_keeps_its_bits(datatype: str, kind: type, *, as_list: bool) -> None:
-    """However the model server writes a tensor: its memory or lists, which may be empty or of one value."""
     arrays: list[npt.NDArray[Any]] = [np.array([[0, 1, 1]], kind), np.array(1, kind), np.empty((0, 2), kind)]
     for array in arrays:
         got = answer(response_bytes(model_spec("m", 7), {"y": array}, as_list=as_list))
@@ -76,17 +74,6 @@ def test_strings_have_their_lengths() -> None:
 
     assert got.outputs[0].datatype == "BYTES"
     assert got.raw_output_contents[0] == b"".join(struct.pack("<I", len(one)) + one for one in strings)
-
-
-def test_a_list_that_is_cut_short_repeats_its_last_value() -> None:
-    """As TensorFlow reads it."""
-    response = PredictResponse()
-    response.outputs["y"].CopyFrom(TensorProto(dtype="DT_FLOAT", float_val=[2.0]))
-    response.outputs["y"].tensor_shape.dim.add(size=3)
-
-    got = answer(response.SerializeToString())
-
-    assert got.raw_output_contents[0] == np.full(3, 2.0, np.float32).tobytes()
 
 
 def test_id_parameters_version_and_the_order_of_outputs() -> None:

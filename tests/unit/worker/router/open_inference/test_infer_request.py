@@ -8,7 +8,6 @@ import numpy.typing as npt
 import pytest
 
 from tfs_proxy.values.errors import BadInput, PayloadTooLarge
-from tfs_proxy.wire.protobuf_writer import field
 from tfs_proxy.wire.protos import PredictRequest
 from tfs_proxy.wire.protos.open_inference import ModelInferRequest
 from tfs_proxy.wire.protos.tensors import to_array
@@ -30,17 +29,14 @@ LISTS = [
 
 
 def infer(**fields: Any) -> ModelInferRequest:
-    """A request for the model ``m``."""
     return ModelInferRequest(model_name="m", **fields)
 
 
 def tensor(datatype: str, shape: list[int], **contents: Any) -> dict[str, Any]:
-    """The input ``x``."""
     return {"name": "x", "datatype": datatype, "shape": shape, "contents": contents or None}
 
 
 def predict(request: ModelInferRequest) -> PredictRequest:
-    """What the model server is asked."""
     return PredictRequest.FromString(translated(request.SerializeToString()).message)
 
 
@@ -86,13 +82,6 @@ def test_strings_come_listed_or_with_their_lengths() -> None:
         infer(inputs=[tensor("BYTES", [3])], raw_input_contents=[raw]),
     ):
         assert list(predict(request).inputs["x"].string_val) == strings
-
-
-@pytest.mark.parametrize(("shape", "raw"), [([], b"\x01\x00\x00\x00"), ([0], b""), ([2, 0, 3], b"")])
-def test_scalars_and_empty_tensors(shape: list[int], raw: bytes) -> None:
-    """A scalar has one value, an empty tensor none."""
-    array = to_array(predict(infer(inputs=[tensor("INT32", shape)], raw_input_contents=[raw])).inputs["x"])
-    assert (array.shape, array.tobytes()) == (tuple(shape), raw)
 
 
 def test_model_version_signature_and_outputs() -> None:
@@ -172,28 +161,8 @@ def test_other_requests_that_are_refused() -> None:
     ],
 )
 def test_values_that_take_too_much_memory_are_refused(request_of_many: ModelInferRequest) -> None:
-    """Before they are parsed: a few bytes of a message can become many in memory."""
     with pytest.raises(PayloadTooLarge):
         translated(request_of_many.SerializeToString(), decoded_bytes=7000)
-
-
-def test_single_numbers_count_as_those_of_a_list() -> None:
-    """A client may write each number as a field of its own."""
-    contents = b"\x18\x00" * 1000
-    described = tensor("INT64", [1000])
-    one_input = ModelInferRequest.InferInputTensor(**described).SerializeToString()
-    listed = one_input + field(5, contents)
-    message = infer().SerializeToString() + field(5, listed)
-
-    assert list(to_array(predict(ModelInferRequest.FromString(message)).inputs["x"])) == [0] * 1000
-    with pytest.raises(PayloadTooLarge):
-        translated(message, decoded_bytes=7000)
-
-
-def test_a_shape_has_few_dimensions() -> None:
-    """Others are refused before anyone multiplies their sizes."""
-    assert "a shape that no tensor can have" in refusal(infer(inputs=[tensor("FP32", [9] * 65)]))
-    assert "a shape that no tensor can have" in refusal(infer(inputs=[tensor("FP32", [9] * 1_000_000)]))
 
 
 def test_the_id_of_a_request_that_failed() -> None:
