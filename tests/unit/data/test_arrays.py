@@ -15,8 +15,7 @@ from hypothesis.extra import numpy as npst
 
 from tfs_proxy.data.arrays import batch_of_arrays
 from tfs_proxy.data.formats.npy import read_npy, read_npz, write_npy, write_npz
-from tfs_proxy.data.registry import decode, encode, parse_media_type
-from tfs_proxy.values.batch import Batch
+from tfs_proxy.data.registry import decode, parse_media_type
 from tfs_proxy.values.errors import BadInput, PayloadTooLarge, RequestError
 from tfs_proxy.values.memory import MemoryBudget
 from tfs_proxy.values.signature import PREDICT_METHOD, Signature, TensorSpec
@@ -121,21 +120,12 @@ def test_damaged_npy_is_refused(junk: bytes, place: int, cut: bool) -> None:
     ],
 )
 def test_bad_npy(body: bytes, says: str) -> None:
-    """What no array is made of is refused before anything is allocated, and the text says why."""
     with pytest.raises(BadInput, match=says.replace("'", ".")):
         read_npy(body)
 
 
-def test_later_versions_are_read() -> None:
-    """Versions 2 and 3 differ in the width of the header's length alone."""
-    header = "{'shape': (2L,), 'fortran_order': False, 'descr': '>i2'}\n"
-    for version in (2, 3):
-        assert read_npy(_npy(header, b"\0\1\1\0", version)).tolist() == [1, 256]
-
-
 @given(st.dictionaries(st.sampled_from(["a", "b", "é"]), npst.arrays(numeric, shapes)))
 def test_npz_both_ways(arrays: dict[str, npt.NDArray[Any]]) -> None:
-    """What is written numpy loads and we read, name by name; writing twice gives the same bytes."""
     body = write_npz(arrays)
     assert body == write_npz(arrays)
     read = read_npz(body, MemoryBudget(LIMIT_BYTES))
@@ -157,7 +147,6 @@ def test_damaged_npz_is_refused(junk: bytes, place: int, cut: bool) -> None:
 
 
 def test_zip_bombs_are_refused() -> None:
-    """What unpacks to over the limit is refused by its declaration; a false declaration gains nothing."""
     bomb = _archive(a=np.zeros(LIMIT_BYTES, np.uint8), b=np.zeros(10))
     assert len(bomb) < LIMIT_BYTES / 100
     with pytest.raises(PayloadTooLarge, match="1000000 bytes"):
@@ -221,18 +210,6 @@ def test_arrays_of_other_types_are_refused(array: npt.NDArray[Any], dtype: str, 
         decode(_saved(array), NPY, _signature(x=(dtype, None)))
 
 
-@pytest.mark.parametrize(
-    ("shape", "wanted", "records"),
-    [((2, 3), (None, 3), 2), ((3,), (None, 3), 1), ((4,), (None, 3), 4), ((), (None,), 1), ((2, 3), None, 2)],
-)
-def test_one_record_may_come_without_its_axis(
-    shape: tuple[int, ...], wanted: tuple[int | None, ...] | None, records: int
-) -> None:
-    """An array of one axis less, and of the record's shape, is one record."""
-    batch = decode(_saved(np.ones(shape)), NPY, _signature(x=("DT_FLOAT", wanted)))
-    assert batch.records == len(batch.inputs["x"]) == records
-
-
 def test_npz_names_inputs() -> None:
     """Members go to the inputs of their names, to the only input under any name."""
     both = _signature(a=("DT_FLOAT", None), b=("DT_STRING", None))
@@ -250,35 +227,8 @@ def test_npz_names_inputs() -> None:
         batch_of_arrays({}, _signature(), MemoryBudget())
 
 
-def test_npy_for_two_inputs() -> None:
-    """One array is not enough for them: the inputs are named, and the format that takes several."""
-    both = _signature(b=("DT_STRING", None), a=("DT_FLOAT", None))
-    with pytest.raises(BadInput, match=r"one array, but the model takes 2 inputs \(a, b\): send npz"):
-        decode(_saved(np.ones(2)), NPY, both)
-
-
-def test_answers_are_npy_and_npz() -> None:
-    """One output is an npy file, several are an npz archive of all records."""
-    outputs = {"b": np.ones((2, 3), np.float32), "a": np.array([b"x", b"y"], object)}
-    body = encode({"y": outputs["b"]}, 2, "application/x-npy")
-    np.testing.assert_array_equal(np.load(io.BytesIO(body)), outputs["b"])
-    with np.load(io.BytesIO(encode(outputs, 2, "application/npz"))) as loaded:
-        assert loaded["a"].tolist() == ["x", "y"]
-    with pytest.raises(RequestError, match="ask for application/x-npz"):
-        encode(outputs, 2, "application/x-npy")
-
-
-def test_npy_survives_the_round_trip() -> None:
-    """An answer in npy is a request in npy."""
-    array = np.linspace(0, 1, 12, dtype=np.float32).reshape(2, 3, 2)
-    batch = decode(encode({"y": array}, 2, "application/x-npy"), NPY, _signature(x=("DT_FLOAT", None)))
-    assert isinstance(batch, Batch)
-    np.testing.assert_array_equal(batch.inputs["x"], array)
-
-
 @pytest.mark.parametrize(("dtype", "size"), [(np.float32, 60_000), (np.uint8, 130_000)])
 def test_arrays_count_as_messages_too(dtype: npt.DTypeLike, size: int) -> None:
-    """What is unpacked within the limit goes out once more, wider if the model's type is."""
     body = write_npz({"x": np.zeros(size // np.dtype(dtype).itemsize, dtype)})
     signature = _signature(x=("DT_FLOAT", (None,)))
 

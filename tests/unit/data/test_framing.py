@@ -29,7 +29,6 @@ def test_the_checksum_is_that_of_rfc_3720() -> None:
 
 @given(PAYLOADS)
 def test_tfrecords_come_back(payloads: list[bytes]) -> None:
-    """Whatever is framed is read again, with its place and its framed form."""
     data = b"".join(map(tfrecord_frame, payloads))
     frames = list(tfrecords(io.BytesIO(data)))
     assert [bytes(frame.payload) for frame in frames] == payloads
@@ -39,18 +38,10 @@ def test_tfrecords_come_back(payloads: list[bytes]) -> None:
 
 @given(PAYLOADS)
 def test_recordio_comes_back(payloads: list[bytes]) -> None:
-    """Also where the magic number stands inside a payload, on a word's border or off it."""
     data = b"".join(map(recordio_frame, payloads))
     frames = list(recordio(io.BytesIO(data)))
     assert [bytes(frame.payload) for frame in frames] == payloads
     assert b"".join(frame.framed for frame in frames) == data
-
-
-def test_a_divided_recordio_record() -> None:
-    """A record in three parts is one payload, the magic number put back between them."""
-    frame = recordio_frame(b"abcd" + MAGIC + MAGIC + b"ef")
-    assert frame.count(MAGIC) == 3
-    assert [int.from_bytes(frame[at + 4 : at + 8], "little") >> 29 for at in (0, 12, 20)] == [1, 2, 3]
 
 
 @given(st.binary(max_size=200), st.integers(0, 199), st.integers(1, 255))
@@ -77,7 +68,6 @@ def test_a_cut_stream(frame: Frame, read: Read) -> None:
 
 @pytest.mark.parametrize(("frame", "read"), [(tfrecord_frame, tfrecords), (recordio_frame, recordio)])
 def test_a_record_over_the_limit(frame: Frame, read: Read) -> None:
-    """It is refused by its head, before its body is read."""
     stream = io.BytesIO(frame(bytes(1000)))
     with pytest.raises(PayloadTooLarge, match="1000 bytes, over the limit of 999"):
         next(read(stream, 999))

@@ -10,12 +10,6 @@ from tfs_proxy.data.registry import OUTPUT_TYPES, negotiate, parse_media_type
 from tfs_proxy.values.errors import NotAcceptable, UnsupportedMediaType
 
 
-def test_no_content_type_means_json() -> None:
-    """A missing or blank Content-Type is application/json."""
-    assert parse_media_type(None).type == "application/json"
-    assert parse_media_type("  ").type == "application/json"
-
-
 def test_type_and_parameters_are_parsed() -> None:
     """Case, white space, quotes and empty parameters are those of RFC 9110."""
     parsed = parse_media_type('Text/CSV ; Charset="utf\\-8";; header=Present ')
@@ -68,7 +62,6 @@ def test_accept_picks(accept: str | None, picked: str) -> None:
 
 @pytest.mark.parametrize("accept", ["application/xml", "text/html, image/*", "*/*;q=0", "nonsense"])
 def test_nothing_acceptable(accept: str) -> None:
-    """Where nothing fits, the error names what the client asked for and what there is."""
     with pytest.raises(NotAcceptable) as refused:
         negotiate(accept, OUTPUT_TYPES)
     assert accept in str(refused.value)

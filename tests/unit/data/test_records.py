@@ -13,7 +13,7 @@ from tfs_proxy.data.formats.framing import recordio_frame, tfrecord_frame
 from tfs_proxy.data.registry import decode, decode_examples, parse_media_type
 from tfs_proxy.values.errors import BadInput, PayloadTooLarge, RequestError, UnsupportedMediaType
 from tfs_proxy.values.memory import MemoryBudget
-from tfs_proxy.values.signature import CLASSIFY_METHOD, PREDICT_METHOD, Signature, TensorSpec
+from tfs_proxy.values.signature import PREDICT_METHOD, Signature, TensorSpec
 from tfs_proxy.wire.protos import Example, RecordIORecord
 
 EXAMPLE, RECORDS, RECORDIO, JPEG, OCTETS = map(
@@ -68,14 +68,6 @@ def _record(**features: Mapping[str, Any]) -> bytes:
     return record.SerializeToString()
 
 
-def test_example_maps_features_to_inputs() -> None:
-    """Features go to the inputs of their names, in the input's shape; labels are left out."""
-    batch = decode(_example(a=[1.0, 2.0], s=[b"\xff"], label=[7]), EXAMPLE, TWO)
-    assert batch.records == 1
-    assert batch.inputs["a"].tolist() == [[1, 2]]
-    assert batch.inputs["s"].tolist() == [b"\xff"]
-
-
 def test_tfrecords_map_features_to_inputs() -> None:
     """Each TFRecord of a tf.Example is one record."""
     body = b"".join(tfrecord_frame(_example(a=[i, i + 1], s=[b"x"])) for i in range(3))
@@ -92,21 +84,6 @@ def test_a_model_of_serialized_examples_gets_them() -> None:
     assert decode(body, RECORDS, ONE_STRING).inputs["s"].tolist() == [one, two]
     lists = _signature(s=("DT_STRING", (None, 1)))
     assert decode(body, RECORDS, lists).inputs["s"].tolist() == [[one], [two]]
-
-
-def test_a_feature_of_the_input_s_name_is_what_it_takes() -> None:
-    """An image in a feature called as the input goes to the input, but never for a classify signature."""
-    body = _example(s=[b"jpeg"], label=[1])
-    assert decode(body, EXAMPLE, ONE_STRING).inputs["s"].tolist() == [b"jpeg"]
-    assert decode(tfrecord_frame(body), RECORDS, ONE_STRING).inputs["s"].tolist() == [b"jpeg"]
-    parsing = _signature(CLASSIFY_METHOD, s=("DT_STRING", (None,)))
-    assert decode(body, EXAMPLE, parsing).inputs["s"].tolist() == [body]
-
-
-def test_tfrecords_of_anything_for_a_string_input() -> None:
-    """Images in TFRecords reach a model that takes strings, whatever they look like."""
-    body = tfrecord_frame(b"\xff\xd8\xff") + tfrecord_frame(b"")
-    assert decode(body, RECORDS, ONE_STRING).inputs["s"].tolist() == [b"\xff\xd8\xff", b""]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +142,6 @@ def test_classify_takes_features_by_name() -> None:
 
 
 def test_no_examples() -> None:
-    """What is no tf.Example, or no record at all, is a 400 that says so."""
     for body, media_type, says in (
         (b"\xff", EXAMPLE, "Record 1 is not a serialized tf.Example"),
         (tfrecord_frame(_example()) + tfrecord_frame(b"\xff"), RECORDS, "Record 2 is no"),
@@ -258,7 +234,6 @@ def test_a_feature_s_name_that_is_no_text() -> None:
 
 
 def test_recordio_that_is_none() -> None:
-    """Neither framing nor a record, a damaged record, and a feature without value are 400s with a place."""
     signature = _signature(x=("DT_FLOAT", None))
     empty = RecordIORecord()
     empty.features["x"].SetInParent()

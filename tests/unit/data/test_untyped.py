@@ -13,7 +13,6 @@ from tfs_proxy.values.errors import BadInput, UnsupportedMediaType
 
 
 def saved(value: Any) -> bytes:
-    """What numpy.save writes, pickles included."""
     file = io.BytesIO()
     np.save(file, value)
     return file.getvalue()
@@ -35,14 +34,6 @@ def saved(value: Any) -> bytes:
 def test_json_csv_and_npy_become_arrays(body: bytes | str, content_type: str | None, expected: Any) -> None:
     """CSV keeps its two dimensions for one row, and its parameters count."""
     assert decode_array(body, content_type).tolist() == expected
-
-
-def test_an_empty_cell_among_numbers_is_no_number() -> None:
-    """It is what imputers look for, so the others stay numbers."""
-    array = decode_array(b"1,,3\n", "text/csv")
-
-    assert array.dtype == np.float64
-    assert np.isnan(array).tolist() == [[False, True, False]]
 
 
 @pytest.mark.parametrize(
@@ -67,8 +58,6 @@ def test_a_body_that_is_no_array_is_the_clients_mistake(
 
 
 class Frame:
-    """What a data frame or a sparse matrix has in common: a way to become an array."""
-
     def __init__(self, name: str) -> None:
         setattr(self, name, lambda: np.array([[1, 2]]))
 

@@ -31,7 +31,6 @@ NOON = 1_800_000_000.5
     ],
 )
 def test_a_body_comes_back_as_it_was(content_type: str, body: bytes, encoding: str) -> None:
-    """Whatever encoding its content type and its bytes lead to."""
     line = line_of(CaptureRecord(Payload(content_type, body), None, NOON))
 
     document = json.loads(line)
@@ -55,15 +54,6 @@ def test_a_record_has_sagemakers_fields_in_its_order() -> None:
     )
 
 
-def test_headers_and_ids_come_back() -> None:
-    """Those that were sent, and None for the others."""
-    sent = read_line(line_of(CaptureRecord(None, Payload("", b""), NOON, "id", "a=b,c=d", "event")))
-    plain = read_line(line_of(CaptureRecord(None, Payload("", b""), NOON)))
-
-    assert (sent.inference_id, sent.custom_attributes, sent.event_id) == ("id", "a=b,c=d", "event")
-    assert (plain.inference_id, plain.custom_attributes, plain.input) == (None, None, None)
-
-
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -79,15 +69,8 @@ def test_headers_and_ids_come_back() -> None:
     ],
 )
 def test_what_is_not_a_record_is_refused(line: bytes, words: str) -> None:
-    """With a sentence, whatever the line holds."""
     with pytest.raises(BadInput, match=words):
         read_line(line)
-
-
-@pytest.mark.parametrize("env", [{}, {"TFS_PROXY_CAPTURE": "a", "TFS_PROXY_CAPTURE_PERCENT": "0"}])
-def test_without_a_target_or_a_share_nothing_is_captured(env: dict[str, str]) -> None:
-    """Then nothing of it runs."""
-    assert capture_options(Settings.from_env(env), "m") is None
 
 
 def test_options_come_from_the_settings() -> None:
@@ -101,25 +84,6 @@ def test_options_come_from_the_settings() -> None:
     in_s3 = capture_options(Settings.from_env({"TFS_PROXY_CAPTURE": "s3://bucket"}), "m")
     assert in_s3 is not None
     assert (in_s3.target, in_s3.is_s3) == ("s3://bucket", True)
-
-
-@pytest.mark.parametrize(
-    ("model", "name", "folder"),
-    [
-        ("m", None, "m"),
-        ("m", "shop", "shop"),
-        ("my model/é", None, "my_model__"),
-        ("..", None, "model"),
-        ("", None, "model"),
-    ],
-)
-def test_the_folder_has_a_name_that_is_one(model: str, name: str | None, folder: str) -> None:
-    """Whatever a model is called."""
-    env = {"TFS_PROXY_CAPTURE": "/records", **({"TFS_PROXY_CAPTURE_NAME": name} if name else {})}
-    options = capture_options(Settings.from_env(env), model)
-
-    assert options is not None
-    assert options.name == folder
 
 
 def test_the_share_is_that_of_the_percent() -> None:

@@ -22,12 +22,10 @@ NOON = 1_800_000_000.0
 
 
 def record(body: bytes = b"[1]", seconds: float = NOON) -> CaptureRecord:
-    """A request without an answer."""
     return CaptureRecord(Payload("application/json", body), None, seconds)
 
 
 def options(target: Path, max_bytes: int = 1_000_000) -> CaptureOptions:
-    """All of the requests."""
     return CaptureOptions(str(target), "shop", 100.0, max_bytes)
 
 
@@ -39,7 +37,6 @@ class Stuck:
         self._folder = Folder(root)
 
     def create(self, path: str) -> FolderFile:
-        """Wait, then make it."""
         self.reached.set()
         self.go_on.wait()
         return self._folder.create(path)
@@ -53,7 +50,6 @@ class Counted:
         self.broken = False
 
     def __call__(self, counts: Mapping[CaptureOutcome, int]) -> None:
-        """Take one report."""
         if self.broken:
             raise UpstreamUnavailable("the supervisor is gone")
         self.total.update(counts)
@@ -73,7 +69,6 @@ def test_records_are_written_in_order(tmp_path: Path) -> None:
 
 
 def test_what_has_no_room_is_dropped(tmp_path: Path) -> None:
-    """While the target hangs, only so many bytes wait; whoever offers more does not."""
     counted, stuck = Counted(), Stuck(tmp_path)
     writer = CaptureWriter(options(tmp_path, 10_000), counted, stuck)
     writer.start()
@@ -95,7 +90,6 @@ def test_what_has_no_room_is_dropped(tmp_path: Path) -> None:
 
 
 def test_the_end_does_not_wait_for_a_target_that_hangs(tmp_path: Path) -> None:
-    """What was not written by then is counted as dropped."""
     counted, stuck = Counted(), Stuck(tmp_path)
     writer = CaptureWriter(options(tmp_path), counted, stuck)
     writer.start()
@@ -112,7 +106,6 @@ def test_the_end_does_not_wait_for_a_target_that_hangs(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_process_that_a_script_forks_leaves_the_records_alone(tmp_path: Path) -> None:
-    """It has no thread that writes them: they are the worker's, which writes each once."""
     writer = CaptureWriter(options(tmp_path), Counted())
     writer.start()
     writer.offer(record(b"1"))
@@ -128,7 +121,6 @@ def test_a_process_that_a_script_forks_leaves_the_records_alone(tmp_path: Path) 
 
 
 def test_counts_that_can_not_be_reported_are_kept(tmp_path: Path) -> None:
-    """Until they can."""
     counted = Counted()
     writer = CaptureWriter(options(tmp_path, 2000), counted)
     writer.offer(record(b"x" * 3000))
@@ -141,7 +133,6 @@ def test_counts_that_can_not_be_reported_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_file_is_complete_when_it_is_large_or_old_and_at_the_end_of_the_hour(tmp_path: Path) -> None:
-    """Its name is the time of its first record, in a folder of the hour."""
     files = RotatingFiles(Folder(tmp_path), "shop/AllTraffic", max_bytes=10)
     hour = NOON - NOON % 3600
     for seconds in (0, 0.001, 1, 2 + FILE_SECONDS, 3599, 3600):
@@ -235,7 +226,6 @@ def test_a_file_that_can_not_be_closed_does_not_end_the_writing(
 
 
 def test_a_packed_body_is_recorded_unpacked(tmp_path: Path) -> None:
-    """Within the limit; one that only says that it is packed is recorded as it is."""
     counted = Counted()
     writer = CaptureWriter(options(tmp_path, 10_000), counted)
     writer.start()

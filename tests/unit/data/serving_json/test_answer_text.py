@@ -22,7 +22,6 @@ def _array(shape: tuple[int, ...]) -> npt.NDArray[Any]:
 
 @given(st.lists(SHAPES, min_size=1, max_size=3), st.integers(1, 40))
 def test_pieces_make_the_same_text(shapes: list[tuple[int, ...]], piece: int) -> None:
-    """However many elements become text at once, the answer is the same, and has every value."""
     outputs = {f"y{number}": _array(shape) for number, shape in enumerate(shapes)}
     whole, by_column = answer_text.rows(outputs), answer_text.columns(outputs)
 
@@ -39,7 +38,6 @@ def test_pieces_make_the_same_text(shapes: list[tuple[int, ...]], piece: int) ->
 
 
 def test_a_column_of_any_shape_is_its_tensor() -> None:
-    """Without dimensions, without elements, of a type that JSON has no form for if it has none."""
     for array in (np.array(7), np.zeros((0, 2), np.int64), np.zeros((1, 0), np.float16)):
         assert json.loads(answer_text.columns({"y": array})) == {"outputs": array.tolist()}
 

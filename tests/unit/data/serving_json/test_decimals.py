@@ -54,7 +54,6 @@ def arrays(dtype: npt.DTypeLike) -> st.SearchStrategy[npt.NDArray[Any]]:
 
 @given(arrays(np.float32) | arrays(np.float64))
 def test_many_numbers_are_written_as_one_is(array: npt.NDArray[Any]) -> None:
-    """And read back to the same numbers."""
     texts = decimals(array)
     assert texts == [decimal(value, digits_of(array.dtype)) for value in array.tolist()]
     np.testing.assert_array_equal(np.array([float(text) for text in texts]).astype(array.dtype), array)

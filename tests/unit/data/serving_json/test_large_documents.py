@@ -31,11 +31,3 @@ def test_threads_do_not_meet() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(last, range(100, 132))) == list(range(100, 132))
-
-
-def test_what_is_not_json_leaves_the_parser_usable() -> None:
-    """Large or not."""
-    for broken in (b"[" * 1_500_000, document(100)[:-1]):
-        with pytest.raises(ValueError, match=r"."):
-            parse(broken)
-    assert parse(document(100))[0] == 100

@@ -8,13 +8,12 @@ import numpy.typing as npt
 import pytest
 
 from tfs_proxy.data.serving_json.requests import (
-    read_answer,
     read_metadata,
     read_outputs,
     request_body,
     with_signature,
 )
-from tfs_proxy.values.batch import Batch, Examples
+from tfs_proxy.values.batch import Batch
 from tfs_proxy.values.errors import BadInput, UpstreamError
 from tfs_proxy.values.signature import PREDICT_METHOD, Signature, TensorSpec
 
@@ -61,12 +60,6 @@ def test_several_inputs_are_objects() -> None:
     assert body["signature_name"] == "norm"
     assert [row["b"] for row in body["instances"]] == [1, 2]
     assert body["instances"][1] == {"a": [3.0, 4.0], "b": 2, "c": {"b64": "eQ=="}}
-
-
-def test_examples() -> None:
-    """Feature dicts are written as examples."""
-    body = request_body(Examples(({"x": 1.0},)), "regress_x_to_y")
-    assert json.loads(body) == {"signature_name": "regress_x_to_y", "examples": [{"x": 1.0}]}
 
 
 @pytest.mark.parametrize(
@@ -120,13 +113,6 @@ def test_column_answers() -> None:
     assert both["b"].tolist() == [True]
 
 
-def test_bytes_that_are_no_utf8() -> None:
-    """A string output that TF Serving wrote raw keeps its bytes."""
-    assert read_outputs(b'{"predictions": ["\xff\xe9"]}', _signature(y="DT_STRING"))["y"].tolist() == [
-        b"\xff\xe9"
-    ]
-
-
 @pytest.mark.parametrize(
     "body", [b"", b"<html>", b"[1]", b'{"results": []}', b'{"predictions": ["a"]}', b'{"predictions": 1}']
 )
@@ -134,12 +120,6 @@ def test_unreadable_answers(body: bytes) -> None:
     """An answer that does not fit is the server's error, not the client's."""
     with pytest.raises(UpstreamError):
         read_outputs(body, _signature(y="DT_FLOAT"))
-
-
-def test_depth_of_an_answer() -> None:
-    """An answer nested without end is an error, not a crash."""
-    with pytest.raises(UpstreamError, match="not JSON"):
-        read_answer(b"[" * 100_000)
 
 
 METADATA = {
@@ -172,30 +152,6 @@ METADATA = {
         }
     },
 }
-
-
-def test_metadata_without_shapes() -> None:
-    """A tensor whose shape the model server does not tell has an unknown rank; one of no dimensions has none."""
-    entry = {
-        "inputs": {"x": {"name": "x:0", "dtype": "DT_FLOAT"}},
-        "outputs": {
-            "y": {"name": "y:0", "dtype": "DT_FLOAT", "tensor_shape": {"dim": [], "unknown_rank": False}}
-        },
-        "method_name": PREDICT_METHOD,
-    }
-    body = json.dumps({"metadata": {"signature_def": {"signature_def": {"serving_default": entry}}}})
-    signature = read_metadata(body.encode()).signatures["serving_default"]
-    assert signature.inputs == {"x": TensorSpec("x", "DT_FLOAT", None)}
-    assert signature.outputs == {"y": TensorSpec("y", "DT_FLOAT", ())}
-
-
-def test_tensors_of_metadata_are_in_the_order_of_their_names() -> None:
-    """A map has none, so that a model server may tell them in any."""
-    tensors = {name: {"name": f"{name}:0", "dtype": "DT_FLOAT"} for name in "bca"}
-    entry = {"inputs": tensors, "outputs": tensors, "method_name": PREDICT_METHOD}
-    body = json.dumps({"metadata": {"signature_def": {"signature_def": {"serving_default": entry}}}})
-    signature = read_metadata(body.encode()).signatures["serving_default"]
-    assert (list(signature.inputs), list(signature.outputs)) == (["a", "b", "c"], ["a", "b", "c"])
 
 
 def test_metadata() -> None:

@@ -3,7 +3,6 @@
 import json
 
 import numpy as np
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -49,12 +48,3 @@ def check(text: str) -> None:
         array = json_array(text.encode(), spec, MemoryBudget())
         if array is not None:
             np.testing.assert_array_equal(array, np.array(json.loads(text), array.dtype))
-
-
-@pytest.mark.parametrize("text", ["[1, 2]", " [\n[1.5e3 , -2 ],\t[3,4]] ", "[[[1]]]"])
-def test_lists_of_numbers_are_read(text: str) -> None:
-    """White space is allowed wherever JSON allows it."""
-    array = json_array(text.encode(), FLOATS, MemoryBudget())
-
-    assert array is not None
-    np.testing.assert_array_equal(array, np.array(json.loads(text), np.float32))
