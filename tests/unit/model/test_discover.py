@@ -44,26 +44,12 @@ def test_layouts(tmp_path: Path, case: str) -> None:
     assert names(tmp_path) == expected
 
 
-def test_the_text_form_counts(tmp_path: Path) -> None:
-    """TF Serving's loader takes saved_model.pbtxt as well."""
-    saved_model(tmp_path / "half/1", "saved_model.pbtxt")
-    assert names(tmp_path) == {"half": [1]}
-
-
 def test_links_in_a_circle_end(tmp_path: Path) -> None:
     """A link to a folder above it is walked once."""
     saved_model(tmp_path / "half/1")
     (tmp_path / "half/up").symlink_to("..")
     (tmp_path / "self").symlink_to(".")
     assert names(tmp_path) == {"half": [1]}
-
-
-def test_links_to_elsewhere_are_followed(tmp_path: Path) -> None:
-    """A folder may link to models that lie outside of it, as mounted volumes do."""
-    saved_model(tmp_path / "store/half/1")
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models/half").symlink_to("../store/half")
-    assert names(tmp_path / "models") == {"half": [1]}
 
 
 def test_a_version_may_be_a_link(tmp_path: Path) -> None:
@@ -77,7 +63,6 @@ def test_a_version_may_be_a_link(tmp_path: Path) -> None:
 
 
 def test_two_models_of_one_name_are_an_error_that_names_both(tmp_path: Path) -> None:
-    """Neither of two can be chosen for the person."""
     saved_model(tmp_path / "a/half/1")
     saved_model(tmp_path / "b/half/2")
     with pytest.raises(DiscoveryError) as caught:
@@ -130,14 +115,6 @@ def test_no_model_says_what_was_looked_at_and_what_is_expected(tmp_path: Path) -
     assert "below code/" in text
 
 
-def test_staging_leaves_what_is_laid_out_already(tmp_path: Path) -> None:
-    """A model in numbered folders is served from where it lies."""
-    saved_model(tmp_path / "in/half/1")
-    saved_model(tmp_path / "in/half/0002")
-    assert base_paths(discover(tmp_path / "in"), tmp_path / "staged") == {"half": tmp_path / "in/half"}
-    assert not (tmp_path / "staged").exists()
-
-
 @pytest.mark.parametrize("folder", ["resnet", "."])
 def test_staging_gives_a_version_folder_to_what_has_none(tmp_path: Path, folder: str) -> None:
     """TF Serving wants BASE/VERSION, so a link stands in."""
@@ -165,15 +142,6 @@ def test_a_default_model_that_is_not_there() -> None:
         default_model(MODELS, "c")
 
 
-def test_a_model_server_reads_no_path_that_can_not_be_printed(tmp_path: Path) -> None:
-    """It logs the paths that it is given, and a folder's name must not forge a line there."""
-    saved_model(tmp_path / "x\nserver: ready" / "half" / "1")
-    links = tmp_path / "links"
-
-    assert base_paths(discover(tmp_path), links) == {"half": links / "half"}
-    assert (links / "half" / "1" / "variables").is_dir()
-
-
 def test_links_appear_beside_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Dangling links of an earlier run are replaced, files are left alone."""
     monkeypatch.setattr("os.geteuid", lambda: 0)
@@ -195,7 +163,6 @@ def test_links_appear_beside_what_is_there(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("mount", ["/opt/ml/model", "/opt/ml"])
 def test_nothing_is_put_into_a_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mount: str) -> None:
-    """Neither where the folder is a mount, nor within one; a folder that is not there is not made."""
     monkeypatch.setattr("os.geteuid", lambda: 0)
     (tmp_path / "file").touch()
     folder = tmp_path / "opt/ml/model"

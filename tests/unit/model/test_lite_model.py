@@ -8,7 +8,7 @@ from support.archives import SAVED_MODEL
 from support.lite_models import lite_model
 from tfs_proxy.model.discover import discover
 from tfs_proxy.model.lite_model import read_lite_model
-from tfs_proxy.values.errors import DiscoveryError, NoModelFound
+from tfs_proxy.values.errors import DiscoveryError
 
 
 def lite(folder: Path, content: bytes = b"\x1c\0\0\0TFL3") -> Path:
@@ -21,22 +21,12 @@ def lite(folder: Path, content: bytes = b"\x1c\0\0\0TFL3") -> Path:
     ("folder", "name", "version"), [("m/3", "m", 3), ("3", "model", 3), ("m", "m", 1), (".", "model", 1)]
 )
 def test_found(tmp_path: Path, folder: str, name: str, version: int) -> None:
-    """As SavedModels are: NAME/VERSION/model.tflite, and less orderly places."""
     path = lite(tmp_path / "root" / folder)
 
     (model,) = discover(tmp_path / "root")
 
     assert (model.name, dict(model.versions), model.lite) == (name, {version: path}, True)
     assert model.bytes_on_disk == 8
-
-
-def test_beside_a_saved_model(tmp_path: Path) -> None:
-    """Another form of the same version is no model of its own."""
-    (lite(tmp_path / "m" / "1") / "saved_model.pb").write_bytes(SAVED_MODEL)
-
-    (model,) = discover(tmp_path)
-
-    assert not model.lite
 
 
 def test_mixed(tmp_path: Path) -> None:
@@ -49,38 +39,6 @@ def test_mixed(tmp_path: Path) -> None:
         DiscoveryError, match=r"small/1 is a TensorFlow Lite model, and .*large/1 a SavedModel"
     ):
         discover(tmp_path)
-
-
-def test_a_file_somewhere_beside(tmp_path: Path) -> None:
-    """A TensorFlow Lite file that is no version of a model is left alone, as it always was."""
-    lite(tmp_path / "phones")
-    (tmp_path / "large" / "1").mkdir(parents=True)
-    (tmp_path / "large" / "1" / "saved_model.pb").write_bytes(SAVED_MODEL)
-
-    assert [model.name for model in discover(tmp_path)] == ["large"]
-
-
-def test_another_name(tmp_path: Path) -> None:
-    """The error says how a file of another name is served."""
-    (tmp_path / "m" / "1").mkdir(parents=True)
-    (tmp_path / "m" / "1" / "small.tflite").touch()
-
-    with pytest.raises(
-        NoModelFound, match=r"m/1/small\.tflite is TensorFlow Lite's format: .*tfs-proxy pack FILE"
-    ):
-        discover(tmp_path)
-
-
-def test_signatures(tmp_path: Path) -> None:
-    """Without signatures of its own, a model has one of all its inputs and outputs."""
-    summary = read_lite_model(lite(tmp_path / "m", lite_model(("serving_x:0", "y"))))
-
-    (signature,) = summary.signatures.values()
-    assert signature.name == "serving_default"
-    assert {alias: (spec.dtype, spec.shape) for alias, spec in signature.inputs.items()} == {
-        "serving_x": ("DT_FLOAT", (None, 2))
-    }
-    assert list(signature.outputs) == ["y"]
 
 
 def test_repeated(tmp_path: Path) -> None:
@@ -102,6 +60,5 @@ def test_repeated(tmp_path: Path) -> None:
     ],
 )
 def test_damaged(tmp_path: Path, content: bytes) -> None:
-    """Whatever the bytes are, the error names the file."""
     with pytest.raises(DiscoveryError, match=r"model\.tflite"):
         read_lite_model(lite(tmp_path / "m", content))

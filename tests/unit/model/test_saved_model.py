@@ -63,31 +63,6 @@ def test_signatures_under_the_serve_tag(tmp_path: Path) -> None:
     }
 
 
-def test_a_tensor_without_a_shape_has_an_unknown_rank(tmp_path: Path) -> None:
-    """An absent shape is not that of a scalar, which has a shape of no dimensions."""
-    inputs = {"bare": TensorInfo(name="b:0", dtype=DT_FLOAT), "scalar": tensor("s:0", DT_FLOAT)}  # type: ignore[arg-type]
-    info = MetaGraphDef.MetaInfoDef(tags=["serve"])
-    graph = MetaGraphDef(meta_info_def=info, signature_def={"serving_default": SignatureDef(inputs=inputs)})
-    summary = read(tmp_path, SavedModel(meta_graphs=[graph]).SerializeToString())
-    assert summary.signatures["serving_default"].inputs == {
-        "bare": TensorSpec("bare", "DT_FLOAT", None, "b:0"),
-        "scalar": TensorSpec("scalar", "DT_FLOAT", (), "s:0"),
-    }
-
-
-def test_no_graph_for_serving(tmp_path: Path) -> None:
-    """A model saved for training only has tags, but no signatures to be served."""
-    summary = read(tmp_path, SavedModel(meta_graphs=[meta_graph("train")]).SerializeToString())
-    assert summary.tags == (("train",),)
-    assert not summary.signatures
-
-
-def test_the_text_form_is_not_read(tmp_path: Path) -> None:
-    """TF Serving loads it; nothing is told of it here."""
-    (tmp_path / "saved_model.pbtxt").touch()
-    assert read_saved_model(tmp_path) is None
-
-
 @pytest.mark.parametrize(
     "contents",
     [b"", b"no protobuf", b"\x12\xff\x01", b"\x08\x01", b"\x12\x02\x2a\x05", b"\x08" + b"\xff" * 20],
@@ -127,7 +102,6 @@ def saved_bytes(graph: bytes) -> bytes:
 
 
 def test_variables_that_nothing_fills_are_named(tmp_path: Path) -> None:
-    """What the signature's call reads must also go into the call that restores, or into an assignment."""
     graph = (
         node("kept", "VarHandleOp", shared_name="net/kept")
         + node("set", "VarHandleOp")
@@ -139,23 +113,6 @@ def test_variables_that_nothing_fills_are_named(tmp_path: Path) -> None:
         + node("look", "ReadVariableOp", "lost")
     )
     assert read(tmp_path, saved_bytes(graph)).lost_variables == ("net/lost",)
-
-
-def test_two_handles_of_one_variable_are_one(tmp_path: Path) -> None:
-    """Handles with the same shared name mean the same variable."""
-    graph = (
-        node("a", "VarHandleOp", shared_name="net/w")
-        + node("b", "VarHandleOp", shared_name="net/w")
-        + node("call", "StatefulPartitionedCall", "a", "^b")
-        + node("restore", "StatefulPartitionedCall", "b")
-    )
-    assert read(tmp_path, saved_bytes(graph)).lost_variables == ()
-
-
-def test_models_of_tensorflow_1_are_not_suspected(tmp_path: Path) -> None:
-    """Without an object graph the saver of TensorFlow 1 wrote it, which loses nothing."""
-    graph = node("v", "VarHandleOp") + node("call", "PartitionedCall", "v")
-    assert read(tmp_path, field(2, meta_graph("serve", graph=graph).SerializeToString())).lost_variables == ()
 
 
 KERAS_MODELS = """

@@ -24,7 +24,6 @@ def folder_of(root: Path, *, changed: int) -> Path:
 
 
 def test_same_files_same_bytes(tmp_path: Path) -> None:
-    """Whatever their times, their modes for others, and the order in which they were made."""
     first = folder_of(tmp_path / "a", changed=1_000_000_000)
     second = folder_of(tmp_path / "b", changed=1_700_000_000)
     (second / "m" / "1" / "saved_model.pb").chmod(0o600)
@@ -55,7 +54,6 @@ def test_members(tmp_path: Path) -> None:
 
 
 def test_what_is_written_can_be_read(tmp_path: Path) -> None:
-    """By the code that unpacks it: long names, and names that are not ASCII, too."""
     root = folder_of(tmp_path / "a", changed=1)
     long = root / ("n" * 150) / ("m" * 150)
     long.mkdir(parents=True)

@@ -46,7 +46,6 @@ PYTHON = node("python", "EagerPyFunc")
 
 @pytest.mark.parametrize("op", ["EagerPyFunc", "PyFunc", "PyFuncStateless"])
 def test_python_in_the_functions_of_every_answer(tmp_path: Path, op: str) -> None:
-    """It is found in the graph itself, in a function, and in the body of a loop."""
     functions = library(
         outer=node("loop", "While", function="body"), body=node("python", op), listed=node("p", op)
     )
@@ -73,7 +72,6 @@ def test_python_that_an_answer_can_do_without(tmp_path: Path) -> None:
 
 
 def test_a_graph_that_breaks_off(tmp_path: Path) -> None:
-    """It is reported as damaged, with its folder."""
     (tmp_path / "saved_model.pb").write_bytes(field(2, field(2, field(1, PYTHON) + b"\x0a\x7f")))
 
     with pytest.raises(DiscoveryError, match="is damaged"):

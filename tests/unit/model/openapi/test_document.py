@@ -15,7 +15,6 @@ from support.openapi_documents import (
     COMPLEX,
     MIXED,
     NUMBERS,
-    SCALAR,
     TEXT,
     Y,
     answer_types,
@@ -53,18 +52,8 @@ def test_types_that_a_model_can_not_take_are_left_out() -> None:
     }
 
 
-def test_types_of_answers() -> None:
-    """npy carries one output, and what has no records is JSON, npy or npz."""
-    assert "application/x-npy" in answer_types(document(NUMBERS))
-    assert "application/x-npy" not in answer_types(document(MIXED))
-    assert set(answer_types(document(SCALAR))) == {
-        *("application/json", "application/x-npy", "application/npy", "application/x-npz", "application/npz")
-    }
-
-
 @pytest.mark.parametrize("name", ["numbers", "text", "mixed", "scalar", "no rank"])
 def test_examples_fit_their_schemas(name: str) -> None:
-    """What is given as an example of JSON is what the schema beside it says."""
     described = document(ALL[name])
     checked = 0
     for _, _, operation in operations(described):
@@ -98,7 +87,6 @@ def _values(content: Mapping[str, Any]) -> list[Any]:
     ],
 )
 def test_the_schema_of_a_request(body: Any, fits: bool) -> None:
-    """It has the signature's types and shapes, in row form, column form, and as bare records."""
     described = document(NUMBERS)
     schema = request_types(described)["application/json"]["schema"]
 
@@ -131,15 +119,7 @@ def test_a_large_model_has_a_small_document() -> None:
     assert "examples" not in content["application/x-npy"]
 
 
-def test_what_is_published() -> None:
-    """Protocols that are off are not described, and a script's model without a server has neither."""
-    model = DescribedModel("m", (1,), {"serving_default": NUMBERS})
-
-    assert not [path for path in document_of(Service((model,), "m"))["paths"] if path.startswith("/v")]
-
-
 def test_a_script_reads_what_it_describes() -> None:
-    """Its own words replace what the conversion would say, for requests and for answers."""
     description = Description(
         accepts={"text/plain": {"type": "string"}},
         returns={"application/json": {"type": "object", "properties": {"label": {"type": "integer"}}}},
@@ -156,28 +136,7 @@ def test_a_script_reads_what_it_describes() -> None:
     }
 
 
-def test_a_script_that_says_nothing() -> None:
-    """Anything may come and go; the media types that its text names are listed."""
-    described = document(NUMBERS, script=ScriptBodies(mentions=("image/png", "text/csv")))
-
-    validate(described)
-    assert list(request_types(described)) == ["image/png", "text/csv", "*/*"]
-    assert list(answer_types(described)) == ["*/*"]
-
-
-def test_half_a_script() -> None:
-    """Where the script has no half of its own, the conversion's types stand."""
-    reads = document(NUMBERS, script=ScriptBodies(writes=Conversion.BY_SIGNATURE))
-    writes = document(NUMBERS, script=ScriptBodies(reads=Conversion.BY_SIGNATURE))
-
-    assert "text/csv" in answer_types(reads)
-    assert list(request_types(reads)) == ["*/*"]
-    assert "text/csv" in request_types(writes)
-    assert list(answer_types(writes)) == ["*/*"]
-
-
 def test_a_script_model() -> None:
-    """Without functions of its own it takes and gives arrays in three types."""
     arrays = ScriptBodies(Conversion.OF_ARRAYS, Conversion.OF_ARRAYS)
     described = document_of(Service((), "", script=arrays))
 
@@ -212,24 +171,7 @@ def test_a_target_model() -> None:
     assert {"404", "507", "default"} <= operation["responses"].keys()
 
 
-def test_the_page() -> None:
-    """HTML stands at / only if there is a page."""
-    for console in (True, False):
-        described = document(NUMBERS, console=console)["paths"]["/"]["get"]["responses"]["200"]["content"]
-        assert ("text/html" in described) is console
-
-
-def test_the_limit_of_bodies() -> None:
-    """What is too large says how large a body may be; the type of the default answer is named, too."""
-    described = document(NUMBERS, max_payload_bytes=6_291_456, default_accept="text/csv")
-
-    assert "6,291,456 bytes" in described["components"]["responses"]["413"]["description"]
-    answered = described["paths"]["/invocations"]["post"]["responses"]["200"]
-    assert answered["description"].endswith("Without Accept it is text/csv.")
-
-
 def test_a_multi_model_endpoint() -> None:
-    """Its document is valid and names no model."""
     described = document_of_many(MANY, target_model=False)
 
     validate(described)

@@ -41,13 +41,11 @@ def test_examples_of_the_open_inference_protocol_are_read(name: str) -> None:
 
 
 def of_triton(*sent: Sample) -> list[Sample]:
-    """Those in Triton's media type."""
     return [sample for sample in sent if TRITON_TYPE in str(sample.media_type)]
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_the_example_in_tritons_type_is_read(name: str) -> None:
-    """Its parameter says how much is JSON; a model whose types the protocol has not is described without it."""
     sent = of_triton(*samples(document(ALL[name])))
     for sample in sent:
         size = int(parse_media_type(sample.media_type).parameters[JSON_SIZE])
@@ -77,14 +75,6 @@ def test_pictures() -> None:
     assert (found["image/png"], found["image/jpeg"]) == (PNG, JPEG)
     assert base64.b64encode(PNG) in found["application/json"]
     assert "text/csv" not in found
-
-
-def test_pictures_in_base64() -> None:
-    """Where the graph reads base64, a picture alone would not do."""
-    found = bodies(GraphInputs(decodes_pictures=True, resizes=True, from_base64=True))
-
-    assert base64.urlsafe_b64decode(found["application/octet-stream"]) == PNG
-    assert "image/png" not in found
 
 
 def test_pictures_of_one_size() -> None:

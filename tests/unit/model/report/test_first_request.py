@@ -26,7 +26,6 @@ Y: Mapping[str, Shape] = {"y": (None,)}
 def signature(
     inputs: Mapping[str, tuple[str, Shape]], outputs: Mapping[str, Shape] = Y, name: str = "serving_default"
 ) -> Signature:
-    """A signature that predicts."""
     return Signature(
         name,
         "tensorflow/serving/predict",
@@ -57,7 +56,6 @@ def command(
 
 
 def body_of(text: str) -> object:
-    """The JSON in a command."""
     words = shlex.split(text)
     assert words[:3] == ["curl", "-H", "Content-Type: application/json"]
     assert words[-1] == f"{URL}/invocations"
@@ -98,7 +96,6 @@ def test_a_signature_makes_json(tmp_path: Path, case: str) -> None:
 
 @pytest.mark.parametrize("dtype", sorted(NPY_TYPES))
 def test_a_large_input_is_made_by_the_shell(tmp_path: Path, dtype: str) -> None:
-    """What the shell makes is an npy file of zeros."""
     text = command(tmp_path, signature({"x": (dtype, (None, 32, 32, 3))}))
 
     made, _, rest = text.partition(" | ")
@@ -185,27 +182,8 @@ SCRIPTS = {
 
 @pytest.mark.parametrize("case", SCRIPTS)
 def test_a_script_is_sent_the_type_that_it_names(tmp_path: Path, case: str) -> None:
-    """What it compares a type with comes first, then the types in its tables; the answer's don't count."""
     script, words = SCRIPTS[case]
     assert words in command(tmp_path, ROW, script=script)
-
-
-def test_a_stage_takes_its_own_type(tmp_path: Path) -> None:
-    """A script that is the model itself has no signature."""
-    script = "def model_fn(d): ...\ndef input_fn(data, content_type):\n    if content_type != 'text/csv': raise ValueError\n"
-    assert "-H 'Content-Type: text/csv' --data-binary @FILE" in command(
-        tmp_path, None, script=script, script_model=True
-    )
-
-
-def test_the_example_that_init_wrote_is_sent(tmp_path: Path) -> None:
-    """It is known to be answered, whatever the script reads."""
-    (tmp_path / "request.json").write_text("{}")
-    file = tmp_path / "request.json"
-
-    assert f"-H 'Content-Type: application/json' --data-binary @{file} " in command(
-        tmp_path, ROW, script=SCRIPTS["a picture"][0]
-    )
 
 
 def test_the_command_of_a_ready_line_can_be_had_for_another_address() -> None:

@@ -29,7 +29,6 @@ def prepared(folder: Path, settings: Settings) -> Prepared:
 
 
 def test_the_flag(tmp_path: Path) -> None:
-    """It stands before the user's own flags, of which the last counts."""
     settings = Settings.from_env({"SAGEMAKER_TFS_EXTRA_ARGS": "--num_tflite_pools=1"})
 
     ready = prepared(tmp_path, settings)

@@ -28,7 +28,6 @@ def folder(root: Path, script: str, *, model: bool, name: str = "inference.py") 
 
 
 def report(root: Path, **environ: str) -> str:
-    """The start-up report on a folder."""
     settings = Settings.from_env(environ, Resources(3))
     return "\n".join(describe(look_into(root, settings), settings, environ).lines())
 
@@ -49,7 +48,6 @@ def test_without_a_saved_model_the_script_is_the_model(tmp_path: Path) -> None:
 
 
 def test_a_saved_model_wins_over_a_stages_functions(tmp_path: Path) -> None:
-    """With a handler they are not called; without one the script can't be used, and the error names them."""
     root = folder(tmp_path / "x", STAGE + HANDLER, model=True)
     assert look_into(root, Settings.from_env({})).script_model is None
     assert "Note: model_fn and predict_fn in code/inference.py are not called" in report(root)
@@ -60,7 +58,6 @@ def test_a_saved_model_wins_over_a_stages_functions(tmp_path: Path) -> None:
 
 
 def test_the_only_model_can_be_given_a_name(tmp_path: Path) -> None:
-    """Its folder keeps its own; with several models the name is of no use, and the report says so."""
     one = folder(tmp_path / "x", HANDLER, model=True)
     assert "Model my-service, version 1" in report(one, TFS_PROXY_MODEL_NAME="my-service")
     assert "MODEL_NAME" not in report(one, MODEL_NAME="of the script's own environment")
@@ -191,7 +188,6 @@ def test_what_the_machine_and_the_job_come_to_is_said(tmp_path: Path) -> None:
     ],
 )
 def test_why_a_model_is_the_default(tmp_path: Path, environ: dict[str, str], words: str) -> None:
-    """With several models the reason is told."""
     write_model(tmp_path / "a/1")
     write_model(tmp_path / "b/1")
     assert words in text_on(tmp_path, **environ)
@@ -218,7 +214,6 @@ def test_why_a_model_is_the_default(tmp_path: Path, environ: dict[str, str], wor
     ],
 )
 def test_the_script_is_read_not_run(tmp_path: Path, script: str, words: str) -> None:
-    """Its handlers are known by its syntax alone."""
     write_model(tmp_path / "half/1")
     write(
         tmp_path / "code/inference.py",
