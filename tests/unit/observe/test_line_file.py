@@ -13,7 +13,6 @@ def read_all(reader: LineReader) -> list[bytes]:
 
 
 def test_lines_of_many_writers_are_read_once(tmp_path: Path) -> None:
-    """While they write, and to the last."""
     reader = LineReader(tmp_path / "lines")
     lines = []
 
@@ -32,16 +31,6 @@ def test_lines_of_many_writers_are_read_once(tmp_path: Path) -> None:
         b"%d %d %s" % (name, number, b"x" * (number % 50)) for name in range(4) for number in range(2000)
     }
     assert sorted(lines) == sorted(expected)
-
-
-def test_half_a_line_waits_for_its_other_half(tmp_path: Path) -> None:
-    """A reader that comes between two writes."""
-    reader, writer = LineReader(tmp_path / "lines"), LineWriter(tmp_path / "lines")
-    writer.write(b"one\ntw")
-    assert read_all(reader) == [b"one"]
-    writer.write(b"o\n")
-
-    assert read_all(reader) == [b"two"]
 
 
 def test_what_was_read_takes_no_room(tmp_path: Path) -> None:

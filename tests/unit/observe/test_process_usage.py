@@ -17,7 +17,6 @@ from tfs_proxy.observe.process_usage import (
 
 
 def test_a_process_counts_with_its_children() -> None:
-    """This test's process and a child, which alone has used something too."""
     program = "import sys; print(flush=True); sys.stdin.read()"
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -35,12 +34,10 @@ def test_a_process_counts_with_its_children() -> None:
 
 
 def test_what_has_ended_uses_nothing(tmp_path: Path) -> None:
-    """Also where there is no /proc at all."""
     assert usage_of_tree(os.getpid(), tmp_path) == ProcessUsage()
 
 
 def test_own_memory_is_what_no_file_backs() -> None:
-    """It grows by what is written, and is less than all that is resident."""
     before = own_memory_of_tree(os.getpid())
     with mmap.mmap(-1, 40_000_000) as pages:
         pages.write(b"x" * len(pages))

@@ -34,7 +34,6 @@ LINES = st.lists(
 
 
 def measured(counts: RequestCounts) -> dict[str, MeasuredMetric]:
-    """The metrics by name."""
     return {metric.description.name: metric for metric in counts.measure()}
 
 
@@ -50,7 +49,6 @@ def total(counts: RequestCounts) -> float:
 
 @given(LINES)
 def test_every_line_counts_once(lines: list[bytes]) -> None:
-    """Whatever it is, and never as an exception."""
     counts = RequestCounts()
     text = b"\n".join(lines)
     counts.add_lines(text)
@@ -191,7 +189,6 @@ def test_requests_for_models_are_counted_by_model() -> None:
 
 
 def test_only_inferences_count_as_such() -> None:
-    """Whoever asks a model for one, in any protocol; requests about a model are none."""
     counts = RequestCounts()
     counts.models = ModelCounts(KnownModels("m", {"m": (1, 2)}), lambda: 7.0)
     counts.add_lines(
@@ -260,19 +257,7 @@ def test_models_come_and_go_while_requests_are_counted() -> None:
     assert set(by_model()) == {("other", "other", of) for of in ("ok", "client_error", "server_error")}
 
 
-@given(st.text(max_size=20), st.text(max_size=20))
-def test_a_worker_s_line_names_the_model(model: str, version: str) -> None:
-    """Whatever a client calls it, the line can be read; a name that no model has reads as another."""
-    line = request_line(FinishedRequest("POST", 200, 0.1, "/invocations", model=model, version=version))
-    request = read_line(line.removesuffix(b"\n"))
-
-    assert request is not None
-    plain = all(" " < character <= "~" for character in model)
-    assert request.model in ({model, "?", model.removeprefix("-")} if plain else {"?"})
-
-
 def test_an_invoke_that_names_no_model_is_for_none() -> None:
-    """In a run of one archive the path is unknown: its 404 is no error of that model."""
     counts = RequestCounts()
     counts.models = ModelCounts(KnownModels("half", {"half": (1,)}))
     counts.add_lines(b"404 0.001 - - - 100 200 POST /models/half/invoke HTTP/1.1\n")
@@ -281,7 +266,6 @@ def test_an_invoke_that_names_no_model_is_for_none() -> None:
 
 
 def test_calls_of_grpc_count_for_the_model_that_a_router_says() -> None:
-    """By their own status, since HTTP's is always 200; a call without a model counts for none."""
     counts = RequestCounts()
     counts.models = ModelCounts(KnownModels(None, {"a": [1]}))
     call = b"POST /tensorflow.serving.PredictionService/Predict HTTP/2.0"

@@ -1,8 +1,6 @@
 """The record of one request: its stages, who finds it, and its id."""
 
 import contextlib
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 
 import pytest
 
@@ -12,7 +10,6 @@ from tfs_proxy.observe.request_record import (
     MODEL_SERVER,
     RequestRecord,
     chosen_id,
-    current_request,
     handling,
     note_failed,
     stage,
@@ -26,11 +23,9 @@ class Listener:
         self.heard: list[tuple[str, int, str]] = []
 
     def begin(self, number: int, name: str = "") -> None:
-        """Keep a stage that begins."""
         self.heard.append(("begin", number, name))
 
     def end(self, number: int, error: BaseException | None) -> None:
-        """Keep a stage that ends."""
         self.heard.append(("end", number, type(error).__name__))
 
 
@@ -43,24 +38,6 @@ def test_the_time_of_an_inner_stage_is_not_the_outer_one_s(monkeypatch: pytest.M
     assert (record.seconds[INPUT_HANDLER], record.seconds[MODEL_SERVER]) == (7.0, 3.0)
 
 
-def test_a_stage_that_comes_twice_is_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Converting happens before and after the model server."""
-    times = iter([0.0, 1.0, 2.0, 5.0, 8.0])
-    monkeypatch.setattr("time.perf_counter", lambda: next(times))
-    with handling(RequestRecord("id")) as record:
-        with stage(CONVERT):
-            pass
-        with stage(CONVERT):
-            pass
-    assert record.seconds[CONVERT] == 4.0
-
-
-def test_outside_of_requests_a_stage_does_nothing() -> None:
-    """``init(context)`` of a script runs the same code."""
-    with stage(CONVERT):
-        assert current_request() is None
-
-
 def test_a_listener_hears_of_stages_and_of_what_broke_them() -> None:
     """Spans are made of this."""
     listener = Listener()
@@ -69,14 +46,6 @@ def test_a_listener_hears_of_stages_and_of_what_broke_them() -> None:
         with pytest.raises(ValueError, match="no"), stage(CONVERT, "input_fn"):
             raise ValueError("no")
     assert listener.heard == [("begin", CONVERT, "input_fn"), ("end", CONVERT, "ValueError")]
-
-
-def test_a_context_carries_the_request_to_another_thread() -> None:
-    """And it is gone from this one once it has been handled."""
-    with handling(RequestRecord("id")) as record, ThreadPoolExecutor(1) as threads:
-        assert threads.submit(copy_context().run, current_request).result() is record
-        assert threads.submit(current_request).result() is None
-    assert current_request() is None
 
 
 @pytest.mark.parametrize(
@@ -92,7 +61,6 @@ def test_the_first_plain_id_is_chosen(
 
 @pytest.mark.parametrize("hostile", ["a\nb", "x" * 129, "\x1b[31m", "é", '"', "a,b", ""])
 def test_an_id_that_is_not_plain_is_replaced(hostile: str) -> None:
-    """It would reach logs and the answer's head."""
     new = chosen_id(None, hostile)
     assert new != hostile
     assert len(new) == 32

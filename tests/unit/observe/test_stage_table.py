@@ -16,7 +16,6 @@ KNOWN = KnownModels("m", {"m": (1,), "n": ()})
 
 
 def request(model: str, convert_seconds: float, records: int | None = None) -> RequestRecord:
-    """A request that has ended."""
     record = RequestRecord("an-id")
     record.model, record.records = model, records
     record.seconds[READ], record.seconds[CONVERT] = 0.002, convert_seconds
@@ -30,7 +29,6 @@ def measured(tables: StageTables) -> dict[tuple[str, ...], Distribution]:
 
 
 def test_what_workers_add_is_measured(tmp_path: Path) -> None:
-    """By stage and model; stages that a request did not pass are not counted, models share what is unknown."""
     layout = StageLayout(KNOWN)
     one, other = StageTable(tmp_path / "stages", layout), StageTable(tmp_path / "stages", layout)
     one.add(request("m", 0.003, records=3))
@@ -52,7 +50,6 @@ def test_what_workers_add_is_measured(tmp_path: Path) -> None:
 
 
 def test_the_counts_of_a_worker_outlive_it(tmp_path: Path) -> None:
-    """Also if it is killed; its file is deleted, and nothing is counted twice."""
     folder = tmp_path / "stages"
     StageTable(folder, StageLayout(KNOWN)).add(request("m", 0.003))
     (table,) = folder.iterdir()

@@ -18,7 +18,6 @@ from tfs_proxy.settings.parsers import access_log
 def line(
     status: int = 200, seconds: float = 0.01, path: str = "/invocations", request_id: str = "x"
 ) -> RequestLine:
-    """A request's line."""
     return RequestLine(FinishedRequest("POST", status, seconds, path), request_id)
 
 
@@ -61,7 +60,6 @@ def test_the_entry_has_no_query_and_tells_the_stages_that_took_time() -> None:
 
 
 def test_nginx_s_line_is_read_with_the_stages_of_the_worker() -> None:
-    """What a worker wrote in its header comes back."""
     record = RequestRecord("id-1")
     record.model, record.seconds[CONVERT] = "m", 0.25
     record.reason = 'Row 1; … "is" 100% é'
@@ -72,23 +70,8 @@ def test_nginx_s_line_is_read_with_the_stages_of_the_worker() -> None:
     assert read == RequestLine(replace(finished, reason=record.reason), "id-1", "m", {"convert": 0.25}, 17)
 
 
-def test_a_refusal_of_nginx_stands_before_what_a_worker_said() -> None:
-    """It is what the client got."""
-    record = RequestRecord("id-1")
-    record.reason = "by the worker"
-    finished = FinishedRequest("POST", 504, 0.5, "/invocations")
-
-    read = read_access_line(
-        f'17 id-1 {stages_text(record)} "no%20answer" '.encode() + request_line(finished).rstrip()
-    )
-
-    assert read is not None
-    assert read.request.reason == "no answer"
-
-
 @pytest.mark.parametrize("said", ["-no%20{secret}", "no%20{secret}-"])
 def test_the_message_of_a_grpc_call_is_its_reason(said: str) -> None:
-    """In the trailers, or in the only head."""
     finished = FinishedRequest("POST", 200, 0.5, "/x", grpc_status="3")
 
     read = read_access_line(f'17 id-1 - "{said}" '.encode() + request_line(finished).rstrip())
@@ -131,7 +114,6 @@ def test_a_header_that_no_worker_wrote_is_left_out(stages: str) -> None:
 def test_a_request_that_no_worker_saw_has_the_model_that_it_asks_for(
     stages: str, asked: str, model: str
 ) -> None:
-    """So the log of one model has the requests that came while it was not there."""
     finished = FinishedRequest("POST", 503, 0.5, "/models/a/invoke", model=asked)
 
     read = read_access_line(f'17 id-1 {stages} "" '.encode() + request_line(finished).rstrip())

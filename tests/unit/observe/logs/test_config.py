@@ -34,7 +34,6 @@ def test_a_terminal_has_colours_unless_somebody_asks_for_none() -> None:
 
 
 def test_other_processes_inherit_how_they_log() -> None:
-    """Without a run around them they have the defaults."""
     config = LogConfig("json", coloured=True, descriptor=7)
 
     assert LogConfig.inherited(config.variable()) == config

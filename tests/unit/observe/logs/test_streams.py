@@ -1,7 +1,5 @@
 """What scripts print, as entries with the request that printed it."""
 
-import contextlib
-import io
 import os
 import signal
 import threading
@@ -34,7 +32,6 @@ def said() -> Said:
 
 @pytest.fixture
 def stream(said: Said) -> LoggedStream:
-    """Stands in for sys.stdout."""
     return LoggedStream(said, "info", 1)
 
 
@@ -50,7 +47,6 @@ def test_a_line_is_an_entry_however_it_is_written(stream: LoggedStream, said: Sa
 
 
 def test_lines_of_requests_at_a_time_stay_apart(stream: LoggedStream, said: Said) -> None:
-    """Also on one thread, as in async functions."""
     one, two = RequestRecord("one"), RequestRecord("two")
     for part in ("a", "b", "\n"):
         for record in (one, two):
@@ -61,7 +57,6 @@ def test_lines_of_requests_at_a_time_stay_apart(stream: LoggedStream, said: Said
 
 
 def test_what_has_no_line_end_comes_at_the_end_of_the_request(stream: LoggedStream, said: Said) -> None:
-    """And never in another one's line."""
     record = RequestRecord("one")
     with handling(record):
         print("left", end="", file=stream)
@@ -75,7 +70,6 @@ def test_what_has_no_line_end_comes_at_the_end_of_the_request(stream: LoggedStre
 
 
 def test_a_printed_traceback_is_one_entry(stream: LoggedStream, said: Said) -> None:
-    """Its level is error, whichever stream it goes to."""
     try:
         int("bad")
     except ValueError:
@@ -85,39 +79,11 @@ def test_a_printed_traceback_is_one_entry(stream: LoggedStream, said: Said) -> N
     assert said.exceptions[0].startswith("Traceback")
 
 
-def test_a_replaced_stream_gets_what_is_printed(stream: LoggedStream, said: Said) -> None:
-    """As tests of scripts do it."""
-    with contextlib.redirect_stdout(stream), contextlib.redirect_stdout(io.StringIO()) as mine:
-        print("for me")
-
-    assert (mine.getvalue(), said.entries) == ("for me\n", [])
-
-
 def test_a_line_without_end_does_not_fill_memory(stream: LoggedStream, said: Said) -> None:
-    """It comes in parts."""
     for _ in range(100):
         print("x" * 1000, end="", file=stream)
 
     assert sum(len(message) for _, _, message in said.entries) > 100_000 - 2 * MOST_CHARACTERS
-
-
-def test_threads_print_lines_of_their_own(stream: LoggedStream, said: Said) -> None:
-    """Nothing is lost or mixed."""
-
-    def work(number: int) -> None:
-        for _ in range(200):
-            print(number, number, end="", file=stream)
-            print(file=stream)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert sorted(message for _, _, message in said.entries) == sorted(
-        f"{n} {n}" for n in range(4) for _ in range(200)
-    )
 
 
 def test_it_is_what_scripts_expect_of_a_text_stream(stream: LoggedStream) -> None:

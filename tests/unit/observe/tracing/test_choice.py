@@ -4,8 +4,6 @@ import pytest
 
 from tfs_proxy.observe.tracing.choice import (
     TraceChoice,
-    exporter_of,
-    is_divided,
     kept_share,
     marked_share,
     trace_choice,
@@ -43,7 +41,6 @@ def test_an_endpoint_or_an_exporter_switches_traces_on(environ: dict[str, str]) 
     ],
 )
 def test_otherwise_traces_are_off_and_nothing_is_said(environ: dict[str, str]) -> None:
-    """Not even if OpenTelemetry is missing."""
     assert trace_choice(environ, installed=False) == TraceChoice()
 
 
@@ -66,7 +63,6 @@ def test_what_cannot_be_used_is_a_warning(environ: dict[str, str], words: str) -
 
 
 def test_a_missing_package_is_a_warning_that_says_how_to_get_it() -> None:
-    """And which variable asks for it."""
     warning = trace_choice(ENDPOINT, installed=False).warning or ""
 
     assert warning.startswith("OTEL_EXPORTER_OTLP_ENDPOINT is set, and no traces are sent")
@@ -90,16 +86,9 @@ def test_a_missing_package_is_a_warning_that_says_how_to_get_it() -> None:
     ],
 )
 def test_the_sampler_says_which_requests(sampler: str, argument: str, expected: TraceSampling) -> None:
-    """By OpenTelemetry's names, and its default for what it does not know."""
     environ = {**ENDPOINT, "OTEL_TRACES_SAMPLER": sampler, "OTEL_TRACES_SAMPLER_ARG": argument}
 
     assert trace_choice(environ, installed=True).sampling == expected
-
-
-def test_otlp_is_the_exporter_unless_another_is_named() -> None:
-    """A line of output for each span serves for a first look."""
-    assert exporter_of({}) == "otlp"
-    assert exporter_of({"OTEL_TRACES_EXPORTER": "console"}) == "console"
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.01, 0.0001, 0.00001, 0.12345, 0.07, 0.57])
@@ -110,14 +99,3 @@ def test_both_shares_together_are_the_one_asked_for(share: float) -> None:
     assert marked_share(sampling) >= share
     assert marked_share(sampling) * 10_000 == pytest.approx(round(marked_share(sampling) * 10_000))
     assert marked_share(sampling) * kept_share(sampling) == pytest.approx(share)
-
-
-@pytest.mark.parametrize("share", [0.5, 0.01, 0.07, 0.57, 0.0001])
-def test_a_worker_keeps_all_of_a_share_that_nginx_can_count(share: float) -> None:
-    """1 % is 1 %, without a second throw of the dice."""
-    assert kept_share(TraceSampling(share)) == 1.0
-
-
-def test_all_or_nothing_is_not_divided() -> None:
-    """Then there is no mark."""
-    assert [is_divided(TraceSampling(share)) for share in (0.0, 0.5, 1.0)] == [False, True, False]

@@ -28,11 +28,6 @@ def test_the_lowest_bit_of_the_flags_samples(flags: str) -> None:
     assert (parent.trace_id, parent.span_id) == (PARENT.trace_id, PARENT.span_id)
 
 
-def test_a_later_version_may_say_more() -> None:
-    """What is known of it is read, as W3C's recommendation has it."""
-    assert parent_in({"traceparent": f"01-{TRACE}-{SPAN}-01-more"}) == PARENT
-
-
 @pytest.mark.parametrize(
     "hostile",
     [
@@ -71,11 +66,6 @@ def test_custom_attributes_carry_a_parent(attributes: str) -> None:
     assert parent_in({BY_ATTRIBUTE: attributes}) == PARENT
 
 
-def test_a_malformed_attribute_is_not_made_good_by_a_later_one() -> None:
-    """nginx reads the header by the same rule."""
-    assert parent_in({BY_ATTRIBUTE: f"traceparent=x,traceparent={HEADER}"}) is None
-
-
 @pytest.mark.parametrize(
     "header",
     [
@@ -86,41 +76,18 @@ def test_a_malformed_attribute_is_not_made_good_by_a_later_one() -> None:
     ],
 )
 def test_x_ray_s_header_carries_a_parent(header: str) -> None:
-    """Its fields come in any order, and others beside them."""
     assert parent_in({"x-amzn-trace-id": header}) == TraceParent(
         0x67891233ABCDEF012345678912345678, 0x463AC35C9F6413AD, sampled=True
     )
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
-        "Root=1-67891233-abcdef012345678912345678",
-        X_RAY.replace("=1;", "=?;") + "?",
-        X_RAY.replace("Parent", "parent"),
-    ],
-)
-def test_x_ray_s_header_without_a_span_or_a_decision_does_not_count(header: str) -> None:
-    """A load balancer sends the root alone."""
-    assert parent_in({"x-amzn-trace-id": header}) is None
-
-
 def test_traceparent_comes_first_and_then_the_attributes() -> None:
-    """Whoever can set the header itself means it."""
     headers = {"traceparent": HEADER, BY_ATTRIBUTE: f"traceparent={OTHER}", "x-amzn-trace-id": X_RAY}
 
     assert parent_in(headers) == PARENT
     assert parent_in({**headers, "traceparent": "x"}) == TraceParent(
         int("1" * 32, 16), int("2" * 16, 16), sampled=False
     )
-
-
-def test_a_parent_is_written_as_it_was_read() -> None:
-    """A pipeline hands it on so, with its state."""
-    parent = parent_in({"traceparent": HEADER, "tracestate": "a=b"})
-
-    assert parent is not None
-    assert (parent.header, parent.state) == (HEADER, "a=b")
 
 
 def test_the_patterns_of_what_is_sampled_are_narrower() -> None:
