@@ -9,7 +9,6 @@ from openapi_spec_validator import validate
 from support.archives import SAVED_MODEL, pack
 from tfs_proxy.cli import main
 from tfs_proxy.data.capture.record import CaptureRecord, Payload, line_of
-from tfs_proxy.wire.protos import MetaGraphDef, SavedModel, SignatureDef
 
 MIRROR = "def handler(data, context): return data.read(), context.request_content_type"
 
@@ -21,16 +20,7 @@ def archive(folder: Path, script: str | None = None, **more: str) -> str:
     return str(pack(folder / "model.tar.gz", files))
 
 
-def signature_model() -> bytes:
-    """A saved_model.pb with one signature that takes nothing."""
-    one = SignatureDef(method_name="tensorflow/serving/predict")
-    info = MetaGraphDef.MetaInfoDef(tags=["serve"])
-    graph = MetaGraphDef(meta_info_def=info, signature_def={"serving_default": one})
-    return SavedModel(meta_graphs=[graph]).SerializeToString()
-
-
 def test_the_report_and_the_import(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Without a request the script is imported all the same; what it prints does not mix with the report."""
     assert main(["check", archive(tmp_path, f"print('imported')\n{MIRROR}")]) == 0
 
     said = capfd.readouterr()
@@ -116,18 +106,6 @@ WARNED = {
 }
 
 
-def test_packages_that_only_serve_installs_are_no_warning(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """What could not be tried here is said, and does not fail a strict check."""
-    script = f"import nothing_of_this_name\n{MIRROR}"
-    files = {"code/inference.py": script, "code/requirements.txt": "nothing"}
-    path = str(pack(tmp_path / "model.tar.gz", {"m/1/saved_model.pb": signature_model(), **files}))
-
-    assert main(["check", path, "--strict"]) == 0
-    assert "Not checked: code/inference.py could not be tried, because nothing_of" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("case", WARNED)
 def test_warnings_count_where_check_is_strict(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str
@@ -161,7 +139,6 @@ def test_a_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_requirements_are_not_installed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Where an import fails beside a requirements.txt, that is said."""
     request = tmp_path / "request"
     request.write_text("x")
     script = f"import nothing_of_this_name\n{MIRROR}"
@@ -219,7 +196,6 @@ def test_a_file_of_data_capture_is_many_requests(tmp_path: Path, capfd: pytest.C
 
 
 def test_a_damaged_file_of_data_capture_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """By the line; an answer alone can't be sent."""
     file = tmp_path / "day.jsonl"
     file.write_bytes(line_of(CaptureRecord(None, Payload("text/csv", b"3"), 0.0)))
 
@@ -257,6 +233,5 @@ def test_the_document_follows_the_settings(
 
 @pytest.mark.parametrize("other", [["--request", "body"], ["--multi-model", "."]])
 def test_the_document_comes_alone(other: list[str], capfd: pytest.CaptureFixture[str]) -> None:
-    """It can't be mixed with other output."""
     assert main(["check", "--openapi", *other]) == 2
     assert "--openapi takes neither" in capfd.readouterr().err

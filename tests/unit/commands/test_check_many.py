@@ -66,7 +66,6 @@ FAILING: Mapping[str, tuple[Mapping[str, str | bytes], str]] = {
 def test_an_archive_that_cannot_be_served_fails_alone(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], case: str
 ) -> None:
-    """With the sentence of `check MODEL`; those after it are checked all the same."""
     files, words = FAILING[case]
     pack(tmp_path / "bad.tar.gz", files)
     archive(tmp_path / "good.tar.gz")
@@ -80,62 +79,21 @@ def test_an_archive_that_cannot_be_served_fails_alone(
     assert summary == "1 of 2 would fail."
 
 
-def test_a_file_that_is_not_an_archive(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Whatever is called *.tar.gz is meant to be served."""
-    (tmp_path / "a.tar.gz").write_text("not a tar")
-
-    assert check(tmp_path) == 1
-    assert capfd.readouterr().out.startswith("fails a: ")
-
-
-def test_archives_whose_names_meet(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A slash is -- in the name, so two paths can have one name: both are named."""
-    archive(tmp_path / "team" / "a.tar.gz")
-    archive(tmp_path / "team--a.tar.gz")
-
-    assert check(tmp_path) == 1
-    line, summary = capfd.readouterr().out.splitlines()
-    assert line.startswith("fails team--a: team--a.tar.gz and team/a.tar.gz would both be the model team--a")
-    assert summary == "1 of 1 would fail."
-
-
 @pytest.mark.parametrize("name", ["-a", "ä", "a b", "a" * 65])
 def test_a_name_that_no_model_can_have(tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str) -> None:
-    """It could not be loaded by that name."""
     archive(tmp_path / f"{name}.tar.gz")
 
     assert check(tmp_path) == 1
     assert f"fails {name}.tar.gz: {name}.tar.gz can't be the path of a model" in capfd.readouterr().out
 
 
-def test_packages_of_a_script_are_not_archives(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """An unpacked model may have source distributions below code/."""
-    folder_of_a_model(tmp_path / "a", MIRROR)
-    wheels = tmp_path / "a" / "code" / "wheels"
-    wheels.mkdir()
-    for name in ("package-1.0.tar.gz", "-package.tar.gz"):
-        (wheels / name).write_text("not a model")
-
-    assert check(tmp_path) == 0
-    assert capfd.readouterr().out.endswith("0 of 1 would fail.\n")
-
-
 def test_a_warning_fails_if_check_is_strict(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Without --strict it stands at the end of the line."""
     archive(tmp_path / "a.tar.gz")
 
     assert check(tmp_path) == 0
     assert "; Warning: m version 1 has no signatures" in capfd.readouterr().out
     assert check(tmp_path, "--strict") == 1
     assert capfd.readouterr().out.startswith("fails a: Warning: m version 1 has no signatures")
-
-
-def test_the_mode_of_serve_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An environment made for a multi-model endpoint may be in force."""
-    monkeypatch.setenv("SAGEMAKER_MULTI_MODEL", "true")
-    archive(tmp_path / "a.tar.gz")
-
-    assert check(tmp_path) == 0
 
 
 def test_nothing_to_check(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,6 @@ COMMANDS = ("serve", "check", "model-server")
 
 
 def saved_model(folder: Path) -> Path:
-    """A SavedModel in name only."""
     folder.mkdir(parents=True)
     (folder / "saved_model.pb").write_bytes(SAVED_MODEL)
     return folder
@@ -72,18 +71,7 @@ def served(*words: str, **environ: str) -> tuple[str, str]:
     return flags.value("model_name"), flags.value("model_base_path")
 
 
-def test_the_model_is_the_images_unless_flags_say_otherwise(tmp_path: Path) -> None:
-    """MODEL_NAME below MODEL_BASE_PATH, `model` without; later flags win."""
-    base = str(tmp_path)
-
-    assert served(MODEL_BASE_PATH=base) == ("model", f"{base}/model")
-    assert served(MODEL_BASE_PATH="s3://b/m", MODEL_NAME="x") == ("x", "s3://b/m/x")
-    assert served("--model_name=y", MODEL_NAME="x") == ("y", "/models/x")
-    assert served(MODEL_NAME="x", TFS_PROXY_MODEL_NAME="z") == ("z", "/models/x")
-
-
 def test_the_only_model_needs_no_name(tmp_path: Path) -> None:
-    """Of several, the one called `model`; without one, the error names them all."""
     base = str(tmp_path)
     saved_model(tmp_path / "b" / "1")
     assert served(MODEL_BASE_PATH=base) == ("b", f"{base}/b")

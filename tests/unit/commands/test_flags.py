@@ -36,21 +36,13 @@ def test_a_budget_is_seconds(budget: str, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_picture_needs_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """That is found out before five minutes are spent."""
     status = main(["tune", str(tmp_path), "--p99", "50ms", "-o", str(tmp_path / "none" / "a.svg")])
 
     assert status == 2
     assert "its folder is not there" in capsys.readouterr().err
 
 
-def test_a_model_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The archive is opened before any stack starts."""
-    assert main(["tune", str(tmp_path / "none.tar.gz"), "--p99", "50ms"]) == 2
-    assert "none.tar.gz" in capsys.readouterr().err
-
-
 def parsed(*words: str) -> Preprocessing | None:
-    """What the flags ask for."""
     parser = argparse.ArgumentParser()
     add_preprocessing_arguments(parser)
     return preprocessing_of(parser.parse_args(words))
@@ -80,6 +72,5 @@ def test_flags_are_read(tmp_path: Path) -> None:
     ],
 )
 def test_flags_that_can_not_be_used_are_refused(words: list[str], reason: str) -> None:
-    """Before anything is exported, with a sentence."""
     with pytest.raises(SettingsError, match=reason):
         parsed(*words)

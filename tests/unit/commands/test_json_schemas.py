@@ -72,7 +72,6 @@ SAMPLES: tuple[tuple[str, object, bool], ...] = (
 def test_the_schema_and_the_command_agree(
     name: str, document: object, valid: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What the printed schema allows is read, and what it does not allow is refused."""
     assert main(["--json-schema", name]) == 0
     schema = json.loads(capsys.readouterr().out)
     Draft202012Validator.check_schema(schema)

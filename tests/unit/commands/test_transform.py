@@ -6,13 +6,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tfs_proxy.cli import command_parser, main
 from tfs_proxy.commands.transform import request_from
 from tfs_proxy.transform import run as transform_run
-from tfs_proxy.transform.job import CHOICES
 from tfs_proxy.transform.options import TransformOptions
 from tfs_proxy.values.errors import SettingsError
 
@@ -44,7 +41,6 @@ def test_the_least_that_a_job_needs() -> None:
 
 
 def test_flags_override_the_json(tmp_path: Path) -> None:
-    """What no flag says is as in the file."""
     request = {
         "TransformJobName": "j",
         "ModelName": "m",
@@ -68,24 +64,8 @@ def test_flags_override_the_json(tmp_path: Path) -> None:
     ("flags", "data_type"), [([], "ManifestFile"), (["--s3-data-type", "S3Prefix"], "S3Prefix")]
 )
 def test_a_manifest_is_known_by_its_name(flags: list[str], data_type: str) -> None:
-    """Unless a flag says otherwise."""
     words = ["--input", "a.manifest", "--output", "out", "--endpoint", ENDPOINT, *flags]
     assert options_of(*words).job.data_type == data_type
-
-
-@given(st.fixed_dictionaries({}, optional={name: st.sampled_from(CHOICES[name]) for name in (
-    "split_type", "strategy", "assemble_with", "compression",
-)}), st.one_of(st.none(), st.integers(0, 100)), st.sampled_from(["fail", "placeholder", "sidecar"]))  # fmt: skip
-def test_every_flag_reaches_its_field(choices: dict[str, str], payload: int | None, on_error: str) -> None:
-    """In any combination."""
-    words = ["--input", "in", "--output", "out", "--endpoint", ENDPOINT, "--on-error", on_error]
-    for name, value in choices.items():
-        words += ["--" + name.replace("_", "-"), value]
-    if payload is not None:
-        words += ["--max-payload-mb", str(payload)]
-    options = options_of(*words)
-    assert {name: getattr(options.job, name) for name in choices} == choices
-    assert (options.job.max_payload_mb, options.on_error) == (payload, on_error)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +135,6 @@ def test_an_output_inside_the_input_is_refused(
 def test_what_cannot_be_written_is_refused_first(
     words: list[str], tmp_path: Path, flag: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before the endpoint is looked for."""
     (tmp_path / "file").write_text("")
     below = tmp_path / "file" / "below"
     assert main(["transform", *words, f"--{flag}", str(below)]) == 2

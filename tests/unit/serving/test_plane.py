@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +26,6 @@ def _signature(name: str, inputs: dict[str, str], outputs: dict[str, str]) -> Si
 
 
 ONE = _signature(DEFAULT_SIGNATURE, {"x": "DT_FLOAT"}, {"y": "DT_FLOAT"})
-NORM = _signature("norm", {"x": "DT_FLOAT"}, {"label": "DT_STRING", "n": "DT_INT32"})
 
 
 def _says(text: str, status: int = 200) -> Callable[[Call], ModelAnswer]:
@@ -84,7 +82,6 @@ def test_record_with_an_input_called_inputs() -> None:
 
 @pytest.mark.parametrize("second", [400, 500])
 def test_first_refusal_counts(second: int) -> None:
-    """Where the record is refused too, the client reads what TF Serving said first."""
     signature = _signature(DEFAULT_SIGNATURE, {"instances": "DT_FLOAT"}, {"y": "DT_FLOAT"})
 
     def server(call: Call) -> ModelAnswer:
@@ -98,49 +95,6 @@ def test_first_refusal_counts(second: int) -> None:
     assert (reply.status, reply.body) == (400, b'{"error": "first"}')
 
 
-def test_no_second_try_without_such_an_input() -> None:
-    """A refusal is final where no input has the key's name, or the record does not fit."""
-    upstream = _upstream(_says('{"error": "first"}', 400))
-    assert answer(upstream, TARGET, b'{"instances": ["a"]}', None, None).status == 400
-    signature = _signature(DEFAULT_SIGNATURE, {"instances": "DT_FLOAT"}, {"y": "DT_FLOAT"})
-    strict = _upstream(_says('{"error": "first"}', 400), signature)
-    assert answer(strict, TARGET, b'{"instances": "a"}', None, None).status == 400
-    assert len(upstream.calls) == len(strict.calls) == 1
-
-
-@pytest.mark.parametrize(
-    ("body", "content_type"),
-    [
-        (b"[[1],[2]]", "application/json"),
-        (b'{"x": [1]}\n{"x": [2]}', "application/json"),
-        (b"[1]\n[2]", "application/jsonlines"),
-        (b"a\n1\n2", "text/csv; header=present"),
-    ],
-)
-def test_records_are_decoded(body: bytes, content_type: str) -> None:
-    """Everything but TF Serving's form reaches the upstream as arrays."""
-    upstream = _upstream(_says('{"predictions": [2.5, 3.0]}'))
-    reply = answer(upstream, TARGET, body, content_type, "application/jsonlines")
-    assert reply.body == b"2.5\n3.0\n"
-    batch: Any = upstream.calls[0].batch
-    assert batch.records == 2
-    np.testing.assert_array_equal(batch.inputs["x"].ravel(), [1, 2])
-
-
-def test_serving_form_as_lines_by_its_own_signature() -> None:
-    """The signature that a body names says how its answer is read."""
-    upstream = _upstream(_says('{"predictions": [{"n": 1, "label": "a"}]}'), ONE, NORM)
-    body = b'{"signature_name": "norm", "instances": [1]}'
-    assert answer(upstream, TARGET, body, None, "text/csv").body == b"a,1\n"
-
-
-def test_column_form_as_lines() -> None:
-    """The column form counts its records along the first axis of its inputs."""
-    upstream = _upstream(_says('{"outputs": [2.5, 3.0]}'))
-    for body in (b'{"inputs": [1, 2]}', b'{"inputs": {"x": [1, 2]}}'):
-        assert answer(upstream, TARGET, body, None, "text/csv").body == b"2.5\n3.0\n"
-
-
 @pytest.mark.parametrize("given", ['{"predictions": [1.0]}', '{"outputs": 1.0}', '{"outputs": [1.0]}'])
 def test_fewer_outputs_than_records(given: str) -> None:
     """Lines are refused where the model does not give one output per record; JSON is not."""
@@ -152,7 +106,6 @@ def test_fewer_outputs_than_records(given: str) -> None:
 
 @pytest.mark.parametrize("method", ["classify", "regress"])
 def test_classify_and_regress(method: str) -> None:
-    """Their own form is forwarded, records become examples, results come one a line if asked."""
     upstream = _upstream(_says('{"results": [1.5, 2.5]}'))
     target = Target("m", method=method, signature="s")
     own = b'{"signature_name": "s", "examples": [{"x": 1}, {"x": 2}]}'
@@ -175,7 +128,6 @@ def test_classify_and_regress(method: str) -> None:
     ],
 )
 def test_odd_errors_become_json(body: bytes, text: str) -> None:
-    """What is no JSON with an error text becomes it: no page of the model server reaches a client."""
     reply = answer(_upstream(lambda _: ModelAnswer(404, body)), TARGET, b'{"instances": [1]}', None, None)
     assert json.loads(reply.body) == {"error": text}
     assert reply.status == 404

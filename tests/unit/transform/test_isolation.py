@@ -37,7 +37,6 @@ def texts_of(is_bad: list[bool]) -> list[bytes]:
 
 @given(st.lists(st.booleans(), min_size=1, max_size=40))
 def test_exactly_the_bad_records_are_found(is_bad: list[bool]) -> None:
-    """Wherever they are in a batch: their numbers and offsets are right, and the others keep their answers."""
     texts = texts_of(is_bad)
     outcome = transformer(FakeSender(), PLACEHOLDER)(batch_of(texts), "a")
     bad = [index for index, flag in enumerate(is_bad) if flag]
@@ -71,7 +70,6 @@ def test_one_bad_record_costs_few_requests() -> None:
 
 
 def test_a_record_that_a_filter_does_not_fit() -> None:
-    """It is bad too, although it never was sent: the others are."""
     sender = FakeSender()
     outcome = transformer(sender, PLACEHOLDER, input_filter="$[1]")(batch_of([b"1,2", b"3", b"4,5"]), "a")
     assert [(record.record, record.status) for record in outcome.bad] == [(2, None)]
@@ -79,7 +77,6 @@ def test_a_record_that_a_filter_does_not_fit() -> None:
 
 
 def test_an_answer_that_a_join_cannot_use() -> None:
-    """It fails the object, and the batch is not halved: the records are not to blame."""
     sender = FakeSender(lambda _body: b"only one answer\n")
     with pytest.raises(ObjectFailed, match="the answer can't be used"):
         transformer(sender, SIDECAR, join="Input")(batch_of([b"1", b"2"]), "a")

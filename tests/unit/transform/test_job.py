@@ -11,7 +11,6 @@ from tfs_proxy.transform.job import ExecutionPlan, Job, make_job, read_descripti
 from tfs_proxy.transform.leftovers import shard
 from tfs_proxy.transform.options import stack_environment
 from tfs_proxy.transform.s3 import relative_name
-from tfs_proxy.transform.sender import EndpointAddress
 from tfs_proxy.values.errors import SettingsError
 
 SEED: dict[str, Any] = {
@@ -83,7 +82,6 @@ def test_what_the_api_would_refuse(tmp_path: Path, change: dict[str, object], wo
     ],
 )
 def test_limits_of_the_platform(fields: dict[str, Any], words: str) -> None:
-    """They are known before any work is done."""
     with pytest.raises(SettingsError, match=words):
         job(**fields)
 
@@ -133,12 +131,3 @@ def test_the_environment_of_the_stack() -> None:
     variables = stack_environment({}, job(max_payload_mb=0, max_concurrent=2, strategy="SingleRecord"))
     assert variables["SAGEMAKER_MAX_PAYLOAD_IN_MB"] == "0"
     assert variables["SAGEMAKER_BATCH_STRATEGY"] == "SINGLE_RECORD"
-
-
-@pytest.mark.parametrize(
-    "url", ["ftp://host", "http://", "http://host:port", "http://host/a b", "http://host/ü"]
-)
-def test_no_endpoint(url: str) -> None:
-    """An address that can't be one is refused in words."""
-    with pytest.raises(SettingsError, match="--endpoint"):
-        EndpointAddress.parse(url)

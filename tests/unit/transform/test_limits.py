@@ -4,7 +4,7 @@ import pytest
 
 from tfs_proxy.run.plan import transform_limits
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.deployment import Deployment, TransformLimits
+from tfs_proxy.values.deployment import TransformLimits
 from tfs_proxy.values.resources import Resources
 
 BATCHING = {"SAGEMAKER_TFS_ENABLE_BATCHING": "true", "SAGEMAKER_TFS_MAX_BATCH_SIZE": "4"}
@@ -27,11 +27,3 @@ def test_limits_follow_machine_and_settings(environ: dict[str, str], limits: Tra
     """Four cores, twice as many requests, never over 100 MB or what the workers take."""
     assert transform_limits(Settings.from_env(environ, Resources(4))) == limits
     assert limits.concurrent * limits.payload_mb <= 100
-
-
-def test_a_deployment_carries_them() -> None:
-    """Through the control API, and a deployment without them has the platform's defaults."""
-    limits = TransformLimits(7, 3)
-    deployment = Deployment("m", {"m": (1,)}, (), None, (), 10, 5.0, transforms=limits)
-    assert Deployment.from_json(deployment.to_json()) == deployment
-    assert Deployment("m", {"m": (1,)}, (), None, (), 10, 5.0).transforms == TransformLimits(1, 6)

@@ -19,7 +19,6 @@ from tfs_proxy.transform.local_engine import LocalEngine
 from tfs_proxy.transform.options import TransformOptions
 from tfs_proxy.transform.ordered_output import OrderedOutput
 from tfs_proxy.transform.run_statistics import RunStatistics, Workload
-from tfs_proxy.transform.sender import Refused
 
 WAIT_SECONDS = 30
 
@@ -97,7 +96,6 @@ LINES = st.lists(st.text("abc", min_size=1, max_size=4).map(str.encode), max_siz
 def test_outputs_are_in_the_order_of_the_input(
     objects: dict[str, list[bytes]], concurrent: int, limit: int, multi: bool
 ) -> None:
-    """Whatever the concurrency, the payload limit and the strategy, each object gets its answers, in order."""
     contents = {name: b"".join(line + b"\n" for line in lines) for name, lines in objects.items()}
     strategy = "MultiRecord" if multi else "SingleRecord"
     run = Run(contents, FakeSender(upper), concurrent, payload_bytes=limit + 1, strategy=strategy)
@@ -159,7 +157,6 @@ def test_gzip_input_is_unpacked_and_split(
 
 
 def test_a_damaged_object_fails_alone() -> None:
-    """Its error file says where it is damaged; the objects around it are whole."""
     good = tfrecord_frame(b"one")
     contents = {"a": good, "b": good + tfrecord_frame(b"two")[:-1] + b"?", "c": good, "d": good + b"cut"}
     run = Run(contents, FakeSender(upper), split_type="TFRecord", assemble_with="None")
@@ -168,23 +165,8 @@ def test_a_damaged_object_fails_alone() -> None:
     assert run.failure("d")["offset"] == len(good)
 
 
-def test_a_record_over_the_limit_is_named() -> None:
-    """Blank lines before it count as bytes but not as records."""
-    run = Run({"a": b"1\n\n\n" + b"2" * 20 + b"\n3\n"}, FakeSender(), payload_bytes=10)
-    assert (run.failure("a")["record"], run.failure("a")["offset"]) == (2, 4)
-    assert "over the limit of 10 bytes" in run.failure("a")["error"]
-
-
 def test_an_object_of_any_size_is_streamed_without_a_limit() -> None:
     """MaxPayloadInMB 0 makes one request of it, lines or not."""
     sender = FakeSender(upper)
     run = Run({"a": b"one\ntwo\n"}, sender, payload_bytes=None, strategy="MultiRecord")
     assert (sender.bodies, run.outputs) == ([b"one\ntwo\n"], {"a.out": b"ONE\nTWO\n"})
-
-
-def test_no_more_of_a_failed_object_is_sent() -> None:
-    """Once its first record is refused, most of a long object stays unsent."""
-    sender = FakeSender(lambda _body: (_ for _ in ()).throw(Refused(400, "no")))
-    run = Run({"a": b"x\n" * 1000}, sender, concurrent=1)
-    assert run.failure("a")["record"] == 1
-    assert len(sender.bodies) < 10

@@ -67,7 +67,6 @@ def test_the_order_of_answers_does_not_matter(case: tuple[list[bytes], list[int]
 
 @given(st.permutations(range(6)), st.sets(st.integers(0, 5), min_size=1))
 def test_the_earliest_failure_is_reported(order: list[int], failing: set[int]) -> None:
-    """Whichever batch fails first in time, the error file names the earliest record; there is no output."""
     run = Run()
     run.start(6)
     run.output.end_input()

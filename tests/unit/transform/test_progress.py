@@ -32,14 +32,6 @@ def test_a_resumed_run_counts_from_where_it_was() -> None:
     assert fitted(statistics, 200).startswith("[###############     ] 3/4 objects")
 
 
-def test_what_is_not_written_yet_is_shown() -> None:
-    """Records of a mini-batch that is being halved count, bad ones as well, and time to go is told."""
-    statistics = statistics_after(10, Workload(1, 4000), answered=30, refused=10, settled_bytes=1000)
-    assert line(statistics) == (
-        "0/1 objects, 0 failed, 10 bad records, 40 records, 4.0 records/s, 100 B/s, 0:00:30 to go"
-    )
-
-
 @pytest.mark.parametrize("columns", [40, 60, 79, 80, 100, 160])
 def test_failures_are_seen_at_any_width(columns: int) -> None:
     """The bar gives way first, then what stands at the end."""

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfs_proxy.data.formats.framing import recordio_frame, tfrecord_frame
-from tfs_proxy.transform.batches import SPLITS, MiniBatch, batches_of, lines, open_content, pack
+from tfs_proxy.transform.batches import SPLITS, MiniBatch, batches_of, open_content, pack
 from tfs_proxy.transform.job import (
     GZIP,
     LINE,
@@ -23,7 +23,7 @@ from tfs_proxy.transform.job import (
     ExecutionPlan,
 )
 from tfs_proxy.transform.run_statistics import ObjectFailed, StorageError
-from tfs_proxy.values.errors import BadInput, PayloadTooLarge
+from tfs_proxy.values.errors import PayloadTooLarge
 
 FRAMES: dict[str, Callable[[bytes], bytes]] = {
     TFRECORD: tfrecord_frame,
@@ -70,12 +70,6 @@ def test_halves_of_a_batch(payloads: list[bytes], data: st.DataObject) -> None:
     assert [*left.offsets, *right.offsets] == list(batch.offsets)
 
 
-@pytest.mark.parametrize("ending", [b"", b"\n", b"\n\n"])
-def test_the_last_newline(ending: bytes) -> None:
-    """A last line counts with and without it; an empty line is no record."""
-    assert [frame.payload for frame in lines(io.BytesIO(b"a\n\nb" + ending))] == [b"a", b"b"]
-
-
 def test_records_over_the_limit() -> None:
     """A line is refused before it is read whole, a TFRecord where its frame does not fit."""
     with pytest.raises(PayloadTooLarge, match="Line 2, at byte 2, is over the limit of 5 bytes"):
@@ -118,7 +112,6 @@ def test_broken_gzip(data: bytes) -> None:
     ],
 )
 def test_a_header_is_in_each_batch(header: CsvHeader | None, first: bytes, *, is_header: bool) -> None:
-    """It counts for the limit, and is no record; offsets are still those in the object."""
     plan = ExecutionPlan(MULTI, len(first) + 4, 1, header)
     made = list(batches_of(io.BytesIO(first + b"1,2\n3,4\n"), LINE, plan, "a"))
     assert [batch.csv_header for batch in made] == [first if is_header else b""] * len(made)
@@ -134,19 +127,9 @@ def test_a_header_is_in_each_batch(header: CsvHeader | None, first: bytes, *, is
 def test_a_first_line_that_looks_like_a_header(
     caplog: pytest.LogCaptureFixture, lines: bytes, *, warns: bool
 ) -> None:
-    """It stays a record, and a warning for the object names the flag."""
     plan = ExecutionPlan(MULTI, 100, 1, CsvHeader(("a", "b")))
     (batch,) = batches_of(io.BytesIO(lines), LINE, plan, "x.csv")
     assert batch.body == lines
     assert [record.getMessage() for record in caplog.records] == [
         "x.csv: line 1 is sent as a record: give --csv-header present if it is a header"
     ] * warns
-
-
-def test_damage_names_its_place() -> None:
-    """The records before it come out."""
-    data = tfrecord_frame(b"one") + tfrecord_frame(b"two")[:-1] + b"?"
-    frames = SPLITS[TFRECORD](io.BytesIO(data), None)
-    assert bytes(next(frames).payload) == b"one"
-    with pytest.raises(BadInput, match="TFRecord 2, at byte 19"):
-        next(frames)

@@ -21,14 +21,6 @@ def item(name: str, size: int) -> InputObject:
     return InputObject(f"/{name}", name, size, "1")
 
 
-def test_the_largest_first() -> None:
-    """The longest work begins first, so that little is left to wait for at the end."""
-    items = [item("a", 1), item("b", 30 * MB), item("c", 20 * MB), item("d", 20 * MB)]
-    scheduler = Scheduler(items, single_request=False)
-    taken = [scheduler.take(node, PLAN, 2) for node in ("one", "two", "two")]
-    assert [taken_item.name for taken_item in taken if taken_item] == ["b", "c", "d"]
-
-
 @pytest.mark.parametrize(
     ("count", "size", "whole", "held"),
     [
@@ -49,7 +41,6 @@ def test_room(count: int, size: int, whole: bool, held: int) -> None:
 
 @given(st.lists(st.integers(0, 5 * MB), max_size=30), st.lists(st.sampled_from(["end", "lose"]), max_size=60))
 def test_every_object_is_finished_once(sizes: list[int], events: list[str]) -> None:
-    """Whatever nodes are lost, no object is forgotten, and none is held by two."""
     items = {str(index): item(str(index), size) for index, size in enumerate(sizes)}
     scheduler = Scheduler(items.values(), single_request=False)
     held, finished = dict[str, InputObject](), list[str]()
@@ -69,7 +60,6 @@ def test_every_object_is_finished_once(sizes: list[int], events: list[str]) -> N
 
 
 def test_an_object_that_costs_nodes() -> None:
-    """After three of them it is given up."""
     scheduler = Scheduler([item("a", 1)], single_request=True)
     for node in ("one", "two"):
         assert scheduler.take(node, PLAN, 1)

@@ -94,7 +94,6 @@ def test_a_manifest_lists_the_objects(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_manifest_is_refused(tmp_path: Path, text: str, words: str) -> None:
-    """With the reason."""
     manifest = tmp_path / "some.manifest"
     manifest.write_text(text)
     with pytest.raises(SettingsError, match=words):
@@ -102,7 +101,6 @@ def test_what_is_no_manifest_is_refused(tmp_path: Path, text: str, words: str) -
 
 
 def test_half_a_line_of_a_killed_run_is_ignored(tmp_path: Path) -> None:
-    """What the next run records stands on a line of its own."""
     write_output(LocalTarget(tmp_path, "1-of-2"))
     journal = tmp_path / STATE_FOLDER / "finished-0-of-2.jsonl"
     journal.write_bytes(b'{"fingerprint": "finger')
@@ -111,7 +109,6 @@ def test_half_a_line_of_a_killed_run_is_ignored(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    """Before any work, if a file stands in its way."""
     (tmp_path / "file").write_text("")
     with pytest.raises(
         SettingsError, match=r"The output .*/file/below can't be written: .*/file is not a folder"

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from tfs_proxy.wire.backoff import growing_pause
 from tfs_proxy.wire.error_body import error_body, error_text
 
 
@@ -32,9 +31,3 @@ def test_what_is_written_is_read_again(text: str) -> None:
 def test_only_an_error_is_read_as_one(body: bytes, text: str | None) -> None:
     """TF Serving's raw line ends are read; other documents, and bodies that are not JSON, are no errors."""
     assert error_text(body) == text
-
-
-def test_pauses_double_up_to_the_longest() -> None:
-    """However many attempts there were, the pause is a number of seconds."""
-    assert [growing_pause(attempt, 0.25, 10) for attempt in (1, 2, 3, 7)] == [0.25, 0.5, 1.0, 10]
-    assert growing_pause(1_000_000, 0.25, 10) == 10

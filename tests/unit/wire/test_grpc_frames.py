@@ -20,7 +20,6 @@ from tfs_proxy.wire.grpc_frames import (
     BrokenFrames,
     FrameHead,
     data_frames,
-    frame_head,
     header_fragment,
     header_frames,
     read_goaway,
@@ -62,7 +61,6 @@ def read(decoder: Decoder, block: bytes) -> dict[str, str]:
 
 
 def split(content: bytes) -> list[tuple[FrameHead, bytes]]:
-    """Frames out of bytes."""
     found = []
     while content:
         head = read_head(content[:HEAD_BYTES])
@@ -121,23 +119,15 @@ def test_a_header_block_survives_its_frames(block: bytes, most: int) -> None:
     assert [bool(head.flags & END_HEADERS) for head, _ in found] == [False] * (len(found) - 1) + [True]
 
 
-@given(st.integers(0, 2**24 - 1), st.integers(0, 255), st.integers(0, 255), st.integers(0, 2**31 - 1))
-def test_a_head_survives(length: int, kind: int, flags: int, stream: int) -> None:
-    """Its nine bytes give back what went in."""
-    assert read_head(frame_head(length, kind, flags, stream)) == (length, kind, flags, stream)
-
-
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(20, "20000000u"), (0.0000001, "1u"), (600, "600000m"), (1e6, "1000000S"), (1e12, "99999999S")],
 )
 def test_a_deadline_has_eight_digits_at_most(seconds: float, text: str) -> None:
-    """In the smallest unit that fits, never 0."""
     assert read(Decoder(), request_block("/s/m", "localhost", seconds, {}))["grpc-timeout"] == text
 
 
 def test_a_request_block_leaves_tables_as_they_are() -> None:
-    """So the same bytes serve every connection; names of metadata are in lower case."""
     decoder = Decoder()
     block = request_block("/s/m", "localhost", 1, {"Traceparent": "00-1"})
     headers = read(decoder, block)
@@ -154,7 +144,6 @@ def test_a_request_block_leaves_tables_as_they_are() -> None:
     )
 )
 def test_blocks_are_read_as_they_are_meant(lists: list[dict[str, str]]) -> None:
-    """What a block meant is kept until the table changes."""
     encoder, reader = Encoder(), BlockReader()
     for headers in lists:
         assert reader.read(encoder.encode(headers.items())) == headers
@@ -162,7 +151,6 @@ def test_blocks_are_read_as_they_are_meant(lists: list[dict[str, str]]) -> None:
 
 @given(st.binary(max_size=60))
 def test_no_header_block_does_more_than_fail(block: bytes) -> None:
-    """Whatever it is, it is read or refused."""
     try:
         headers = BlockReader().read(block)
     except BrokenFrames:
@@ -212,7 +200,6 @@ def test_malformed_frames_are_named(words: str) -> None:
 
 
 def test_a_smaller_initial_window_may_close_the_present_one() -> None:
-    """By as much as it shrinks, below nothing if need be (RFC 9113, 6.9.2)."""
     windows = SendWindows()
     windows.spend(60_000)
     windows.set(INITIAL_WINDOW_SIZE, 1_000)

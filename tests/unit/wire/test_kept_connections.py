@@ -1,6 +1,5 @@
 """What tells a kept connection that can be used from one that can't."""
 
-import select
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -17,7 +16,6 @@ Look = Callable[[socket.socket], bool]
 
 @pytest.fixture
 def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Both ends of a TCP connection."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         ours = socket.create_connection(listener.getsockname())
         theirs, _ = listener.accept()
@@ -29,7 +27,6 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 def test_a_quiet_connection_has_nothing_to_read(
     ends: tuple[socket.socket, socket.socket], look: Look
 ) -> None:
-    """Not before its first byte, and not after all of them have been read, however many they were."""
     ours, theirs = ends
     assert not look(ours)
     for size in (1, 100_000):
@@ -56,22 +53,3 @@ def test_a_connection_that_says_something_unasked_is_seen(
             theirs.close()
 
     wait_until(lambda: look(ours), SECONDS, "it is seen")
-
-
-@pytest.mark.parametrize("look", [has_unread, has_unread_tcp])
-def test_an_end_right_behind_an_answer_is_seen(ends: tuple[socket.socket, socket.socket], look: Look) -> None:
-    """The kernel hands both over at once, if both were there before the answer was read."""
-    ours, theirs = ends
-    theirs.sendall(b"answer")
-    theirs.close()
-    wait_until(lambda: is_ended(ours), SECONDS, "the end has come")
-
-    assert ours.recv(100) == b"answer"
-    assert look(ours)
-
-
-def is_ended(connection: socket.socket) -> bool:
-    """Whether the other end has closed, read or not."""
-    poll = select.poll()
-    poll.register(connection, select.POLLRDHUP)
-    return bool(poll.poll(0))

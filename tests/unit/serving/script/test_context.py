@@ -55,7 +55,6 @@ def test_channel_is_lazy() -> None:
 
 
 def test_like_a_namedtuple() -> None:
-    """It unpacks, indexes and turns into a dict in the order of AWS's namedtuple."""
     seen, _ = context()
 
     name, version, method, *_rest = seen
@@ -70,7 +69,6 @@ def test_like_a_namedtuple() -> None:
 
 @pytest.mark.parametrize("given", ["a" * 1025, "a\r\nb", "\u00e9", {"a": "\n"}])
 def test_custom_attributes_that_can_not_be_sent(given: Any) -> None:
-    """At most 1024 visible ASCII characters."""
     seen, _ = context()
 
     with pytest.raises(ValueError, match="custom attributes"):

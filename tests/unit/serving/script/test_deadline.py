@@ -3,7 +3,7 @@
 import asyncio
 import re
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -18,8 +18,6 @@ from tfs_proxy.serving.script.deadline import (
     own_part,
     place_of,
 )
-from tfs_proxy.serving.script.event_loop import WorkerLoop
-from tfs_proxy.serving.script.runner import ScriptRunner
 
 FOLDER = __file__.rpartition("/")[0]
 
@@ -68,22 +66,8 @@ def watched(clock: Clock) -> tuple[DeadlineWatch, list[ScriptCall]]:
     return watch, abandoned
 
 
-def test_a_call_in_time_is_left_alone() -> None:
-    """Up to its deadline nothing happens to it."""
-    clock = Clock()
-    watch, abandoned = watched(clock)
-    held = Held(watch)
-
-    clock.now = 9.9
-    watch.look()
-
-    assert held.let_go() == "answered"
-    assert (abandoned, watch.hangs, watch.hanging, watch.answered) == ([], False, 0, True)
-
-
 @pytest.mark.parametrize("streaming", [False, True])
 def test_a_thread_over_its_deadline_is_abandoned(streaming: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """Once, with its connection and the place where it hangs; what it returns later is dropped."""
     clock = Clock()
     watch, abandoned = watched(clock)
     held = Held(watch, streaming=streaming)
@@ -112,58 +96,6 @@ def test_a_call_within_a_call_has_no_deadline_of_its_own() -> None:
     assert watch.current() is None
 
 
-def test_a_coroutine_is_cancelled() -> None:
-    """Who waits for it goes on at once, and its answer counts for nothing."""
-    clock = Clock()
-    watch, abandoned = watched(clock)
-    runner = ScriptRunner(__file__, watch=watch)
-    begun = threading.Event()
-
-    async def waits() -> None:
-        begun.set()
-        await asyncio.sleep(3600)
-
-    raised: list[BaseException] = []
-
-    def call() -> None:
-        try:
-            with watch.call():
-                runner.call("handler", waits)
-        except Exception as error:  # noqa: BLE001 - whatever comes is looked at
-            raised.append(error)
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    assert begun.wait(60)
-    _until(lambda: (running := _only(watch)) is not None and isinstance(running.lane, CoroutineLane))
-    clock.now = 10.0
-    watch.look()
-    thread.join(60)
-    _until(lambda: not _tasks(runner.loop))
-    runner.close(None)
-
-    assert [type(error) for error in raised] == [Abandoned]
-    assert (len(abandoned), watch.hangs, watch.hanging) == (1, True, 0)
-    assert "in waits" in watch.place
-
-
-def _only(watch: DeadlineWatch) -> ScriptCall | None:
-    return next(iter(tuple(watch._running)), None)
-
-
-def _tasks(loop: WorkerLoop) -> set[Any]:
-    assert loop._loop is not None
-    return asyncio.all_tasks(loop._loop)
-
-
-def _until(true: Callable[[], bool]) -> None:
-    for _ in range(6000):
-        if true():
-            return
-        threading.Event().wait(0.01)
-    raise AssertionError("it did not come true")
-
-
 def test_where_nested_coroutines_wait() -> None:
     """The innermost line of the script, and what it waits for; clients get the script's part."""
 
@@ -188,5 +120,4 @@ def test_where_nested_coroutines_wait() -> None:
 
 
 def test_where_a_thread_is_that_has_ended() -> None:
-    """It is nowhere, which is no error."""
     assert place_of(Lane(2**40).frames(), FOLDER) == NOWHERE

@@ -8,17 +8,14 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 import pytest
 
-import tfs_proxy
 from tfs_proxy.model.openapi.description import Description, json_schema
 from tfs_proxy.serving.script.load import load_script
-from tfs_proxy.serving.script.script_model import load_script_model
 from tfs_proxy.values.errors import BadInput, ScriptLoadError
 
 HANDLER = "\ndef handler(data, context): return b''\n"
 
 
 def described(folder: Path, text: str) -> Description | None:
-    """What a script with this text at its top has described."""
     path = folder / "inference.py"
     path.write_text(f"import tfs_proxy\n{text}{HANDLER}")
     return load_script(str(path)).description
@@ -38,20 +35,6 @@ def test_what_a_script_says(tmp_path: Path) -> None:
         returns={"application/json": {"type": "object", "additionalProperties": {"type": "number"}}},
         examples={"image/jpeg": b"\xff\xd8", "application/json": b"[1]"},
     )
-
-
-def test_a_script_that_says_nothing(tmp_path: Path) -> None:
-    """It has no description, also if the one before it had."""
-    assert described(tmp_path, "tfs_proxy.describe(accepts={'text/csv': None})") is not None
-    assert described(tmp_path, "") is None
-
-
-def test_a_script_model(tmp_path: Path) -> None:
-    """A script that is the model describes itself in the same way."""
-    path = tmp_path / "inference.py"
-    path.write_text("import tfs_proxy\ntfs_proxy.describe(returns={'text/csv': str})\ndef model_fn(d): ...")
-
-    assert load_script_model(str(path)).description == Description(returns={"text/csv": {"type": "string"}})
 
 
 @pytest.mark.parametrize(
@@ -80,26 +63,16 @@ def test_a_script_model(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_ends_the_import(tmp_path: Path, text: str, sentence: str) -> None:
-    """It is told at the start, with the script's own line, not when the document is asked for."""
     with pytest.raises(ScriptLoadError, match=sentence):
         described(tmp_path, text)
 
 
 def test_json_that_is_nested_too_deeply(tmp_path: Path) -> None:
-    """It is the client's mistake, as all that does not fit; a request without a type is JSON."""
     says = described(tmp_path, "tfs_proxy.describe(accepts={'application/json': list}, validate=True)")
 
     assert says is not None
     with pytest.raises(BadInput, match="recursion"):
         says.refuse_unfit(b"[" * 100_000, None)
-
-
-def test_elsewhere_nothing_happens() -> None:
-    """A script can be imported by its own tests, without a server."""
-    tfs_proxy.describe(accepts={"text/csv": str})
-
-    with pytest.raises(TypeError, match="neither"):
-        tfs_proxy.describe(accepts={"text/csv": 7})
 
 
 class Row(TypedDict):
@@ -118,8 +91,6 @@ class Colour(enum.Enum):
 
 @dataclass
 class Answer:
-    """What a script gives."""
-
     label: int
     scores: list[float]
     colour: Colour | None = None
@@ -193,12 +164,10 @@ NUMBER: dict[str, Any] = {"type": "number"}
     ],
 )
 def test_the_schema_of_a_type(declared: Any, schema: dict[str, Any]) -> None:
-    """As its values are written in JSON."""
     assert json_schema(declared) == schema
 
 
 @pytest.mark.parametrize("declared", [complex, Tree, "list", list[complex], {1: 2}])
 def test_a_type_without_a_schema(declared: Any) -> None:
-    """It is refused, and never described wrongly."""
     with pytest.raises(TypeError, match="describe: "):
         json_schema(declared)

@@ -10,8 +10,6 @@ import pytest
 from tfs_proxy.serving.script.load import load_script, module_name
 from tfs_proxy.values.errors import ScriptLoadError
 
-HANDLER = "def handler(data, context):\n    return data.read(), 'text/plain'\n"
-
 
 @pytest.fixture(autouse=True)
 def _own_import_state() -> Iterator[None]:
@@ -30,38 +28,6 @@ def write(folder: Path, text: str, name: str = "inference.py") -> str:
     return str(folder / name)
 
 
-def test_handler_alone(tmp_path: Path) -> None:
-    """A script with handler() has no halves."""
-    script = load_script(write(tmp_path, HANDLER))
-
-    assert script.handler is not None
-    assert (script.input_handler, script.output_handler) == (None, None)
-
-
-@pytest.mark.parametrize("half", ["input_handler", "output_handler"])
-def test_one_half(tmp_path: Path, half: str) -> None:
-    """One half is enough: the other is the default conversion."""
-    script = load_script(write(tmp_path, f"def {half}(data, context): return b''"))
-
-    assert callable(getattr(script, half))
-
-
-def test_no_handler(tmp_path: Path) -> None:
-    """A script without handlers is refused, saying which functions it is to define."""
-    path = write(tmp_path, "x = 1")
-
-    with pytest.raises(ScriptLoadError, match=r"inference\.py defines no handler.*output_handler"):
-        load_script(path)
-
-
-def test_handler_that_is_no_function(tmp_path: Path) -> None:
-    """A name that is taken by something else is no handler."""
-    path = write(tmp_path, "handler = 'x'")
-
-    with pytest.raises(ScriptLoadError, match="handler is not a function, but str"):
-        load_script(path)
-
-
 def test_no_file(tmp_path: Path) -> None:
     """A path without a file is an error that names it."""
     with pytest.raises(ScriptLoadError, match="no such Python file"):
@@ -78,7 +44,6 @@ def test_no_file(tmp_path: Path) -> None:
     ],
 )
 def test_import_failure(tmp_path: Path, text: str, message: str, line: str) -> None:
-    """What the import raises is named with its line, and its traceback begins in the script."""
     path = write(tmp_path, text)
 
     with pytest.raises(ScriptLoadError, match=message) as caught:
@@ -130,11 +95,3 @@ def test_dataclasses_and_pickle(tmp_path: Path) -> None:
     assert script.handler is not None
     point = script.handler(None, None)
     assert pickle.loads(pickle.dumps(point)) == point
-
-
-def test_a_keyboard_interrupt_at_import_is_the_scripts_own(tmp_path: Path) -> None:
-    """A worker gets signals otherwise: what a script raises ends the start, whatever it is."""
-    path = write(tmp_path, "raise KeyboardInterrupt")
-
-    with pytest.raises(ScriptLoadError, match="KeyboardInterrupt"):
-        load_script(path)

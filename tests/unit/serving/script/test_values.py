@@ -50,7 +50,6 @@ class Lazy(ModelAnswer):
 
 
 def test_tensors_need_no_json() -> None:
-    """Neither the outputs nor the status of an answer of tensors write its JSON."""
     answer = Lazy()
     response = ModelResponse(answer, lambda: SIGNATURE)
 
@@ -107,19 +106,7 @@ def test_errors_are_those_of_requests() -> None:
         _ = response.no_such_thing  # type: ignore[attr-defined]
 
 
-def test_text_is_in_the_encoding_that_a_script_sets() -> None:
-    """UTF-8 otherwise; None has requests guess."""
-    response = ModelResponse(ModelAnswer(200, "é".encode("latin-1"), {}, ""), lambda: SIGNATURE)
-
-    assert response.text == "\ufffd"
-    response.encoding = "latin-1"
-    assert response.text == "é"
-    response.encoding = None
-    assert isinstance(response.text, str)
-
-
 def test_a_script_may_change_a_response_as_any_of_requests() -> None:
-    """What it sets is what it reads, and what the answer's status is taken from."""
     response = ModelResponse(ModelAnswer(503, b"busy", {}, "http://a/b"), lambda: SIGNATURE)
     response.status_code = 200
     response.reason = "Fine"
@@ -149,5 +136,4 @@ assert isinstance(response, requests.Response)
 
 
 def test_what_most_scripts_ask_for_needs_no_requests() -> None:
-    """Its import would cost each worker 5 MB."""
     subprocess.run([sys.executable, "-c", WITHOUT_REQUESTS], check=True)

@@ -23,7 +23,6 @@ def signature(name: str, outputs: str, **inputs: tuple[str, tuple[int | None, ..
 
 
 def versions(*signatures: Signature, numbers: tuple[int, ...] = (1,)) -> Versions:
-    """The same signatures in each version."""
     by_name = {signature.name: signature for signature in signatures}
     return dict.fromkeys(numbers, by_name)
 

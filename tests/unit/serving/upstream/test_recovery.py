@@ -41,14 +41,6 @@ class Stage:
         return self.upstream.predict(TARGET, b"{}")
 
 
-def test_an_answer_passes_at_once() -> None:
-    """Where all is well nothing is asked twice, and nobody waits."""
-    stage = Stage(GOOD)
-
-    assert stage.ask() is GOOD
-    assert (len(stage.fake.calls), stage.now) == (1, 0.0)
-
-
 @pytest.mark.parametrize("away", [UpstreamUnavailable("gone"), ABSENT])
 def test_a_request_waits_for_a_model_server_that_is_being_restarted(away: ModelAnswer | Exception) -> None:
     """Refused, cut off, or not loaded yet: it is sent again once all has settled."""
@@ -67,7 +59,6 @@ def test_a_model_that_is_not_there_is_answered_at_once() -> None:
 
 
 def test_a_request_that_ends_every_model_server_is_not_sent_for_ever() -> None:
-    """It may be the cause: a few attempts are enough."""
     stage = Stage(*[UpstreamUnavailable("gone")] * 9)
 
     with pytest.raises(UpstreamUnavailable):
@@ -76,7 +67,6 @@ def test_a_request_that_ends_every_model_server_is_not_sent_for_ever() -> None:
 
 
 def test_a_request_that_nginx_has_sent_before_is_sent_once_more() -> None:
-    """It broke one connection there; it waits until all has settled, as the server may not have ended yet."""
     stage = Stage(*[UpstreamUnavailable("gone")] * 9, settled_after=5.0)
 
     with sent_before(), pytest.raises(UpstreamUnavailable):
@@ -108,7 +98,6 @@ class RefusingFirst(FakeUpstream):
 
 @pytest.mark.parametrize("settled_after", [0.0, 5.0])
 def test_a_signature_is_waited_for_too(settled_after: float) -> None:
-    """It may be needed before anything else; refused while nothing is restarted, it stays refused."""
     now = 0.0
 
     def sleep(seconds: float) -> None:

@@ -27,7 +27,6 @@ NEWEST, FIRST = Target("m"), Target("m", version=1)
 
 
 def test_no_version_follows_the_newest() -> None:
-    """It is asked again after a while, and at once when another version answered."""
     server = Server()
     assert server.name(NEWEST) == "v1"
     server.newest = 2
