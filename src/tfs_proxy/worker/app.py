@@ -1,4 +1,4 @@
-"""The falcon app of a worker: routes to resources, which get everything they need."""
+"""Application of a worker: falcon routes to resources, which get everything they need."""
 
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
@@ -43,7 +43,7 @@ OWN_ERRORS = (falcon.HTTPError, falcon.HTTPStatus)
 
 
 class KnownMethods:
-    """Middleware: 405 for a method that HTTP does not know, while falcon would answer 400."""
+    """Middleware: 405 for a method that HTTP does not know; falcon would answer 400."""
 
     def process_resource(
         self, req: falcon.Request, _resp: falcon.Response, resource: Any, _params: dict[str, Any]
@@ -55,7 +55,8 @@ class KnownMethods:
 class CertainTargets:
     """Middleware: 400 without the Host of HTTP/1.1, 404 for ``//ping``, which falcon takes for /ping.
 
-    ``behind_nginx`` the former is nginx's to refuse: what it passes on without a Host came in HTTP/1.0.
+    ``behind_nginx`` the former is nginx's to refuse: a request that it passes on without a Host came in
+    HTTP/1.0.
     """
 
     def __init__(self, *, behind_nginx: bool) -> None:
@@ -69,7 +70,7 @@ class CertainTargets:
 
 
 class OnlyOwnModels:
-    """Middleware: 503 for another archive's request, which was removed after nginx had looked it up."""
+    """Middleware: 503 for a request to another archive, which was removed after nginx had looked it up."""
 
     def __init__(self, names: Collection[str]) -> None:
         self._names = names
@@ -81,10 +82,10 @@ class OnlyOwnModels:
 
 
 class ContainerApp(falcon.App[falcon.Request, falcon.Response]):
-    """The app with its open resources, and the ``watch`` over the calls of its script.
+    """Application with its open resources, and the ``watch`` over the calls of its script.
 
     ``capture`` is to be started by the process that serves the app; None if nothing is captured.
-    ``first_call`` is under way if the model has recorded requests.
+    ``first_call`` runs if the model has recorded requests.
     """
 
     capture: CaptureWriter | None = None
@@ -97,7 +98,7 @@ class ContainerApp(falcon.App[falcon.Request, falcon.Response]):
         self.held = ExitStack()
 
     def close(self) -> None:
-        """Ends the app after its last request: records, the script's ``close()``, the rest; idempotent."""
+        """Close the app after its last request: records, the script's ``close()``, the rest; idempotent."""
         if self.capture is not None:
             self.capture.close()
         self.held.close()
@@ -117,13 +118,12 @@ def create_app(
     capturing: Capturing | None = None,
     owns_upstream: bool = True,
 ) -> ContainerApp:
-    """A WSGI app that serves the models of ``deployment``: ``POST /invocations`` and ``GET /ping``.
+    """Make a WSGI app that serves the models of ``deployment``: ``POST /invocations`` and ``GET /ping``.
 
     ``upstream`` sends requests to the model servers, ``script`` is the user's; ``ping``, ``metrics`` and
     ``ask_control_api`` ask the control API. ``pass_on`` asks TF Serving's REST API; without it, that is not
     published. ``ledger`` bounds the memory that the requests of all workers take, ``capturing`` records
-    requests.
-    All errors are answered as ``{"error": text}``. The script's ``init(context)`` has run
+    requests. All errors are answered as ``{"error": text}``. The script's ``init(context)`` has run
     before this returns; raises ScriptLoadError if that failed. ``close`` closes ``upstream`` too if the app
     ``owns_upstream``.
     """
@@ -190,7 +190,7 @@ def create_script_model_app(
     ask_control_api: AskControlApi | None = None,
     capturing: Capturing | None = None,
 ) -> ContainerApp:
-    """A WSGI app that serves a script model, whose model has been loaded when this returns.
+    """Make a WSGI app that serves a script model, whose model has been loaded when this returns.
 
     Raises ScriptLoadError if that failed.
     """

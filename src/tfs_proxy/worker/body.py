@@ -1,4 +1,4 @@
-"""Reads the request's body, whole and within the limit, for `worker.invocations`."""
+"""Reading of a request's body, whole and within the limit."""
 
 import io
 import socket
@@ -25,9 +25,9 @@ class BrokenBody(BadInput):
 
 
 class BodyReader:
-    """Reads the bodies of one worker's requests, each with the memory that it may take.
+    """Reader of the bodies of one worker's requests, each with the memory that it may take.
 
-    ``ledger`` bounds what the large requests of all workers take together.
+    ``ledger`` bounds the memory of large requests in all workers together.
     """
 
     def __init__(self, deployment: Deployment, ledger: Ledger | None = None) -> None:
@@ -40,10 +40,10 @@ class BodyReader:
         return MemoryBudget(self._decoded_bytes, self._ledger, partial(_is_connected, req))
 
     def read(self, req: falcon.Request, budget: MemoryBudget) -> bytes:
-        """All of the body, framed by Content-Length or chunks, without its Content-Encoding.
+        """Read the whole body, framed by Content-Length or chunks, without its Content-Encoding.
 
         Raises PayloadTooLarge for a body over the limit, packed or unpacked, Overloaded if other requests
-        have the memory, BrokenBody if it can't be read to its end, and what `decoded_body` raises.
+        have the memory, BrokenBody if it can't be read to its end, and the errors of `decoded_body`.
         """
         length = min(req.content_length or 0, self._limit_bytes)
         with stage(READ):
@@ -56,7 +56,7 @@ class BodyReader:
 
 
 def file_of_form(body: bytes, content_type: str | None) -> tuple[bytes, str | None]:
-    """The only file of a form, as ``curl -F`` sends it, and its type; other bodies unchanged.
+    """Find the only file of a form, as ``curl -F`` sends it, and its type; other bodies are unchanged.
 
     Raises BadInput for any other number of files, and falcon's HTTPError for a form that can't be read.
     """
@@ -99,7 +99,7 @@ def _whole(req: falcon.Request, limit_bytes: int) -> bytes:
 
 
 def _read(stream: Any, count: int) -> bytes:
-    """``count`` bytes, fewer at the end. Exceptions of the server here are about the client's bytes."""
+    """Read ``count`` bytes, fewer at the end. Exceptions of the server here are about the client's bytes."""
     try:
         body: bytes = stream.read(count)
     except Exception as error:
@@ -108,7 +108,7 @@ def _read(stream: Any, count: int) -> bytes:
 
 
 class AnswerBeforeTheEnd:
-    """The body of an answer to a request that was not read to its end.
+    """Body of the answer to a request that was not read to its end.
 
     A client that still writes when its connection is closed never sees the answer. So the rest is read and
     dropped after it was sent, until the client stops, or for ``DISCARD_SECONDS``.
@@ -124,7 +124,7 @@ class AnswerBeforeTheEnd:
         yield self._body
 
     def close(self) -> None:
-        """Reads the rest of the request; the server calls it once the answer is sent."""
+        """Read the rest of the request; the server calls it once the answer is sent."""
         if self._socket is not None:
             self._socket.settimeout(DISCARD_SECONDS)
         deadline = self._clock() + DISCARD_SECONDS

@@ -21,11 +21,11 @@ from tfs_proxy.wire.header_names import IS_CAPTURED, wsgi_name
 from tfs_proxy.worker.body import BodyReader
 
 MARK = wsgi_name(IS_CAPTURED)
-"""nginx's header for the requests that it chose, as WSGI names it."""
+"""Key in a WSGI environ of nginx's header for the requests that it chose."""
 
 
 class Captured:
-    """One chosen request; ``body`` is None until it has been read."""
+    """Request that is captured; ``body`` is None until it has been read."""
 
     __slots__ = ("body",)
 
@@ -63,7 +63,7 @@ class Capturing:
     def process_response(
         self, req: falcon.Request, resp: falcon.Response, _resource: Any, succeeded: bool
     ) -> None:
-        """Records the answer; a stream once it has ended."""
+        """Record the answer; a stream once it has ended."""
         captured: Captured | None = req.context.get("captured")
         if captured is None or captured.body is None or not succeeded:
             return
@@ -84,7 +84,7 @@ class Capturing:
 
 
 class CapturedStream:
-    """The pieces of a streamed answer; ``end`` gets the request's ``body`` and all of them at the end.
+    """Pieces of a streamed answer; ``end`` gets the request's ``body`` and all of them at the end.
 
     Pieces kept until then take room of ``writer``. A record without room is dropped; a stream that breaks
     off, or whose client leaves, is not recorded.

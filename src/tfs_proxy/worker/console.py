@@ -1,4 +1,4 @@
-"""GET / and the files and facts of the console below /console/."""
+"""Resources of the console: the root, and the files and facts below /console/."""
 
 import falcon
 from msgspec.structs import replace
@@ -22,7 +22,7 @@ from tfs_proxy.values.signature import Target
 
 
 class Root:
-    """The page for browsers, ``{"status": "alive"}`` for everyone else."""
+    """Page for browsers, ``{"status": "alive"}`` for everyone else."""
 
     method = "GET"
 
@@ -30,7 +30,7 @@ class Root:
         self._has_console = has_console
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answers by the Accept header; one that can't be met gets the JSON."""
+        """Answer by the Accept header; one that can't be met gets the JSON."""
         _write(resp, at_root(req.get_header("Accept"), has_console=self._has_console))
 
     on_head = on_get
@@ -40,7 +40,7 @@ class PageFiles:
     method = "GET"
 
     def on_get(self, _req: falcon.Request, resp: falcon.Response, name: str) -> None:
-        """404 if the page has no such file."""
+        """Answer with a file; 404 if the page has no such file."""
         file = page_file(name)
         if file is None:
             raise falcon.HTTPRouteNotFound
@@ -59,7 +59,7 @@ class PageFacts:
         self._plane = plane
 
     def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
-        """Models, versions and signatures, read anew: there may be a new version."""
+        """Answer with models, versions and signatures, read anew: there may be a new version."""
         deployment = self._deployment
         graph = known_inputs(deployment.graph_folders.get(deployment.default_model))
         resp.data = facts(
@@ -78,11 +78,11 @@ class PageFacts:
     on_head = on_get
 
     def _versions(self, model: str, numbers: tuple[int, ...]) -> dict[str, object]:
-        """Each version's signatures, or the reason why they are not known; "" is the newest version."""
+        """Signatures of each version, or the reason why they are not known; "" is the newest version."""
         return {str(number or ""): self._signatures(Target(model, number)) for number in numbers or (None,)}
 
     def _labels(self, model: str) -> dict[str, object]:
-        """The signatures by label; the settings give labels also to models without the version."""
+        """Signatures by label; the settings give labels also to models without the version."""
         labels = self._deployment.version_labels
         found = {label: self._signatures(Target(model, label=label)) for label in labels}
         return {label: of for label, of in found.items() if of["signatures"]}
@@ -99,7 +99,7 @@ class PageFacts:
 
 
 def add_routes(app: falcon.App, deployment: Deployment, plane: DataPlane | None) -> None:  # type: ignore[type-arg]
-    """``GET /`` in any case, the page's files if it is on."""
+    """Add ``GET /`` in any case, the page's files if it is on."""
     app.add_route(ROOT, Root(has_console=deployment.console))
     if deployment.console:
         app.add_route(FOLDER + FACTS, PageFacts(deployment, plane))

@@ -1,4 +1,4 @@
-"""The OpenAPI document of a worker, made from its deployment and script for `worker.openapi`."""
+"""OpenAPI document of a worker, made from its deployment and script for `worker.openapi`."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from tfs_proxy.worker.openapi import SignaturesOf
 def description(
     deployment: Deployment, signatures_of: SignaturesOf, script: Script | ScriptModel | None
 ) -> bytes:
-    """The document as JSON; raises what ``signatures_of`` does if a model server does not answer."""
+    """Write the document as JSON; raises as ``signatures_of`` does if a model server does not answer."""
     service = Service(
         models=tuple(
             DescribedModel(

@@ -1,4 +1,4 @@
-"""Exceptions -> HTTP: `wire.error_status` has the statuses, and every body is ``{"error": text}``."""
+"""Answers to exceptions: `wire.error_status` has the statuses, and every body is ``{"error": text}``."""
 
 import logging
 from typing import Any
@@ -28,7 +28,7 @@ RETRY_SECONDS = 1
 
 
 def install(app: "falcon.App[falcon.Request, falcon.Response]", *, one_of_many: bool = False) -> None:
-    """Makes ``app`` answer every exception with JSON; that of one of many models says if memory is short."""
+    """Make ``app`` answer every exception with JSON; that of one of many models says if memory is short."""
     app.add_error_handler(Exception, _unforeseen)
     app.add_error_handler(Abandoned, _answered_already)
     app.add_error_handler(RequestError, _request_error)
@@ -40,7 +40,7 @@ def install(app: "falcon.App[falcon.Request, falcon.Response]", *, one_of_many: 
 
 
 def status_of(error: RequestError) -> int:
-    """The HTTP status of ``error``: the script's own, or the table's."""
+    """HTTP status of ``error``: the script's own, or the table's."""
     return error.status if isinstance(error, HTTPError) else status_of_error(error)
 
 
@@ -83,7 +83,7 @@ def _unforeseen(req: falcon.Request, resp: falcon.Response, error: Exception, _p
 
 
 def _answered_already(_req: falcon.Request, _resp: falcon.Response, error: Abandoned, _params: Any) -> None:
-    """The worker closes the connection."""
+    """Answer nothing: the worker closes the connection."""
     raise error
 
 
@@ -103,7 +103,7 @@ def _wrong_method(
 
 
 def _falcon_error(_req: falcon.Request, resp: falcon.Response, error: falcon.HTTPError) -> None:
-    """Falcon's own errors, also from a script; status and headers are set already."""
+    """Write falcon's own errors, also from a script; status and headers are set already."""
     sentence = str(error.description or error.title)
     note_refusal(sentence)
     resp.data = error_body(sentence)

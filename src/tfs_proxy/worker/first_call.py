@@ -1,6 +1,6 @@
-"""A worker's own warm-up with the model's recorded requests, so that its first request is fast.
+"""Warm-up of a worker with the model's recorded requests, so that its first request is fast.
 
-`worker.wsgi` begins it when the application is there; requests use what it imports and opens. The worker's
+`worker.wsgi` begins it when the application is there; requests use its imports and connections. The worker's
 first heartbeat waits for its end, so that a run is not ready before.
 """
 
@@ -25,10 +25,10 @@ from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Target
 LOOK_SECONDS = 0.02
 LONGEST_RECORD_BYTES = 64 * 1024 * 1024
 CALLS = 3
-"""Python itself runs a function faster after its first calls."""
+"""Number of calls: Python itself runs a function faster after its first ones."""
 
 NUMBERS = frozenset("biuf")
-"""The kinds of arrays that npy bodies are written from."""
+"""Kinds of arrays that npy bodies are written from."""
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 def begin(
     deployment: Deployment, upstream: Upstream, serves: Callable[[Target], bool], app: Application | None
 ) -> Thread | None:
-    """Imports what calls need, then sends the default model's first recorded request once it ``serves``.
+    """Import modules of calls, then send the default model's first recorded request once it ``serves``.
 
     It goes through ``app`` if there is one, and if it can be written as a body. Returns the thread; None
     without such a request.
@@ -83,7 +83,7 @@ def _warm_up(
 
 
 def _body_of(signature: str, batch: Batch) -> bytes | None:
-    """The npy body of a request for these inputs; None if there is none."""
+    """Write the npy body of a request for these inputs; None if there is none."""
     from tfs_proxy.data.formats.npy import write_npy
 
     arrays = tuple(batch.inputs.values())
@@ -92,7 +92,7 @@ def _body_of(signature: str, batch: Batch) -> bytes | None:
 
 
 def _post(app: Application, body: bytes) -> None:
-    """Sends a request to ``/invocations``, and ignores the answer."""
+    """Send a request to ``/invocations``, and ignore the answer."""
     environ: dict[str, Any] = {
         "REQUEST_METHOD": "POST",
         "PATH_INFO": INVOCATIONS,
@@ -108,7 +108,7 @@ def _post(app: Application, body: bytes) -> None:
 
 
 def _first_recorded(path: Path) -> tuple[str, Batch]:
-    """Signature and inputs of the first record. Raises BadInput or ValueError if it is not for predict."""
+    """Read signature and inputs of the first record. Raises BadInput or ValueError for other methods."""
     from tfs_proxy.data.formats.framing import tfrecords
     from tfs_proxy.wire.protos import PredictionLog
     from tfs_proxy.wire.protos.tensors import to_array

@@ -1,4 +1,4 @@
-"""POST /invocations: passes headers and body to the script, or to the default conversion."""
+"""Resource POST /invocations: passes headers and body to the script, or to the default conversion."""
 
 from typing import TYPE_CHECKING
 
@@ -44,7 +44,7 @@ class ModelInvocations:
         self._inference = inference
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """docs/reference/sagemaker.md and docs/reference/aws-container.md have the rules."""
+        """Answer by the rules of docs/reference/sagemaker.md and docs/reference/aws-container.md."""
         if is_triton_type(req.content_type):
             target = _target(req.get_header(CUSTOM_ATTRIBUTES), self._deployment)
             self._inference.answer_invocation(req, resp, target)
@@ -87,7 +87,7 @@ class ScriptInvocations:
         self._inference = inference
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """docs/reference/aws-container.md has the rules."""
+        """Answer by the rules of docs/reference/aws-container.md."""
         if is_triton_type(req.content_type):
             target = _target(req.get_header(CUSTOM_ATTRIBUTES), self._deployment)
             self._inference.answer_invocation(req, resp, target)
@@ -128,7 +128,7 @@ class ScriptModelInvocations:
         self._inference = inference
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """docs/reference/sagemaker.md has the rules."""
+        """Answer by the rules of docs/reference/sagemaker.md."""
         if is_triton_type(req.content_type):
             self._inference.answer_invocation(req, resp)
             return
@@ -142,7 +142,7 @@ class ScriptModelInvocations:
 
 
 def _target(attributes: str | None, deployment: Deployment) -> Target:
-    """The model that a request names, also for its record. Raises BadInput."""
+    """Target that a request names, also noted in its record. Raises BadInput."""
     target = parse_target(attributes, deployment.default_model)
     served_name = deployment.served_name(target.model)
     if served_name != target.model:
@@ -152,7 +152,7 @@ def _target(attributes: str | None, deployment: Deployment) -> Target:
 
 
 def accept_of(req: falcon.Request, deployment: Deployment) -> str | None:
-    """The client's Accept, or the default for clients without one (docs/reference/sagemaker.md)."""
+    """Accept of the client, or the default for clients without one (docs/reference/sagemaker.md)."""
     accept: str | None = req.get_header("Accept")
     says_nothing = accept is None or accept.strip() in {"", "*/*"}
     return deployment.default_accept or accept if says_nothing else accept

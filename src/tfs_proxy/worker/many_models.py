@@ -1,7 +1,7 @@
-"""The app of workers that serve all models without a script: an app for each, made by its first request.
+"""Application of workers that serve all models without a script: an app for each, made by its first request.
 
 The supervisor writes the deployment of each model to a file, which a worker locks while it answers a request
-for the model: so whoever has removed the file knows when the last request has ended. nginx names the model.
+for the model: so a lock on the removed file shows when the last request has ended. nginx names the model.
 """
 
 import fcntl
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 _NAME = wsgi_name(SERVED_NAME)
 FileId = tuple[int, int]
-"""The inode of a deployment's file and its modification time, which differ between deployments."""
+"""Inode of a deployment's file and its modification time, which differ between deployments."""
 
 CreateApp = Callable[[Deployment, Workspace], ContainerApp]
 
@@ -36,7 +36,7 @@ WsgiAnswer = Iterable[bytes]
 
 
 class _ModelApp:
-    """The app of one model, which outlives the requests under way."""
+    """App of one model, which outlives the requests in flight."""
 
     def __init__(self, path: Path, app: ContainerApp, stages: StageObserver) -> None:
         self.app, self.stages = app, stages
@@ -54,7 +54,7 @@ class _ModelApp:
                 self._under_way -= 1
 
     def has_gone(self) -> bool:
-        """True if the model has gone, and no request for it is under way."""
+        """True if the model has gone, and no request for it is in flight."""
         with self._lock:
             return not self._under_way and not self._path.exists()
 
@@ -66,18 +66,18 @@ class Captures:
         self._each = each
 
     def start(self, blocking: Blocking | None) -> None:
-        """Does nothing: each has been started with its app."""
+        """Do nothing: each has been started with its app."""
 
     def report(self) -> None:
-        """Tells the supervisor the fate of records."""
+        """Tell the supervisor the outcomes of records."""
         for capture in self._each():
             capture.report()
 
 
 class ManyModelsApp:
-    """A WSGI app that passes each request to its model's; ``folder`` has the workspace of each by name.
+    """WSGI app that passes each request to its model's; ``folder`` has the workspace of each by name.
 
-    It has what a worker needs of an app; nothing of it runs a script.
+    It has the attributes that a worker needs of an app; nothing of it runs a script.
     """
 
     def __init__(self, folder: Path, create: CreateApp, forget: Callable[[str], None]) -> None:
@@ -109,7 +109,7 @@ class ManyModelsApp:
             os.close(descriptor)
 
     def end(self, record: RequestRecord) -> None:
-        """Counts the stages of a request."""
+        """Count the stages of a request."""
         stages = self._by_name.get(record.model)
         if stages is not None:
             stages.end(record)
@@ -125,7 +125,7 @@ class ManyModelsApp:
                 yield model_app.app.capture
 
     def _locked(self, descriptor: int, link: str) -> _ModelApp | None:
-        """The app for the deployment in a file, locked until that is closed; None if the model is going."""
+        """App for the deployment in a file, locked until that is closed; None if the model is going."""
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         status = os.fstat(descriptor)
         if not status.st_nlink:  # removed before it was locked: nobody waits for this request
@@ -163,7 +163,7 @@ class ManyModelsApp:
                 threading.Thread(target=model_app.app.close, name="close", daemon=True).start()
 
     def _forget_stages(self, stages: StageObserver) -> None:
-        """Drops the table of a model that has gone, and with it its open file."""
+        """Drop the table of a model that has gone, and with it its open file."""
         for name in [name for name, known in self._by_name.items() if known is stages]:
             del self._by_name[name]
 

@@ -17,7 +17,7 @@ _SLOT = struct.Struct("=qq")
 
 
 class MemoryLedger:
-    """A table of bytes by process id in one file; bytes of a dead process are free.
+    """Table of bytes by process id in one file; bytes of a dead process are free.
 
     Used by all threads of a process; ``limit_bytes`` bounds the sum over all processes.
     """
@@ -30,7 +30,7 @@ class MemoryLedger:
         self._lock = threading.Lock()
 
     def reserve(self, size_bytes: int, is_wanted: Callable[[], bool] = lambda: True) -> None:
-        """Waits for ``size_bytes`` while the request is wanted. Raises Overloaded if none become free."""
+        """Wait for ``size_bytes`` while the request is wanted. Raises Overloaded if none become free."""
         deadline = time.monotonic() + self._wait_seconds
         while not self._try(size_bytes):
             if time.monotonic() >= deadline or not is_wanted():
@@ -41,7 +41,6 @@ class MemoryLedger:
             time.sleep(LOOK_SECONDS)
 
     def release(self, size_bytes: int) -> None:
-        """Releases bytes of `reserve`."""
         with self._table() as table:
             self._held -= size_bytes
             table.write_own(self._held)
@@ -56,7 +55,7 @@ class MemoryLedger:
 
     @contextmanager
     def _table(self) -> Iterator["_Table"]:
-        """The file, locked against all other threads and processes."""
+        """Lock the file against all other threads and processes."""
         with self._lock:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -67,7 +66,7 @@ class MemoryLedger:
 
 
 class _Table:
-    """The slots of the file: process id and bytes; a slot without a living process is free."""
+    """Slots of the file: process id and bytes; a slot without a living process is free."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -79,7 +78,7 @@ class _Table:
         return sum(held for pid, held in self._slots if held and pid != os.getpid() and _lives(pid))
 
     def write_own(self, held: int) -> None:
-        """Writes this process's bytes into its slot or the first free one."""
+        """Write this process's bytes into its slot or the first free one."""
         with suppress(OSError):  # a full disk: other processes don't see it, which refuses nobody
             os.pwrite(self._descriptor, _SLOT.pack(os.getpid(), held), self._own_slot() * _SLOT.size)
 

@@ -1,4 +1,4 @@
-"""GET /openapi.json: a request imports `worker.description`, so that no worker's start waits for it."""
+"""Resource GET /openapi.json: the first request imports `worker.description`, which would delay the start."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ SignaturesOf = Callable[[Target], Mapping[str, Signature]]
 
 
 class OpenApiResource:
-    """The document of ``deployment``; ``signatures_of`` is asked each time, since versions come and go."""
+    """Document of ``deployment``; ``signatures_of`` is asked each time, since versions come and go."""
 
     method = "GET"
 

@@ -1,4 +1,4 @@
-"""A script's result -> the HTTP answer: the last step of a request that a script answers."""
+"""Writer of a script's result as the HTTP answer: the last step of a request that a script answers."""
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def write_reply(resp: falcon.Response, reply: "ScriptReply") -> None:
-    """Answers with a script's reply, in pieces if it is a stream."""
+    """Answer with a script's reply, in pieces if it is a stream."""
     resp.status, resp.content_type = reply.status, reply.content_type
     for name, value in reply.headers.items():
         resp.append_header(name, value)

@@ -15,7 +15,7 @@ from tfs_proxy.wire.http_messages import HttpResponse
 from tfs_proxy.worker.body import BodyReader
 
 PassOn = Callable[[str, str, bytes | None, Mapping[str, str]], ModelAnswer]
-"""Method, path, body and headers of a request -> the model server's answer."""
+"""Function from method, path, body and headers of a request to the model server's answer."""
 
 PREFIX = re.compile("/v1/", re.IGNORECASE)
 METHODS = ("GET", "OPTIONS", "POST")
@@ -28,14 +28,14 @@ OF_ONE_HOP = {"connection", "content-length", "date", "keep-alive", "server", "t
 
 
 class ServingApi:
-    """A sink: every path below ``/v1/``, as the client wrote it."""
+    """Sink for every path below ``/v1/``, as the client wrote it."""
 
     def __init__(self, bodies: BodyReader, pass_on: PassOn) -> None:
         self._bodies = bodies
         self._pass_on = pass_on
 
     def __call__(self, req: falcon.Request, resp: falcon.Response, **_: Any) -> None:
-        """Passes a request on, and the model server's answer back."""
+        """Pass a request on, and the model server's answer back."""
         if req.method not in METHODS:
             raise falcon.HTTPMethodNotAllowed(METHODS)
         path = raw_path(req)
@@ -54,19 +54,19 @@ class ServingApi:
 
 
 def with_ready(status: bytes) -> bytes:
-    """TF Serving's status of a model, with KServe's ``ready``: true if a version of it serves."""
+    """Add KServe's ``ready`` to TF Serving's status of a model: true if a version of it serves."""
     fields = json.loads(status)
     return json.dumps(fields | {"ready": has_available(status)}, indent=1).encode() + b"\n"
 
 
 def raw_path(req: falcon.Request) -> str:
-    """The request's path with its query, not decoded; of an absolute URI the part after the host."""
+    """Path of the request with its query, not decoded; of an absolute URI the part after the host."""
     raw = str(req.env.get("RAW_URI") or quote(req.path))
     return raw if raw.startswith("/") else urlsplit(raw)._replace(scheme="", netloc="").geturl()
 
 
 AskControlApi = Callable[[str, str, bytes], HttpResponse]
-"""Method, path and body of a request -> the control API's answer."""
+"""Function from method, path and body of a request to the control API's answer."""
 
 RELAYED = re.compile(
     rf"(?:{SERVED_MODELS}|{SHARED_MEMORY}|{SERVER}(?:/|/health/(?:live|ready)|/repository/.+|/models/(?:[^/]+/)*stats)?)\Z"
@@ -78,7 +78,7 @@ ANSWERED = ("Content-Type", "Allow")
 
 
 class ControlRelay:
-    """A sink for `RELAYED`, and the resource of `EXACT`."""
+    """Sink for `RELAYED`, and the resource of `EXACT`."""
 
     method = "GET"
 
@@ -104,7 +104,7 @@ class ControlRelay:
 def add_relay(
     app: "falcon.App[falcon.Request, falcon.Response]", ask: AskControlApi, bodies: BodyReader
 ) -> None:
-    """Publishes by ``app`` what the control API answers."""
+    """Publish the control API's answers by ``app``."""
     relay = ControlRelay(ask, bodies)
     for path in EXACT:
         app.add_route(path, relay)

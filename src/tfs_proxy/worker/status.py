@@ -1,4 +1,4 @@
-"""GET /ping, /metrics and /execution-parameters: the questions of platforms."""
+"""Resources GET /ping, /metrics and /execution-parameters, for platforms."""
 
 import json
 from collections.abc import Callable
@@ -13,10 +13,10 @@ from tfs_proxy.values.signature import Signature
 from tfs_proxy.wire.http_messages import HttpResponse
 
 Ping = Callable[[], tuple[int, bytes]]
-"""Asks the control API; returns HTTP status and body of its answer."""
+"""Function that asks the control API; returns HTTP status and body of its answer."""
 
 FetchMetrics = Callable[[str | None], HttpResponse]
-"""Asks the control API for its metrics in the form that an Accept header names."""
+"""Function that asks the control API for its metrics in the form that an Accept header names."""
 
 
 class PingResource:
@@ -31,7 +31,7 @@ class PingResource:
         self._ping = ping
 
     def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
-        """Health of the whole container (docs/reference/sagemaker.md)."""
+        """Answer with the health of the whole container (docs/reference/sagemaker.md)."""
         resp.status, resp.data = self._ping()
         if not resp.data:
             resp.content_type = None
@@ -55,7 +55,7 @@ class MetricsResource:
 
 
 class ExecutionParameters:
-    """The supervisor's values from the machine and the settings (docs/reference/sagemaker.md).
+    """Values of the supervisor from the machine and the settings (docs/reference/sagemaker.md).
 
     BatchStrategy is left out, which means MultiRecord: SageMaker takes MULTI_RECORD for it, but local mode of
     its SDK refuses that. It is SINGLE_RECORD if ``signature`` leaves no size open for records.
@@ -68,7 +68,7 @@ class ExecutionParameters:
         self._signature = signature
 
     def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
-        """A job's own fields override the values."""
+        """Answer with the values; a job's own fields override them."""
         strategy = {"BatchStrategy": "SINGLE_RECORD"} if self._takes_one_record() else {}
         resp.data = json.dumps({**self._parameters, **strategy}).encode()
 

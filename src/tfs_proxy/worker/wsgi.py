@@ -1,4 +1,4 @@
-"""The app that gunicorn runs: built in each worker from the control API's deployment."""
+"""App that gunicorn runs: built in each worker from the control API's deployment."""
 
 from functools import partial
 from pathlib import Path
@@ -75,7 +75,7 @@ def _model_app(deployment: Deployment, workspace: Workspace, ledger: Ledger) -> 
 
 
 def _many_models_app(deployment: Deployment, workspace: Workspace, ledger: Ledger) -> ManyModelsApp:
-    """One app for all models that come and go, which share connections to the model servers."""
+    """Make one app for all models that come and go, which share connections to the model servers."""
     from tfs_proxy.serving.upstream.binary import BinaryUpstream
     from tfs_proxy.serving.upstream.recovery import Recovering
 

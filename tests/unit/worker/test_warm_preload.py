@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.worker.gunicorn_workers.preload import BroughtByModel, imported_names, names_in, preload
+from tfs_proxy.worker.gunicorn_workers.preload import ModelHasModule, imported_names, names_in, preload
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_a_module_that_is_looked_for_in_vain_counts(modules: Path) -> None:
 
 def test_no_module_of_the_model_is_imported_or_taken_for_missing(modules: Path) -> None:
     """The module that asks for it is not left behind either, with its second choice."""
-    with pytest.raises(BroughtByModel, match="optional_module"):
+    with pytest.raises(ModelHasModule, match="optional_module"):
         preload(["asking_module"], {"optional_module"})
 
     assert "asking_module" not in sys.modules

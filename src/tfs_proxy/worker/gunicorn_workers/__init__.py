@@ -1,1 +1,1 @@
-"""gunicorn's worker classes with this container's additions."""
+"""Worker classes of gunicorn with this container's additions."""

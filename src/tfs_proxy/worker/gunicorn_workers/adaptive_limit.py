@@ -1,4 +1,4 @@
-"""The adaptive limit of one worker, pure: how many requests run at once, and which one may run now."""
+"""Adaptive limit of one worker, pure: how many requests run at once, and which one may run now."""
 
 from collections import deque
 from enum import Enum
@@ -18,9 +18,10 @@ LEAST_WAIT_SHARE = 0.1
 SHRINK = 0.75
 SLOW_QUANTILE = 0.9
 SLOWEST_PART = 40
-"""The mean of the slowest fortieth replaces the 99th percentile, about which a few hundred times say little.
+"""Part of the answers whose mean replaces the 99th percentile, which is unsteady for a few hundred times.
 
-If times fall off exponentially, it is the percentile 1 - 1 / (40 * e).
+If times fall off exponentially, it is the percentile 1 - 1
+(40 * e).
 """
 
 FEWEST_TIMES = 10
@@ -28,7 +29,7 @@ REMEMBERED_TIMES = 256
 
 
 class AdaptiveLimit:
-    """The limit of one worker, at least 1, for a target in seconds; not thread-safe."""
+    """Limit of one worker, at least 1, for a target in seconds; not thread-safe."""
 
     def __init__(self, target_seconds: float) -> None:
         self.target_seconds = target_seconds
@@ -50,7 +51,7 @@ class AdaptiveLimit:
         return arrived + max(wait_seconds, LEAST_WAIT_SHARE * self.target_seconds)
 
     def note(self, seconds: float, under_way: int) -> None:
-        """Learns from an answer that took so long while so many, including itself, were under way."""
+        """Learn from an answer's duration, with the number of requests in flight, itself included."""
         self._was_reached = self._was_reached or under_way >= self.most
         self._round.append(seconds)
         self._remembered.append(seconds)
@@ -60,7 +61,7 @@ class AdaptiveLimit:
             self._adapt()
 
     def _adapt(self) -> None:
-        """Ends a round: changes the limit by the slow answers in it."""
+        """End a round: change the limit by the slow answers in it."""
         slow = _quantile(sorted(self._round), SLOW_QUANTILE)
         if slow > SERVING_SHARE * self.target_seconds:
             self._limit = max(1.0, self._limit * SHRINK)
@@ -97,7 +98,7 @@ class TurnState(Enum):
 
 
 class Turn:
-    """One request: its arrival, its latest start, and its actual start, by one clock."""
+    """Request's arrival, its latest start, and its actual start, by one clock."""
 
     __slots__ = ("alone", "arrived", "began", "latest_start", "state")
 
@@ -110,7 +111,7 @@ class Turn:
 
 
 class AdmissionQueue:
-    """The requests under way in one worker, and those that wait; not thread-safe.
+    """Requests in flight in one worker, and those that wait; not thread-safe.
 
     A request that meets no other is never refused, whatever its age, and however slow answers are.
     """
@@ -122,7 +123,7 @@ class AdmissionQueue:
         self._last_end = self._last_change = float("-inf")
 
     def enter(self, arrived: float, now: float) -> Turn:
-        """Admits a request: it runs, waits, or is refused since it could not end within the target."""
+        """Admit a request: it runs, waits, or is refused since it could not end within the target."""
         turn = Turn(arrived, self.limit.latest_start(arrived))
         if not self.under_way and arrived >= self._last_end - ALONE_SLACK_SECONDS:
             turn.alone = True
@@ -136,7 +137,7 @@ class AdmissionQueue:
         return turn
 
     def leave(self, turn: Turn, now: float, *, learn: bool = True) -> list[Turn]:
-        """Ends a request that ran; returns waiting ones that now run, or are refused since it is too late.
+        """End a request that ran; returns waiting ones that now run, or are refused since it is too late.
 
         Without ``learn`` its time says nothing about answers.
         """
@@ -152,7 +153,7 @@ class AdmissionQueue:
         return decided
 
     def give_up(self, turn: Turn) -> None:
-        """Refuses a request that waits; ignores one that does not."""
+        """Refuse a request that waits; ignore one that does not."""
         if turn.state is TurnState.WAITS:
             self._waiting.remove(turn)
             turn.state = TurnState.REFUSED

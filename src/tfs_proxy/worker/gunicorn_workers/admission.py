@@ -1,4 +1,4 @@
-"""The gate between a worker's requests and the application: runs an inference now, soon, or refuses it.
+"""Admission of requests to the application: runs an inference now, soon, or refuses it.
 
 It is inside of `boundary`, so that refusals are counted and logged as all answers are.
 """
@@ -24,7 +24,7 @@ from tfs_proxy.worker.gunicorn_workers.late_calls import SOCKET
 
 
 class RareLines:
-    """Counts events between lines that are at least so many seconds apart."""
+    """Counter of events between lines that are at least so many seconds apart."""
 
     def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
         self._seconds = seconds
@@ -34,7 +34,7 @@ class RareLines:
         self._next_line = float("-inf")
 
     def count(self) -> int:
-        """Counts one event; returns how many a line written now is for, 0 if it is too early for one."""
+        """Count one event; returns how many a line written now is for, 0 if it is too early for one."""
         with self._lock:
             self._unsaid += 1
             now = self._clock()
@@ -46,7 +46,7 @@ class RareLines:
 
 
 _LAST_DATA_RECEIVED = struct.Struct("=52xI")
-"""``tcpi_last_data_recv`` in Linux's ``struct tcp_info``: milliseconds since the last bytes came."""
+"""Field ``tcpi_last_data_recv`` of Linux's ``struct tcp_info``: milliseconds since the last bytes came."""
 
 _MILLISECOND = 0.001
 
@@ -80,16 +80,16 @@ def since_last_data(connection: object) -> float:
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1
-"""Retry-After has whole seconds; a limit that targets milliseconds has room again long before."""
+"""Value of Retry-After in whole seconds; a limit that targets milliseconds has room again long before."""
 
 READ_AWAY_BYTES = 1024 * 1024
-"""Up to this size, a refused request's body is read, so that its connection can take the next request."""
+"""Largest body of a refused request that is read, so that its connection can take the next request."""
 
 WARNING_SECONDS, REFUSAL_LINE_SECONDS = 60.0, 1.0
 
 
 class AdmissionGate:
-    """``app`` with at most as many inferences at once as `AdaptiveLimit` allows; other requests pass."""
+    """Wrapper of ``app`` that allows as many inferences at once as `AdaptiveLimit`; other requests pass."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class AdmissionGate:
         return [body]
 
     def _read_away(self, environ: dict[str, Any]) -> bool:
-        """True if the body has been read; a long one, or one of unknown length, might take too long."""
+        """Read the body; False for a long one, or one of unknown length, which might take too long."""
         length = environ.get("CONTENT_LENGTH") or ""
         if not length.isdecimal() or int(length) > READ_AWAY_BYTES:
             return False
@@ -198,7 +198,7 @@ class AdmissionGate:
 
 
 class UntilFirstByte:
-    """The pieces of an answer; ``ended`` is called once the first is there, or there is none."""
+    """Pieces of an answer; ``ended`` is called once the first is there, or there is none."""
 
     def __init__(self, pieces: Iterable[bytes], ended: Callable[[], None]) -> None:
         self._pieces = pieces

@@ -1,4 +1,4 @@
-"""Common parts of all workers in this container: JSON refusals, reports, one place for logs.
+"""Base of all workers in this container: JSON refusals, reports, one place for logs.
 
 The supervisor names one of the classes in `standard`, `thread_worker` and `gevent`.
 """
@@ -55,7 +55,7 @@ class WorkerStopped(SystemExit):
 
 
 class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
-    """The common base of all worker classes; a mixin in front of one of gunicorn's own."""
+    """Base of all worker classes; a mixin in front of one of gunicorn's own."""
 
     printed: WorkerLog
     reports: Reports
@@ -66,7 +66,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     close_app: Callable[[], None]
     boundary: RequestBoundary
     observers: list[RequestObserver]
-    """Called for every request once the application is loaded."""
+    """Observers of every request once the application is loaded."""
 
     journal: RequestJournal
     file_problems: tuple[Callable[[], str], ...] = ()
@@ -76,20 +76,20 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     adaptive_limit_seconds: float | None
     gate: AdmissionGate | None = None
     counting: RequestCounting | None = None
-    """Only without nginx, which counts requests itself."""
+    """Counting without nginx, which counts requests itself."""
 
     traces: WorkerTraces
     watch = DeadlineWatch()
-    """For the script's calls; the application has its own if there is a deadline."""
+    """Watch over the script's calls; the application has its own if there is a deadline."""
 
     capture: CaptureWriter | None = None
-    """Only if requests are captured."""
+    """Writer of captured requests, if any are."""
 
     first_call: Thread | None = None
-    """The worker's own warm-up, if its model has recorded requests."""
+    """Warm-up of the worker, if its model has recorded requests."""
 
     new_lane: Callable[[], Lane] = Lane
-    """The kind of thread that runs a call of the script in this class of workers."""
+    """Kind of thread that runs a call of the script in this class of workers."""
 
     @property
     def most_hanging(self) -> int:
@@ -97,11 +97,11 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         return int(self.cfg.threads)
 
     def blocking(self) -> Blocking | None:
-        """Runs blocking work on a disk without blocking other requests; None if threads need no help."""
+        """Function for blocking work that does not block other requests; None if threads need none."""
         return None
 
     def load_wsgi(self) -> None:
-        """Loads the application; on failure reports the reason to the supervisor, and ends the start."""
+        """Load the application; on failure report the reason to the supervisor, and end the start."""
         workspace = worker_workspace()
         self.printed = WorkerLog(self.log.error_log)
         self.reports = Reports(workspace.control_socket, self.state, self._tick_of_reports)
@@ -135,14 +135,14 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         self.wsgi = self.boundary
 
     def _limited(self, app: WsgiApp) -> WsgiApp:
-        """The application behind the gate of the adaptive limit, if there is one."""
+        """Put the application behind the adaptive limit, if there is one."""
         seconds = self.adaptive_limit_seconds
         if seconds is not None:
             self.gate = app = AdmissionGate(app, seconds, behind_nginx=self.counting is None)
         return app
 
     def _prepare(self, workspace: Workspace) -> None:
-        """Takes from the deployment what is there before the application is loaded."""
+        """Take those parts from the deployment that come before the application is loaded."""
         deployment = fetch_deployment(workspace.control_socket)
         self.access_log = access_log(deployment.access_log)
         self.adaptive_limit_seconds = deployment.adaptive_limit_seconds
@@ -163,7 +163,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         )
 
     def give_up(self, error: Exception) -> NoReturn:
-        """Waits without the application until gunicorn ends this worker: others may serve, or load it yet.
+        """Wait without the application until gunicorn ends this worker: others may serve, or load it yet.
 
         The supervisor logs the reason, once for all workers. gunicorn would report the end of each at length.
         """
@@ -176,7 +176,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         sys.exit(0)
 
     def run(self) -> None:
-        """Reports that it is ready, waits until everything else is, then serves."""
+        """Report that it is ready, wait until everything else is, then serve."""
         if not self.reports.deliver():
             self._wait_for_first_call()
         self.phase = WorkerPhase.SERVES
@@ -193,13 +193,13 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         self.printed.finish()
 
     def _wait_for_first_call(self) -> None:
-        """Returns once the worker is warm; the run is not ready before it reports."""
+        """Wait until the worker is warm; the run is not ready before it reports."""
         while self.alive and self.first_call is not None and self.first_call.is_alive():
             super().notify()
             self.first_call.join(FIRST_CALL_TICK_SECONDS)
 
     def serve(self) -> None:
-        """Takes requests until gunicorn ends this worker."""
+        """Take requests until gunicorn ends this worker."""
         super().run()
 
     def _tick_of_reports(self) -> None:
@@ -231,18 +231,18 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         )
 
     def prepare_for_replacement(self) -> None:
-        """Allows a long end: once the master ends this worker another one serves."""
+        """Allow a long end: once the master ends this worker another one serves."""
         patient_seconds = max(self.cfg.graceful_timeout, math.ceil(self.watch.seconds))
         self.cfg.set("graceful_timeout", patient_seconds)
 
     def abandon(self, call: ScriptCall) -> None:
-        """Answers for a call that is over its deadline and can't be ended; in the watch's thread."""
+        """Answer for a call that is over its deadline and can't be ended; in the watch's thread."""
         record = self.boundary.record_on(call.connection)
         late_calls.answer_for(call, self.watch, record.request_id if record else None)
         self.boundary.give_up(call.connection, str(self.watch.timeout()))
 
     def handle_error(self, req: Any, client: Any, _address: Any, error: BaseException) -> None:
-        """Answers requests that gunicorn refuses itself, without repeating the client's text."""
+        """Answer requests that gunicorn refuses itself, without repeating the client's text."""
         self._count_refused(req, error)
         refused = OUT_OF_TIME if isinstance(error, WorkerStopped) else refusal(error)
         if refused in {OUR_FAULT, OUT_OF_TIME}:
@@ -256,7 +256,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         set_current_request(None)
 
     def _count_refused(self, req: Any, error: BaseException) -> None:
-        """Counts a request that did not reach the application."""
+        """Count a request that did not reach the application."""
         if self.counting is not None and is_refused_by_gunicorn(error) and current_request() is None:
             method, target = (getattr(req, name, None) or "-" for name in ("method", "uri"))
             refused = refusal(error)
@@ -265,7 +265,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             AccessObserver(self.access_log).log_refused(request, _id_of(req))
 
     def handle_abort(self, sig: int, frame: FrameType | None) -> None:
-        """Ends because gunicorn's timeout is over."""
+        """End because gunicorn's timeout is over."""
         _stop(super().handle_abort, sig, frame)
 
     def handle_quit(self, sig: int, frame: FrameType | None) -> None:
@@ -273,7 +273,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
 
 
 def _stop(handle: Callable[[int, FrameType | None], None], sig: int, frame: FrameType | None) -> None:
-    """Runs gunicorn's signal handler; its exit may be raised in the middle of a script's function."""
+    """Run gunicorn's signal handler; its exit may be raised in the middle of a script's function."""
     try:
         handle(sig, frame)
     except SystemExit as stop:
@@ -281,7 +281,7 @@ def _stop(handle: Callable[[int, FrameType | None], None], sig: int, frame: Fram
 
 
 def _id_of(req: Any) -> str:
-    """The id of a request that gunicorn refuses; ``req`` is None if it could not be read."""
+    """Id of a request that gunicorn refuses; ``req`` is None if it could not be read."""
     record = current_request()
     if record is not None:
         return record.request_id

@@ -1,6 +1,6 @@
-"""The beginning and end of a worker's request, between gunicorn and the app, in every class of workers.
+"""Beginning and end of a worker's request, between gunicorn and the app, in every class of workers.
 
-One wrapper does what each request needs around the application: its record and id, its note in the journal,
+One wrapper does for each request what is not the application's: its record and id, its note in the journal,
 the connection that the deadline watch answers on, and `RequestObserver`s.
 """
 
@@ -38,7 +38,7 @@ from tfs_proxy.worker.gunicorn_workers.refusals import refusal
 log = logging.getLogger(__name__)
 
 CLIENT_GONE = 499
-"""nginx's status of a request whose client did not wait for the answer."""
+"""Status in nginx of a request whose client did not wait for the answer."""
 
 HALF_A_TICK_SECONDS = 0.0005
 """Average error of nginx's times, which are cut to milliseconds."""
@@ -51,22 +51,22 @@ _ID_FIELD = REQUEST_ID.lower()
 
 
 class RequestObserver(Protocol):
-    """Called at the end of each request of a worker; its exceptions are logged, and change no answer."""
+    """Observer of requests; its exceptions are logged, and change no answer."""
 
     def end(self, record: RequestRecord) -> None:
-        """Called in any thread when the last byte of the answer is sent, or the client is gone."""
+        """Note the end of a request, in any thread: its answer is sent, or its client is gone."""
 
 
 @runtime_checkable
 class BeginObserver(RequestObserver, Protocol):
-    """Called at the beginning of each request, too."""
+    """Observer that is called at the beginning of each request, too."""
 
     def begin(self, record: RequestRecord, environ: dict[str, Any]) -> None:
-        """Called before the application gets the request; `current_request` is ``record``."""
+        """Note a request before the application gets it; `current_request` is ``record``."""
 
 
 class RequestBoundary:
-    """``app`` with everything that must know the beginning and end of each of its requests.
+    """Wrapper of ``app`` for everything that must know the beginning and end of each of its requests.
 
     ``behind_nginx`` a request comes with its id, and with the time at which it was sent here.
     """
@@ -114,12 +114,12 @@ class RequestBoundary:
         return answer
 
     def record_on(self, connection: object) -> RequestRecord | None:
-        """The request that came on a connection and has not ended."""
+        """Record of the request that came on a connection and has not ended."""
         answer = self._under_way.get(id(connection))
         return None if answer is None else answer.record
 
     def give_up(self, connection: object, reason: str) -> None:
-        """Ends a request that has been answered, with this reason, without the call that still handles it."""
+        """End a request that has been answered, with this reason, without the call that still handles it."""
         answer = self._under_way.get(id(connection))
         if answer is not None:
             answer.record.status = answer.record.status or HTTPStatus.GATEWAY_TIMEOUT
@@ -127,11 +127,11 @@ class RequestBoundary:
             answer.end()
 
     def forget(self, connection: int) -> None:
-        """Nothing is under way on this connection any more."""
+        """Forget a connection: no request is in flight on it any more."""
         self._under_way.pop(connection, None)
 
     def _record_of(self, environ: dict[str, Any], sent_at: str) -> RequestRecord:
-        """A new record; the application gets the same id with nginx and without it."""
+        """Make a record; the application gets the same id with nginx and without it."""
         # nginx has chosen already.
         request_id = environ.get(_CLIENT_ID) if self.behind_nginx else None
         if not request_id:
@@ -157,7 +157,7 @@ def _no_headers(_record: RequestRecord) -> Sequence[tuple[str, str]]:
 
 
 class Answer:
-    """The answer to one request: its start, its pieces, and its end."""
+    """Answer to one request: its start, its pieces, and its end."""
 
     __slots__ = (
         "_boundary",
@@ -192,7 +192,7 @@ class Answer:
         self.shows_timing = False
 
     def start(self, status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
-        """WSGI's ``start_response``; sets the request's id, whatever a script set."""
+        """Start the answer as WSGI's ``start_response``; sets the request's id, whatever a script set."""
         self.record.status = int(status[:3])
         for name, value in headers:
             if value == "close" and name.lower() == "connection":
@@ -227,7 +227,7 @@ class Answer:
         return piece
 
     def close(self) -> None:
-        """Ends the request; the server calls it once the answer is sent, or can't be sent."""
+        """End the request; the server calls it once the answer is sent, or can't be sent."""
         try:
             self._end_writing()
             if hasattr(self.pieces, "close"):
@@ -239,7 +239,7 @@ class Answer:
             set_current_request(None)
 
     def fail(self, error: BaseException) -> None:
-        """Ends a request for which the application made no answer; gunicorn's own handler sends one."""
+        """End a request for which the application made no answer; gunicorn's own handler sends one."""
         gone = isinstance(error, OSError)
         refused = refusal(error)
         self.record.status, self.record.reason = (CLIENT_GONE, "") if gone else (refused.status, refused.text)
@@ -249,7 +249,7 @@ class Answer:
             set_current_request(None)
 
     def end(self) -> None:
-        """Tells the observers; idempotent, also if a deadline ends the request at this moment."""
+        """Tell the observers; idempotent, also if a deadline ends the request at this moment."""
         if not self._ending.acquire(blocking=False):
             return
         self._boundary.forget(self._connection)
@@ -260,7 +260,7 @@ class Answer:
                 log.exception("%s failed as a request ended", type(observer).__name__)
 
     def _close_connection(self) -> None:
-        """Closes gunicorn's connection after the answer; gunicorn itself drops that header."""
+        """Close gunicorn's connection after the answer; gunicorn itself drops that header."""
         response = getattr(self._start_response, "__self__", None)
         if response is not None:
             response.force_close()

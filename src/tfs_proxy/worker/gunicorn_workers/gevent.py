@@ -1,4 +1,4 @@
-"""The ``gevent`` worker class: imported only if it is configured, since gevent is an extra."""
+"""Worker class ``gevent``: imported only if it is configured, since gevent is an extra."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,21 +20,21 @@ LINGER_BYTES = 64 * 1024
 
 
 class Expired(BaseException):
-    """Ends a greenlet whose call is over its deadline: no ``except Exception`` of a script stops it."""
+    """Exception that ends a greenlet whose call is over its deadline: no ``except Exception`` stops it."""
 
 
 class GreenletLane(Lane):
-    """The greenlet that makes a call; one that never yields can't be ended, and blocks all others."""
+    """Greenlet that makes a call; one that never yields can't be ended, and blocks all others."""
 
     def __init__(self) -> None:
         self._greenlet = gevent.getcurrent()
 
     def frames(self) -> tuple[FrameType, ...]:
-        """The greenlet's frame; it is suspended, since another greenlet runs."""
+        """Frames of the greenlet; it is suspended, since another greenlet runs."""
         return frames_from(self._greenlet.gr_frame)
 
     def cancel(self, unless_over: Callable[[], bool]) -> None:
-        """Raises an exception in the greenlet as soon as the event loop runs it."""
+        """Raise an exception in the greenlet as soon as the event loop runs it."""
 
         def throw() -> None:
             if not unless_over():
@@ -53,17 +53,17 @@ class GeventWorker(ContainerWorker, GunicornGeventWorker):  # type: ignore[misc]
         return int(self.worker_connections)
 
     def load_wsgi(self) -> None:
-        """Makes gRPC wait on gevent's loop if a script imports it, then loads the application."""
+        """Make gRPC wait on gevent's loop if a script imports it, then load the application."""
         GrpcOnGevent.install()
         super().load_wsgi()
 
     def blocking(self) -> Blocking:
-        """A thread of the system, since no greenlet runs while one waits for a disk."""
+        """Thread of the system, since no greenlet runs while one waits for a disk."""
         apply: Blocking = ThreadPool(1).apply
         return apply
 
     def handle_error(self, _req: Any, client: Any, address: Any, error: BaseException) -> None:
-        """As in the base, then reads on for a moment: closing at once would reset the connection."""
+        """Answer, then read on for a moment: closing at once would reset the connection."""
         super().handle_error(_req, client, address, error)
         with gevent.Timeout(LINGER_SECONDS, False), suppress(OSError):
             client.shutdown(SHUT_WR)

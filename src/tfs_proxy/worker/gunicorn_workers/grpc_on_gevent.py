@@ -1,4 +1,4 @@
-"""Makes grpcio wait on gevent's loop once a script imports it: with its own, a call stops all others."""
+"""Setting of grpcio that it waits on gevent's loop: with its own, a call stops all other greenlets."""
 
 import sys
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ _GRPC = "grpc"
 
 
 class GrpcOnGevent(MetaPathFinder):
-    """Finds grpc where the other finders do, and sets it up once it is imported: before its first channel."""
+    """Finder that sets up grpc once it is imported: before its first channel."""
 
     @classmethod
     def install(cls) -> None:
-        """Waits for the import, or sets up at once what is imported already."""
+        """Wait for the import, or set up at once if it has been imported."""
         if _GRPC in sys.modules:
             _set_up()
         else:
@@ -24,7 +24,7 @@ class GrpcOnGevent(MetaPathFinder):
     def find_spec(
         self, fullname: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The spec of grpc, its loader followed by the set-up; None for any other module."""
+        """Find the spec of grpc, its loader followed by the set-up; None for any other module."""
         if fullname != _GRPC:
             return None
         sys.meta_path.remove(self)

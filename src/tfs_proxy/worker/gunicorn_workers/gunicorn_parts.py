@@ -1,4 +1,4 @@
-"""All undocumented parts of gunicorn in use, at most ten names; a test holds the list."""
+"""Undocumented parts of gunicorn in use, at most ten names; a test holds the list."""
 
 from typing import Final
 
@@ -18,6 +18,6 @@ PRIVATE_NAMES: Final = (
     "Worker.handle_error",
     "create",
 )
-"""Documented are the settings, the hooks, the classes of workers, and their common parts in `Worker`."""
+"""Names of these parts; documented are settings, hooks, worker classes, and their base `Worker`."""
 
 __all__ = ("PRIVATE_NAMES", "Arbiter", "RequestParser", "Response", "create")

@@ -1,4 +1,4 @@
-"""gunicorn's configuration as a module: its hooks and its logger, by the names of gunicorn's settings."""
+"""Configuration of gunicorn as a module: its hooks and its logger, by the names of gunicorn's settings."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ from tfs_proxy.worker.gunicorn_workers.refusals import refuse_misread
 from tfs_proxy.worker.gunicorn_workers.worker_log import gunicorn_handler
 
 KEPT_RECORDS = 64
-"""Records of dead workers. nginx repeats a request as soon as a worker is gone."""
+"""Records of dead workers to keep. nginx repeats a request as soon as a worker is gone."""
 
 
 class QuietLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
@@ -22,12 +22,12 @@ class QuietLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
     """
 
     def setup(self, cfg: Any) -> None:
-        """Takes gunicorn's settings, but for the handler."""
+        """Take gunicorn's settings, but for the handler."""
         super().setup(cfg)
         self.error_log.handlers = [gunicorn_handler()]
 
     def close_on_exec(self) -> None:
-        """Does nothing: Python itself closes files on exec (PEP 446), and gunicorn logs to none.
+        """Do nothing: Python itself closes files on exec (PEP 446), and gunicorn logs to none.
 
         gunicorn looks at every logger, which takes each worker 0.7 MB of what it shares with others.
         """
@@ -40,17 +40,17 @@ logger_class = QuietLogger
 
 
 def when_ready(server: Any) -> None:
-    """Keeps the files of unix sockets, as with systemd: the next gunicorn accepts there."""
+    """Keep the files of unix sockets, as with systemd: the next gunicorn accepts there."""
     server.systemd = True
 
 
 def pre_request(_worker: Any, request: Any) -> None:
-    """Refuses requests that can be read in two ways."""
+    """Refuse requests that can be read in two ways."""
     refuse_misread(request.headers)
 
 
 def child_exit(server: Any, worker: Any) -> None:
-    """Logs how many requests of an ended worker were under way: their clients get 502."""
+    """Log how many requests of an ended worker were in flight: their clients get 502."""
     journal = worker_workspace().journal
     record = journal / str(worker.pid)
     count = under_way(record)
@@ -67,7 +67,7 @@ def child_exit(server: Any, worker: Any) -> None:
 
 
 def _forget_old(journal: Path) -> None:
-    """Removes the oldest records of workers that have ended; another gunicorn's may serve, too."""
+    """Remove the oldest records of workers that have ended; another gunicorn's may serve, too."""
     dead = [record for record in journal.iterdir() if not _lives(int(record.name))]
     dead.sort(key=lambda record: record.stat().st_mtime_ns)
     for record in dead[:-KEPT_RECORDS]:

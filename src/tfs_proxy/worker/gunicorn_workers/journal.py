@@ -1,4 +1,4 @@
-"""A worker's begun requests, in a file that outlives it, so that none that killed a worker is repeated.
+"""Journal of a worker's begun requests, in a file that outlives it, so that none that killed it is repeated.
 
 nginx can't tell a request that a worker had begun from one that it had not read: the connection of both
 breaks. So nginx names each request in a header, and sends such a request once more, marked. A worker handles
@@ -17,7 +17,7 @@ from tfs_proxy.wire.error_body import WORKER_DIED, error_body
 from tfs_proxy.wire.header_names import HAD_MODEL_SERVER, NGINX_ID, SENT_AGAIN, wsgi_name
 
 REQUEST, AGAIN, SENT = map(wsgi_name, (NGINX_ID, SENT_AGAIN, HAD_MODEL_SERVER))
-"""nginx's headers in WSGI's spelling: the request's id, the mark, and true if a model server had it."""
+"""Keys in a WSGI environ of nginx's headers: request id, mark, and true if a model server had it."""
 
 _NO_ID = b" " * ID_BYTES
 
@@ -25,9 +25,9 @@ WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class RequestJournal:
-    """The notes of one worker, see `observe.fixed_file`.
+    """Notes of one worker in an `observe.fixed_file`.
 
-    At most ``most`` requests may be under way at once. Offsets are used in turn, so a note stays readable
+    At most ``most`` requests may be in flight at once. Offsets are used in turn, so a note stays readable
     for a long time after the request's end.
     """
 
@@ -38,14 +38,14 @@ class RequestJournal:
         self._free = deque(range(0, most * NOTE_BYTES, NOTE_BYTES))
 
     def problem(self) -> str:
-        """The reason why others can't read the notes, after another attempt to write; empty without."""
+        """Reason why others can't read the notes, after another attempt to write; empty without."""
         if self._file.problem:
             self._file.make()
             self._notes = self._file.memory
         return self._file.problem
 
     def begin(self, request_id: str) -> int:
-        """Notes that a request begins; returns the offset of the note in the file."""
+        """Note that a request begins; returns the offset of the note in the file."""
         offset = self._free.popleft()
         name = request_id.encode("latin-1") if len(request_id) == ID_BYTES else _NO_ID
         self._notes[offset : offset + NOTE_BYTES] = bytes((BEGUN,)) + name
@@ -56,7 +56,7 @@ class RequestJournal:
         self._free.append(offset)
 
     def forget(self) -> None:
-        """Notes that all requests have ended, also those of abandoned calls, which were answered."""
+        """Note that all requests have ended, also those of abandoned calls, which were answered."""
         for offset in range(0, len(self._notes), NOTE_BYTES):
             self._notes[offset] = ENDED
 
@@ -67,7 +67,7 @@ class RequestJournal:
 
 
 def worker_died(_environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-    """Answers a request that has killed a worker, instead of the application."""
+    """Answer a request that has killed a worker, instead of the application."""
     note_refusal(WORKER_DIED)
     body = error_body(WORKER_DIED)
     headers: Mapping[str, str] = {"Content-Type": "application/json", "Content-Length": str(len(body))}

@@ -1,4 +1,4 @@
-"""Answers for calls of the script that are over their deadline, and ends the worker that has them.
+"""Calls of the script over their deadline: their answers, and the end of the worker that has them.
 
 `worker.gunicorn_workers.master` learns of such a call, and starts another worker before it ends this one.
 """
@@ -22,7 +22,7 @@ CLOSE_SECONDS = 5.0
 
 
 def answer_for(call: ScriptCall, watch: DeadlineWatch, request_id: str | None) -> None:
-    """Answers 504 on the call's connection, or breaks it if the head of its answer was sent."""
+    """Answer 504 on the call's connection, or break it if the head of its answer was sent."""
     connection = call.connection
     with suppress(OSError):
         if connection is not None and not call.streaming:
@@ -33,7 +33,7 @@ def answer_for(call: ScriptCall, watch: DeadlineWatch, request_id: str | None) -
 
 
 def end_with_hanging_calls(close_app: Callable[[], None]) -> None:
-    """Ends this process, whose threads would keep it: nothing after this line is run.
+    """End this process, whose threads would keep it: nothing after this line is run.
 
     The script's ``close()`` may wait for something that a hanging call holds, so it has a limit.
     """
@@ -45,7 +45,7 @@ def end_with_hanging_calls(close_app: Callable[[], None]) -> None:
 
 
 def end_now(status: int = 0) -> None:
-    """Ends this process without waiting for any thread."""
+    """End this process without waiting for any thread."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

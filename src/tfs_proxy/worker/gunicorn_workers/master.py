@@ -1,4 +1,4 @@
-"""gunicorn whose master replaces a worker with calls that hang: run as a module instead of gunicorn.
+"""Master of gunicorn that replaces a worker with calls that hang: run as a module instead of gunicorn.
 
 gunicorn itself starts a worker only once another has ended; here the new one is up first. It also ends with
 the first worker that can't load the application; here it goes on as long as others serve.
@@ -24,17 +24,17 @@ from tfs_proxy.values.errors import UpstreamError
 from tfs_proxy.worker.gunicorn_workers.gunicorn_parts import Arbiter
 
 BOOT_FAILED = 3
-"""gunicorn's exit status if no worker can load the application."""
+"""Exit status of gunicorn if no worker can load the application."""
 
 RETRY_SECONDS = 5.0
 """Longest time that a worker that can't load the application keeps its place while others serve."""
 
 ASK_SECONDS = 0.9
-"""gunicorn looks at its workers once a second."""
+"""Time between two requests for reports: gunicorn looks at its workers once a second."""
 
 
 class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
-    """The arbiter with two more rules: a worker that hangs does not count, one that fails ends no other."""
+    """Arbiter with two more rules: a worker that hangs does not count, one that fails ends no other."""
 
     log: logging.Logger
 
@@ -46,7 +46,7 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         super().__init__(application)
 
     def manage_workers(self) -> None:
-        """Keeps the number of workers that don't hang.
+        """Keep the number of workers that don't hang.
 
         Raises HaltServer if none of them can load the application.
         """
@@ -59,7 +59,7 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         self._end(sorted(hanging, key=lambda worker: worker.age))
 
     def _ask(self) -> None:
-        """Asks the supervisor for the workers' reports, once a second."""
+        """Ask the supervisor for the workers' reports, once a second."""
         now = time.monotonic()
         if now < self._ask_at:
             return
@@ -72,7 +72,7 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
             set_level(self._known.level)
 
     def _end(self, hanging: list[Worker]) -> None:
-        """Ends those that hang, each once there are enough others that serve.
+        """End those that hang, each once there are enough others that serve.
 
         They finish their other requests; gunicorn's timeout is for those that do not even end.
         """
@@ -86,7 +86,7 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
             _end(worker.pid)
 
     def _replace_failed(self) -> None:
-        """Makes other workers retry a failed load, after a while. Raises HaltServer if all failed."""
+        """Make other workers retry a failed load, after a while. Raises HaltServer if all failed."""
         failed = self._those(self._known.failed)
         if failed and len(failed) == len(self.WORKERS):
             raise HaltServer("no worker can load the application", BOOT_FAILED)
@@ -106,7 +106,7 @@ def _end(pid: int) -> None:
 
 
 class Application(WSGIApplication):  # type: ignore[misc]  # gunicorn has no types
-    """gunicorn's own command line with our master."""
+    """Command line of gunicorn with our master."""
 
     def run(self) -> None:
         try:
@@ -116,7 +116,7 @@ class Application(WSGIApplication):  # type: ignore[misc]  # gunicorn has no typ
 
 
 def main() -> None:
-    """Runs gunicorn with the words of the command line until it ends."""
+    """Run gunicorn with the words of the command line until it ends."""
     Application("%(prog)s [OPTIONS] [APP_MODULE]").run()
 
 

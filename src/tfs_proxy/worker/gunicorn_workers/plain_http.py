@@ -1,6 +1,6 @@
-"""Reads requests from nginx without gunicorn's parser: request, WSGI environ and response.
+"""Fast reader of requests from nginx in place of gunicorn's parser: request, WSGI environ and response.
 
-Only what is certain is read here: HTTP/1.1, at most one Content-Length, plain ASCII, no header twice. All
+Only certain cases are read here: HTTP/1.1, at most one Content-Length, plain ASCII, no header twice. All
 else is left to gunicorn's parser, which takes the same bytes, and costs more than everything else that a
 small request needs from a server.
 """
@@ -30,7 +30,7 @@ _MOST_NAMES = 512
 
 
 class PlainBody:
-    """The body as WSGI's ``wsgi.input``: as many bytes as the head promised, fewer if the client ends.
+    """Body as WSGI's ``wsgi.input``: as many bytes as the head promised, fewer if the client ends.
 
     Bytes that have not come yet are read from the socket.
     """
@@ -43,7 +43,7 @@ class PlainBody:
         self.left = length
 
     def read(self, size: int | None = None) -> bytes:
-        """``size`` bytes, or all that are left."""
+        """Read ``size`` bytes, or all that are left."""
         wanted = self.left if size is None or size < 0 else min(size, self.left)
         first, self._first = self._first[:wanted], self._first[wanted:]
         body = first if len(first) == wanted else self._received(first, wanted)
@@ -51,7 +51,7 @@ class PlainBody:
         return body
 
     def _received(self, first: bytes, wanted: int) -> bytes:
-        """The bytes that came first, and what the socket has of the rest.
+        """Read the bytes that came first, and the rest from the socket.
 
         PERF: into the memory of the bytes that are returned. For pieces that are joined the kernel would
         have to find the pages twice, which takes 2 ms for 3 MB.
@@ -72,7 +72,7 @@ class PlainBody:
 
 
 class PlainRequest:
-    """One request, with the attributes that gunicorn's response needs of a request."""
+    """Request with the attributes that gunicorn's response needs."""
 
     __slots__ = ("body", "headers", "method", "path")
 
@@ -89,12 +89,12 @@ class PlainRequest:
         return self.path
 
     def should_close(self) -> bool:
-        """Always false: a request to end the connection is not plain."""
+        """Return False: a request to end the connection is not plain."""
         return False
 
 
 def plain_request(data: bytes, source: socket.socket) -> PlainRequest | None:
-    """The request that begins with ``data``; None if it is not plain.
+    """Read the request that begins with ``data``; None if it is not plain.
 
     Nothing more is read from ``source`` until the body is.
     """
@@ -144,7 +144,7 @@ SAME_FOR_ALL: Final = {
 def plain_environ(
     request: PlainRequest, connection: socket.socket, client: Any, server: Any
 ) -> dict[str, Any]:
-    """The WSGI environ; ``client`` and ``server`` are addresses, text for unix sockets."""
+    """Make the WSGI environ; ``client`` and ``server`` are addresses, text for unix sockets."""
     environ: dict[str, Any] = SAME_FOR_ALL.copy()
     for name, value in request.headers.items():
         environ[_key(name)] = value
@@ -163,13 +163,13 @@ def plain_environ(
 
 @lru_cache(_MOST_NAMES)
 def _key(name: str) -> str:
-    """A header's name in an environ; a plain one has no underscores, so that no two share a key."""
+    """Key of a header in an environ; a plain one has no underscores, so that no two share a key."""
     key = name.replace("-", "_")
     return key if key in {"CONTENT_TYPE", "CONTENT_LENGTH"} else f"HTTP_{key}"
 
 
 def _server(address: Any, host: str | None) -> tuple[str, str]:
-    """The server's name and port: those of the Host header if its address is a unix socket."""
+    """Name and port of the server: those of the Host header if its address is a unix socket."""
     if not isinstance(address, str):
         return address[0], str(address[1])
     if not host:
@@ -179,7 +179,7 @@ def _server(address: Any, host: str | None) -> tuple[str, str]:
 
 
 class PromptResponse(Response):  # type: ignore[misc]  # gunicorn has no types
-    """Sends head and body at once, and closes the connection if ``ends`` says so by then.
+    """Response that sends head and body at once, and closes the connection if ``ends`` says so by then.
 
     The head is binding: a client that was told to keep the connection may have sent on it already.
     """
@@ -200,7 +200,7 @@ class PromptResponse(Response):  # type: ignore[misc]  # gunicorn has no types
         return self._is_last
 
     def write(self, arg: bytes) -> None:
-        """Sends a piece of the body; the head goes with it if the piece is the whole body."""
+        """Send a piece of the body; the head goes with it if the piece is the whole body."""
         if self.headers_sent or self.chunked or self.upgrade or len(arg) != self.response_length:
             super().write(arg)
             return
@@ -217,5 +217,5 @@ class PromptResponse(Response):  # type: ignore[misc]  # gunicorn has no types
 
 @lru_cache(maxsize=1)
 def _date(second: int) -> str:
-    """A second as in the Date header; many requests share one."""
+    """Format a second as in the Date header; many requests share one."""
     return formatdate(second, usegmt=True)

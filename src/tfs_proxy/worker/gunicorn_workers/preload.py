@@ -1,4 +1,4 @@
-"""gunicorn's `hooks`, and one more: its master imports what workers need before it forks them (gthread only).
+"""Configuration of gunicorn whose master imports modules before it forks workers (gthread only).
 
 It imports nothing that a model may replace. If that can't be done for this model, or fails, gunicorn starts
 anew with the `hooks` alone, and its workers import by themselves: only they report faults.
@@ -43,28 +43,28 @@ SCRIPT: Final = (
     "tfs_proxy.serving.script.handlers",
     "tfs_proxy.serving.script.script_model",
 )
-"""Further imports of workers with a script."""
+"""Imports of workers with a script, in addition."""
 
 REQUESTS: Final = ("tfs_proxy.serving.upstream.pooled_requests",)
 """Imports of workers whose script imports `requests`."""
 
 MASTER: Final = "tfs_proxy.worker.gunicorn_workers.master"
 AT_START: Final = frozenset({"sitecustomize", "usercustomize", "setproctitle", "inotify"})
-"""Python and gunicorn have imported these before `preload` looks, if there are any."""
+"""Modules that Python and gunicorn have imported before `preload` looks, if there are any."""
 
 
 _IMPORTS_REQUESTS: Final = re.compile(rb"^\s*(?:import|from)\s[^#\n]*\brequests\b", re.MULTILINE)
-"""A line of a script; if it is in a string, an unneeded import does no harm."""
+"""Line of a script that imports requests; if it is in a string, an unneeded import does no harm."""
 
 
 def on_starting(server: Any) -> None:
-    """Imports before the first worker is forked."""
+    """Import before the first worker is forked."""
     try:
         deployment = fetch_deployment(worker_workspace().control_socket)
-        preload([*WORKER, *_for_script(deployment.script)], names_brought(deployment))
+        preload([*WORKER, *_for_script(deployment.script)], names_of_model(deployment))
     except (UpstreamUnavailable, UpstreamTimeout):
         pass  # so say the workers
-    except (Exception, SystemExit, BroughtByModel):  # noqa: BLE001 - a worker will report it
+    except (Exception, SystemExit, ModelHasModule):  # noqa: BLE001 - a worker will report it
         for handler in server.log.error_log.handlers:
             os.set_inheritable(handler.descriptor, True)
         words = [word.replace(f"python:{__name__}", f"python:{hooks.__name__}") for word in sys.argv[1:]]
@@ -72,14 +72,14 @@ def on_starting(server: Any) -> None:
 
 
 def _for_script(script: str | None) -> tuple[str, ...]:
-    """The modules that workers with this script import, too. Raises OSError if it can't be read."""
+    """Modules that workers with this script import, too. Raises OSError if it can't be read."""
     if script is None:
         return ()
     return (*SCRIPT, *REQUESTS) if _IMPORTS_REQUESTS.search(Path(script).read_bytes()) else SCRIPT
 
 
-def names_brought(deployment: Deployment) -> set[str]:
-    """The top-level modules of the folders that came with the model, or were installed for it.
+def names_of_model(deployment: Deployment) -> set[str]:
+    """Top-level modules of the folders that came with the model, or were installed for it.
 
     Raises OSError if one can't be read.
     """
@@ -88,33 +88,33 @@ def names_brought(deployment: Deployment) -> set[str]:
     return names_in(folder for folder in folders if folder.is_dir())
 
 
-class BroughtByModel(BaseException):
-    """A module is about to be imported that the model has, too; no library takes it for a missing one."""
+class ModelHasModule(BaseException):
+    """The model has a module of this name, too; no library takes this exception for a missing module."""
 
 
 class LookedUp(MetaPathFinder):
-    """Notes top-level modules that are looked for, found or not; `BroughtByModel` for the model's."""
+    """Finder that notes the top-level modules to be imported. Raises `ModelHasModule` for the model's."""
 
-    def __init__(self, brought: Collection[str]) -> None:
+    def __init__(self, of_model: Collection[str]) -> None:
         self.names: set[str] = set()
-        self._brought = brought
+        self._of_model = of_model
 
     def find_spec(
         self, fullname: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
     ) -> None:
         name = fullname.partition(".")[0]
         self.names.add(name)
-        if name in self._brought:
-            raise BroughtByModel(name)
+        if name in self._of_model:
+            raise ModelHasModule(name)
 
 
-def preload(modules: Iterable[str], brought: Collection[str] = ()) -> set[str]:
-    """Imports ``modules``, and keeps the garbage collector from pages that forked processes share.
+def preload(modules: Iterable[str], of_model: Collection[str] = ()) -> set[str]:
+    """Import ``modules``, and keep the garbage collector from pages that forked processes share.
 
-    Returns the top-level names that were looked for. Raises BroughtByModel if one of them is the model's,
-    and whatever an import raises; the process is not fit for workers then.
+    Returns the top-level names that were looked for. Raises ModelHasModule if one of them is in ``of_model``,
+    and any exception of an import; the process is not fit for workers then.
     """
-    finder = LookedUp(brought)
+    finder = LookedUp(of_model)
     sys.meta_path.insert(0, finder)
     gc.disable()  # imports leave little to collect, and looking for it took 40 ms
     try:
@@ -129,10 +129,10 @@ def preload(modules: Iterable[str], brought: Collection[str] = ()) -> set[str]:
 
 
 def imported_names() -> set[str]:
-    """The top-level names of all modules that this process has imported, or would have at its start."""
+    """Top-level names of all modules that this process has imported, or would have at its start."""
     return {name.partition(".")[0] for name in sys.modules} | AT_START
 
 
 def names_in(folders: Iterable[Path]) -> set[str]:
-    """The top-level names of what can be imported from ``folders``. Raises OSError if one can't be read."""
+    """Top-level names of the modules in ``folders``. Raises OSError if one can't be read."""
     return {entry.name.partition(".")[0] for folder in folders for entry in folder.iterdir()}

@@ -1,4 +1,4 @@
-"""Answers gunicorn's own refusals: its exceptions as JSON answers, for `worker.gunicorn_workers.base`."""
+"""Refusals of gunicorn: its exceptions as JSON answers."""
 
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
@@ -27,7 +27,7 @@ class RepeatedHeader(Exception):
 
 
 def refuse_misread(headers: Iterable[tuple[str, str]]) -> None:
-    """Raises RepeatedHeader for two headers of custom attributes.
+    """Raise RepeatedHeader for two headers of custom attributes.
 
     Raises UnsupportedTransferCoding for any other coding than chunks, such as ``gzip``.
     """
@@ -41,7 +41,7 @@ def refuse_misread(headers: Iterable[tuple[str, str]]) -> None:
 
 
 class Refusal(Struct, frozen=True):
-    """A status and the text under ``error``."""
+    """Status and the text under ``error``."""
 
     status: int
     text: str
@@ -55,7 +55,7 @@ class Refusal(Struct, frozen=True):
         return HTTPStatus(self.status).phrase
 
     def response(self, request_id: str | None = None) -> bytes:
-        """The whole HTTP response; the connection closes after it. Without an id it gets a new one."""
+        """Write the whole HTTP response; the connection closes after it. Without an id it gets a new one."""
         body = self.body
         head = (
             f"HTTP/1.1 {self.status} {self.phrase}\r\n"
@@ -93,7 +93,7 @@ REFUSALS: Mapping[str, Refusal] = {
     "ConfigurationProblem": OUR_FAULT,
     "ParseException": Refusal(400, "the request is not valid HTTP (RFC 9112)"),
 }
-"""Name of gunicorn's exception class -> answer. By name, since its versions differ in which exist.
+"""Answers by the name of gunicorn's exception class, since its versions differ in which exist.
 
 501 for an unknown transfer coding is RFC 9112, 6.1.
 """

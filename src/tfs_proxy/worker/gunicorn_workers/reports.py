@@ -1,4 +1,4 @@
-"""A worker's reports to the supervisor: its state, from a thread of its own, and why it can't be loaded.
+"""Reports of a worker to the supervisor: its state, from a thread of its own, and why it can't be loaded.
 
 The thread begins after the fork. It can't run while a script holds the interpreter's lock, nor while the
 process is stopped: such a worker goes missing, as it should. In a worker of gevent it is a greenlet.
@@ -30,7 +30,7 @@ REPORT_CHARACTERS = 16_000
 
 
 class Reports:
-    """Sends the result of ``state`` to the control API; ``tick`` is called once a second before that."""
+    """Sender of the result of ``state`` to the control API; ``tick`` is called once a second before that."""
 
     def __init__(
         self, control_socket: Path, state: Callable[[], WorkerState], tick: Callable[[], None]
@@ -42,12 +42,12 @@ class Reports:
         self._sent_at = 0.0
 
     def start(self) -> None:
-        """Sends the state now, waiting for the answer, and from now on as long as this process lives."""
+        """Send the state now, waiting for the answer, and from now on as long as this process lives."""
         self.deliver()
         threading.Thread(target=self._run, name="reports", daemon=True).start()
 
     def deliver(self) -> bool:
-        """Sends the state, trying for a while until it arrives; True if this worker may accept."""
+        """Send the state, trying for a while until it arrives; True if this worker may accept."""
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while True:
             with self._lock:
@@ -67,7 +67,7 @@ class Reports:
                     self._send(state)
 
     def _send(self, state: WorkerState) -> WorkerOrders | None:
-        """Sends it, and logs as the answer says; None if no supervisor answers."""
+        """Send the state, and log as the answer says; None if no supervisor answers."""
         self._sent, self._sent_at = state, time.monotonic()
         try:
             orders = report_state(self._control_socket, state)
@@ -91,7 +91,7 @@ class Loading(Struct, frozen=True):
     deadline: float
 
     def line(self) -> str:
-        """The line of the script that it is at."""
+        """Line of the script that it is at."""
         return own_part(place_of(self.lane.frames(), self.folder))
 
     def is_late(self) -> bool:
@@ -107,7 +107,7 @@ class Loading(Struct, frozen=True):
 
 
 def boot_failure(error: Exception) -> BootFailure:
-    """The reason why this worker can't load the application, with a traceback unless the error needs none."""
+    """Reason why this worker can't load the application, with a traceback unless the error needs none."""
     if isinstance(error, ScriptLoadError):
         text, report = str(error), error.report
     elif isinstance(error, TfsProxyError):

@@ -1,4 +1,4 @@
-"""The observers of a worker's requests: counts, stages, lines of the access log, and traces.
+"""Observers of a worker's requests: counts, stages, lines of the access log, and traces.
 
 Requests that gunicorn refuses before the application gets them are counted where they are refused.
 """
@@ -35,13 +35,13 @@ PROCESS = "worker"
 
 
 class RequestCounting:
-    """Writes a line for each request that has ended."""
+    """Writer of a line for each request that has ended."""
 
     def __init__(self, path: Path) -> None:
         self._file = LineWriter(path)
 
     def end(self, record: RequestRecord) -> None:
-        """Counts a request that the application had."""
+        """Count a request that the application had."""
         seconds = time.perf_counter() - record.began
         self.write(
             FinishedRequest(
@@ -61,7 +61,7 @@ class RequestCounting:
 
 
 class StageObserver:
-    """Counts the requests that were for a model, and all that failed; those refused before have no stages.
+    """Counter of requests for a model, and all that failed; those refused before have no stages.
 
     A script model has no name.
     """
@@ -73,7 +73,7 @@ class StageObserver:
         self._is_script_model = deployment.script_model is not None
 
     def end(self, record: RequestRecord) -> None:
-        """Counts its stages, and the one that it failed in."""
+        """Count the request's stages, and the one that it failed in."""
         if record.status >= FAILED_FROM and path_of(record.target) not in PROBES:
             self._table.add_failure(record)
         if record.model or (self._is_script_model and record.seconds[READ]):
@@ -81,14 +81,14 @@ class StageObserver:
 
 
 class AccessObserver:
-    """Logs the requests that ``wanted`` chooses."""
+    """Log of the requests that ``wanted`` chooses."""
 
     def __init__(self, wanted: AccessLog) -> None:
         self._wanted = wanted
         self._log = RequestLog(wanted)
 
     def end(self, record: RequestRecord) -> None:
-        """Logs a request that the application had."""
+        """Log a request that the application had."""
         if not needs_stages(record, self._wanted):
             return  # no line is made that nobody sees
         seconds = time.perf_counter() - record.began
@@ -96,12 +96,12 @@ class AccessObserver:
         self._log.show(line_of(record, request), PROCESS, os.getpid())
 
     def log_refused(self, request: FinishedRequest, request_id: str) -> None:
-        """Logs a request that did not reach the application."""
+        """Log a request that did not reach the application."""
         self._log.show(RequestLine(request, request_id), PROCESS, os.getpid())
 
 
 class StagesForNginx:
-    """The header that tells nginx the stages of a request that may get a line."""
+    """Header that tells nginx the stages of a request that may get a line."""
 
     def __init__(self, wanted: AccessLog) -> None:
         self._wanted = wanted
@@ -113,13 +113,13 @@ class StagesForNginx:
 
 
 class WorkerTraces(Struct, frozen=True):
-    """Makes spans of a worker's requests; ``close`` sends those that are left."""
+    """Spans of a worker's requests; ``close`` sends those that are left."""
 
     observers: tuple[RequestObserver, ...] = ()
     close: Callable[[], None] = lambda: None
 
     def closing_behind(self, close_app: Callable[[], None]) -> Callable[[], None]:
-        """Closes the application, whose script may still make spans, and then the traces."""
+        """Close the application, whose script may still make spans, and then the traces."""
 
         def close() -> None:
             close_app()
@@ -129,7 +129,7 @@ class WorkerTraces(Struct, frozen=True):
 
 
 def begin_traces(deployment: Deployment) -> WorkerTraces:
-    """Traces if the deployment has them; OTEL_* variables that OpenTelemetry refuses are logged."""
+    """Begin traces if the deployment has them; OTEL_* variables that OpenTelemetry refuses are logged."""
     if deployment.traces is None:
         return WorkerTraces()
     try:

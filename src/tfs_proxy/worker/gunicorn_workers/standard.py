@@ -1,4 +1,4 @@
-"""gunicorn's own ``gthread`` and ``sync`` with the additions of `base`; the supervisor names one of them."""
+"""Worker classes ``gthread`` and ``sync`` of gunicorn with the additions of `base`."""
 
 from types import FrameType
 
@@ -12,10 +12,10 @@ IDLE_SECONDS = 1.0
 
 
 class HandOverWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
-    """``gthread`` without nginx, for development: a client that stalls holds a thread."""
+    """Class ``gthread`` without nginx, for development: a client that stalls holds a thread."""
 
     def set_accept_enabled(self, enabled: bool) -> None:
-        """As in the base; at the end connections are refused at once."""
+        """Accept or stop; at the end connections are refused at once."""
         super().set_accept_enabled(enabled)
         if not self.alive:
             for listener in self.sockets:
@@ -23,7 +23,7 @@ class HandOverWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[mis
 
 
 class SequentialWorker(ContainerWorker, GunicornSyncWorker):  # type: ignore[misc]
-    """``sync``: one request at a time.
+    """Class ``sync``: one request at a time.
 
     Its name must not end in SyncWorker: gunicorn would replace it by its own gthread class when threads are
     set.
@@ -33,12 +33,12 @@ class SequentialWorker(ContainerWorker, GunicornSyncWorker):  # type: ignore[mis
     timeout: float
 
     def serve(self) -> None:
-        """Serves, waking up often enough to notice that the master has gone."""
+        """Serve, waking up often enough to notice that the master has gone."""
         self.timeout = min(self.timeout or IDLE_SECONDS, IDLE_SECONDS)
         super().serve()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Ends after the request in progress; at once if that one hangs."""
+        """End after the request in progress; at once if that one hangs."""
         if self.watch.hanging:
             self.journal.forget()
             late_calls.end_now()

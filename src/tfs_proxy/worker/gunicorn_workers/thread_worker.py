@@ -1,4 +1,4 @@
-"""The ``gthread`` worker class behind nginx: each thread reads a request, and serves it.
+"""Worker class ``gthread`` behind nginx: each thread reads a request, and serves it.
 
 gunicorn's own class waits for connections in one thread and passes each request to another and back, which
 costs more than a small request does. It serves without nginx: here nobody waits for slow or hostile clients.
@@ -34,10 +34,10 @@ log = logging.getLogger(__name__)
 READ_BYTES = 64 * 1024
 TICK_SECONDS, DRAIN_TICK_SECONDS = 0.25, 0.05
 IDLE_TICK_SECONDS, IDLE_AFTER_SECONDS = 1.0, 2.0
-"""A tick costs 0.2 ms, so that a worker without requests takes fewer."""
+"""Pause of the ticks of a worker without requests, and when it begins: a tick costs 0.2 ms."""
 
 DRAIN_LINGER_SECONDS = 0.1
-"""Time for which a kept connection stays open at the end; nginx repeats what comes later."""
+"""Time for which a kept connection stays open at the end; nginx repeats later requests."""
 
 LINGER_SECONDS = 2.0
 """Time for which a connection that ends is read: unread bytes of nginx would undo the answer."""
@@ -48,17 +48,18 @@ DEFER_SECONDS, MOST_DEFERRED = 0.002, 8
 WARNING_SECONDS = 60.0
 
 ONE_THREAD = select.EPOLLIN | select.EPOLLONESHOT
-"""A socket is reported to one thread, which owns it until it calls `Poller.watch` for it again."""
+"""Events of a socket for one thread, which owns it until it calls `Poller.watch` for it again."""
 
 SWITCH_SECONDS = sys.getswitchinterval()
 CALM_THREADS = 32
-"""From here on a thread that waits for the interpreter asks for it more rarely: asking wakes it up, and with
-128 threads that was a fifth of the worker's CPU time.
+"""Threads from which on one that waits for the interpreter asks for it more rarely.
+
+Asking wakes it up, and with 128 threads that was a fifth of the worker's CPU time.
 """
 
 
 class Poller:
-    """As many threads as were ever busy at once, up to ``most_threads()``, that all wait on one epoll.
+    """Threads that all wait on one epoll: as many as were ever busy at once, up to ``most_threads()``.
 
     The kernel wakes one of them for each socket that can be read; it calls ``serve`` with its descriptor.
     """
@@ -73,19 +74,19 @@ class Poller:
         self._threads = self._waiting = 0
 
     def add(self, added: socket) -> None:
-        """Adds a socket, and reports it once, as soon as it can be read."""
+        """Add a socket, and report it once, as soon as it can be read."""
         self._epoll.register(added, ONE_THREAD)
 
     def watch(self, watched: socket) -> None:
-        """Reports this socket once more."""
+        """Report this socket once more."""
         self._epoll.modify(watched, ONE_THREAD)
 
     def stop(self) -> None:
-        """Ends every thread when it waits next."""
+        """End every thread when it waits next."""
         os.write(self._ending, b".")
 
     def add_thread(self) -> None:
-        """Starts a thread that waits with the others, unless one waits already or there are enough."""
+        """Start a thread that waits with the others, unless one waits already or there are enough."""
         with self._counts:
             if self._waiting or self._threads >= self._most_threads():
                 return
@@ -102,7 +103,7 @@ class Poller:
                 self._waiting -= 1
 
     def _take_turns(self) -> None:
-        """Waits for a socket, serves it, and so on until the end."""
+        """Wait for a socket, serve it, and so on until the end."""
         poll, end = self._epoll.poll, self._end
         while True:
             descriptor = poll(None, 1)[0][0]
@@ -122,7 +123,7 @@ class Poller:
 
 
 class Connection:
-    """A connection from nginx, with the addresses of both ends."""
+    """Connection from nginx, with the addresses of both ends."""
 
     __slots__ = ("client", "server", "socket")
 
@@ -133,7 +134,7 @@ class Connection:
 
 
 class KeptConnections:
-    """The connections of one worker: each is idle here, or owned by the one thread that took it."""
+    """Connections of one worker: each is idle here, or owned by the one thread that took it."""
 
     def __init__(self, poller: Poller) -> None:
         self._poller = poller
@@ -146,7 +147,7 @@ class KeptConnections:
         return self.count - len(self._idle)
 
     def accept(self, listener: Any) -> None:
-        """Takes a new connection. Raises OSError if there is none, or no descriptor for it."""
+        """Take a new connection. Raises OSError if there is none, or no descriptor for it."""
         accepted, client = listener.accept()
         accepted.setblocking(True)
         self._change_count(1)
@@ -154,16 +155,16 @@ class KeptConnections:
         self._poller.add(accepted)
 
     def take(self, descriptor: int) -> Connection | None:
-        """The connection that can be read, now the caller's own."""
+        """Take the connection that can be read: it is the caller's own."""
         return self._idle.pop(descriptor, None)
 
     def keep(self, connection: Connection) -> None:
-        """Leaves a connection to any thread that is free when nginx sends something."""
+        """Leave a connection to any thread that is free when nginx sends something."""
         self._idle[connection.socket.fileno()] = connection
         self._poller.watch(connection.socket)
 
     def end(self, connection: Connection) -> None:
-        """Closes a connection that the caller owns, once nginx has read the answer."""
+        """Close a connection that the caller owns, once nginx has read the answer."""
         with suppress(OSError):
             connection.socket.shutdown(SHUT_WR)
             _read_away(connection.socket)
@@ -171,7 +172,7 @@ class KeptConnections:
         self._change_count(-1)
 
     def close_idle(self, most: int | None = None) -> int:
-        """Closes idle ones, longest idle first; returns their number."""
+        """Close idle ones, longest idle first; returns their number."""
         closed = 0
         for descriptor in tuple(self._idle)[:most]:
             # If a request waits for a free thread, its connection is not idle. Or another thread owns it now.
@@ -188,7 +189,7 @@ class KeptConnections:
 
 
 def _read_away(ending: socket) -> None:
-    """Reads until nginx closes its end, for `LINGER_SECONDS` at most."""
+    """Read until nginx closes its end, for `LINGER_SECONDS` at most."""
     until = time.monotonic() + LINGER_SECONDS
     ending.settimeout(LINGER_SECONDS)
     while ending.recv(READ_BYTES) and time.monotonic() < until:
@@ -202,12 +203,12 @@ def _is_readable(descriptor: int) -> bool:
 
 
 class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn has no types
-    """Up to ``--threads`` threads, and one more for each call of the script that hangs."""
+    """Worker of at most ``--threads`` threads, and one more for each call of the script that hangs."""
 
     alive: bool
 
     def init_process(self) -> None:
-        """Prepares, then loads the application and runs."""
+        """Prepare, then load the application and run."""
         self._poller = Poller(self._serve_descriptor, lambda: int(self.cfg.threads) + self.watch.hanging)
         self._connections = KeptConnections(self._poller)
         self._most = min(self.cfg.worker_connections, most_descriptors() // 2)
@@ -218,7 +219,7 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
         super().init_process()
 
     def serve(self) -> None:
-        """Serves until told to end, then finishes requests under way."""
+        """Serve until told to end, then finish requests in flight."""
         self._poller.add_thread()
         waiting = select.poll()
         for waited in (self.PIPE[0], *self.sockets):
@@ -243,7 +244,7 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
         return TICK_SECONDS if now < self._busy_at + IDLE_AFTER_SECONDS else self._idle_tick_seconds
 
     def _accept_share(self, listener: Any) -> None:
-        """Accepts new connections unless workers that have fewer do it first: nginx keeps them for long."""
+        """Accept new connections unless workers that have fewer do it first: nginx keeps them for long."""
         have = self._connections.count
         if self.cfg.workers > 1:
             time.sleep(DEFER_SECONDS * min(have, MOST_DEFERRED))
@@ -262,14 +263,14 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
                 time.sleep(DRAIN_TICK_SECONDS)
 
     def _warn(self, error: OSError) -> None:
-        """Logs from time to time why nothing can be accepted."""
+        """Log from time to time why nothing can be accepted."""
         now = time.monotonic()
         if now >= self._warn_at:
             self._warn_at = now + WARNING_SECONDS
             log.warning("a connection can't be accepted: %s", error)
 
     def _drain(self) -> None:
-        """Stops accepting; lets requests end, also one that nginx has just sent."""
+        """Stop accepting; let requests end, also one that nginx has just sent."""
         for listener in self.sockets:
             listener.close()
         began = time.monotonic()
@@ -284,11 +285,11 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
 
     @property
     def most_hanging(self) -> int:
-        """As many as may be connected: a new thread replaces each one that hangs."""
+        """Limit of hanging calls: all connections, since a new thread replaces each one that hangs."""
         return int(self.cfg.worker_connections)
 
     def abandon(self, call: ScriptCall) -> None:
-        """As in the base; another thread replaces the one that hangs."""
+        """Answer for the call; another thread replaces the one that hangs."""
         super().abandon(call)
         self._poller.add_thread()
 
@@ -308,7 +309,7 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
                 self._connections.end(connection)
 
     def _answer(self, connection: Connection) -> bool:
-        """Answers a request whose first bytes are here; True if the connection can take more."""
+        """Answer a request whose first bytes are here; True if the connection can take more."""
         try:
             data = connection.socket.recv(READ_BYTES, MSG_DONTWAIT)
         except BlockingIOError:
@@ -326,7 +327,7 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
         return self._respond(connection, request, response, environ) and not request.body.left
 
     def _answer_parsed(self, connection: Connection, data: bytes) -> bool:
-        """Lets gunicorn's parser read the request."""
+        """Let gunicorn's parser read the request."""
         parser = RequestParser(self.cfg, connection.socket, connection.client)
         parser.unreader.unread(data)
         request = None
@@ -354,7 +355,7 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
     def _respond(
         self, connection: Connection, request: PlainRequest | Any, response: Any, environ: dict[str, Any]
     ) -> bool:
-        """Runs the application, and sends its answer; True if the connection can take more."""
+        """Run the application, and send its answer; True if the connection can take more."""
         self._count_request()
         try:
             pieces = self.wsgi(environ, response.start_response)

@@ -1,4 +1,4 @@
-"""The log of gunicorn and its workers: entries go directly to where the supervisor's go.
+"""Log of gunicorn and its workers: entries go directly to where the supervisor's go.
 
 So no worker waits for the supervisor. Only output that bypasses Python (libraries in C, programs that a
 script starts) goes through the supervisor, which makes entries of it.
@@ -18,7 +18,7 @@ STDOUT = 1
 
 
 def gunicorn_handler() -> EntryHandler:
-    """The handler of gunicorn's master, which its workers inherit."""
+    """Handler of gunicorn's master, which its workers inherit."""
     config = LogConfig.inherited(inherited_environment())
     if config.descriptor != STDERR:
         os.set_inheritable(config.descriptor, False)  # programs that a script starts must not hold it
@@ -28,7 +28,7 @@ def gunicorn_handler() -> EntryHandler:
 
 
 class WorkerLog:
-    """A worker's log and output, with the requests' ids."""
+    """Log and output of a worker, with the requests' ids."""
 
     def __init__(self, error_log: logging.Logger) -> None:
         collect_logs(error_log)
@@ -44,20 +44,20 @@ class WorkerLog:
         self._streams = (output, errors)
 
     def end(self, record: RequestRecord) -> None:
-        """Writes the request's output without a line end."""
+        """Write the request's output without a line end."""
         for stream in self._streams:
             if stream.unfinished:
                 with handling(record):
                     stream.finish(record)
 
     def finish(self) -> None:
-        """Writes this thread's output without a line end."""
+        """Write this thread's output without a line end."""
         for stream in self._streams:
             stream.finish()
 
 
 def collect_logs(error_log: logging.Logger) -> None:
-    """Gives gunicorn's handlers and level to every logger: ours, libraries', and the script's."""
+    """Give gunicorn's handlers and level to every logger: ours, libraries', and the script's."""
     root = logging.getLogger()
     if not root.handlers:
         root.handlers = list(error_log.handlers)

@@ -1,4 +1,4 @@
-"""The zygote: imports what every worker needs, and forks gunicorn's masters on request: run as a module.
+"""Zygote: imports the modules of all workers, and forks gunicorn's masters on request; run as a module.
 
 `run.programs.zygote` starts it and asks it at a socket that it owns, by a connection for each process.
 It has one thread, and opens neither connections nor files that forked processes could inherit. Those keep
@@ -36,19 +36,19 @@ from tfs_proxy.worker.gunicorn_workers.preload import (
     SCRIPT,
     WORKER,
     imported_names,
-    names_brought,
+    names_of_model,
     preload,
 )
 
 MOST_DESCRIPTORS: Final = 253
-"""In one message, as Linux allows."""
+"""Limit of Linux for the descriptors in one message."""
 
 PYTHON_PATH: Final = "PYTHONPATH"
 OF_MODEL: Final = (WORKSPACE_VARIABLE, LOG_VARIABLE, PYTHON_PATH, "CUDA_VISIBLE_DEVICES")
 """Variables that are a model's own, and that no module reads while it is imported."""
 
 OF_PYTHON: Final = "LC_CTYPE"
-"""Python sets it by itself."""
+"""Variable that Python sets by itself."""
 
 STDIN, STDERR = 0, 2
 PAUSE_SECONDS: Final = 0.001
@@ -57,7 +57,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Received(Struct, frozen=True):
-    """A request with its descriptors, and the connection over which it came."""
+    """Fork request with its descriptors, and the connection over which it came."""
 
     request: ForkRequest
     descriptors: Sequence[int]
@@ -65,7 +65,7 @@ class Received(Struct, frozen=True):
 
 
 def main(listener: socket.socket) -> None:
-    """Serves at ``listener`` until a signal ends this process; earlier connections wait for the imports.
+    """Serve at ``listener`` until a signal ends this process; earlier connections wait for the imports.
 
     Returns only in the processes that it has forked, once they have run as gunicorn's master.
     """
@@ -82,7 +82,7 @@ def main(listener: socket.socket) -> None:
 
 
 def _serve(listener: socket.socket, supervisor: int) -> Received:
-    """Forks a process for each request; returns in that process, where the listener is closed."""
+    """Fork a process for each request; returns in that process, where the listener is closed."""
     while True:
         connection, _ = listener.accept()
         with ExitStack() as held:
@@ -96,7 +96,7 @@ def _serve(listener: socket.socket, supervisor: int) -> Received:
 
 
 def _receive(connection: socket.socket, held: ExitStack) -> Received | None:
-    """Reads one request, which is a line; None if it is incomplete."""
+    """Read one request, which is a line; None if it is incomplete."""
     try:
         begin, descriptors, _, _ = socket.recv_fds(connection, 1, MOST_DESCRIPTORS)
         for descriptor in descriptors:
@@ -108,7 +108,7 @@ def _receive(connection: socket.socket, held: ExitStack) -> Received | None:
 
 
 def _fork_for(supervisor: int) -> bool:
-    """Forks a process whose parent ends at once, so that ``supervisor`` inherits it; True in that process."""
+    """Fork a process whose parent ends at once, so that ``supervisor`` inherits it; True in that process."""
     try:
         child = os.fork()
     except OSError:  # no memory, or too many processes: the supervisor finds out by itself
@@ -130,7 +130,7 @@ def _fork_for(supervisor: int) -> bool:
 
 
 def _is_wanted(connection: socket.socket) -> bool:
-    """Sends this process's number; True if the supervisor wants it, and waits for its end from now on."""
+    """Send this process's number; True if the supervisor wants it, and waits for its end from now on."""
     try:
         connection.sendall(b"%d\n" % os.getpid())
         return connection.recv(len(GO)) == GO
@@ -139,7 +139,7 @@ def _is_wanted(connection: socket.socket) -> bool:
 
 
 def _become(received: Received, names: Collection[str]) -> None:
-    """Becomes the requested process, up to the call of its program; ``names`` have been imported.
+    """Become the requested process, up to the call of its program; ``names`` have been imported.
 
     Does not return if exec starts the program.
     """
@@ -152,7 +152,7 @@ def _become(received: Received, names: Collection[str]) -> None:
 
 
 def _take_descriptors(received: Sequence[int], numbers: Sequence[int]) -> None:
-    """Puts ``received`` under their ``numbers``, the first also as stderr; closes all others."""
+    """Put ``received`` under their ``numbers``, the first also as stderr; close all others."""
     above = max(*numbers, STDERR) + 1
     moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, above) for descriptor in received]
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -173,7 +173,7 @@ def _is_like_zygote(request: ForkRequest) -> bool:
 
 
 def _imports_alike(request: ForkRequest, names: Collection[str]) -> bool:
-    """Takes the model's environment and import path; True if the model has none of the imported modules."""
+    """Take the model's environment and import path; True if the model has none of the imported modules."""
     added = _added_paths(inherited_environment(), request.env)
     if added is None:
         return False
@@ -182,13 +182,13 @@ def _imports_alike(request: ForkRequest, names: Collection[str]) -> bool:
     sys.path[first:first] = added
     try:
         deployment = fetch_deployment(worker_workspace().control_socket)
-        return names_brought(deployment).isdisjoint(names)
+        return names_of_model(deployment).isdisjoint(names)
     except (UpstreamUnavailable, UpstreamTimeout, OSError):
         return False
 
 
 def _added_paths(own: Mapping[str, str], wanted: Mapping[str, str]) -> list[str] | None:
-    """The entries of ``wanted`` in front of the import path of ``own``; None if it is another path."""
+    """Entries of ``wanted`` in front of the import path of ``own``; None if it is another path."""
     before, after = (
         [path for path in environ.get(PYTHON_PATH, "").split(os.pathsep) if path] for environ in (own, wanted)
     )

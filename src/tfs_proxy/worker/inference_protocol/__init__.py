@@ -1,1 +1,1 @@
-"""The workers' part of the Open Inference Protocol (KServe v2) over REST."""
+"""Open Inference Protocol (KServe v2) over REST, for workers."""

@@ -1,4 +1,4 @@
-"""The JSON of an inference and the binary data after it, and the model and version that a path names."""
+"""Framing of an inference: its JSON and the binary data after it, and the model and version in a path."""
 
 import re
 
@@ -47,7 +47,7 @@ def json_size_in(content_type: str) -> int | None:
 def write(
     req: falcon.Request, resp: falcon.Response, body: bytes, content_type: str, size: int | None
 ) -> None:
-    """Answers with a body of which ``size`` bytes are JSON, compressed if the client accepts that."""
+    """Answer with a body of which ``size`` bytes are JSON, compressed if the client accepts that."""
     resp.data, encoding = packed(body, req.get_header("Accept-Encoding"))
     resp.content_type = content_type
     if encoding is not None:
@@ -63,13 +63,13 @@ def _size(text: str, subject: str) -> int:
 
 
 ONLY_VERSION = 1
-"""The version of a script model."""
+"""Version of a script model."""
 
 _SHOWN_CHARACTERS = 100
 
 
 def target_of(deployment: Deployment, model: str, version: str | None) -> Target:
-    """The model that a path names, and its version or a version label. Raises UnknownModel for others."""
+    """Target of a path: its model, and its version or a version label. Raises UnknownModel for others."""
     served_name = deployment.served_name(model)
     if served_name not in deployment.models and served_name != _script_model(deployment):
         raise UnknownModel(f"There is no model {printable(model)[:_SHOWN_CHARACTERS]}.")
@@ -83,10 +83,9 @@ def target_of(deployment: Deployment, model: str, version: str | None) -> Target
 
 
 def targeted_signature(target: Target, request: InferRequest) -> Target:
-    """The target with the signature that a request names. Raises BadInput if that is not a string."""
+    """Add the signature that a request names to the target. Raises BadInput if that is not a string."""
     return target if request.signature is None else replace(target, signature=request.signature)
 
 
 def _script_model(deployment: Deployment) -> str | None:
-    """The name of a script model."""
     return None if deployment.script_model is None else deployment.default_model

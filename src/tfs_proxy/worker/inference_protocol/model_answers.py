@@ -1,4 +1,4 @@
-"""Inferences that are answered by the data plane: tensors stay tensors from the request to the answer."""
+"""Inferences by the data plane: tensors stay tensors from the request to the answer."""
 
 import falcon
 
@@ -21,23 +21,23 @@ class ModelInference:
         self._plane = plane
 
     def answer(self, req: falcon.Request, resp: falcon.Response, target: Target, name: str) -> None:
-        """Answers in the protocol's types; ``name`` is the client's name of the model."""
+        """Answer in the protocol's types; ``name`` is the client's name of the model."""
         answer = self._answer(req, target, name)
         content_type = media.JSON if answer.json_size is None else media.BYTES
         write(req, resp, answer.body, content_type, answer.json_size)
 
     def answer_invocation(self, req: falcon.Request, resp: falcon.Response, target: Target) -> None:
-        """Answers a request to /invocations, in Triton's type for SageMaker."""
+        """Answer a request to /invocations, in Triton's type for SageMaker."""
         _write_invocation(req, resp, self._answer(req, target, target.model))
 
     def answer_body(
         self, req: falcon.Request, resp: falcon.Response, target: Target, body: bytes, budget: MemoryBudget
     ) -> None:
-        """Answers a request to /invocations whose JSON has been read."""
+        """Answer a request to /invocations whose JSON has been read."""
         _write_invocation(req, resp, self._inferred(body, None, target, target.model, budget))
 
     def _answer(self, req: falcon.Request, target: Target, name: str) -> InferAnswer:
-        """Raises RequestError, among them UpstreamRefused with the model server's own error."""
+        """Infer. Raises RequestError, among them UpstreamRefused with the model server's own error."""
         note_model(target.model, target.version if target.version is not None else target.label)
         with self._bodies.budget(req) as budget:
             body = self._bodies.read(req, budget)

@@ -1,4 +1,4 @@
-"""The protocol's resources of an archive's models: metadata, Triton's config, readiness, inference."""
+"""Resources of the protocol for an archive's models: metadata, Triton's config, readiness, inference."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -17,16 +17,16 @@ from tfs_proxy.worker.inference_protocol.framing import ONLY_VERSION, target_of
 PATHS = ("/v2/models/{model}", "/v2/models/{model}/versions/{version}")
 GetSignature = Callable[[Target], Signature]
 Serves = Callable[[Target], bool]
-"""Asks whether the model server has a target loaded now."""
+"""Function that asks if the model server has a target loaded now."""
 
 
 class Inference(Protocol):
     def answer(self, req: falcon.Request, resp: falcon.Response, target: Target, name: str) -> None:
-        """Answers one request for a target, which the client calls ``name``. Raises RequestError."""
+        """Answer one request for a target, which the client calls ``name``. Raises RequestError."""
 
 
 class _OfModel:
-    """Facts about a model for its resources; without ``signature`` it is a script."""
+    """Base of a model's resources; without ``signature`` it is a script."""
 
     method = "GET"
 
@@ -35,24 +35,24 @@ class _OfModel:
         self._signature = signature
 
     def _metadata(self, model: str, version: str | None) -> ModelMetadata:
-        """Raises UnknownModel, and UpstreamRefused for a missing version."""
+        """Metadata of a version. Raises UnknownModel, and UpstreamRefused for a missing version."""
         target = target_of(self._deployment, model, version)
         versions = self._deployment.models.get(target.model, (ONLY_VERSION,))
         return model_metadata(model, versions, None if self._signature is None else self._signature(target))
 
 
 class MetadataResource(_OfModel):
-    """``GET /v2/models/M[/versions/V]``."""
+    """Resource ``GET /v2/models/M[/versions/V]``."""
 
     def on_get(
         self, _req: falcon.Request, resp: falcon.Response, model: str, version: str | None = None
     ) -> None:
-        """The model's versions, and the tensors of its default signature."""
+        """Answer with the model's versions, and the tensors of its default signature."""
         resp.data = orjson.dumps(self._metadata(model, version).as_json())
 
 
 class ConfigResource(_OfModel):
-    """``GET /v2/models/M[/versions/V]/config``."""
+    """Resource ``GET /v2/models/M[/versions/V]/config``."""
 
     def on_get(
         self, _req: falcon.Request, resp: falcon.Response, model: str, version: str | None = None
@@ -61,7 +61,7 @@ class ConfigResource(_OfModel):
 
 
 class ReadyResource:
-    """``GET /v2/models/M[/versions/V]/ready``; without ``serves`` it is a script, and ready."""
+    """Resource ``GET /v2/models/M[/versions/V]/ready``; without ``serves`` it is a script, and ready."""
 
     method = "GET"
 
@@ -72,7 +72,7 @@ class ReadyResource:
     def on_get(
         self, _req: falcon.Request, resp: falcon.Response, model: str, version: str | None = None
     ) -> None:
-        """503 if the model server has it not loaded. Raises UnknownModel for an unknown version."""
+        """Answer 503 if the model server has it not loaded. Raises UnknownModel for an unknown version."""
         target = target_of(self._deployment, model, version)
         versions = self._deployment.models.get(target.model, (ONLY_VERSION,))
         known = target.label is None and target.version in {None, *versions}
@@ -88,7 +88,7 @@ class ReadyResource:
 
 
 class InferResource:
-    """``POST /v2/models/M[/versions/V]/infer``."""
+    """Resource ``POST /v2/models/M[/versions/V]/infer``."""
 
     method = "POST"
 
@@ -99,7 +99,7 @@ class InferResource:
     def on_post(
         self, req: falcon.Request, resp: falcon.Response, model: str, version: str | None = None
     ) -> None:
-        """Answers one inference (docs/reference/open-inference.md)."""
+        """Answer one inference (docs/reference/open-inference.md)."""
         self._inference.answer(req, resp, target_of(self._deployment, model, version), model)
 
 

@@ -1,4 +1,4 @@
-"""Inferences that a script answers: it gets the body, and its result is written for the protocol."""
+"""Inferences by a script: it gets the body, and its result is written for the protocol."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -33,13 +33,13 @@ class ScriptInference:
         self._caller = caller
 
     def answer(self, req: falcon.Request, resp: falcon.Response, target: Target, name: str) -> None:
-        """``name`` is the client's name of the model."""
+        """Answer in the protocol's types; ``name`` is the client's name of the model."""
         codec = self._answer(req, resp, target, name)
         if codec.answer_json_size is not None:
             resp.set_header(INFERENCE_HEADER_LENGTH, str(codec.answer_json_size))
 
     def answer_invocation(self, req: falcon.Request, resp: falcon.Response, target: Target) -> None:
-        """Answers a request to /invocations, in Triton's type for SageMaker."""
+        """Answer a request to /invocations, in Triton's type for SageMaker."""
         self._answer(req, resp, target, target.model, triton_type)
 
     def _answer(
@@ -79,7 +79,7 @@ class ScriptModelInference:
         self._caller = caller
 
     def answer(self, req: falcon.Request, resp: falcon.Response, target: Target, name: str) -> None:
-        """Raises UnknownModel for another version."""
+        """Answer in the protocol's types. Raises UnknownModel for another version."""
         if target.label is not None or target.version not in {None, ONLY_VERSION}:
             raise UnknownModel(f"The script {target.model} has no version but {ONLY_VERSION}.")
         codec = self._answer(req, resp, name)
@@ -87,7 +87,7 @@ class ScriptModelInference:
             resp.set_header(INFERENCE_HEADER_LENGTH, str(codec.answer_json_size))
 
     def answer_invocation(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answers a request to /invocations, in Triton's type for SageMaker."""
+        """Answer a request to /invocations, in Triton's type for SageMaker."""
         self._answer(req, resp, self._deployment.default_model, triton_type)
 
     def _answer(

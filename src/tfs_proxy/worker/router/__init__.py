@@ -1,1 +1,1 @@
-"""The gRPC server of multi-model mode: it sends each call from nginx to a model server of the named model."""
+"""Server of gRPC for multi-model mode: it sends each call from nginx to a model server of the named model."""

@@ -1,4 +1,4 @@
-"""Reads from a call of TF Serving's API which model it is for: pure."""
+"""Model of a call of TF Serving's API, read from its message: pure."""
 
 from typing import Final
 
@@ -15,11 +15,11 @@ MULTI_INFERENCE: Final = "MultiInference"
 NO_SPEC: Final = "Missing ModelSpec"
 NO_NAME: Final = "ModelSpec has no name specified."
 SEVERAL_MODELS: Final = "All ModelSpecs in a MultiInferenceRequest must access the same model name."
-"""TF Serving's own text, like the two above."""
+"""Text of TF Serving's own, like the two above."""
 
 
 class AskedModel(Struct, frozen=True):
-    """The model that a call names, and the version's number or its label, if it names one of them."""
+    """Model that a call names, and the version's number or its label, if it names one of them."""
 
     name: str
     number: int | None = None
@@ -32,7 +32,7 @@ class AskedModel(Struct, frozen=True):
 
 
 def asked_model(method: str, message: bytes) -> AskedModel:
-    """The model of a call of ``method``, such as ``Predict``.
+    """Model of a call of ``method``, such as ``Predict``.
 
     Raises BadInput if the message is broken or does not name one model, and PayloadTooLarge.
     """
@@ -51,7 +51,7 @@ def asked_model(method: str, message: bytes) -> AskedModel:
 
 
 def _specs(method: str, message: bytes) -> list[ModelSpec]:
-    """At least one; raises BadInput without any."""
+    """Read the ModelSpecs, at least one; raises BadInput without any."""
     if method != MULTI_INFERENCE:
         # Each request with a ModelSpec has it as its first field; this one has no other, so that the
         # tensors stay bytes.

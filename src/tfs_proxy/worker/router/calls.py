@@ -1,4 +1,4 @@
-"""The ends of calls: refusals, the log lines of finished calls, and the end of streams."""
+"""Ends of calls: refusals, the log lines of finished calls, and the end of streams."""
 
 import asyncio
 import time
@@ -40,7 +40,7 @@ class RefusedCall(Exception):
 
 
 class CountedCall:
-    """A call under way; ``code`` is its final status, CANCELLED unless it is set."""
+    """Call in flight; ``code`` is its final status, CANCELLED unless it is set."""
 
     def __init__(self) -> None:
         self.code = GrpcCode.CANCELLED
@@ -55,7 +55,7 @@ class CallCounting:
 
     @contextmanager
     def call(self, path: str, context: Any) -> Iterator[CountedCall]:
-        """Around a call of the method at ``path``; afterwards its trailers are those that clients may see."""
+        """Count a call of the method at ``path``; afterwards its trailers are those that clients may see."""
         if self._behind_nginx:
             yield CountedCall()
             return
@@ -64,13 +64,13 @@ class CallCounting:
 
     @contextmanager
     def message(self, path: str, context: Any) -> Iterator[CountedCall]:
-        """Around the answer to one message of a stream; the call itself then counts for no model."""
+        """Count the answer to one message of a stream; the call itself then counts for no model."""
         context.set_trailing_metadata(())
         with self._noted(path, context) as counted:
             yield counted
 
     def shown(self, trailers: Metadata) -> Metadata:
-        """Trailers without those for nginx."""
+        """Remove the trailers for nginx."""
         return trailers if self._behind_nginx else _without_model(trailers)
 
     @contextmanager
@@ -104,7 +104,7 @@ def _finished(path: str, code: GrpcCode, seconds: float, trailers: Metadata) -> 
 
 
 async def messages_until(stopping: asyncio.Event, context: Any) -> AsyncIterator[Any]:
-    """Yields the messages of a call until the client ends it or the router is ``stopping``."""
+    """Yield the messages of a call until the client ends it or the router is ``stopping``."""
     stop = asyncio.create_task(stopping.wait())
     try:
         while True:

@@ -15,7 +15,7 @@ class ControlClient:
         self._socket = socket
 
     async def ask(self, method: str, path: str, body: bytes = b"") -> HttpResponse:
-        """Raises OSError if the control API can't be reached, and BrokenAnswer."""
+        """Ask the control API. Raises OSError if it can't be reached, and BrokenAnswer."""
         reader, writer = await asyncio.open_unix_connection(self._socket)
         try:
             head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"

@@ -1,4 +1,4 @@
-"""TF Serving's services: sends each call to the least busy model server of the model that it names."""
+"""Services of TF Serving: each call is sent to the least busy model server of the model that it names."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -23,7 +23,7 @@ from tfs_proxy.worker.router.control_client import ControlClient
 from tfs_proxy.worker.router.model_servers import ModelServerChannel, ModelServers
 
 Handler = Callable[[bytes, Any], Awaitable[bytes]]
-"""Answers one call: takes a message and the call's ``grpc.aio.ServicerContext``, returns a message."""
+"""Function that answers one call: takes a message and its ``grpc.aio.ServicerContext``, returns a message."""
 
 Services = Mapping[str, Mapping[str, Handler]]
 
@@ -39,14 +39,14 @@ SCRIPT_IS_THE_MODEL: Final = (
 )
 
 _OWN_DEADLINE = "Deadline Exceeded"
-"""gRPC's own text if the model server does not answer in time."""
+"""Text of gRPC's own if the model server does not answer in time."""
 
 _NOT_PASSED_ON = frozenset({"user-agent"})
-"""gRPC sets its own."""
+"""Metadata that gRPC sets itself."""
 
 
 MARGIN_SECONDS: Final = 5.0
-"""A call waits so much longer for a load than the control API does."""
+"""Time for which a call waits longer for a load than the control API does."""
 
 _SHOWN_CHARACTERS = 64
 
@@ -77,7 +77,7 @@ class LoadWaiting:
         self._wait_seconds = wait_seconds + MARGIN_SECONDS
 
     async def until_ready(self, model: str) -> None:
-        """Returns once the model serves. Raises RefusedCall with the reason if it won't."""
+        """Wait until the model serves. Raises RefusedCall with the reason if it won't."""
         if not is_served_model_name(model):
             shown = printable(model[:_SHOWN_CHARACTERS])
             raise RefusedCall(GrpcCode.NOT_FOUND, f"model {shown} is not loaded")
@@ -94,13 +94,13 @@ class LoadWaiting:
 
 
 class NothingLoads:
-    """Takes the place of `LoadWaiting` if one archive is served: calls load nothing."""
+    """Replacement of `LoadWaiting` if one archive is served: calls load nothing."""
 
     def __init__(self, servers: ModelServers) -> None:
         self._servers = servers
 
     async def until_ready(self, model: str) -> None:
-        """Returns if a model server is ready by now. Raises RefusedCall if one is starting or restarting."""
+        """Return if a model server is ready by now. Raises RefusedCall if one is starting or restarting."""
         await self._servers.refresh()
         if not self._servers.are_ready(model):
             raise RefusedCall(GrpcCode.UNAVAILABLE, NO_MODEL_SERVER)
@@ -134,13 +134,13 @@ class TfServingForwarding:
         return await self.forward(ForwardedCall(f"/{service}/{method}", asked, message, context))
 
     async def unpacked(self, message: bytes) -> bytes:
-        """Decompresses a message in gzip. Raises PayloadTooLarge and BadInput."""
+        """Decompress a message in gzip. Raises PayloadTooLarge and BadInput."""
         if is_packed(message):
             return await asyncio.to_thread(unpacked, message, self._message_bytes)
         return message
 
     async def forward(self, call: ForwardedCall) -> bytes:
-        """The answer of a model server that has the model; the call may wait for its load.
+        """Answer by a model server that has the model; the call may wait for its load.
 
         Raises RefusedCall with the model server's own status, or the reason why none answers.
         """
@@ -167,7 +167,7 @@ class TfServingForwarding:
         return RefusedCall(GrpcCode.UNIMPLEMENTED, SCRIPT_IS_THE_MODEL)
 
     async def _send(self, call: ForwardedCall) -> bytes:
-        """Raises NoServerReady, or NotConnected after adding the socket to ``tried``."""
+        """Send the call. Raises NoServerReady, or NotConnected after adding the socket to ``tried``."""
         with self._servers.for_call(call.asked.name, call.tried) as server:
             if server is None:
                 raise NoServerReady
@@ -191,7 +191,7 @@ class TfServingForwarding:
 
 
 def _refusal(error: aio.AioRpcError, asked: AskedModel, limit_seconds: float) -> Exception:
-    """The exception for a failed call: the model server's own status, or the connection's failure."""
+    """Exception for a failed call: the model server's own status, or the connection's failure."""
     code, text = GrpcCode(error.code().value[0]), error.details() or ""
     if code is GrpcCode.UNAVAILABLE and CONNECT_FAILED in text:
         return NotConnected()
@@ -201,7 +201,7 @@ def _refusal(error: aio.AioRpcError, asked: AskedModel, limit_seconds: float) ->
 
 
 def _passed_on(context: Any) -> Metadata:
-    """The client's metadata for the model server, with its request id and trace.
+    """Metadata of the client for the model server, with its request id and trace.
 
     grpcio accepts values from clients that it refuses to send.
     """
@@ -215,7 +215,7 @@ def _can_be_sent(value: str | bytes) -> bool:
 
 
 def _model_trailer(asked: AskedModel) -> Metadata:
-    """Tells nginx the model for its line of the call; without it the call counts for no model."""
+    """Trailer that tells nginx the model for its line of the call; else the call counts for no model."""
     if not is_model_name(asked.name):
         return ()
     version = asked.version if is_model_name(asked.version) else "-"

@@ -1,4 +1,4 @@
-"""grpc.health.v1 of the published port, which Kubernetes and gRPC's clients ask; it agrees with ``/ping``."""
+"""Health service grpc.health.v1 of the published port, for Kubernetes; it agrees with ``/ping``."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
@@ -24,7 +24,7 @@ _SHOWN_CHARACTERS = 64
 
 
 class RunHealth:
-    """The state of the whole run, which is also that of each of its ``services``, until ``stopping``."""
+    """State of the whole run, which is also that of each of its ``services``, until ``stopping``."""
 
     def __init__(self, control: ControlClient, services: Collection[str], stopping: asyncio.Event) -> None:
         self._control = control
@@ -32,7 +32,7 @@ class RunHealth:
         self._stopping = stopping
 
     async def check(self, message: bytes, _context: Any) -> bytes:
-        """The status of one name. Raises RefusedCall if nothing has it."""
+        """Status of one name. Raises RefusedCall if nothing has it."""
         try:
             name: str = HealthCheckRequest.FromString(message).service
         except DecodeError:
@@ -43,7 +43,7 @@ class RunHealth:
         return _answer(await self._status())
 
     async def watch(self, request: Any, _context: Any) -> AsyncIterator[bytes]:
-        """The status of one name, and again whenever it changes, until the router stops."""
+        """Status of one name, and again whenever it changes, until the router stops."""
         is_known, told = request.service in self._names, None
         while True:
             is_last = self._stopping.is_set()

@@ -1,4 +1,4 @@
-"""The model servers of each model from the supervisor's table, their channels, and the calls under way."""
+"""Model servers of each model from the supervisor's table, their channels, and the calls in flight."""
 
 import asyncio
 import itertools
@@ -32,7 +32,7 @@ class ModelServerChannel:
         self._methods: dict[str, Any] = {}
 
     def method(self, path: str) -> Any:
-        """A ``grpc.aio.UnaryUnaryMultiCallable`` from bytes to bytes."""
+        """Make a ``grpc.aio.UnaryUnaryMultiCallable`` from bytes to bytes."""
         if path not in self._methods:
             self._methods[path] = self._channel.unary_unary(path)
         return self._methods[path]
@@ -42,7 +42,7 @@ class ModelServerChannel:
 
 
 class ModelServers:
-    """The model servers in the table of the supervisor's control API."""
+    """Model servers in the table of the supervisor's control API."""
 
     def __init__(self, control: ControlClient) -> None:
         self._control = control
@@ -61,13 +61,13 @@ class ModelServers:
         return bool(self._sockets_of(model))
 
     async def follow(self) -> None:
-        """Takes the supervisor's table whenever it changes; never returns."""
+        """Take the supervisor's table whenever it changes; never returns."""
         while True:
             if not await self._ask(waits=True):
                 await asyncio.sleep(PAUSE_SECONDS)
 
     async def refresh(self) -> None:
-        """Takes the table as it is now, and reports the calls under way."""
+        """Take the table as it is now, and report the calls in flight."""
         await self._ask(waits=False)
 
     async def _ask(self, *, waits: bool) -> bool:
@@ -85,7 +85,7 @@ class ModelServers:
 
     @contextmanager
     def for_call(self, model: str, avoided: Sequence[str] = ()) -> Iterator[ModelServerChannel | None]:
-        """The least busy model server of a model, None if none is ready; ``avoided`` sockets come last."""
+        """Choose a model's least busy server, None if none is ready; ``avoided`` sockets come last."""
         sockets = self._sockets_of(model)
         if not sockets:
             yield None
@@ -115,7 +115,7 @@ class ModelServers:
         return self._sockets.get(model) or self._sockets.get(ANY_MODEL, ())
 
     async def close_unused(self) -> None:
-        """Closes channels that no model uses any more, once they have no calls; never returns."""
+        """Close channels that no model uses any more, once they have no calls; never returns."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             known = set(itertools.chain.from_iterable(self._sockets.values()))

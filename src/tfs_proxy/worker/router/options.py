@@ -1,4 +1,4 @@
-"""The router's flags, which the supervisor writes, as a value."""
+"""Flags of the router, which the supervisor writes, as a value."""
 
 import argparse
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from tfs_proxy.values.memory import DEFAULT_DECODED_BYTES
 
 
 class RouterOptions(Struct, frozen=True):
-    """The router's addresses, sources and limits.
+    """Addresses, sources and limits of the router.
 
     ``loads`` says that models come and go, and that calls wait for them. With ``listen``, HOST:PORT, clients
     connect to the router itself.
@@ -34,7 +34,7 @@ class RouterOptions(Struct, frozen=True):
 
 
 def read_options(argv: Sequence[str]) -> RouterOptions:
-    """Ends the process with a usage message if an option is missing or invalid."""
+    """Read the flags; ends the process with a usage message if one is missing or invalid."""
     parser = argparse.ArgumentParser("tfs_proxy.worker.router", allow_abbrev=False)
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--loads", action="store_true")

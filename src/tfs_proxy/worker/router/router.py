@@ -1,4 +1,4 @@
-"""The router's server: services on a unix socket, from the first call to the drain at SIGTERM."""
+"""Server of the router: services on a unix socket, from the first call to the drain at SIGTERM."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ from tfs_proxy.worker.router.options import RouterOptions
 log = logging.getLogger(__name__)
 
 StreamHandler = Callable[[Any, Any], AsyncIterator[Any]]
-"""Answers a call with a stream, to one message or to those that it reads from the context."""
+"""Function that answers a call with a stream, to one message or to those that it reads from the context."""
 
 REFLECT: Final = "ServerReflectionInfo"
 LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
@@ -40,7 +40,7 @@ _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 async def run(options: RouterOptions) -> int:
-    """Serves until SIGTERM, then lets calls end; returns the exit status."""
+    """Serve until SIGTERM, then let calls end; returns the exit status."""
     logging.basicConfig(stream=sys.stderr, format=LOG_FORMAT, level=logging.INFO)
     keep_metadata_out_of_the_log()
     stopping = asyncio.Event()
@@ -144,7 +144,7 @@ def _guarded(handler: Handler, path: str, counting: CallCounting) -> Handler:
 
 
 def _counted(stream: StreamHandler, path: str, counting: CallCounting) -> StreamHandler:
-    """Counts ``stream`` as one call of the method at ``path``."""
+    """Count ``stream`` as one call of the method at ``path``."""
 
     async def handle(messages: Any, context: Any) -> AsyncIterator[Any]:
         with counting.call(path, context) as call:

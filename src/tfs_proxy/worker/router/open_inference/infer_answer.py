@@ -1,4 +1,4 @@
-"""Translates a PredictResponse into a ModelInferResponse with the same tensors, as raw contents: pure."""
+"""Translation of a PredictResponse to a ModelInferResponse with the same tensors, as raw contents: pure."""
 
 import math
 from typing import Any, Final
@@ -18,13 +18,13 @@ from tfs_proxy.wire.protos.tensors import to_array
 from tfs_proxy.worker.router.open_inference.infer_request import TranslatedRequest
 
 FINAL_RESPONSE: Final = "triton_final_response"
-"""The parameter by which Triton's clients recognize the last answer to a request of a stream."""
+"""Parameter by which Triton's clients recognize the last answer to a request of a stream."""
 
 _UNREADABLE: Final = "The model server's answer can't be read"
 
 
 def infer_answer(message: bytes, request: TranslatedRequest) -> bytes:
-    """A serialized ModelInferResponse. Raises UpstreamError if the protocol can't express an output."""
+    """Serialize a ModelInferResponse. Raises UpstreamError if the protocol can't express an output."""
     try:
         tensors, version = response_parts(message)
         answered = request.asked.version if version is None else str(version)
@@ -56,7 +56,7 @@ def _add_output(answer: ModelInferResponse, name: str, tensor: memoryview) -> No
 
 
 def _listed(tensor: memoryview) -> bytes:
-    """The raw bytes of a tensor whose values have to be read one by one."""
+    """Raw bytes of a tensor whose values have to be read one by one."""
     message = TensorProto.FromString(bytes(tensor))
     data_type = int(message.dtype)
     if data_type == DataType.DT_BFLOAT16:
@@ -68,13 +68,13 @@ def _listed(tensor: memoryview) -> bytes:
 
 
 def stream_answer(answer: bytes) -> bytes:
-    """A serialized ModelStreamInferResponse with an answer, which is the only one to its request."""
+    """Serialize a ModelStreamInferResponse with an answer, which is the only one to its request."""
     streamed = ModelStreamInferResponse(infer_response=ModelInferResponse.FromString(answer))
     streamed.infer_response.parameters[FINAL_RESPONSE].bool_param = True
     return streamed.SerializeToString()
 
 
 def stream_error(text: str, request_id: str) -> bytes:
-    """The same for a failed request, which clients recognize by its id."""
+    """Serialize a ModelStreamInferResponse of a failed request, which clients recognize by its id."""
     unanswered = ModelInferResponse(id=request_id)
     return ModelStreamInferResponse(error_message=text, infer_response=unanswered).SerializeToString()

@@ -1,4 +1,4 @@
-"""Translates a ModelInferRequest into an equivalent PredictRequest: pure.
+"""Translation of a ModelInferRequest to an equivalent PredictRequest: pure.
 
 Raw contents are passed on as ``tensor_content``, and lists as TensorProto's own.
 """
@@ -53,7 +53,7 @@ LISTS: Final[Mapping[str, tuple[str, str]]] = {
     "FP64": ("fp64_contents", "double_val"),
     "BYTES": ("bytes_contents", "string_val"),
 }
-"""For each datatype, the list of InferTensorContents and TensorProto's same list."""
+"""List of InferTensorContents and TensorProto's same list, by datatype."""
 
 _RANGES: Final[Mapping[str, tuple[int, int]]] = {
     "INT8": (-(2**7), 2**7 - 1),
@@ -66,7 +66,7 @@ Message = TypeVar("Message")
 
 
 class TranslatedRequest(Struct, frozen=True):
-    """The model server's request, and what its answer needs of the client's.
+    """Request for the model server, and the parts of the client's that its answer needs.
 
     ``outputs`` are the names of those wanted, in their order; none means all. ``parameters`` are the client's
     own InferParameters, which the answer repeats. ``signature`` None means the default one.
@@ -81,7 +81,7 @@ class TranslatedRequest(Struct, frozen=True):
 
 
 def translated(message: bytes, decoded_bytes: int = DEFAULT_DECODED_BYTES) -> TranslatedRequest:
-    """Translates a serialized ModelInferRequest, whose values may take ``decoded_bytes`` of memory.
+    """Translate a serialized ModelInferRequest, whose values may take ``decoded_bytes`` of memory.
 
     Raises BadInput, which names the tensor if one is wrong, and PayloadTooLarge.
     """
@@ -98,7 +98,7 @@ def translated(message: bytes, decoded_bytes: int = DEFAULT_DECODED_BYTES) -> Tr
 
 
 def parsed(kind: type[Message], message: bytes) -> Message:
-    """Raises BadInput."""
+    """Parse a message. Raises BadInput."""
     try:
         return kind.FromString(message)  # type: ignore[attr-defined,no-any-return]  # of protobuf's messages
     except DecodeError:
@@ -110,7 +110,7 @@ def _call_of(kind: type) -> str:
 
 
 def request_id(message: bytes) -> str:
-    """The id of a ModelInferRequest; "" without one, or if it can't be read."""
+    """Id of a ModelInferRequest; "" without one, or if it can't be read."""
     try:
         # This message has a string field in the id's place, and leaves tensors bytes.
         ids = ServerMetadataResponse.FromString(message).extensions
@@ -120,7 +120,7 @@ def request_id(message: bytes) -> str:
 
 
 def asked_version(model: str, version: str) -> AskedModel:
-    """The model of a call: ``version`` is a number or a label."""
+    """Model of a call: ``version`` is a number or a label."""
     if not model:
         raise BadInput(NO_MODEL)
     if not is_version(version):
@@ -131,7 +131,7 @@ def asked_version(model: str, version: str) -> AskedModel:
 
 
 def model_spec(asked: AskedModel, signature: str | None = None) -> ModelSpec:
-    """TF Serving's name of the model, version and signature; None is the default one."""
+    """Name of the model, version and signature for TF Serving; None is the default one."""
     spec = ModelSpec(name=asked.name, signature_name=signature or "")
     if asked.number is not None:
         spec.version.value = asked.number
@@ -141,7 +141,7 @@ def model_spec(asked: AskedModel, signature: str | None = None) -> ModelSpec:
 
 
 def check_against(message: bytes, signature: Signature) -> None:
-    """Raises BadInput, naming the tensor, if one does not fit the signature.
+    """Raise BadInput, naming the tensor, if one does not fit the signature.
 
     The message has been translated, so it can be read.
     """
@@ -219,7 +219,7 @@ def _fill(tensor: TensorProto, given: Any, raw: bytes | None, budget: MemoryBudg
 
 
 def _checked(raw: bytes, datatype: Datatype, item_bytes: int, shape: Sequence[int], subject: str) -> bytes:
-    """The content of a tensor of numbers. Raises BadInput if the bytes do not fill the shape."""
+    """Content of a tensor of numbers. Raises BadInput if the bytes do not fill the shape."""
     count = math.prod(shape)
     if len(raw) != count * item_bytes:
         raise BadInput(
@@ -232,7 +232,7 @@ def _checked(raw: bytes, datatype: Datatype, item_bytes: int, shape: Sequence[in
 
 
 def _list(tensor: TensorProto, contents: Any, datatype: Datatype, shape: Sequence[int], subject: str) -> None:
-    """Copies the list of an InferTensorContents. Raises BadInput if it does not fill the shape."""
+    """Copy the list of an InferTensorContents. Raises BadInput if it does not fill the shape."""
     if datatype.name not in LISTS:
         raise BadInput(f"{subject} is {datatype.name}, which only raw_input_contents can carry.")
     source, target = LISTS[datatype.name]

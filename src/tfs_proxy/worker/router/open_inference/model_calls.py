@@ -39,7 +39,7 @@ SIGNATURE_DEF: Final = "signature_def"
 
 
 class ModelCalls:
-    """Asks the model's own server, for whose load the call may wait."""
+    """Calls to the model's own server, for whose load they may wait."""
 
     def __init__(self, forwarding: TfServingForwarding) -> None:
         self._forwarding = forwarding
@@ -64,14 +64,14 @@ class ModelCalls:
         return answer.SerializeToString()
 
     async def signature(self, asked: AskedModel, context: Any) -> Signature:
-        """The default signature of a version, else the first by name. Raises RefusedCall."""
+        """Default signature of a version, else the first by name. Raises RefusedCall."""
         signatures = await self.signatures(asked, context)
         if not signatures:
             raise UpstreamError(f"The model {asked.name} has no signature.")
         return signatures.get(DEFAULT_SIGNATURE) or signatures[min(signatures)]
 
     async def signatures(self, asked: AskedModel, context: Any) -> dict[str, Signature]:
-        """All signatures of a version by name. Raises RefusedCall as the model server does."""
+        """Signatures of a version by name. Raises RefusedCall as the model server does."""
         request = GetModelMetadataRequest(model_spec=model_spec(asked), metadata_field=[SIGNATURE_DEF])
         call = ForwardedCall(GET_METADATA, asked, request.SerializeToString(), context)
         try:

@@ -41,7 +41,7 @@ _NOT_READY = frozenset({GrpcCode.NOT_FOUND, GrpcCode.INVALID_ARGUMENT, GrpcCode.
 
 
 class ServerCalls:
-    """Asks the supervisor, and ``models`` for the meaning of a version label."""
+    """Calls to the supervisor, and to ``models`` for the meaning of a version label."""
 
     def __init__(self, control: ControlClient, models: ModelCalls) -> None:
         self._control = control
@@ -71,7 +71,7 @@ class ServerCalls:
         return _message(ServerMetadataResponse(), await self._told("GET", "/v2"))
 
     async def _model_ready(self, message: bytes, context: Any) -> bytes:
-        """For a model that is unknown or not loaded, too: this loads nothing."""
+        """Answer also for a model that is unknown or not loaded: this loads nothing."""
         request = parsed(ModelReadyRequest, message)
         asked = asked_version(request.name, request.version)
         entries = await self._versions(only_ready=True)
@@ -126,7 +126,7 @@ class ServerCalls:
         await self._told("POST", path, {"parameters": parameters})
 
     async def _told(self, method: str, path: str, body: object = None) -> Any:
-        """The JSON document of an answer. Raises RefusedCall with the reason if there is none."""
+        """JSON document of an answer. Raises RefusedCall with the reason if there is none."""
         answer = await self._ask(method, path, b"" if body is None else json.dumps(body).encode())
         if answer.status != HTTPStatus.OK:
             raise RefusedCall.for_status(answer.status, error_text(answer.body) or NO_MODEL_SERVER)
@@ -140,7 +140,7 @@ class ServerCalls:
 
 
 def _quoted(name: str) -> str:
-    """The name as a part of a path. Raises RefusedCall for one that nothing can have."""
+    """Quote the name as a part of a path. Raises RefusedCall for one that nothing can have."""
     if len(name) > MOST_NAME_CHARACTERS:
         raise RefusedCall(GrpcCode.NOT_FOUND, f"there is no model or version {printable(name[:40])}...")
     return quote(name, safe="")
@@ -156,6 +156,6 @@ def _filled(message: Any, fields: dict[str, Any]) -> Any:
 
 
 def _value(parameter: Any) -> object:
-    """A parameter as JSON; bytes, which nothing takes, as null."""
+    """Convert a parameter to JSON; bytes, which nothing takes, to null."""
     kind = parameter.WhichOneof("parameter_choice")
     return None if kind in {None, "bytes_param"} else getattr(parameter, kind)

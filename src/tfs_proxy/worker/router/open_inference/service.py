@@ -54,14 +54,14 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
 """Calls of Triton's clients that are not answered here, with the reason."""
 
 LARGE_BYTES: Final = 64 * 1024
-"""A thread costs as much as the translation of few bytes; that of many would delay other calls."""
+"""Least size of a message that a thread translates: many bytes would delay other calls."""
 
 MOST_SMALL_BYTES: Final = 1024 * 1024
-"""More than any call without tensors needs."""
+"""Limit of calls without tensors."""
 
 
 class OpenInferenceService:
-    """The protocol's calls, with Triton's; if ``by_script``, the models answer no inferences.
+    """Calls of the protocol, with Triton's; if ``by_script``, the models answer no inferences.
 
     The values of one request may take ``decoded_bytes`` of memory.
     """
@@ -98,7 +98,7 @@ class OpenInferenceService:
         return {name: partial(self._unpacked, handler) for name, handler in handlers.items()}
 
     async def stream(self, _: Any, context: Any) -> AsyncIterator[bytes]:
-        """ModelStreamInfer: an answer to each message; failures are sent in the stream, which goes on.
+        """Answer each message of ModelStreamInfer; failures are sent in the stream, which goes on.
 
         Once ``stopping`` is set, it ends after the message that is being answered.
         """
@@ -133,7 +133,7 @@ class OpenInferenceService:
     async def _explained(
         self, refused: RefusedCall, message: bytes, request: TranslatedRequest, context: Any
     ) -> Exception:
-        """The refusal of an inference in the client's terms, if more is known than who refused it."""
+        """Refusal of an inference in the client's terms, if more is known than by the model server."""
         if refused.code is GrpcCode.INVALID_ARGUMENT:
             return await self._misfit(message, request, context) or refused
         if refused.code is not GrpcCode.NOT_FOUND or self._forwarding.has_model_server(request.asked.name):
@@ -143,7 +143,7 @@ class OpenInferenceService:
         return RefusedCall(GrpcCode.UNIMPLEMENTED, SCRIPT_IS_THE_MODEL) if is_script else refused
 
     async def _misfit(self, message: bytes, request: TranslatedRequest, context: Any) -> BadInput | None:
-        """The first input that does not fit the signature; None if all fit.
+        """Error for the first input that does not fit the signature; None if all fit.
 
         The model server knows tensors by their names in the graph, clients by those in the signature.
         """
