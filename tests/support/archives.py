@@ -7,6 +7,8 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 SAVED_MODEL = b"\x08\x01\x12\x09\x0a\x07\x22\x05serve"
 """The smallest saved_model.pb: schema version 1, one graph tagged `serve`, nothing in it."""
 
@@ -43,6 +45,12 @@ def stand_in_program(folder: Path, stand_in: Path = STAND_IN) -> str:
     return str(program)
 
 
+def stand_in_words(folder: Path, script: str | None = None, **more: str | bytes) -> tuple[str, str, str]:
+    """What `serve` is told to serve an archive of the stand-in's, both made in ``folder``."""
+    archive = stand_in_archive(folder / "model.tar.gz", script, **more)
+    return str(archive), "--model-server", stand_in_program(folder)
+
+
 def without_nginx() -> Mapping[str, str]:
     """Settings for a run without nginx in front."""
     return {"TFS_PROXY_NGINX": "false"}
@@ -51,3 +59,6 @@ def without_nginx() -> Mapping[str, str]:
 def has_nginx() -> bool:
     """Whether nginx is installed."""
     return bool(shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin"))
+
+
+NEEDS_NGINX = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")

@@ -6,6 +6,7 @@ import http.client
 import json
 import re
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -88,6 +89,15 @@ class Running(abc.ABC):
         """Wait for a 200 from /ping; how many seconds it took since the start."""
         self.wait_until(self.is_ready, "/ping answers 200", seconds)
         return time.monotonic() - self.began
+
+    def wait_until_refused(self) -> None:
+        """Wait until its port refuses connections."""
+
+        def refuses() -> bool:
+            with socket.socket() as probe:
+                return probe.connect_ex((self.host, self.port)) != 0
+
+        self.wait_until(refuses, "the port refuses connections")
 
     def is_ready(self) -> bool:
         """Whether /ping answers 200."""

@@ -1,5 +1,6 @@
 """Reads `/metrics` of a stack as Prometheus's own client library reads it."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -38,6 +39,15 @@ def scrape(running: Running) -> Scrape:
     answer = _answer(running, {})
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     return Scrape(tuple(read_text(answer.body.decode())))
+
+
+def counted(running: Running) -> Counter[tuple[str, str, str]]:
+    """Requests by route, method and status."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for labels, value in scrape(running).values("http_server_request_duration_seconds_count"):
+        route, method = labels["http_route"], labels["http_request_method"]
+        counts[route, method, labels["http_response_status_code"]] += int(value)
+    return counts
 
 
 def scrape_open_metrics(running: Running) -> Scrape:

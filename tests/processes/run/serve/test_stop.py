@@ -5,24 +5,17 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from support import gates
-from support.archives import has_nginx, stand_in_archive, stand_in_program, without_nginx
+from support.archives import NEEDS_NGINX, stand_in_archive, stand_in_program
 from support.load_generator import was_reset
 from support.processes import wait_until_ended
 from support.running import Answer
 from support.stack import Stack, serving
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-NEEDS_NGINX = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
-FRONTS = [
-    pytest.param({}, id="nginx", marks=NEEDS_NGINX),
-    pytest.param(without_nginx(), id="gunicorn"),
-]
 SLOW = f"""{gates.SCRIPT}
 def handler(data, context):
     hold(data.read().decode())
@@ -58,47 +51,6 @@ def archive(tmp_path: Path) -> Path:
     return stand_in_archive(tmp_path / "model.tar.gz", script=SLOW)
 
 
-@pytest.mark.parametrize(
-    ("number", "front"),
-    [
-        pytest.param(signal.SIGTERM, {}, id="SIGTERM-nginx", marks=NEEDS_NGINX),
-        *(pytest.param(number, without_nginx(), id=number.name) for number in SIGNALS),
-    ],
-)
-def test_requests_in_flight_finish_and_new_ones_are_refused(
-    tmp_path: Path, archive: Path, front: Mapping[str, str], number: signal.Signals
-) -> None:
-    """After the signal the port refuses, the slow request gets its answer, the exit status is 0."""
-    program, env = stand_in_program(tmp_path), {**LONG, **front}
-    with (
-        serving(str(archive), "--model-server", program, env=env) as stack,
-        gates.gate(tmp_path / "gate") as held,
-    ):
-        slow = InBackground(stack, held.mark())
-        held.wait_for()
-        stack.process.send_signal(number)
-
-        wait_until_it_refuses(stack)
-        held.open()
-        answer = slow.join()
-        assert answer is not None, slow.error
-        assert (answer.status, answer.body) == (200, b"let go")
-        assert stack.wait() == 0
-
-
-def wait_until_it_refuses(stack: Stack) -> None:
-    """Wait until the port refuses connections."""
-
-    def refuses() -> bool:
-        try:
-            stack.ask("GET", "/ping")
-        except OSError:
-            return True
-        return False
-
-    stack.wait_until(refuses, "the port refuses connections")
-
-
 STREAMED = f"""{gates.SCRIPT}
 def handler(data, context):
     mark = data.read().decode()
@@ -126,7 +78,7 @@ def test_a_request_behind_an_answer_begun_before_the_stop_stays_unread(tmp_path:
             link.sendall(post)
             received = _until(link, b"first")
             stack.process.send_signal(signal.SIGTERM)
-            wait_until_it_refuses(stack)
+            stack.wait_until_refused()
             link.sendall(post)
             held.open()
             received += _until(link, b"\r\n0\r\n\r\n")
@@ -157,34 +109,17 @@ def _reset(link: socket.socket) -> bool:
         return True
 
 
-@pytest.mark.parametrize("front", FRONTS)
-def test_the_deadline_ends_requests_that_take_too_long(
-    tmp_path: Path, archive: Path, front: Mapping[str, str]
-) -> None:
-    """TFS_PROXY_STOP_SECONDS bounds the stop; the run still ends with 0."""
-    program = stand_in_program(tmp_path)
-    env = {"TFS_PROXY_STOP_SECONDS": "1", **front}
-    with (
-        serving(str(archive), "--model-server", program, env=env) as stack,
-        gates.gate(tmp_path / "gate") as held,
-    ):
-        slow = InBackground(stack, held.mark())
-        held.wait_for()
-
-        assert stack.stop() == 0
-        assert slow.join() is None or slow.answer is None or slow.answer.status >= 500
-
-
-def test_a_second_signal_ends_it_at_once(tmp_path: Path, archive: Path) -> None:
-    """A person at the keyboard presses Ctrl-C twice."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_second_signal_ends_it_at_once(tmp_path: Path, archive: Path, number: signal.Signals) -> None:
+    """A person at the keyboard presses Ctrl-C twice, or closes a terminal."""
     with (
         serving(str(archive), "--model-server", stand_in_program(tmp_path), env=LONG) as stack,
         gates.gate(tmp_path / "gate") as held,
     ):
         slow = InBackground(stack, held.mark())
         held.wait_for()
-        stack.process.send_signal(signal.SIGINT)
-        stack.wait_for_log("SIGINT: stopping")
+        stack.process.send_signal(number)
+        stack.wait_for_log(f"tfs-proxy: {number.name}: ")
 
         assert stack.stop(signal.SIGINT) == 0
         answer = slow.join()
@@ -213,45 +148,6 @@ def test_no_process_outlives_the_run(tmp_path: Path, archive: Path) -> None:
         assert len(pids) >= 3
         stack.process.kill()
         wait_until_ended(pids)
-
-
-ODD = """
-def handler(data, context):
-    what = data.read().decode()
-    if what == "interrupt":
-        raise KeyboardInterrupt
-    if what == "path":
-        open("/opt/secret/token")
-    return "fine", "text/plain"
-"""
-
-
-@pytest.mark.parametrize("front", FRONTS)
-def test_what_a_script_raises_ends_no_worker_and_tells_no_folder(
-    tmp_path: Path, front: Mapping[str, str]
-) -> None:
-    """A KeyboardInterrupt is a 500 like any other; of an absolute path the client reads the last name."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz", script=ODD)
-    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=front) as stack:
-        before = set(stack.children()["gunicorn"])
-
-        assert stack.invoke("interrupt", "text/plain").status == 500
-        refused = stack.invoke("path", "text/plain")
-        assert refused.status == 500
-        assert "token" in refused.json["error"]
-        assert "secret" not in refused.json["error"]
-        assert stack.invoke("fine", "text/plain").body == b"fine"
-        assert before <= set(stack.children()["gunicorn"])
-
-
-def test_too_large_a_body_is_refused_at_once_without_nginx(tmp_path: Path, archive: Path) -> None:
-    """A Content-Length over the limit needs no body to be refused; a client that writes on reads its 413."""
-    env = {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "2", **without_nginx()}
-    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack:
-        for length in (b"300000000", b"9" * 30):
-            head = b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: " + length + b"\r\n\r\nabc"
-            assert stack.raw(head).startswith(b"HTTP/1.1 413")
-        assert stack.invoke(b"a" * 30_000_000, "text/plain").status == 413
 
 
 SWALLOWS = """
