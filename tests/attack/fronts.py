@@ -13,6 +13,7 @@ from pathlib import Path
 
 from support.archives import has_nginx, pack, without_nginx
 from support.model_fixtures import BUILDER, ROOT
+from support.running import LOOPBACK
 from support.stack import Stack
 
 BODY = b'{"instances": [1.0]}'
@@ -116,12 +117,13 @@ def all_fronts(folder: Path) -> Iterator[list[Front]]:
 
 
 def _inner(stack: Stack) -> list[Front]:
-    host, _, port = stack.model_server().partition(":")
+    """The embedded model server's REST side of a stack."""
+    port = stack.model_server_port()
     model = "/v1/models/half_plus_two"
     return [
         Front(
             "embedded",
-            lambda: socket.create_connection((host, int(port)), SECONDS),
+            lambda: socket.create_connection((LOOPBACK, port), SECONDS),
             stack,
             model,
             f"{model}:predict",

@@ -56,12 +56,13 @@ class Stack(RunningProcess):
         self.wait_for_log("listening for gRPC on")
         return str(re.findall(r"listening for gRPC on (\S+)", self.log)[-1])
 
-    def model_server(self, index: int = 0) -> str:
-        """The REST address of one of its model servers, which no client needs."""
-        pid = self.children()["embedded"][index]
+    def model_server_port(self) -> int:
+        """The REST port of its first model server, which no client needs."""
+        children = self.children()
+        pid = (children.get("embedded") or children["model_server"])[0]
         words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
         (port,) = [word.partition("=")[2] for word in words if word.startswith("--rest_api_port=")]
-        return f"127.0.0.1:{port}"
+        return int(port)
 
     def raw(self, sent: bytes, seconds: float = 60) -> bytes:
         """Bytes on a bare socket; everything that comes back until the server closes or falls silent."""

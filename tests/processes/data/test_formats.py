@@ -3,14 +3,13 @@
 import gzip
 import io
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from support.stack import Stack, serving
+from support.shared_stacks import PAYLOAD_MB
+from support.stack import Stack
 from tfs_proxy.data.formats.framing import recordio_frame, tfrecord_frame
 from tfs_proxy.wire.protos import Example, RecordIORecord
 
@@ -20,19 +19,11 @@ ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
 JPEG = b"\xff\xd8\xff\xe0 no image, but bytes that are no text"
 
 
-@pytest.fixture(scope="module")
-def stack(saved_models: Path) -> Iterator[Stack]:
-    """All our models behind one front."""
-    env = {"SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "half_plus_two", "SAGEMAKER_MAX_PAYLOAD_IN_MB": "1"}
-    with serving(str(saved_models), env=env) as running:
-        yield running
-
-
 def _invoke(
-    stack: Stack, body: bytes, content_type: str, target: str, accept: str = "application/json"
+    served: Stack, body: bytes, content_type: str, target: str, accept: str = "application/json"
 ) -> Any:
     headers = {"Content-Type": content_type, "Accept": accept, ATTRIBUTES: target}
-    answer = stack.ask("POST", "/invocations", body, headers)
+    answer = served.ask("POST", "/invocations", body, headers)
     assert answer.status == 200, answer.body
     if accept == "application/json":
         return answer.json
@@ -53,139 +44,141 @@ def _example(**values: float) -> bytes:
     return example.SerializeToString()
 
 
-def test_npy_and_npz(stack: Stack) -> None:
+def test_npy_and_npz(served: Stack) -> None:
     """Arrays in and out, of one input and output and of several."""
     matrices = np.arange(8.0).reshape(2, 2, 2)
-    body = _invoke(stack, _saved(matrices), "application/x-npy", "tfs-model-name=matrix", "application/x-npz")
+    body = _invoke(
+        served, _saved(matrices), "application/x-npy", "tfs-model-name=matrix", "application/x-npz"
+    )
     with np.load(io.BytesIO(body)) as arrays:
         np.testing.assert_array_equal(arrays["t"], matrices.transpose(0, 2, 1))
         np.testing.assert_allclose(arrays["det"], [-2, -2], rtol=1e-5)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, a=np.ones((2, 3)), b=np.array([1, 9]))
     lines = _invoke(
-        stack, buffer.getvalue(), "application/x-npz", "tfs-model-name=multi_io", "application/jsonlines"
+        served, buffer.getvalue(), "application/x-npz", "tfs-model-name=multi_io", "application/jsonlines"
     )
     assert [json.loads(line)["label"] for line in lines.splitlines()] == ["small", "big"]
-    halves = _invoke(stack, _saved(np.array([1, 2])), "application/x-npy", "", "application/x-npy")
+    halves = _invoke(served, _saved(np.array([1, 2])), "application/x-npy", "", "application/x-npy")
     np.testing.assert_array_equal(np.load(io.BytesIO(halves)), [2.5, 3])
 
 
-def test_images_and_bytes(stack: Stack) -> None:
+def test_images_and_bytes(served: Stack) -> None:
     """A body of bytes reaches a model of one string input as it is; a numeric one asks for a script."""
     for content_type in ("image/jpeg", "image/png", "application/x-image", "application/octet-stream"):
-        answer = _invoke(stack, JPEG, content_type, "tfs-model-name=bytes")
+        answer = _invoke(served, JPEG, content_type, "tfs-model-name=bytes")
         assert answer["predictions"][0]["length"] == len(JPEG)
-        refused = stack.invoke(JPEG, content_type)
+        refused = served.invoke(JPEG, content_type)
         assert (refused.status, "script" in refused.json["error"]) == (415, True)
 
 
-def test_examples(stack: Stack) -> None:
+def test_examples(served: Stack) -> None:
     """One tf.Example, and TFRecords of them: regress, classify, predict by serialized records and by name."""
     one = _example(x=2.0)
     two = tfrecord_frame(one) + tfrecord_frame(_example(x=4.0))
     name = "tfs-model-name=regress_classify"
     regress = f"{name},tfs-method=regress,tfs-signature-name=regress_x_to_y"
-    assert _invoke(stack, one, "application/x-tfexample", regress) == {"results": [3.0]}
-    assert _invoke(stack, two, "application/x-tfrecord", regress, "text/csv") == b"3.0\n4.0\n"
+    assert _invoke(served, one, "application/x-tfexample", regress) == {"results": [3.0]}
+    assert _invoke(served, two, "application/x-tfrecord", regress, "text/csv") == b"3.0\n4.0\n"
     classify = f"{name},tfs-method=classify,tfs-signature-name=classify_labels"
-    assert _invoke(stack, one, "application/x-tfexample", classify)["results"] == [
+    assert _invoke(served, one, "application/x-tfexample", classify)["results"] == [
         [["low", 7.0], ["high", 3.0]]
     ]
     serialized = f"{name},tfs-signature-name=regress_x_to_y"
-    assert _invoke(stack, two, "application/x-tfrecord", serialized)["predictions"] == [[3.0], [4.0]]
-    assert _invoke(stack, two, "application/x-tfrecord", name)["predictions"] == [[3.0], [4.0]]
+    assert _invoke(served, two, "application/x-tfrecord", serialized)["predictions"] == [[3.0], [4.0]]
+    assert _invoke(served, two, "application/x-tfrecord", name)["predictions"] == [[3.0], [4.0]]
 
 
-def test_recordio(stack: Stack) -> None:
+def test_recordio(served: Stack) -> None:
     """SageMaker's records go to inputs by name."""
     record = RecordIORecord()
     record.features["a"].float32_tensor.values.extend([1, 2, 3])
     record.features["b"].int32_tensor.values.append(4)
     body = recordio_frame(record.SerializeToString()) * 2
-    answer = _invoke(stack, body, "application/x-recordio-protobuf", "tfs-model-name=multi_io")
+    answer = _invoke(served, body, "application/x-recordio-protobuf", "tfs-model-name=multi_io")
     assert answer["predictions"] == [{"sum": [5.0, 6.0, 7.0], "label": "big", "count": 8}] * 2
 
 
-def test_tables(stack: Stack) -> None:
+def test_tables(served: Stack) -> None:
     """Several inputs by a header row, with a delimiter; one output row per input row."""
     table = b"b;a;a;a\n1;1;2;3\n9;4;5;6\n"
-    body = _invoke(stack, table, "text/csv; delimiter=;", "tfs-model-name=multi_io", "text/csv")
+    body = _invoke(served, table, "text/csv; delimiter=;", "tfs-model-name=multi_io", "text/csv")
     assert body == b"2,small,2.0,3.0,4.0\n18,big,13.0,14.0,15.0\n"
 
 
-def test_packed(stack: Stack) -> None:
+def test_packed(served: Stack) -> None:
     """gzip bodies are unpacked on every way, up to the limit."""
     for body, content_type in (
         (b"1\n2\n", "text/csv"),
         (b'{"instances": [1.0, 2.0]}', "application/json"),
         (_saved(np.array([1.0, 2.0])), "application/x-npy"),
     ):
-        answer = stack.invoke(gzip.compress(body), content_type, Content_Encoding="gzip")
+        answer = served.invoke(gzip.compress(body), content_type, Content_Encoding="gzip")
         assert (answer.status, answer.json) == (200, {"predictions": [2.5, 3.0]})
-    bomb = gzip.compress(b"1\n" * (1 << 20))
-    assert stack.invoke(bomb, "text/csv", Content_Encoding="gzip").status == 413
-    assert stack.invoke(b"x", "text/csv", Content_Encoding="br").status == 415
+    bomb = gzip.compress(b"1\n" * (PAYLOAD_MB << 19) + b"1")
+    assert served.invoke(bomb, "text/csv", Content_Encoding="gzip").status == 413
+    assert served.invoke(b"x", "text/csv", Content_Encoding="br").status == 415
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "uint16"])
-def test_types_that_the_serving_json_lacks(stack: Stack, name: str) -> None:
+def test_types_that_the_serving_json_lacks(served: Stack, name: str) -> None:
     """TensorFlow Serving's JSON answers 501; rows and columns go as tensors, each answered in its form."""
     target = f"tfs-model-name=echo,tfs-signature-name={name}"
     for key, answered in (("instances", "predictions"), ("inputs", "outputs")):
         body = json.dumps({key: [1, 2]}).encode()
-        assert _invoke(stack, body, "application/json", target) == {answered: [1, 2]}
+        assert _invoke(served, body, "application/json", target) == {answered: [1, 2]}
 
 
 @pytest.mark.parametrize("key", ["instances", "inputs"])
-def test_a_number_out_of_the_range_of_such_a_type(stack: Stack, key: str) -> None:
+def test_a_number_out_of_the_range_of_such_a_type(served: Stack, key: str) -> None:
     """The refusal names it, which the model server's does not."""
     headers = {ATTRIBUTES: "tfs-model-name=echo,tfs-signature-name=uint16"}
-    answer = stack.ask("POST", "/invocations", json.dumps({key: [1, 70000]}).encode(), headers)
+    answer = served.ask("POST", "/invocations", json.dumps({key: [1, 70000]}).encode(), headers)
     assert (answer.status, "70000 is out of the range of DT_UINT16" in answer.json["error"]) == (400, True)
 
 
 @pytest.mark.parametrize("key", ["instances", "inputs"])
-def test_a_type_that_json_can_not_carry(stack: Stack, key: str) -> None:
+def test_a_type_that_json_can_not_carry(served: Stack, key: str) -> None:
     """Complex numbers are the client's mistake in a request, and a 406 that names a type in an answer."""
     headers = {ATTRIBUTES: "tfs-model-name=echo,tfs-signature-name=complex64"}
     body = json.dumps({key: [1, 2]}).encode()
-    assert stack.ask("POST", "/invocations", body, headers).status == 400
-    answer = stack.ask(
+    assert served.ask("POST", "/invocations", body, headers).status == 400
+    answer = served.ask(
         "POST", "/invocations", _saved(np.array([1j])), {**headers, "Content-Type": "application/x-npy"}
     )
     assert (answer.status, "ask for application/x-npy" in answer.json["error"]) == (406, True)
 
 
 @pytest.mark.parametrize("body", ['{"x": 3.0}', '{"instances": [3.0]}', '{"inputs": [3.0]}'])
-def test_outputs_that_are_not_one_per_record(stack: Stack, body: str) -> None:
+def test_outputs_that_are_not_one_per_record(served: Stack, body: str) -> None:
     """JSON has the column form for them, and npz has them; CSV, which needs records, is a 406."""
     target, sent = "tfs-model-name=mixed_batch", body.encode()
     whole = {"outputs": {"per_row": [6.0], "total": 3.0}}
-    assert _invoke(stack, sent, "application/json", target) == whole
+    assert _invoke(served, sent, "application/json", target) == whole
     if "inputs" not in body:
         with np.load(
-            io.BytesIO(_invoke(stack, sent, "application/json", target, "application/x-npz"))
+            io.BytesIO(_invoke(served, sent, "application/json", target, "application/x-npz"))
         ) as arrays:
             assert arrays["total"] == 3.0
     headers = {"Content-Type": "application/json", "Accept": "text/csv", ATTRIBUTES: target}
-    assert stack.ask("POST", "/invocations", sent, headers).status == 406
+    assert served.ask("POST", "/invocations", sent, headers).status == 406
 
 
 @pytest.mark.parametrize("accept", ["application/json", "application/jsonlines", "application/jsons"])
-def test_outputs_that_are_not_one_per_record_of_several_documents(stack: Stack, accept: str) -> None:
+def test_outputs_that_are_not_one_per_record_of_several_documents(served: Stack, accept: str) -> None:
     """No JSON can answer each document by itself, so none is recommended."""
     headers = {
         "Content-Type": "application/jsonlines",
         "Accept": accept,
         ATTRIBUTES: "tfs-model-name=mixed_batch",
     }
-    answer = stack.ask("POST", "/invocations", b'{"instances": [3.0]}\n{"instances": [3.0]}', headers)
+    answer = served.ask("POST", "/invocations", b'{"instances": [3.0]}\n{"instances": [3.0]}', headers)
     assert (answer.status, "send each in a request of its own" in answer.json["error"]) == (406, True)
 
 
-def test_json_of_strings_that_are_not_utf8(stack: Stack) -> None:
+def test_json_of_strings_that_are_not_utf8(served: Stack) -> None:
     """What Python writes is valid: such a string is base64, as in JSON lines."""
     body = _invoke(
-        stack, b'{"x": {"b64": "/w=="}}', "application/json", "tfs-model-name=echo,tfs-signature-name=string"
+        served, b'{"x": {"b64": "/w=="}}', "application/json", "tfs-model-name=echo,tfs-signature-name=string"
     )
     assert body == {"predictions": [{"b64": "/w=="}]}

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from support.archives import has_nginx
+from support.archives import NEEDS_NGINX
 from support.ports import free_port
 from support.running import LOOPBACK, Answer, RunningProcess
 from support.stand_ins.unix_http import Given, Received, UnixHttpServer, unix_http_server
@@ -37,7 +37,7 @@ from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.names import LOADED_MODEL_CHARACTERS, MOST_SERVED_CHARACTERS
 from tfs_proxy.wire.error_body import WORKER_DIED, body_too_large, error_body
 
-pytestmark = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+pytestmark = NEEDS_NGINX
 
 WAIT_SECONDS = 30.0
 MEGABYTE = 1024 * 1024

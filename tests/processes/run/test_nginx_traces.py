@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.archives import has_nginx
+from support.archives import NEEDS_NGINX
 from support.nginx_config import trace_maps
 from support.ports import free_port
 from support.running import LOOPBACK, RunningProcess
@@ -14,7 +14,7 @@ from tfs_proxy.observe.tracing.parents import parent_in
 from tfs_proxy.run.nginx import config
 from tfs_proxy.values.deployment import TraceSampling
 
-pytestmark = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+pytestmark = NEEDS_NGINX
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLED, UNSAMPLED = f"00-{TRACE}-{SPAN}-01", f"00-{TRACE}-{SPAN}-00"

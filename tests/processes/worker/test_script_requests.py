@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from support.archives import stand_in_archive, stand_in_program
+from support.archives import stand_in_words
 from support.stack import serving
 
 TELLS = """
@@ -33,8 +33,7 @@ BY_OTHERS = f"import json, os\nfrom caller import requests_of\ndef handler(data,
 def test_requests_of_a_script_go_over_the_pool(tmp_path: Path, script: str, in_master: bool) -> None:
     """The master imports them for all workers if the script says that it needs them."""
     other = "def requests_of():\n    import requests\n    return requests\n"
-    archive = stand_in_archive(tmp_path / "model.tar.gz", script, **{"code/caller.py": other})
-    with serving(str(archive), "--model-server", stand_in_program(tmp_path)) as stack:
+    with serving(*stand_in_words(tmp_path, script, **{"code/caller.py": other})) as stack:
         answer = stack.invoke('{"instances": [1]}').json
 
     assert answer == {

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from support.archives import has_nginx
+from support.archives import NEEDS_NGINX
 from support.multi_model import MultiModelStack, saying, script_model, serving_many
 from support.stack import Stack
 
-pytestmark = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+pytestmark = NEEDS_NGINX
 
 
 @pytest.fixture(scope="module")

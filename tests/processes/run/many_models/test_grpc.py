@@ -16,7 +16,7 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 from support import gates
-from support.archives import has_nginx, pack
+from support.archives import NEEDS_NGINX, pack
 from support.gates import gate
 from support.grpc_calls import PREDICT, SECONDS, STATUS, hold, ones, predict, refusal
 from support.multi_model import MultiModelStack, saying, script_model, serving_many
@@ -27,7 +27,7 @@ from tfs_proxy.wire.protos.predict import model_spec
 
 pytestmark = [
     pytest.mark.tensorflow,
-    pytest.mark.skipif(not has_nginx(), reason="nginx is not installed"),
+    NEEDS_NGINX,
 ]
 LIMIT_MB = 2
 HELD_SECONDS = 0.5

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from support.archives import has_nginx, pack
+from support.archives import NEEDS_NGINX, pack
 from support.multi_model import LONG_SECONDS, MultiModelStack, saying, script_model, serving_many
 
 pytestmark = [
     pytest.mark.tensorflow,
-    pytest.mark.skipif(not has_nginx(), reason="nginx is not installed"),
+    NEEDS_NGINX,
 ]
 ROWS = '{"instances": [1.0]}'
 

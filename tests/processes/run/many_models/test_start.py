@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-import pytest
-
-from support.archives import has_nginx
+from support.archives import NEEDS_NGINX
 from support.multi_model import MultiModelStack
 
-pytestmark = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+pytestmark = NEEDS_NGINX
 
 
 def test_a_shared_model_server_that_never_answers_ends_the_start(tmp_path: Path) -> None:

@@ -5,16 +5,14 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from support.archives import has_nginx
+from support.archives import NEEDS_NGINX
 from support.gunicorn_report import OURS, TELLS
 from support.multi_model import MultiModelStack, saying, script_model, serving_many
 from support.processes import descendants, is_running, wait_until_ended
 from support.waiting import wait_until
 from support.wheels import write_wheel
 
-pytestmark = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+pytestmark = NEEDS_NGINX
 
 ZYGOTE = "tfs_proxy.worker.gunicorn_workers.zygote"
 SECONDS = 60.0

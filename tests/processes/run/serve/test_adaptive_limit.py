@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from support.archives import has_nginx, pack, without_nginx
+from support.archives import NEEDS_NGINX, pack, without_nginx
 from support.scraping import scrape
 from support.stack import Stack, serving
 
@@ -24,7 +24,7 @@ def predict_fn(data, model):
 """
 
 FRONTS = [
-    pytest.param({}, id="nginx", marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")),
+    pytest.param({}, id="nginx", marks=NEEDS_NGINX),
     pytest.param(without_nginx(), id="gunicorn"),
     pytest.param({**without_nginx(), "SAGEMAKER_GUNICORN_WORKER_CLASS": "gevent"}, id="gevent"),
     pytest.param({**without_nginx(), "SAGEMAKER_GUNICORN_WORKER_CLASS": "sync"}, id="sync"),

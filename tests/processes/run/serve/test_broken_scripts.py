@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from support.archives import has_nginx, pack, stand_in_archive, stand_in_program, without_nginx
+from support.archives import NEEDS_NGINX, pack, stand_in_archive, stand_in_program, without_nginx
 from support.gates import gate
 from support.stack import Stack
 
@@ -14,7 +14,7 @@ BEHIND_NGINX = pytest.param(
     "an exception",
     {},
     id="an exception, behind nginx",
-    marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed"),
+    marks=NEEDS_NGINX,
 )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import boto3
 import pytest
 
-from support.archives import has_nginx, stand_in_archive, stand_in_program, without_nginx
+from support.archives import NEEDS_NGINX, stand_in_words, without_nginx
 from support.capturing import body_of, captured, captured_files, written
 from support.scraping import scrape
 from support.small_disks import can_mount, on_small_disk
@@ -40,7 +40,7 @@ def handler(data, context):
     return body, context.request_content_type or "application/json"
 """
 FRONTS = [
-    pytest.param({}, id="nginx", marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")),
+    pytest.param({}, id="nginx", marks=NEEDS_NGINX),
     pytest.param(without_nginx(), id="gunicorn"),
 ]
 
@@ -57,9 +57,8 @@ def front(request: pytest.FixtureRequest) -> Mapping[str, str]:
 
 def started(tmp_path: Path, target: str | Path, **env: str) -> Any:
     """A stack whose script echoes, and that captures into ``target``."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz", script=SCRIPT)
     settings = {"SAGEMAKER_GUNICORN_WORKERS": "1", "TFS_PROXY_CAPTURE": str(target), **env}
-    return serving(str(archive), "--model-server", stand_in_program(tmp_path), env=settings)
+    return serving(*stand_in_words(tmp_path, SCRIPT), env=settings)
 
 
 def test_a_request_and_its_answer_are_recorded_as_sagemaker_does(
@@ -140,7 +139,7 @@ def test_only_one_side_is_kept(tmp_path: Path) -> None:
     assert [list(record["captureData"]) for record in captured(target)] == [["endpointOutput"]]
 
 
-@pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+@NEEDS_NGINX
 @pytest.mark.tensorflow
 def test_nginx_sends_the_chosen_share_through_the_workers(saved_models: Path, tmp_path: Path) -> None:
     """A share of all requests, no more and no fewer; the answers are the same, and no client chooses."""
@@ -193,11 +192,7 @@ def test_what_is_too_large_is_answered_and_counted(tmp_path: Path, front: Mappin
 def test_a_target_that_can_not_be_written_ends_the_start(tmp_path: Path) -> None:
     """With a sentence, since nobody would look for records that are not there."""
     (tmp_path / "file").touch()
-    archive = stand_in_archive(tmp_path / "model.tar.gz", script=SCRIPT)
-    program = stand_in_program(tmp_path)
-    stack = Stack(
-        str(archive), "--model-server", program, env={"TFS_PROXY_CAPTURE": f"{tmp_path}/file/below"}
-    )
+    stack = Stack(*stand_in_words(tmp_path, SCRIPT), env={"TFS_PROXY_CAPTURE": f"{tmp_path}/file/below"})
     with closing(stack):
         assert stack.wait() == 2
         assert f"TFS_PROXY_CAPTURE={tmp_path}/file/below can't be used: Not a directory" in stack.log
@@ -208,11 +203,8 @@ def test_a_full_disk_costs_records_and_no_answers(tmp_path: Path) -> None:
     """What has no room is dropped and counted; what is there stays readable."""
     target = tmp_path / "full"
     target.mkdir()
-    archive = stand_in_archive(tmp_path / "model.tar.gz", script=SCRIPT)
     stack = Stack(
-        str(archive),
-        "--model-server",
-        stand_in_program(tmp_path),
+        *stand_in_words(tmp_path, SCRIPT),
         env={"TFS_PROXY_CAPTURE": str(target), "SAGEMAKER_GUNICORN_WORKERS": "1", **without_nginx()},
         launcher=on_small_disk(target, 1),
     )

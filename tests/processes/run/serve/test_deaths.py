@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 
 from support import gates
-from support.archives import has_nginx, stand_in_archive, stand_in_program
+from support.archives import NEEDS_NGINX, stand_in_archive, stand_in_program, stand_in_words
 from support.processes import stop
 from support.sockets import wait_until_all_read
 from support.stack import Stack, serving
 from support.waiting import wait_until
 from tfs_proxy.observe.fixed_file import under_way
 
-pytestmark = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+pytestmark = NEEDS_NGINX
 
 SECONDS = 120.0
 MOST_ANSWERS_BETWEEN_KILLS = 60
@@ -49,9 +49,8 @@ def handler(data, context):
 @pytest.fixture(params=["gthread", "sync", "gevent"])
 def stack(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stack]:
     """Two workers of each class behind nginx, and a script that notes what it begins."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz", script=SCRIPT)
     env = {"SAGEMAKER_GUNICORN_WORKERS": "2", "SAGEMAKER_GUNICORN_WORKER_CLASS": request.param}
-    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as running:
+    with serving(*stand_in_words(tmp_path, SCRIPT), env=env) as running:
         yield running
 
 
@@ -93,10 +92,9 @@ def test_a_request_that_kills_its_worker_is_sent_to_no_other(stack: Stack, tmp_p
 
 def test_what_other_threads_of_a_killed_worker_had_begun_is_answered_502(tmp_path: Path) -> None:
     """All of it, each once, and counted in one line."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz", script=SCRIPT)
     env, noted = {"SAGEMAKER_GUNICORN_WORKERS": "1"}, tmp_path / "noted"
     with (
-        serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack,
+        serving(*stand_in_words(tmp_path, SCRIPT), env=env) as stack,
         gates.gate(tmp_path / "gate") as held,
         ThreadPoolExecutor(4) as pool,
     ):
@@ -191,10 +189,9 @@ def test_under_kills_every_request_is_accounted_for(
     tmp_path: Path, signals: tuple[signal.Signals, ...]
 ) -> None:
     """Sent = answered by one handler + begun and answered 502; nothing is lost, nothing is done twice."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz", script=SCRIPT)
     env, noted = {"SAGEMAKER_GUNICORN_WORKERS": "2"}, tmp_path / "noted"
     chance = random.Random(1)
-    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack:
+    with serving(*stand_in_words(tmp_path, SCRIPT), env=env) as stack:
         clients = [Client(stack, noted, f"c{number}") for number in range(8)]
         for turn in range(20):
             wait_for_workers(stack)
@@ -242,8 +239,7 @@ def test_ping_says_that_no_worker_can_start_until_one_can(tmp_path: Path) -> Non
     """Each ends while it loads the script, as on a machine that has run out of something; no restart is needed."""
     flag = tmp_path / "flag"
     script = f"import os\nif os.path.exists({str(flag)!r}):\n    os._exit(9)\n{ECHO}"
-    archive = stand_in_archive(tmp_path / "model.tar.gz", script=script)
-    with serving(str(archive), "--model-server", stand_in_program(tmp_path)) as stack:
+    with serving(*stand_in_words(tmp_path, script)) as stack:
         flag.touch()
         os.kill(stack.workers()[0], signal.SIGKILL)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.archives import has_nginx, stand_in_archive, stand_in_program
+from support.archives import NEEDS_NGINX, stand_in_words
 from support.stack import Stack
 from tfs_proxy.values.resources import MOST_DESCRIPTORS, raise_descriptor_limit
 
@@ -35,11 +35,8 @@ def open_files_limits(pid: int) -> list[str]:
 def small(tmp_path: Path) -> Iterator[Stack]:
     """A stack whose processes may open 1,024 files each."""
     raise_descriptor_limit()  # of the test, whose clients are many
-    archive = stand_in_archive(tmp_path / "model.tar.gz")
     stack = Stack(
-        str(archive),
-        "--model-server",
-        stand_in_program(tmp_path),
+        *stand_in_words(tmp_path),
         env={"SAGEMAKER_GUNICORN_WORKERS": "1"},
         launcher=limited(1024, 1024),
     )
@@ -50,7 +47,7 @@ def small(tmp_path: Path) -> Iterator[Stack]:
         stack.close()
 
 
-@pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+@NEEDS_NGINX
 def test_idle_connections_leave_room_for_requests(small: Stack) -> None:
     """1,100 of them at 1,024 descriptors: those that wait longest are closed, and that it is little is said."""
     with ExitStack() as held:
@@ -67,8 +64,7 @@ def test_the_limit_is_raised_for_all_processes(tmp_path: Path) -> None:
     """From 256 to the hard limit, and no warning."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
-    archive = stand_in_archive(tmp_path / "model.tar.gz")
-    stack = Stack(str(archive), "--model-server", stand_in_program(tmp_path), launcher=limited(256, wanted))
+    stack = Stack(*stand_in_words(tmp_path), launcher=limited(256, wanted))
     try:
         stack.wait_ready()
         pids = [stack.process.pid, *(pid for pids in stack.children().values() for pid in pids)]

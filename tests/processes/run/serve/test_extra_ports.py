@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from support import gates
-from support.archives import has_nginx, pack, without_nginx
+from support.archives import NEEDS_NGINX, pack, without_nginx
 from support.multi_model import serving_many
 from support.ports import free_port
 from support.running import ANSWER_SECONDS, LOOPBACK
 from support.stack import serving
 from support.waiting import wait_until
 
-NEEDS_NGINX = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
 SCRIPT = f"""{gates.SCRIPT}
 def model_fn(model_dir):
     return "answered"

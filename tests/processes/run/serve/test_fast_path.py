@@ -4,17 +4,16 @@ import json
 import os
 import re
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from support.archives import has_nginx
+from support.archives import NEEDS_NGINX
 from support.stack import Stack, serving
 
 pytestmark = [
     pytest.mark.tensorflow,
-    pytest.mark.skipif(not has_nginx(), reason="nginx is not installed"),
+    NEEDS_NGINX,
 ]
 
 ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
@@ -64,37 +63,29 @@ TARGETS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def stack(saved_models: Path) -> Iterator[Stack]:
-    """All our SavedModels behind nginx, without a script."""
-    env = {"SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "half_plus_two"}
-    with serving(str(saved_models), "--model-server", "embedded", env=env) as running:
-        yield running
-
-
-def both_ways(stack: Stack, body: str, attributes: str) -> tuple[tuple[int, bytes], tuple[int, bytes]]:
+def both_ways(served: Stack, body: str, attributes: str) -> tuple[tuple[int, bytes], tuple[int, bytes]]:
     """Status and body of the answer when nginx may decide, and when an Accept forces it to Python."""
     answers = []
     for accept in ("application/json", "application/json;q=1"):
         headers = {ATTRIBUTES: attributes} if attributes else {}
-        answer = stack.invoke(body.encode(), "application/json", Accept=accept, **headers)
+        answer = served.invoke(body.encode(), "application/json", Accept=accept, **headers)
         answers.append((answer.status, answer.body))
     return answers[0], answers[1]
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_both_ways_answer_the_same_bytes(stack: Stack, name: str) -> None:
+def test_both_ways_answer_the_same_bytes(served: Stack, name: str) -> None:
     """Whatever the body, the client can't tell which way its request took."""
-    one, other = both_ways(stack, *BODIES[name])
+    one, other = both_ways(served, *BODIES[name])
 
     assert one == other
 
 
 @pytest.mark.parametrize("accept", ["application/json", "*/*"])
-def test_only_answers_to_a_named_type_are_one_line(stack: Stack, accept: str) -> None:
+def test_only_answers_to_a_named_type_are_one_line(served: Stack, accept: str) -> None:
     """nginx removes the model server's line ends, for AssembleWith=Line of a batch job."""
     answers = [
-        stack.invoke(json.dumps({form: [1.0, 2.0]}), "application/json", Accept=accept)
+        served.invoke(json.dumps({form: [1.0, 2.0]}), "application/json", Accept=accept)
         for form in ("instances", "inputs")
     ]
 
@@ -118,16 +109,16 @@ def test_all_json_of_a_batch_job_is_one_line(saved_models: Path) -> None:
 
 
 @pytest.mark.parametrize("attributes", TARGETS)
-def test_both_ways_read_the_attributes_alike(stack: Stack, attributes: str) -> None:
+def test_both_ways_read_the_attributes_alike(served: Stack, attributes: str) -> None:
     """Names, versions and methods choose the same model, malformed ones fail alike."""
-    one, other = both_ways(stack, '{"instances": [1.0]}', attributes)
+    one, other = both_ways(served, '{"instances": [1.0]}', attributes)
 
     assert one == other
 
 
-def test_several_documents_are_records_and_not_dropped(stack: Stack) -> None:
+def test_several_documents_are_records_and_not_dropped(served: Stack) -> None:
     """TF Serving itself would answer the first and ignore the second."""
-    answer = stack.invoke(MORE["two serving forms"])
+    answer = served.invoke(MORE["two serving forms"])
 
     assert answer.status == 400
     assert "Record 1" in answer.json["error"]
@@ -142,13 +133,13 @@ def test_several_documents_are_records_and_not_dropped(stack: Stack) -> None:
         ('{"instances": [1.0]}', "tfs-model-name=versions,tfs-model-version=2"),
     ],
 )
-def test_certain_requests_need_no_worker(stack: Stack, body: str, attributes: str) -> None:
+def test_certain_requests_need_no_worker(served: Stack, body: str, attributes: str) -> None:
     """With every worker stopped they are still answered."""
-    workers = stack.children()["gunicorn"]
+    workers = served.children()["gunicorn"]
     for pid in workers:
         os.kill(pid, signal.SIGSTOP)
     try:
-        answer = stack.invoke(body, **({ATTRIBUTES: attributes} if attributes else {}))
+        answer = served.invoke(body, **({ATTRIBUTES: attributes} if attributes else {}))
     finally:
         for pid in workers:
             os.kill(pid, signal.SIGCONT)
@@ -156,11 +147,11 @@ def test_certain_requests_need_no_worker(stack: Stack, body: str, attributes: st
     assert answer.status == 200
 
 
-def test_a_refused_shape_is_explained(stack: Stack) -> None:
+def test_a_refused_shape_is_explained(served: Stack) -> None:
     """What nginx has asked and was refused, Python explains; TF Serving's own API keeps its own words."""
     body = '{"instances": [[1, 2, 3]]}'
-    refused = stack.invoke(body, **{ATTRIBUTES: "tfs-model-name=matrix"})
-    own = stack.ask("POST", "/v1/models/matrix:predict", body, {"Content-Type": "application/json"})
+    refused = served.invoke(body, **{ATTRIBUTES: "tfs-model-name=matrix"})
+    own = served.ask("POST", "/v1/models/matrix:predict", body, {"Content-Type": "application/json"})
 
     assert (refused.status, own.status) == (400, 400)
     assert "has shape" not in own.json["error"]
@@ -169,18 +160,18 @@ def test_a_refused_shape_is_explained(stack: Stack) -> None:
     assert words.startswith(own.json["error"].partition("\n")[0])
 
 
-def test_a_body_of_the_open_inference_protocol_is_answered_in_it(stack: Stack) -> None:
+def test_a_body_of_the_open_inference_protocol_is_answered_in_it(served: Stack) -> None:
     """The model server refuses what nginx has sent it, so that Python gets it."""
     tensor = {"name": "x", "shape": [2], "datatype": "FP32", "data": [1.0, 2.0]}
-    answer = stack.invoke(json.dumps({"inputs": [tensor]}))
+    answer = served.invoke(json.dumps({"inputs": [tensor]}))
 
     assert answer.status == 200
     assert answer.json["outputs"] == [{**tensor, "name": "y", "data": [2.5, 3.0]}]
 
 
-def test_an_unknown_model_is_answered_with_those_there_are(stack: Stack) -> None:
+def test_an_unknown_model_is_answered_with_those_there_are(served: Stack) -> None:
     """The names that ``tfs-model-name`` can have stand in the error."""
-    answer = stack.invoke('{"instances": [1.0]}', **{ATTRIBUTES: "tfs-model-name=nope"})
+    answer = served.invoke('{"instances": [1.0]}', **{ATTRIBUTES: "tfs-model-name=nope"})
 
     assert answer.status == 404
     assert answer.json["error"].startswith('There is no model "nope". Models here: ')
@@ -199,35 +190,35 @@ LOOKED_AT = 4_000_000 - 64
 GROWTH = 32 << 20
 
 
-def nginx_peak(stack: Stack) -> int:
+def nginx_peak(served: Stack) -> int:
     """Bytes of memory that nginx's processes had at most, together."""
-    statuses = "".join(Path(f"/proc/{pid}/status").read_text() for pid in stack.children()["nginx"])
+    statuses = "".join(Path(f"/proc/{pid}/status").read_text() for pid in served.children()["nginx"])
     return sum(int(kilobytes) << 10 for kilobytes in re.findall(r"VmHWM:\s+(\d+)", statuses))
 
 
 @pytest.mark.parametrize("name", HOSTILE_BODIES)
-def test_no_body_costs_nginx_memory_or_is_logged(stack: Stack, name: str) -> None:
+def test_no_body_costs_nginx_memory_or_is_logged(served: Stack, name: str) -> None:
     """The largest bodies that nginx looks at, made of what is hardest to match, leave it as it was."""
     pieces = HOSTILE_BODIES[name]
-    before = nginx_peak(stack)
+    before = nginx_peak(served)
 
-    answer = stack.invoke(b"{" + pieces * (LOOKED_AT // len(pieces)) + b"}")
+    answer = served.invoke(b"{" + pieces * (LOOKED_AT // len(pieces)) + b"}")
 
     assert answer.status in {400, 413}
-    assert nginx_peak(stack) - before < GROWTH
-    assert "pcre" not in stack.log
-    assert pieces.decode() * 8 not in stack.log
+    assert nginx_peak(served) - before < GROWTH
+    assert "pcre" not in served.log
+    assert pieces.decode() * 8 not in served.log
 
 
 @pytest.mark.parametrize("framed", ["by length", "by chunks"])
-def test_the_model_server_is_not_bothered_with_large_bodies(stack: Stack, framed: str) -> None:
+def test_the_model_server_is_not_bothered_with_large_bodies(served: Stack, framed: str) -> None:
     """Python refuses one that becomes too much although the model server takes nothing in."""
     body = b'{"a":[' + b"[]," * 8_000_000 + b"[]]}"
     pieces = (body[start : start + 65536] for start in range(0, len(body), 65536))
-    (model_server,) = stack.children()["embedded"]
+    (model_server,) = served.children()["embedded"]
     os.kill(model_server, signal.SIGSTOP)
     try:
-        answer = stack.ask(
+        answer = served.ask(
             "POST",
             "/invocations",
             body if framed == "by length" else pieces,

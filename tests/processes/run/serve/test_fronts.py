@@ -17,7 +17,7 @@ import pytest
 from support import gates
 from support.archives import NEEDS_NGINX, stand_in_words, without_nginx
 from support.running import Answer
-from support.scraping import counted, scrape
+from support.scraping import Scrape, counted, scrape
 from support.stack import Stack, serving
 
 NGINX = pytest.param({}, id="nginx", marks=NEEDS_NGINX)
@@ -40,6 +40,7 @@ def handler(data, context):
         hold(what)
     return "let go", "text/plain"
 """
+ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
 CHUNKED = b"POST /invocations HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
 ATTRIBUTE = b"X-Amzn-SageMaker-Custom-Attributes: tfs-method=%s\r\n"
 TWICE = b"POST /invocations HTTP/1.1\r\nHost: a\r\n" + ATTRIBUTE % b"predict" + ATTRIBUTE % b"classify"
@@ -237,6 +238,55 @@ def test_probes_are_counted_apart(stack: Stack) -> None:
     stack.wait_until(lambda: probes("/metrics") > scrapes, "scrapes are counted")
 
     assert not list(scrape(stack).values("http_server_request_duration_seconds_count", http_route="/ping"))
+
+
+def outcomes(metrics: Scrape) -> Counter[tuple[str, str, str]]:
+    """Requests by model, version and outcome."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for labels, value in metrics.values("tfs_proxy_model_requests_total"):
+        counts[labels["model"], labels["version"], labels["outcome"]] += int(value)
+    return counts
+
+
+def test_requests_count_for_their_model_on_every_path(stack: Stack) -> None:
+    """The fast path, workers, TF Serving's API and refusals; what a client makes up shares a value."""
+    first = scrape(stack)
+    before = outcomes(first)
+    stack.invoke(INSTANCES)
+    stack.invoke(INSTANCES, **{ATTRIBUTES: "tfs-model-name=m,tfs-model-version=1"})
+    stack.invoke(b"?", "application/x-unknown", **{ATTRIBUTES: "tfs-model-version=1"})
+    stack.invoke(INSTANCES, **{ATTRIBUTES: "tfs-model-name=made-up"})
+    stack.ask("POST", "/v1/models/m/versions/1:predict", INSTANCES, {"Content-Type": "application/json"})
+    stack.ask("GET", "/nothing/here")
+    expected = Counter(
+        {
+            ("m", "latest", "ok"): 1,
+            ("m", "1", "ok"): 2,
+            ("m", "1", "client_error"): 1,
+            ("other", "other", "ok"): 1,  # the stand-in answers for any model
+        }
+    )
+    stack.wait_until(lambda: outcomes(scrape(stack)) - before == expected, "all are counted")
+    metrics = scrape(stack)
+
+    assert (
+        metrics.total("tfs_proxy_model_request_duration_seconds_count", model="m", version="1")
+        == first.total("tfs_proxy_model_request_duration_seconds_count", model="m", version="1") + 3
+    )
+    assert metrics.total("tfs_proxy_request_bytes_total", model="m", version="1") >= 2 * len(INSTANCES)
+    assert metrics.total("tfs_proxy_response_bytes_total", model="m", version="latest") > 0
+
+
+def test_the_path_of_the_model_servers_metrics_is_published_nowhere(stack: Stack) -> None:
+    """Neither at the serving port, nor where anybody would look at a model server that is open to the outside."""
+    (file,) = stack.home.glob("*/monitoring.pbtxt")
+    path, usual = file.read_text().split('"')[1], "/monitoring/prometheus/metrics"
+    assert stack.ask("GET", path, port=stack.model_server_port()).status == 200
+    assert stack.ask("GET", usual, port=stack.model_server_port()).status == 404
+    for guess in (path, usual, f"/v1{path}", f"/v1/..{path}", f"/v1/models/..%2f..{path}"):
+        answer = stack.ask("GET", guess)
+        assert answer.status in {400, 404}, guess
+        assert b"request_count" not in answer.body, guess
 
 
 def pings_until_loading(stack: Stack) -> list[Answer]:

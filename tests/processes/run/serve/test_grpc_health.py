@@ -13,14 +13,13 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from support.archives import has_nginx, stand_in_archive, stand_in_program, without_nginx
+from support.archives import NEEDS_NGINX, stand_in_archive, stand_in_program, without_nginx
 from support.gates import gate
 from support.ports import free_port
 from support.scraping import scrape
-from support.stack import Stack, serving
+from support.stack import Stack
 
 SECONDS = 30.0
-NEEDS_NGINX = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
 GRPC = {"TFS_PROXY_GRPC_PORT": "0"}
 FRONTS = [
     pytest.param(GRPC, id="nginx", marks=NEEDS_NGINX),
@@ -31,19 +30,10 @@ OPEN_INFERENCE = {"inference.GRPCInferenceService"}
 TOOLS = {"grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
 
 
-@pytest.fixture(scope="module", params=FRONTS)
-def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A stand-in for the model server, behind each front."""
-    folder = tmp_path_factory.mktemp("health")
-    archive = stand_in_archive(folder / "model.tar.gz")
-    with serving(str(archive), "--model-server", stand_in_program(folder), env=request.param) as running:
-        yield running
-
-
 @pytest.fixture
-def channel(stack: Stack) -> Iterator[grpc.Channel]:
+def channel(stand_in: Stack) -> Iterator[grpc.Channel]:
     """A client of the published port."""
-    with grpc.insecure_channel(stack.grpc) as opened:
+    with grpc.insecure_channel(stand_in.grpc) as opened:
         yield opened
 
 
@@ -95,17 +85,17 @@ def test_reflection_tells_what_is_published(channel: grpc.Channel) -> None:
         assert told.FindFileContainingSymbol(service)
 
 
-def test_both_count_as_probes(stack: Stack, channel: grpc.Channel) -> None:
+def test_both_count_as_probes(stand_in: Stack, channel: grpc.Channel) -> None:
     """And as nothing else."""
     path = "/grpc.health.v1.Health/Check"
-    before = scrape(stack).total("tfs_proxy_probe_requests_total", path=path)
+    before = scrape(stand_in).total("tfs_proxy_probe_requests_total", path=path)
     assert health(channel) == "SERVING"
-    stack.wait_until(
-        lambda: scrape(stack).total("tfs_proxy_probe_requests_total", path=path) == before + 1,
+    stand_in.wait_until(
+        lambda: scrape(stand_in).total("tfs_proxy_probe_requests_total", path=path) == before + 1,
         "the check counts",
     )
     ProtoReflectionDescriptorDatabase(channel).get_services()
-    assert not scrape(stack).total("tfs_proxy_grpc_requests_total", grpc_status="0")
+    assert not scrape(stand_in).total("tfs_proxy_grpc_requests_total", grpc_status="0")
 
 
 @pytest.mark.parametrize("front", FRONTS)

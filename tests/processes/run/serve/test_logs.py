@@ -16,12 +16,16 @@ from typing import Any
 import pytest
 
 from support import gates
-from support.archives import has_nginx, pack, stand_in_archive, stand_in_program, without_nginx
+from support.archives import (
+    NEEDS_NGINX,
+    pack,
+    stand_in_words,
+    without_nginx,
+)
 from support.stack import Stack, serving
 from tfs_proxy.model.report.first_request import TRY
 from tfs_proxy.wire.error_body import NOTHING_HERE
 
-NEEDS_NGINX = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
 FRONTS = [pytest.param({}, id="nginx", marks=NEEDS_NGINX), pytest.param(without_nginx(), id="gunicorn")]
 CLASSES = [
     pytest.param({**without_nginx(), "SAGEMAKER_GUNICORN_WORKER_CLASS": name}, id=name)
@@ -58,8 +62,7 @@ async def output_handler(response, context):
 
 def start(folder: Path, env: Mapping[str, str], script: str | None = SCRIPT) -> Any:
     """A stack of the stand-in model with the script."""
-    archive = stand_in_archive(folder / "model.tar.gz", script=script)
-    return serving(str(archive), "--model-server", stand_in_program(folder), env=env)
+    return serving(*stand_in_words(folder, script), env=env)
 
 
 def entries(stack: Stack) -> list[dict[str, Any]]:
@@ -116,15 +119,12 @@ def handler(data, context):
 )
 
 
-@pytest.mark.parametrize("front", FRONTS)
-def test_requests_that_end_while_draining_are_logged_at_once(
-    tmp_path: Path, front: Mapping[str, str]
-) -> None:
+def test_requests_that_end_while_draining_are_logged_at_once(tmp_path: Path) -> None:
     """Nobody has to wait for the slowest request in flight to learn of the one that failed."""
     with (
         gates.gate(tmp_path / "first") as first,
         gates.gate(tmp_path / "second") as second,
-        start(tmp_path, front, HELD) as stack,
+        start(tmp_path, {}, HELD) as stack,
         ThreadPoolExecutor(2) as clients,
     ):
         failing = clients.submit(stack.invoke, f"{first.mark()} fails", X_Request_Id="fails")
@@ -141,10 +141,9 @@ def test_requests_that_end_while_draining_are_logged_at_once(
         assert waiting.result().status == 200
 
 
-@pytest.mark.parametrize("front", FRONTS)
-def test_text_has_one_form_and_nothing_for_authors(tmp_path: Path, front: Mapping[str, str]) -> None:
+def test_text_has_one_form_and_nothing_for_authors(tmp_path: Path) -> None:
     """Time, level, process and message; no paths of sockets, no colours away from a terminal."""
-    with start(tmp_path, front) as stack:
+    with start(tmp_path, {}) as stack:
         stack.wait_for_log(TRY)
         stack.invoke(b"raise")
         stack.wait_for_log("what the script says")
@@ -154,10 +153,9 @@ def test_text_has_one_form_and_nothing_for_authors(tmp_path: Path, front: Mappin
     assert [line for line in shown if re.search(r"\.sock|\x1b|Booting worker|inherited sockets", line)] == []
 
 
-@pytest.mark.parametrize("front", FRONTS)
-def test_only_requests_that_fail_have_lines_by_default(tmp_path: Path, front: Mapping[str, str]) -> None:
+def test_only_requests_that_fail_have_lines_by_default(tmp_path: Path) -> None:
     """One each, whoever refuses it; never those that succeed, nor /ping."""
-    with start(tmp_path, {**JSON, **front, "SAGEMAKER_MAX_PAYLOAD_IN_MB": "1"}, script=None) as stack:
+    with start(tmp_path, {**JSON, "SAGEMAKER_MAX_PAYLOAD_IN_MB": "1"}, script=None) as stack:
         sent = {
             "good": stack.ask("GET", "/execution-parameters", headers={"X-Request-Id": "good"}),
             "ping": stack.ask("GET", "/ping", headers={"X-Request-Id": "ping"}),
@@ -176,17 +174,14 @@ def test_only_requests_that_fail_have_lines_by_default(tmp_path: Path, front: Ma
     assert reasons["path"] == NOTHING_HERE
 
 
-@pytest.mark.parametrize("front", FRONTS)
-def test_a_refusal_of_the_model_server_has_its_reason(saved_models: Path, front: Mapping[str, str]) -> None:
+def test_a_refusal_of_the_model_server_has_its_reason(saved_models: Path) -> None:
     """In its own words up to a client's value, or in ours."""
     bodies = {
         "type": f'{{"instances": ["{SECRET}"]}}',
         "ours": f'[[{SECRET_NUMBER}, "{SECRET}"], [1]]',
         "name": f'{{"instances": [{{"{SECRET}": 1}}]}}',
     }
-    with serving(
-        str(saved_models / "half_plus_two"), "--model-server", "embedded", env={**JSON, **front}
-    ) as stack:
+    with serving(str(saved_models / "half_plus_two"), "--model-server", "embedded", env=JSON) as stack:
         for name, body in bodies.items():
             assert stack.ask("POST", "/invocations", body, {"X-Request-Id": name}).status == 400
         stack.wait_until(lambda: len(lines(stack)) == len(bodies), "each has its line")
@@ -333,11 +328,10 @@ def send(stack: Stack, method: str, path: str, body: str, headers: Mapping[str, 
         return  # refused before the body was through
 
 
-@pytest.mark.parametrize("front", FRONTS)
-def test_the_level_is_changed_while_it_runs(tmp_path: Path, front: Mapping[str, str]) -> None:
+def test_the_level_is_changed_while_it_runs(tmp_path: Path) -> None:
     """In the supervisor, in gunicorn and in the workers; the command finds the run by its home."""
     script = "import logging\ndef handler(data, context):\n    logging.debug('now seen')\n    return '{}'\n"
-    with start(tmp_path, front, script) as stack:
+    with start(tmp_path, {}, script) as stack:
         assert log_level(stack.home) == (0, "info\n", "")
         stack.invoke(b"{}")
         assert log_level(stack.home, "debug") == (0, "", "")

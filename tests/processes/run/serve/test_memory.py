@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support import gates
-from support.archives import stand_in_archive, stand_in_program
+from support.archives import stand_in_words
 from support.running import Answer
 from support.stack import Stack, serving
 from tfs_proxy.data.formats.framing import recordio_frame
@@ -68,10 +68,9 @@ FITTING = 3
 
 def test_large_requests_that_do_not_fit_together_are_refused_for_a_while(tmp_path: Path) -> None:
     """They wait a little, then get a 503 that says when to come back; small ones are answered."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz", script=HOLDING_SCRIPT)
     env = {**LIMITS, "TFS_PROXY_MAX_DECODED_TOTAL_MB": "20", "SAGEMAKER_GUNICORN_WORKERS": "2"}
     with (
-        serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack,
+        serving(*stand_in_words(tmp_path, HOLDING_SCRIPT), env=env) as stack,
         gates.gate(tmp_path / "gate") as held,
         ThreadPoolExecutor(FITTING) as threads,
     ):

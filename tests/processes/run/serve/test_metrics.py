@@ -4,21 +4,18 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from support import gates
-from support.archives import has_nginx, stand_in_archive, stand_in_program, without_nginx
+from support.archives import NEEDS_NGINX, stand_in_words
 from support.scraping import scrape, scrape_open_metrics
 from support.stack import Stack, serving
 
-FRONTS = [
-    pytest.param({}, id="nginx", marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")),
-    pytest.param(without_nginx(), id="gunicorn"),
-]
+pytestmark = NEEDS_NGINX
 SCRIPT = f"""{gates.SCRIPT}
 
 
@@ -28,20 +25,12 @@ def handler(data, context):
 """
 
 
-@pytest.fixture(scope="module", params=FRONTS)
-def front(request: pytest.FixtureRequest) -> Mapping[str, str]:
-    """Settings of a run with nginx, and of one without."""
-    settings: Mapping[str, str] = request.param
-    return settings
-
-
 @pytest.fixture(scope="module")
-def stack(front: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """One worker with two threads, and a script whose calls are held; the last tests kill what comes back."""
     folder = tmp_path_factory.mktemp("stack")
-    archive = stand_in_archive(folder / "model.tar.gz", script=SCRIPT)
-    env = {"SAGEMAKER_GUNICORN_WORKERS": "1", "SAGEMAKER_GUNICORN_THREADS": "2", **front}
-    with serving(str(archive), "--model-server", stand_in_program(folder), env=env) as running:
+    env = {"SAGEMAKER_GUNICORN_WORKERS": "1", "SAGEMAKER_GUNICORN_THREADS": "2"}
+    with serving(*stand_in_words(folder, SCRIPT), env=env) as running:
         yield running
 
 
@@ -83,27 +72,6 @@ def test_promtool_finds_no_fault(stack: Stack) -> None:
     assert (lint.returncode, lint.stdout, lint.stderr) == (0, b"", b"")
 
 
-def test_metrics_answer_while_the_models_load(tmp_path: Path, front: Mapping[str, str]) -> None:
-    """Long before /ping does."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz")
-    with gates.gate(tmp_path / "gate") as gate:
-        env = {"STAND_IN_GATE": gate.mark(), **front}
-        stack = Stack(str(archive), "--model-server", stand_in_program(tmp_path), env=env)
-        try:
-            stack.wait_for_log("listening on")
-            stack.wait_until(
-                lambda: scrape(stack).total("tfs_proxy_model_state", state="LOADING"), "a model is loading"
-            )
-            metrics = scrape(stack)
-        finally:
-            stack.close()
-
-    assert metrics.total("tfs_proxy_ready") == 0
-    assert metrics.total("tfs_proxy_phase", phase="starting") == 1
-    assert metrics.total("tfs_proxy_startup_seconds", step="loading the models") > 0
-
-
-@pytest.mark.parametrize("front", FRONTS[:1], indirect=True)
 def test_metrics_answer_while_every_thread_is_busy(stack: Stack, tmp_path: Path) -> None:
     """The supervisor answers, not the workers."""
     with gates.gate(tmp_path / "gate") as gate, ThreadPoolExecutor() as clients:

@@ -8,14 +8,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pytest
-
 from support import gates
-from support.archives import has_nginx, stand_in_archive, stand_in_program
+from support.archives import NEEDS_NGINX, stand_in_words
 from support.scraping import OPEN_METRICS, scrape
 from support.stack import Stack, serving
 
-pytestmark = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+pytestmark = NEEDS_NGINX
 
 MOST_SECONDS = 0.010
 MARGIN = 4
@@ -91,10 +89,9 @@ def waiting_requests(stack: Stack, gate: gates.Gate) -> Iterator[list[socket.soc
 
 def test_beside_waiting_requests_and_while_draining(tmp_path: Path) -> None:
     """Nobody who waits for the script holds it up; when the port is closed, the control API goes on."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz", script=SCRIPT)
     with (
         gates.gate(tmp_path / "gate") as gate,
-        serving(str(archive), "--model-server", stand_in_program(tmp_path), env=ONE_WORKER) as stack,
+        serving(*stand_in_words(tmp_path, SCRIPT), env=ONE_WORKER) as stack,
         waiting_requests(stack, gate) as waiting,
     ):
         scrape(stack)
@@ -115,10 +112,9 @@ def test_beside_waiting_requests_and_while_draining(tmp_path: Path) -> None:
 
 def test_during_the_start(tmp_path: Path) -> None:
     """While the models load."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz")
     with gates.gate(tmp_path / "gate") as gate:
         env = {"STAND_IN_GATE": gate.mark()}
-        stack = Stack(str(archive), "--model-server", stand_in_program(tmp_path), env=env)
+        stack = Stack(*stand_in_words(tmp_path), env=env)
         try:
             stack.wait_for_log("listening on")
             stack.wait_until(

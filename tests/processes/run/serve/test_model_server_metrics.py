@@ -2,19 +2,17 @@
 
 import os
 import signal
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from support.archives import has_nginx, stand_in_archive, stand_in_program, without_nginx
-from support.running import Answer
+from support.archives import NEEDS_NGINX, stand_in_words
 from support.scraping import scrape, scrape_open_metrics
 from support.stack import Stack, serving
 
 COUNT = "tensorflow_serving_request_count_total"
 AGE = "tfs_proxy_model_server_metrics_age_seconds"
-USUAL_PATH = "/monitoring/prometheus/metrics"
+pytestmark = NEEDS_NGINX
 JSON = {"Content-Type": "application/json"}
 
 
@@ -23,32 +21,10 @@ def shown(stack: Stack, server: str) -> float:
     return scrape(stack).total(COUNT, server=server)
 
 
-def monitoring_path(stack: Stack) -> str:
-    """The path in the file that the model servers got."""
-    (file,) = stack.home.glob("*/monitoring.pbtxt")
-    return file.read_text().split('"')[1]
-
-
-def ask_model_server(stack: Stack, path: str) -> Answer:
-    """The answer of the only model server, on its own port."""
-    (pid,) = stack.children()["model_server"]
-    words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-    (port,) = [word.partition("=")[2] for word in words if word.startswith("--rest_api_port=")]
-    return stack.ask("GET", path, port=int(port))
-
-
-FRONTS = [
-    pytest.param({}, id="nginx", marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")),
-    pytest.param(without_nginx(), id="gunicorn"),
-]
-
-
-@pytest.mark.parametrize("front", FRONTS)
-def test_all_instances_are_shown_with_their_number(tmp_path: Path, front: Mapping[str, str]) -> None:
+def test_all_instances_are_shown_with_their_number(tmp_path: Path) -> None:
     """In both formats, and again after the death of one."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz")
-    env = {"SAGEMAKER_TFS_INSTANCE_COUNT": "2", **front}
-    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack:
+    env = {"SAGEMAKER_TFS_INSTANCE_COUNT": "2"}
+    with serving(*stand_in_words(tmp_path), env=env) as stack:
         for _ in range(10):
             assert stack.ask("POST", "/v1/models/m:predict", b"{}", JSON).status == 200
         stack.wait_until(lambda: shown(stack, "0") + shown(stack, "1") == 10, "all requests are shown")
@@ -64,9 +40,7 @@ def test_all_instances_are_shown_with_their_number(tmp_path: Path, front: Mappin
 
 def test_a_model_server_that_hangs_holds_nothing_up(tmp_path: Path) -> None:
     """Everything else is shown, and at once."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz")
-    program = stand_in_program(tmp_path)
-    with serving(str(archive), "--model-server", program, env={"STAND_IN_SILENT": "1"}) as stack:
+    with serving(*stand_in_words(tmp_path), env={"STAND_IN_SILENT": "1"}) as stack:
         scrapes = [scrape(stack) for _ in range(20)]
 
     assert all(metrics.total("tfs_proxy_ready") == 1 for metrics in scrapes)
@@ -74,30 +48,15 @@ def test_a_model_server_that_hangs_holds_nothing_up(tmp_path: Path) -> None:
     assert not any(list(metrics.values(AGE)) for metrics in scrapes)
 
 
-@pytest.mark.parametrize("front", FRONTS)
-def test_the_path_is_published_nowhere(tmp_path: Path, front: Mapping[str, str]) -> None:
-    """Neither at the serving port, nor where anybody would look at a model server that is open to the outside."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz")
-    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=front) as stack:
-        path = monitoring_path(stack)
-        assert ask_model_server(stack, path).status == 200
-        assert ask_model_server(stack, USUAL_PATH).status == 404
-        for guess in (path, USUAL_PATH, f"/v1{path}", f"/v1/..{path}", f"/v1/models/..%2f..{path}"):
-            answer = stack.ask("GET", guess)
-            assert answer.status in {400, 404}, guess
-            assert b"request_count" not in answer.body, guess
-
-
 def test_the_users_own_path_stays(tmp_path: Path) -> None:
     """Their config file is the model server's, and its path is the one that is shown."""
     own = tmp_path / "own.txt"
     own.write_text('prometheus_config { enable: true path: "/mine" }')
-    archive = stand_in_archive(tmp_path / "model.tar.gz")
     env = {"SAGEMAKER_TFS_EXTRA_ARGS": f"--monitoring_config_file={own}"}
-    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack:
+    with serving(*stand_in_words(tmp_path), env=env) as stack:
         stack.ask("POST", "/v1/models/m:predict", b"{}", JSON)
         stack.wait_until(lambda: shown(stack, "0") == 1, "it is shown")
-        assert ask_model_server(stack, "/mine").status == 200
+        assert stack.ask("GET", "/mine", port=stack.model_server_port()).status == 200
         assert list(stack.home.glob("*/monitoring.pbtxt")) == []
 
 

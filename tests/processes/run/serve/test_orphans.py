@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.archives import has_nginx, stand_in_archive, stand_in_program, without_nginx
+from support.archives import NEEDS_NGINX, stand_in_archive, stand_in_program, stand_in_words, without_nginx
 from support.processes import wait_until_ended
 from support.stack import Stack, serving
 from support.waiting import wait_until
@@ -18,7 +18,7 @@ from tfs_proxy.run.process import ChildProcess, ProcessSpec
 
 SECONDS = 60.0
 FRONTS = [
-    pytest.param({}, id="nginx", marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")),
+    pytest.param({}, id="nginx", marks=NEEDS_NGINX),
     pytest.param(without_nginx(), id="gunicorn"),
 ]
 
@@ -27,8 +27,7 @@ FRONTS = [
 def stack(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stack]:
     """A stack that is ready."""
     env: Mapping[str, str] = request.param
-    archive = stand_in_archive(tmp_path / "model.tar.gz")
-    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as running:
+    with serving(*stand_in_words(tmp_path), env=env) as running:
         yield running
 
 

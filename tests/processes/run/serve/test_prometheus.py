@@ -14,7 +14,7 @@ import grpc
 import pytest
 import yaml
 
-from support.archives import has_nginx, stand_in_archive, stand_in_program
+from support.archives import NEEDS_NGINX, stand_in_words
 from support.prometheus import (
     DEPLOY,
     FILES,
@@ -28,7 +28,7 @@ from support.stack import Stack, serving
 
 pytestmark = [
     NEEDS_PROMETHEUS,
-    pytest.mark.skipif(not has_nginx(), reason="nginx is not installed"),
+    NEEDS_NGINX,
 ]
 MONITOR = DEPLOY.parent / "docs" / "how-to" / "monitor.md"
 SECONDS = 90.0
@@ -72,13 +72,12 @@ def call_grpc(stack: Stack) -> None:
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A stack whose gunicorn has been killed once."""
     folder = tmp_path_factory.mktemp("stack")
-    archive = stand_in_archive(folder / "model.tar.gz", script=SCRIPT)
     env = {
         "SAGEMAKER_GUNICORN_WORKERS": "1",
         "TFS_PROXY_GRPC_PORT": "0",
         "TFS_PROXY_ADAPTIVE_LIMIT": "60s",  # so that its metric is there; nothing here takes as long
     }
-    with serving(str(archive), "--model-server", stand_in_program(folder), env=env) as running:
+    with serving(*stand_in_words(folder, SCRIPT), env=env) as running:
         os.kill(running.children()["gunicorn"][0], signal.SIGKILL)
         running.wait_for_log("gunicorn ended")
         running.wait_ready()

@@ -1,12 +1,11 @@
 """The last line of a start: where it listens, and a command that works when pasted; and no noise before it."""
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from support.archives import pack, stand_in_archive, stand_in_program
+from support.archives import pack, stand_in_words
 from support.stack import Stack, serving
 from tfs_proxy.model.report.first_request import TRY, command_in
 from tfs_proxy.model.report.prepare import prepare
@@ -50,22 +49,14 @@ def status_of(command: str) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def all_models(saved_models: Path) -> Iterator[Stack]:
-    """All our SavedModels on one model server."""
-    env = {"SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "half_plus_two"}
-    with serving(str(saved_models), "--model-server", "embedded", env=env) as running:
-        yield running
-
-
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("model", SERVED)
 def test_each_model_answers_the_command_that_is_made_for_it(
-    all_models: Stack, saved_models: Path, tmp_path: Path, model: str
+    served: Stack, saved_models: Path, tmp_path: Path, model: str
 ) -> None:
     """Whatever the types and shapes of its inputs, the status is 200."""
     prepared = prepare(str(saved_models / model), Settings.from_env({}), Workspace(tmp_path), {})
-    command = prepared.first_request.command(f"http://{all_models.host}:{all_models.port}")
+    command = prepared.first_request.command(f"http://{served.host}:{served.port}")
 
     assert status_of(f"{command} -H 'X-Amzn-SageMaker-Custom-Attributes: tfs-model-name={model}'") == "200"
 
@@ -95,8 +86,7 @@ def test_the_noise_is_there_at_debug(saved_models: Path) -> None:
 
 def test_every_address_is_called_localhost(tmp_path: Path) -> None:
     """0.0.0.0 is not an address for a client; the command for a model that is not read asks for its metadata."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz")
-    stack = Stack(str(archive), "--model-server", stand_in_program(tmp_path), host="0.0.0.0")
+    stack = Stack(*stand_in_words(tmp_path), host="0.0.0.0")
     try:
         line = last_line(stack)
     finally:

@@ -8,18 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from support.archives import SAVED_MODEL, has_nginx, stand_in_archive, stand_in_program, without_nginx
+from support.archives import SAVED_MODEL, stand_in_archive, stand_in_program
 from support.load_generator import load
 from support.processes import is_running
 from support.scraping import scrape
 from support.stack import Stack
 
-FRONTS = [
-    pytest.param(
-        {}, id="behind nginx", marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
-    ),
-    pytest.param(without_nginx(), id="without nginx"),
-]
 SCRIPT = """
 import json
 
@@ -88,12 +82,9 @@ def write(path: Path, text: str) -> None:
     new.rename(path)
 
 
-@pytest.mark.parametrize("front", FRONTS)
-def test_a_changed_script_serves_and_no_request_fails(
-    serve: Serve, folder: Path, front: dict[str, str]
-) -> None:
+def test_a_changed_script_serves_and_no_request_fails(serve: Serve, folder: Path) -> None:
     """Three versions under load with two workers: each one answers, and every request gets its answer."""
-    stack = serve(folder, workers="2", **front)
+    stack = serve(folder, workers="2")
     with load(stack.port) as sending:
         for version in ("second", "third!", "fourth"):  # of the same size
             write(folder / "code" / "inference.py", script(version))
@@ -104,12 +95,9 @@ def test_a_changed_script_serves_and_no_request_fails(
     assert (counts["failed"], counts["refused"]) == (0, 0), sending.failures
 
 
-@pytest.mark.parametrize("front", FRONTS)
-def test_a_broken_script_is_reported_while_the_old_one_serves(
-    serve: Serve, folder: Path, front: dict[str, str]
-) -> None:
+def test_a_broken_script_is_reported_while_the_old_one_serves(serve: Serve, folder: Path) -> None:
     """The traceback has file and line, once; requests and /ping go on; the next good script is taken."""
-    stack = serve(folder, workers="2", **front)
+    stack = serve(folder, workers="2")
     with load(stack.port) as sending:
         write(folder / "code" / "inference.py", script("second") + BROKEN)
         stack.wait_for_log("goes on serving")
@@ -149,12 +137,9 @@ except FileExistsError:
 """
 
 
-@pytest.mark.parametrize("front", FRONTS)
-def test_new_workers_answer_nothing_before_all_of_them_can(
-    serve: Serve, folder: Path, front: dict[str, str]
-) -> None:
+def test_new_workers_answer_nothing_before_all_of_them_can(serve: Serve, folder: Path) -> None:
     """The first of two new workers loads the script, the second fails: no answer is the new one's, none is lost."""
-    stack = serve(folder, workers="2", **front)
+    stack = serve(folder, workers="2")
     marker = str(folder.parent / "loaded")
     with load(stack.port) as sending:
         write(folder / "code" / "inference.py", script("second") + ONLY_ONCE.format(marker=marker))

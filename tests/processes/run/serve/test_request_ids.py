@@ -5,10 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.archives import has_nginx, stand_in_archive, stand_in_program, without_nginx
+from support.archives import NEEDS_NGINX, stand_in_words, without_nginx
 from support.stack import Stack, serving
 
-NEEDS_NGINX = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
 FRONTS = [
     pytest.param({}, id="nginx", marks=NEEDS_NGINX),
     *(
@@ -32,9 +31,8 @@ REQUESTS = {
 def stack(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Stack]:
     """A model without a script, so that nginx has its fast path, and a small body limit."""
     folder = tmp_path_factory.mktemp("stack")
-    archive = stand_in_archive(folder / "model.tar.gz")
     env = {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "1", **request.param}
-    with serving(str(archive), "--model-server", stand_in_program(folder), env=env) as running:
+    with serving(*stand_in_words(folder), env=env) as running:
         yield running
 
 

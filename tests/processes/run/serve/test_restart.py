@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from support.archives import has_nginx, stand_in_archive, stand_in_program
+from support.archives import NEEDS_NGINX, has_nginx, stand_in_archive, stand_in_program, stand_in_words
 from support.running import START_SECONDS
 from support.stack import Stack, serving
 from support.waiting import wait_until
-
-NEEDS_NGINX = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
 
 
 @pytest.fixture
@@ -116,11 +114,10 @@ def test_a_process_that_dies_again_and_again_ends_the_run(stack: Stack) -> None:
 
 def test_workers_that_hang_are_told_by_ping(tmp_path: Path) -> None:
     """Stopped workers send no heartbeat: within the limit /ping turns 503, and back when they go on."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz")
     env = {"SAGEMAKER_GUNICORN_TIMEOUT_SECONDS": "3"}
     if not has_nginx():
         pytest.skip("without nginx a worker has to answer /ping")
-    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack:
+    with serving(*stand_in_words(tmp_path), env=env) as stack:
         everyone = stack.children()["gunicorn"]
         for pid in everyone:
             os.kill(pid, signal.SIGSTOP)

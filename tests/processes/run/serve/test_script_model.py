@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from support.archives import has_nginx, pack, without_nginx
+from support.archives import NEEDS_NGINX, pack, without_nginx
 from support.stack import Stack, serving
 from support.transform_command import transform
 
@@ -34,7 +34,7 @@ def archive(folder: Path, script: str = SCRIPT) -> str:
 
 
 FRONTS = [
-    pytest.param({}, id="nginx", marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")),
+    pytest.param({}, id="nginx", marks=NEEDS_NGINX),
     pytest.param(without_nginx(), id="gunicorn"),
 ]
 

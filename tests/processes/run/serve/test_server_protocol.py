@@ -1,18 +1,14 @@
-"""What KServe's and Triton's clients ask of the server itself, with nginx in front and without."""
+"""What KServe's and Triton's clients ask of the server itself."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from support.archives import has_nginx, stand_in_archive, stand_in_program, without_nginx
-from support.scraping import scrape
+from support.archives import NEEDS_NGINX, stand_in_words
 from support.stack import Stack, serving
 
-FRONTS = [
-    pytest.param({}, id="nginx", marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")),
-    pytest.param(without_nginx(), id="gunicorn"),
-]
+pytestmark = NEEDS_NGINX
 SCRIPT = """
 def input_handler(data, context):
     return data.read()
@@ -23,12 +19,11 @@ def output_handler(response, context):
 """
 
 
-@pytest.fixture(scope="module", params=FRONTS)
-def stack(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Stack]:
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A model with a script, so that every request to /invocations has stages."""
     folder = tmp_path_factory.mktemp("server")
-    archive = stand_in_archive(folder / "model.tar.gz", script=SCRIPT)
-    with serving(str(archive), "--model-server", stand_in_program(folder), env=request.param) as running:
+    with serving(*stand_in_words(folder, SCRIPT)) as running:
         yield running
 
 
@@ -86,13 +81,3 @@ def test_statistics_count_every_inference(stack: Stack) -> None:
     for part in ("compute_input", "compute_infer", "compute_output"):
         assert stats[part]["count"] == before["inference_stats"][part]["count"] + 3
         assert stats["success"]["ns"] + 1_000_000 > stats[part]["ns"] > 0
-
-
-def test_probes_are_counted_apart(stack: Stack) -> None:
-    """As those of other platforms."""
-    stack.ask("GET", "/v2/health/live")
-    probes = {"path": "/v2/health/live", "status": "200"}
-
-    assert stack.wait_until(
-        lambda: scrape(stack).total("tfs_proxy_probe_requests_total", **probes), "it is counted"
-    )

@@ -2,7 +2,6 @@
 
 import contextlib
 import gzip
-import http.client
 import json
 import os
 import signal
@@ -10,12 +9,15 @@ import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 
-from support.archives import has_nginx, pack, stand_in_archive, stand_in_program, without_nginx
+from support.archives import (
+    NEEDS_NGINX,
+    pack,
+    stand_in_words,
+)
 from support.gates import gate
 from support.grpc_calls import SECONDS, STATUS, hold, ones, predict, refusal
 from support.ports import free_port
@@ -24,16 +26,8 @@ from support.stack import Stack, serving
 from support.waiting import wait_until
 from tfs_proxy.wire import protos
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, NEEDS_NGINX]
 
-GOLDEN = json.loads((Path(__file__).parents[3] / "golden" / "rest.json").read_text())
-RECORDED = [case for case in GOLDEN if case["path"].startswith("/v1/")]
-NEEDS_NGINX = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
-FRONTS = [
-    pytest.param({"TFS_PROXY_GRPC_PORT": "0"}, id="nginx", marks=NEEDS_NGINX),
-    pytest.param(without_nginx(), id="gunicorn"),
-]
-BEHIND_NGINX = pytest.mark.parametrize("stack", FRONTS[:1], indirect=True)
 SCRIPT = """
 def handler(data, context):
     return "the script", "text/plain"
@@ -48,12 +42,10 @@ RETRIES = {
 }
 
 
-@pytest.fixture(scope="module", params=FRONTS)
-def stack(
-    request: pytest.FixtureRequest, saved_models: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Stack]:
-    """All our SavedModels on two model servers, behind a script and a small body limit."""
-    folders = {folder.name: folder for folder in saved_models.iterdir() if folder.is_dir()}
+@pytest.fixture(scope="module")
+def stack(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Models on two model servers, behind a script and a small body limit."""
+    folders = {name: saved_models / name for name in ("half_plus_two", "versions", "gate")}
     archive = pack(tmp_path_factory.mktemp("doors") / "model.tar.gz", {"code/inference.py": SCRIPT}, folders)
     env = {
         "SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "half_plus_two",
@@ -61,7 +53,7 @@ def stack(
         "SAGEMAKER_TFS_VERSION_LABELS": "stable=1",
         "SAGEMAKER_TFS_INSTANCE_COUNT": "2",
         "SAGEMAKER_TFS_EXTRA_ARGS": "--rest_api_enable_cors_support=true",
-        **request.param,
+        "TFS_PROXY_GRPC_PORT": "0",
     }
     with serving(str(archive), "--model-server", "embedded", env=env) as running:
         yield running
@@ -72,36 +64,6 @@ def channel(stack: Stack) -> Iterator[grpc.Channel]:
     """A client of the published gRPC port."""
     with grpc.insecure_channel(stack.grpc) as opened:
         yield opened
-
-
-def direct(stack: Stack, method: str, path: str, body: str | None, headers: dict[str, str]) -> Answer:
-    """What the model server itself answers."""
-    connection = http.client.HTTPConnection(stack.model_server(), timeout=SECONDS)
-    with contextlib.closing(connection):
-        connection.request(method, path, body, headers)
-        reply = connection.getresponse()
-        return Answer(reply.status, {name.lower(): value for name, value in reply.getheaders()}, reply.read())
-
-
-def settled(answer: Answer) -> str:
-    """The body's text, its keys in one order: each model server has its own."""
-    return json.dumps(json.loads(answer.body), sort_keys=True)
-
-
-@pytest.mark.parametrize("case", RECORDED, ids=lambda case: str(case["name"]))
-def test_rest_answers_are_the_model_servers(stack: Stack, case: dict[str, Any]) -> None:
-    """Each request that was recorded from TensorFlow Serving goes to our port and to the model server."""
-    body = None if case["body"] is None else case["body"]
-    headers = {"Content-Type": "application/json", **case["headers"]} if body is not None else {}
-    if case["method"] not in {"GET", "POST", "OPTIONS"}:
-        assert stack.ask(case["method"], case["path"], body, headers).status == 405
-        return
-
-    published = stack.ask(case["method"], case["path"], body, headers)
-    behind = direct(stack, case["method"], case["path"], body, headers)
-
-    assert (published.status, settled(published)) == (behind.status, settled(behind))
-    assert published.headers["content-type"] == behind.headers["content-type"]
 
 
 @pytest.mark.parametrize(
@@ -177,7 +139,6 @@ def test_bodies_are_limited_packed_or_not(stack: Stack) -> None:
     assert "SAGEMAKER_MAX_PAYLOAD_IN_MB" in refused.json["error"]
 
 
-@BEHIND_NGINX
 def test_grpc_predicts_as_rest_does(stack: Stack, channel: grpc.Channel) -> None:
     """Predict with the newest version, a version and a label; what the model server refuses is its own."""
     assert predict(channel, ones(2))["y"].tolist() == [2.5, 2.5]
@@ -189,7 +150,6 @@ def test_grpc_predicts_as_rest_does(stack: Stack, channel: grpc.Channel) -> None
     stack.wait_for_log(f"reason={text}")
 
 
-@BEHIND_NGINX
 def test_grpc_gives_status_and_metadata(channel: grpc.Channel) -> None:
     """GetModelStatus is let through beside PredictionService, GetModelMetadata is a part of that."""
     status = protos.GetModelStatusRequest()
@@ -208,7 +168,6 @@ def test_grpc_gives_status_and_metadata(channel: grpc.Channel) -> None:
     assert b"serving_default" in described
 
 
-@BEHIND_NGINX
 @pytest.mark.parametrize(
     "method",
     [
@@ -239,7 +198,6 @@ def test_what_is_not_for_clients_stays_inside(stack: Stack, channel: grpc.Channe
     assert predict(channel, ones(1))["y"].tolist() == [2.5]
 
 
-@BEHIND_NGINX
 def test_grpc_takes_large_messages_up_to_the_limit(stack: Stack, channel: grpc.Channel) -> None:
     """Past 4 MB only the client's own limit counts; above ours RESOURCE_EXHAUSTED names the setting."""
     most = (LIMIT_MB << 18) - 100
@@ -253,7 +211,6 @@ def test_grpc_takes_large_messages_up_to_the_limit(stack: Stack, channel: grpc.C
     assert predict(channel, ones(1))["y"].tolist() == [2.5]
 
 
-@BEHIND_NGINX
 def test_a_clients_own_deadline_holds(channel: grpc.Channel, tmp_path: Path) -> None:
     """The client is answered when its time is over, whatever the model still does."""
     with gate(tmp_path / "gate") as held:
@@ -262,7 +219,6 @@ def test_a_clients_own_deadline_holds(channel: grpc.Channel, tmp_path: Path) -> 
     assert code == "DEADLINE_EXCEEDED"
 
 
-@BEHIND_NGINX
 def test_many_calls_share_one_channel(channel: grpc.Channel) -> None:
     """More calls at once than a connection of the model server would carry."""
     with ThreadPoolExecutor(200) as pool:
@@ -279,39 +235,24 @@ def model_servers(stack: Stack) -> list[int]:
 def test_a_model_server_that_dies_is_passed_by_and_comes_back(stack: Stack) -> None:
     """The other one answers REST and gRPC meanwhile: no request fails, no call of a client that retries."""
     dead = model_servers(stack)[0]
-    published = "listening for gRPC" in stack.log
     options = [
         ("grpc.service_config", json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": RETRIES}]}))
     ]
-    with grpc.insecure_channel(stack.grpc, options) if published else contextlib.nullcontext() as opened:
+    with grpc.insecure_channel(stack.grpc, options) as opened:
         os.kill(dead, signal.SIGKILL)
         for _ in range(50):
             answer = stack.ask("POST", "/v1/models/half_plus_two:predict", '{"instances": [1.0]}')
             assert (answer.status, answer.json) == (200, {"predictions": [2.5]})
-            if opened is not None:
-                assert predict(opened, ones(1))["y"].tolist() == [2.5]
+            assert predict(opened, ones(1))["y"].tolist() == [2.5]
         stack.wait_until(lambda: len(model_servers(stack)) == 2, "both model servers run")
         stack.wait_ready()
 
 
-@pytest.mark.parametrize("front", [pytest.param({}, id="nginx", marks=NEEDS_NGINX), without_nginx()], ids=str)
-def test_the_rest_door_can_be_shut(tmp_path: Path, front: dict[str, str]) -> None:
-    """TFS_PROXY_REST_API=false leaves /v1/ a path where there is nothing."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz")
-    env = {"TFS_PROXY_REST_API": "false", **front}
-    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack:
-        assert stack.ask("GET", "/v1/models/m").status == 404
-        assert stack.ask("POST", "/v1/models/m:predict", '{"instances": [1]}').status == 404
-        assert stack.invoke('{"instances": [1]}').status == 200
-
-
-@NEEDS_NGINX
 def test_the_doors_answer_from_the_start_but_not_before_all_is_ready(tmp_path: Path) -> None:
     """While models load, REST says 503 and gRPC UNAVAILABLE, with a reason."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz")
     with gate(tmp_path / "gate") as held:
         env = {"STAND_IN_GATE": held.mark(), "TFS_PROXY_GRPC_PORT": "0"}
-        stack = Stack(str(archive), "--model-server", stand_in_program(tmp_path), env=env)
+        stack = Stack(*stand_in_words(tmp_path), env=env)
         try:
             early = until_answered(stack)
             with grpc.insecure_channel(stack.grpc) as opened:
@@ -338,7 +279,6 @@ def until_answered(stack: Stack) -> Answer:
     return answer
 
 
-@NEEDS_NGINX
 def test_calls_in_flight_finish_at_sigterm(saved_models: Path, tmp_path: Path) -> None:
     """A slow gRPC call gets its answer after the port refuses new ones."""
     env = {"TFS_PROXY_GRPC_PORT": "0"}
@@ -372,10 +312,8 @@ def wait_until_refused(host: str, port: int) -> None:
     wait_until(refuses, SECONDS, f"{host}:{port} refuses connections")
 
 
-@NEEDS_NGINX
 def test_the_usual_port_is_done_without_where_it_is_taken(tmp_path: Path) -> None:
     """As with a second container on the host's network: it says so, and serves."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz")
     with socket.socket() as holder:
         # Connections that have ended may keep it from being bound, though no process listens.
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -383,23 +321,19 @@ def test_the_usual_port_is_done_without_where_it_is_taken(tmp_path: Path) -> Non
             holder.bind(("127.0.0.1", 8500))
             holder.listen()
         env = {"TFS_PROXY_GRPC_PORT": "auto"}
-        with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack:
+        with serving(*stand_in_words(tmp_path), env=env) as stack:
             assert stack.invoke('{"instances": [1]}').status == 200
             stack.wait_for_log("gRPC API is not published: can't listen on 127.0.0.1:8500")
 
 
-@NEEDS_NGINX
 def test_a_port_that_is_taken_ends_the_start(tmp_path: Path) -> None:
     """The sentence names the port and the setting."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz")
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
         port = holder.getsockname()[1]
         stack = Stack(
-            str(archive),
-            "--model-server",
-            stand_in_program(tmp_path),
+            *stand_in_words(tmp_path),
             env={"TFS_PROXY_GRPC_PORT": str(port)},
             port=free_port(),
         )

@@ -5,14 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from support.archives import has_nginx, pack, without_nginx
+from support.archives import NEEDS_NGINX, pack
 from support.multi_model import serving_many
 from support.running import Running
 from support.scraping import scrape
 from support.stack import serving
 
-NGINX = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
-FRONTS = [pytest.param({}, id="nginx", marks=NGINX), pytest.param(without_nginx(), id="gunicorn")]
 pytestmark = pytest.mark.tensorflow
 ERRORS = "tfs_proxy_stage_errors_total"
 SCRIPT = """
@@ -40,15 +38,12 @@ def errors(running: Running) -> Mapping[tuple[str, str], float]:
     return {(labels["stage"], labels["model"]): value for labels, value in scrape(running).values(ERRORS)}
 
 
-@pytest.mark.parametrize("front", FRONTS)
-def test_failed_requests_count_in_the_stage_of_their_first_error(
-    front: Mapping[str, str], saved_models: Path, tmp_path: Path
-) -> None:
+def test_failed_requests_count_in_the_stage_of_their_first_error(saved_models: Path, tmp_path: Path) -> None:
     """What goes well does not count; who fails before the model is known counts for other."""
     archive = pack(
         tmp_path / "a.tar.gz", {"code/inference.py": SCRIPT}, {"half": saved_models / "half_plus_two"}
     )
-    with serving(str(archive), "--model-server", "embedded", env=dict(front)) as stack:
+    with serving(str(archive), "--model-server", "embedded") as stack:
         assert stack.invoke('{"instances": [8.0]}').status == 200
         assert stack.invoke("input").status == 500
         assert stack.invoke(b"no gzip", **{"Content-Encoding": "gzip"}).status == 400
@@ -68,7 +63,7 @@ def test_failed_requests_count_in_the_stage_of_their_first_error(
         }
 
 
-@NGINX
+@NEEDS_NGINX
 @pytest.mark.parametrize("mode", ["shared", "process"])
 def test_failed_requests_of_many_models_count_as_those_of_one_run(mode: str, saved_models: Path) -> None:
     """By model, whichever workers have answered; a model that has gone leaves no series of its own."""

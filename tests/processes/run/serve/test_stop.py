@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support import gates
-from support.archives import NEEDS_NGINX, stand_in_archive, stand_in_program
+from support.archives import NEEDS_NGINX, stand_in_archive, stand_in_program, stand_in_words
 from support.load_generator import was_reset
 from support.processes import wait_until_ended
 from support.running import Answer
@@ -67,9 +67,7 @@ def handler(data, context):
 @NEEDS_NGINX
 def test_a_request_behind_an_answer_begun_before_the_stop_stays_unread(tmp_path: Path) -> None:
     """That answer has kept the connection: what follows is for the client to send again, so it must stay unread."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz", script=STREAMED)
-    program = stand_in_program(tmp_path)
-    with serving(str(archive), "--model-server", program, env=LONG) as stack:
+    with serving(*stand_in_words(tmp_path, STREAMED), env=LONG) as stack:
         with (
             socket.create_connection((stack.host, stack.port), timeout=60) as link,
             gates.gate(tmp_path / "gate") as held,
@@ -128,10 +126,9 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, archive: Path, number: 
 
 def test_a_signal_during_start_up_ends_it(tmp_path: Path) -> None:
     """While a model loads for long, SIGTERM is obeyed at once."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz")
     with gates.gate(tmp_path / "gate") as held:
         env = {"STAND_IN_GATE": held.mark(), **LONG}
-        stack = Stack(str(archive), "--model-server", stand_in_program(tmp_path), env=env)
+        stack = Stack(*stand_in_words(tmp_path), env=env)
         try:
             stack.wait_for_log("stand-in model server is up")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.archives import has_nginx, stand_in_archive, stand_in_program, without_nginx
+from support.archives import NEEDS_NGINX, stand_in_words, without_nginx
 from support.stack import serving
 
 COUNT = 16
@@ -28,7 +28,6 @@ MANY = 40
 STANDSTILL_SECONDS = 1.2
 WITHOUT_CAPABILITIES = ["setpriv", "--bounding-set=-net_admin"] if os.geteuid() == 0 else []
 ONE_AT_A_TIME = {"SAGEMAKER_GUNICORN_WORKERS": "1", "SAGEMAKER_GUNICORN_THREADS": "1"}
-NEEDS_NGINX = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
 
 
 def cases() -> list[object]:
@@ -66,18 +65,11 @@ def last_answer(link: socket.socket, number: int) -> bytes:
 
 
 @pytest.mark.parametrize("env", cases())
-@pytest.mark.parametrize("kept", [False, True], ids=["new", "kept"])
-def test_every_request_that_was_sent_in_full_is_answered(
-    tmp_path: Path, env: Mapping[str, str], kept: bool
-) -> None:
-    """On new connections, and on some that had an answer before: sixteen sent, sixteen answered."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz", script=SCRIPT)
-    program = stand_in_program(tmp_path)
-    if kept and env.get("SAGEMAKER_GUNICORN_WORKER_CLASS") == "sync":
-        pytest.skip("this class keeps no connections")
-    with serving(str(archive), "--model-server", program, env={**ONE_AT_A_TIME, **env}) as stack:
+def test_every_request_that_was_sent_in_full_is_answered(tmp_path: Path, env: Mapping[str, str]) -> None:
+    """On new connections, and on eight that had an answer before: sixteen sent, sixteen answered."""
+    with serving(*stand_in_words(tmp_path, SCRIPT), env={**ONE_AT_A_TIME, **env}) as stack:
         links = [socket.create_connection((stack.host, stack.port), timeout=SECONDS) for _ in range(COUNT)]
-        for number, link in enumerate(links if kept else []):
+        for number, link in enumerate(links[: 0 if "sync" in env.values() else COUNT // 2]):
             link.sendall(post(f"before{number}"))
             assert answer(link, f"before{number}").startswith(b"HTTP/1.1 200")
         for number, link in enumerate(links):
@@ -93,10 +85,8 @@ def test_every_request_that_was_sent_in_full_is_answered(
 @NEEDS_NGINX
 def test_what_nginx_had_no_time_to_accept_is_answered_without_capabilities(tmp_path: Path) -> None:
     """A container has no right to filter packets: forty requests wait in the queue while nginx stands still."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz", script=SCRIPT)
-    program = stand_in_program(tmp_path)
     env = {"SAGEMAKER_GUNICORN_WORKERS": "1", "SAGEMAKER_GUNICORN_THREADS": str(MANY)}
-    with serving(str(archive), "--model-server", program, env=env, launcher=WITHOUT_CAPABILITIES) as stack:
+    with serving(*stand_in_words(tmp_path, SCRIPT), env=env, launcher=WITHOUT_CAPABILITIES) as stack:
         accepting = stack.children()["nginx"][1:]
         for pid in accepting:
             os.kill(pid, signal.SIGSTOP)
@@ -116,10 +106,9 @@ def test_what_nginx_had_no_time_to_accept_is_answered_without_capabilities(tmp_p
 
 def test_nohup_keeps_sighup_away(tmp_path: Path) -> None:
     """Who ignores the signal at the start goes on ignoring it."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz", script=SCRIPT)
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with serving(str(archive), "--model-server", stand_in_program(tmp_path)) as stack:
+        with serving(*stand_in_words(tmp_path, SCRIPT)) as stack:
             os.kill(stack.process.pid, signal.SIGHUP)
             assert stack.invoke("still here", "text/plain").body == b"still here"
             stack.process.send_signal(signal.SIGTERM)

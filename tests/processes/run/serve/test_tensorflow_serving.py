@@ -16,7 +16,6 @@ import grpc
 import numpy as np
 import pytest
 
-from support.archives import has_nginx, without_nginx
 from support.ports import free_port
 from support.predict_messages import request_bytes, response_arrays
 from support.stack import DropIn
@@ -33,10 +32,6 @@ WAIT_TIME_SECONDS = 10.0
 LOOKS_SECONDS = 3.0
 """In which the supervisor looks at the models at least once: it does every second."""
 
-FRONTS = [
-    pytest.param({}, id="nginx", marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")),
-    pytest.param(without_nginx(), id="gunicorn"),
-]
 SCRIPT = """
 def handler(data, context):
     return context.predict({"x": [float(data.read())]})["y"].tolist()[0].__repr__(), "text/plain"
@@ -82,13 +77,10 @@ def rest(stack: DropIn, name: str, path: str = ":predict") -> Any:
     return stack.ask_rest("POST" if body else "GET", f"/v1/models/{name}{path}", body).json
 
 
-@pytest.mark.parametrize("front", FRONTS)
-def test_a_model_by_name_answers_on_every_port(
-    start: Start, saved_models: Path, tmp_path: Path, front: dict[str, str]
-) -> None:
+def test_a_model_by_name_answers_on_every_port(start: Start, saved_models: Path, tmp_path: Path) -> None:
     """MODEL_NAME below MODEL_BASE_PATH: REST and gRPC as there, and conversions at /invocations."""
     base = models(tmp_path / "models", saved_models, "half_plus_two", "other")
-    stack = start(MODEL_NAME="half_plus_two", MODEL_BASE_PATH=str(base), **front)
+    stack = start(MODEL_NAME="half_plus_two", MODEL_BASE_PATH=str(base))
     stack.wait_ready()
     with grpc.insecure_channel(f"127.0.0.1:{stack.grpc_port}") as channel:
         message = request_bytes(model_spec("half_plus_two"), {"x": np.ones(2, np.float32)})

@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from support.archives import has_nginx, pack, stand_in_archive, stand_in_program, without_nginx
+from support.archives import (
+    NEEDS_NGINX,
+    has_nginx,
+    pack,
+    stand_in_words,
+    without_nginx,
+)
 from support.collector import CLIENT, Collector, ReceivedSpan, collector
 from support.running import Answer
 from support.stack import Stack, serving
@@ -54,9 +60,8 @@ def stack(
     if request.param and not has_nginx():
         pytest.skip("nginx is not installed")
     folder = tmp_path_factory.mktemp("traces")
-    archive = stand_in_archive(folder / "model.tar.gz", SCRIPT)
     env = {**received.env, **({} if request.param else without_nginx()), "SAGEMAKER_GUNICORN_WORKERS": "1"}
-    with serving(str(archive), "--model-server", stand_in_program(folder), env=env) as running:
+    with serving(*stand_in_words(folder, SCRIPT), env=env) as running:
         yield running
 
 
@@ -181,10 +186,9 @@ def test_probes_are_not_traced(stack: Stack, received: Collector) -> None:
 @pytest.mark.parametrize("worker_class", ["sync", "gevent"])
 def test_every_class_of_workers_makes_spans(tmp_path: Path, received: Collector, worker_class: str) -> None:
     """The whole of them, one within the other."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz", SCRIPT)
     env = {**received.env, "SAGEMAKER_GUNICORN_WORKER_CLASS": worker_class, "SAGEMAKER_GUNICORN_WORKERS": "1"}
     trace_id = worker_class.encode().hex().ljust(32, "0")
-    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack:
+    with serving(*stand_in_words(tmp_path, SCRIPT), env=env) as stack:
         for _ in range(2):
             stack.invoke("{}", traceparent=f"00-{trace_id}-{SPAN}-01")
         spans = received.trace(trace_id, 12)
@@ -195,9 +199,8 @@ def test_every_class_of_workers_makes_spans(tmp_path: Path, received: Collector,
 def test_a_streamed_answer_is_one_span(tmp_path: Path, received: Collector) -> None:
     """It ends with the last piece, and pieces have none of their own."""
     script = "def handler(data, context):\n    for number in range(20):\n        yield f'{number},'\n"
-    archive = stand_in_archive(tmp_path / "model.tar.gz", script)
     trace_id = new_trace()
-    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=received.env) as stack:
+    with serving(*stand_in_words(tmp_path, script), env=received.env) as stack:
         answer = stack.invoke("{}", traceparent=f"00-{trace_id}-{SPAN}-01")
         received.trace(trace_id, 3)
 
@@ -215,17 +218,16 @@ def sampled_share(stack: Stack, received: Collector, count: int, headers: Mappin
     return len(received.servers()) - before
 
 
-@pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+@NEEDS_NGINX
 @pytest.mark.parametrize("script", [None, SCRIPT], ids=["fast path", "script"])
 def test_the_share_is_taken_once(tmp_path: Path, script: str | None) -> None:
     """By nginx for requests with a script and without: a share of a share would be a sixteenth.
 
     A client can't put itself into it.
     """
-    archive = stand_in_archive(tmp_path / "model.tar.gz", script)
     with collector() as received:
         env = {**received.env, "OTEL_TRACES_SAMPLER": RATIO, "OTEL_TRACES_SAMPLER_ARG": "0.25"}
-        with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack:
+        with serving(*stand_in_words(tmp_path, script), env=env) as stack:
             count = sampled_share(stack, received, 400, {"X_Tfs_Proxy_Sampled": "1"})
 
     assert 50 <= count <= 150  # 100, and more than five standard deviations
@@ -235,13 +237,12 @@ def test_the_share_is_taken_once(tmp_path: Path, script: str | None) -> None:
 def unsampled_stack(tmp_path_factory: pytest.TempPathFactory, received: Collector) -> Iterator[Stack]:
     """A model without a script behind nginx, which samples what has a sampled parent."""
     folder = tmp_path_factory.mktemp("unsampled")
-    archive = stand_in_archive(folder / "model.tar.gz")
     env = {**received.env, "OTEL_TRACES_SAMPLER": "parentbased_always_off"}
-    with serving(str(archive), "--model-server", stand_in_program(folder), env=env) as running:
+    with serving(*stand_in_words(folder), env=env) as running:
         yield running
 
 
-@pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+@NEEDS_NGINX
 @pytest.mark.parametrize("path", ["/invocations", "/v1/models/m:predict"])
 def test_a_sampled_parent_leaves_nginx_s_fast_path(
     unsampled_stack: Stack, received: Collector, path: str
@@ -269,10 +270,9 @@ def test_a_sampled_parent_leaves_nginx_s_fast_path(
 
 def test_what_is_left_is_sent_at_the_end(tmp_path: Path, received: Collector) -> None:
     """The last requests of a worker would be lost otherwise."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz", SCRIPT)
     env = {**received.env, "OTEL_BSP_SCHEDULE_DELAY": "3600000"}
     trace_id = new_trace()
-    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack:
+    with serving(*stand_in_words(tmp_path, SCRIPT), env=env) as stack:
         stack.invoke("{}", traceparent=f"00-{trace_id}-{SPAN}-01")
         stack.stop()
 
@@ -281,11 +281,10 @@ def test_what_is_left_is_sent_at_the_end(tmp_path: Path, received: Collector) ->
 
 def test_a_collector_that_is_away_is_warned_of_once(tmp_path: Path) -> None:
     """By each worker. Requests do not wait for it, and neither does the end."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz", SCRIPT)
     with collector() as gone:
         env = {**gone.env, "SAGEMAKER_GUNICORN_WORKERS": "2"}
     env = {**env, "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
-    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack:
+    with serving(*stand_in_words(tmp_path, SCRIPT), env=env) as stack:
         statuses = {stack.invoke("{}").status for _ in range(50)}
         stack.wait_for_log("traces can't be sent")
         stack.invoke("{}")
@@ -307,9 +306,8 @@ def test_without_opentelemetry_the_start_says_so(tmp_path: Path) -> None:
         "            raise ModuleNotFoundError(name)\n"
         "sys.meta_path.insert(0, Absent())\n"
     )
-    archive = stand_in_archive(tmp_path / "model.tar.gz")
     env = {"PYTHONPATH": str(tmp_path), "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
-    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack:
+    with serving(*stand_in_words(tmp_path), env=env) as stack:
         stack.wait_for_log("OTEL_EXPORTER_OTLP_ENDPOINT is set, and no traces are sent")
         assert stack.invoke("{}").status == 200
 
@@ -321,9 +319,10 @@ def test_variables_that_opentelemetry_refuses_do_not_end_the_start(
     tmp_path: Path, env: dict[str, str]
 ) -> None:
     """Without an endpoint nothing looks at them; with one the log says it."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz", "def handler(data, context):\n    return 'fine'\n")
     env = {**env, "OTEL_BSP_MAX_QUEUE_SIZE": "-1"}
-    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack:
+    with serving(
+        *stand_in_words(tmp_path, "def handler(data, context):\n    return 'fine'\n"), env=env
+    ) as stack:
         assert stack.invoke("{}").body == b"fine"
         assert ("OpenTelemetry can't be configured" in stack.log) == ("OTEL_EXPORTER_OTLP_ENDPOINT" in env)
 
@@ -331,8 +330,7 @@ def test_variables_that_opentelemetry_refuses_do_not_end_the_start(
 def test_off_nothing_imports_opentelemetry(tmp_path: Path) -> None:
     """It would cost memory and a part of a second in each worker."""
     script = "import sys\ndef handler(data, context):\n    return str('opentelemetry' in sys.modules)\n"
-    archive = stand_in_archive(tmp_path / "model.tar.gz", script)
-    with serving(str(archive), "--model-server", stand_in_program(tmp_path)) as stack:
+    with serving(*stand_in_words(tmp_path, script)) as stack:
         assert stack.invoke("{}", traceparent=PARENT).body == b"False"
 
 

@@ -8,12 +8,10 @@ from contextlib import ExitStack, closing
 from http.client import HTTPResponse
 from pathlib import Path
 
-import pytest
-
-from support.archives import has_nginx, stand_in_archive, stand_in_program
+from support.archives import NEEDS_NGINX, stand_in_words
 from support.stack import Stack, serving
 
-pytestmark = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+pytestmark = NEEDS_NGINX
 HEAD = b"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 MEGABYTE = 1024 * 1024
 ANSWER_SECONDS = 12.0
@@ -31,9 +29,8 @@ def test_a_large_upload_too_many_is_told_to_come_again(tmp_path: Path) -> None:
     """503 with Retry-After and the reason, while two hold the disk; small requests are served."""
     largest_mb = shutil.disk_usage(tmp_path).free // MEGABYTE * 8 // 25  # four fifths hold two and a half
     env = {"SAGEMAKER_MAX_PAYLOAD_IN_MB": f"{largest_mb}", "SAGEMAKER_GUNICORN_WORKERS": "1"}
-    archive = stand_in_archive(tmp_path / "model.tar.gz")
     with (
-        serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack,
+        serving(*stand_in_words(tmp_path), env=env) as stack,
         ExitStack() as held,
     ):
         uploads = [upload(stack, held, largest_mb * MEGABYTE) for _ in range(3)]

@@ -12,11 +12,9 @@ import pytest
 
 from support.archives import (
     SAVED_MODEL,
-    has_nginx,
     pack,
     stand_in_archive,
     stand_in_program,
-    without_nginx,
 )
 from support.gates import Gate
 from support.grpc_calls import hold, ones, predict
@@ -25,12 +23,6 @@ from support.scraping import scrape
 from support.stack import Stack
 from support.transform_command import s3_server
 
-FRONTS = [
-    pytest.param(
-        {}, id="behind nginx", marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
-    ),
-    pytest.param(without_nginx(), id="without nginx"),
-]
 SCRIPT = """
 import json
 
@@ -115,12 +107,9 @@ def wait_for_one_generation(stack: Stack) -> None:
     stack.wait_until(lambda: len(stack.children()["model_server"]) == 1, "one model server is left")
 
 
-@pytest.mark.parametrize("front", FRONTS)
-def test_versions_come_and_go_under_load_and_no_request_fails(
-    serve: Serve, folder: Path, front: dict[str, str]
-) -> None:
+def test_versions_come_and_go_under_load_and_no_request_fails(serve: Serve, folder: Path) -> None:
     """A second version with a changed script, and the first removed: what is told of the run follows."""
-    stack = serve(folder, **front)
+    stack = serve(folder)
     assert answer(stack) == "first"
     with load(stack.port) as sending:
         (folder / "code" / "inference.py").write_text(script("second"))
@@ -165,14 +154,11 @@ UNUSABLE: dict[str, Callable[[Path], Path]] = {
 """Archives that can't be served, by what is said of them."""
 
 
-@pytest.mark.parametrize("front", FRONTS)
-def test_a_new_archive_is_served_and_one_that_can_not_be_is_reported(
-    serve: Serve, tmp_path: Path, front: dict[str, str]
-) -> None:
+def test_a_new_archive_is_served_and_one_that_can_not_be_is_reported(serve: Serve, tmp_path: Path) -> None:
     """Cut off, without a model, with a script that fails: once each, and the old one serves; then a good one."""
     archive = stand_in_archive(tmp_path / "model.tar.gz", script=script("first"))
     new = tmp_path / "new.tar.gz"
-    stack = serve(archive, **front)
+    stack = serve(archive)
     with load(stack.port) as sending:
         for number, (reason, make) in enumerate(UNUSABLE.items(), 1):
             make(new).rename(archive)
@@ -282,17 +268,14 @@ def test_code_alone_is_not_followed_and_reload_follows_both(
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("front", FRONTS)
-def test_calls_over_grpc_and_the_fast_path_go_on(
-    serve: Serve, saved_models: Path, tmp_path: Path, front: dict[str, str]
-) -> None:
+def test_calls_over_grpc_and_the_fast_path_go_on(serve: Serve, saved_models: Path, tmp_path: Path) -> None:
     """Real model servers: a call that is under way ends at the old one, and JSON is answered all the time."""
     folder = tmp_path / "models"
     shutil.copytree(saved_models / "versions" / "1", folder / "versions" / "1")
     shutil.copytree(saved_models / "gate", folder / "gate")
     gate = Gate(tmp_path / "gate")
     default = {"SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "versions", "TFS_PROXY_GRPC_PORT": "0"}
-    stack = serve(folder, "--watch", **default, **front)
+    stack = serve(folder, "--watch", **default)
     with grpc.insecure_channel(stack.grpc) as channel, load(stack.port, clients=2) as sending:
         assert predict(channel, ones(1), "versions")["y"].tolist() == [2.5]
         held = threading.Thread(target=hold, args=(channel, gate.mark()))

@@ -11,20 +11,21 @@ from pathlib import Path
 import pytest
 
 from support import gates
-from support.archives import has_nginx, pack, stand_in_archive, stand_in_program, without_nginx
+from support.archives import (
+    NEEDS_NGINX,
+    pack,
+    stand_in_words,
+    without_nginx,
+)
 from support.processes import descendants
 from support.running import Answer
 from support.stack import Stack
 
-NGINX = pytest.param(
-    {}, id="nginx", marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
-)
-FRONTS = [NGINX, pytest.param(without_nginx(), id="gunicorn")]
 CLASSES = [
-    *FRONTS,
+    pytest.param({}, id="nginx", marks=NEEDS_NGINX),
     *(
         pytest.param({**without_nginx(), "SAGEMAKER_GUNICORN_WORKER_CLASS": name}, id=name)
-        for name in ("sync", "gevent")
+        for name in ("gthread", "sync", "gevent")
     ),
 ]
 LONG_SECONDS = 180.0
@@ -83,8 +84,7 @@ def line_of(remark: str, script: str = SCRIPT) -> int:
 @contextlib.contextmanager
 def hanging(folder: Path, env: Mapping[str, str], script: str = SCRIPT) -> Iterator[Stack]:
     """A stack that serves the script, one worker unless ``env`` says more."""
-    archive = stand_in_archive(folder / "model.tar.gz", script)
-    stack = Stack(str(archive), "--model-server", stand_in_program(folder), env={**ONE_WORKER, **env})
+    stack = Stack(*stand_in_words(folder, script), env={**ONE_WORKER, **env})
     try:
         stack.wait_ready()
         yield stack
@@ -138,10 +138,10 @@ def wait_until_replaced(stack: Stack, former: int) -> None:
     stack.wait_until(lambda: not Path(f"/proc/{former}").exists(), f"worker {former} has ended")
 
 
-@pytest.mark.parametrize("front", [NGINX])
-def test_300_requests_that_hang(tmp_path: Path, front: Mapping[str, str]) -> None:
+@NEEDS_NGINX
+def test_300_requests_that_hang(tmp_path: Path) -> None:
     """All are answered 504, in time; then new workers answer, and the log names file and line."""
-    env = {**front, "SAGEMAKER_GUNICORN_WORKERS": "2", "TFS_PROXY_SCRIPT_TIMEOUT_SECONDS": "5"}
+    env = {"SAGEMAKER_GUNICORN_WORKERS": "2", "TFS_PROXY_SCRIPT_TIMEOUT_SECONDS": "5"}
     with hanging(tmp_path, env) as stack:
         former = set(stack.children()["gunicorn"])
         answers = say_at_once(stack, "sleep", 300)
@@ -164,6 +164,8 @@ def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """A stack of each kind; the tests that leave a worker which is about to be replaced come last."""
     with hanging(tmp_path_factory.mktemp("shared"), request.param) as stack:
         yield stack
+        assert say(stack, "sleep").status == 504
+        assert stack.stop() == 0, "a call that hangs holds up the stop"
 
 
 def test_a_coroutine_is_cancelled(shared: Stack) -> None:
@@ -202,21 +204,12 @@ def test_a_request_that_hangs(shared: Stack) -> None:
     assert "within 2 seconds" in answer.json["error"]
 
 
-@pytest.mark.parametrize("front", CLASSES)
-def test_stopping_is_not_held_up(tmp_path: Path, front: Mapping[str, str]) -> None:
-    """By a call that hangs."""
-    with hanging(tmp_path, front) as stack:
-        assert say(stack, "sleep").status == 504
-        assert stack.stop() == 0
-
-
-@pytest.mark.parametrize("front", FRONTS)
-def test_the_old_worker_finishes_its_other_requests(tmp_path: Path, front: Mapping[str, str]) -> None:
+def test_the_old_worker_finishes_its_other_requests(tmp_path: Path) -> None:
     """The new worker answers while the old one still works on a request, which is not lost."""
     for timeout_seconds in (6, 12, 24, 48):
         folder = tmp_path / str(timeout_seconds)
         folder.mkdir()
-        former, answer = answered_beside_a_hang(folder, front, timeout_seconds)
+        former, answer = answered_beside_a_hang(folder, timeout_seconds)
         # On a busy machine this request's time may be over as well before a new worker is up: then once more.
         if answer.status != 504:
             break
@@ -224,12 +217,9 @@ def test_the_old_worker_finishes_its_other_requests(tmp_path: Path, front: Mappi
     assert (answer.status, int(answer.body)) == (200, former)
 
 
-def answered_beside_a_hang(
-    folder: Path, front: Mapping[str, str], timeout_seconds: int
-) -> tuple[int, Answer]:
+def answered_beside_a_hang(folder: Path, timeout_seconds: int) -> tuple[int, Answer]:
     """A worker with a call that hangs, and its answer to another one that begins later and ends when it is replaced."""
     env = {
-        **front,
         "TFS_PROXY_SCRIPT_TIMEOUT_SECONDS": str(timeout_seconds),
         "TFS_PROXY_STOP_SECONDS": "120",
     }
@@ -297,11 +287,10 @@ def predict_fn(data, model):
 """
 
 
-@pytest.mark.parametrize("front", FRONTS)
-def test_a_script_model_that_hangs(tmp_path: Path, front: Mapping[str, str]) -> None:
+def test_a_script_model_that_hangs(tmp_path: Path) -> None:
     """Script models have the same deadline."""
     archive = pack(tmp_path / "model.tar.gz", {"code/inference.py": SCRIPT_MODEL})
-    stack = Stack(str(archive), env={**ONE_WORKER, **front})
+    stack = Stack(str(archive), env=ONE_WORKER)
     try:
         stack.wait_ready()
         former = only_worker(stack)
@@ -349,9 +338,8 @@ def handler(data, context):
 
 def test_init_that_hangs(tmp_path: Path) -> None:
     """The start ends with 5, and the last words name file and line."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz", HANGS_AT_START)
     env = {**ONE_WORKER, **without_nginx(), "SAGEMAKER_TFS_WAIT_TIME_SECONDS": "15"}
-    stack = Stack(str(archive), "--model-server", stand_in_program(tmp_path), env=env)
+    stack = Stack(*stand_in_words(tmp_path, HANGS_AT_START), env=env)
     try:
         assert stack.wait() == 5
     finally:
@@ -400,10 +388,9 @@ def test_new_workers_that_do_not_come_up(tmp_path: Path) -> None:
     assert f"inference.py:{line_of('here a new worker hangs', SECOND_START_HANGS)} in init" in stack.log
 
 
-@pytest.mark.parametrize("front", FRONTS)
-def test_new_workers_that_hang_as_well(tmp_path: Path, front: Mapping[str, str]) -> None:
+def test_new_workers_that_hang_as_well(tmp_path: Path) -> None:
     """Where replacing them is of no use /ping is 503, until a request is answered."""
-    with hanging(tmp_path, front) as stack:
+    with hanging(tmp_path, {}) as stack:
         for _ in range(3):
             former = only_worker(stack)
             assert say(stack, "sleep").status == 504

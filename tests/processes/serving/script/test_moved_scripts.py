@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from support.archives import stand_in_archive, stand_in_program
+from support.archives import stand_in_words
 from support.stack import Stack
 
 SCRIPT = """
@@ -39,8 +39,7 @@ def test_what_they_expect_is_there_or_the_error_says_where(tmp_path: Path) -> No
     """The client reads the remedy without a path of the server, which the log has."""
     if Path("/opt/ml/model").exists():
         pytest.skip("archives appear at /opt/ml/model here")
-    archive = stand_in_archive(tmp_path / "model.tar.gz", script=SCRIPT, **{"words.txt": "found"})
-    stack = Stack(str(archive), "--model-server", stand_in_program(tmp_path))
+    stack = Stack(*stand_in_words(tmp_path, SCRIPT, **{"words.txt": "found"}))
     try:
         stack.wait_ready()
         for asked, (status, body, logged) in ANSWERS.items():

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from support.archives import stand_in_archive, stand_in_program
+from support.archives import stand_in_words
 from support.stack import Stack
 
 SCRIPT = """
@@ -31,9 +31,8 @@ CURE = "SAGEMAKER_GUNICORN_WORKER_CLASS=sync"
 @pytest.mark.parametrize("worker_class", ["gthread", "sync"])
 def test_the_setting_that_the_errors_name_cures_them(tmp_path: Path, worker_class: str) -> None:
     """Threads fail with a message that names the class sync, the start warns of it, and with it all works."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz", script=SCRIPT)
     env = {"SAGEMAKER_GUNICORN_WORKER_CLASS": worker_class}
-    stack = Stack(str(archive), "--model-server", stand_in_program(tmp_path), env=env)
+    stack = Stack(*stand_in_words(tmp_path, SCRIPT), env=env)
     try:
         stack.wait_ready()
         for function, answer in ANSWERS.items():

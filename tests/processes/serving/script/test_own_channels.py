@@ -12,12 +12,12 @@ from pathlib import Path
 import grpc
 import pytest
 
-from support.archives import has_nginx, stand_in_archive, stand_in_program
+from support.archives import NEEDS_NGINX, stand_in_words
 from support.multi_model import script_model, serving_many
 from support.ports import free_port
 from support.stack import serving
 
-pytestmark = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+pytestmark = NEEDS_NGINX
 
 CALLS, CLIENTS, KILLED_AT = 1000, 8, 300
 MOST_LOST = CLIENTS
@@ -74,9 +74,8 @@ def ask(port: int, path: str) -> tuple[Counter[str], set[int]]:
 
 def test_two_workers_use_channels_of_their_own(tmp_path: Path, script: str) -> None:
     """1,000 calls through both workers, one of which is killed: each is answered, or a 502."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz", script=script)
     env = {"SAGEMAKER_GUNICORN_WORKERS": "2"}
-    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack:
+    with serving(*stand_in_words(tmp_path, script), env=env) as stack:
         outcomes, pids = ask(stack.port, "/invocations")
 
     assert outcomes["200"] >= CALLS - MOST_LOST

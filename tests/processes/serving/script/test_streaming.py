@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from support.archives import has_nginx, stand_in_archive, stand_in_program, without_nginx
+from support.archives import NEEDS_NGINX, stand_in_words, without_nginx
 from support.stack import Stack, serving
 
 FRONTS = [
-    pytest.param({}, id="nginx", marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")),
+    pytest.param({}, id="nginx", marks=NEEDS_NGINX),
     pytest.param(without_nginx(), id="gunicorn"),
     pytest.param({**without_nginx(), "SAGEMAKER_GUNICORN_WORKER_CLASS": "sync"}, id="sync"),
     pytest.param({"SAGEMAKER_GUNICORN_WORKER_CLASS": "gevent"}, id="gevent"),
@@ -79,11 +79,10 @@ def stack(
 ) -> Iterator[Stack]:
     """The stack with a script that streams."""
     folder = tmp_path_factory.mktemp("streaming")
-    archive = stand_in_archive(folder / "model.tar.gz", SCRIPT)
     env = {"MARKS": str(marks), "SAGEMAKER_GUNICORN_WORKERS": "1", **request.param}
     for mark in marks.iterdir():
         mark.unlink()
-    with serving(str(archive), "--model-server", stand_in_program(folder), env=env) as running:
+    with serving(*stand_in_words(folder, SCRIPT), env=env) as running:
         assert (marks / "init").exists()
         yield running
         running.stop()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from support.archives import has_nginx, pack
+from support.archives import NEEDS_NGINX, pack
 from support.multi_model import MultiModelStack, saying, script_model, serving_many
 
 pytest.importorskip("selenium")
@@ -14,7 +14,7 @@ from support.browser import AXE, CHROMIUM, DRIVER, Browser, url_of
 pytestmark = [
     pytest.mark.tensorflow,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(not has_nginx(), reason="nginx is not installed"),
+    NEEDS_NGINX,
     pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and its driver are not installed"),
 ]
 ARCHIVES = 12

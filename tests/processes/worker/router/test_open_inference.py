@@ -9,7 +9,7 @@ import grpc
 import numpy as np
 import pytest
 
-from support.archives import has_nginx, pack, without_nginx
+from support.archives import NEEDS_NGINX, pack, without_nginx
 from support.grpc_calls import SECONDS, ones, predict, refusal
 from support.multi_model import MultiModelStack, saying, script_model, serving_many
 from support.scraping import scrape
@@ -19,7 +19,6 @@ from tfs_proxy.wire.protos import open_inference as messages
 from tfs_proxy.wire.protos.open_inference import ModelInferRequest, ModelInferResponse
 
 pytestmark = pytest.mark.tensorflow
-NEEDS_NGINX = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
 FRONTS = [
     pytest.param({}, id="nginx", marks=NEEDS_NGINX),
     pytest.param(without_nginx(), id="router"),
