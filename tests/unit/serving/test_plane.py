@@ -1,4 +1,4 @@
-"""The default pipeline: what is forwarded, what is converted, and in which form it is answered."""
+"""The default pipeline: forwarding, conversion, and the form of answers."""
 
 import json
 from collections.abc import Callable
@@ -55,7 +55,7 @@ def test_serving_form_goes_untouched(body: bytes) -> None:
 
 
 def test_byte_order_mark_and_charset_are_taken_off() -> None:
-    """TF Serving reads UTF-8 without a mark, so that is what it gets."""
+    """TF Serving reads UTF-8 without a mark."""
     upstream = _upstream(_says('{"predictions": [1]}'))
     text = '{"instances": ["é"]}'
     answer(upstream, TARGET, b"\xef\xbb\xbf" + text.encode(), "application/json", None)
@@ -97,7 +97,7 @@ def test_first_refusal_counts(second: int) -> None:
 
 @pytest.mark.parametrize("given", ['{"predictions": [1.0]}', '{"outputs": 1.0}', '{"outputs": [1.0]}'])
 def test_fewer_outputs_than_records(given: str) -> None:
-    """Lines are refused where the model does not give one output per record; JSON is not."""
+    """Lines are refused if the model does not give one output per record; JSON is not."""
     upstream = _upstream(_says(given))
     with pytest.raises(NotAcceptable, match="ask for application/json"):
         answer(upstream, TARGET, b'{"instances": [1, 2]}', None, "text/csv")
@@ -134,7 +134,7 @@ def test_odd_errors_become_json(body: bytes, text: str) -> None:
 
 
 def test_decode_gives_arrays_to_write_to() -> None:
-    """A script may change what it gets in place, whatever it came in."""
+    """A script may change the arrays of any format in place."""
     plane = DataPlane(_upstream(_says("{}")))
     body = write_npy(np.array([1, 2], np.float32))
     for sent in (Body(body, "application/x-npy"), Body(b"[1, 2]")):

@@ -1,4 +1,4 @@
-"""What a script hands over as tensors, by the signature of the model."""
+"""Tensors from a script, by the signature of the model."""
 
 from typing import Any
 

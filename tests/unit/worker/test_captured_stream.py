@@ -44,12 +44,12 @@ def counts() -> Counter[CaptureOutcome]:
 
 @pytest.fixture
 def writer(tmp_path: Path, counts: Counter[CaptureOutcome]) -> CaptureWriter:
-    """One with room for four bytes, which has not begun to write."""
+    """A writer with room for four bytes, which has not begun to write."""
     return CaptureWriter(CaptureOptions(str(tmp_path), "shop", 100.0, 4), counts.update)
 
 
 def through(pieces: Pieces, writer: CaptureWriter, body: bytes = b"in") -> tuple[CapturedStream, Recorded]:
-    """The stream that a client gets, and what was recorded so far."""
+    """The stream of a client, and the records so far."""
     recorded: Recorded = []
 
     def end(body: bytes, answer: bytes) -> None:
@@ -83,7 +83,7 @@ def test_too_many_bytes_are_passed_on_and_not_kept(
 def test_streams_share_the_room_of_their_writer(
     writer: CaptureWriter, counts: Counter[CaptureOutcome]
 ) -> None:
-    """Many at once hold no more than one; what one of them leaves is for others."""
+    """Many at once hold no more than one; room that one of them leaves is for others."""
     first, recorded = through(Pieces(b"a"), writer)
     second, nothing = through(Pieces(b"b", b"c"), writer, b"i")
     next(first)

@@ -1,4 +1,4 @@
-"""What a worker asks of its own model before its first request."""
+"""Warm-up of a worker: requests to its own model before the first of a client."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -12,7 +12,7 @@ from tfs_proxy.worker import first_call
 
 
 class App:
-    """Keeps the bodies that it gets."""
+    """An application that keeps its bodies."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
@@ -64,7 +64,7 @@ def test_a_damaged_file_is_the_model_servers_to_report(tmp_path: Path) -> None:
 
 
 def test_a_model_without_requests_is_not_asked(tmp_path: Path) -> None:
-    """Nobody has said what it takes."""
+    """Its inputs are not known."""
     app = App()
 
     assert warmed(tmp_path, app) == []

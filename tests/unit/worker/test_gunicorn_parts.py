@@ -1,4 +1,4 @@
-"""What is used of gunicorn beyond its documented interface: at most ten names, in one module."""
+"""Undocumented parts of gunicorn in use: at most ten names, in one module."""
 
 import ast
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def imported(module: Path) -> Iterator[str]:
 
 
 def test_private_names_of_gunicorn_are_few_and_in_one_place() -> None:
-    """All others that are imported belong to what gunicorn documents."""
+    """All other imported names are documented by gunicorn."""
     parts = Path(str(gunicorn_parts.__file__))
     modules = Path(str(tfs_proxy.__file__)).parent.rglob("*.py")
     elsewhere = {name for module in modules if module != parts for name in imported(module)}

@@ -45,7 +45,7 @@ def test_what_others_hold_is_missing(path: Path) -> None:
 
 
 def test_a_dead_process_holds_nothing(path: Path) -> None:
-    """Killed while it had everything, it takes nothing with it."""
+    """A process that was killed while it had everything holds nothing."""
     with another_process_holds(path, 100) as process:
         process.kill()
         process.wait()

@@ -26,7 +26,7 @@ def read(data: bytes, *, later: bytes = b"") -> PlainRequest | None:
 
 
 class _Read(io.BytesIO):
-    """The body, read before its socket goes."""
+    """The body, read before its socket closes."""
 
     def __init__(self, request: PlainRequest) -> None:
         super().__init__(request.body.read())

@@ -1,4 +1,4 @@
-"""What the workers answer where gunicorn refuses a request by itself."""
+"""Answers of workers to requests that gunicorn refuses by itself."""
 
 import json
 

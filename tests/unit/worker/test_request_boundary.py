@@ -1,4 +1,4 @@
-"""What is done around the application for each request: its id, its note in the journal, its observers."""
+"""The boundary of each request: its id, its note in the journal, its observers."""
 
 import os
 import time
@@ -25,7 +25,7 @@ CLIENT_ID = header_names.wsgi_name(header_names.REQUEST_ID)
 
 
 class Response:
-    """Stands in for gunicorn's response."""
+    """A fake of gunicorn's response."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -40,7 +40,7 @@ class Response:
 
 
 class Noting:
-    """An observer that notes what it is told, and who is handled then."""
+    """An observer that notes its calls, and the current request."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, str, int]] = []
@@ -65,7 +65,7 @@ class Failing:
 
 @pytest.fixture
 def bound(tmp_path: Path) -> Callable[..., RequestBoundary]:
-    """Makes a boundary around an application, with a journal for two requests at once."""
+    """Make a boundary of an application, with a journal for two requests at once."""
 
     def make(app: WsgiApp, *observers: Any, behind_nginx: bool = False) -> RequestBoundary:
         journal = RequestJournal(tmp_path / "begun", 2)
@@ -75,7 +75,7 @@ def bound(tmp_path: Path) -> Callable[..., RequestBoundary]:
 
 
 def ask(app: WsgiApp, **headers: Any) -> tuple[Response, bytes]:
-    """The answer to one request, as a server gets it."""
+    """Ask as a server does."""
     response = Response()
     pieces = app({"REQUEST_METHOD": "GET", "PATH_INFO": "/x", **headers}, response.start_response)
     try:
@@ -87,7 +87,7 @@ def ask(app: WsgiApp, **headers: Any) -> tuple[Response, bytes]:
 
 
 def echo(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-    """Answers with the id that it sees in three places."""
+    """Answer with the ids in three places."""
     record = current_request()
     assert record is not None
     start_response("200 OK", [("X-Request-Id", "the script's"), ("A", "b")])
@@ -95,12 +95,12 @@ def echo(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterabl
 
 
 def fail(_environ: dict[str, Any], _start_response: Callable[..., Any]) -> Iterable[bytes]:
-    """Fails as if the client had gone."""
+    """Fail as if the client had gone."""
     raise OSError("broken")
 
 
 def stream(_environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterator[bytes]:
-    """Answers in pieces, each with the id of the request."""
+    """Answer in pieces, each with the id of the request."""
     start_response("200 OK", [])
     for _ in range(2):
         record = current_request()
@@ -167,7 +167,7 @@ def test_a_request_that_is_answered_for_has_ended(bound: Callable[..., RequestBo
 def test_a_request_that_comes_again_is_handled_only_if_nobody_had_begun_it(
     bound: Callable[..., RequestBoundary],
 ) -> None:
-    """Handled then, it counts as begun itself."""
+    """A request that is handled then counts as begun itself."""
     app = bound(echo, behind_nginx=True)
 
     assert ask(app, **{REQUEST: ONE, AGAIN: "1"})[0].status == "200 OK"

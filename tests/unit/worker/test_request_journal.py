@@ -1,4 +1,4 @@
-"""The notes of begun requests, which other workers read."""
+"""Notes of begun requests, which other workers read."""
 
 import errno
 import os
@@ -25,7 +25,7 @@ def record_of(journal: RequestJournal, tmp_path: Path) -> int:
 def test_what_has_begun_is_known_after_its_end_and_counted_until_then(
     journal: RequestJournal, tmp_path: Path
 ) -> None:
-    """The id stays for whoever asks late; the count is of what has not ended."""
+    """The id stays for late requests; the count is of those in flight."""
     place = journal.begin(ONE)
 
     assert (journal.has(ONE), journal.has(OTHER), record_of(journal, tmp_path)) == (True, False, 1)

@@ -1,4 +1,4 @@
-"""Which modules may be imported before the fork: none that the model has, too."""
+"""Modules that may be imported before the fork: none that the model has, too."""
 
 import gc
 import sys
@@ -29,7 +29,7 @@ def test_names_are_those_of_modules_packages_and_libraries(tmp_path: Path) -> No
 
 
 def test_a_module_that_is_looked_for_in_vain_counts(modules: Path) -> None:
-    """A model that brings it would have had it imported."""
+    """A model that has the module would have had it imported."""
     try:
         assert preload(["asking_module"]) == {"asking_module", "optional_module"}
     finally:
@@ -46,5 +46,5 @@ def test_no_module_of_the_model_is_imported_or_taken_for_missing(modules: Path) 
 
 
 def test_what_is_imported_before_counts() -> None:
-    """A process that is forked would not import the model's."""
+    """A forked process would not import the model's."""
     assert {"sys", "pytest", "sitecustomize", "setproctitle"} <= imported_names()

@@ -1,4 +1,4 @@
-"""What workers import before a request: libraries that few requests or scripts need are left to those."""
+"""Imports of workers before a request: rarely used libraries are imported later."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The context that a script's functions see."""
+"""The context of a script's functions."""
 
 from typing import Any
 
@@ -14,8 +14,6 @@ INSTANCE = Instance(index=0, rest_port=8501, grpc_port=9000, grpc_socket="/run/t
 
 
 class FakeChannels:
-    """Counts how often a channel was asked for."""
-
     def __init__(self) -> None:
         self.asked: list[Instance] = []
 
@@ -44,7 +42,7 @@ def test_replace_as_of_a_named_tuple() -> None:
 
 
 def test_channel_is_lazy() -> None:
-    """No channel is opened before one is asked for, and it leads to the same instance."""
+    """One instance for both; no channel is opened before one is asked for."""
     seen, channels = context()
     assert "model_name='half'" in repr(seen)
     assert channels.asked == []

@@ -1,4 +1,4 @@
-"""The watch over a script's calls, and what /ping makes of workers whose calls hang."""
+"""The watch over a script's calls, and the answer of /ping about workers whose calls hang."""
 
 import asyncio
 import re
@@ -33,7 +33,7 @@ class Clock:
 
 
 class Held:
-    """A call in a thread of its own that waits until it is let go; what came of it."""
+    """A call in a thread of its own that waits until it is let go, and its outcome."""
 
     def __init__(self, watch: DeadlineWatch, *, streaming: bool = False) -> None:
         self._begun, self._go_on = threading.Event(), threading.Event()
@@ -59,7 +59,7 @@ class Held:
 
 
 def watched(clock: Clock) -> tuple[DeadlineWatch, list[ScriptCall]]:
-    """A watch of ten seconds, and what it has abandoned."""
+    """A watch of ten seconds, and the calls that it has abandoned."""
     watch = DeadlineWatch(10.0, FOLDER, clock)
     abandoned: list[ScriptCall] = []
     watch.abandon = abandoned.append
@@ -97,7 +97,7 @@ def test_a_call_within_a_call_has_no_deadline_of_its_own() -> None:
 
 
 def test_where_nested_coroutines_wait() -> None:
-    """The innermost line of the script, and what it waits for; clients get the script's part."""
+    """The innermost line of the script, and the place in a library; clients get the script's part."""
 
     async def inner() -> None:
         await asyncio.sleep(3600)

@@ -22,7 +22,7 @@ def described(folder: Path, text: str) -> Description | None:
 
 
 def test_what_a_script_says(tmp_path: Path) -> None:
-    """Schemas and types by media type; an example is bytes, or a file beside the script."""
+    """Schemas and types by media type; an example is bytes, or a file in the script's folder."""
     (tmp_path / "cat.jpg").write_bytes(b"\xff\xd8")
     text = """tfs_proxy.describe(
         accepts={"image/jpeg": bytes, "Application/JSON; charset=utf-8": {"type": "array"}},
@@ -76,15 +76,11 @@ def test_json_that_is_nested_too_deeply(tmp_path: Path) -> None:
 
 
 class Row(TypedDict):
-    """A row with a name at most."""
-
     length: float
     name: NotRequired[str]
 
 
 class Colour(enum.Enum):
-    """One of two."""
-
     RED = "red"
     BLUE = "blue"
 

@@ -29,7 +29,6 @@ def write(folder: Path, text: str, name: str = "inference.py") -> str:
 
 
 def test_no_file(tmp_path: Path) -> None:
-    """A path without a file is an error that names it."""
     with pytest.raises(ScriptLoadError, match="no such Python file"):
         load_script(str(tmp_path / "inference.py"))
 
@@ -64,7 +63,7 @@ def test_several_scripts(tmp_path: Path) -> None:
     assert (first.handler(None, None), second.handler(None, None)) == ("a", "b")
 
 
-def test_modules_beside_it(tmp_path: Path) -> None:
+def test_modules_next_to_it(tmp_path: Path) -> None:
     """Modules in code/ and packages in code/lib import, code/ first."""
     code = tmp_path / "code"
     write(code, "WHO = 'code'", "beside_it.py")

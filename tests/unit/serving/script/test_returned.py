@@ -1,4 +1,4 @@
-"""What a script may return, and what is refused."""
+"""Results of a script: forms that are answers, and refused ones."""
 
 import pickle
 
@@ -42,7 +42,6 @@ def test_unusable(returned: object, message: str) -> None:
 
 
 def test_http_error() -> None:
-    """HTTPError is public, carries status and message, and survives pickling."""
     error = tfs_proxy.HTTPError(422, "too dark")
 
     assert isinstance(error, RequestError)
@@ -52,6 +51,5 @@ def test_http_error() -> None:
 
 @pytest.mark.parametrize("status", [200, 302, 399, 600])
 def test_http_error_that_is_none(status: int) -> None:
-    """A status that is no error's is refused where it is written."""
     with pytest.raises(ValueError, match="from 400 to 599"):
         tfs_proxy.HTTPError(status, "x")

@@ -1,4 +1,4 @@
-"""The model server's answer as output_handler sees it."""
+"""The model server's answer in output_handler."""
 
 import subprocess
 import sys
@@ -62,7 +62,6 @@ def test_tensors_need_no_json() -> None:
 
 
 def test_requests_reading_interface() -> None:
-    """Lines, pieces, text and files are those of requests."""
     answer = ModelAnswer(200, "é\nb".encode(), {"Content-Type": "application/json"}, "http://a/b")
     response = ModelResponse(answer, lambda: SIGNATURE)
 
@@ -92,7 +91,7 @@ def test_what_few_scripts_ask_for() -> None:
 
 
 def test_errors_are_those_of_requests() -> None:
-    """A script catches them by their names there."""
+    """Exceptions have the names that scripts catch."""
     response = ModelResponse(ModelAnswer(503, b"no JSON", {}, "http://a/b"), lambda: SIGNATURE)
 
     assert not response

@@ -48,10 +48,10 @@ MODELS: Mapping[str, Versions] = {
         signature("classify_labels", "scores", inputs=("DT_STRING", None)),
     ),
 }
-"""What the models that the answers were recorded on declare."""
+"""Models of the recorded answers, with their signatures."""
 
 BEYOND = {"err_trailing"}
-"""Text behind the first document: nothing here reads that."""
+"""Recordings with text after the first document: nothing here reads that."""
 
 
 PREDICTIONS = [

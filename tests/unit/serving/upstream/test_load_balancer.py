@@ -1,4 +1,4 @@
-"""Which instance gets a request: load, turns, and the circuit of each."""
+"""Choice of an instance for a request: load, turns, and the circuit of each."""
 
 from collections.abc import Callable
 

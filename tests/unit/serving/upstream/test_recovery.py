@@ -16,7 +16,7 @@ GOOD, ABSENT = ModelAnswer(200, b"{}"), ModelAnswer(404, b'{"error": "Servable n
 
 
 class Stage:
-    """A clock that only sleeping moves, a door that settles in time, and what is answered in turn."""
+    """A clock that only sleeping moves, a supervisor that settles in time, and answers in turn."""
 
     def __init__(self, *answers: ModelAnswer | Exception, settled_after: float = 0.0) -> None:
         self.now = 0.0
@@ -51,7 +51,7 @@ def test_a_request_waits_for_a_model_server_that_is_being_restarted(away: ModelA
 
 
 def test_a_model_that_is_not_there_is_answered_at_once() -> None:
-    """404 is the truth where nothing is being restarted."""
+    """404 is the truth if nothing is being restarted."""
     stage = Stage(ABSENT)
 
     assert stage.ask() is ABSENT

@@ -42,7 +42,7 @@ def test_no_version_follows_the_newest() -> None:
 
 
 def test_forgetting() -> None:
-    """A model that is replaced is asked again, others are not."""
+    """Other models are not asked again."""
     server = Server()
     for target in (FIRST, Target("other", version=1)):
         server.name(target)

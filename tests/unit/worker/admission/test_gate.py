@@ -1,4 +1,4 @@
-"""The gate of the adaptive limit, as WSGI servers call it."""
+"""Admission by the adaptive limit, as WSGI servers call it."""
 
 import io
 import json
@@ -115,8 +115,6 @@ def test_a_stream_counts_until_its_first_byte() -> None:
 
 
 def test_an_application_that_raises_gives_its_place_back() -> None:
-    """The next request runs."""
-
     def fails(_environ: dict[str, Any], _start: Any) -> Iterable[bytes]:
         raise RuntimeError("broken")
 

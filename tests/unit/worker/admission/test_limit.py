@@ -10,7 +10,7 @@ from tfs_proxy.worker.gunicorn_workers.adaptive_limit import AdaptiveLimit, Admi
 
 TARGET = 0.05
 Service = Callable[[float, int, random.Random], float]
-"""Seconds of an answer that begins at a time, with so many under way."""
+"""Seconds of an answer that begins at a time, with so many in flight."""
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Outcome:
 
 
 def simulate(rate: float, service: Service, seconds: float = 20.0) -> Outcome:
-    """Requests come at random at this rate a second, whatever becomes of others."""
+    """Simulate requests that come at random at this rate a second, regardless of answers."""
     chance = random.Random(1)
     turns, outcome, order = AdmissionQueue(AdaptiveLimit(TARGET)), Outcome(), itertools.count()
     arrivals = itertools.accumulate(chance.expovariate(rate) for _ in range(int(rate * seconds)))
@@ -73,7 +73,7 @@ def test_at_twice_the_load_the_slowest_answers_are_within_the_target() -> None:
 
 
 def test_nothing_is_refused_at_half_the_load() -> None:
-    """The limit has found room enough by the time it is needed."""
+    """The limit has grown enough by the time it is needed."""
     for capacity, service in ((500, on_one_core), (800, on_eight_servers)):
         outcome = simulate(0.5 * capacity, service)
         refused = [turn for turn in outcome.turns if turn.state is TurnState.REFUSED and turn.arrived > 2]
@@ -87,7 +87,7 @@ def test_the_limit_converges() -> None:
 
 
 def test_the_limit_shrinks_in_a_slow_spell_and_recovers() -> None:
-    """Ten times slower for five seconds: it is small then, and afterwards what it was."""
+    """Ten times slower for five seconds: the limit is small then, and recovers afterwards."""
 
     def with_a_spell(now: float, under_way: int, chance: random.Random) -> float:
         return on_one_core(now, under_way, chance) * (10 if 5 < now < 10 else 1)
@@ -99,7 +99,7 @@ def test_the_limit_shrinks_in_a_slow_spell_and_recovers() -> None:
 
 
 def test_requests_begin_in_the_order_in_which_they_came() -> None:
-    """None that waits is passed by a later one, so none starves."""
+    """No later one passes a request that waits, so none starves."""
     ran = [turn for turn in simulate(1000, on_one_core).turns if turn.state is TurnState.RUNS]
     begun = [turn.began for turn in ran]
     assert begun == sorted(begun)
@@ -119,7 +119,7 @@ def test_a_request_that_has_waited_behind_another_for_too_long_is_refused() -> N
 
 
 def test_a_request_waits_for_a_place_that_is_about_to_become_free() -> None:
-    """One that comes when the answer before it has just begun would wait for too long, and is refused."""
+    """A request that comes just after an answer has begun would wait for too long, and is refused."""
     limit = AdaptiveLimit(TARGET)
     turns = AdmissionQueue(limit)
     for at in range(9):

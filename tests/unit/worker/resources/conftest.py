@@ -1,4 +1,4 @@
-"""Apps for web tests: a deployment, a model server that answers what a test says, and a client."""
+"""Apps for tests of resources: a deployment, a scripted model server, and a client."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What an app passes on to the control API if there is no nginx to do so."""
+"""Requests that an app passes on to the control API if there is no nginx to do so."""
 
 from dataclasses import dataclass, field
 
@@ -28,7 +28,7 @@ STATUS = b"""{
 
 @dataclass
 class Control:
-    """A control API that keeps what it is asked, and refuses all in words of its own."""
+    """A control API that notes its requests, and refuses all in words of its own."""
 
     seen: list[tuple[str, str, bytes]] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""CSV without a header for a model of several inputs, as a client meets it."""
+"""CSV without a header for a model of several inputs."""
 
 from pathlib import Path
 

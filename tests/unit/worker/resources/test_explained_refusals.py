@@ -1,4 +1,4 @@
-"""What a client reads when the model server refuses its tensors or knows no such model."""
+"""Sentences for clients when the model server refuses tensors or does not know the model."""
 
 import json
 from collections.abc import Callable
@@ -107,7 +107,7 @@ def test_a_scripts_call(make_front: Any, error_of: ErrorOf, script: str) -> None
     ("body", "content_type"), [('{"instances": [1]}', "application/json"), ("1\n", "text/csv")]
 )
 def test_an_unknown_model(make_front: Any, error_of: ErrorOf, body: str, content_type: str) -> None:
-    """The models that there are stand before the model server's words."""
+    """The names of the models come before the model server's words."""
     words = "Servable not found for request: Latest(nope)"
     front = make_front(status=404, body=json.dumps({"error": words}).encode())
 
@@ -118,7 +118,7 @@ def test_an_unknown_model(make_front: Any, error_of: ErrorOf, body: str, content
 
 
 def test_a_known_model_that_is_not_found(make_front: Any, error_of: ErrorOf) -> None:
-    """A version that is not there is told in the model server's words alone."""
+    """The error for an unknown version is the model server's."""
     front = make_front(status=404, body=b'{"error": "Servable not found for request: Specific(half, 9)"}')
 
     result = front.post('{"instances": [1]}', **{ATTRIBUTES: "tfs-model-name=half,tfs-model-version=9"})
@@ -151,7 +151,7 @@ def test_strings_that_are_no_pictures(
 
 
 def test_a_body_for_a_signature_that_is_not_there(make_front: Any, error_of: ErrorOf) -> None:
-    """TF Serving's own JSON gets the names that there are, as other bodies do."""
+    """The error lists the model's signatures for TF Serving's own JSON, too."""
     front = make_front(status=400, body=b'{"error": "no such signature"}')
     front.upstream.signatures = {"other": front.upstream.signatures["serving_default"]}
 

@@ -1,4 +1,4 @@
-"""Formats over HTTP: content types in and out, packed bodies, and the statuses of what is refused."""
+"""Formats over HTTP: content types in and out, packed bodies, and the statuses of refusals."""
 
 import gzip
 import io

@@ -1,4 +1,4 @@
-"""POST /invocations without a script, and with half of one: what the recorded behaviours ask for."""
+"""POST /invocations without a script, and with half of one, by the recorded behaviours."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +21,7 @@ def test_target_from_attributes(front: Any) -> None:
 
 @pytest.mark.parametrize("attributes", ["tfs-model-version=x", "tfs-model-name=../etc", "tfs-method=explain"])
 def test_malformed_attributes(front: Any, error_of: ErrorOf, attributes: str) -> None:
-    """A malformed attribute is 400 and named."""
+    """The error names the attribute."""
     result = front.post('{"instances": [1]}', **{ATTRIBUTES: attributes})
 
     assert result.status_code == 400
@@ -30,7 +30,7 @@ def test_malformed_attributes(front: Any, error_of: ErrorOf, attributes: str) ->
 
 @pytest.mark.parametrize("status", [400, 404, 429, 500, 503])
 def test_model_server_errors(make_front: Callable[..., Any], error_of: ErrorOf, status: int) -> None:
-    """The model server's own errors go out with their status and text."""
+    """Status and text are the model server's."""
     front = make_front(status=status, body=b'{"error": "no such thing"}')
 
     result = front.post('{"instances": [1]}')
@@ -52,7 +52,7 @@ def test_only_output_handler(make_front: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("name", ["[false]", "{}", "7", "null"])
 def test_a_signature_name_that_is_no_text(make_front: Any, name: str) -> None:
-    """The model server refuses it, and so do we, in its words."""
+    """The refusal is the model server's."""
     front = make_front(status=400, body=b'{"error": "must be a string value"}')
 
     result = front.post(f'{{"signature_name": {name}, "inputs": [1]}}')

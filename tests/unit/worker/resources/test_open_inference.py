@@ -35,7 +35,7 @@ def request(**changes: Any) -> bytes:
 
 
 def binary_request(values: Sequence[float] = (1, 3)) -> tuple[bytes, int]:
-    """A tensor of two values as binary data, which the answer is wanted as, and the size of the JSON."""
+    """A tensor of two values as binary data, like the wanted answer, and the size of the JSON."""
     tensor: dict[str, Any] = {key: value for key, value in TENSOR.items() if key != "data"}
     tensor["parameters"] = {"binary_data_size": 8}
     text = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
@@ -50,7 +50,7 @@ def post(front: Any, body: bytes, path: str = INFER, **headers: str) -> falcon.t
 
 
 def test_metadata(front: Any) -> None:
-    """Names, datatypes and shapes of the default signature; what is free is -1."""
+    """Names, datatypes and shapes of the default signature; free dimensions are -1."""
     tensor = {"datatype": "FP32", "shape": [-1]}
 
     assert front.client.simulate_get("/v2/models/half").json == {
@@ -97,7 +97,7 @@ def test_the_model_server_says_what_is_ready(
 
 
 def test_an_answer_has_the_name_that_was_asked_for(make_front: Any) -> None:
-    """Although the model server has another for the model."""
+    """The model server has another name for the model."""
     front = make_front(nickname="nick", body=ANSWERED)
 
     answered = [post(front, request(), f"/v2/models/{name}/infer").json for name in ("nick", "half")]
@@ -108,7 +108,7 @@ def test_an_answer_has_the_name_that_was_asked_for(make_front: Any) -> None:
 
 @pytest.mark.parametrize("path", ["", "/config", "/ready", "/versions/..%2F1", "/versions/a-b"])
 def test_what_is_not_there_is_a_404(front: Any, error_of: ErrorOf, path: str) -> None:
-    """Another model, or what is neither a version nor a label."""
+    """Other models, and text that is neither a version nor a label."""
     model = "half" if path.startswith("/versions") else "other"
 
     result = front.client.simulate_get(f"/v2/models/{model}{path}")
@@ -174,7 +174,7 @@ def test_a_wrong_input_is_named(front: Any, error_of: ErrorOf) -> None:
 
 
 def test_tritons_type_at_invocations(front: Any) -> None:
-    """The same body; the type says how large its JSON is, both ways."""
+    """The type has the size of the JSON, both ways."""
     front.says.body = ANSWERED
     body, size = binary_request()
 
@@ -191,7 +191,7 @@ def test_tritons_type_at_invocations(front: Any) -> None:
 
 @pytest.mark.parametrize("open_inference", ["model", "script"])
 def test_tritons_type_at_a_scripts_invocations(make_front: Any, open_inference: str) -> None:
-    """The script gets what comes to /invocations, and its arrays go out in the same type."""
+    """The script gets the body of /invocations, and its arrays go out in the same type."""
     returned = '{"y": arrays["x"] + 0.5}'
     front = make_front(HANDLER.replace("{returned}", returned), open_inference=open_inference)
     body, size = binary_request()
@@ -248,7 +248,7 @@ def test_a_script_sees_the_signature_that_is_asked_for(make_front: Any, script: 
 
 @pytest.mark.parametrize("returned", ['{"y": [None]}', '{"y": [[1], [2, 3]]}'])
 def test_what_is_no_tensor_is_the_scripts_failure(make_front: Any, error_of: ErrorOf, returned: str) -> None:
-    """The output is named."""
+    """The error names the output."""
     front = make_front(HANDLER.replace("{returned}", returned), open_inference="script")
 
     result = post(front, request())

@@ -1,4 +1,4 @@
-"""GET /openapi.json of a worker: what it serves, and what its script says."""
+"""GET /openapi.json of a worker: models, and the script's description."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def invoke_of(front: Any) -> dict[str, Any]:
 
 
 def test_examples_are_answered(front: Any) -> None:
-    """Each body that the document gives as text is one that the app takes."""
+    """The app takes each example of a text body."""
     for media_type, described in invoke_of(front)["requestBody"]["content"].items():
         example = described["examples"]["sample"]
         if isinstance(example.get("value"), str):

@@ -1,4 +1,4 @@
-"""What every path answers, and the one shape of errors."""
+"""Answers of all paths, and the one shape of errors."""
 
 import io
 from collections.abc import Callable
@@ -49,7 +49,7 @@ def test_every_request_error_has_a_status() -> None:
 def test_too_large(
     make_front: Callable[..., Any], error_of: ErrorOf, script: str | None, framing: dict[str, str]
 ) -> None:
-    """A body over the limit is 413, whatever frames it, and the connection closes."""
+    """The status is 413 with either framing, and the connection closes."""
     front = make_front(script)
 
     if framing:

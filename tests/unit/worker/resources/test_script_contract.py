@@ -54,7 +54,7 @@ def test_a_prepared_request_names_its_target(make_front: MakeFront) -> None:
 
 
 def test_tensors_are_for_predict(make_front: MakeFront, error_of: ErrorOf) -> None:
-    """A client that asks for classify of a script that makes tensors is told so."""
+    """A request for classify is refused with a sentence if the script makes tensors."""
     front = make_front("def input_handler(data, context): return {'x': [1.0]}")
 
     result = front.post("x", X_Amzn_SageMaker_Custom_Attributes="tfs-method=classify")
@@ -149,7 +149,7 @@ def test_response_without_a_status_keeps_the_model_servers(make_front: MakeFront
     ],
 )
 def test_responses_that_can_not_be_sent(make_front: MakeFront, error_of: ErrorOf, response: str) -> None:
-    """Line ends, the server's own headers and odd statuses are refused where the script writes them."""
+    """Line ends, the server's own headers and odd statuses are refused in the script's call."""
     front = make_front(f"import tfs_proxy\ndef handler(d, c): return tfs_proxy.Response('x', {response})")
 
     result = front.post("x")
@@ -241,7 +241,7 @@ def test_init_and_close(make_front: MakeFront, tmp_path: Any) -> None:
 
 
 def test_names_of_an_old_script(make_front: MakeFront, caplog: pytest.LogCaptureFixture) -> None:
-    """init and close that are imported, or take other arguments, are an old script's own business."""
+    """Functions called init and close that are imported, or take other arguments, are not called."""
     front = make_front(
         "from os import close\ndef init(): raise ValueError\ndef handler(data, context): return 'x'"
     )
@@ -251,7 +251,7 @@ def test_names_of_an_old_script(make_front: MakeFront, caplog: pytest.LogCapture
 
 
 def test_init_that_fails(make_front: MakeFront) -> None:
-    """The worker does not start, and says why."""
+    """The worker does not start, and reports the error."""
     with pytest.raises(
         ScriptLoadError, match=r"inference.py: init\(context\) failed: ValueError: no weights"
     ):
@@ -259,7 +259,7 @@ def test_init_that_fails(make_front: MakeFront) -> None:
 
 
 def test_logger_writes_to_the_workers_log(make_front: MakeFront, caplog: pytest.LogCaptureFixture) -> None:
-    """A script's own words carry model and inference id."""
+    """Lines of a script have model and inference id."""
     front = make_front("def handler(data, context): context.logger.warning('odd %d', 3); return 'x'")
 
     front.post("x", X_Amzn_SageMaker_Inference_Id="id-7")

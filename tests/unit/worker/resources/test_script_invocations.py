@@ -1,4 +1,4 @@
-"""POST /invocations with an inference.py: AWS's contract, and what is better than it."""
+"""POST /invocations with an inference.py: AWS's contract, and its extensions."""
 
 import logging
 from collections.abc import Callable
@@ -184,7 +184,7 @@ def test_unusable_request(
     returned: str,
     message: str,
 ) -> None:
-    """An input_handler that returns no request is told so; the model server is not asked."""
+    """The error names the input_handler's result; the model server is not asked."""
     front = make_front(
         f"def input_handler(data, context): return {returned}\n"
         "def output_handler(response, context): return ''"

@@ -42,7 +42,7 @@ def model_folder(tmp_path: Path, script: str, name: str = "inference.py") -> Pat
 
 
 def test_a_model_alone_gets_every_default(tmp_path: Path) -> None:
-    """CSV in and CSV out, JSON where nothing is said, npy, 415 and 406."""
+    """CSV in and CSV out, JSON without a type, npy, 415 and 406."""
     with testing.load(model_folder(tmp_path, MODEL_FN)) as script:
         rows = script.post("1,2\n3,4\n", "text/csv", "text/csv")
         plain = script.post("[[1, 2]]")
@@ -95,7 +95,7 @@ def test_the_default_accept_is_a_setting(tmp_path: Path) -> None:
 
 
 def test_the_default_accept_holds_for_models_too(tmp_path: Path) -> None:
-    """One rule for every archive: a SavedModel's records come back as CSV where nobody says otherwise."""
+    """One rule for every archive: a SavedModel's records come back as CSV, too."""
     settings = Settings.from_env({"SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": "text/csv"})
     spec = testing.TensorSpec("x", "DT_FLOAT", (None,))
     half = testing.signature({"x": spec}, {"y": spec})

@@ -1,4 +1,4 @@
-"""TF Serving's REST API where a worker passes it on: what reaches the model server, and what comes back."""
+"""TF Serving's REST API through a worker: requests to the model server, and their answers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ LIMIT_BYTES = 1000
 
 @dataclass
 class ModelServer:
-    """Keeps what was passed on, and answers the same every time."""
+    """A model server that notes its requests, and answers the same every time."""
 
     answer: ModelAnswer
     seen: list[tuple[str, str, bytes | None, Mapping[str, str]]] = field(default_factory=list)

@@ -18,7 +18,7 @@ OOM = (
     "/job:localhost/replica:0/task:0/device:CPU:0 by allocator mklcpu\n\t "
     "[[{{function_node __inference_run_932}}{{node random_uniform/RandomUniform}}]]\n"
 )
-"""As the embedded server says it under a limit of memory, with the status 429."""
+"""Error of the embedded server under a limit of memory, with the status 429."""
 
 SHORT: dict[str, Any] = {"status": 429, "body": json.dumps({"error": OOM}).encode()}
 RECORD = b'{"instances": [1.0]}'
@@ -89,7 +89,7 @@ def test_the_second_way_of_a_request(make_front: Callable[..., Any], error_of: E
 def test_a_script_that_runs_out_of_memory_itself(
     make_front: Callable[..., Any], raised: str, status: int
 ) -> None:
-    """The class of its exception says so, not its text, which may be the client's."""
+    """The class of its exception decides, not its text, which may be the client's."""
     script = (
         f"class OutOfMemoryError(RuntimeError): ...\n\n\ndef handler(data, context):\n    raise {raised}\n"
     )

@@ -55,7 +55,7 @@ REFUSED = [
 def test_a_body_that_does_not_fit_names_its_field(
     make_front: Callable[..., Any], declared: str, body: bytes, reason: str
 ) -> None:
-    """400 before the script is called, whoever knows the type; without validate it is the script's business."""
+    """The status is 400, before the script is called; without validate the script decides."""
     described = f"tfs_proxy.describe(accepts={{'application/json': {declared}}}"
     front = make_front(f"{TYPES}{described}, validate=True){HANDLER}")
 
@@ -68,7 +68,7 @@ def test_a_body_that_does_not_fit_names_its_field(
 
 
 def test_bodies_that_fit_and_other_types_reach_the_script(make_front: Callable[..., Any]) -> None:
-    """The script gets the body as it came; types that are not declared, and bytes, are not looked at."""
+    """The script gets the body as it came; undeclared types, and bytes, are not checked."""
     accepts = "{'application/json': list[Order], 'application/vnd.visit+json': Visit, 'image/png': bytes, 'text/plain': str}"
     front = make_front(f"{TYPES}tfs_proxy.describe(accepts={accepts}, validate=True){HANDLER}")
 

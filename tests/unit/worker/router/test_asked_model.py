@@ -1,4 +1,4 @@
-"""Which model a request names, as the whole message read by protobuf has it."""
+"""The model that a request names, compared with the whole message read by protobuf."""
 
 from typing import Any
 
@@ -96,7 +96,7 @@ def test_it_reads_what_protobuf_reads(request: tuple[str, bytes]) -> None:
 
 @given(st.sampled_from(sorted(REQUESTS)), st.binary(max_size=60))
 def test_any_bytes_give_a_name_or_a_refusal(method: str, message: bytes) -> None:
-    """A name only if protobuf reads the same one, or takes the bytes for broken further in."""
+    """A name is one that protobuf reads, too, unless the bytes are broken further in."""
     try:
         asked = asked_model(method, message)
     except BadInput:

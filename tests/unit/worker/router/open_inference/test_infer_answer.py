@@ -67,7 +67,7 @@ def test_bfloat16_of_a_list_and_of_memory() -> None:
 
 
 def test_strings_have_their_lengths() -> None:
-    """Empty ones and any byte, too."""
+    """Empty strings, and any byte."""
     strings = np.array([b"", b"\x00\xff", b"abc"], object)
 
     got = answer(response_bytes(model_spec("m", 7), {"y": strings}))
@@ -93,7 +93,7 @@ def test_id_parameters_version_and_the_order_of_outputs() -> None:
 
 @pytest.mark.parametrize("message", [b"\xff", b"\x0a\x01\xff", b"\x0a\x03\x12\x01\x08"])
 def test_an_unreadable_answer_is_the_model_servers_mistake(message: bytes) -> None:
-    """Nothing else is raised."""
+    """The error is an UpstreamError."""
     with pytest.raises(UpstreamError):
         infer_answer(message, asked())
 

@@ -41,7 +41,7 @@ def predict(request: ModelInferRequest) -> PredictRequest:
 
 
 def refusal(request: ModelInferRequest | bytes) -> str:
-    """The sentence that a request is refused with."""
+    """The sentence of a refusal."""
     message = request if isinstance(request, bytes) else request.SerializeToString()
     with pytest.raises(BadInput) as caught:
         translated(message)
@@ -73,7 +73,7 @@ def test_halves_keep_their_bits() -> None:
 
 
 def test_strings_come_listed_or_with_their_lengths() -> None:
-    """Empty ones and any byte, too."""
+    """Empty strings, and any byte."""
     strings = [b"", b"\x00\xff", b"abc"]
     raw = b"".join(struct.pack("<I", len(value)) + value for value in strings)
 
@@ -166,7 +166,7 @@ def test_values_that_take_too_much_memory_are_refused(request_of_many: ModelInfe
 
 
 def test_the_id_of_a_request_that_failed() -> None:
-    """The last one counts; none can be told of what is no message."""
+    """The last id counts; a malformed message has none."""
     good = infer(inputs=[tensor("FP32", [1], fp32_contents=[1.0])], id="a").SerializeToString()
     assert request_id(good) == "a"
     assert request_id(infer().SerializeToString()) == ""
