@@ -108,14 +108,41 @@ def model_server(tmp_path: Path) -> Iterator[StartServer]:
         server.kill()
 
 
-def write_config(path: Path, models: Path) -> Path:
-    """A model config file that serves every folder below ``models``; `versions` in all its versions."""
+Serve = Callable[..., EmbeddedServer]
+
+
+@pytest.fixture
+def serve(saved_models: Path, model_server: StartServer) -> Serve:
+    """Starts a server of one of our models, or of a folder, and waits until it is available."""
+
+    def start(model: str | Path, *flags: str, name: str = "") -> EmbeddedServer:
+        folder = saved_models / model
+        server = model_server(f"--model_base_path={folder}", f"--model_name={name or folder.name}", *flags)
+        server.wait_available(name or folder.name)
+        return server
+
+    return start
+
+
+@contextmanager
+def serving_one(folder: Path, model: Path, *flags: str) -> Iterator[EmbeddedServer]:
+    """An embedded server of the model ``m``, once it is available."""
+    server = EmbeddedServer(folder, [f"--model_base_path={model}", "--model_name=m", *flags])
+    try:
+        server.wait_available("m")
+        yield server
+    finally:
+        server.kill()
+
+
+def write_config(path: Path, models: Path, names: Sequence[str] = ()) -> Path:
+    """A model config file of these folders below ``models``, or all; `versions` in all its versions."""
     entries = [
         f'config {{ name: "{model.name}" base_path: "{model}" model_platform: "tensorflow" '
         + ("model_version_policy { all {} } " if model.name == "versions" else "")
         + "}"
         for model in sorted(models.iterdir())
-        if model.is_dir()
+        if model.is_dir() and (not names or model.name in names)
     ]
     path.write_text("model_config_list {\n" + "\n".join(entries) + "\n}\n")
     return path
@@ -123,12 +150,16 @@ def write_config(path: Path, models: Path) -> Path:
 
 @contextmanager
 def serving_all(
-    folder: Path, models: Path, *flags: str, until: Sequence[str] = ("AVAILABLE",)
+    folder: Path,
+    models: Path,
+    *flags: str,
+    names: Sequence[str] = (),
+    until: Sequence[str] = ("AVAILABLE",),
 ) -> Iterator[EmbeddedServer]:
-    """An embedded server with every model below ``models``, once each is in one of these states."""
-    config = write_config(folder / "models.config", models)
+    """An embedded server with these models below ``models``, or all, once each is in one of these states."""
+    config = write_config(folder / "models.config", models, names)
     server = EmbeddedServer(folder, [f"--model_config_file={config}", *flags])
-    names = [path.name for path in models.iterdir() if path.is_dir()]
+    names = names or [path.name for path in models.iterdir() if path.is_dir()]
     try:
         server.wait_until(
             lambda: all(any(f'"{state}"' in server.state(name) for state in until) for name in names),

@@ -8,18 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2
 from msgspec.structs import replace
 
 from support.gates import gate
-from support.model_fixtures import EmbeddedServer, StartServer
-from support.predict_messages import request_bytes, response_arrays
+from support.grpc_calls import ones, predict
+from support.model_fixtures import EmbeddedServer, Serve, StartServer, serving_one
 from support.warmup_files import recorded, warm_up_with
 from tfs_proxy.run.model_states import answers_grpc
 from tfs_proxy.values.deployment import Instance
-from tfs_proxy.wire.protos.predict import model_spec
 
 pytestmark = pytest.mark.tensorflow
 
@@ -60,20 +58,11 @@ class Watch:
 @pytest.fixture(scope="module")
 def server(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
     """A server with a health service and few threads for calls."""
-    started = EmbeddedServer(
-        tmp_path_factory.mktemp("health"),
-        [
-            f"--model_base_path={saved_models / 'half_plus_two'}",
-            "--model_name=m",
-            FLAG,
-            "--grpc_max_threads=3",
-        ],
-    )
-    try:
-        started.wait_available("m", 1)
+    folder, model = tmp_path_factory.mktemp("health"), saved_models / "half_plus_two"
+    with serving_one(folder, model, FLAG, "--grpc_max_threads=3") as started:
+        with grpc.insecure_channel(started.grpc) as channel:
+            started.wait_until(lambda: check(channel, "") == "SERVING", "the server is SERVING")
         yield started
-    finally:
-        started.kill()
 
 
 def check(channel: grpc.Channel, name: str) -> str:
@@ -110,12 +99,10 @@ def test_a_watch_tells_the_status_at_once_and_stays_open(server: EmbeddedServer)
 
 def test_watches_hold_no_threads(server: EmbeddedServer) -> None:
     """Far more watches are open than there are threads for calls, and calls are answered."""
-    request = request_bytes(model_spec("m"), {"x": np.ones(1, np.float32)})
     with grpc.insecure_channel(server.grpc) as channel:
         watches = [Watch(channel) for _ in range(40)]
         assert {watch.next() for watch in watches} == {"SERVING"}
-        answer = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")(request, timeout=30)
-        assert response_arrays(answer)["y"] == [2.5]
+        assert predict(channel, ones(1), "m")["y"] == [2.5]
         for watch in watches:
             watch.call.cancel()
         assert check(channel, "") == "SERVING"
@@ -140,9 +127,9 @@ def test_a_watch_sees_the_first_models_come(
             assert '"AVAILABLE"' in started.state("m")
 
 
-def test_open_watches_do_not_keep_a_server_that_stops(saved_models: Path, model_server: StartServer) -> None:
+def test_open_watches_do_not_keep_a_server_that_stops(serve: Serve) -> None:
     """At a signal they hear that it no longer serves, and end; the server exits with 0."""
-    started = model_server(f"--model_base_path={saved_models / 'half_plus_two'}", "--model_name=m", FLAG)
+    started = serve("half_plus_two", FLAG)
     with grpc.insecure_channel(started.grpc) as channel:
         watches: list[Any] = [Watch(channel), Watch(channel, "nobody")]
         started.wait_until(lambda: check(channel, "") == "SERVING", "the server is SERVING")

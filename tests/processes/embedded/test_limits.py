@@ -11,10 +11,10 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 
-from support.embedded_client import ask, predicted
+from support.embedded_client import ask, call, predicted
+from support.grpc_calls import refusal
 from support.model_fixtures import EmbeddedServer
 from tfs_proxy.wire import protos
 from tfs_proxy.wire.data_types import DataType
@@ -26,7 +26,6 @@ pytestmark = [
 ]
 
 MODEL = "/v1/models/half_plus_two"
-SERVICE = "/tensorflow.serving.PredictionService/"
 GROWTH_MB = 1000
 """Of what one request of 100 MB may cost; what it really costs is half of it."""
 TOGETHER_MB = 3000
@@ -52,10 +51,8 @@ def posted(server: EmbeddedServer, body: bytes, **headers: str) -> tuple[int, by
     return status, answer
 
 
-def call(server: EmbeddedServer, message: bytes, method: str = "Predict") -> grpc.RpcError:
-    with grpc.insecure_channel(server.grpc) as channel, pytest.raises(grpc.RpcError) as caught:
-        channel.unary_unary(SERVICE + method)(message, timeout=60)
-    return caught.value
+def refused(server: EmbeddedServer, message: bytes, method: str = "Predict") -> tuple[str, str]:
+    return refusal(lambda: call(server, method, message))
 
 
 def declared(data_type: DataType, size: int) -> bytes:
@@ -80,11 +77,11 @@ def declared(data_type: DataType, size: int) -> bytes:
 def test_a_declared_shape_is_refused_before_it_is_filled(
     embedded_server: EmbeddedServer, data_type: DataType, size: int, shown: str
 ) -> None:
-    error, grown = peak_mb(embedded_server, lambda: call(embedded_server, declared(data_type, size)))
-    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
-    assert error.details().startswith(
-        f'The tensor "x", declared as {shown}, becomes more than 400 MB of values: '
+    (code, text), grown = peak_mb(
+        embedded_server, lambda: refused(embedded_server, declared(data_type, size))
     )
+    assert code == "INVALID_ARGUMENT"
+    assert text.startswith(f'The tensor "x", declared as {shown}, becomes more than 400 MB of values: ')
     assert grown < GROWTH_MB // 10
 
 
@@ -106,21 +103,15 @@ def test_a_message_of_many_small_ones_is_refused_before_it_is_parsed(
     embedded_server: EmbeddedServer, name: str
 ) -> None:
     method, message = DENSE[name]
-    error, grown = peak_mb(embedded_server, lambda: call(embedded_server, message, method))
-    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
-    assert error.details() == "The message becomes more than 400 MB of values: send it in parts."
+    said, grown = peak_mb(embedded_server, lambda: refused(embedded_server, message, method))
+    assert said == ("INVALID_ARGUMENT", "The message becomes more than 400 MB of values: send it in parts.")
     assert grown < GROWTH_MB // 5
 
 
 def test_a_shape_within_the_limit_is_filled(embedded_server: EmbeddedServer) -> None:
-    def largest() -> int:
-        options = [("grpc.max_receive_message_length", -1)]
-        with grpc.insecure_channel(embedded_server.grpc, options) as channel:
-            answer = channel.unary_unary(SERVICE + "Predict")(declared(DataType.DT_FLOAT, 50 * MILLION))
-            return len(answer)
-
-    size, grown = peak_mb(embedded_server, largest)
-    assert size > 200 * MILLION
+    message = declared(DataType.DT_FLOAT, 50 * MILLION)
+    answer, grown = peak_mb(embedded_server, lambda: call(embedded_server, "Predict", message))
+    assert len(answer) > 200 * MILLION
     assert grown < GROWTH_MB
 
 
@@ -257,11 +248,7 @@ def test_a_head_of_half_the_limit_is_read(embedded_server: EmbeddedServer) -> No
 
 
 def test_a_huge_content_length_is_refused_at_once(embedded_server: EmbeddedServer) -> None:
-    head = (
-        b"POST "
-        + MODEL.encode()
-        + b":predict HTTP/1.1\r\nHost: x\r\nContent-Length: 9000000000000000000\r\n\r\n"
-    )
+    head = CHUNKED.replace(b"Transfer-Encoding: chunked", b"Content-Length: 9000000000000000000")
     with socket.create_connection(("127.0.0.1", embedded_server.rest_port), timeout=60) as connection:
         connection.sendall(head + b"{")
         assert connection.recv(65536).startswith(b"HTTP/1.1 413")
@@ -275,6 +262,5 @@ def test_a_version_beyond_all_versions_is_a_bad_request(embedded_server: Embedde
 
 @pytest.mark.parametrize("method", ["Predict", "Classify", "Regress", "MultiInference", "GetModelMetadata"])
 def test_what_is_not_a_message_is_a_bad_request(embedded_server: EmbeddedServer, method: str) -> None:
-    error = call(embedded_server, b"\xff\xff", method)
-    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
-    assert error.details() == f"The request is not a message of {method}"
+    said = refused(embedded_server, b"\xff\xff", method)
+    assert said == ("INVALID_ARGUMENT", f"The request is not a message of {method}")

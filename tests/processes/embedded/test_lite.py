@@ -1,18 +1,17 @@
 """TensorFlow Lite models behind the embedded server: what their interpreter reads as it is, right or wrong."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
 
-import grpc
 import numpy as np
 import pytest
-import requests
 
+from support.embedded_client import ask, predict, predict_arrays
+from support.grpc_calls import refusal
 from support.model_fixtures import EmbeddedServer, serving_all
-from support.predict_messages import request_bytes, response_arrays
-from tfs_proxy.wire.protos.predict import model_spec
 
 pytestmark = pytest.mark.tensorflow
 
@@ -91,8 +90,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]
 
 
 def predicted(server: EmbeddedServer, model: str, value: Any) -> tuple[int, Any]:
-    reply = requests.post(f"{server.rest}/v1/models/{model}:predict", json={"inputs": value}, timeout=60)
-    return reply.status_code, reply.json()
+    status, body, _ = ask(server, f"/v1/models/{model}:predict", {"inputs": value})
+    return status, json.loads(body)
 
 
 @pytest.mark.parametrize("text", ["a", "", "a word or two", "a\0", "\0"])
@@ -159,10 +158,11 @@ def test_a_shape_that_an_operation_refuses(server: EmbeddedServer) -> None:
 def test_signatures_of_the_metadata_are_served(server: EmbeddedServer) -> None:
     """They name the tensors as TF Serving reads them, `:0` behind a name or not."""
     assert predicted(server, "described", [[1.0, 2.0, 3.0]]) == (200, {"outputs": [[3.0, 5.0, 7.0]]})
-    url = f"{server.rest}/v1/models/described"
     body = {"signature_name": "older", "inputs": {"rows": [[1.0]]}}
-    assert requests.post(f"{url}:predict", json=body, timeout=60).json() == {"outputs": [[3.0]]}
-    shown = requests.get(f"{url}/metadata", timeout=60).json()["metadata"]["signature_def"]["signature_def"]
+    assert predict(server, "described", body) == {"outputs": [[3.0]]}
+    shown = server.ask("GET", "/v1/models/described/metadata").json["metadata"]["signature_def"][
+        "signature_def"
+    ]
     assert {name: [*each["inputs"], *each["outputs"]] for name, each in shown.items()} == {
         "serving_default": ["features", "score"],
         "older": ["rows", "result"],
@@ -180,17 +180,12 @@ def test_signatures_of_the_metadata_are_served(server: EmbeddedServer) -> None:
     ],
 )
 def test_signatures_that_fit_no_tensors_fail_the_load(server: EmbeddedServer, model: str, said: str) -> None:
-    (version,) = requests.get(f"{server.rest}/v1/models/{model}", timeout=60).json()["model_version_status"]
+    (version,) = server.ask("GET", f"/v1/models/{model}").json["model_version_status"]
     assert (version["state"], version["status"]["error_message"]) == ("END", said)
 
 
 @pytest.mark.parametrize("shape", [(0, 4, 4, 2), (1, 0, 4, 2)])
 def test_no_images_are_refused(server: EmbeddedServer, shape: tuple[int, ...]) -> None:
-    with grpc.insecure_channel(server.grpc) as channel:
-        run = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
-        with pytest.raises(grpc.RpcError) as caught:
-            run(request_bytes(model_spec("pooled"), {"x": np.zeros(shape, np.float32)}), timeout=60)
-        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-        assert caught.value.details() == f"input x has no elements: [{','.join(map(str, shape))}]"
-        answer = run(request_bytes(model_spec("twice"), {"x": np.zeros((0, 3), np.float32)}), timeout=60)
-    assert response_arrays(answer)["y"].shape == (0, 3)
+    refused = refusal(lambda: predict_arrays(server, "pooled", {"x": np.zeros(shape, np.float32)}))
+    assert refused == ("INVALID_ARGUMENT", f"input x has no elements: [{','.join(map(str, shape))}]")
+    assert predict_arrays(server, "twice", {"x": np.zeros((0, 3), np.float32)})["y"].shape == (0, 3)

@@ -7,14 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import grpc
 import numpy as np
 import pytest
 
-from support.embedded_client import predict
+from support.embedded_client import predict, predict_arrays
+from support.grpc_calls import refusal
 from support.model_fixtures import EmbeddedServer, serving_all
-from support.predict_messages import request_bytes, response_arrays
-from tfs_proxy.wire.protos.predict import model_spec
 
 pytestmark = pytest.mark.tensorflow
 
@@ -187,11 +185,7 @@ def over_grpc(server: EmbeddedServer, model: str, signature: str, inputs: Any) -
     sent = {
         alias: each if each.dtype.kind in "US" else each.astype(np.float32) for alias, each in arrays.items()
     }
-    with grpc.insecure_channel(server.grpc) as channel:
-        predict = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
-        return response_arrays(
-            predict(request_bytes(model_spec(model, signature=signature), sent), timeout=30)
-        )
+    return predict_arrays(server, model, sent, signature=signature)
 
 
 @pytest.mark.parametrize(
@@ -245,11 +239,8 @@ def test_requests_that_no_server_can_answer_are_explained(
 
 
 def test_errors_may_have_bytes_in_them(server: EmbeddedServer) -> None:
-    with pytest.raises(grpc.RpcError) as refused:
-        over_grpc(server, "odd", "parsed", {"examples": [b"\xff\xd8"]})
-
-    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert "Could not parse example input" in refused.value.details()
+    code, text = refusal(lambda: over_grpc(server, "odd", "parsed", {"examples": [b"\xff\xd8"]}))
+    assert (code, "Could not parse example input" in text) == ("INVALID_ARGUMENT", True)
 
 
 @pytest.mark.parametrize(

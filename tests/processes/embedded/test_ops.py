@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.embedded_client import predict
-from support.model_fixtures import EmbeddedServer, StartServer
+from support.model_fixtures import EmbeddedServer, Serve, StartServer
 
 pytestmark = pytest.mark.tensorflow
 
@@ -90,17 +90,15 @@ def failure(server: EmbeddedServer, model: str) -> dict[str, str]:
     return dict(version["status"])
 
 
-def test_ops_of_tensorflow_text(exported: Exported, model_server: StartServer) -> None:
+def test_ops_of_tensorflow_text(exported: Exported, serve: Serve) -> None:
     """A model that tokenizes is served as by the official binary, which has these ops built in."""
-    server = model_server(*exported.flags("texts"))
-    server.wait_available("texts")
+    server = serve(exported.root / "texts")
     assert predict(server, "texts", {"inputs": exported.texts}) == {"outputs": exported.wanted}
     server.wait_for_log("Loaded the ops of tensorflow-text")
 
 
-def test_other_models_load_none_of_them(saved_models: Path, model_server: StartServer) -> None:
-    server = model_server("--model_name=half", f"--model_base_path={saved_models / 'half_plus_two'}")
-    server.wait_available("half")
+def test_other_models_load_none_of_them(serve: Serve) -> None:
+    server = serve("half_plus_two")
     assert "Loaded the ops" not in server.log
 
 

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from support.embedded_client import predicted
-from support.model_fixtures import EmbeddedServer, StartServer
+from support.model_fixtures import EmbeddedServer, Serve, serving_one
 from tfs_proxy.wire.protos import ProfileRequest, ProfileResponse, TerminateRequest
 
 pytestmark = pytest.mark.tensorflow
@@ -19,16 +19,8 @@ TAKEN = "Profiling for"
 
 @pytest.fixture(scope="module")
 def server(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
-    started = EmbeddedServer(tmp_path_factory.mktemp("profiler"), flags(saved_models))
-    try:
-        started.wait_available("half")
+    with serving_one(tmp_path_factory.mktemp("profiler"), saved_models / "half_plus_two") as started:
         yield started
-    finally:
-        started.kill()
-
-
-def flags(saved_models: Path) -> list[str]:
-    return ["--model_name=half", f"--model_base_path={saved_models / 'half_plus_two'}"]
 
 
 def request(
@@ -58,7 +50,7 @@ def test_a_profile(server: EmbeddedServer, tmp_path: Path) -> None:
         refused = call(channel, "Profile", request(tmp_path, "other", 0)).exception()
         assert (refused.code().name, refused.details()) == ("INTERNAL", "Another profiling session active.")
         for _ in range(20):
-            predicted(server, "half", [1.0])
+            predicted(server, "m", [1.0])
         call(channel, "Terminate", TerminateRequest(session_id="unknown")).result()
         assert not running.done()
         call(channel, "Terminate", TerminateRequest(session_id="mine")).result()
@@ -109,11 +101,8 @@ def test_profiles_that_can_not_be(server: EmbeddedServer, tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.rglob("*.pb")] == []
 
 
-def test_the_end_of_the_server_ends_a_profile(
-    saved_models: Path, model_server: StartServer, tmp_path: Path
-) -> None:
-    server = model_server(*flags(saved_models))
-    server.wait_available("half")
+def test_the_end_of_the_server_ends_a_profile(serve: Serve, tmp_path: Path) -> None:
+    server = serve("half_plus_two")
     with grpc.insecure_channel(server.grpc) as channel:
         running = taken(server, channel, request(tmp_path, "long", 60 * MINUTE))
         assert server.stop() == 0
@@ -121,10 +110,9 @@ def test_the_end_of_the_server_ends_a_profile(
     assert (tmp_path / "long" / "localhost_8500.xplane.pb").stat().st_size
 
 
-def test_without_the_profiler(saved_models: Path, model_server: StartServer, tmp_path: Path) -> None:
+def test_without_the_profiler(serve: Serve, tmp_path: Path) -> None:
     """`--enable_profiler=false` leaves the service out."""
-    server = model_server(*flags(saved_models), "--enable_profiler=false")
-    server.wait_available("half")
+    server = serve("half_plus_two", "--enable_profiler=false")
     with grpc.insecure_channel(server.grpc) as channel:
         error = call(channel, "Profile", request(tmp_path, "s", 1)).exception()
     assert error.code() is grpc.StatusCode.UNIMPLEMENTED

@@ -12,7 +12,8 @@ import pytest
 
 from support.embedded_client import ask, predicted
 from support.gates import gate
-from support.model_fixtures import EmbeddedServer, StartServer
+from support.grpc_calls import STATUS, refusal
+from support.model_fixtures import EmbeddedServer, Serve, StartServer, serving_one
 from support.warmup_files import recorded, warm_up_with
 from tfs_proxy.wire import protos
 
@@ -26,7 +27,7 @@ def states_by_label(channel: grpc.Channel, model: str, label: str) -> dict[int, 
     """What GetModelStatus answers for a label: the number of each version's state."""
     request = protos.GetModelStatusRequest()
     request.model_spec.name, request.model_spec.version_label = model, label
-    run = channel.unary_unary("/tensorflow.serving.ModelService/GetModelStatus")
+    run = channel.unary_unary(STATUS)
     answer = protos.GetModelStatusResponse.FromString(run(request.SerializeToString(), timeout=60))
     return {status.version: int(status.state) for status in answer.model_version_status}
 
@@ -34,13 +35,8 @@ def states_by_label(channel: grpc.Channel, model: str, label: str) -> dict[int, 
 @pytest.fixture(scope="module")
 def shared(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
     """A server that the tests reload, one after the other."""
-    flags = [f"--model_base_path={saved_models / 'half_plus_two'}", "--model_name=m"]
-    server = EmbeddedServer(tmp_path_factory.mktemp("server"), flags)
-    try:
-        server.wait_available("m", 1)
+    with serving_one(tmp_path_factory.mktemp("server"), saved_models / "half_plus_two") as server:
         yield server
-    finally:
-        server.kill()
 
 
 @pytest.fixture
@@ -122,15 +118,13 @@ def test_a_label_that_a_reload_sets_leads_to_its_version(saved_models: Path, ser
 def test_a_reload_that_fails_says_why(
     reloaded: grpc.Channel, saved_models: Path, path: str, code: str, text: str
 ) -> None:
-    with pytest.raises(grpc.RpcError) as caught:
-        reload_config(reloaded, of_one_model("x", path))
-    assert caught.value.code().name == code
-    assert text in caught.value.details()
+    status, said = refusal(lambda: reload_config(reloaded, of_one_model("x", path)))
+    assert (status, text in said) == (code, True)
     assert reload_config(reloaded, of_one_model("m", saved_models / "half_plus_two")).error_code == 0
 
 
 @pytest.mark.parametrize(
-    ("name", "platform", "refusal"),
+    ("name", "platform", "words"),
     [
         (
             "m",
@@ -161,13 +155,12 @@ def test_a_reload_that_fails_says_why(
     ],
 )
 def test_a_reload_needs_the_platform_that_is_served(
-    reloaded: grpc.Channel, saved_models: Path, name: str, platform: str, refusal: str
+    reloaded: grpc.Channel, saved_models: Path, name: str, platform: str, words: str
 ) -> None:
     """One without, or with another, is refused in TF Serving's words; the deprecated field will do."""
     base_path = saved_models / "half_plus_two"
-    with pytest.raises(grpc.RpcError) as caught:
-        reload_config(reloaded, of_one_model(name, base_path, platform))
-    assert (caught.value.code().name, caught.value.details()) == ("INVALID_ARGUMENT", refusal)
+    said = refusal(lambda: reload_config(reloaded, of_one_model(name, base_path, platform)))
+    assert said == ("INVALID_ARGUMENT", words)
     assert reload_config(reloaded, of_one_model("m", base_path, "model_type: TENSORFLOW")).error_code == 0
 
 
@@ -195,21 +188,19 @@ def test_a_reload_at_the_start_finds_the_first_models_loaded(
 
 
 def test_a_reload_that_waits_for_another_try_does_not_keep_a_stopping_server(
-    saved_models: Path, tmp_path: Path, model_server: StartServer
+    tmp_path: Path, serve: Serve
 ) -> None:
     """At a signal its caller gets the error of the last try, and the server exits."""
     (tmp_path / "broken" / "1").mkdir(parents=True)
-    server = model_server(f"--model_base_path={saved_models / 'half_plus_two'}", "--model_name=m")
-    server.wait_available("m", 1)
+    server = serve("half_plus_two")
     config = of_one_model("broken", tmp_path / "broken")
     with grpc.insecure_channel(server.grpc) as channel, ThreadPoolExecutor(1) as pool:
         answer = pool.submit(reload_config, channel, config)
         server.wait_for_log("broken version 1: load failed")
         assert server.stop() == 0
-        with pytest.raises(grpc.RpcError) as caught:
-            answer.result()
-    assert caught.value.code().name == "UNKNOWN"
-    assert "due to error: NOT_FOUND: Could not find SavedModel" in caught.value.details()
+        code, text = refusal(answer.result)
+    assert code == "UNKNOWN"
+    assert "due to error: NOT_FOUND: Could not find SavedModel" in text
 
 
 def test_reloads_at_once_leave_each_other_alone(saved_models: Path, server: EmbeddedServer) -> None:

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from support.embedded_client import call
+from support.grpc_calls import refusal
 from support.model_fixtures import EmbeddedServer
 
 pytestmark = pytest.mark.tensorflow
@@ -151,12 +152,9 @@ def test_every_request_has_an_answer(connection: http.client.HTTPConnection, see
 )
 def test_every_message_has_an_answer(embedded_server: EmbeddedServer, message: bytes, method: str) -> None:
     """Random bytes as a gRPC message are an error that says so, or a request that is refused."""
-    with grpc.insecure_channel(embedded_server.grpc) as channel:
-        run = channel.unary_unary(f"/tensorflow.serving.PredictionService/{method}")
-        with pytest.raises(grpc.RpcError) as caught:
-            run(message, timeout=30)
-    assert caught.value.code().name in {"INTERNAL", "INVALID_ARGUMENT", "NOT_FOUND"}
-    assert "Internal error" not in caught.value.details()
+    code, text = refusal(lambda: call(embedded_server, method, message))
+    assert code in {"INTERNAL", "INVALID_ARGUMENT", "NOT_FOUND"}
+    assert "Internal error" not in text
 
 
 CYCLES = """

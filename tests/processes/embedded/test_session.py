@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.embedded_client import predict
-from support.model_fixtures import StartServer
+from support.model_fixtures import Serve, StartServer
 
 pytestmark = pytest.mark.tensorflow
 
@@ -44,18 +44,14 @@ def second_device(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_options_of_the_session(second_device: Path, tmp_path: Path, model_server: StartServer) -> None:
+def test_options_of_the_session(second_device: Path, tmp_path: Path, serve: Serve) -> None:
     options = tmp_path / "session.txt"
     options.write_text(
         'device_count { key: "CPU" value: 2 } graph_options { rewrite_options { constant_folding: OFF } }'
     )
-    flags = ["--model_name=m", f"--model_base_path={second_device}", "--max_num_load_retries=0"]
-    server = model_server(*flags, f"--tensorflow_session_config_file={options}")
-    server.wait_available("m")
-    assert predict(server, "m", ONES)["predictions"][0] == pytest.approx([64.064] * 8)
-    server = model_server(*flags)
-    server.wait_available("m")
-    assert "CPU:1" in predict(server, "m", ONES)["error"]
+    server = serve(second_device, f"--tensorflow_session_config_file={options}")
+    assert predict(server, "second", ONES)["predictions"][0] == pytest.approx([64.064] * 8)
+    assert "CPU:1" in predict(serve(second_device), "second", ONES)["error"]
 
 
 def test_mixed_precision() -> None:

@@ -10,13 +10,13 @@ from pathlib import Path
 import grpc
 import pytest
 
-from support.embedded_client import ask
-from support.model_fixtures import EmbeddedServer, StartServer
+from support.embedded_client import ask, call
+from support.model_fixtures import EmbeddedServer, Serve, serving_one
 from tfs_proxy.wire import protos
 
 pytestmark = pytest.mark.tensorflow
 
-PREDICT = "/v1/models/default:predict"
+PREDICT = "/v1/models/m:predict"
 
 EXPORT = """
 import sys
@@ -62,13 +62,8 @@ def server(
     request: pytest.FixtureRequest, convolution: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[EmbeddedServer]:
     """A server of that model, without batching and with it."""
-    flags = [f"--model_base_path={convolution}", *request.param]
-    started = EmbeddedServer(tmp_path_factory.mktemp("server"), flags)
-    try:
-        started.wait_available("default")
+    with serving_one(tmp_path_factory.mktemp("server"), convolution, *request.param) as started:
         yield started
-    finally:
-        started.kill()
 
 
 def _without_shapes(model: Path, target: Path) -> Path:
@@ -84,15 +79,14 @@ def _without_shapes(model: Path, target: Path) -> Path:
 
 
 def test_the_graphs_own_shapes_count_where_signatures_tell_none(
-    convolution: Path, model_server: StartServer, tmp_path: Path
+    convolution: Path, serve: Serve, tmp_path: Path
 ) -> None:
     """A signature without shapes refuses no image that the graph takes, and a wrong rank is still a 400."""
     base = _without_shapes(convolution, tmp_path / "shapeless")
-    server = model_server(f"--model_base_path={base}")
-    server.wait_available("default")
+    server = serve(base, name="m")
     image = [[[0.5]] * 8] * 8
 
-    assert b"tensor_shape" not in ask(server, "/v1/models/default/metadata")[1]
+    assert b"tensor_shape" not in ask(server, "/v1/models/m/metadata")[1]
     assert ask(server, PREDICT, {"instances": [image, image]})[0] == 200
     for instances in ([1.0], image, [[image]]):
         status, body, _ = ask(server, PREDICT, {"instances": instances})
@@ -121,23 +115,21 @@ def test_wrong_ranks_and_sizes_are_400_and_the_server_lives(server: EmbeddedServ
 def test_no_channels_where_none_are_declared(server: EmbeddedServer) -> None:
     """They are refused where XLA compiles a convolution; an empty batch or an empty image is not."""
     statuses = [
-        asked(server.grpc, sizes)
+        asked(server, sizes)
         for sizes in ([1, 8, 8, 6], [1, 8, 8, 0], [0, 8, 8, 6], [1, 0, 8, 6], [1, 8, 8, 6])
     ]
     assert statuses == ["OK", "INVALID_ARGUMENT", "OK", "OK", "OK"]
 
 
-def asked(address: str, sizes: list[int]) -> str:
+def asked(server: EmbeddedServer, sizes: list[int]) -> str:
     tensor = protos.TensorProto(dtype="DT_FLOAT", float_val=[1.0] if all(sizes) else [])
     for size in sizes:
         tensor.tensor_shape.dim.add(size=size)
     request = protos.PredictRequest()
-    request.model_spec.name, request.model_spec.signature_name = "default", "undeclared"
+    request.model_spec.name, request.model_spec.signature_name = "m", "undeclared"
     request.inputs["image"].CopyFrom(tensor)
-    with grpc.insecure_channel(address) as channel:
-        run = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
-        try:
-            run(request.SerializeToString(), timeout=60)
-        except grpc.RpcError as error:
-            return str(error.code().name)
+    try:
+        call(server, "Predict", request.SerializeToString())
+    except grpc.RpcError as error:
+        return str(error.code().name)
     return "OK"

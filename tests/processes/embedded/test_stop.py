@@ -16,7 +16,8 @@ import pytest
 
 from support.embedded_client import ask
 from support.gates import Gate, gate
-from support.model_fixtures import EmbeddedServer, StartServer
+from support.grpc_calls import PREDICT
+from support.model_fixtures import EmbeddedServer, Serve, StartServer
 from support.predict_messages import request_bytes, response_arrays
 from support.waiting import wait_until
 from support.warmup_files import recorded, warm_up_with
@@ -24,7 +25,6 @@ from tfs_proxy.wire.protos.predict import model_spec
 
 pytestmark = pytest.mark.tensorflow
 
-PREDICT = "/tensorflow.serving.PredictionService/Predict"
 ENDS_WITHIN_SECONDS = 60
 
 
@@ -45,11 +45,10 @@ def marking(mark: str) -> bytes:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_requests_in_flight_finish(
-    saved_models: Path, tmp_path: Path, model_server: StartServer, number: signal.Signals
+    tmp_path: Path, serve: Serve, number: signal.Signals
 ) -> None:
     """Those that are running, over REST and over gRPC, are answered, then the server exits with 0."""
-    server = model_server(f"--model_base_path={saved_models / 'gate'}", "--model_name=gate")
-    server.wait_available("gate")
+    server = serve("gate")
     with (
         ThreadPoolExecutor(1) as pool,
         grpc.insecure_channel(server.grpc) as channel,
@@ -66,10 +65,9 @@ def test_a_signal_lets_requests_in_flight_finish(
     assert server.wait(ENDS_WITHIN_SECONDS) == 0
 
 
-def test_two_signals_at_once_are_one(saved_models: Path, tmp_path: Path, model_server: StartServer) -> None:
+def test_two_signals_at_once_are_one(tmp_path: Path, serve: Serve) -> None:
     """`timeout`, and a shell that passes Ctrl-C on, send one to the process and one to its group."""
-    server = model_server(f"--model_base_path={saved_models / 'gate'}", "--model_name=gate")
-    server.wait_available("gate")
+    server = serve("gate")
     with grpc.insecure_channel(server.grpc) as channel, gate(tmp_path / "gate") as held:
         called = channel.unary_unary(PREDICT).future(marking(held.mark()), timeout=60)
         held.wait_for()
@@ -98,10 +96,9 @@ def end_by_two_signals(server: EmbeddedServer, within_seconds: float) -> None:
     assert server.wait() == 0
 
 
-def test_a_second_signal_waits_for_nobody(saved_models: Path, model_server: StartServer) -> None:
+def test_a_second_signal_waits_for_nobody(serve: Serve) -> None:
     """Callers that have begun a request on either door and send no more do not keep the server then."""
-    server = model_server(f"--model_base_path={saved_models / 'half_plus_two'}", "--model_name=half_plus_two")
-    server.wait_available("half_plus_two")
+    server = serve("half_plus_two")
     released = threading.Event()
 
     def never() -> Iterator[bytes]:
@@ -124,11 +121,8 @@ def test_a_second_signal_waits_for_nobody(saved_models: Path, model_server: Star
         released.set()
 
 
-def test_a_second_signal_waits_for_no_computation(
-    saved_models: Path, tmp_path: Path, model_server: StartServer
-) -> None:
-    server = model_server(f"--model_base_path={saved_models / 'gate'}", "--model_name=gate")
-    server.wait_available("gate")
+def test_a_second_signal_waits_for_no_computation(tmp_path: Path, serve: Serve) -> None:
+    server = serve("gate")
     with grpc.insecure_channel(server.grpc) as channel, gate(tmp_path / "gate") as held:
         body = json.dumps({"instances": [held.mark("rest")]}).encode()
         head = f"POST /v1/models/gate:predict HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -172,16 +166,12 @@ def cancelled_over_grpc(server: EmbeddedServer, held: Gate) -> None:
 
 @pytest.mark.parametrize("give_up", [timed_out_over_rest, cancelled_over_grpc])
 def test_what_nobody_waits_for_keeps_no_server(
-    saved_models: Path,
     tmp_path: Path,
-    model_server: StartServer,
+    serve: Serve,
     give_up: Callable[[EmbeddedServer, Gate], None],
 ) -> None:
     """A computation whose request has its answer, or was given up, ends with the process."""
-    server = model_server(
-        f"--model_base_path={saved_models / 'gate'}", "--model_name=gate", "--rest_api_timeout_in_ms=100"
-    )
-    server.wait_available("gate")
+    server = serve("gate", "--rest_api_timeout_in_ms=100")
     with gate(tmp_path / "gate") as held:
         give_up(server, held)
         server.process.terminate()

@@ -1,14 +1,12 @@
 """Tensors that numpy has no type or no rank for go over gRPC into the embedded server and back."""
 
-import http.client
-import json
-from collections.abc import Iterator
 from typing import Any
 
-import grpc
 import numpy as np
 import pytest
 
+from support.embedded_client import ask, call
+from support.grpc_calls import refusal as refusal_of
 from support.model_fixtures import EmbeddedServer
 from tfs_proxy.wire import protos
 
@@ -18,19 +16,17 @@ Predict = Any
 
 
 @pytest.fixture(scope="module")
-def predict(embedded_server: EmbeddedServer) -> Iterator[Predict]:
+def predict(embedded_server: EmbeddedServer) -> Predict:
     """Asks a signature of `echo` with one tensor, and returns what comes back."""
-    with grpc.insecure_channel(embedded_server.grpc) as channel:
-        run = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
 
-        def ask(tensor: protos.TensorProto, signature: str) -> protos.TensorProto:
-            request = protos.PredictRequest()
-            request.model_spec.name, request.model_spec.signature_name = "echo", signature
-            request.inputs["x"].CopyFrom(tensor)
-            answer = run(request.SerializeToString(), timeout=60)
-            return protos.PredictResponse.FromString(answer).outputs["y"]
+    def of(tensor: protos.TensorProto, signature: str) -> protos.TensorProto:
+        request = protos.PredictRequest()
+        request.model_spec.name, request.model_spec.signature_name = "echo", signature
+        request.inputs["x"].CopyFrom(tensor)
+        answer = call(embedded_server, "Predict", request.SerializeToString())
+        return protos.PredictResponse.FromString(answer).outputs["y"]
 
-        yield ask
+    return of
 
 
 def tensor_of(kind: str, sizes: list[int], **values: Any) -> protos.TensorProto:
@@ -42,9 +38,7 @@ def tensor_of(kind: str, sizes: list[int], **values: Any) -> protos.TensorProto:
 
 
 def refusal(predict: Predict, tensor: protos.TensorProto, signature: str) -> tuple[str, str]:
-    with pytest.raises(grpc.RpcError) as caught:
-        predict(tensor, signature)
-    return caught.value.code().name, caught.value.details()
+    return refusal_of(lambda: predict(tensor, signature))
 
 
 WHOLE = {
@@ -95,14 +89,10 @@ def test_a_narrow_type_is_not_its_plain_one(predict: Predict) -> None:
 
 def test_json_has_no_narrow_types(embedded_server: EmbeddedServer) -> None:
     statuses = {}
-    for kind in ("half", *WHOLE, "float8_e5m2"):
-        connection = http.client.HTTPConnection("127.0.0.1", embedded_server.rest_port, timeout=60)
-        signature = "float16" if kind == "half" else kind
-        body = json.dumps({"signature_name": signature, "inputs": [1]})
-        connection.request("POST", "/v1/models/echo:predict", body)
-        statuses[kind] = connection.getresponse().status
-        connection.close()
-    assert set(statuses.values()) == {statuses["half"]}, statuses
+    for kind in ("float16", *WHOLE, "float8_e5m2"):
+        document = {"signature_name": kind, "inputs": [1]}
+        statuses[kind] = ask(embedded_server, "/v1/models/echo:predict", document)[0]
+    assert set(statuses.values()) == {501}, statuses
 
 
 @pytest.mark.parametrize("rank", [65, 240, 255])

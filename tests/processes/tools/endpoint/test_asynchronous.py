@@ -114,10 +114,15 @@ def test_an_object_in_s3_becomes_another(
     headers = {"Content-Type": "text/csv", "Accept": "text/plain", "X-Amzn-SageMaker-Inference-Id": "first"}
     assert headers.items() <= dict(request.headers).items()
     told = notification(folder, "good", "first")
+    assert told["invocationStatus"] == "Completed"
+    assert told["requestParameters"] == {
+        "endpointName": "objects", "inputLocation": "s3://bucket/in.csv",
+        "contentType": "text/csv", "accept": "text/plain",
+    }  # fmt: skip
     assert told["responseParameters"] == {
-        "contentType": "text/plain",
-        "outputLocation": answer["OutputLocation"],
-    }
+        "contentType": "text/plain", "outputLocation": answer["OutputLocation"],
+    }  # fmt: skip
+    assert "responseBody" not in told
 
 
 def test_a_refusal_goes_to_the_place_of_failures(
@@ -127,6 +132,8 @@ def test_a_refusal_goes_to_the_place_of_failures(
     answer = endpoint.runtime.invoke_endpoint_async(EndpointName="objects", Body=b"abc")
     assert object_at(s3, answer["FailureLocation"]) == b"out of memory"
     assert "(500)" in notification(folder, "bad", answer["InferenceId"])["failureReason"]
+    missing = endpoint.runtime.invoke_endpoint_async(EndpointName="objects", InputLocation="s3://bucket/none")
+    assert b"There is no s3://bucket/none" in object_at(s3, missing["FailureLocation"])
 
 
 def test_files_do_instead_of_s3(endpoint: RunningEndpoint, folder: Path) -> None:
@@ -136,6 +143,7 @@ def test_files_do_instead_of_s3(endpoint: RunningEndpoint, folder: Path) -> None
         EndpointName="files", InputLocation=(folder / "in.txt").as_uri(), Filename="answer.txt"
     )
     assert answer["OutputLocation"] == (folder / "out" / "answer.txt").as_uri()
+    assert "FailureLocation" not in answer
     written = folder / "out" / "answer.txt"
     wait_until(written.is_file, 30, "the answer is written")
     assert written.read_bytes() == b"elif"

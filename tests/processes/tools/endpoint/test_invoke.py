@@ -77,6 +77,7 @@ def test_headers_of_the_api_go_through_both_ways_and_no_others(
         "X-Amzn-SageMaker-Custom-Attributes": "said=yes",
         "X-Amzn-SageMaker-New-Session-Id": "id; Expires=2030-01-01T00:00:00Z",
         "X-Own": "1",
+        "X-Amzn-Invoked-Production-Variant": "forged",
         "Server-Timing": "a",
     }
 

@@ -58,7 +58,10 @@ def test_a_client_has_a_part_before_the_container_makes_the_next(
 ) -> None:
     has_first = threading.Event()
     container.chunks = (b"one ", has_first, b"two")
-    container.headers = {"Content-Type": "text/plain", "X-Amzn-SageMaker-Custom-Attributes": "said=yes"}
+    container.headers = {
+        "Content-Type": "text/plain", "X-Amzn-SageMaker-Custom-Attributes": "said=yes",
+        "X-Amzn-SageMaker-New-Session-Id": "id; Expires=2030-01-01T00:00:00Z",
+    }  # fmt: skip
 
     answer = stream(endpoint, CustomAttributes="a=b", ContentType="text/csv", Accept="text/plain")
     events = iter(answer["Body"])
@@ -68,6 +71,7 @@ def test_a_client_has_a_part_before_the_container_makes_the_next(
     assert payload(events) == b"two"
     assert (answer["ContentType"], answer["CustomAttributes"]) == ("text/plain", "said=yes")
     assert answer["InvokedProductionVariant"] == "one"
+    assert "x-amzn-sagemaker-new-session-id" not in answer["ResponseMetadata"]["HTTPHeaders"]
     (request,) = container.requests
     headers = {"Content-Type": "text/csv", "Accept": "text/plain"}
     assert headers.items() <= dict(request.headers).items()

@@ -1,7 +1,8 @@
-"""What a container that does not answer becomes: the limit itself is a minute, which no test waits for."""
+"""A container that does not answer, or not to the end: the limits are minutes, which no test waits for."""
 
 import asyncio
 import json
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,11 +13,13 @@ from support.remote_container import RemoteContainer, remote_container
 from tfs_proxy.run.host.watchdog import guarded_workspace
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.tools.endpoint.aws_api import AwsError
+from tfs_proxy.tools.endpoint.container import HostedContainer
 from tfs_proxy.tools.endpoint.hosting import HostedEndpoint
 from tfs_proxy.tools.endpoint.invoke import InvocationLimits, Invoker
 from tfs_proxy.tools.endpoint.metrics import VariantMetrics
 from tfs_proxy.tools.endpoint.run import catalogue_of
 from tfs_proxy.tools.endpoint.starter import ContainerStarter
+from tfs_proxy.values.errors import NotReached, UpstreamTimeout
 from tfs_proxy.wire.http_messages import HttpRequest
 
 
@@ -50,3 +53,24 @@ def test_container_that_does_not_answer_in_time_is_a_model_error(tmp_path: Path)
             ask(container, tmp_path, 0.2)
 
     assert (raised.value.code, raised.value.members["OriginalStatusCode"]) == ("ModelError", 0)
+
+
+def streamed(port: int, seconds: float) -> bytes:
+    """The whole of a container's answer in parts."""
+
+    async def read(threads: ThreadPoolExecutor) -> bytes:
+        container = HostedContainer("the server", "127.0.0.1", port, threads)
+        answer = await container.stream("/stream", b"hello", {"Content-Type": "text/plain"}, seconds)
+        return b"".join([part async for part in answer.parts])
+
+    with ThreadPoolExecutor(1) as threads:
+        return asyncio.run(read(threads))
+
+
+def test_time_is_for_the_whole_of_an_answer_in_parts() -> None:
+    with remote_container(chunks=(b"some", silent := threading.Event())) as container:
+        with pytest.raises(UpstreamTimeout, match=r"within 0\.5 seconds"):
+            streamed(container.port, 0.5)
+        silent.set()
+    with pytest.raises(NotReached, match="the server can't be reached"):
+        streamed(container.port, 5.0)

@@ -13,7 +13,6 @@ from tfs_proxy.cli import schema_text
 from tfs_proxy.tools.conform.check import NotRun, Occasion
 from tfs_proxy.tools.conform.judging import BAD_BODIES, GOOD_BODIES, find_bad, find_good
 from tfs_proxy.tools.conform.occasions import (
-    MODEL_NAMES,
     environment_of_100,
     pipeline_order,
     snapshot,
@@ -64,14 +63,6 @@ def test_a_read_only_folder_is_a_copy(model: Path) -> None:
     assert os.access(model / "1", os.W_OK)
 
 
-def test_models_to_load(model: Path) -> None:
-    with ExitStack() as folders:
-        order = start_order(Occasion.MULTI_MODEL, model, frozenset({Capability.MULTI_MODEL}), folders)
-        assert order.models
-        assert all((order.models / name / "model/1/saved_model.pb").exists() for name in MODEL_NAMES)
-        assert order.env == {"SAGEMAKER_MULTI_MODEL": "true"}
-
-
 @pytest.mark.parametrize("occasion", [Occasion.PIPELINE, Occasion.MULTI_MODEL])
 def test_what_a_container_does_not_say_is_not_judged(occasion: Occasion, model: Path) -> None:
     with ExitStack() as folders, pytest.raises(NotRun, match=r"--.*com.amazonaws.sagemaker.capabilities"):
@@ -99,14 +90,6 @@ def test_other_bodies_are_repeated() -> None:
 
 def answer(status: int) -> RawReply:
     return RawReply(status, (), b"", 0.0)
-
-
-def test_the_first_that_is_answered_with_2xx() -> None:
-    def takes_inputs(request: KnownRequest) -> RawReply:
-        return answer(200 if b'"inputs"' in request.body else 400)
-
-    assert find_good(takes_inputs) == KnownRequest("application/json", b'{"inputs": "hello"}')
-    assert find_bad(takes_inputs) == KnownRequest(*BAD_BODIES[0])
 
 
 def test_one_that_takes_all_has_no_bad_request() -> None:

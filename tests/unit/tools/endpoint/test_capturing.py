@@ -1,7 +1,6 @@
 """Data capture of an endpoint: the records of its DataCaptureConfig, as files."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -34,21 +33,6 @@ def captured(folder: Path, *answers: HttpResponse, **config: Any) -> dict[str, l
         place = path.parent.relative_to(folder / "captured").as_posix()
         found.setdefault(place, []).extend(json.loads(line) for line in path.read_text().splitlines())
     return found
-
-
-def test_a_record_lies_where_sagemaker_has_it(tmp_path: Path) -> None:
-    """Endpoint, variant and hour are folders; the record has both bodies and the client's id."""
-    ((place, (record,)),) = captured(tmp_path, ANSWER).items()
-    assert re.fullmatch(r"e/blue/\d{4}/\d\d/\d\d/\d\d", place)
-    assert record["eventMetadata"]["inferenceId"] == "seven"
-    data = record["captureData"]
-    assert data["endpointInput"] == {
-        "observedContentType": "text/csv",
-        "mode": "INPUT",
-        "data": "1,2",
-        "encoding": "CSV",
-    }
-    assert data["endpointOutput"]["data"] == '{"y": 1}'
 
 
 def test_the_config_chooses_the_sides_and_the_text(tmp_path: Path) -> None:

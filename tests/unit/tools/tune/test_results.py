@@ -74,14 +74,6 @@ def test_the_picture_has_every_load_that_was_answered() -> None:
     assert "defaults: 8 connections, 1000 req/s, p99 20.0 ms" in titles
 
 
-def test_json_has_every_load() -> None:
-    document = json.loads(json_text(findings()))
-
-    assert document["environment"] == {"WORKERS": "4"}
-    assert document["points"][0]["trials"][0][1]["rate"] == 1500
-    assert document["points"][-1]["requests_per_second"] is None
-
-
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\n0\r\n\r\n"
 SIZED = b"HTTP/1.1 503 Busy\r\nConnection: close\r\ncontent-length: 4\r\n\r\nbusy"
 INFORMED = b"HTTP/1.1 100 Continue\r\n\r\n" + SIZED

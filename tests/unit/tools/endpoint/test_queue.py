@@ -57,20 +57,6 @@ def notification(folder: Path, topic: str) -> Any:
     return json.loads(path.read_text())
 
 
-def test_an_answer_goes_to_its_place_and_the_topic_is_told(tmp_path: Path) -> None:
-    (tmp_path / "in.txt").write_bytes(b"hello")
-    location = (tmp_path / "in.txt").as_uri()
-    (accepted,) = answered(tmp_path, HttpRequest("POST", "/", {"x-amzn-sagemaker-inputlocation": location}))
-    assert content(accepted.output) == b"HELLO"
-    told = notification(tmp_path, "good")
-    assert told["invocationStatus"] == "Completed"
-    assert told["requestParameters"] == {"endpointName": "e", "inputLocation": location}
-    assert told["responseParameters"]["outputLocation"] == accepted.output
-    assert told["inferenceId"] == accepted.inference_id
-    assert "responseBody" not in told
-    assert not list((tmp_path / "told").glob("bad-*"))
-
-
 def test_a_refusal_is_kept_beside_and_shown_if_asked(tmp_path: Path) -> None:
     async def refuse(_: Mapping[str, str], body: bytes, seconds: float) -> HttpResponse:
         return HttpResponse(400, b"no: " + body, {"Content-Type": "text/plain"})

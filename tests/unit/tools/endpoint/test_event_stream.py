@@ -49,11 +49,6 @@ def test_botocore_reads_back_any_headers_and_payload_however_the_bytes_are_cut(
     assert found == messages
 
 
-def test_parts_are_events_with_their_bytes() -> None:
-    events = read(event_stream.payload_part(b"one") + event_stream.payload_part(b"\x00two"))
-    assert events == [{"PayloadPart": {"Bytes": b"one"}}, {"PayloadPart": {"Bytes": b"\x00two"}}]
-
-
 @pytest.mark.parametrize("code", [event_stream.TIME_EXCEEDED, event_stream.STREAM_BROKEN])
 def test_an_error_of_the_model_is_raised_as_model_stream_error(code: str) -> None:
     error = event_stream.model_stream_error(code, "it broke")

@@ -4,13 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.tools.endpoint.aws_api import AwsError, container_headers
+from tfs_proxy.tools.endpoint.aws_api import AwsError
 from tfs_proxy.tools.endpoint.delivery import INLINE_BYTES, AsyncConfig, async_config, async_request
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.wire.http_messages import HttpRequest
 
 S3 = AsyncConfig("s3://bucket/out", "s3://bucket/failed")
-FILES = AsyncConfig("file:///data/out")
 
 
 def call(body: bytes = b"", **members: str) -> HttpRequest:
@@ -35,25 +34,6 @@ def test_a_client_names_the_output() -> None:
     )
     assert request.output == "s3://bucket/out/a/b/answer.json"
     assert request.failure == "s3://bucket/failed/a/b/answer-error.json"
-
-
-def test_the_container_gets_the_headers_of_the_contract() -> None:
-    request = async_request(
-        call(
-            InputLocation="s3://b/k", Content_Type="text/csv", Accept="application/json", Inference_Id="one"
-        ),
-        S3,
-    )
-    assert container_headers(request.members) == {
-        "Content-Type": "text/csv",
-        "Accept": "application/json",
-        "X-Amzn-SageMaker-Inference-Id": "one",
-    }
-    assert request.inference_id == "one"
-
-
-def test_no_failure_path_is_no_place_for_failures() -> None:
-    assert async_request(call(InputLocation="s3://b/k"), FILES).failure is None
 
 
 @pytest.mark.parametrize(
