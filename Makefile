@@ -6,6 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+READY_TEST := $(VENV)/.ready-test
 
 .PHONY: help
 help:  ## list the targets
@@ -47,20 +48,18 @@ schemas: $(READY)  ## write the JSON schemas of the files that commands read
 dashboards: $(READY)  ## write the dashboards of deploy/ from their scripts
 	@$(BIN)/python scripts/dashboards.py
 
-.PHONY: test
-test: $(READY) try-nginx try-curl try-prometheus try-chromium  ## run all tests, the fast ones first
+.PHONY: test test-all test-rest test-contract
+test: $(READY_TEST) try-nginx  ## run what holds the core: contract, unit tests, a server of one model
+	$(BIN)/python scripts/ring.py contract unit core
+test-all: $(READY) test test-rest  ## run all tests, the fast ones first
+test-rest: $(READY) try-nginx try-curl try-prometheus try-chromium  ## run the tests that `make test` leaves out
 	@scripts/vendor-axe
-	$(BIN)/python -m pytest tests/unit
-	@$(MAKE) --no-print-directory test-contract
-	# Most of them wait most of the time. Else xdist begins with the files of most tests, and long ones end it.
-	$(BIN)/python -m pytest tests/processes -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python scripts/ring.py slow rest
 	@$(MAKE) --no-print-directory test-judges-short
 	@$(MAKE) --no-print-directory attack-short
 	@$(MAKE) --no-print-directory test-container
-
-.PHONY: test-contract
 test-contract: $(READY) try-nginx  ## try what users can see, through public doors alone, against what is recorded
-	$(BIN)/python -m pytest tests/contract
+	$(BIN)/python scripts/ring.py contract
 
 JUDGES := hosting kserve mlserver sbom schemathesis tritonclient typing
 .PHONY: judges test-judges test-judges-short
@@ -70,13 +69,13 @@ test-judges: judges try-nginx  ## let them all judge the running stack, the load
 	@scripts/install-judge perf loadgen mms standards
 	$(BIN)/python -m pytest tests/judges
 test-judges-short: judges try-nginx  ## the same without what takes long
-	$(BIN)/python -m pytest tests/judges -m "not long"
+	$(BIN)/python scripts/ring.py judges
 
 .PHONY: test-container
 test-container: $(READY)  ## run the tests that need real containers, if a Docker engine can be had
 	@if scripts/docker-engine --if-allowed; then scripts/build-image embedded; scripts/install-judge sagemaker2 sagemaker3 sbom; \
 		else [ $$? = 3 ]; fi
-	$(BIN)/python -m pytest tests/container
+	$(BIN)/python scripts/ring.py container
 
 .PHONY: image-cpu image-gpu image-embedded
 image-cpu:  ## build tfs-proxy:cpu, with the official model server (OPTIONS="--build-arg SCRIPT_LIBRARIES=false")
@@ -112,7 +111,7 @@ prove-interleavings: $(READY)  ## 5,000 random interleavings of loads, unloads, 
 attack: $(READY) try-nginx  ## hostile input, slow clients, full machines and kills, in 15 minutes; the table is in build/attack/
 	PYTHONPATH=tests timeout --signal INT 15m $(BIN)/python -m attack
 attack-short: $(READY) try-nginx  ## the same in two minutes
-	$(BIN)/python -m pytest tests/attack
+	$(BIN)/python scripts/ring.py attack
 soak: $(READY) try-nginx  ## a million fuzzed inputs, two hundred kills, and an hour of load whose memory stays flat
 	PYTHONPATH=tests $(BIN)/python -m attack --form soak --table build/attack/soak.md
 
@@ -197,4 +196,8 @@ try-prometheus:
 
 $(READY): requirements.lock pyproject.toml scripts/make-venv
 	@PYTHON=$(PYTHON) scripts/make-venv $(VENV)
-	@touch $(READY)
+	@touch $(READY) $(READY_TEST)  # it has the packages of both
+
+$(READY_TEST): requirements.lock pyproject.toml scripts/make-venv
+	@PYTHON=$(PYTHON) scripts/make-venv $(VENV) test
+	@touch $(READY_TEST)

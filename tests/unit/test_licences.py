@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # most of the lock is not in the extra `test`
 LOCK = Path(__file__).parents[2] / "requirements.lock"
 ALLOWED = re.compile(
     r"Apache([ -]2\.0| License 2\.0| Software License)?|MIT( License|-0|-CMU)?|(0|3-Clause )?BSD( License|-[23]-Clause)?"

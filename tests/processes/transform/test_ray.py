@@ -16,7 +16,7 @@ from support.archives import stand_in_archive, stand_in_program
 from support.transform_command import Done, outputs, posts, stand_in, transform
 from support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 STARTS = 4
 PROGRAM = Path(__file__).parents[2] / "support" / "stand_ins" / "ray_cluster.py"

@@ -61,6 +61,7 @@ def test_the_run_shows_itself_in_both_formats(stack: Stack) -> None:
     assert (refused.status, "error" in refused.json) == (405, True)
 
 
+@pytest.mark.slow
 def test_promtool_finds_no_fault(stack: Stack) -> None:
     """Prometheus's own linter of names, units and help."""
     promtool = shutil.which("promtool")

@@ -27,6 +27,7 @@ from support.prometheus import (
 from support.stack import Stack, serving
 
 pytestmark = [
+    pytest.mark.slow,
     NEEDS_PROMETHEUS,
     NEEDS_NGINX,
 ]
