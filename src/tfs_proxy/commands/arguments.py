@@ -98,7 +98,6 @@ def log_to_stderr(level: str) -> None:
 
 
 def log_as_a_run(settings: Settings) -> None:
-    """Logs to standard error as all processes of a run do."""
     write = writer(settings.log_format, coloured=wants_colour(STDERR, inherited_environment()))
     logging.basicConfig(handlers=[EntryHandler(write)])
     set_level(settings.gunicorn_loglevel)

@@ -70,7 +70,6 @@ def _tolerance(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serves until a stop signal, or updates endpoints that run elsewhere."""
     if arguments.update:
         return _update(arguments)
     exit_on_stop_signals()

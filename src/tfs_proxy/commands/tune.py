@@ -65,7 +65,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def duration_ms(text: str) -> float:
-    """Milliseconds of a time such as 50ms or 1.5s."""
     match = DURATION.fullmatch(text)
     if match is None or not float(match[1]):
         raise argparse.ArgumentTypeError(f"{text} is not a time above 0, such as 50ms or 1.5s")

@@ -46,7 +46,6 @@ class CallPlan(Struct, frozen=True):
 
     @property
     def address(self) -> str:
-        """The archive's ``s3://`` address."""
         return f"s3://{self.bucket}/{self.key}"
 
 
@@ -87,7 +86,6 @@ def requests(options: DeployOptions, name: str, model_data: str) -> Requests:
 
 
 def check(requests: Requests) -> None:
-    """Raise SettingsError for the first request that AWS would refuse."""
     for operation, parameters in requests.items():
         found = problems(operation, parameters)
         if found:

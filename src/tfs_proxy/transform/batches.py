@@ -187,7 +187,6 @@ class MiniBatch(Struct):
         return len(self.ends)
 
     def records(self) -> list[bytes]:
-        """The records as sent, one by one."""
         starts = [0, *self.ends[:-1]]
         return [self.body[start:end] for start, end in zip(starts, self.ends, strict=True)]
 
@@ -245,7 +244,6 @@ def batches_of(stream: "IO[bytes]", split_type: str, plan: ExecutionPlan, name: 
 
 
 def whole_object(body: bytes) -> MiniBatch:
-    """A whole object as a batch of one record."""
     return MiniBatch(1, body, array("Q", [0]), array("Q", [len(body)]))
 
 

@@ -179,7 +179,6 @@ class LocalTarget:
         return LocalSink(growing, self._path(item.name, ending), lambda: journal.write(record))
 
     def remove(self, name: str, ending: str) -> None:
-        """Remove an earlier run's output or error file. Raises StorageError."""
         path = self._path(name, ending)
         with _disk_errors(path):
             path.unlink(missing_ok=True)
@@ -225,12 +224,10 @@ class LocalSink:
             self._file = growing.open("wb")
 
     def write(self, data: bytes) -> None:
-        """Append ``data``. Raises StorageError."""
         with _disk_errors(self._final):
             self._file.write(data)
 
     def commit(self) -> None:
-        """Rename it into place. Raises StorageError."""
         with _disk_errors(self._final):
             self._file.close()
             self._final.parent.mkdir(parents=True, exist_ok=True)
@@ -238,7 +235,6 @@ class LocalSink:
             self._on_commit()
 
     def abort(self) -> None:
-        """Delete it."""
         with contextlib.suppress(OSError):
             self._file.close()
         with contextlib.suppress(OSError):

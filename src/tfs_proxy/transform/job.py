@@ -115,7 +115,6 @@ class Job(Struct, frozen=True, kw_only=True):
 
     @property
     def processes(self) -> bool:
-        """True if records are filtered or joined."""
         return self.input_filter != "$" or self.output_filter != "$" or self.join == INPUT
 
     @property

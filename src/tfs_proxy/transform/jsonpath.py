@@ -56,7 +56,6 @@ class JsonPath:
 
     @property
     def is_identity(self) -> bool:
-        """True if it is ``$``."""
         return not self._steps
 
 

@@ -122,7 +122,6 @@ class LocalEngine:
         return self._plan.payload_bytes is None and self._plan.strategy == MULTI
 
     def _submit(self, output: OrderedOutput, work: Work) -> None:
-        """Queue one batch, as soon as there is memory for it."""
         self._free_slots.acquire()
         number = output.start_batch()
         self._pool.submit(self._process, output, number, work)

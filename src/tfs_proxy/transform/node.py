@@ -104,7 +104,6 @@ class Node:
         return await asyncio.wrap_future(await asyncio.to_thread(self._add, item, terms))
 
     async def in_progress(self) -> RunCounts:
-        """Counts of unfinished objects so far."""
         return self._engine_thread.in_progress() if self._engine_thread else RunCounts()
 
     async def close(self) -> None:

@@ -137,7 +137,6 @@ class TransformOptions(Struct, frozen=True, kw_only=True):
             )
 
     def client(self) -> "S3Client":
-        """The S3 client of this process."""
         return shared_client(self.s3_timeout_seconds)
 
     def open_object(self, item: InputObject) -> io.RawIOBase:
@@ -157,7 +156,6 @@ class TransformOptions(Struct, frozen=True, kw_only=True):
 
 @cache
 def shared_client(timeout_seconds: float) -> "S3Client":
-    """The S3 client of this process."""
     return s3_client(S3_CONNECTIONS, timeout_seconds)
 
 

@@ -58,7 +58,6 @@ class OrderedOutput:
 
     @property
     def was_stopped(self) -> bool:
-        """True if it was given up because the run was stopped."""
         return self._stopped and self._failure is None
 
     def start_batch(self) -> int:
@@ -112,7 +111,6 @@ class OrderedOutput:
         self._early.clear()
 
     def _write_ready(self) -> None:
-        """Write all batches whose predecessors are written."""
         try:
             while self._next in self._early:
                 outcome, size = self._early[self._next]

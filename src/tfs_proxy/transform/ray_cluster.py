@@ -53,7 +53,6 @@ class Scheduler:
         return item
 
     def finish(self, node: str, item: InputObject) -> None:
-        """Note that ``node`` wrote ``item``, or that it failed there."""
         self._held[node].pop(item.name, None)
 
     def lose(self, node: str) -> list[InputObject]:
@@ -161,7 +160,6 @@ class ClusterNodes:
                 callback(ref)
 
     def close(self) -> None:
-        """End all serving stacks, as far as their nodes are still there."""
         closing = [node.actor.close.remote() for node in self if node.capabilities]
         if closing:
             ray.wait(closing, num_returns=len(closing), timeout=CLOSE_SECONDS)
@@ -234,8 +232,6 @@ class _Run(Struct, frozen=True):
 
 
 class Cluster:
-    """All nodes of a run."""
-
     def __init__(self, options: TransformOptions, probe: SharedStorageProbe) -> None:
         self._options = options
         self._nodes = ClusterNodes(options, probe, self._on_loss)
@@ -270,7 +266,6 @@ class Cluster:
         statistics.in_progress = RunCounts()
 
     def close(self) -> None:
-        """End all serving stacks."""
         self._nodes.close()
 
     def _step(self) -> None:
@@ -301,7 +296,6 @@ class Cluster:
         self._nodes.expect(node.actor.open.remote(), node, on_ready)
 
     def _assign(self, node: RemoteNode) -> None:
-        """Give ``node`` as many objects as it has room for."""
         run = self._run
         if run is None or node.capabilities is None:
             return

@@ -247,7 +247,6 @@ def on_this_machine(
 
 
 def _check_apart(job: Job) -> None:
-    """Raise SettingsError if outputs would be the inputs of the next run."""
     if job.input.startswith(S3_SCHEME) or job.output.startswith(S3_SCHEME):
         return
     if Path(job.input).is_dir() and Path(job.output).resolve().is_relative_to(Path(job.input).resolve()):

@@ -30,7 +30,6 @@ class BadRecord(Struct, frozen=True):
     error: str
 
     def to_values(self) -> dict[str, object]:
-        """As a JSON object."""
         values = asdict(self)
         return {"object": values.pop("name"), **values}
 
@@ -108,12 +107,10 @@ class RunStatistics(Struct):
         return self.clock() - self._began
 
     def add(self, **increments: int) -> None:
-        """Add to the counters of these names."""
         with self._lock:
             self.counts.update(increments)
 
     def add_request(self, seconds: float) -> None:
-        """Count one answered request and its latency."""
         with self._lock:
             self.counts["requests"] += 1
             self._latencies.add(seconds)
@@ -132,7 +129,6 @@ class RunStatistics(Struct):
         return report
 
     def merge(self, report: ObjectReport) -> None:
-        """Add what another collection has drained."""
         self.add(**report.counts)
         for failure in report.failures:
             self.fail(failure)
@@ -145,7 +141,6 @@ class RunStatistics(Struct):
             return self._latencies.percentile_seconds(share)
 
     def summary(self) -> dict[str, object]:
-        """The whole run as JSON values."""
         counts, seconds = self.counts, max(self.seconds, 1e-9)
         return {
             "objects": {

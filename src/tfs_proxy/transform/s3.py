@@ -50,7 +50,6 @@ def list_keys(client: "S3Client", bucket: str, prefix: str) -> "Iterator[ObjectT
 
 
 def relative_name(key: str, prefix: str) -> str:
-    """The path of ``key`` under ``prefix``."""
     rest = key.removeprefix(prefix)
     if not prefix or prefix.endswith("/"):
         return rest
@@ -78,7 +77,6 @@ class S3Stream(io.RawIOBase):
         self._body: Any = None
 
     def readable(self) -> bool:
-        """True."""
         return True
 
     def readinto(self, buffer: "bytearray | memoryview") -> int:  # type: ignore[override]
@@ -122,7 +120,6 @@ class S3Stream(io.RawIOBase):
             self._body = None
 
     def close(self) -> None:
-        """Close the connection."""
         self._disconnect()
         super().close()
 
@@ -142,8 +139,6 @@ log = logging.getLogger(__name__)
 
 
 class S3Target:
-    """The outputs below a prefix."""
-
     def __init__(self, client: "S3Client", address: str) -> None:
         self._client = client
         self._bucket, prefix = parse_address(address)
@@ -177,7 +172,6 @@ class S3Target:
             log.info("can't look for parts that a killed run may have left: %s", one_line(error))
 
     def finished(self, fingerprint: str) -> dict[str, str]:
-        """Read the metadata of all outputs below the prefix."""
         with s3_errors(f"s3://{self._bucket}/{self._prefix}", SettingsError):
             keys = [item["Key"] for item in list_keys(self._client, self._bucket, self._prefix)]
             self._old_keys = {key for key in keys if key.endswith((OUT, ERRORS))}
@@ -222,13 +216,11 @@ class S3Sink:
         self._parts: list[dict[str, Any]] = []
 
     def write(self, data: bytes) -> None:
-        """Append ``data``; sends full parts. Raises StorageError."""
         self._buffer += data
         if len(self._buffer) >= PART_BYTES * (1 + len(self._parts) // PARTS_BEFORE_GROWTH):
             self._send_part()
 
     def commit(self) -> None:
-        """Make the object visible. Raises StorageError."""
         if self._upload is None:
             with s3_errors(self._address, StorageError):
                 self._client.put_object(**self._location, Body=bytes(self._buffer), Metadata=self._metadata)
@@ -244,7 +236,6 @@ class S3Sink:
         self._upload = None
 
     def abort(self) -> None:
-        """Delete the parts that were sent."""
         self._buffer.clear()
         if self._upload is None:
             return

@@ -45,7 +45,6 @@ class EndpointAddress(Struct, frozen=True):
 
     @property
     def authority(self) -> str:
-        """HOST:PORT, as the Host header has it."""
         return authority(self.host, self.port)
 
     def connect(self, host: str, port: int, timeout_seconds: float | None) -> socket.socket:
@@ -165,11 +164,9 @@ class Sender:
         )
 
     def stop(self) -> None:
-        """Let no further request begin; requests in flight go on."""
         self._stop.set()
 
     def close(self) -> None:
-        """Close the idle connections; call it when no thread sends any more."""
         self._connections.close()
 
     def _attempt(self, body: bytes | Pieces, headers: Mapping[str, str]) -> "bytes | Refused | ServerLost":

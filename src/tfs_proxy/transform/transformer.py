@@ -46,7 +46,6 @@ class BadLimit(Struct, frozen=True):
             raise self.exceeded(name, f"{bad} of {records}")
 
     def exceeded(self, name: str, bad: str) -> ObjectFailed:
-        """The error of an object with ``bad`` records."""
         sentence = f"{bad} records are bad, and --max-bad {self.text} allows no more"
         return ObjectFailed(BadRecord(name, None, None, None, sentence))
 

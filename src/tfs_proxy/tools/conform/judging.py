@@ -58,7 +58,6 @@ def find_good(send: Send) -> KnownRequest | None:
 
 
 def find_bad(send: Send) -> KnownRequest | None:
-    """The first body that is answered with an error."""
     return _first(BAD_BODIES, send, good=False)
 
 

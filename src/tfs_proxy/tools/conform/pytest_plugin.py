@@ -66,8 +66,6 @@ def _judge(config: pytest.Config) -> Judge:
 
 
 class CheckItem(pytest.Item):
-    """One check as a test."""
-
     def __init__(self, *, check: Check, judge: Judge, **more: object) -> None:
         super().__init__(**more)  # type: ignore[arg-type]  # what from_parent passes on
         self._check, self._judge = check, judge
@@ -82,7 +80,6 @@ class CheckItem(pytest.Item):
             raise CheckFailed(_text(result))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> str:
-        """The finding, without a traceback."""
         if isinstance(excinfo.value, CheckFailed):
             return str(excinfo.value)
         return str(super().repr_failure(excinfo, style))  # type: ignore[arg-type]  # pytest's own Literal

@@ -104,7 +104,6 @@ class RawRequest(Struct, frozen=True):
         return list(headers.items())
 
     def pieces(self) -> Iterable[bytes]:
-        """The parts in which the body is sent."""
         size = self.chunk_bytes or self.piece_bytes
         return (self.body[start : start + size] for start in range(0, len(self.body), size))
 

@@ -42,8 +42,6 @@ REQUEST_FIELDS: Mapping[str, Mapping[str, Any]] = {
 
 
 class KnownRequest(Struct, frozen=True):
-    """A body for /invocations with its headers."""
-
     content_type: str
     body: bytes
     accept: str | None = None

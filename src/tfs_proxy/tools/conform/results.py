@@ -61,7 +61,6 @@ def _told(what: str, text: str) -> list[str]:
 
 
 def junit_text(target: str, results: Sequence[CheckResult]) -> str:
-    """JUnit's XML: one suite with a case for each check."""
     seconds = sum(result.seconds for result in results)
     suite = Element(
         "testsuite",

@@ -79,7 +79,6 @@ class RunningContainer:
         return b""
 
     def terminate(self) -> None:
-        """Send SIGTERM."""
         raise NotImplementedError
 
     def listening(self) -> frozenset[int] | None:
@@ -95,9 +94,7 @@ class ConformTarget(ABC):
     can_start = True
 
     @abstractmethod
-    def started(self, order: StartOrder) -> AbstractContextManager[RunningContainer]:
-        """Starts a container, and stops it at the end of the block."""
-
+    def started(self, order: StartOrder) -> AbstractContextManager[RunningContainer]: ...
     @abstractmethod
     def model_url(self, order: StartOrder, name: str) -> str:
         """The ``url`` with which the model ``name`` below ``order.models`` is loaded."""

@@ -282,7 +282,6 @@ class StartedImage(RunningContainer):
         return done.stdout
 
     def terminate(self) -> None:
-        """SIGTERM to process 1."""
         docker("kill", "--signal", "TERM", self._name)
 
     def listening(self) -> frozenset[int] | None:

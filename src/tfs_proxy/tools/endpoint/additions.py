@@ -113,7 +113,6 @@ class Additions:
         ]
 
     async def close(self, seconds: float) -> None:
-        """Closes all, each within ``seconds``."""
         await asyncio.gather(*(each.close(seconds) for each in self._current.values()), *self._closing)
 
     def _made(self, endpoint: HostedEndpoint) -> EndpointAdditions:

@@ -138,7 +138,6 @@ def model_error(container: str, status: int, message: str, log_stream: str) -> A
 
 
 def refused(message: str) -> AwsError:
-    """The ValidationError for a request that AWS would refuse."""
     return AwsError(REFUSED, message)
 
 

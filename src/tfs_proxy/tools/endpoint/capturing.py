@@ -67,7 +67,6 @@ class EndpointCapture:
             writer.add(sent, answered, header)
 
     def close(self) -> Counts:
-        """Writes the last records; returns the counts of all."""
         for writer in self._writers.values():
             writer.close()
         return self._counts

@@ -67,7 +67,6 @@ def async_config(parameters: Mapping[str, Any], folder: Path) -> AsyncConfig | N
 
 
 def _topic(arn: str | None) -> str | None:
-    """The last part of the topic's ARN."""
     return arn.rpartition(":")[2] if arn else None
 
 
@@ -180,7 +179,6 @@ class AsyncRequest(Struct, frozen=True):
 
     @property
     def timeout_seconds(self) -> float:
-        """Time limit of the container."""
         return float(self.members.get("InvocationTimeoutSeconds", TIMEOUT_SECONDS))
 
     def has_expired(self, now: float) -> bool:

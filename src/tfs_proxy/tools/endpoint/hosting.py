@@ -90,7 +90,6 @@ class HostedEndpoint:
         await group.start()
 
     async def remove_component(self, name: str) -> None:
-        """Drains and ends the copies of an inference component."""
         group = self.components.pop(name, None)
         if group is not None:
             await group.drain_and_stop()
@@ -136,11 +135,9 @@ class HostedEndpoint:
         return [*self.variants.values(), *self.shadows.values(), *self.components.values()]
 
     async def replace_failed(self) -> None:
-        """Replaces instances whose containers have ended."""
         await asyncio.gather(*(group.replace_failed() for group in self.groups()))
 
     async def stop(self) -> None:
-        """Drains and ends all instances."""
         await asyncio.gather(*(group.drain_and_stop() for group in self.groups()))
 
     def _change(self, status: str, reason: str = "") -> None:
@@ -278,7 +275,6 @@ class Hosting:
             await asyncio.gather(*(endpoint.replace_failed() for endpoint in self.endpoints.values()))
 
     async def stop(self) -> None:
-        """Drains and ends all endpoints."""
         for task in self._working:
             task.cancel()
         await asyncio.gather(*self._working, return_exceptions=True)

@@ -100,7 +100,6 @@ class VariantInstance:
                 await asyncio.sleep(PING_PAUSE_SECONDS)
 
     def has_failed(self) -> bool:
-        """True if a container has ended that should serve."""
         return self.state is InstanceState.IN_SERVICE and any(each.has_ended for each in self.containers)
 
     @contextlib.contextmanager
@@ -157,7 +156,6 @@ class InstanceGroup(Struct):
 
     @property
     def is_starting(self) -> bool:
-        """True if an instance has not been in service yet."""
         return any(each.state is InstanceState.STARTING for each in self.instances)
 
     @property
@@ -181,7 +179,6 @@ class InstanceGroup(Struct):
             self._end_later(surplus)
 
     async def replace_failed(self) -> None:
-        """Replaces instances of which a container has ended."""
         failed = [each for each in self.instances if each.has_failed()]
         for instance in failed:
             log.error("%s has ended and is replaced:\n%s", instance.name, _last_lines(instance))

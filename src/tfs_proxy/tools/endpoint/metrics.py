@@ -90,7 +90,6 @@ class VariantMetrics:
         self._model_errors.labels(endpoint, variant).inc()
 
     def exposition(self) -> bytes:
-        """All counts in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def table(self) -> list[str]:

@@ -107,7 +107,6 @@ class OperationRequest(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Name of the thing to create."""
         return str(self.parameters.get(KINDS[self.operation.removeprefix("Create")]))
 
 

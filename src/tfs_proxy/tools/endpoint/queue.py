@@ -46,7 +46,6 @@ class AsyncQueue:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Call it on the event loop."""
         self._tasks = [asyncio.create_task(self._work()) for _ in range(self._workers)]
 
     def accept(self, request: HttpRequest) -> AsyncRequest:

@@ -183,7 +183,6 @@ class EndpointRun:
         await self._hosting.watch()
 
     async def _drain(self, _stop_requested: bool) -> None:
-        """Answers requests under way, then stops all containers at once."""
         deadline = time.monotonic() + self._settings.stop_seconds
         if self._ready:
             await self._run_loop.accept_pending([self._listener], deadline)

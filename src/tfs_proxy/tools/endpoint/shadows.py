@@ -206,7 +206,6 @@ class ShadowCopies:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self, seconds: float) -> None:
-        """Waits at most ``seconds`` for the copies under way."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
         for task in self._tasks:
@@ -223,5 +222,4 @@ class ShadowCopies:
 
 
 def share_of(shadow_weight: float, production_weight: float) -> float:
-    """The ratio of the weights, at most 1."""
     return min(1.0, shadow_weight / production_weight) if production_weight > 0 else 1.0

@@ -134,7 +134,6 @@ class EventParts:
             raise
 
     def keep(self, held: AsyncExitStack) -> None:
-        """Closes ``held`` when the stream ends."""
         self._held = held
 
     def __aiter__(self) -> Self:

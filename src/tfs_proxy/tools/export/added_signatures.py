@@ -23,9 +23,7 @@ class FirstStage(Protocol):
 
     signature: Specs
 
-    def tensors(self, inputs: Tensors) -> Tensors:
-        """The network's inputs."""
-
+    def tensors(self, inputs: Tensors) -> Tensors: ...
     def sample(self) -> Tensors | None:
         """Inputs for a trial; None if the signature does not say enough to make them."""
 

@@ -132,7 +132,6 @@ def _run(request: ExportRequest, folder: Path, cancelled: threading.Event) -> Ex
 
 
 def _wait(process: subprocess.Popen[bytes], request: ExportRequest, cancelled: threading.Event) -> None:
-    """Sends the request and waits until the process ends."""
     if process.stdin is not None:
         with suppress(BrokenPipeError), process.stdin:
             process.stdin.write(request.to_json().encode())

@@ -47,7 +47,6 @@ class Scaling(Struct, frozen=True):
 
     @property
     def is_none(self) -> bool:
-        """True if pixels are not changed."""
         return self == Scaling()
 
 

@@ -20,8 +20,6 @@ def in_the_same_order() -> Iterator[None]:
     from tensorflow.python.util import object_identity
 
     class OrderedWeakSet(object_identity.ObjectIdentityWeakSet):  # type: ignore[misc]
-        """A set in insertion order."""
-
         def __init__(self, *items: Any) -> None:
             super().__init__()
             self._storage = _OrderedStorage()

@@ -203,7 +203,6 @@ class TableStage:
 
 
 def _constants(name: str, each: Standardization, specs: Specs) -> tuple[tf.Tensor, tf.Tensor]:
-    """Mean and standard deviation in the input's dtype."""
     if name not in specs:
         raise ExportError(
             f"--standardize: the model has no input {name}; it has {', '.join(sorted(specs)) or 'none'}."

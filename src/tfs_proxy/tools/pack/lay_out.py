@@ -133,7 +133,6 @@ def lay_out(
 
 
 def check_name(options: LayoutOptions) -> None:
-    """Raise SettingsError for a name or a version that no model can have."""
     if options.name is not None and (not is_model_name(options.name) or options.name == CODE):
         raise SettingsError(
             f"--model-name {printable(options.name)} can't be a model's name: take letters, digits, '.', "

@@ -33,8 +33,6 @@ REPEATS = 20
 
 
 class _Version(Struct, frozen=True):
-    """A version for which requests are recorded."""
-
     model: str
     number: int
     folder: Path

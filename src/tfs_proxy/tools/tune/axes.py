@@ -103,7 +103,6 @@ _SEARCHED = (
 
 
 def _given(settings: Settings) -> dict[str, str]:
-    """The user's settings among all that could be searched."""
     given = {
         row.variable: f"{getattr(settings, row.field)}".lower()
         for row in TABLE

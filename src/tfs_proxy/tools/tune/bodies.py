@@ -60,7 +60,6 @@ def workload_of(served: Served, requests: Sequence[CapturedRequest], settings: S
 
 
 def _bodies(served: Served) -> Iterator[tuple[str, bytes]]:
-    """Bodies that the default model takes, by media type."""
     signature, folder = _signature(served), _folder(served)
     if signature is None or folder is None:
         return

@@ -29,7 +29,6 @@ class Finding(Struct, frozen=True):
 
     @property
     def failure(self) -> str:
-        """The reason of a failure; "" without one."""
         return "; ".join(filter(None, (trial.failure for trial in self.trials)))
 
 

@@ -52,7 +52,6 @@ class Trial(Struct, frozen=True):
 
     @property
     def failure(self) -> str:
-        """Failures of requests or of the start; "" without any."""
         counts = [f"{count} x {name}" for level in self.levels for name, count in level.failures.items()]
         return self.fault or "; ".join(counts)
 

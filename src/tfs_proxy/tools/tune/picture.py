@@ -53,7 +53,6 @@ def picture(findings: Findings) -> str:
 
 
 def _loads(trial: Trial) -> list[LoadLevel]:
-    """The loads that were answered, by ascending connections."""
     return sorted((level for level in trial.levels if level.rate > 0), key=lambda level: level.connections)
 
 

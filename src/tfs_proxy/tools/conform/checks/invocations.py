@@ -178,7 +178,6 @@ def answer_of_at_most_6_mb(judging: Judging) -> str:
 
 
 def expect_good(reply: RawReply) -> RawReply:
-    """Raise Violation unless it is 2xx."""
     if not reply.is_good:
         raise Violation(expected="2xx for a good request", got=reply.shown())
     return reply

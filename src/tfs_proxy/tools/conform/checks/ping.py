@@ -79,7 +79,6 @@ def extra_headers(judging: Judging) -> None:
 
 
 def refuse_bad_ping(reply: RawReply | str, when: str) -> None:
-    """Raise Violation unless it is 200 in time."""
     if isinstance(reply, str) or reply.status != HTTPStatus.OK:
         raise Violation(
             expected=f"200 of ping within {PING_SECONDS:.0f} s {when}",
