@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from tfs_proxy.tools.conform.check import selected
     from tfs_proxy.tools.conform.checks import ALL
-    from tfs_proxy.tools.conform.results import list_lines
+    from tfs_proxy.tools.conform.judge import list_lines
 
     checks = selected(ALL, arguments.only, arguments.skip)
     if arguments.list:
@@ -87,8 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _judge(arguments: argparse.Namespace, checks: Sequence["Check"]) -> int:
-    from tfs_proxy.tools.conform.judge import Judge, exit_status
-    from tfs_proxy.tools.conform.results import result_lines, summary_lines
+    from tfs_proxy.tools.conform.judge import Judge, exit_status, result_lines, summary_lines
     from tfs_proxy.tools.conform.targets import extract_limits, judging_of
 
     _refuse_unwritable([arguments.junit, arguments.json])
@@ -115,7 +114,7 @@ def _refuse_unwritable(paths: Sequence[Path | None]) -> None:
 def _write_files(
     arguments: argparse.Namespace, target: str, results: Sequence["CheckResult"], probed: Sequence[str]
 ) -> None:
-    from tfs_proxy.tools.conform.results import json_text, junit_text
+    from tfs_proxy.tools.conform.judge import json_text, junit_text
 
     if arguments.junit:
         _write(arguments.junit, junit_text(target, results))

@@ -11,7 +11,7 @@ from tfs_proxy.commands.arguments import also_as, log_to_stderr
 from tfs_proxy.commands.pack import add_layout_arguments, layout_options
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.tools.deploy import DeployOptions, SageMaker, call_plan, requests, upload
-from tfs_proxy.tools.pack.options import PackOptions, WarmupOptions
+from tfs_proxy.tools.pack.options import WarmupOptions
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.names import printable
 
@@ -115,7 +115,7 @@ def _archive(arguments: argparse.Namespace) -> Path:
         _show(check_archive(model, settings))
         return model
     warmup = WarmupOptions() if arguments.warmup else None
-    packed = pack(PackOptions(layout_options(arguments), arguments.output, warmup), settings)
+    packed = pack(layout_options(arguments), arguments.output, warmup, settings)
     _show(packed.warnings)
     return packed.output
 

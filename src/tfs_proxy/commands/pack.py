@@ -19,9 +19,7 @@ from tfs_proxy.tools.pack.options import (
     DEFAULT_PYTHONS,
     LayoutOptions,
     Packed,
-    PackOptions,
     WarmupOptions,
-    WheelOptions,
 )
 from tfs_proxy.values.errors import SettingsError
 
@@ -164,21 +162,21 @@ def run(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
     with interruptible("stopped, and nothing was written"):
         warmup = WarmupOptions() if arguments.warmup else None
-        options = PackOptions(layout_options(arguments), arguments.output, warmup)
-        packed = pack(options, Settings.from_env())
+        packed = pack(layout_options(arguments), arguments.output, warmup, Settings.from_env())
     _show(packed, time.monotonic() - began)
     return 0
 
 
 def layout_options(arguments: argparse.Namespace) -> LayoutOptions:
-    pythons = tuple(arguments.python or DEFAULT_PYTHONS)
     return LayoutOptions(
         model=arguments.model,
         name=arguments.name,
         version=arguments.version,
         script=arguments.script,
         requirements=arguments.requirements,
-        wheels=WheelOptions(pythons, arguments.machine) if arguments.wheels else None,
+        wheels=arguments.wheels,
+        pythons=tuple(arguments.python or DEFAULT_PYTHONS),
+        machine=arguments.machine,
         allow_code=arguments.allow_code,
         preprocessing=preprocessing_of(arguments),
         csv_columns=arguments.csv_columns,

@@ -117,8 +117,7 @@ def _tune(arguments: argparse.Namespace, settings: Settings) -> int:
 
 def _print(arguments: argparse.Namespace, findings: "Findings") -> int:
     """Prints and draws the findings; returns the exit status."""
-    from tfs_proxy.tools.tune.findings import json_text, result_lines
-    from tfs_proxy.tools.tune.picture import picture
+    from tfs_proxy.tools.tune.findings import json_text, picture, result_lines
 
     if arguments.json:
         print(json_text(findings))

@@ -13,8 +13,7 @@ import pytest
 from tfs_proxy.settings.settings import Settings, inherited_environment
 from tfs_proxy.tools.conform.check import Check, selected
 from tfs_proxy.tools.conform.checks import ALL
-from tfs_proxy.tools.conform.judge import CheckOutcome, CheckResult, Judge, in_order
-from tfs_proxy.tools.conform.results import result_lines
+from tfs_proxy.tools.conform.judge import CheckOutcome, CheckResult, Judge, in_order, result_lines
 from tfs_proxy.tools.conform.target import Capability
 from tfs_proxy.tools.conform.targets import DEFAULT_PORT, START_SECONDS, extract_limits, judging_of
 from tfs_proxy.values.errors import StopServing

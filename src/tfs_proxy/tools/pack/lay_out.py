@@ -3,8 +3,13 @@
 import logging
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterable, Sequence
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 from tfs_proxy.model.discover import LITE_FILE, ROOT_MODEL_NAME, DiscoveredModel, discover, unreadable
@@ -14,8 +19,7 @@ from tfs_proxy.tools.export.child import ExportReport, ExportRequest, export
 from tfs_proxy.tools.export.preprocessing import FLAGS, Preprocessing
 from tfs_proxy.tools.pack.model_kinds import ModelKind, kind_of
 from tfs_proxy.tools.pack.options import LayoutOptions
-from tfs_proxy.tools.pack.wheels import download_wheels
-from tfs_proxy.values.errors import ArchiveError, SettingsError
+from tfs_proxy.values.errors import ArchiveError, RequirementsError, SettingsError
 from tfs_proxy.values.layout import CSV_COLUMNS_FILE, ModelLayout
 from tfs_proxy.values.names import HIGHEST_VERSION, is_model_name, is_version, printable
 from tfs_proxy.values.signature import DEFAULT_SIGNATURE
@@ -56,10 +60,10 @@ def add_code(options: LayoutOptions, layout: ModelLayout, cancelled: threading.E
         _copy_script(options.script, layout)
     if options.requirements is not None:
         _copy_requirements(options.requirements, layout)
-    if options.wheels is not None:
+    if options.wheels:
         if not layout.requirements.is_file():
             raise SettingsError("--wheels needs to know which: give --requirements FILE.")
-        download_wheels(layout.requirements, layout.wheels, options.wheels, cancelled)
+        download_wheels(layout.requirements, layout.wheels, options, cancelled)
 
 
 def _copy_script(script: Path, layout: ModelLayout) -> None:
@@ -266,3 +270,78 @@ def _copy_file(source: str | Path, target: str | Path) -> None:
     except OSError:
         shutil.copyfile(source, target)
         shutil.copymode(source, target)
+
+
+OLDEST_GLIBC, NEWEST_GLIBC = 5, 39
+"""Wheels of manylinux_2_N: the images have glibc 2.39 (GPU) and 2.41 (CPU)."""
+
+POLL_SECONDS = 0.1
+TAIL_LINES = 10
+
+
+def download_wheels(
+    requirements: Path, target: Path, options: LayoutOptions, cancelled: threading.Event | None = None
+) -> None:
+    """Fills ``target`` with wheels of the requirements and of everything they depend on.
+
+    Raises RequirementsError with the end of pip's output if a package has no wheel for these Pythons,
+    SettingsError without pip, CancelledError once another thread has set ``cancelled``.
+    """
+    for python in options.pythons:
+        argv = [*_pip(), *arguments(requirements.absolute(), target, python, options.machine)]
+        _run(argv, requirements, python, cancelled or threading.Event())
+
+
+def arguments(requirements: Path, target: Path, python: str, machine: str) -> list[str]:
+    """Arguments of pip; it takes only wheels, since nothing can be built for another machine."""
+    tag = "cp" + python.replace(".", "")
+    platforms = [f"manylinux_2_{minor}_{machine}" for minor in range(NEWEST_GLIBC, OLDEST_GLIBC - 1, -1)]
+    platforms += [f"{name}_{machine}" for name in ("manylinux2014", "manylinux2010", "manylinux1", "linux")]
+    return [
+        *("download", "--quiet", "--no-input", "--disable-pip-version-check", "--only-binary=:all:"),
+        *("--implementation", "cp", "--python-version", python),
+        *("--abi", tag, "--abi", "abi3", "--abi", "none"),
+        *(word for platform in platforms for word in ("--platform", platform)),
+        *("--requirement", str(requirements), "--dest", str(target)),
+    ]
+
+
+def _pip() -> list[str]:
+    if find_spec("pip") is not None:
+        return [sys.executable, "-P", "-m", "pip"]
+    if uvx := shutil.which("uvx"):
+        return [uvx, "pip"]
+    raise SettingsError(
+        f"--wheels needs pip, which is not installed for {sys.executable}: install it (python -m ensurepip), "
+        "or leave out --wheels to have the packages installed when the container starts."
+    )
+
+
+def _run(argv: list[str], requirements: Path, python: str, cancelled: threading.Event) -> None:
+    """Runs pip in the folder of the requirements, which relative paths in them start from."""
+    process = subprocess.Popen(
+        argv,
+        cwd=requirements.parent,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    try:
+        output = _output(process, cancelled)
+    finally:
+        process.kill()
+        process.wait()
+    if process.returncode:
+        tail = "\n".join(map(printable, output.decode(errors="replace").splitlines()[-TAIL_LINES:]))
+        raise RequirementsError(
+            f"The wheels for Python {python} can't be downloaded: correct the requirements, or leave out "
+            f"--wheels to have them installed when the container starts. pip's last lines:\n{tail}"
+        )
+
+
+def _output(process: subprocess.Popen[bytes], cancelled: threading.Event) -> bytes:
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            return process.communicate(timeout=POLL_SECONDS)[0]
+        if cancelled.is_set():
+            raise CancelledError

@@ -54,20 +54,14 @@ DEFAULT_PYTHONS = ("3.13",)
 """The Python of the image for CPUs (Dockerfile.cpu); the one for GPUs has 3.12."""
 
 
-class WheelOptions(Struct, frozen=True):
-    """Pythons (``3.13``) and the machine (``x86_64``) for which wheels are downloaded."""
-
-    pythons: tuple[str, ...] = DEFAULT_PYTHONS
-    machine: str = "x86_64"
-
-
 class LayoutOptions(Struct, frozen=True):
     """A model and what belongs to it, to be laid out as SageMaker wants it.
 
     ``script`` is a file or a folder, ``name`` and ``version`` None for those that the model itself has.
-    ``wheels`` None leaves the packages of ``requirements`` to be downloaded at each start. ``preprocessing``
-    goes into the model's graph. ``csv_columns`` is the order of columns of CSV without a header, between
-    commas; None for that of a Keras model's list of inputs.
+    Without ``wheels`` the packages of ``requirements`` are downloaded at each start, with it now, for
+    ``pythons`` (``3.13``) on ``machine`` (``x86_64``). ``preprocessing`` goes into the model's graph.
+    ``csv_columns`` is the order of columns of CSV without a header, between commas; None for that of a Keras
+    model's list of inputs.
     """
 
     model: Path
@@ -75,16 +69,12 @@ class LayoutOptions(Struct, frozen=True):
     version: int | None = None
     script: Path | None = None
     requirements: Path | None = None
-    wheels: WheelOptions | None = None
+    wheels: bool = False
+    pythons: tuple[str, ...] = DEFAULT_PYTHONS
+    machine: str = "x86_64"
     allow_code: bool = False
     preprocessing: Preprocessing | None = None
     csv_columns: str | None = None
-
-
-class PackOptions(Struct, frozen=True):
-    layout: LayoutOptions
-    output: Path
-    warmup: WarmupOptions | None = None
 
 
 class Packed(Struct, frozen=True):

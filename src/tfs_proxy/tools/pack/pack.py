@@ -12,7 +12,7 @@ from tfs_proxy.run.programs.packages import brings_packages
 from tfs_proxy.serving.script.probe import importable
 from tfs_proxy.settings.settings import Settings, inherited_environment
 from tfs_proxy.tools.pack.lay_out import check_name, lay_out
-from tfs_proxy.tools.pack.options import Packed, PackOptions
+from tfs_proxy.tools.pack.options import LayoutOptions, Packed, WarmupOptions
 from tfs_proxy.tools.pack.warmup import write_warmup
 from tfs_proxy.values.errors import ArchiveError, DiscoveryError, ScriptLoadError
 from tfs_proxy.values.layout import Workspace
@@ -56,24 +56,24 @@ def readable(error: ScriptLoadError, workspace: Workspace) -> ScriptLoadError:
 ENDINGS = (".tar.gz", ".tgz")
 
 
-def pack(options: PackOptions, settings: Settings) -> Packed:
-    """Writes the archive if `check` finds no fault in it.
+def pack(options: LayoutOptions, output: Path, warmup: WarmupOptions | None, settings: Settings) -> Packed:
+    """Writes the archive ``output`` if `check` finds no fault in it.
 
     Raises what `lay_out`, `prepare` and `write_warmup` raise, DiscoveryError for a model that could not
-    answer, and ScriptLoadError for a script that can't be used; then ``options.output`` is as it was.
+    answer, and ScriptLoadError for a script that can't be used; then ``output`` is as it was.
     """
-    _check_output(options.output)
-    check_name(options.layout)
+    _check_output(output)
+    check_name(options)
     with temporary_workspace(settings.home, "tfs-proxy-pack-") as workspace:
-        lay_out(options.layout, workspace.model, settings)
+        lay_out(options, workspace.model, settings)
         prepared = prepare(str(workspace.model), settings, workspace, inherited_environment())
         warnings = _checked(prepared, workspace)
-        warmed = () if options.warmup is None else write_warmup(prepared, workspace, options.warmup)
-        writing = ProgressLog(f"Packing {options.output}")
-        size = write_archive(workspace.model, options.output, writing)
+        warmed = () if warmup is None else write_warmup(prepared, workspace, warmup)
+        writing = ProgressLog(f"Packing {output}")
+        size = write_archive(workspace.model, output, writing)
         writing.finish()
     # The first line of a report names the temporary folder, which is gone now.
-    return Packed(options.output, size, prepared.report[1:], warnings, warmed)
+    return Packed(output, size, prepared.report[1:], warnings, warmed)
 
 
 def check_archive(archive: Path, settings: Settings) -> tuple[str, ...]:

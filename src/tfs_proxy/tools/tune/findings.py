@@ -1,7 +1,9 @@
-"""The results of a search as values: the points from best to worst, with their loads."""
+"""The results of a search: the points from best to worst with their loads, as text, JSON and a picture."""
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from xml.sax.saxutils import escape
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -139,3 +141,110 @@ def _point(finding: Finding) -> dict[str, object]:
         "failure": finding.failure or None,
         "trials": [[asdict(level) for level in trial.levels] for trial in finding.trials],
     }
+
+
+WIDTH, HEIGHT = 760, 470
+LEFT, RIGHT, TOP, BOTTOM = 70, 740, 50, 410
+MOST_TICKS = 8
+ROUND_NUMBERS = tuple(float(f"{digit}e{power}") for power in range(-4, 10) for digit in (1, 2, 5))
+BEST, DEFAULT, OTHER, TARGET = "#2f7d4f", "#1f5fa8", "#c3c9d2", "#b3362b"
+
+
+class Scale(Struct, frozen=True):
+    """Converts requests per second (linear, from 0) and milliseconds (logarithmic) to pixels."""
+
+    most_rate: float
+    least_ms: float
+    most_ms: float
+
+    def x(self, rate: float) -> float:
+        return LEFT + (RIGHT - LEFT) * rate / self.most_rate
+
+    def y(self, milliseconds: float) -> float:
+        low, high = math.log(self.least_ms), math.log(self.most_ms)
+        share = (math.log(max(milliseconds, self.least_ms)) - low) / (high - low)
+        return BOTTOM - (BOTTOM - TOP) * share
+
+
+def picture(findings: Findings) -> str:
+    levels = [level for finding in findings.ranked for trial in finding.trials for level in _loads(trial)]
+    scale = _scale(levels, findings.p99_ms)
+    best, default = findings.best, findings.default
+    shown = [finding for finding in findings.ranked if finding not in (best, default)]
+    parts = [
+        *_axes(scale),
+        *_target(scale, findings.p99_ms),
+        *(part for finding in shown for part in _curves(finding, scale, OTHER, 1)),
+        *(_curves(default, scale, DEFAULT, 2) if default is not None and default is not best else ()),
+        *(_curves(best, scale, BEST, 3) if best else ()),
+        *_legend(best, default),
+    ]
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
+        f'height="{HEIGHT}" font-family="sans-serif" font-size="12">'
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>{"".join(parts)}</svg>\n'
+    )
+
+
+def _loads(trial: Trial) -> list[LoadLevel]:
+    return sorted((level for level in trial.levels if level.rate > 0), key=lambda level: level.connections)
+
+
+def _scale(levels: Sequence[LoadLevel], p99_ms: float) -> Scale:
+    latencies = [level.p99_ms for level in levels] + [p99_ms]
+    most_rate = max((level.rate for level in levels), default=1.0)
+    return Scale(1.05 * most_rate, 0.7 * max(0.01, min(latencies)), 1.4 * max(latencies))
+
+
+def _axes(scale: Scale) -> Iterator[str]:
+    yield _line(LEFT, BOTTOM, RIGHT, BOTTOM, "#555")
+    yield _line(LEFT, TOP, LEFT, BOTTOM, "#555")
+    step = next(number for number in ROUND_NUMBERS if number >= scale.most_rate / MOST_TICKS)
+    for tick in range(math.floor(scale.most_rate / step) + 1):
+        yield _text(scale.x(tick * step), BOTTOM + 18, f"{tick * step:,g}", "middle")
+    for milliseconds in ROUND_NUMBERS:
+        if scale.least_ms <= milliseconds <= scale.most_ms:
+            yield _text(LEFT - 8, scale.y(milliseconds) + 4, f"{milliseconds:,g}", "end")
+    yield _text((LEFT + RIGHT) / 2, BOTTOM + 42, "requests per second", "middle")
+    yield _text(LEFT, TOP - 12, "p99 in ms", "middle")
+
+
+def _target(scale: Scale, p99_ms: float) -> Iterator[str]:
+    y = scale.y(p99_ms)
+    yield _line(LEFT, y, RIGHT, y, TARGET, ' stroke-dasharray="6 4"')
+    yield _text(RIGHT, y - 6, f"target: {p99_ms:g} ms", "end", TARGET)
+
+
+def _curves(finding: Finding, scale: Scale, color: str, width: int) -> Iterator[str]:
+    for trial in finding.trials:
+        levels = _loads(trial)
+        places = [(scale.x(level.rate), scale.y(level.p99_ms)) for level in levels]
+        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        yield f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="{0.5 * width}"/>'
+        for level, (x, y) in zip(levels, places, strict=True):
+            title = (
+                f"{finding.label}: {level.connections} connections, {level.rate:.0f} req/s, "
+                f"p99 {level.p99_ms:.1f} ms"
+            )
+            place = f'cx="{x:.1f}" cy="{y:.1f}" r="{2 + width}"'
+            yield f'<circle {place} fill="{color}"><title>{escape(title)}</title></circle>'
+
+
+def _legend(best: Finding | None, default: Finding | None) -> Iterator[str]:
+    rows = [(BEST, f"best: {best.label}")] if best else []
+    if default and not (best and best.is_default):
+        rows.append((DEFAULT, "defaults"))
+    rows.append((OTHER, "other settings"))
+    x = LEFT + 40.0
+    for color, label in rows:
+        yield f'<circle cx="{x:.0f}" cy="16" r="5" fill="{color}"/>'
+        yield _text(x + 10, 20, label)
+        x += 40 + 6.5 * len(label)
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, color: str, more: str = "") -> str:
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{color}"{more}/>'
+
+
+def _text(x: float, y: float, text: str, anchor: str = "start", color: str = "#333") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{color}">{escape(text)}</text>'

@@ -40,7 +40,8 @@ class Trial(Struct, frozen=True):
 
     def best(self, p99_ms: float) -> LoadLevel | None:
         """The load with the highest rate within the target; None if none was within it."""
-        return max((level for level in self.levels if level.holds(p99_ms)), key=_rate, default=None)
+        good = (level for level in self.levels if level.holds(p99_ms))
+        return max(good, key=lambda level: level.rate, default=None)
 
     def score(self, p99_ms: float) -> float:
         """The highest rate within the target; without one, the negative of the lowest p99."""
@@ -65,10 +66,6 @@ def percentile(ascending: Sequence[float], share: float) -> float:
 
 def median_score(trials: Sequence[Trial], p99_ms: float) -> float:
     return statistics.median(trial.score(p99_ms) for trial in trials)
-
-
-def _rate(level: LoadLevel) -> float:
-    return level.rate
 
 
 MILLISECONDS = 1000.0

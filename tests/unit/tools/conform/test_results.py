@@ -7,8 +7,16 @@ import pytest
 
 from tfs_proxy.tools.conform.check import Check, Level, NotRun, Occasion, RuleSource, Violation, selected
 from tfs_proxy.tools.conform.checks import ALL, GROUPS
-from tfs_proxy.tools.conform.judge import CheckOutcome, CheckResult, exit_status, in_order
-from tfs_proxy.tools.conform.results import json_text, junit_text, result_lines, summary_lines
+from tfs_proxy.tools.conform.judge import (
+    CheckOutcome,
+    CheckResult,
+    exit_status,
+    in_order,
+    json_text,
+    junit_text,
+    result_lines,
+    summary_lines,
+)
 from tfs_proxy.values.errors import SettingsError
 
 

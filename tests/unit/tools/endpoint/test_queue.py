@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tfs_proxy.tools.endpoint import queue
+from tfs_proxy.tools.endpoint import additions
+from tfs_proxy.tools.endpoint.additions import AsyncQueue, InvokeWithin
 from tfs_proxy.tools.endpoint.delivery import AsyncConfig, AsyncRequest, Notifications
-from tfs_proxy.tools.endpoint.queue import AsyncQueue, InvokeWithin
 from tfs_proxy.values.errors import Overloaded, UpstreamTimeout
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
@@ -115,7 +115,7 @@ def test_a_full_queue_takes_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
     """A client may try again: neither their number nor their bodies fill the memory."""
-    monkeypatch.setattr(queue, limit, most)
+    monkeypatch.setattr(additions, limit, most)
     with pytest.raises(Overloaded, match="try again"):
         answered(tmp_path, INLINE, INLINE)
 

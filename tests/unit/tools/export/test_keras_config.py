@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tfs_proxy.tools.export.keras_config import custom_classes, what_runs
+from tfs_proxy.tools.export.keras_files import custom_classes, what_runs
 
 
 def model(*layers: Any) -> Any:

@@ -7,11 +7,10 @@ import pytest
 
 from tfs_proxy.tools.tune.axes import Axis, Option, Point, Space
 from tfs_proxy.tools.tune.clients import NotAnAnswer, answer_end
-from tfs_proxy.tools.tune.findings import Findings, findings_of, json_text, result_lines
+from tfs_proxy.tools.tune.findings import Findings, findings_of, json_text, picture, result_lines
 from tfs_proxy.tools.tune.measured import FAILED, LoadLevel, LoadWindow, Trial
-from tfs_proxy.tools.tune.picture import picture
+from tfs_proxy.tools.tune.run import climb
 from tfs_proxy.tools.tune.search import Search
-from tfs_proxy.tools.tune.stacks import climb
 
 WORKERS = Axis(
     "workers", (Option("2 workers"), Option("4 workers & <more>", {"WORKERS": "4"}), Option("8", {"W": "8"}))
