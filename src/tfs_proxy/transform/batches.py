@@ -89,7 +89,7 @@ def with_failure_location(frames: Iterable[Frame], name: str) -> Iterator[Frame]
             yield frame
     except RequestError as error:
         offset = error.offset if isinstance(error, LineTooLong) else end
-        raise ObjectFailed(BadRecord(name, number + 1, offset, None, str(error))) from error
+        raise ObjectFailed(BadRecord(name, str(error), number + 1, offset)) from error
 
 
 @contextlib.contextmanager
@@ -250,7 +250,7 @@ def whole_object(body: bytes) -> MiniBatch:
 def _check_fits(size: int, max_bytes: int | None, number: int, frame: Frame, name: str) -> None:
     if max_bytes is not None and size > max_bytes:
         text = f"the record has {size} bytes to send: raise MaxPayloadInMB, which allows {max_bytes}"
-        raise ObjectFailed(BadRecord(name, number, frame.offset, None, text))
+        raise ObjectFailed(BadRecord(name, text, number, frame.offset))
 
 
 def may_be_captured(job: Job, name: str) -> bool:
@@ -271,7 +271,7 @@ def captured_batches(stream: "IO[bytes]", max_bytes: int | None, name: str) -> I
             return
         if max_bytes is not None and len(request.body) > max_bytes:
             text = f"it has {len(request.body)} bytes to send: raise MaxPayloadInMB, which allows {max_bytes}"
-            raise ObjectFailed(BadRecord(name, number, frame.offset, None, text))
+            raise ObjectFailed(BadRecord(name, text, number, frame.offset))
         headers = {"Content-Type": request.content_type, CUSTOM_ATTRIBUTES: request.custom_attributes}
         yield MiniBatch(
             number,
@@ -289,4 +289,4 @@ def _request(frame: Frame, number: int, name: str) -> CapturedRequest | None:
     except BadInput as error:
         if not bytes(frame.framed).endswith(b"\n"):
             return None
-        raise ObjectFailed(BadRecord(name, number, frame.offset, None, str(error))) from error
+        raise ObjectFailed(BadRecord(name, str(error), number, frame.offset)) from error

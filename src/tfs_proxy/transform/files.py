@@ -170,10 +170,8 @@ class LocalTarget:
         with self._lock:
             if self._journal is None:
                 self._journal = self._locked_journal()
-        journal, entry = (
-            self._journal,
-            {"fingerprint": fingerprint, "name": item.name, "version": item.version},
-        )
+        journal = self._journal
+        entry = {"fingerprint": fingerprint, "name": item.name, "version": item.version}
         record = json.dumps(entry).encode() + b"\n" if ending == OUT else b""
         growing = self._growing / str(next(self._numbers))
         return LocalSink(growing, self._path(item.name, ending), lambda: journal.write(record))

@@ -1,34 +1,30 @@
 """The objects of a job, and those of them that an equal run has not finished before."""
 
+import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfs_proxy.transform.files import InputObject, local_object, local_objects
-from tfs_proxy.transform.job import MANIFEST
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from tfs_proxy.transform.batches import asks_model, has_order
+from tfs_proxy.transform.files import InputObject, OutputTarget, local_object, local_objects
+from tfs_proxy.transform.job import MANIFEST, ExecutionPlan, Job
+from tfs_proxy.transform.local_engine import is_too_large
+from tfs_proxy.transform.options import TransformOptions, fetch_plan
+from tfs_proxy.transform.run_statistics import RunStatistics, Workload
 from tfs_proxy.transform.s3 import CONCURRENT_HEADS, S3Stream, s3_object, s3_objects
+from tfs_proxy.transform.sender import EndpointAddress
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.wire.s3_client import S3_SCHEME
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-import hashlib
-import logging
-from collections.abc import Sequence
-
-from msgspec import Struct
-from msgspec.structs import asdict
-
-from tfs_proxy.transform.batches import asks_model, has_order
-from tfs_proxy.transform.files import OutputTarget
-from tfs_proxy.transform.job import ExecutionPlan, Job
-from tfs_proxy.transform.local_engine import is_too_large
-from tfs_proxy.transform.options import TransformOptions, fetch_plan
-from tfs_proxy.transform.run_statistics import RunStatistics, Workload
-from tfs_proxy.transform.sender import EndpointAddress
 
 S3ClientFactory = Callable[[], "S3Client"]
 """Gives the process's S3 client, which only inputs in S3 need."""
@@ -65,19 +61,16 @@ def _manifest_objects(address: str, client: S3ClientFactory) -> Iterator[InputOb
     prefix, *names = entries
     if not isinstance(prefix, dict) or not isinstance(prefix.get("prefix"), str):
         raise SettingsError(f'The manifest {address} must begin with {{"prefix": "s3://..."}}.')
-    keys = [_checked_key(address, name) for name in names]
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise SettingsError(f"The manifest {address} lists {name!r}, which is not a key.")
+    keys = [str(name) for name in names]
     if prefix["prefix"].startswith(S3_SCHEME):
         s3 = client()
         with ThreadPoolExecutor(CONCURRENT_HEADS) as heads:
             yield from heads.map(lambda key: s3_object(s3, prefix["prefix"] + key, key), keys)
     else:
         yield from (local_object(Path(prefix["prefix"]) / key, key) for key in keys)
-
-
-def _checked_key(address: str, name: object) -> str:
-    if not isinstance(name, str) or not name:
-        raise SettingsError(f"The manifest {address} lists {name!r}, which is not a key.")
-    return name
 
 
 def _read_manifest(address: str, client: S3ClientFactory) -> list[object]:

@@ -182,4 +182,4 @@ def is_too_large(job: Job, plan: ExecutionPlan, item: InputObject) -> bool:
 
 def _too_large(item: InputObject, limit: int | None) -> ObjectFailed:
     message = f"the object is larger than MaxPayloadInMB allows ({limit} bytes): raise it, or set SplitType"
-    return ObjectFailed(BadRecord(item.name, None, None, None, message))
+    return ObjectFailed(BadRecord(item.name, message))

@@ -33,6 +33,8 @@ from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.names import how_to_install
 from tfs_proxy.wire.s3_client import S3_SCHEME
 
+_REMEDY = "give s3:// addresses, or folders that all nodes share."
+
 
 class Capabilities(Struct, frozen=True):
     """Report of a node that is ready; ``content`` identifies the model that it serves."""
@@ -60,20 +62,16 @@ class SharedStorageProbe(Struct, frozen=True):
 
     def check(self) -> None:
         """Raise SettingsError if this node sees other folders than the machine that made the probe."""
-        item = self.item
-        if not item.address.startswith(S3_SCHEME) and not _sees(item):
-            raise SettingsError(f"That node does not see the input {item.address}: {_REMEDY}")
+        address = self.item.address
+        if not address.startswith(S3_SCHEME) and not self._sees_input():
+            raise SettingsError(f"That node does not see the input {address}: {_REMEDY}")
         if self.marker is not None and not self.marker.is_file():
             raise SettingsError(f"That node does not see the output {self.marker.parent}: {_REMEDY}")
 
-
-_REMEDY = "give s3:// addresses, or folders that all nodes share."
-
-
-def _sees(item: InputObject) -> bool:
-    with contextlib.suppress(SettingsError):
-        return local_object(Path(item.address), item.name).version == item.version
-    return False
+    def _sees_input(self) -> bool:
+        with contextlib.suppress(SettingsError):
+            return local_object(Path(self.item.address), self.item.name).version == self.item.version
+        return False
 
 
 class Node:

@@ -70,7 +70,7 @@ def _object_at(endpoint: EndpointAddress, path: str) -> dict[str, Any]:
         response = get(
             endpoint.host,
             endpoint.port,
-            endpoint.beside(path),
+            endpoint.sibling(path),
             REQUEST_SECONDS,
             connect=endpoint.connect,
             server=endpoint.authority,
@@ -137,7 +137,7 @@ class TransformOptions(Struct, frozen=True, kw_only=True):
             )
 
     def client(self) -> "S3Client":
-        return shared_client(self.s3_timeout_seconds)
+        return _client(self.s3_timeout_seconds)
 
     def open_object(self, item: InputObject) -> io.RawIOBase:
         """The stored bytes of ``item``, in S3 or in a file. Raises StorageError."""
@@ -148,14 +148,12 @@ class TransformOptions(Struct, frozen=True, kw_only=True):
     @property
     def uses_remote_storage(self) -> bool:
         """True if objects are, or may be, in S3, where reads and writes are slow."""
-        job = self.job
-        return (
-            job.data_type == MANIFEST or job.input.startswith(S3_SCHEME) or job.output.startswith(S3_SCHEME)
-        )
+        addresses = (self.job.input, self.job.output)
+        return self.job.data_type == MANIFEST or any(each.startswith(S3_SCHEME) for each in addresses)
 
 
 @cache
-def shared_client(timeout_seconds: float) -> "S3Client":
+def _client(timeout_seconds: float) -> "S3Client":
     return s3_client(S3_CONNECTIONS, timeout_seconds)
 
 

@@ -100,7 +100,7 @@ class OrderedOutput:
         elif isinstance(error, RunStopped):
             self._stopped, failure = True, None
         else:
-            failure = BadRecord(self.item.name, None, None, None, str(error))
+            failure = BadRecord(self.item.name, str(error))
         if failure and (self._failure is None or (failure.record or 0) < (self._failure.record or 0)):
             self._failure = failure
         self._discard()

@@ -8,6 +8,7 @@ import socket
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import ray
@@ -203,15 +204,17 @@ def _start_actor(
             max_restarts=MAX_RESTARTS,
             max_task_retries=MAX_RESTARTS,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
-            runtime_env={"env_vars": _stack_settings(options.environment)},
+            # Only the settings of serving stacks: other variables, such as PATH, belong to each machine.
+            runtime_env={
+                "env_vars": {
+                    name: value
+                    for name, value in options.environment.items()
+                    if name.startswith(_STACK_SETTINGS)
+                }
+            },
         )
         .remote(replace(options, environment={}), name, probe)
     )
-
-
-def _stack_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """The settings of serving stacks; other variables, such as PATH, belong to each machine."""
-    return {name: value for name, value in environment.items() if name.startswith(_STACK_SETTINGS)}
 
 
 CONNECT_SECONDS = 10.0
@@ -332,17 +335,14 @@ class Cluster:
         for node in self._nodes:
             if node.capabilities is not None and not node.is_polled:
                 node.is_polled = True
-                self._nodes.expect(node.actor.in_progress.remote(), node, _progress_callback(node))
+                self._nodes.expect(node.actor.in_progress.remote(), node, partial(_note_progress, node))
 
     def _sum_in_progress(self, run: _Run) -> None:
         run.statistics.in_progress = sum((node.in_progress for node in self._nodes), RunCounts())
 
 
-def _progress_callback(node: RemoteNode) -> Callable[[RunCounts], None]:
-    def on_progress(in_progress: RunCounts) -> None:
-        node.in_progress, node.is_polled = in_progress, False
-
-    return on_progress
+def _note_progress(node: RemoteNode, in_progress: RunCounts) -> None:
+    node.in_progress, node.is_polled = in_progress, False
 
 
 @contextlib.contextmanager

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from typing import TextIO
 
 from msgspec import Struct, field
-from msgspec.structs import asdict
 
 from tfs_proxy.values.errors import TfsProxyError
 from tfs_proxy.values.latencies import Latencies
@@ -24,14 +23,14 @@ class BadRecord(Struct, frozen=True):
     """
 
     name: str
-    record: int | None
-    offset: int | None
-    status: int | None
     error: str
+    record: int | None = None
+    offset: int | None = None
+    status: int | None = None
 
     def to_values(self) -> dict[str, object]:
-        values = asdict(self)
-        return {"object": values.pop("name"), **values}
+        names = ("record", "offset", "status", "error")
+        return {"object": self.name, **{name: getattr(self, name) for name in names}}
 
     def __str__(self) -> str:
         position = f", record {self.record} at byte {self.offset}" if self.record is not None else ""

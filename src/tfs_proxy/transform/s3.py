@@ -1,11 +1,13 @@
-"""Lists and reads objects in S3; a broken read resumes where it stopped."""
+"""Lists, reads and writes objects in S3; a broken read resumes where it stopped."""
 
 import io
+import logging
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from tfs_proxy.transform.files import InputObject
+from tfs_proxy.transform.files import ERRORS, OUT, InputObject
 from tfs_proxy.transform.run_statistics import StorageError
 from tfs_proxy.transform.sender import pause_seconds
 from tfs_proxy.values.errors import SettingsError
@@ -14,15 +16,6 @@ from tfs_proxy.wire.s3_client import one_line, parse_address, s3_errors
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import ObjectTypeDef
-import logging
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
-
-from tfs_proxy.transform.files import ERRORS, OUT
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-
 
 READ_ATTEMPTS = 5
 READ_BYTES = 128 * 1024  # small, so that a timeout loses little and every attempt makes progress
@@ -229,9 +222,7 @@ class S3Sink:
             self._send_part()
         with s3_errors(self._address, StorageError):
             self._client.complete_multipart_upload(
-                **self._location,
-                UploadId=self._upload,
-                MultipartUpload={"Parts": self._parts},
+                **self._location, UploadId=self._upload, MultipartUpload={"Parts": self._parts}
             )
         self._upload = None
 
@@ -254,10 +245,7 @@ class S3Sink:
                 self._upload = response["UploadId"]
             number = len(self._parts) + 1
             part = self._client.upload_part(
-                **self._location,
-                UploadId=self._upload,
-                PartNumber=number,
-                Body=bytes(self._buffer),
+                **self._location, UploadId=self._upload, PartNumber=number, Body=bytes(self._buffer)
             )
         self._parts.append({"PartNumber": number, "ETag": part["ETag"]})
         self._buffer.clear()

@@ -55,8 +55,8 @@ class EndpointAddress(Struct, frozen=True):
             reason = f" by TLS: {error}" if self.tls else f": {error.strerror or error}"
             raise EndpointNotReached(f"{authority(host, port)} can't be reached{reason}") from error
 
-    def beside(self, path: str) -> str:
-        """The path of another page of the server, which has ``path`` beside /invocations."""
+    def sibling(self, path: str) -> str:
+        """The path of another page of the server, whose ``path`` follows what precedes /invocations."""
         return self.path.rpartition("/")[0] + path
 
 
@@ -82,33 +82,6 @@ class Refused(Exception):
     def is_final(self) -> bool:
         """True if the client is to blame (4xx): to repeat the request would not help."""
         return self.status is not None and self.status < _SERVER_ERROR
-
-
-def with_retries(
-    attempt: Callable[[], bytes | Refused | ServerLost],
-    max_retries: int,
-    sleep: Callable[[float], object],
-    count_retry: Callable[[], None],
-    *,
-    in_parts: bool = False,
-) -> bytes:
-    """Call ``attempt`` until it returns an answer, and return that.
-
-    Repeats it after growing pauses if the connection fails, time runs out or the status is 5xx, as
-    SageMaker does (docs/reference/sagemaker.md), except that what took too long is not repeated if it can
-    be sent ``in_parts``. Raises the last error after ``max_retries`` repetitions.
-    """
-    retries = 0
-    while True:
-        result = attempt()
-        if isinstance(result, bytes):
-            return result
-        refused = isinstance(result, Refused) and (result.is_final or (in_parts and result.timed_out))
-        if retries >= max_retries or refused:
-            raise result
-        retries += 1
-        count_retry()
-        sleep(pause_seconds(retries))
 
 
 def pause_seconds(attempt: int, chance: Callable[[], float] = random.random) -> float:
@@ -149,19 +122,24 @@ class Sender:
     def send(
         self, body: bytes | Pieces, headers: Mapping[str, str] | None = None, *, in_parts: bool = False
     ) -> bytes:
-        """Send ``body``, with retries, and return the body of the answer; ``headers`` replace the job's.
+        """Send ``body`` and return the body of the answer; ``headers`` replace the job's.
 
-        A body that can be sent ``in_parts`` is not repeated if it takes too long.
-
-        Raises Refused, ServerLost if nothing listens there, and RunStopped after `stop`.
+        Repeats it after growing pauses if the connection fails, time runs out or the status is 5xx, as
+        SageMaker does (docs/reference/sagemaker.md), except that a body that took too long is not repeated if
+        it can be sent ``in_parts``. Raises Refused, ServerLost if nothing listens there, and RunStopped after
+        `stop`.
         """
-        return with_retries(
-            lambda: self._attempt(body, headers or {}),
-            self._max_retries,
-            self._stop.wait,
-            lambda: self.statistics.add(retries=1),
-            in_parts=in_parts,
-        )
+        retries = 0
+        while True:
+            result = self._attempt(body, headers or {})
+            if isinstance(result, bytes):
+                return result
+            refused = isinstance(result, Refused) and (result.is_final or (in_parts and result.timed_out))
+            if retries >= self._max_retries or refused:
+                raise result
+            retries += 1
+            self.statistics.add(retries=1)
+            self._stop.wait(pause_seconds(retries))
 
     def stop(self) -> None:
         self._stop.set()

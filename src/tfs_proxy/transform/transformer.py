@@ -47,7 +47,7 @@ class BadLimit(Struct, frozen=True):
 
     def exceeded(self, name: str, bad: str) -> ObjectFailed:
         sentence = f"{bad} records are bad, and --max-bad {self.text} allows no more"
-        return ObjectFailed(BadRecord(name, None, None, None, sentence))
+        return ObjectFailed(BadRecord(name, sentence))
 
 
 class EveryRecordFails(StopServing):
@@ -279,7 +279,7 @@ class Transformer:
         except Unprocessable as error:
             status, message = None, str(error)
         if len(batch) == 1:
-            return self._settle_bad(batch, BadRecord(name, batch.first, batch.offsets[0], status, message))
+            return self._settle_bad(batch, BadRecord(name, message, batch.first, batch.offsets[0], status))
         middle = len(batch) // 2
         return self(batch.part(0, middle), name) + self(batch.part(middle, len(batch)), name)
 
@@ -288,7 +288,7 @@ class Transformer:
         try:
             answer = self._sender.send(chunks)
         except Refused as refused:
-            raise ObjectFailed(BadRecord(name, None, None, refused.status, refused.message)) from refused
+            raise ObjectFailed(BadRecord(name, refused.message, status=refused.status)) from refused
         return Outcome(1, self._processing.output(whole_object(b""), answer))
 
     def _send(self, batch: MiniBatch, name: str) -> Outcome:
@@ -300,7 +300,7 @@ class Transformer:
         except Unprocessable as error:
             # Not the records' fault: halving the batch would repeat the same answer for each part.
             message = f"the answer can't be used: {error}"
-            raise ObjectFailed(BadRecord(name, batch.first, batch.offsets[0], None, message)) from error
+            raise ObjectFailed(BadRecord(name, message, batch.first, batch.offsets[0])) from error
 
     def _note_settled(self, batch: MiniBatch, **counts: int) -> None:
         size = 0 if self._job.compression == GZIP else len(batch.body)

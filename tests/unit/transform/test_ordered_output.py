@@ -40,7 +40,7 @@ class Run:
 
 
 def bad(record: int) -> ObjectFailed:
-    return ObjectFailed(BadRecord("a", record, record * 10, 400, f"record {record} is bad"))
+    return ObjectFailed(BadRecord("a", f"record {record} is bad", record, record * 10, 400))
 
 
 @given(st.lists(st.binary(max_size=5), min_size=1, max_size=12).flatmap(
