@@ -6,21 +6,13 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from support.deployments import deployment
 from tfs_proxy.run.nginx import config
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.deployment import CaptureOptions, Deployment, Instance, TraceSampling
+from tfs_proxy.values.deployment import CaptureOptions, Deployment, TraceSampling
 from tfs_proxy.values.layout import Workspace
 
-SERVING = Deployment(
-    default_model="m",
-    models={"m": (1,)},
-    instances=(Instance(0, rest_port=1, grpc_port=2, grpc_socket=""),),
-    script=None,
-    import_paths=(),
-    max_payload_bytes=1,
-    request_timeout_seconds=1.0,
-    rest_api=True,
-)
+SERVING = deployment(rest_api=True)
 
 
 def nginx_config(

@@ -1,8 +1,10 @@
 """An event loop whose clock jumps to the next timer: hours pass at once, in the same order each time."""
 
 import asyncio
+import functools
+import inspect
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 Outcome = TypeVar("Outcome")
@@ -40,3 +42,20 @@ def run_in_virtual_time(coroutine: Coroutine[Any, Any, Outcome]) -> Outcome:
         outcome = runner.run(coroutine)
     assert loop.complaints == []
     return outcome
+
+
+def played(run: Callable[..., None], *parts: Any, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Make a test of a coroutine that ``run`` plays; its keyword-only parameters are pytest's."""
+
+    def decorate(scene: Callable[..., Any]) -> Callable[..., None]:
+        signature = inspect.signature(scene)
+        given = [each for each in signature.parameters.values() if each.kind is each.KEYWORD_ONLY]
+
+        @functools.wraps(scene)
+        def play(**values: Any) -> None:
+            run(functools.partial(scene, **values), *parts, **options)
+
+        play.__signature__ = signature.replace(parameters=given)  # type: ignore[attr-defined]
+        return play
+
+    return decorate

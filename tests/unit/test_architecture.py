@@ -70,6 +70,23 @@ MOST_MODULES = 25
 MOST_LINES = 450
 KERNEL = {"socket", "mmap", "fcntl", "ctypes", "select", "selectors"}
 MOST_KERNEL_MODULES = 39
+PARTS_OF_GUNICORN = PACKAGE / "worker" / "gunicorn_workers" / "gunicorn_parts.py"
+MOST_PARTS_OF_GUNICORN = 10
+DOCUMENTED_PARTS_OF_GUNICORN = {
+    "SERVER_SOFTWARE",
+    "WSGIApplication",
+    "HaltServer",
+    "Logger",
+    "Worker",
+    "GeventWorker",
+    "ThreadWorker",
+    "SyncWorker",
+}
+TESTS = Path(__file__).parents[1]
+MOST_MODULES_TESTED = 253
+MOST_INNER_MODULES_TESTED = 113
+"""Modules of ours that tests import, and those of them that no other room imports: both numbers only fall."""
+
 VAGUE = {"utils", "util", "common", "manager", "helper", "helpers", "misc"}
 
 
@@ -158,6 +175,39 @@ def test_heavy_or_special_libraries_stay_in_their_room(module: Path) -> None:
         assert "ray" not in roots
     if not module.is_relative_to(PACKAGE / "observe" / "tracing"):
         assert "opentelemetry" not in roots
+
+
+def test_private_names_of_gunicorn_are_few_and_in_one_place() -> None:
+    """Every other module takes what gunicorn documents, or takes a private name from there."""
+
+    def of_gunicorn(module: Path) -> set[str]:
+        nodes = [node for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.ImportFrom)]
+        return {
+            name.name
+            for node in nodes
+            if (node.module or "").split(".")[0] == "gunicorn"
+            for name in node.names
+        }
+
+    elsewhere = (of_gunicorn(module) for module in MODULES if module != PARTS_OF_GUNICORN)
+    assert set().union(*elsewhere) == DOCUMENTED_PARTS_OF_GUNICORN
+    assert len(of_gunicorn(PARTS_OF_GUNICORN)) <= MOST_PARTS_OF_GUNICORN
+
+
+def test_tests_know_few_modules() -> None:
+    """Most of those that other rooms import, too: a merge of inner modules then breaks no test."""
+    ours = {
+        ".".join(("tfs_proxy", *module.relative_to(PACKAGE).with_suffix("").parts)): room(module)
+        for module in MODULES
+        if module.stem != "__init__"
+    }
+    faces = {
+        name for module in MODULES for name in imported(module) if ours.get(name) not in {None, room(module)}
+    }
+    tested = {name for file in TESTS.rglob("*.py") for name in imported(file) if name in ours}
+
+    assert len(tested) <= MOST_MODULES_TESTED
+    assert len(tested - faces) <= MOST_INNER_MODULES_TESTED
 
 
 def test_few_modules_talk_to_the_kernel() -> None:

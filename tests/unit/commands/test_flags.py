@@ -5,24 +5,23 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.cli import main
+from tfs_proxy.cli import command_parser, main
 from tfs_proxy.commands.pack import add_preprocessing_arguments, preprocessing_of
-from tfs_proxy.commands.tune import duration_ms
 from tfs_proxy.tools.export.preprocessing import ImageInput, Preprocessing, Standardization
 from tfs_proxy.values.errors import SettingsError
 
 
 @pytest.mark.parametrize(("text", "milliseconds"), [("50ms", 50), ("1.5s", 1500), ("0.2ms", 0.2)])
 def test_a_time_has_a_unit(text: str, milliseconds: float) -> None:
-    """Milliseconds and seconds are told apart by it."""
-    assert duration_ms(text) == milliseconds
+    parsed = command_parser("tune").parse_args(["model", "--p99", text])
+    assert milliseconds in vars(parsed).values()
 
 
 @pytest.mark.parametrize("text", ["50", "ms", "0s", "-1s", "1m", "nans"])
-def test_other_times_are_refused(text: str) -> None:
-    """50 might be either."""
-    with pytest.raises(argparse.ArgumentTypeError, match="such as 50ms"):
-        duration_ms(text)
+def test_other_times_are_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["tune", "model", f"--p99={text}"])
+    assert "such as 50ms" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("budget", ["0", "-5", "inf", "nan", "x"])

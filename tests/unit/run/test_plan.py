@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from support.deployments import deployment
 from tfs_proxy.model.discover import DiscoveredModel
 from tfs_proxy.model.report.served import Served
 from tfs_proxy.run import plan
@@ -272,16 +273,7 @@ def test_nginx_is_configured_from_the_settings(environ: dict[str, str], line: st
 GRPC = nginx.ProxyConfig(
     "0.0.0.0:8080", ("127.0.0.1:4000",), WORKSPACE.control_socket, GrpcEndpoint("0.0.0.0:8500", (1, 22, 1))
 )
-DEPLOYMENT = Deployment(
-    default_model="m",
-    models={"m": (1,)},
-    instances=(INSTANCE, Instance(2, rest_port=8503, grpc_port=8502, grpc_socket="/run/tfs/tfs2.sock")),
-    script="inference.py",
-    import_paths=(),
-    max_payload_bytes=1,
-    request_timeout_seconds=7.0,
-    rest_api=True,
-)
+DEPLOYMENT = deployment(instances=(INSTANCE, Instance(2, 8503, 8502, "/run/tfs/tfs2.sock")), rest_api=True)
 
 
 @pytest.mark.parametrize(

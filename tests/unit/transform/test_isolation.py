@@ -61,14 +61,6 @@ def test_a_sidecar_has_what_the_output_leaves_out(is_bad: list[bool]) -> None:
     assert outcome.text.split() == [text.upper() for text in texts if text.startswith(b"good")]
 
 
-def test_one_bad_record_costs_few_requests() -> None:
-    """Halving 64 records finds it with two requests for each of six halvings."""
-    sender = FakeSender()
-    texts = texts_of([number == 41 for number in range(64)])
-    transformer(sender, SIDECAR)(batch_of(texts), "a")
-    assert len(sender.bodies) == 1 + 2 * 6
-
-
 def test_a_record_that_a_filter_does_not_fit() -> None:
     sender = FakeSender()
     outcome = transformer(sender, PLACEHOLDER, input_filter="$[1]")(batch_of([b"1,2", b"3", b"4,5"]), "a")

@@ -43,28 +43,6 @@ def bad(record: int) -> ObjectFailed:
     return ObjectFailed(BadRecord("a", f"record {record} is bad", record, record * 10, 400))
 
 
-@given(st.lists(st.binary(max_size=5), min_size=1, max_size=12).flatmap(
-    lambda texts: st.tuples(st.just(texts), st.permutations(range(len(texts))), st.integers(0, len(texts)))
-))  # fmt: skip
-def test_the_order_of_answers_does_not_matter(case: tuple[list[bytes], list[int], int]) -> None:
-    """The output is in the order of the input, whenever its batches are answered and its input ends."""
-    texts, order, input_ends_after = case
-    run = Run()
-    run.start(len(texts))
-    for count, number in enumerate(order):
-        if count == input_ends_after:
-            run.output.end_input()
-        run.output.deliver(number, Outcome(1, texts[number]), size=2)
-    if input_ends_after == len(texts):
-        assert run.target.objects == {}
-        run.output.end_input()
-    assert run.target.objects == {"a.out": b"".join(texts)}
-    assert run.target.created == [("a", "fingerprint", "version 1")]
-    assert (run.released, run.ended) == (len(texts), 1)
-    counts = run.statistics.counts
-    assert (counts["objects"], counts["records"], counts["bytes"]) == (1, len(texts), ITEM.size)
-
-
 @given(st.permutations(range(6)), st.sets(st.integers(0, 5), min_size=1))
 def test_the_earliest_failure_is_reported(order: list[int], failing: set[int]) -> None:
     run = Run()

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from tfs_proxy.wire.data_types import data_type_name
 from tfs_proxy.wire.error_body import error_body, error_text
+from tfs_proxy.wire.protos import POOL
 
 
 @pytest.mark.parametrize("text", ["plain", 'with "quotes"', "ünïcode \ud800", ""])
@@ -31,3 +33,17 @@ def test_what_is_written_is_read_again(text: str) -> None:
 def test_only_an_error_is_read_as_one(body: bytes, text: str | None) -> None:
     """TF Serving's raw line ends are read; other documents, and bodies that are not JSON, are no errors."""
     assert error_text(body) == text
+
+
+def test_names_and_numbers_are_those_of_the_messages() -> None:
+    """The schema's enum has the same types, references included."""
+    values = POOL.FindEnumTypeByName("tensorflow.DataType").values
+
+    assert {value.number: data_type_name(value.number) for value in values} == {
+        value.number: value.name for value in values
+    }
+
+
+def test_an_unknown_type_is_shown_by_its_number() -> None:
+    """A newer TensorFlow may have types that are not known here."""
+    assert data_type_name(99) == "DT_99"

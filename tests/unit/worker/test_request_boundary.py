@@ -1,5 +1,6 @@
 """The boundary of each request: its id, its note in the journal, its observers."""
 
+import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +16,6 @@ from tfs_proxy.wire import header_names
 from tfs_proxy.wire.error_body import WORKER_DIED
 from tfs_proxy.worker.gunicorn_workers.boundary import CLIENT_GONE, RequestBoundary
 from tfs_proxy.worker.gunicorn_workers.journal import AGAIN, REQUEST, RequestJournal, WsgiApp
-from tfs_proxy.worker.gunicorn_workers.late_calls import SOCKET
 
 ONE = "1" * 32
 Headers = list[tuple[str, str]]
@@ -158,7 +158,7 @@ def test_a_request_that_is_answered_for_has_ended(bound: Callable[..., RequestBo
         return echo(environ, start_response)
 
     boundary = bound(late, noting)
-    ask(boundary, **{SOCKET: connection})
+    ask(boundary, **{"gunicorn.socket": connection})
 
     assert noting.told == [("begin", "/x", 0), ("end", "/x", 504)]
     assert boundary.record_on(connection) is None
@@ -220,3 +220,51 @@ def test_the_wait_for_a_worker_is_nginx_s_to_tell(bound: Callable[..., RequestBo
 
     assert 5 <= seconds[0] < 600
     assert seconds[1] == 0
+
+
+OTHER = "2" * 32
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> RequestJournal:
+    """The notes of this process, for two requests at once."""
+    return RequestJournal(tmp_path / "begun", 2)
+
+
+def record_of(journal: RequestJournal, tmp_path: Path) -> int:
+    return under_way(tmp_path / "begun" / str(os.getpid()))
+
+
+def test_what_has_begun_is_known_after_its_end_and_counted_until_then(
+    journal: RequestJournal, tmp_path: Path
+) -> None:
+    """The id stays for whoever asks late; the count is of what has not ended."""
+    place = journal.begin(ONE)
+
+    assert (journal.has(ONE), journal.has(OTHER), record_of(journal, tmp_path)) == (True, False, 1)
+    journal.end(place)
+    assert (journal.has(ONE), record_of(journal, tmp_path)) == (True, 0)
+
+
+def test_no_record_means_nothing_was_begun(tmp_path: Path) -> None:
+    """A worker that dies before it has loaded its application has none."""
+    assert under_way(tmp_path / "12345") == 0
+
+
+def test_a_file_that_can_not_be_written_is_a_problem_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Meanwhile requests are noted in memory, which the file then has."""
+
+    def full(_descriptor: int, _offset: int, _size: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as no_room:
+        no_room.setattr("os.posix_fallocate", full)
+        journal = RequestJournal(tmp_path / "begun", 2)
+        place = journal.begin(ONE)
+        assert journal.problem() == "a worker's file in begun can't be written: No space left on device"
+
+    assert (journal.problem(), record_of(journal, tmp_path)) == ("", 1)
+    journal.end(place)
+    assert record_of(journal, tmp_path) == 0

@@ -96,17 +96,6 @@ def test_what_the_adaptive_limit_refuses_fills_no_log_of_errors(wanted: str, sho
     assert read.entry("nginx").level == own.entry("worker").level == "warning"
 
 
-@pytest.mark.parametrize("stages", ["-", "m;1;2", ";x;x;x;x;x;x;x", "m;" * 50])
-def test_a_header_that_no_worker_wrote_is_left_out(stages: str) -> None:
-    """The request has its line all the same."""
-    finished = FinishedRequest("POST", 200, 0.5, "/invocations")
-
-    read = read_access_line(f'17 id-1 {stages} "" '.encode() + request_line(finished).rstrip())
-
-    assert read is not None
-    assert (read.request, read.seconds) == (finished, {})
-
-
 @pytest.mark.parametrize(
     ("stages", "asked", "model"),
     [("-", "a", "a"), ("-", "", ""), ("-", "?", ""), ("m;1", "a", "m"), (";1", "a", "a")],

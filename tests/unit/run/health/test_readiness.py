@@ -8,7 +8,7 @@ import pytest
 
 from tfs_proxy.run.heartbeats import Heartbeats
 from tfs_proxy.run.model_states import MISSES, ModelWatch
-from tfs_proxy.run.readiness import Phase, Readiness, ServableState, read_status
+from tfs_proxy.run.readiness import Phase, Readiness, ServableState, StartSteps, read_status
 from tfs_proxy.values.deployment import BootFailure, Instance, WorkerPhase, WorkerState
 from tfs_proxy.values.errors import UpstreamTimeout
 from tfs_proxy.wire.http_messages import HttpResponse
@@ -284,3 +284,18 @@ def test_new_workers_hang_as_well() -> None:
     assert "new ones included" in str(heartbeats.hanging())
     heartbeats.hear(serving(4, answered=True))
     assert heartbeats.hanging() is None
+
+
+def test_each_step_has_its_seconds() -> None:
+    """The current one so far; after the end nothing grows any more."""
+    now = [10.0]
+    steps = StartSteps(lambda: now[0])
+    now[0] = 11.0
+    steps.begin("starting: loading the models")
+    now[0] = 14.0
+    assert steps.seconds() == {"starting": 1.0, "loading the models": 3.0}
+
+    steps.end()
+    now[0] = 20.0
+    steps.end()
+    assert steps.seconds() == {"starting": 1.0, "loading the models": 3.0}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from support.fake_stacks import Fleet, Part, admit_all
-from support.virtual_time import run_in_virtual_time
+from support.virtual_time import played, run_in_virtual_time
 from tfs_proxy.run.many_models.api import PAGE_SIZE, ModelsApi
 from tfs_proxy.run.many_models.registry import ModelRegistry
 from tfs_proxy.values.errors import ArchiveError, NoArchive, NotEnoughResources
@@ -81,18 +81,16 @@ def test_the_life_of_a_model() -> None:
     run(play)
 
 
-def test_a_second_load_is_409() -> None:
-    async def play(client: Client) -> None:
-        load = await begun(client.send("POST", "/models", LOAD_A))
-        status, answer = await client.load("a")
-        assert (status, answer) == (
-            409,
-            {"error": "model a is being loaded already, from /opt/ml/models/a/model"},
-        )
-        await load
-        assert (await client.load("a"))[0] == 409
-
-    run(play)
+@played(run)
+async def test_a_second_load_is_409(client: Client) -> None:
+    load = await begun(client.send("POST", "/models", LOAD_A))
+    status, answer = await client.load("a")
+    assert (status, answer) == (
+        409,
+        {"error": "model a is being loaded already, from /opt/ml/models/a/model"},
+    )
+    await load
+    assert (await client.load("a"))[0] == 409
 
 
 @pytest.mark.parametrize(
@@ -133,59 +131,49 @@ def test_a_load_that_fails_has_the_code_and_the_sentence(error: Exception, statu
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_what_is_not_a_load_request_is_400(body: bytes, fault: str) -> None:
+@played(run)
+async def test_what_is_not_a_load_request_is_400(client: Client, *, body: bytes, fault: str) -> None:
     """The answer names the field at fault, and what is wrong with it."""
-
-    async def play(client: Client) -> None:
-        status, answer = await client.send("POST", "/models", body)
-        assert status == 400
-        assert answer["error"].startswith(f"not a load request: {fault}")
-        assert client.fleet.stacks == []
-
-    run(play)
+    status, answer = await client.send("POST", "/models", body)
+    assert status == 400
+    assert answer["error"].startswith(f"not a load request: {fault}")
+    assert client.fleet.stacks == []
 
 
-def test_a_model_that_is_loading_is_not_described_yet() -> None:
+@played(run)
+async def test_a_model_that_is_loading_is_not_described_yet(client: Client) -> None:
     """The list and the description have models that are loaded."""
-
-    async def play(client: Client) -> None:
-        load = await begun(client.load("a"))
-        assert await client.send("GET", "/models") == (200, {"models": []})
-        assert await client.send("GET", "/models/a") == (404, {"error": "model a is loading"})
-        await load
-
-    run(play)
+    load = await begun(client.load("a"))
+    assert await client.send("GET", "/models") == (200, {"models": []})
+    assert await client.send("GET", "/models/a") == (404, {"error": "model a is loading"})
+    await load
 
 
-def test_a_model_that_is_started_again_stays_listed() -> None:
-    async def play(client: Client) -> None:
-        await client.load("a")
-        client.fleet.kill("a")
-        await asyncio.sleep(0.1)
-        assert (await client.send("GET", "/models/a"))[0] == 200
-        assert len((await client.send("GET", "/models"))[1]["models"]) == 1
-        status, answer = await client.send("GET", "/models/a/ready")
-        assert status == 503
-        assert answer["error"].startswith("model a has failed and is being started again: the model server")
-
-    run(play)
+@played(run)
+async def test_a_model_that_is_started_again_stays_listed(client: Client) -> None:
+    await client.load("a")
+    client.fleet.kill("a")
+    await asyncio.sleep(0.1)
+    assert (await client.send("GET", "/models/a"))[0] == 200
+    assert len((await client.send("GET", "/models"))[1]["models"]) == 1
+    status, answer = await client.send("GET", "/models/a/ready")
+    assert status == 503
+    assert answer["error"].startswith("model a has failed and is being started again: the model server")
 
 
-def test_readiness_is_503_with_a_reason_as_long_as_the_model_can_not_answer() -> None:
-    async def play(client: Client) -> None:
-        load = await begun(client.load("a"))
-        assert await client.send("GET", "/models/a/ready") == (503, {"error": "model a is still loading"})
-        await load
-        unload = await begun(client.send("DELETE", "/models/a"))
-        assert await client.send("GET", "/models/a/ready") == (503, {"error": "model a is unloading"})
-        await unload
-        await client.registry.close()
-        stopping = {"error": "stopping: all models are being unloaded"}
-        for method, path in (("GET", "/models/a/ready"), ("DELETE", "/models/a")):
-            assert await client.send(method, path) == (503, stopping)
-        assert await client.load("a") == (503, stopping)
-
-    run(play, Part(start_seconds=READY_SECONDS + 1, stop_seconds=1))
+@played(run, Part(start_seconds=READY_SECONDS + 1, stop_seconds=1))
+async def test_readiness_is_503_with_a_reason_as_long_as_the_model_can_not_answer(client: Client) -> None:
+    load = await begun(client.load("a"))
+    assert await client.send("GET", "/models/a/ready") == (503, {"error": "model a is still loading"})
+    await load
+    unload = await begun(client.send("DELETE", "/models/a"))
+    assert await client.send("GET", "/models/a/ready") == (503, {"error": "model a is unloading"})
+    await unload
+    await client.registry.close()
+    stopping = {"error": "stopping: all models are being unloaded"}
+    for method, path in (("GET", "/models/a/ready"), ("DELETE", "/models/a")):
+        assert await client.send(method, path) == (503, stopping)
+    assert await client.load("a") == (503, stopping)
 
 
 def test_the_list_has_pages() -> None:
@@ -208,13 +196,11 @@ def test_the_list_has_pages() -> None:
 
 
 @pytest.mark.parametrize("query", ["", "YQ==", "a", "LS0", "%ff", "YQ&next_page_token=YQ"])
-def test_a_token_that_no_page_has_given_is_400(query: str) -> None:
-    async def play(client: Client) -> None:
-        status, answer = await client.send("GET", f"/models?next_page_token={query}")
-        assert status == 400
-        assert "next_page_token" in answer["error"]
-
-    run(play)
+@played(run)
+async def test_a_token_that_no_page_has_given_is_400(client: Client, *, query: str) -> None:
+    status, answer = await client.send("GET", f"/models?next_page_token={query}")
+    assert status == 400
+    assert "next_page_token" in answer["error"]
 
 
 @pytest.mark.parametrize(
@@ -226,20 +212,16 @@ def test_a_token_that_no_page_has_given_is_400(query: str) -> None:
         ("POST", "/models/a/ready", "GET, HEAD"),
     ],
 )
-def test_other_methods_are_405(method: str, path: str, allowed: str) -> None:
-    async def play(client: Client) -> None:
-        response = await client.response(method, path, LOAD_A)
-        assert response is not None
-        assert (response.status, response.header("Allow")) == (405, allowed)
-        assert json.loads(response.body) == {"error": f"{method} is not allowed at this path: use {allowed}"}
-
-    run(play)
+@played(run)
+async def test_other_methods_are_405(client: Client, *, method: str, path: str, allowed: str) -> None:
+    response = await client.response(method, path, LOAD_A)
+    assert response is not None
+    assert (response.status, response.header("Allow")) == (405, allowed)
+    assert json.loads(response.body) == {"error": f"{method} is not allowed at this path: use {allowed}"}
 
 
-def test_a_name_in_a_path_may_be_escaped() -> None:
-    async def play(client: Client) -> None:
-        await client.load("a-b")
-        assert (await client.send("GET", "/models/a%2Db"))[0] == 200
-        assert await client.send("GET", "/models/a%2Fb") == (404, {"error": "model a/b is not loaded"})
-
-    run(play)
+@played(run)
+async def test_a_name_in_a_path_may_be_escaped(client: Client) -> None:
+    await client.load("a-b")
+    assert (await client.send("GET", "/models/a%2Db"))[0] == 200
+    assert await client.send("GET", "/models/a%2Fb") == (404, {"error": "model a/b is not loaded"})

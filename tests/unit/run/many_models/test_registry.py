@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support.fake_stacks import DIED, Fleet, Part
-from support.virtual_time import run_in_virtual_time
+from support.virtual_time import played, run_in_virtual_time
 from tfs_proxy.run.many_models.model_life import (
     HEALTHY_SECONDS,
     LONGEST_PAUSE_SECONDS,
@@ -59,16 +59,14 @@ async def begun(call: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
     return task
 
 
-def test_a_client_that_hangs_up_does_not_stop_a_load() -> None:
-    async def play(registry: ModelRegistry, fleet: Fleet) -> None:
-        (await begun(registry.load("a", URL))).cancel()
-        await registry.ready("a", 60)
-        (await begun(registry.unload("a"))).cancel()
-        await asyncio.sleep(5)
-        assert registry.all() == ()
-        assert fleet.live() == []
-
-    run(play, Part(start_seconds=10, stop_seconds=2))
+@played(run, Part(start_seconds=10, stop_seconds=2))
+async def test_a_client_that_hangs_up_does_not_stop_a_load(registry: ModelRegistry, fleet: Fleet) -> None:
+    (await begun(registry.load("a", URL))).cancel()
+    await registry.ready("a", 60)
+    (await begun(registry.unload("a"))).cancel()
+    await asyncio.sleep(5)
+    assert registry.all() == ()
+    assert fleet.live() == []
 
 
 @pytest.mark.parametrize(
@@ -121,84 +119,74 @@ def test_a_load_that_does_not_fit_is_refused_before_anything_starts() -> None:
     run(too_many, Part(stop_seconds=2), limit=2)
 
 
-def test_an_unload_returns_when_everything_is_gone() -> None:
+@played(run, Part(stop_seconds=30))
+async def test_an_unload_returns_when_everything_is_gone(registry: ModelRegistry, fleet: Fleet) -> None:
     """Meanwhile the model is neither listed nor ready, and then unknown."""
-
-    async def play(registry: ModelRegistry, fleet: Fleet) -> None:
-        await registry.load("a", URL)
-        unload = await begun(registry.unload("a"))
-        assert (registry.list(), registry.get("a").state) == ((), LoadState.UNLOADING)
-        with pytest.raises(ModelNotReady, match="model a is unloading"):
-            await registry.ready("a", 60)
-        await unload
-        assert (now(), fleet.live(), registry.all()) == (31, [], ())
-        for call in (registry.unload("a"), registry.ready("a", 60)):
-            with pytest.raises(UnknownModel, match="model a is not loaded"):
-                await call
-
-    run(play, Part(stop_seconds=30))
+    await registry.load("a", URL)
+    unload = await begun(registry.unload("a"))
+    assert (registry.list(), registry.get("a").state) == ((), LoadState.UNLOADING)
+    with pytest.raises(ModelNotReady, match="model a is unloading"):
+        await registry.ready("a", 60)
+    await unload
+    assert (now(), fleet.live(), registry.all()) == (31, [], ())
+    for call in (registry.unload("a"), registry.ready("a", 60)):
+        with pytest.raises(UnknownModel, match="model a is not loaded"):
+            await call
 
 
-def test_an_unload_shuts_the_gates_before_anybody_hears_of_it() -> None:
-    async def play(registry: ModelRegistry, fleet: Fleet) -> None:
-        await registry.load("a", URL)
-        unload = asyncio.create_task(registry.unload("a"))
-        while registry.get("a").state is LoadState.READY:  # noqa: ASYNC110 - each turn counts
-            await asyncio.sleep(0)
-        assert fleet.ready() == {}
-        await unload
+@played(run, Part(stop_seconds=1))
+async def test_an_unload_shuts_the_gates_before_anybody_hears_of_it(
+    registry: ModelRegistry, fleet: Fleet
+) -> None:
+    await registry.load("a", URL)
+    unload = asyncio.create_task(registry.unload("a"))
+    while registry.get("a").state is LoadState.READY:  # noqa: ASYNC110 - each turn counts
+        await asyncio.sleep(0)
+    assert fleet.ready() == {}
+    await unload
 
-    run(play, Part(stop_seconds=1))
 
-
-def test_an_unload_cancels_a_load() -> None:
+@played(run, Part(start_seconds=10, cancel_seconds=1, stop_seconds=1))
+async def test_an_unload_cancels_a_load(registry: ModelRegistry, fleet: Fleet) -> None:
     """The load's client is told, once all is gone; so is a request that waited for the model."""
-
-    async def play(registry: ModelRegistry, fleet: Fleet) -> None:
-        waiting = [await begun(registry.load("a", URL)), await begun(registry.ready("a", 60))]
-        await registry.unload("a")
-        assert now() < 10
-        assert (fleet.live(), registry.all()) == ([], ())
-        for task in waiting:
-            with pytest.raises(ModelNotReady, match="model a was unloaded while it was loading"):
-                await task
-        assert registry.counts.outcomes == {"not_ready": 1}
-
-    run(play, Part(start_seconds=10, cancel_seconds=1, stop_seconds=1))
+    waiting = [await begun(registry.load("a", URL)), await begun(registry.ready("a", 60))]
+    await registry.unload("a")
+    assert now() < 10
+    assert (fleet.live(), registry.all()) == ([], ())
+    for task in waiting:
+        with pytest.raises(ModelNotReady, match="model a was unloaded while it was loading"):
+            await task
+    assert registry.counts.outcomes == {"not_ready": 1}
 
 
-def test_a_load_behind_an_unload_waits_for_its_end() -> None:
-    async def play(registry: ModelRegistry, fleet: Fleet) -> None:
-        await registry.load("a", URL)
-        unload = await begun(registry.unload("a"))
-        load = await begun(registry.load("a", "/models/new"))
-        assert len(fleet.stacks) == 1
-        with pytest.raises(AlreadyLoaded):
-            await registry.load("a", "/models/third")
-        await unload
-        await load
-        assert (now(), fleet.ready()) == (7, {"a": "/models/new"})
-
-    run(play, Part(stop_seconds=5), limit=1)
+@played(run, Part(stop_seconds=5), limit=1)
+async def test_a_load_behind_an_unload_waits_for_its_end(registry: ModelRegistry, fleet: Fleet) -> None:
+    await registry.load("a", URL)
+    unload = await begun(registry.unload("a"))
+    load = await begun(registry.load("a", "/models/new"))
+    assert len(fleet.stacks) == 1
+    with pytest.raises(AlreadyLoaded):
+        await registry.load("a", "/models/third")
+    await unload
+    await load
+    assert (now(), fleet.ready()) == (7, {"a": "/models/new"})
 
 
-def test_a_model_that_dies_is_started_again(caplog: pytest.LogCaptureFixture) -> None:
-    async def play(registry: ModelRegistry, fleet: Fleet) -> None:
-        await registry.load("a", URL)
-        await asyncio.sleep(HEALTHY_SECONDS)
-        fleet.kill("a")
-        await asyncio.sleep(0.1)
-        assert registry.list() == (ListedModel("a", URL, LoadState.FAILED, DIED),)
-        with pytest.raises(
-            ModelNotReady, match="model a has failed and is being started again: the model se"
-        ):
-            await registry.ready("a", 60)
-        assert f"model a has failed: {DIED[:-1]}; starting it again in 0.5 s" in caplog.text
-        await asyncio.sleep(5)
-        assert registry.list() == (ListedModel("a", URL, LoadState.READY),)
-        assert registry.counts.restarts == {"a": 1}
-
-    run(play, Part())
+@played(run, Part())
+async def test_a_model_that_dies_is_started_again(
+    registry: ModelRegistry, fleet: Fleet, *, caplog: pytest.LogCaptureFixture
+) -> None:
+    await registry.load("a", URL)
+    await asyncio.sleep(HEALTHY_SECONDS)
+    fleet.kill("a")
+    await asyncio.sleep(0.1)
+    assert registry.list() == (ListedModel("a", URL, LoadState.FAILED, DIED),)
+    with pytest.raises(ModelNotReady, match="model a has failed and is being started again: the model se"):
+        await registry.ready("a", 60)
+    assert f"model a has failed: {DIED[:-1]}; starting it again in 0.5 s" in caplog.text
+    await asyncio.sleep(5)
+    assert registry.list() == (ListedModel("a", URL, LoadState.READY),)
+    assert registry.counts.restarts == {"a": 1}
 
 
 def test_pauses_between_restarts_grow(caplog: pytest.LogCaptureFixture) -> None:
@@ -218,21 +206,19 @@ def test_pauses_between_restarts_grow(caplog: pytest.LogCaptureFixture) -> None:
     assert pauses == ["0.5 s", "1.0 s", "2.0 s", "4.0 s", "8.0 s", "16.0 s", "30.0 s", "30.0 s"]
 
 
-def test_unloading_ends_restarts() -> None:
-    async def play(registry: ModelRegistry, fleet: Fleet) -> None:
-        for seconds in (0.1, 1.5):
-            await registry.load("a", URL)
-            fleet.kill("a")
-            await asyncio.sleep(seconds)
-            assert registry.get("a").state is LoadState.FAILED
-            began = now()
-            await registry.unload("a")
-            assert (now(), registry.all(), fleet.live()) == (began, (), [])
-        await asyncio.sleep(10 * LONGEST_PAUSE_SECONDS)
-        assert len(fleet.stacks) == 3
-        assert registry.counts.restarts == {}
-
-    run(play, Part(start_seconds=5))
+@played(run, Part(start_seconds=5))
+async def test_unloading_ends_restarts(registry: ModelRegistry, fleet: Fleet) -> None:
+    for seconds in (0.1, 1.5):
+        await registry.load("a", URL)
+        fleet.kill("a")
+        await asyncio.sleep(seconds)
+        assert registry.get("a").state is LoadState.FAILED
+        began = now()
+        await registry.unload("a")
+        assert (now(), registry.all(), fleet.live()) == (began, (), [])
+    await asyncio.sleep(10 * LONGEST_PAUSE_SECONDS)
+    assert len(fleet.stacks) == 3
+    assert registry.counts.restarts == {}
 
 
 def test_a_stop_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -247,20 +233,17 @@ def test_a_stop_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert "model a: something may be left of it" in caplog.text
 
 
-def test_closing_unloads_all_at_once() -> None:
+@played(run, Part(stop_seconds=30))
+async def test_closing_unloads_all_at_once(registry: ModelRegistry, fleet: Fleet) -> None:
     """Loads under way are cancelled; whoever waits, and whoever comes later, hears that the run ends."""
-
-    async def play(registry: ModelRegistry, fleet: Fleet) -> None:
-        await asyncio.gather(registry.load("a", URL), registry.load("b", URL))
-        load = await begun(registry.load("c", URL))
-        began = now()
-        close = await begun(registry.close())
-        for call in (registry.load("d", URL), registry.unload("a"), registry.ready("a", 60)):
-            with pytest.raises(Draining, match="stopping: all models are being unloaded"):
-                await call
-        await asyncio.gather(close, registry.close())
-        assert (now(), fleet.live(), registry.all()) == (began + 30, [], ())
-        with pytest.raises(Draining):
-            await load
-
-    run(play, Part(stop_seconds=30))
+    await asyncio.gather(registry.load("a", URL), registry.load("b", URL))
+    load = await begun(registry.load("c", URL))
+    began = now()
+    close = await begun(registry.close())
+    for call in (registry.load("d", URL), registry.unload("a"), registry.ready("a", 60)):
+        with pytest.raises(Draining, match="stopping: all models are being unloaded"):
+            await call
+    await asyncio.gather(close, registry.close())
+    assert (now(), fleet.live(), registry.all()) == (began + 30, [], ())
+    with pytest.raises(Draining):
+        await load

@@ -1,11 +1,75 @@
-"""Turns of loads, in virtual time."""
+"""Reloads that are asked for at the same time, and turns of loads."""
 
 import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+import pytest
+
 from support.virtual_time import run_in_virtual_time
 from tfs_proxy.run.many_models.admission import Turns
+from tfs_proxy.run.many_models.model_servers import Reloads
+from tfs_proxy.values.errors import ModelLoadError
+
+
+class Server:
+    """A reload that a test holds; ``seen`` has what was wanted when each began."""
+
+    def __init__(self) -> None:
+        self.wanted = 0
+        self.seen: list[int] = []
+        self.running = 0
+        self.go_on = asyncio.Event()
+        self.error: Exception | None = None
+
+    async def reload(self) -> None:
+        self.running += 1
+        assert self.running == 1
+        self.seen.append(self.wanted)
+        await self.go_on.wait()
+        self.running -= 1
+        if self.error is not None:
+            raise self.error
+
+
+async def begun(count: int, reloads: Reloads, server: Server) -> list[asyncio.Task[None]]:
+    tasks = []
+    for _ in range(count):
+        server.wanted += 1
+        tasks.append(asyncio.create_task(reloads.request()))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    return tasks
+
+
+def test_requests_during_a_reload_share_the_next() -> None:
+    async def run() -> list[int]:
+        server = Server()
+        reloads = Reloads(server.reload)
+        tasks = await begun(4, reloads, server)
+        server.go_on.set()
+        await asyncio.gather(*tasks)
+        return server.seen
+
+    assert asyncio.run(run()) == [1, 4]
+
+
+def test_all_who_wait_for_a_reload_learn_of_its_failure() -> None:
+    async def run() -> list[object]:
+        server = Server()
+        server.error = ModelLoadError("refused")
+        server.go_on.set()
+        reloads = Reloads(server.reload)
+        results = await asyncio.gather(reloads.request(), reloads.request(), return_exceptions=True)
+        server.error = None
+        await reloads.request()
+        return list(results)
+
+    failures = asyncio.run(run())
+
+    assert [str(failure) for failure in failures] == ["refused", "refused"]
+    with pytest.raises(ModelLoadError):
+        raise failures[0]  # type: ignore[misc]
 
 
 async def begun_at(loads: Sequence[Coroutine[Any, Any, float]]) -> list[float]:

@@ -5,8 +5,10 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from support.nginx_config import nginx_config
+from support.nginx_config import SERVING, nginx_config
+from tfs_proxy.run.nginx.config import most_large_bodies
 from tfs_proxy.run.nginx.fast_path import MAX_BODY_MB, MAX_BRACES, SMALL, only_object
 from tfs_proxy.values.deployment import CaptureOptions, TraceSampling
 
@@ -67,3 +69,43 @@ def test_shares_of_traces_and_of_capture_lie_within_each_other() -> None:
         re.findall(r'split_clients ("[^"]*") \S+ \{ ([0-9.]+%) 1;', drawn)
         == [('"$request_id"', "10.00%")] * 2
     )
+
+
+@pytest.mark.parametrize("seconds", [None, 0.05])
+def test_inferences_reach_the_model_server_past_the_workers_only_without_a_limit(
+    seconds: float | None,
+) -> None:
+    text = nginx_config(replace(SERVING, adaptive_limit_seconds=seconds))
+    assert ("proxy_pass http://models" in text) is (seconds is None)
+
+
+MEGABYTE = 1024 * 1024
+LARGE = nginx_config().partition("$large_body {")[2].partition("}\n    limit")[0]
+PATTERNS = re.findall(r'"~(.+)" 1;', LARGE)
+
+
+@pytest.mark.parametrize(
+    ("length_and_coding", "large"),
+    [
+        (" ", False),
+        ("0 ", False),
+        (f"{MAX_BODY_MB * MEGABYTE} ", False),
+        (f"{MAX_BODY_MB * MEGABYTE * 5 // 4} ", True),
+        ("9999999 ", True),
+        ("10000000 ", True),
+        ("000010000000 ", True),
+        ("000000000001 ", False),
+        (" chunked", True),
+    ],
+)
+def test_bodies_that_nginx_does_not_keep_in_memory_are_large(length_and_coding: str, large: bool) -> None:
+    assert any(re.search(pattern, length_and_coding) for pattern in PATTERNS) is large
+
+
+@pytest.mark.parametrize(
+    ("free_mb", "body_mb", "number"),
+    [(400, 95, 3), (400, 100, 3), (50, 100, 1), (0, 100, 1), (10**9, 1, 65_535)],
+)
+def test_there_are_as_many_as_the_disk_has_room_for(free_mb: int, body_mb: int, number: int) -> None:
+    """One at least, or no large body could ever be sent."""
+    assert most_large_bodies(free_mb * MEGABYTE, body_mb * MEGABYTE) == number

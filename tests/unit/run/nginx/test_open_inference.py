@@ -6,24 +6,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from support.deployments import INSTANCE, deployment
 from tfs_proxy.run.nginx import config
 from tfs_proxy.run.nginx.many_models import MultiModelRoutes
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.deployment import Deployment, Instance
+from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.layout import Workspace
 
 WORKSPACE = Workspace(Path("/run/tfs"))
-INSTANCE = Instance(0, rest_port=1, grpc_port=2, grpc_socket="")
-SERVING = Deployment(
-    default_model="m",
-    models={"m": (1,)},
-    instances=(INSTANCE,),
-    script=None,
-    import_paths=(),
-    max_payload_bytes=1,
-    request_timeout_seconds=1.0,
-    rest_api=True,
-)
+SERVING = deployment(rest_api=True)
 CONTROL_API, WORKERS, MODEL_SERVER, NEW_CONTROL_API, GATE = (
     "http://control_api;",
     "http://web;",

@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
+from support.deployments import INSTANCE, deployment
+from tfs_proxy import __version__
 from tfs_proxy.observe.metric import Distribution
 from tfs_proxy.observe.request_counts import Inferences
 from tfs_proxy.run.control_api import ControlApi, served_models
 from tfs_proxy.run.heartbeats import Heartbeats
 from tfs_proxy.run.open_inference import InferenceTimes, OpenInferenceApi, ServedArchive
 from tfs_proxy.run.readiness import Phase, Readiness, ServableState
-from tfs_proxy.values.deployment import Deployment, Instance, WorkerPhase, WorkerState
+from tfs_proxy.values.deployment import WorkerPhase, WorkerState
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
-INSTANCE = Instance(0, rest_port=1, grpc_port=2, grpc_socket="")
 AVAILABLE = ServableState("AVAILABLE")
 NOTHING = {"count": 0, "ns": 0}
 
@@ -36,16 +37,8 @@ class Run:
         )
         routes = (*protocol.routes, served_models(archive.served))
         self.control_api = ControlApi(self.readiness, routes)
-        self.control_api.deployment = Deployment(
-            default_model="a",
-            models=models,
-            instances=instances,
-            script=None,
-            import_paths=(),
-            max_payload_bytes=1,
-            request_timeout_seconds=1.0,
-            rest_api=True,
-            script_model=script_model,
+        self.control_api.deployment = deployment(
+            "a", models=models, instances=instances, rest_api=True, script_model=script_model
         )
 
     def serve(self) -> None:
@@ -210,3 +203,29 @@ def test_a_malformed_body_is_400(body: bytes) -> None:
 
     assert status == 400
     assert answer["error"].startswith(("the body is not", "ready is not"))
+
+
+def test_health_is_that_of_ping() -> None:
+    """Alive from the start, ready with all that /ping looks at."""
+    run = Run({"a": (1,)})
+
+    assert run.send("GET", "/v2/health/live") == (200, {"live": True})
+    assert run.send("GET", "/v2/health/ready") == (503, {"live": True, "ready": False})
+    run.serve()
+    assert run.send("GET", "/v2/health/ready") == (200, {"live": True, "ready": True})
+
+
+def test_the_server_names_only_extensions_that_are_there() -> None:
+    """The archive of the start stays, so there is no repository to change."""
+    extensions = ["binary_tensor_data", "model_configuration", "statistics"]
+
+    assert Run({"a": (1,)}).send("GET", "/v2") == (
+        200,
+        {"name": "tfs_proxy", "version": __version__, "extensions": extensions},
+    )
+
+
+def test_kserve_s_clients_find_the_models() -> None:
+    """A script model has nothing in TF Serving's API, so there is no list."""
+    assert Run({"b": (1,), "a": (1,)}).send("GET", "/v1/models") == (200, {"models": ["a", "b"]})
+    assert Run({}, script_model="/opt/ml/model").send("GET", "/v1/models")[0] == 404

@@ -87,19 +87,6 @@ def raises(error: UpstreamError) -> Answer:
     return answer
 
 
-@given(st.lists(st.binary(max_size=5), min_size=2, max_size=6), st.binary(max_size=5))
-def test_each_answer_is_the_next_request(texts: list[bytes], body: bytes) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stage_client, "ConnectionPool", FakeConnections)
-        stages = Stages(*(appends(text) for text in texts))
-        response = stages.invoke(body)
-    assert (response.status, response.body) == (200, body + b"".join(texts))
-    assert [port for port, _, _ in stages.requests] == list(range(1, len(texts) + 1))
-    assert [sent for _, sent, _ in stages.requests] == [
-        body + b"".join(texts[:count]) for count in range(len(texts))
-    ]
-
-
 def test_types_go_on_and_accept_goes_to_the_last_stage() -> None:
     """The client's Content-Type is the first stage's, then each stage's own is the next one's."""
     stages = Stages(appends(b"1", "text/csv"), appends(b"2", "application/x-2"), appends(b"3", "image/png"))
@@ -180,19 +167,6 @@ def test_the_limit_between_two_stages(size: int, status: int) -> None:
         assert b"TFS_PROXY_HOP_LIMIT_MB" in response.body
         assert json.loads(response.body)["OriginalStatusCode"] == 413
         assert stages.clients[0].counts.refused == 1
-
-
-@pytest.mark.parametrize("header", ["X_Tfs_Proxy_Timing", "X_Tfs_Proxy_Stage_Latency"])
-def test_latencies_are_sent_if_they_are_asked_for(header: str) -> None:
-    """Server-Timing has each stage that was asked, the failed one included."""
-    named = Stages(appends(b"1"), appends(b"2")).invoke(b"", **{header: "1"})
-    failed = Stages(appends(b"1", status=400), appends(b"2")).invoke(b"", **{header: "1"})
-    stages_of = [
-        [part.partition(";dur=")[0] for part in response.headers["Server-Timing"].split(", ")]
-        for response in (named, failed)
-    ]
-    assert stages_of == [["stage1", "stage2"], ["stage1"]]
-    assert "Server-Timing" not in Stages(appends(b"1"), appends(b"2")).invoke().headers
 
 
 @given(st.binary(max_size=50))

@@ -10,14 +10,13 @@ import falcon.testing
 import pytest
 from msgspec.structs import replace
 
+from support.deployments import INSTANCE, deployment
 from support.fake_upstream import Call, FakeUpstream
 from tfs_proxy.serving.script.load import load_script
 from tfs_proxy.serving.upstream.interface import ModelAnswer
-from tfs_proxy.values.deployment import Deployment, Instance
 from tfs_proxy.values.signature import PREDICT_METHOD, Signature, Target, TensorSpec
 from tfs_proxy.worker.app import create_app
 
-INSTANCE = Instance(index=0, rest_port=8501, grpc_port=9000, grpc_socket="/run/tfs0.sock")
 LIMIT_BYTES = 1000
 JSON_TYPE = {"Content-Type": "application/json"}
 SPEC = TensorSpec("x", "DT_FLOAT", (None,))
@@ -85,20 +84,16 @@ def make_front(tmp_path: Path) -> MakeFront:
             script = load_script(str(path))
         says, door = Says(**answer), Door()
         upstream = FakeUpstream({"serving_default": SIGNATURE, "other": OTHER}, says, INSTANCE)
-        deployment = Deployment(
-            default_model="half",
-            models={"half": (1,)},
-            instances=(INSTANCE,),
+        served = deployment(
+            "half",
             script=None if script is None else script.path,
-            import_paths=(),
             max_payload_bytes=LIMIT_BYTES,
             max_decoded_bytes=4 * LIMIT_BYTES,
-            request_timeout_seconds=60.0,
             loaded_as=loaded_as,
             open_inference=open_inference,
             inner_names={} if nickname is None else {nickname: "half"},
         )
-        app = create_app(deployment, upstream, script, ping=lambda: (door.status, door.body), serves=serves)
+        app = create_app(served, upstream, script, ping=lambda: (door.status, door.body), serves=serves)
         return Front(falcon.testing.TestClient(app), upstream, says, door)
 
     return make

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import falcon.testing
 import pytest
 
+from support.deployments import deployment
 from support.fake_upstream import FakeUpstream
 from tfs_proxy.serving.upstream.interface import ModelAnswer
-from tfs_proxy.values.deployment import Deployment, Instance
 from tfs_proxy.wire.http_messages import HttpResponse
 from tfs_proxy.worker.app import create_app
 
@@ -41,17 +41,8 @@ class Control:
 
 def client_of(control: Control | None, status: bytes = b"") -> falcon.testing.TestClient:
     """A client of an app whose model server answers every request with ``status``."""
-    deployment = Deployment(
-        default_model="m",
-        models={"m": (1,)},
-        instances=(Instance(0, 8501, 8500, ""),),
-        script=None,
-        import_paths=(),
-        max_payload_bytes=1000,
-        request_timeout_seconds=60.0,
-    )
     app = create_app(
-        deployment,
+        deployment(),
         FakeUpstream(),
         ping=lambda: (200, b""),
         pass_on=lambda *_: ModelAnswer(200, status),

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from support.deployments import deployment
 from support.fake_upstream import Call
 from tfs_proxy.serving.script.script_model import load_script_model
-from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.signature import PREDICT_METHOD, Signature, Target, TensorSpec
 from tfs_proxy.wire.header_names import INFERENCE_HEADER_LENGTH
 from tfs_proxy.worker.app import create_script_model_app
@@ -307,18 +307,15 @@ def script_model(tmp_path: Path, script: str) -> falcon.testing.TestClient:
     """A client of an app whose script is the model."""
     path = tmp_path / "inference.py"
     path.write_text(script)
-    deployment = Deployment(
-        default_model="scripted",
+    served = deployment(
+        "scripted",
         models={},
         instances=(),
         script=str(path),
-        import_paths=(),
-        max_payload_bytes=1000,
-        request_timeout_seconds=60.0,
         script_model=str(tmp_path),
         open_inference="script",
     )
-    app = create_script_model_app(deployment, load_script_model(str(path)), ping=lambda: (200, b""))
+    app = create_script_model_app(served, load_script_model(str(path)), ping=lambda: (200, b""))
     return falcon.testing.TestClient(app)
 
 

@@ -17,28 +17,6 @@ MakeFront = Callable[..., Any]
 PASS = "\ndef output_handler(response, context): return response.content, 'application/json'\n"
 
 
-@pytest.mark.parametrize(
-    "returned",
-    [
-        "np.array([1.0, 2.0])",
-        "{'x': [1.0, 2.0]}",
-        "{'x': np.array([1, 2])}",
-        "tfs_proxy.Request({'x': (1.0, 2.0)})",
-        "tfs_proxy.Request(np.array([1.0, 2.0]))",
-        "tfs_proxy.Request('{\"instances\": [1.0, 2.0]}')",
-    ],
-)
-def test_tensors_instead_of_json(make_front: MakeFront, returned: str) -> None:
-    front = make_front(
-        f"import numpy as np, tfs_proxy\ndef input_handler(data, context): return {returned}" + PASS
-    )
-
-    result = front.post("x")
-
-    assert result.json == {"predictions": [2.5]}
-    assert front.upstream.calls[0].json == {"instances": [1.0, 2.0]}
-
-
 def test_a_prepared_request_names_its_target(make_front: MakeFront) -> None:
     """Model, version and signature of a Request win over the client's; another model has none of them."""
     front = make_front(

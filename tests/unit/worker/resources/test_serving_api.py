@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import falcon.testing
 import pytest
 
+from support.deployments import deployment
 from support.fake_upstream import FakeUpstream
 from tfs_proxy.serving.upstream.interface import ModelAnswer
-from tfs_proxy.values.deployment import Deployment, Instance
 from tfs_proxy.worker.app import create_app
 
 LIMIT_BYTES = 1000
@@ -43,16 +43,7 @@ def client_of(
     pass_on: Callable[[str, str, bytes | None, Mapping[str, str]], ModelAnswer] | None,
 ) -> falcon.testing.TestClient:
     """A client of an app without a script."""
-    deployment = Deployment(
-        default_model="m",
-        models={"m": (1,)},
-        instances=(Instance(0, 8501, 8500, ""),),
-        script=None,
-        import_paths=(),
-        max_payload_bytes=LIMIT_BYTES,
-        request_timeout_seconds=60.0,
-    )
-    app = create_app(deployment, FakeUpstream(), ping=lambda: (200, b""), pass_on=pass_on)
+    app = create_app(deployment(), FakeUpstream(), ping=lambda: (200, b""), pass_on=pass_on)
     return falcon.testing.TestClient(app)
 
 

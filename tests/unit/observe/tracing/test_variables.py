@@ -1,4 +1,8 @@
-"""The OTEL_* variables that switch traces on, and what share of requests they ask for."""
+"""The OTEL_* variables: which switch traces on, for what share of requests, and what is refused."""
+
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -99,3 +103,56 @@ def test_both_shares_together_are_the_one_asked_for(share: float) -> None:
     assert marked_share(sampling) >= share
     assert marked_share(sampling) * 10_000 == pytest.approx(round(marked_share(sampling) * 10_000))
     assert marked_share(sampling) * kept_share(sampling) == pytest.approx(share)
+
+
+MODULES = (
+    "tfs_proxy.commands.serve",
+    "tfs_proxy.run.run",
+    "tfs_proxy.run.nginx.config",
+    "tfs_proxy.run.pipeline.run",
+    "tfs_proxy.worker.app",
+    "tfs_proxy.worker.gunicorn_workers.thread_worker",
+    "tfs_proxy.observe.tracing.choice",
+    "tfs_proxy.observe.tracing.parents",
+)
+
+
+def test_no_process_imports_opentelemetry_by_itself() -> None:
+    imports = "; ".join(f"import {module}" for module in MODULES)
+    code = f"import sys; {imports}; print([name for name in sys.modules if 'opentelemetry' in name])"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    assert output.strip() == "[]"
+
+
+PIPELINE = """
+import os
+from tfs_proxy.run.pipeline.traces import HandedOn, pipeline_traces
+
+assert pipeline_traces(os.environ).begin is HandedOn
+"""
+WORKER = """
+from types import SimpleNamespace
+from tfs_proxy.values.deployment import TraceSampling
+from tfs_proxy.worker.gunicorn_workers.request_observers import begin_traces
+
+deployment = SimpleNamespace(traces=TraceSampling(1.0, "followed"))
+assert begin_traces(deployment).observers == ()
+"""
+
+
+@pytest.mark.parametrize("program", [PIPELINE, WORKER], ids=["pipeline", "worker"])
+def test_a_variable_that_opentelemetry_refuses_as_it_is_imported_ends_nothing(program: str) -> None:
+    """The log says why there are no traces."""
+    refused = {"OTEL_TRACES_EXPORTER": "console", "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "many"}
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **refused},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    assert "no traces are sent: OpenTelemetry can't be configured: OTEL_SPAN_ATTRIBUTE" in ended.stderr

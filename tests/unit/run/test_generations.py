@@ -1,12 +1,43 @@
-"""The warning before a generation loads beside the one that serves."""
+"""Generations of a run: their ports and kinds, and the memory for two."""
+
+from collections.abc import Mapping
 
 import pytest
 from msgspec.structs import replace
 
 from tfs_proxy.run import generation
+from tfs_proxy.run.generation import refuse_other_kind
+from tfs_proxy.run.succession import ports_of
+from tfs_proxy.settings.parsers import PortRange
 from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.deployment import Deployment
+from tfs_proxy.values.errors import ArchiveError
 from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.values.resources import MODEL_FACTOR, WORKER_BYTES, MemoryLeft
+
+
+def settings(**env: str) -> Settings:
+    values: Mapping[str, str] = env
+    return Settings.from_env(values)
+
+
+def test_two_generations_share_no_port_of_a_range() -> None:
+    """Two ports for each model server; without a range any are taken."""
+    of_two = settings(SAGEMAKER_SAFE_PORT_RANGE="20000-20007", SAGEMAKER_TFS_INSTANCE_COUNT="2")
+
+    assert ports_of(of_two, 0) == PortRange(20000, 20007)
+    assert ports_of(of_two, 1) == PortRange(20004, 20007)
+    assert ports_of(settings(), 1) is None
+
+
+def test_the_protocol_is_not_answered_by_another_program() -> None:
+    """The gRPC router goes on, and knows only one."""
+    model = Deployment("m", {"m": (1,)}, (), None, (), 10, 5.0)
+    refuse_other_kind(model, replace(model, models={"m": (1, 2)}))
+
+    with pytest.raises(ArchiveError, match="answered by the script instead of the model: start again"):
+        refuse_other_kind(model, replace(model, open_inference="script"))
+
 
 MODELS_BYTES = 100 * MEGABYTE
 WANTED_BYTES = MODEL_FACTOR * MODELS_BYTES + 2 * WORKER_BYTES

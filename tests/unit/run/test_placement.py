@@ -1,7 +1,4 @@
-"""Where model servers go on machines with 0, 1, 4 and 8 GPUs, MIG on and off, by what ``nvidia-smi`` prints.
-
-Where the form of its output comes from is said in `support.nvidia_smi`.
-"""
+"""GPUs for model servers, on machines with 0 to 8 of them, MIG on and off, and ports for many models."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -25,7 +22,7 @@ from support.nvidia_smi import (
     gpu_uuid,
     slice_uuid,
 )
-from tfs_proxy.run.gpus import MEBIBYTE, GpuDevice, Placement, devices, visible
+from tfs_proxy.run.gpus import MEBIBYTE, GpuDevice, Placement, devices, spread, visible
 from tfs_proxy.run.many_models.placement import place, place_servers
 from tfs_proxy.values.errors import NotEnoughResources
 
@@ -192,3 +189,29 @@ def test_the_servers_of_one_model_are_placed_one_after_the_other() -> None:
     assert [placement.uuid for placement in chosen] == [gpu_uuid(1), gpu_uuid(0), gpu_uuid(1)]
     assert [placement.uuid for placement in limited] == [gpu_uuid(1), gpu_uuid(0), gpu_uuid(1)]
     assert [placement.memory_share for placement in limited] == [(1 - MARGIN) / 3] * 3
+
+
+def test_without_a_driver_there_is_nothing_to_choose() -> None:
+    """The model servers run on the CPU."""
+    assert spread(2, devices(NO_DRIVER, NO_DRIVER), MARGIN) == ()
+
+
+def test_those_on_one_gpu_share_its_memory() -> None:
+    """Three on two: the emptiest has two of them."""
+    assert spread(3, found(T4, A10G), MARGIN) == (
+        Placement(gpu_uuid(1), 0.4),
+        Placement(gpu_uuid(0), 0.8),
+        Placement(gpu_uuid(1), 0.4),
+    )
+
+
+@given(st.integers(1, 20), st.lists(st.sampled_from([T4, A10G, A100, DIVIDED]), min_size=1, max_size=8))
+def test_no_device_has_two_more_than_another(servers: int, cards: list[Card]) -> None:
+    placements = spread(servers, found(*cards), MARGIN)
+    counts = Counter(placement.uuid for placement in placements)
+
+    assert len(placements) == servers
+    assert max(counts.values()) - min(counts.values()) <= 1
+    for uuid in counts:
+        shares = [placement.memory_share or 0 for placement in placements if placement.uuid == uuid]
+        assert sum(shares) == pytest.approx(1 - MARGIN)

@@ -1,0 +1,161 @@
+"""Changes of models and of code below a folder, and when one is whole."""
+
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+from tfs_proxy.run.reloading.files import (
+    changed_files,
+    forget_bytecode,
+    model_source,
+    snapshot_of_folder,
+    snapshot_of_models,
+)
+from tfs_proxy.run.reloading.reloader import SettlingFiles
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a model of one version, and a script."""
+    put(tmp_path / "m" / "1" / "saved_model.pb")
+    put(tmp_path / "m" / "1" / "variables" / "variables.index")
+    put(tmp_path / "code" / "inference.py")
+    return tmp_path
+
+
+def put(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+
+
+@pytest.mark.parametrize(
+    "name", ["README", "code/inference.py", "code/lib/model.tflite", "m/.2/saved_model.pb", "m/2/variables/x"]
+)
+def test_what_belongs_to_no_model_is_no_change(folder: Path, name: str) -> None:
+    """Code, files beside the models, hidden copies, and a version whose graph is not there yet."""
+    before = model_source(str(folder)).look()
+    put(folder / name)
+    (folder / "code" / "inference.py").write_text("x = 1")
+
+    assert changed_files(before, model_source(str(folder)).look()) == ()
+
+
+@pytest.mark.parametrize("name", ["m/2/saved_model.pb", "deep/in/n/1/model.tflite", "m/1/assets/labels.txt"])
+def test_files_of_new_and_old_models_are_changes(folder: Path, name: str) -> None:
+    """A version at any depth, and what is put into one."""
+    before = snapshot_of_models(folder)
+    put(folder / name)
+
+    assert changed_files(before, snapshot_of_models(folder)) == (folder / name,)
+
+
+def test_a_folder_with_an_archive_is_that_archive(folder: Path) -> None:
+    """`fetch` serves the archive, whatever lies beside it."""
+    archive = folder / "model.tar.gz"
+    archive.touch()
+    source = model_source(str(folder))
+    before = source.look()
+    put(folder / "m" / "2" / "saved_model.pb")
+    assert source.look() == before
+    (folder / "new").write_text("2")
+    (folder / "new").rename(archive)
+
+    assert changed_files(before, source.look()) == (archive,)
+
+
+def test_what_is_not_there_has_no_files(tmp_path: Path) -> None:
+    assert model_source(str(tmp_path / "missing")).look() == {}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["__pycache__/x.cpython-313.pyc", ".git/index", ".x.py.swp", "x.py~", "#x.py#", "4913", "x.py.tmp"],
+)
+def test_caches_hidden_and_temporary_files_are_no_change(tmp_path: Path, name: str) -> None:
+    """Python, version control and editors write them beside the code."""
+    before = snapshot_of_folder(tmp_path)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+
+    assert changed_files(before, snapshot_of_folder(tmp_path)) == ()
+
+
+def test_new_other_and_deleted_files_are_changes(tmp_path: Path) -> None:
+    (tmp_path / "gone.py").touch()
+    (tmp_path / "other.py").write_text("1")
+    before = snapshot_of_folder(tmp_path)
+    times = ((tmp_path / "other.py").stat().st_mtime_ns,) * 2
+    (tmp_path / "gone.py").unlink()
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "new.py").touch()
+    (tmp_path / "beside.tmp").write_text("2")
+    os.utime(tmp_path / "beside.tmp", ns=times)
+    (tmp_path / "beside.tmp").rename(tmp_path / "other.py")
+
+    changed = changed_files(before, snapshot_of_folder(tmp_path))
+
+    assert changed == tuple(tmp_path / name for name in ("gone.py", "lib/new.py", "other.py"))
+
+
+def test_loops_of_links_and_links_to_nowhere_end(tmp_path: Path) -> None:
+    """A link to the folder itself, and one whose target is missing."""
+    (tmp_path / "x.py").touch()
+    (tmp_path / "loop").symlink_to(tmp_path)
+    (tmp_path / "nowhere").symlink_to("missing")
+
+    assert set(snapshot_of_folder(tmp_path)) == {tmp_path / "x.py"}
+
+
+def test_the_bytecode_of_changed_modules_is_removed(tmp_path: Path) -> None:
+    """Python takes two versions of the same size within a second for one."""
+    module, kept = tmp_path / "x.py", tmp_path / "y.py"
+    caches = [Path(importlib.util.cache_from_source(path)) for path in (module, kept)]
+    caches[0].parent.mkdir()
+    for cache in caches:
+        cache.touch()
+
+    forget_bytecode([module, tmp_path / "words.txt"])
+
+    assert [cache.exists() for cache in caches] == [False, True]
+
+
+A, B = Path("a"), Path("b")
+
+
+def test_a_change_is_whole_once_nothing_has_changed_for_so_long() -> None:
+    """Each further change begins the time anew."""
+    files = SettlingFiles({A: 1}, seconds=2)
+    files.note({A: 1}, 10)
+    assert files.is_whole(10)
+    assert not files.is_pending
+
+    files.note({A: 2}, 11)
+    files.note({A: 2}, 12)
+    assert files.is_pending
+    assert not files.is_whole(12)
+    files.note({A: 3}, 12.5)
+    assert not files.is_whole(14)
+    files.note({A: 3}, 14.5)
+
+    assert files.is_whole(14.5)
+
+
+def test_a_change_is_taken_once_whether_it_can_be_used_or_not() -> None:
+    """The files that have changed are named, those that have gone included."""
+    files = SettlingFiles({A: 1}, seconds=0)
+    files.note({B: 1}, 1)
+
+    assert files.take() == (A, B)
+    files.note({B: 1}, 2)
+    assert not files.is_pending
+
+
+def test_a_change_that_is_undone_is_none() -> None:
+    files = SettlingFiles({A: 1}, seconds=2)
+    files.note({A: 2}, 1)
+    files.note({A: 1}, 2)
+
+    assert not files.is_pending
+    assert files.is_whole(2)
