@@ -1,9 +1,10 @@
-"""Write the pages of docs/reference/ that come from the code: settings, commands and metrics.
+"""Write the pages of docs/reference/ that come from the code: settings, commands, metrics and routes.
 
 python scripts/docs_reference.py
 """
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from settings_table import tables
 from tfs_proxy.observe.catalogue import METRICS
 from tfs_proxy.tools.conform.check import CheckGroup, Level
 from tfs_proxy.tools.conform.checks import ALL, GROUPS
+from tfs_proxy.wire.routes import TABLE, Route
 
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
 COMMANDS = {
@@ -48,6 +50,7 @@ def pages() -> dict[str, str]:
         "commands.md": commands_page(),
         "metrics.md": metrics_page(),
         "conform.md": conform_page(),
+        "http.md": http_page(),
     }
 
 
@@ -115,6 +118,22 @@ under names that OpenMetrics allows: `:tensorflow:serving:request_count` is
 
 {table}
 """
+
+
+def http_page() -> str:
+    """The page as it is, with the table of all routes anew."""
+    page = (REFERENCE / "http.md").read_text()
+    before, begin, rest = page.partition("<!-- routes: written by make docs-reference -->\n")
+    head = "| request | one archive | many models | pipeline | answer |\n|---|---|---|---|---|\n"
+    rows = [f"{route_row(each)}\n" for each in TABLE if each.sentence]
+    return "".join([before, begin, head, *rows, *rest.partition("<!-- end of routes -->")[1:]])
+
+
+def route_row(route: Route) -> str:
+    """A route with its names in capitals."""
+    path = re.sub(r"\{(\w+)\}", lambda name: "NAME" if name[1] == "model" else name[1].upper(), route.path)
+    methods = ", ".join(method for method in route.methods if method != "HEAD")
+    return f"| `{methods} {path}` | {' | '.join(route.answered_by)} | {route.sentence} |"
 
 
 def conform_page() -> str:

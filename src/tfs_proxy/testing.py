@@ -26,7 +26,6 @@ from tfs_proxy.model.fetch import fetch
 from tfs_proxy.model.report.served import look_into
 from tfs_proxy.model.saved_model import read_summary
 from tfs_proxy.model.script_syntax import HANDLERS, SCRIPT_MODEL_FUNCTIONS, read_ast_names
-from tfs_proxy.observe.routes import INVOCATIONS, OPENAPI
 from tfs_proxy.serving.script.load import load_script, module_name
 from tfs_proxy.serving.script.script_model import load_script_model
 from tfs_proxy.serving.upstream.fake_server import FakeModelServer, FakeOutputs, ModelCall, Versions
@@ -35,6 +34,7 @@ from tfs_proxy.values.deployment import Deployment, open_inference_of
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.signature import PREDICT_METHOD, Signature, TensorSpec
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
+from tfs_proxy.wire.routes import INVOCATIONS, OPENAPI
 from tfs_proxy.worker.app import ContainerApp, create_app, create_script_model_app
 
 __all__ = ["LoadedScript", "ModelCall", "Reply", "Signature", "TensorSpec", "load", "signature"]
@@ -97,11 +97,11 @@ class LoadedScript:
         named = {"Content-Type": content_type, "Accept": accept, CUSTOM_ATTRIBUTES: custom_attributes}
         sent = {name: value for name, value in named.items() if value is not None}
         data = body.encode() if isinstance(body, str) else body
-        return _call(self._app, _environ("POST", INVOCATIONS, data, {**sent, **(headers or {})}))
+        return _call(self._app, _environ("POST", INVOCATIONS.path, data, {**sent, **(headers or {})}))
 
     def openapi(self) -> Reply:
         """``GET /openapi.json``: what is served, and what the script says of its bodies."""
-        return _call(self._app, _environ("GET", OPENAPI, b"", {}))
+        return _call(self._app, _environ("GET", OPENAPI.path, b"", {}))
 
 
 @contextlib.contextmanager

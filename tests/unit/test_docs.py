@@ -87,6 +87,11 @@ def test_the_checks_of_a_container_are_those_of_the_code(reference: ModuleType) 
     assert (DOCS / "reference" / "conform.md").read_text() == reference.conform_page()
 
 
+def test_the_routes_are_those_of_the_code(reference: ModuleType) -> None:
+    """`make docs-reference` writes the table."""
+    assert (DOCS / "reference" / "http.md").read_text() == reference.http_page()
+
+
 def test_every_block_is_run_or_says_why_not() -> None:
     """A command that is neither run nor marked would rot; a program without a name can't be run."""
     consoles = [(page, title) for page, language, title, _ in blocks() if language == "console"]

@@ -12,9 +12,8 @@ from tfs_proxy.data.media_types import JSON, best
 from tfs_proxy.values.signature import Signature, TensorSpec
 from tfs_proxy.wire.http_messages import ALIVE
 
-ROOT, FOLDER = "/", "/console/"
 FACTS = "facts.json"
-"""Name, below the folder, of the file with the page's facts about the models."""
+"""Name, below `CONSOLE`, of the file with the page's facts about the models."""
 
 HTML = "text/html"
 _DIRECTIVES = (

@@ -14,7 +14,8 @@ from msgspec import Struct
 
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import Histogram, Labels, MeasuredMetric
-from tfs_proxy.observe.routes import (
+from tfs_proxy.wire.grpc_codes import HTTP_STATUS
+from tfs_proxy.wire.routes import (
     INVOCATIONS,
     PROBES,
     is_inference,
@@ -25,7 +26,6 @@ from tfs_proxy.observe.routes import (
     route_of,
     status_of,
 )
-from tfs_proxy.wire.grpc_codes import HTTP_STATUS
 
 NGINX_FORMAT = "$status $request_time - $asked_model $asked_version $request_length $bytes_sent $request"
 """Format of nginx's lines, with the whole request line, since an error page makes GET of the method alone."""
@@ -259,7 +259,7 @@ class RequestCounts:
         self._seconds.add(labels, request.seconds, times)
         if self.models is not None:
             asked = (request.model, request.version) if is_named_in_line(path) else model_of(path)
-            if asked is not None and (path == INVOCATIONS or asked[0]):  # only there a model needs no name
+            if asked is not None and (path == INVOCATIONS.path or asked[0]):  # only there it needs none
                 self.models.add(asked, request, path, times)
         if request.grpc_status:
             known = int(request.grpc_status) <= _MOST_GRPC_STATUS

@@ -22,16 +22,16 @@ from tfs_proxy.observe.logs.reasons import own_reason
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.request_counts import FinishedRequest
 from tfs_proxy.observe.request_record import chosen_id
-from tfs_proxy.observe.routes import PROBES, SERVED_MODELS
 from tfs_proxy.run.host.sockets import Listener
 from tfs_proxy.run.readiness import Readiness
 from tfs_proxy.run.scraping import OutsideMetrics
 from tfs_proxy.values.deployment import Deployment, KnownWorkers, WorkerOrders, WorkerPhase, WorkerState
+from tfs_proxy.wire import routes as paths
 from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.header_names import IN_FLIGHT, INFERENCE_ID, REQUEST_ID, STAGE_TIMES
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.http_server import HttpServer, app_of
-from tfs_proxy.wire.routes import GET, Route, Routes, refused_method
+from tfs_proxy.wire.routes import GET, PROBES, Handlers, Routes, refused_method
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class ControlApi:
     def __init__(
         self,
         readiness: Readiness,
-        routes: Sequence[Route] = (),
+        routes: Handlers | None = None,
         *,
         measure: Measure = lambda _headers: (),
         outside: OutsideMetrics | None = None,
@@ -74,24 +74,19 @@ class ControlApi:
         self.deployment: Deployment | None = None
         self._released = asyncio.Event()
         self._count_early: CountEarly | None = None
-        table = (*self._of_workers(), *(() if of_run else (*routes, *self._of_everybody())))
+        table: Handlers = {
+            paths.DEPLOYMENT: self._deployment,
+            paths.SETTLED: self._settled,
+            paths.HEARTBEAT: self._hear_worker,
+            paths.WORKERS: self._show_workers,
+            **({} if of_run else {**(routes or {}), paths.PING: self._ping, paths.METRICS: self._metrics}),
+        }
         self._routes = Routes(table)
-        self._client_routes = Routes([route for route in table if not route.inner])
-        self._early_routes = Routes([route for route in table if route.early])
+        self._client_routes = Routes({route: table[route] for route in table if not route.inner})
+        self._early_routes = Routes({route: table[route] for route in table if route.early})
         self._server = HttpServer(app_of(self.respond, MAX_BODY_BYTES))
         self._for_clients = HttpServer(app_of(self.respond_to_client, MAX_BODY_BYTES))
         self._standing_in = HttpServer(app_of(self.respond_early))
-
-    def _of_workers(self) -> Sequence[Route]:
-        return (
-            Route("/deployment", GET, self._deployment, inner=True),
-            Route("/settled", GET, self._settled, inner=True),
-            Route("/workers/(?P<group>.*)", ("POST",), self._hear_worker, inner=True),
-            Route("/workers/(?P<group>.*)", GET, self._show_workers, inner=True),
-        )
-
-    def _of_everybody(self) -> Sequence[Route]:
-        return (Route("/ping", GET, self._ping), Route("/metrics", GET, self._metrics, early=True))
 
     async def open(self, path: Path, for_clients: Path | None = None) -> None:
         """Listens on unix sockets: for workers and commands, and for what nginx passes on."""
@@ -201,7 +196,7 @@ class ControlApi:
         return HttpResponse(OK, text.body, {"Content-Type": text.content_type})
 
 
-def served_models(served: Callable[[], Collection[str] | None]) -> Route:
+def served_models(served: Callable[[], Collection[str] | None]) -> Handlers:
     """The list of models for KServe's clients; ``served`` has those of TF Serving's REST API, if it is on."""
 
     async def models(request: HttpRequest) -> HttpResponse:
@@ -210,10 +205,10 @@ def served_models(served: Callable[[], Collection[str] | None]) -> Route:
             return nothing_at(request.path)
         return HttpResponse(OK, json.dumps({"models": sorted(names)}).encode())
 
-    return Route(SERVED_MODELS, GET, models)
+    return {paths.SERVED_MODELS: models}
 
 
-def captured_records(add: Callable[[Counts], None]) -> Route:
+def captured_records(add: Callable[[Counts], None]) -> Handlers:
     """The route by which workers report the fate of captured records; ``add`` counts it."""
 
     async def counts(request: HttpRequest) -> HttpResponse:
@@ -223,7 +218,7 @@ def captured_records(add: Callable[[Counts], None]) -> Route:
             return HttpResponse.error(BAD_REQUEST, "not counts of records")
         return HttpResponse(OK)
 
-    return Route("/captured", ("POST",), counts, inner=True)
+    return {paths.CAPTURED: counts}
 
 
 def nothing_at(path: str) -> HttpResponse:

@@ -8,11 +8,10 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
-from tfs_proxy.values.deployment import GRPC_ROUTES_PATH
 from tfs_proxy.values.errors import BadInput
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
-from tfs_proxy.wire.routes import Route
+from tfs_proxy.wire.routes import GRPC_ROUTES, Handlers
 
 HOLD_SECONDS: Final = 2.0
 """Longest wait of the router for news: its report of calls under way is at most so old."""
@@ -26,7 +25,7 @@ class GrpcRoutes:
     """
 
     def __init__(self) -> None:
-        self.routes = (Route(GRPC_ROUTES_PATH, ("POST",), self._answer, inner=True),)
+        self.routes: Handlers = {GRPC_ROUTES: self._answer}
         self._sockets: dict[str, list[str]] = {}
         self._number = 1
         self._changed, self._told = asyncio.Event(), asyncio.Event()

@@ -24,15 +24,14 @@ from tfs_proxy.observe.request_record import (
     WAIT,
     WRITE,
 )
-from tfs_proxy.observe.routes import LIVE, READY, SHARED_MEMORY
 from tfs_proxy.run.host.sockets import accepts
 from tfs_proxy.run.readiness import AVAILABLE, ENDED, Readiness, ServableState, best_of
 from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.errors import BadInput, UnknownModel
 from tfs_proxy.values.names import printable
+from tfs_proxy.wire import routes
 from tfs_proxy.wire.error_body import NO_SHARED_MEMORY
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
-from tfs_proxy.wire.routes import GET, Route
 
 ONLY_VERSION = "1"
 """The version of a script model, which has none of its own."""
@@ -249,9 +248,6 @@ def _duration(count: int, seconds: float) -> dict[str, int]:
 SERVER_NAME: Final = "tfs_proxy"
 EXTENSIONS = ("binary_tensor_data", "model_configuration", "statistics")
 REPOSITORY_EXTENSION: Final = "model_repository"
-POST: Final = ("POST",)
-
-_MODEL = "(?P<model>[^/]+)"
 
 
 class OpenInferenceApi:
@@ -273,16 +269,17 @@ class OpenInferenceApi:
         self._times = times
         self._labels = labels
         self._grpc_router = grpc_router
-        self.routes: Sequence[Route] = (
-            Route("/v2/?", GET, self._server),
-            Route(LIVE, GET, self._live, early=True),
-            Route(READY, GET, self._ready, early=True),
-            Route("/v2/repository/index", POST, self._index),
-            Route(rf"/v2/repository/models/{_MODEL}/load", POST, self._load),
-            Route(rf"/v2/repository/models/{_MODEL}/unload", POST, self._unload),
-            Route(rf"/v2/models/(?:{_MODEL}/(?:versions/(?P<version>[^/]+)/)?)?stats", GET, self._statistics),
-            Route(SHARED_MEMORY, (*GET, *POST), self._shared_memory),
-        )
+        self.routes: routes.Handlers = {
+            routes.SERVER: self._server,
+            routes.LIVE: self._live,
+            routes.READY: self._ready,
+            routes.INDEX: self._index,
+            routes.REPOSITORY_LOAD: self._load,
+            routes.REPOSITORY_UNLOAD: self._unload,
+            routes.ALL_STATISTICS: self._statistics,
+            routes.STATISTICS: self._statistics,
+            routes.SHARED_MEMORY: self._shared_memory,
+        }
 
     async def _live(self, _: HttpRequest) -> HttpResponse:
         return _json({"live": True})
@@ -318,10 +315,10 @@ class OpenInferenceApi:
         await self._repository.unload(model)
         return _json({})
 
-    async def _shared_memory(self, _: HttpRequest) -> HttpResponse:
+    async def _shared_memory(self, _: HttpRequest, **_name: str) -> HttpResponse:
         return HttpResponse.error(HTTPStatus.NOT_IMPLEMENTED, NO_SHARED_MEMORY)
 
-    async def _statistics(self, _: HttpRequest, model: str, version: str) -> HttpResponse:
+    async def _statistics(self, _: HttpRequest, model: str = "", version: str = "") -> HttpResponse:
         """Of one model, or of all without a name. Raises UnknownModel."""
         index = [each for each in await self._repository.index() if each.version]
         if model and not any(each.model == model for each in index):

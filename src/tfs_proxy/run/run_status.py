@@ -4,7 +4,6 @@ It follows the stack that serves: `run.succession` names the next one.
 """
 
 import logging
-from collections.abc import Sequence
 from pathlib import Path
 
 from tfs_proxy.data.capture.files import check_folder, described
@@ -19,7 +18,7 @@ from tfs_proxy.run.stack import ServingStack
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.layout import Workspace
-from tfs_proxy.wire.routes import Route
+from tfs_proxy.wire.routes import Handlers
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +35,7 @@ class RunStatus:
         records: RunRecords,
         workspace: Workspace,
         stack: ServingStack,
-        more: Sequence[Route],
+        more: Handlers,
     ) -> None:
         self._settings, self._records = settings, records
         self._outside = OutsideMetrics()
@@ -53,13 +52,13 @@ class RunStatus:
         self._open_inference = OpenInferenceApi(
             readiness, self._archive, records.times, settings.version_labels, workspace.grpc_router_socket
         )
-        routes = (
-            *more,
-            *records.run_log.routes,
-            *(self._open_inference.routes if settings.publishes_open_inference else ()),
-            served_models(self._archive.served),
-            captured_records(records.captured.add),
-        )
+        routes = {
+            **more,
+            **records.run_log.routes,
+            **(self._open_inference.routes if settings.publishes_open_inference else {}),
+            **served_models(self._archive.served),
+            **captured_records(records.captured.add),
+        }
         self.control_api = ControlApi(readiness, routes, measure=self._metrics.measure, outside=self._outside)
         self._show(stack)
 

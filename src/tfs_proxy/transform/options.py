@@ -13,7 +13,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tfs_proxy.model.openapi.components import INPUT_NAMES
-from tfs_proxy.observe.routes import EXECUTION_PARAMETERS, INVOCATIONS, OPENAPI
 from tfs_proxy.serving.inner_stack import serving
 from tfs_proxy.settings.settings import for_inner_stack
 from tfs_proxy.transform.batches import asks_model, header_of
@@ -24,6 +23,7 @@ from tfs_proxy.transform.sender import EndpointAddress, EndpointNotReached
 from tfs_proxy.transform.transformer import FAIL, BadLimit
 from tfs_proxy.values.errors import SettingsError, UpstreamError
 from tfs_proxy.wire.http_client import get
+from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INVOCATIONS, OPENAPI
 from tfs_proxy.wire.s3_client import S3_SCHEME, S3_TIMEOUT_SECONDS, s3_client
 
 if TYPE_CHECKING:
@@ -55,10 +55,10 @@ def fetch_plan(job: Job, endpoint: EndpointAddress) -> ExecutionPlan:
     A server of ours says SINGLE_RECORD only if its model takes no other, so that a job can't ask for more.
     Raises SettingsError if nothing listens there.
     """
-    parameters = _object_at(endpoint, EXECUTION_PARAMETERS)
+    parameters = _object_at(endpoint, EXECUTION_PARAMETERS.path)
     plan = ExecutionPlan.resolve(job, parameters)
     is_limited = plan.strategy == MULTI and parameters.get("BatchStrategy") == "SINGLE_RECORD"
-    inputs = input_names(_object_at(endpoint, OPENAPI)) if is_limited or asks_model(job) else ()
+    inputs = input_names(_object_at(endpoint, OPENAPI.path)) if is_limited or asks_model(job) else ()
     if is_limited and inputs:
         plan = replace(plan, strategy=SINGLE)
     return replace(plan, header=header_of(job, inputs))
@@ -86,7 +86,7 @@ def _object_at(endpoint: EndpointAddress, path: str) -> dict[str, Any]:
 def input_names(document: Mapping[str, Any]) -> Sequence[str]:
     """The names of the default model's inputs, as /openapi.json has them; () if it does not."""
     with contextlib.suppress(KeyError, TypeError):
-        return [str(name) for name in document["paths"][INVOCATIONS]["post"][INPUT_NAMES]]
+        return [str(name) for name in document["paths"][INVOCATIONS.path]["post"][INPUT_NAMES]]
     return ()
 
 

@@ -9,7 +9,6 @@ from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
 
-from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.run_statistics import RunStatistics, RunStopped
 from tfs_proxy.values.errors import ServerLost, SettingsError, UpstreamError, UpstreamTimeout
@@ -17,6 +16,7 @@ from tfs_proxy.wire.backoff import growing_pause
 from tfs_proxy.wire.connect import authority, connect_tcp, connect_tls
 from tfs_proxy.wire.http_client import ConnectionPool, Pieces, Timeouts
 from tfs_proxy.wire.http_messages import HttpResponse
+from tfs_proxy.wire.routes import INVOCATIONS
 
 
 class EndpointAddress(Struct, frozen=True):
@@ -40,7 +40,7 @@ class EndpointAddress(Struct, frozen=True):
         if not fit or parts.scheme not in {"http", "https"} or not parts.hostname:
             raise SettingsError(f"--endpoint {url} can't be used: it must be http://HOST:PORT.")
         tls = parts.scheme == "https"
-        path = parts.path.rstrip("/") or INVOCATIONS
+        path = parts.path.rstrip("/") or INVOCATIONS.path
         return cls(parts.hostname, port or (443 if tls else 80), path, tls)
 
     @property

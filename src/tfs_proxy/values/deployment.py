@@ -12,9 +12,6 @@ from tfs_proxy.values.memory import DEFAULT_DECODED_BYTES
 BY_MODEL, BY_SCRIPT, OFF = "model", "script", "off"
 """Values of `Deployment.open_inference`: the model answers, a script does, or nobody."""
 
-GRPC_ROUTES_PATH = "/grpc-routes"
-"""The control API's path for the table of models and their model servers, which the gRPC router reads."""
-
 ANY_MODEL = ""
 """The table's entry for model servers that have all models of one archive."""
 

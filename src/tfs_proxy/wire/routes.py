@@ -1,8 +1,10 @@
-"""Tables of paths and methods with their handlers."""
+"""Every path that is answered: one table for nginx, workers, control API, labels of metrics and docs."""
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from http import HTTPStatus
 from typing import Final
 from urllib.parse import unquote
 
@@ -12,43 +14,251 @@ from tfs_proxy.wire.error_status import status_of_error
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
 GET: Final = ("GET", "HEAD")
-NOT_ALLOWED: Final = 405
+POST: Final = ("POST",)
+OTHER_ROUTE, OTHER_METHOD, OTHER_STATUS = "other", "_OTHER", "other"
 
-Handler = Callable[..., Awaitable[HttpResponse]]
-"""Function that answers a request; gets the named groups of its path as keywords. May raise TfsProxyError."""
+_WORKER, _SUPERVISOR, _MODEL_SERVER = "worker", "supervisor", "model server"
+_BY_WORKERS, _BY_MODEL_SERVERS = (_WORKER, _WORKER, ""), (_MODEL_SERVER, _MODEL_SERVER, "")
+_BY_RUN, _OF_MANY = (_SUPERVISOR, _SUPERVISOR, ""), ("", _SUPERVISOR, "")
+_BY_WORKERS_OF_ONE, _EVERYWHERE = (_WORKER, _SUPERVISOR, ""), (_SUPERVISOR,) * 3
+"""Process that answers with one archive, with many models and in a pipeline."""
 
 
 @dataclass(frozen=True)
 class Route:
-    """Path as a regular expression, its methods, and its handler."""
+    """A path with its methods, and the processes that answer it.
+
+    In ``path`` `{name}` is a segment, `[/optional]` may be missing, `(a,b)` is a choice. Without a
+    ``sentence`` for the reference page it is not for clients of HTTP.
+    """
 
     path: str
     methods: tuple[str, ...]
-    handler: Handler
+    answered_by: Sequence[str]
+    sentence: str = ""
+    is_probe: bool = False
+    """Asked by platforms and tools, and counted apart."""
+    is_inference: bool = False
+    names_model: str = ""
+    """Where a request names the model that it is counted for: in its "path" or its "line"."""
+    is_serving: bool = False
+    """Below TF Serving's models: in any case, and a colon ends a segment."""
+    is_other: bool = False
+    """Counted among the unknown paths."""
     inner: bool = False
     """True for workers and commands only: clients get 404."""
     early: bool = False
     """True if it is answered on the workers' socket until they take over."""
 
+    def regex(self, segment: str = "(?P<{}>[^/]+)") -> str:
+        """Regular expression of the path; ``segment`` is that of a segment, with ``{}`` for its name."""
+        text = self.path.translate(_REGEX_OF)
+        text = re.sub(r"\{(\w+)\}", lambda name: segment.replace("{}", name[1]), text)
+        return f"(?i:{text.replace('[^/]', '[^/:]')})" if self.is_serving else text
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        return re.compile(self.regex())
+
+    def location(self, model: str = "[^/]+") -> str:
+        """nginx's location, whose segments are as ``model``."""
+        return f"= {self.path}" if self.is_exact else f'~ "^{self.regex(model)}\\z"'
+
+    @property
+    def templates(self) -> Sequence[str]:
+        """Falcon's paths: without and with what may be missing."""
+        return tuple(re.sub(r"\[(.*)\]", kept, self.path) for kept in ("", r"\1"))
+
+    @cached_property
+    def label(self) -> str:
+        return OTHER_ROUTE if self.is_other or self.inner else re.sub(r"\[.*\]", "", self.path)
+
+    @property
+    def is_exact(self) -> bool:
+        return not re.search(r"[{[(]", self.path)
+
+
+_REGEX_OF: Final = str.maketrans({".": r"\.", "[": "(?:", "]": ")?", "(": "(?:", ",": "|"})
+
+# fmt: off
+# fmt: off
+PING = Route("/ping", GET, _EVERYWHERE,
+    "200 and no body if everything serves, else 503 with the reason", is_probe=True)
+METRICS = Route("/metrics", GET, _EVERYWHERE,
+    "the metrics of the container, for Prometheus", is_probe=True, early=True)
+INVOCATIONS = Route("/invocations", POST, (_WORKER, _WORKER, _SUPERVISOR),
+    "the answer of the model or of the script", is_inference=True, names_model="line")
+EXECUTION_PARAMETERS = Route("/execution-parameters", GET, (_WORKER, "", _SUPERVISOR),
+    "the sizes of requests that suit a batch transform job")
+OPENAPI = Route("/openapi.json", GET, _BY_WORKERS_OF_ONE, "an OpenAPI 3.1 document of all that is served")
+ROOT = Route("/", GET, _BY_WORKERS_OF_ONE, '`{"status": "alive"}`; the console for a browser')
+CONSOLE = Route("/console/{name}", GET, _BY_WORKERS_OF_ONE, "the files of the console", is_other=True)
+
+MODELS = Route("/models", GET, _OF_MANY, "the models that are loaded")
+LOAD = Route("/models", POST, _OF_MANY, "loads a model")
+MODEL = Route("/models/{name}", GET, _OF_MANY, "one model")
+UNLOAD = Route("/models/{name}", ("DELETE",), _OF_MANY, "unloads a model")
+INVOKE = Route("/models/{name}/invoke", POST, ("", _WORKER, ""),
+    "the answer of a model, as of `/invocations`", is_inference=True, names_model="line")
+
+SERVED_MODELS = Route("/v1/models", GET, _BY_RUN, '`{"models": [...]}`, as KServe has it')
+_SERVED = SERVED_MODELS.path + "/{model}[/(versions,labels)/{version}]"
+SERVED_STATUS = Route(_SERVED, GET, _BY_MODEL_SERVERS,
+    "the state of each version; a worker adds `ready` if no version is named",
+    names_model="path", is_serving=True)
+SERVED_METADATA = Route(f"{_SERVED}/metadata", GET, _BY_MODEL_SERVERS,
+    "the signatures", names_model="path", is_serving=True)
+SERVED_PREDICT, SERVED_CLASSIFY, SERVED_REGRESS = (
+    Route(f"{_SERVED}:{method}", POST, _BY_MODEL_SERVERS, f"the model server's answer to {method}",
+        is_inference=True, names_model="path", is_serving=True)
+    for method in ("predict", "classify", "regress")
+)
+
+LIVE = Route("/v2/health/live", GET, _BY_RUN,
+    '`{"live": true}`, from the start on', is_probe=True, early=True)
+READY = Route("/v2/health/ready", GET, _BY_RUN,
+    '200 `{"live": true, "ready": true}` if `/ping` is 200 and gRPC is answered (where a gRPC port is '
+    'published), else 503 `{"live": true, "ready": false}`', is_probe=True, early=True)
+SERVER = Route("/v2[/]", GET, _BY_RUN,
+    '`{"name": "tfs_proxy", "version", "extensions"}`; `model_repository` is one of them if models can be '
+    'loaded')
+INDEX = Route("/v2/repository/index", POST, _BY_RUN,
+    '`[{"name", "version", "state", "reason"}, ...]`; only what is ready with `{"ready": true}`')
+REPOSITORY_LOAD, REPOSITORY_UNLOAD = (
+    Route(f"/v2/repository/models/{{model}}/{change}", POST, _BY_RUN,
+        "200 once it is done, with many models; else 400")
+    for change in ("load", "unload")
+)
+ALL_STATISTICS = Route("/v2/models/stats", GET, _BY_RUN, "Triton's statistics of all models")
+_OPEN = "/v2/models/{model}[/versions/{version}]"
+STATISTICS = Route(f"{_OPEN}/stats", GET, _BY_RUN, "Triton's statistics of one model")
+METADATA = Route(_OPEN, GET, _BY_WORKERS, "the versions of a model, and its tensors")
+CONFIG = Route(f"{_OPEN}/config", GET, _BY_WORKERS, "Triton's configuration of a model")
+MODEL_READY = Route(f"{_OPEN}/ready", GET, _BY_WORKERS, "200 if the model is loaded, else 503")
+INFER = Route(f"{_OPEN}/infer", POST, _BY_WORKERS, "an inference", is_inference=True, names_model="path")
+SHARED_MEMORY = Route("/v2/(system,cuda)sharedmemory[/region/{name}]/(status,register,unregister)",
+    (*GET, *POST), _BY_RUN, "501: tensors are sent with the request", is_other=True)
+
+DEPLOYMENT = Route("/deployment", GET, _BY_RUN, inner=True)
+SETTLED = Route("/settled", GET, _BY_RUN, inner=True)
+HEARTBEAT = Route("/workers/{group}", POST, _BY_RUN, inner=True)
+WORKERS = Route("/workers/{group}", GET, _BY_RUN, inner=True)
+CAPTURED = Route("/captured", POST, _BY_RUN, inner=True)
+GRPC_ROUTES = Route("/grpc-routes", POST, _BY_RUN, inner=True)
+LOG_LEVEL = Route("/log-level", ("GET",), _EVERYWHERE, inner=True)
+NEW_LOG_LEVEL = Route("/log-level/{level}", ("PUT",), _EVERYWHERE, inner=True)
+LOADED, SERVED, REACHABLE = (
+    Route(f"/{name}/{{name}}/ready", GET, _OF_MANY, is_other=True)
+    for name in ("models", "served", "reachable")
+)
+"""Asked by nginx when a model has no gate: with its name, that of its model server, or either."""
+
+PREDICTION_SERVICE, GET_MODEL_STATUS = (
+    "/tensorflow.serving.PredictionService/", "/tensorflow.serving.ModelService/GetModelStatus")
+OPEN_INFERENCE, HEALTH, REFLECTION = (
+    "/inference.GRPCInferenceService/", "/grpc.health.v1.Health/",
+    "/grpc.reflection.v1alpha.ServerReflection/")
+_CALLS = (
+    *(Route(PREDICTION_SERVICE + name, POST, _BY_MODEL_SERVERS, is_inference=True, names_model="line")
+        for name in ("Predict", "Classify", "Regress", "MultiInference")),
+    *(Route(path, POST, _BY_MODEL_SERVERS, names_model="line")
+        for path in (PREDICTION_SERVICE + "GetModelMetadata", GET_MODEL_STATUS)),
+    *(Route(OPEN_INFERENCE + name, POST, _BY_WORKERS, is_inference=True, names_model="line")
+        for name in ("ModelInfer", "ModelStreamInfer")),
+    *(Route(OPEN_INFERENCE + name, POST, _BY_WORKERS) for name in (
+        "ServerLive", "ServerReady", "ServerMetadata", "ModelReady", "ModelMetadata", "ModelConfig",
+        "ModelStatistics", "RepositoryIndex", "RepositoryModelLoad", "RepositoryModelUnload")),
+    *(Route(path, POST, _BY_WORKERS, is_probe=True)
+        for path in (HEALTH + "Check", HEALTH + "Watch", REFLECTION + "ServerReflectionInfo")),
+)
+"""Calls of gRPC."""
+# fmt: on
+
+TABLE: Final = (*(each for each in list(globals().values()) if isinstance(each, Route)), *_CALLS)
+PROBES: Final = frozenset(route.path for route in TABLE if route.is_probe)
+
+_EXACT: Final = {route.path: route for route in TABLE if route.is_exact}
+_OTHERS: Final = [route for route in TABLE if not route.is_exact and route.label != OTHER_ROUTE]
+_ANY_OTHER: Final = re.compile("|".join(f"({route.regex('[^/]+')})" for route in _OTHERS))
+_METHODS: Final = {
+    name: name for name in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE")
+}
+_LOWEST_STATUS, _HIGHEST_STATUS = 100, 599
+
+
+def path_of(target: str) -> str:
+    return target.partition("?")[0]
+
+
+def _route_at(path: str) -> Route | None:
+    if (exact := _EXACT.get(path)) is not None:
+        return exact
+    match = _ANY_OTHER.fullmatch(path)
+    return _OTHERS[match.lastindex - 1] if match is not None and match.lastindex else None
+
+
+def route_of(path: str) -> str:
+    """Label of a path; models, versions and labels are not told apart, and unknown paths share one."""
+    route = _route_at(path)
+    return OTHER_ROUTE if route is None else route.label
+
+
+def is_inference(path: str) -> bool:
+    """True if a request to this path asks a model for an inference, and not about it."""
+    route = _route_at(path)
+    return route is not None and route.is_inference
+
+
+def is_named_in_line(path: str) -> bool:
+    """True if the line of a request to this path names the model that it is for."""
+    route = _route_at(path)
+    return route is not None and route.names_model == "line"
+
+
+def model_of(path: str) -> tuple[str, str] | None:
+    """Model and version, or label, in the path of a request for a model; None for other paths.
+
+    Of the Open Inference Protocol these are only inferences.
+    """
+    route = _route_at(path)
+    named = route.pattern.fullmatch(path) if route is not None and route.names_model == "path" else None
+    return (named["model"], named["version"] or "") if named else None
+
+
+def method_of(method: str) -> str:
+    """Return the method if HTTP knows it."""
+    return _METHODS.get(method, OTHER_METHOD)
+
+
+def status_of(status: int) -> str:
+    """Return the status if it is one."""
+    return str(status) if _LOWEST_STATUS <= status <= _HIGHEST_STATUS else OTHER_STATUS
+
+
+Handler = Callable[..., Awaitable[HttpResponse]]
+"""Function that answers a request; gets the names in its path as keywords. May raise TfsProxyError."""
+
+Handlers = Mapping[Route, Handler]
+
 
 class Routes:
-    """Table of routes; the first match counts."""
+    """Answers by ``handlers``, of which the first match counts."""
 
-    def __init__(self, routes: Sequence[Route]) -> None:
-        self._routes = [(re.compile(route.path), route) for route in routes]
+    def __init__(self, handlers: Handlers) -> None:
+        self._handlers = handlers
 
     async def answer(self, request: HttpRequest) -> HttpResponse | None:
         """Answer a request, with 405 for a method that its path does not have; None for other paths."""
         found = [
-            (route, match)
-            for pattern, route in self._routes
-            if (match := pattern.fullmatch(request.path)) is not None
+            (route, handler, match)
+            for route, handler in self._handlers.items()
+            if (match := route.pattern.fullmatch(request.path)) is not None
         ]
-        for route, match in found:
+        for route, handler, match in found:
             if request.method in route.methods:
                 names = {name: unquote(text) for name, text in match.groupdict(default="").items()}
-                return await _handled(route.handler, request, names)
-        methods = [method for route, _ in found for method in route.methods]
+                return await _handled(handler, request, names)
+        methods = [method for route, *_ in found for method in route.methods]
         return refused_method(request.method, methods) if found else None
 
 
@@ -61,4 +271,6 @@ async def _handled(handler: Handler, request: HttpRequest, names: dict[str, str]
 
 def refused_method(method: str, methods: Sequence[str]) -> HttpResponse:
     allowed = ", ".join(methods)
-    return HttpResponse.error(NOT_ALLOWED, not_allowed(method, allowed), headers={"Allow": allowed})
+    return HttpResponse.error(
+        HTTPStatus.METHOD_NOT_ALLOWED, not_allowed(method, allowed), headers={"Allow": allowed}
+    )

@@ -10,7 +10,6 @@ import falcon
 
 from tfs_proxy.data.capture.writer import CaptureWriter
 from tfs_proxy.data.media_types import JSON
-from tfs_proxy.observe.routes import EXECUTION_PARAMETERS, INVOCATIONS, OPENAPI
 from tfs_proxy.serving.plane import DataPlane
 from tfs_proxy.serving.script.deadline import DeadlineWatch
 from tfs_proxy.serving.script.load import Script
@@ -21,6 +20,7 @@ from tfs_proxy.values.memory import Ledger
 from tfs_proxy.values.signature import Target
 from tfs_proxy.wire.error_body import being_unloaded
 from tfs_proxy.wire.header_names import SERVED_NAME, wsgi_name
+from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INVOCATIONS, METRICS, OPENAPI, PING
 from tfs_proxy.worker import console
 from tfs_proxy.worker.body import BodyReader
 from tfs_proxy.worker.capturing import CapturedBodies, Capturing
@@ -134,7 +134,7 @@ def create_app(
     plane = DataPlane(own, deployment.csv_columns, one_line=deployment.is_batch)
     converts = script is None or (script.handler is None and script.input_handler is None)
     asked = partial(plane.signature, Target(deployment.default_model)) if converts else None
-    app.add_route(EXECUTION_PARAMETERS, ExecutionParameters(deployment.transforms, asked))
+    app.add_route(EXECUTION_PARAMETERS.path, ExecutionParameters(deployment.transforms, asked))
     bodies = _bodies(deployment, ledger, capturing)
     if script is None:
         inference: Inference = _add_model(app, deployment, bodies, plane)
@@ -142,7 +142,7 @@ def create_app(
         inference = _add_script(app, script, deployment, bodies, plane)
     if deployment.open_inference != OFF:
         add_routes(app, deployment, inference, plane.signature, serves)
-    app.add_route(OPENAPI, OpenApiResource(deployment, plane.signatures_of, script))
+    app.add_route(OPENAPI.path, OpenApiResource(deployment, plane.signatures_of, script))
     console.add_routes(app, deployment, plane)
     if pass_on is not None:
         app.add_sink(ServingApi(bodies, pass_on), PREFIX)
@@ -154,7 +154,7 @@ def create_app(
 def _add_model(app: ContainerApp, deployment: Deployment, bodies: BodyReader, plane: DataPlane) -> Inference:
     """Routes invocations directly to a model; returns the handler of inferences."""
     inference = ModelInference(bodies, plane)
-    app.add_route(INVOCATIONS, ModelInvocations(deployment, bodies, plane, inference))
+    app.add_route(INVOCATIONS.path, ModelInvocations(deployment, bodies, plane, inference))
     return inference
 
 
@@ -176,7 +176,7 @@ def _add_script(
     app.held.callback(caller.close)
     caller.begin()
     inference = ScriptInference(deployment, bodies, caller)
-    app.add_route(INVOCATIONS, ScriptInvocations(deployment, bodies, caller, inference))
+    app.add_route(INVOCATIONS.path, ScriptInvocations(deployment, bodies, caller, inference))
     return inference if deployment.open_inference == BY_SCRIPT else ModelInference(bodies, plane)
 
 
@@ -201,15 +201,15 @@ def create_script_model_app(
     caller = ScriptModelCaller(script_model, folder, deployment.default_accept or JSON, OWN_ERRORS, app.watch)
     app.held.callback(caller.close)
     caller.begin()
-    app.add_route(EXECUTION_PARAMETERS, ExecutionParameters(deployment.transforms))
+    app.add_route(EXECUTION_PARAMETERS.path, ExecutionParameters(deployment.transforms))
     bodies = _bodies(deployment, ledger, capturing)
     inference = ScriptModelInference(deployment, bodies, caller)
-    app.add_route(INVOCATIONS, ScriptModelInvocations(deployment, bodies, caller, inference))
+    app.add_route(INVOCATIONS.path, ScriptModelInvocations(deployment, bodies, caller, inference))
     if deployment.open_inference != OFF:
         add_routes(app, deployment, inference, None, None)
     if ask_control_api is not None:
         add_relay(app, ask_control_api, bodies)
-    app.add_route(OPENAPI, OpenApiResource(deployment, lambda _: {}, script_model))
+    app.add_route(OPENAPI.path, OpenApiResource(deployment, lambda _: {}, script_model))
     console.add_routes(app, deployment, None)
     return app
 
@@ -229,7 +229,7 @@ def _app(
     app = ContainerApp(watch, middleware=middleware)
     app.capture = capturing.writer if capturing is not None else None
     install(app, one_of_many=deployment.loaded_as is not None)
-    app.add_route("/ping", PingResource(ping))
+    app.add_route(PING.path, PingResource(ping))
     if metrics is not None:
-        app.add_route("/metrics", MetricsResource(metrics))
+        app.add_route(METRICS.path, MetricsResource(metrics))
     return app

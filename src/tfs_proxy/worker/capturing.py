@@ -13,11 +13,11 @@ import falcon
 from tfs_proxy.data.capture.files import is_chosen
 from tfs_proxy.data.capture.record import Payload
 from tfs_proxy.data.capture.writer import CaptureWriter
-from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.serving.script.runner import Stream
 from tfs_proxy.values.deployment import CaptureOptions
 from tfs_proxy.values.memory import MemoryBudget
 from tfs_proxy.wire.header_names import IS_CAPTURED, wsgi_name
+from tfs_proxy.wire.routes import INVOCATIONS
 from tfs_proxy.worker.body import BodyReader
 
 MARK = wsgi_name(IS_CAPTURED)
@@ -57,7 +57,7 @@ class Capturing:
     ) -> None:
         marked = bool(req.env.pop(MARK, ""))
         chosen = marked if self._behind_nginx else is_chosen(self._options)
-        if chosen and req.uri_template == INVOCATIONS:
+        if chosen and req.uri_template == INVOCATIONS.path:
             req.context.captured = Captured()
 
     def process_response(

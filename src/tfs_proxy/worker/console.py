@@ -5,9 +5,7 @@ from msgspec.structs import replace
 
 from tfs_proxy.model.console import (
     FACTS,
-    FOLDER,
     HEADERS,
-    ROOT,
     StaticFile,
     at_root,
     facts,
@@ -19,6 +17,7 @@ from tfs_proxy.serving.plane import DataPlane
 from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.errors import TfsProxyError
 from tfs_proxy.values.signature import Target
+from tfs_proxy.wire.routes import CONSOLE, ROOT
 
 
 class Root:
@@ -100,10 +99,10 @@ class PageFacts:
 
 def add_routes(app: falcon.App, deployment: Deployment, plane: DataPlane | None) -> None:  # type: ignore[type-arg]
     """Add ``GET /`` in any case, the page's files if it is on."""
-    app.add_route(ROOT, Root(has_console=deployment.console))
+    app.add_route(ROOT.path, Root(has_console=deployment.console))
     if deployment.console:
-        app.add_route(FOLDER + FACTS, PageFacts(deployment, plane))
-        app.add_route(FOLDER + "{name}", PageFiles())
+        app.add_route(CONSOLE.path.format(name=FACTS), PageFacts(deployment, plane))
+        app.add_route(CONSOLE.path, PageFiles())
 
 
 def _write(resp: falcon.Response, file: StaticFile) -> None:

@@ -14,13 +14,13 @@ from typing import Any
 from wsgiref.util import setup_testing_defaults
 
 from tfs_proxy.data.media_types import NPY
-from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.serving.upstream.interface import Upstream
 from tfs_proxy.values.batch import Batch
 from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.errors import TfsProxyError
 from tfs_proxy.values.layout import recorded_requests
 from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Target
+from tfs_proxy.wire.routes import INVOCATIONS
 
 LOOK_SECONDS = 0.02
 LONGEST_RECORD_BYTES = 64 * 1024 * 1024
@@ -95,7 +95,7 @@ def _post(app: Application, body: bytes) -> None:
     """Send a request to ``/invocations``, and ignore the answer."""
     environ: dict[str, Any] = {
         "REQUEST_METHOD": "POST",
-        "PATH_INFO": INVOCATIONS,
+        "PATH_INFO": INVOCATIONS.path,
         "CONTENT_TYPE": NPY,
         "CONTENT_LENGTH": str(len(body)),
         "wsgi.input": io.BytesIO(body),

@@ -8,10 +8,10 @@ from urllib.parse import quote, urlsplit
 
 import falcon
 
-from tfs_proxy.observe.routes import ALL_STATISTICS, SERVED_MODELS, SERVER, SHARED_MEMORY
 from tfs_proxy.serving.upstream.interface import ModelAnswer
 from tfs_proxy.serving.upstream.rest import has_available
 from tfs_proxy.wire.http_messages import HttpResponse
+from tfs_proxy.wire.routes import ALL_STATISTICS, LIVE, READY, SERVED_MODELS, SERVER, SHARED_MEMORY
 from tfs_proxy.worker.body import BodyReader
 
 PassOn = Callable[[str, str, bytes | None, Mapping[str, str]], ModelAnswer]
@@ -22,7 +22,7 @@ METHODS = ("GET", "OPTIONS", "POST")
 PASSED = ("Content-Type", "Origin", "Access-Control-Request-Method", "Access-Control-Request-Headers")
 """Headers that the model server reads; an unpacked body has no Content-Encoding."""
 
-STATUS_OF_MODEL = re.compile(r"/v1/models/[^/:?]+(?:\?.*)?", re.IGNORECASE | re.DOTALL)
+STATUS_OF_MODEL = re.compile(rf"{SERVED_MODELS.path}/[^/:?]+(?:\?.*)?", re.IGNORECASE | re.DOTALL)
 
 OF_ONE_HOP = {"connection", "content-length", "date", "keep-alive", "server", "transfer-encoding"}
 
@@ -68,9 +68,8 @@ def raw_path(req: falcon.Request) -> str:
 AskControlApi = Callable[[str, str, bytes], HttpResponse]
 """Function from method, path and body of a request to the control API's answer."""
 
-RELAYED = re.compile(
-    rf"(?:{SERVED_MODELS}|{SHARED_MEMORY}|{SERVER}(?:/|/health/(?:live|ready)|/repository/.+|/models/(?:[^/]+/)*stats)?)\Z"
-)
+_RELAYED = "|".join(each.regex("[^/]+") for each in (SERVED_MODELS, SERVER, LIVE, READY, SHARED_MEMORY))
+RELAYED = re.compile(rf"(?:{_RELAYED}|/v2/repository/.+|/v2/models/(?:[^/]+/)*stats)\Z")
 EXACT = (SERVED_MODELS, ALL_STATISTICS)
 """Paths that would otherwise be a model's, or the model server's."""
 
@@ -106,6 +105,6 @@ def add_relay(
 ) -> None:
     """Publish the control API's answers by ``app``."""
     relay = ControlRelay(ask, bodies)
-    for path in EXACT:
-        app.add_route(path, relay)
+    for route in EXACT:
+        app.add_route(route.path, relay)
     app.add_sink(relay, RELAYED)

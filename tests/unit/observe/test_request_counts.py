@@ -18,7 +18,7 @@ from tfs_proxy.observe.request_counts import (
     read_line,
     request_line,
 )
-from tfs_proxy.observe.routes import method_of, route_of, status_of
+from tfs_proxy.wire.routes import method_of, route_of, status_of
 
 LINES = st.lists(
     st.binary(max_size=60)

@@ -15,8 +15,8 @@ from tfs_proxy.model.report.served import Served, sample_inputs, sample_sizes, s
 from tfs_proxy.model.report.startup import ModelReport
 from tfs_proxy.model.saved_model import BASE64_OP, PICTURE_OPS, ops_in
 from tfs_proxy.model.script_syntax import AstNames, media_types_in, read_ast_names, reads_own_form
-from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature
+from tfs_proxy.wire.routes import INVOCATIONS
 
 TRY = "  try: "
 READY_LINE = re.compile(rf"\bready: (?P<url>http://\S+){TRY}(?P<command>.*)")
@@ -48,7 +48,7 @@ class FirstRequest(Struct, frozen=True):
     """A curl command: its arguments in shell syntax, the path, and the command piped into it."""
 
     arguments: str
-    path: str = INVOCATIONS
+    path: str = INVOCATIONS.path
     piped: str = ""
 
     def command(self, url: str) -> str:

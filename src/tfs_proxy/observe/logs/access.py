@@ -17,10 +17,10 @@ from tfs_proxy.observe.logs.entry import EntryHandler, LogEntry, entry_handler
 from tfs_proxy.observe.logs.reasons import model_server_reason
 from tfs_proxy.observe.request_counts import FinishedRequest, read_line
 from tfs_proxy.observe.request_record import PLAIN_ID, STAGES, RequestRecord
-from tfs_proxy.observe.routes import PROBES, method_of, path_of
 from tfs_proxy.settings.parsers import AccessLog
 from tfs_proxy.values.names import is_model_name
 from tfs_proxy.wire.header_names import STAGE_TIMES, nginx_variable
+from tfs_proxy.wire.routes import PROBES, method_of, path_of
 
 _NGINX_START = f"$connection $chosen_id {nginx_variable(STAGE_TIMES, 'upstream_http')}"
 NGINX_PREFIX = f'{_NGINX_START} "$refusal" '

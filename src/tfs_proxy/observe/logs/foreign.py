@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct, field
 
 from tfs_proxy.observe.logs.entry import LogEntry
-from tfs_proxy.observe.routes import method_of
+from tfs_proxy.wire.routes import method_of
 
 _TRACEBACK = "Traceback (most recent call last):"
 MOST_LINES = 500

@@ -21,7 +21,6 @@ from opentelemetry.trace import (
 )
 
 from tfs_proxy.observe.request_record import MODEL_SERVER, STAGES, WRITE, RequestRecord
-from tfs_proxy.observe.routes import OTHER_METHOD, OTHER_ROUTE, PROBES, method_of, path_of, route_of
 from tfs_proxy.observe.tracing.choice import MARKED, NOT_MARKED
 from tfs_proxy.observe.tracing.parents import TraceParent, parent_in
 from tfs_proxy.observe.tracing.provider import MARKED_KEY, UNTRACED, headers_of
@@ -33,6 +32,7 @@ from tfs_proxy.wire.header_names import (
     X_RAY,
     wsgi_name,
 )
+from tfs_proxy.wire.routes import OTHER_METHOD, OTHER_ROUTE, PROBES, method_of, path_of, route_of
 
 SERVER_ERROR = 500
 _NOTHING = Context()

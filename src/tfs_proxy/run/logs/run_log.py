@@ -17,11 +17,10 @@ from tfs_proxy.values.layout import Workspace
 from tfs_proxy.wire.connect import connect_unix
 from tfs_proxy.wire.http_client import ConnectionPool, Timeouts
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
-from tfs_proxy.wire.routes import Route
+from tfs_proxy.wire.routes import LOG_LEVEL, NEW_LOG_LEVEL, Handlers
 
 log = logging.getLogger(__name__)
 
-PATH = "/log-level"
 OK, NOT_FOUND = 200, 404
 
 
@@ -42,11 +41,8 @@ class RunLog:
         set_level(level)
 
     @property
-    def routes(self) -> Sequence[Route]:
-        return (
-            Route(PATH, ("GET",), self._show, inner=True),
-            Route(f"{PATH}/(?P<level>.+)", ("PUT",), self._change, inner=True),
-        )
+    def routes(self) -> Handlers:
+        return {LOG_LEVEL: self._show, NEW_LOG_LEVEL: self._change}
 
     async def _show(self, _: HttpRequest) -> HttpResponse:
         state = {"port": self._port(), "level": current_level(), "stages": list(self._stages)}
@@ -77,7 +73,7 @@ class FoundRun(Struct, frozen=True):
 
     def set_level(self, level: str) -> None:
         """Raises UpstreamError if it does not answer."""
-        _ask(self.control_socket, "PUT", f"{PATH}/{level}")
+        _ask(self.control_socket, "PUT", NEW_LOG_LEVEL.path.format(level=level))
 
 
 def found_runs(home: str | None) -> list[FoundRun]:
@@ -105,7 +101,7 @@ def chosen(runs: list[FoundRun], port: int | None) -> list[FoundRun]:
 def _run_in(folder: Path) -> Iterator[FoundRun]:
     socket = Workspace(folder).control_socket
     try:
-        state = json.loads(_ask(socket, "GET", PATH))
+        state = json.loads(_ask(socket, "GET", LOG_LEVEL.path))
         yield FoundRun(socket, state["port"], state["level"], tuple(state["stages"]))
     except (UpstreamError, OSError, ValueError, KeyError, TypeError):
         return  # it has ended, or belongs to another user

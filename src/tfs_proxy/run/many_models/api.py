@@ -21,7 +21,7 @@ from tfs_proxy.run.nginx.many_models import SENDS_ON
 from tfs_proxy.values.errors import BadInput, UnknownModel
 from tfs_proxy.values.names import INNER, LOADED_MODEL_RULE, is_loaded_model_name
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
-from tfs_proxy.wire.routes import GET, Route
+from tfs_proxy.wire.routes import LOAD, LOADED, MODEL, MODELS, REACHABLE, SERVED, UNLOAD, Handlers
 
 SHAPE = '{"model_name": "NAME", "url": "/PATH/TO/MODEL"}'
 
@@ -95,8 +95,6 @@ def _name_in(token: str) -> str:
 
 PAGE_FIELD: Final = "next_page_token"
 
-_NAME = "(?P<name>[^/]+)"
-
 
 class ModelsApi:
     """Loads, lists and unloads models; a request may wait ``ready_seconds`` for a load.
@@ -116,15 +114,15 @@ class ModelsApi:
         self._registry = registry
         self._ready_seconds = ready_seconds
         self._on_demand = on_demand
-        self.routes: Sequence[Route] = (
-            Route("/models", GET, self._list),
-            Route("/models", ("POST",), self._load),
-            Route(f"/models/{_NAME}", GET, self._get),
-            Route(f"/models/{_NAME}", ("DELETE",), self._unload),
-            Route(f"/models/{_NAME}/ready", GET, self._ready),
-            Route(f"/served/{_NAME}/ready", GET, self._served),
-            Route(f"/reachable/{_NAME}/ready", GET, self._reachable),
-        )
+        self.routes: Handlers = {
+            MODELS: self._list,
+            LOAD: self._load,
+            MODEL: self._get,
+            UNLOAD: self._unload,
+            LOADED: self._ready,
+            SERVED: self._served,
+            REACHABLE: self._reachable,
+        }
 
     async def _load(self, request: HttpRequest) -> HttpResponse:
         wanted = read_load_request(request.body)

@@ -1,14 +1,12 @@
 """The control API of a run of many models: its handlers, the console's and the inference protocol's."""
 
-import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
 from pathlib import Path
 
 from tfs_proxy.data.capture.files import Counts
 from tfs_proxy.data.media_types import JSON
-from tfs_proxy.model.console import FACTS, FOLDER, HEADERS, ROOT, StaticFile, at_root, facts, page_file
-from tfs_proxy.observe.routes import OPENAPI
+from tfs_proxy.model.console import FACTS, HEADERS, StaticFile, at_root, facts, page_file
 from tfs_proxy.run.control_api import ControlApi, Measure, captured_records, nothing_at, served_models
 from tfs_proxy.run.many_models.api import ModelsApi
 from tfs_proxy.run.many_models.model_stacks import ModelStacks
@@ -20,7 +18,7 @@ from tfs_proxy.run.readiness import Readiness
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import ArchiveError
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
-from tfs_proxy.wire.routes import GET, Route
+from tfs_proxy.wire.routes import CONSOLE, OPENAPI, ROOT, Handlers
 
 
 class DescriptionApi:
@@ -34,8 +32,8 @@ class DescriptionApi:
         self._target_model = target_model
 
     @property
-    def routes(self) -> Sequence[Route]:
-        return (Route(re.escape(OPENAPI), GET, self._answer),)
+    def routes(self) -> Handlers:
+        return {OPENAPI: self._answer}
 
     async def _answer(self, _: HttpRequest) -> HttpResponse:
         return HttpResponse(HTTPStatus.OK, self._document())
@@ -76,9 +74,8 @@ class ConsoleApi:
         self._settings = settings
 
     @property
-    def routes(self) -> Sequence[Route]:
-        files = (Route(f"{FOLDER}(?P<name>.*)", GET, self._file),)
-        return (Route(ROOT, GET, self._root), *(files if self._settings.console else ()))
+    def routes(self) -> Handlers:
+        return {ROOT: self._root, **({CONSOLE: self._file} if self._settings.console else {})}
 
     async def _root(self, request: HttpRequest) -> HttpResponse:
         return _shown_file(at_root(request.headers.get("accept"), has_console=self._settings.console))
@@ -137,7 +134,7 @@ def make_control_api(
     stacks: ModelStacks,
     on_demand: OnDemandModels | None,
     grpc_router: Path,
-    more: Sequence[Route],
+    more: Handlers,
 ) -> ControlApi:
     """The control API, not open yet; ``measure`` answers scrapes, ``times`` statistics.
 
@@ -148,13 +145,13 @@ def make_control_api(
         registry, stacks.versions, on_demand, settings.wait_time_seconds, is_published=settings.rest_api
     )
     protocol = OpenInferenceApi(readiness, repository, times, settings.version_labels, grpc_router)
-    routes = (
-        *more,
-        *DescriptionApi(settings, target_model=on_demand is not None).routes,
-        *ModelsApi(registry, settings.request_timeout_seconds, on_demand, stacks.is_served).routes,
-        *ConsoleApi(registry, stacks.versions, on_demand, settings).routes,
-        *(protocol.routes if settings.publishes_open_inference else ()),
-        served_models(repository.served),
-        captured_records(captured),
-    )
+    routes = {
+        **more,
+        **DescriptionApi(settings, target_model=on_demand is not None).routes,
+        **ModelsApi(registry, settings.request_timeout_seconds, on_demand, stacks.is_served).routes,
+        **ConsoleApi(registry, stacks.versions, on_demand, settings).routes,
+        **(protocol.routes if settings.publishes_open_inference else {}),
+        **served_models(repository.served),
+        **captured_records(captured),
+    }
     return ControlApi(readiness, routes, measure=measure)

@@ -101,7 +101,7 @@ class ModelStack:
         settings = run.settings.for_one_of_many(name, None)
         self._stack = ServingStack(settings, request, host, (self._listener,), of=name)
         self._metrics = RunMetrics(self._stack.readiness, self._stack.children, self._workspace.journal)
-        self._control_api = ControlApi(self._stack.readiness, [captured_records(run.captured)])
+        self._control_api = ControlApi(self._stack.readiness, captured_records(run.captured))
         self._common: CommonModel | None = None
         self._stages: StageTables | None = None
         self._led: Collection[str] = ()

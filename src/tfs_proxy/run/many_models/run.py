@@ -208,7 +208,7 @@ class MultiModelSupervisor:
             self._stacks,
             self._on_demand,
             self._workspace.grpc_router_socket,
-            (*self._records.run_log.routes, *self._grpc_routes.routes),
+            {**self._records.run_log.routes, **self._grpc_routes.routes},
         )
 
     async def run(self) -> int:

@@ -18,7 +18,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from msgspec import Struct
 
 from tfs_proxy.data.media_types import JSON
-from tfs_proxy.observe import routes
 from tfs_proxy.observe.logs.access import GRPC_PREFIX, NGINX_PREFIX, OVER_LIMIT, quoted_reason
 from tfs_proxy.observe.logs.reasons import own_reason
 from tfs_proxy.observe.request_counts import NGINX_FORMAT, NGINX_GRPC_FORMAT
@@ -35,7 +34,7 @@ from tfs_proxy.values import attributes, names
 from tfs_proxy.values.deployment import Deployment, TraceSampling
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.names import is_model_name
-from tfs_proxy.wire import header_names
+from tfs_proxy.wire import header_names, routes
 from tfs_proxy.wire.error_body import (
     HEADERS_TOO_LARGE,
     MODEL_SERVER,
@@ -302,12 +301,15 @@ def _of_models(proxy: ProxyConfig, settings: Settings) -> dict[str, Any]:
         "rest_api": settings.rest_api if many else serving is not None and serving.publishes_rest,
         "is_limited": serving is not None and serving.adaptive_limit_seconds is not None,
         "bad_gateway": "/.refused/502" if many else "= @again",
-        "repository": (
-            f'~ "^{routes.SERVER}/repository/(?<repository_path>index|'
-            f'models/{names.LOADED_MODEL if many else names.MODEL}/(?:load|unload))\\z"'
-        ),
+        "repository": _repository(names.LOADED_MODEL if many else names.MODEL),
         "many": many_models.values(many, settings) if many else None,
     }
+
+
+def _repository(model: str) -> str:
+    """The location of requests that list, load and unload models, whose names are as ``model``."""
+    of_repository = (routes.INDEX, routes.REPOSITORY_LOAD, routes.REPOSITORY_UNLOAD)
+    return f'~ "^(?:{"|".join(route.regex(model) for route in of_repository)})\\z"'
 
 
 def _grpc(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> Mapping[str, Any] | None:

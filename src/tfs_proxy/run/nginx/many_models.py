@@ -37,9 +37,6 @@ NUMBERS = range(500)
 SENDS_ON: Mapping[str, str] = {"X-Accel-Redirect": "@gate"}
 """Headers with which the control API says that the model is ready; nginx keeps them for itself."""
 
-PAGE = "/console/"
-"""The path of the console's files, which the control API has."""
-
 MAX_SEGMENTS = 6
 """Most names in a path in X-Amzn-SageMaker-Target-Model."""
 
@@ -86,7 +83,6 @@ def values(routes: MultiModelRoutes, settings: Settings) -> Mapping[str, Any]:
         "WEB_SOCKET": WEB_SOCKET,
         "WEB_SOCKET_PATTERN": re.escape(WEB_SOCKET),
         "COMMON_WORKSPACES": COMMON_WORKSPACES,
-        "PAGE": PAGE,
         "numbers": NUMBERS,
         "common": routes.common,
         "target_patterns": tuple(target_patterns()) if routes.takes_target_model else None,

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from tfs_proxy.observe.logs.access import RequestLog
 from tfs_proxy.observe.request_record import chosen_id
-from tfs_proxy.observe.routes import EXECUTION_PARAMETERS, INVOCATIONS
 from tfs_proxy.run.host.sockets import LOOPBACK
 from tfs_proxy.run.pipeline.capturing import PipelineCapture
 from tfs_proxy.run.pipeline.chain import ID_FIELD, Chain
@@ -20,7 +19,7 @@ from tfs_proxy.wire.error_body import NOTHING_HERE
 from tfs_proxy.wire.header_names import INFERENCE_ID, REQUEST_ID
 from tfs_proxy.wire.http_client import get_async
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
-from tfs_proxy.wire.routes import GET, Route, Routes
+from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INVOCATIONS, METRICS, PING, Routes
 
 ASK_SECONDS = 2.0
 """SageMaker's limit for a ping (docs/reference/sagemaker.md)."""
@@ -34,7 +33,7 @@ async def faults(stages: Sequence[Stage]) -> list[str]:
 
 async def _fault(stage: Stage) -> str | None:
     try:
-        reply = await get_async(LOOPBACK, stage.port, "/ping", ASK_SECONDS)
+        reply = await get_async(LOOPBACK, stage.port, PING.path, ASK_SECONDS)
     except UpstreamTimeout:
         return f"no answer to /ping within {ASK_SECONDS:g} s"
     except UpstreamError:
@@ -95,12 +94,12 @@ class PipelineEndpoint:
         self._capture = capture
         self._metrics = PipelineMetrics(stages, log, capture.measure)
         self._routes = Routes(
-            (
-                Route("/ping", GET, self._ping),
-                Route("/metrics", GET, self._metrics.answer),
-                Route(INVOCATIONS, ("POST",), self._invoke),
-                Route(EXECUTION_PARAMETERS, GET, self._parameters),
-            )
+            {
+                PING: self._ping,
+                METRICS: self._metrics.answer,
+                INVOCATIONS: self._invoke,
+                EXECUTION_PARAMETERS: self._parameters,
+            }
         )
 
     async def respond(self, request: HttpRequest) -> HttpResponse:

@@ -16,6 +16,7 @@ from tfs_proxy.run.pipeline.stage import Stage
 from tfs_proxy.values.errors import UpstreamError
 from tfs_proxy.wire.http_client import get_async
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+from tfs_proxy.wire.routes import METRICS
 
 STAGE_SECONDS = 1.0
 """Limit for a stage's metrics; a later stage is left out of the scrape."""
@@ -88,7 +89,7 @@ class PipelineMetrics:
 async def _text(stage: Stage) -> str:
     """A stage's metrics; empty if it does not answer."""
     try:
-        answer = await get_async(LOOPBACK, stage.port, "/metrics", STAGE_SECONDS)
+        answer = await get_async(LOOPBACK, stage.port, METRICS.path, STAGE_SECONDS)
     except UpstreamError:
         return ""
     return answer.body.decode(errors="replace") if answer.status == OK else ""

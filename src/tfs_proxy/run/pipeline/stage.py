@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from tfs_proxy.observe.logs.entry import entry_handler
 from tfs_proxy.observe.logs.foreign import read_event
-from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.run.host.sockets import LOOPBACK
 from tfs_proxy.run.process import ChildProcess, ProcessSpec
 from tfs_proxy.settings.settings import Settings, for_inner_stack
@@ -22,6 +21,7 @@ from tfs_proxy.values.latencies import Latencies
 from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.http_client import ConnectionPool, Timeouts
 from tfs_proxy.wire.http_messages import HttpResponse
+from tfs_proxy.wire.routes import INVOCATIONS
 
 FEWEST, MOST = 2, 15
 """SageMaker's limits of containers in a pipeline (docs/reference/sagemaker.md)."""
@@ -145,7 +145,9 @@ class StageClient:
         """The stage's answer of any status; errors of the connection become StageFailed."""
         loop = asyncio.get_running_loop()
         started = loop.time()
-        send = partial(self._connections.request, "POST", INVOCATIONS, body, headers, max(seconds, 0.001))
+        send = partial(
+            self._connections.request, "POST", INVOCATIONS.path, body, headers, max(seconds, 0.001)
+        )
         try:
             response = await loop.run_in_executor(self._threads, send)
         except UpstreamTimeout as error:

@@ -16,6 +16,7 @@ from tfs_proxy.values.errors import UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.wire.connect import connect_unix
 from tfs_proxy.wire.http_client import ConnectionPool, Timeouts, get
 from tfs_proxy.wire.http_messages import HttpResponse
+from tfs_proxy.wire.routes import CAPTURED, DEPLOYMENT, METRICS, PING, SETTLED, WORKERS
 
 TIMEOUT_SECONDS = 5.0
 Answer = TypeVar("Answer")
@@ -27,7 +28,7 @@ def fetch_deployment(control_socket: Path, timeout_seconds: float = TIMEOUT_SECO
     Raises UpstreamUnavailable if the supervisor can't be reached or has none yet, and UpstreamTimeout
     if it does not answer in time.
     """
-    status, body = _get(control_socket, "/deployment", timeout_seconds)
+    status, body = _get(control_socket, DEPLOYMENT.path, timeout_seconds)
     if status != HTTPStatus.OK:
         raise UpstreamUnavailable(f"The supervisor has no deployment yet (it answered {status}).")
     try:
@@ -38,14 +39,14 @@ def fetch_deployment(control_socket: Path, timeout_seconds: float = TIMEOUT_SECO
 
 def ping(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> tuple[int, bytes]:
     """Status and body of the supervisor's answer to ``GET /ping``; raises as `fetch_deployment`."""
-    return _get(control_socket, "/ping", timeout_seconds)
+    return _get(control_socket, PING.path, timeout_seconds)
 
 
 def metrics(
     control_socket: Path, accept: str | None, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> HttpResponse:
     """Ask the supervisor for ``GET /metrics``, in the form that ``accept`` asks for; raises as `ping`."""
-    return _ask(control_socket, "/metrics", timeout_seconds, {} if accept is None else {"Accept": accept})
+    return _ask(control_socket, METRICS.path, timeout_seconds, {} if accept is None else {"Accept": accept})
 
 
 def ask(control_socket: Path, method: str, path: str, body: bytes) -> HttpResponse:
@@ -63,24 +64,24 @@ def report_state(control_socket: Path, state: WorkerState) -> WorkerOrders:
 
     Raises as `ping`.
     """
-    answer = ask(control_socket, "POST", f"/workers/{os.getpgrp()}", encode(state))
+    answer = ask(control_socket, "POST", WORKERS.path.format(group=os.getpgrp()), encode(state))
     return _read(answer, WorkerOrders)
 
 
 def known_workers(control_socket: Path) -> KnownWorkers:
     """Ask which workers of this process group the supervisor knows; raises as `ping`."""
-    return _read(ask(control_socket, "GET", f"/workers/{os.getpgrp()}", b""), KnownWorkers)
+    return _read(ask(control_socket, "GET", WORKERS.path.format(group=os.getpgrp()), b""), KnownWorkers)
 
 
 def report_captured(control_socket: Path, counts: Mapping[str, int]) -> None:
     """Tell the supervisor the outcomes of captured records; raises as `ping`."""
-    ask(control_socket, "POST", "/captured", encode(counts))
+    ask(control_socket, "POST", CAPTURED.path, encode(counts))
 
 
 def settled(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> bool:
     """True if no model server is away for now; also if the supervisor can't tell, so that no worker waits."""
     try:
-        return _get(control_socket, "/settled", timeout_seconds)[0] == HTTPStatus.OK
+        return _get(control_socket, SETTLED.path, timeout_seconds)[0] == HTTPStatus.OK
     except (UpstreamUnavailable, UpstreamTimeout):
         return True
 

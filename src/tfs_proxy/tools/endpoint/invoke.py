@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack
 
 from msgspec import Struct, field
 
-from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.tools.endpoint.aws_api import (
     INVOKE,
     LONGEST_MESSAGE,
@@ -30,6 +29,7 @@ from tfs_proxy.tools.endpoint.metrics import CountedInvocation, VariantMetrics
 from tfs_proxy.tools.endpoint.operations import ACCOUNT, DIRECT, REGION
 from tfs_proxy.values.errors import NotReached, UpstreamError, UpstreamTimeout
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse, StreamedResponse
+from tfs_proxy.wire.routes import INVOCATIONS
 
 MOST_BYTES = 6_291_456
 """Limit of bodies in both directions (botocore's BodyBlob)."""
@@ -106,7 +106,7 @@ class Passage(Struct, frozen=True):
         models = self.instance.many_models.get(container.name)
         target = target_of(models, self.members)
         if models is None:
-            return INVOCATIONS
+            return INVOCATIONS.path
         return await models.path_for(target, self.log_stream(container), self._remaining_seconds)
 
     async def _note_status(self, container: HostedContainer, status: int) -> None:

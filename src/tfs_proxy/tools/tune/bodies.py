@@ -10,13 +10,13 @@ from tfs_proxy.model.openapi.examples import PICTURES, example_bodies, sample_st
 from tfs_proxy.model.report.served import Served
 from tfs_proxy.model.saved_model import read_summary
 from tfs_proxy.model.script_syntax import media_types_in, read_ast_names
-from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.run.nginx.config import find as find_nginx
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.tools.tune.axes import TunedModel
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
+from tfs_proxy.wire.routes import INVOCATIONS
 
 GIVE_REQUESTS = "give requests with --request FILE."
 
@@ -44,7 +44,7 @@ def whole_request(request: CapturedRequest, host: str) -> bytes:
     lines = [f"{name}: {value}" for name, value in headers.items() if value is not None]
     if any(not line.isprintable() or not line.isascii() for line in lines):
         raise SettingsError("The content type or the custom attributes of a request can't be a header.")
-    return "\r\n".join([f"POST {INVOCATIONS} HTTP/1.1", *lines, "", ""]).encode() + request.body
+    return "\r\n".join([f"POST {INVOCATIONS.path} HTTP/1.1", *lines, "", ""]).encode() + request.body
 
 
 def workload_of(served: Served, requests: Sequence[CapturedRequest], settings: Settings) -> TunedModel:

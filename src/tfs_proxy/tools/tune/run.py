@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from tfs_proxy.data.capture.record import CapturedRequest
 from tfs_proxy.model.report.prepare import prepare
-from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.serving.inner_stack import serving
 from tfs_proxy.settings.settings import Settings, for_inner_stack
 from tfs_proxy.tools.tune.axes import Point, Space, space_of
@@ -26,6 +25,7 @@ from tfs_proxy.values.layout import Workspace
 from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 from tfs_proxy.wire.http_client import ConnectionPool, Timeouts
+from tfs_proxy.wire.routes import INVOCATIONS
 
 log = logging.getLogger(__name__)
 
@@ -171,7 +171,7 @@ class StackTrials:
             for number, request in enumerate(self._requests, 1):
                 sent = {"Content-Type": request.content_type, CUSTOM_ATTRIBUTES: request.custom_attributes}
                 headers = {name: value for name, value in sent.items() if value is not None}
-                answer = connections.request("POST", INVOCATIONS, request.body, headers)
+                answer = connections.request("POST", INVOCATIONS.path, request.body, headers)
                 if answer.status >= HTTPStatus.BAD_REQUEST:
                     reason = error_text(answer.body) or "no reason is given"
                     raise SettingsError(

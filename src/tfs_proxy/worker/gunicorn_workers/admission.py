@@ -14,10 +14,10 @@ from http import HTTPStatus
 from typing import Any
 
 from tfs_proxy.observe.request_record import WAIT, RequestRecord, current_request
-from tfs_proxy.observe.routes import is_inference
 from tfs_proxy.values.errors import OverLimit
 from tfs_proxy.wire.error_body import error_body
 from tfs_proxy.wire.error_status import status_of_error
+from tfs_proxy.wire.routes import is_inference
 from tfs_proxy.worker.gunicorn_workers.adaptive_limit import AdaptiveLimit, AdmissionQueue, Turn, TurnState
 from tfs_proxy.worker.gunicorn_workers.journal import WsgiApp
 from tfs_proxy.worker.gunicorn_workers.late_calls import SOCKET

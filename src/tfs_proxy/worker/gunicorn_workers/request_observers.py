@@ -21,12 +21,12 @@ from tfs_proxy.observe.logs.access import (
 )
 from tfs_proxy.observe.request_counts import FinishedRequest, KnownModels, request_line
 from tfs_proxy.observe.request_record import READ, RequestRecord
-from tfs_proxy.observe.routes import PROBES, path_of
 from tfs_proxy.observe.stage_table import FAILED_FROM, StageLayout, StageTable
 from tfs_proxy.settings.parsers import AccessLog
 from tfs_proxy.settings.settings import inherited_environment
 from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.wire.header_names import STAGE_TIMES
+from tfs_proxy.wire.routes import PROBES, path_of
 from tfs_proxy.worker.gunicorn_workers.boundary import RequestObserver
 
 log = logging.getLogger(__name__)

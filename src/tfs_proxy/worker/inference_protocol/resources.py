@@ -12,9 +12,9 @@ from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.errors import UnknownModel
 from tfs_proxy.values.names import printable
 from tfs_proxy.values.signature import Signature, Target
+from tfs_proxy.wire.routes import CONFIG, INFER, METADATA, MODEL_READY
 from tfs_proxy.worker.inference_protocol.framing import ONLY_VERSION, target_of
 
-PATHS = ("/v2/models/{model}", "/v2/models/{model}/versions/{version}")
 GetSignature = Callable[[Target], Signature]
 Serves = Callable[[Target], bool]
 """Function that asks if the model server has a target loaded now."""
@@ -110,8 +110,12 @@ def add_routes(
     signature: GetSignature | None,
     serves: Serves | None,
 ) -> None:
-    for path in PATHS:
-        app.add_route(path, MetadataResource(deployment, signature))
-        app.add_route(f"{path}/config", ConfigResource(deployment, signature))
-        app.add_route(f"{path}/ready", ReadyResource(deployment, serves))
-        app.add_route(f"{path}/infer", InferResource(deployment, inference))
+    resources = {
+        METADATA: MetadataResource(deployment, signature),
+        CONFIG: ConfigResource(deployment, signature),
+        MODEL_READY: ReadyResource(deployment, serves),
+        INFER: InferResource(deployment, inference),
+    }
+    for route, resource in resources.items():
+        for path in route.templates:
+            app.add_route(path, resource)

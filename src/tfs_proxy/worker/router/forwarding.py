@@ -17,6 +17,7 @@ from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.grpc_serving import is_packed, unpacked
 from tfs_proxy.wire.header_names import GRPC_MODEL
 from tfs_proxy.wire.http_answer import BrokenAnswer
+from tfs_proxy.wire.routes import SERVED
 from tfs_proxy.worker.router.asked_model import MULTI_INFERENCE, AskedModel, asked_model
 from tfs_proxy.worker.router.calls import Metadata, RefusedCall
 from tfs_proxy.worker.router.control_client import ControlClient
@@ -83,7 +84,7 @@ class LoadWaiting:
             raise RefusedCall(GrpcCode.NOT_FOUND, f"model {shown} is not loaded")
         try:
             async with asyncio.timeout(self._wait_seconds):
-                answer = await self._control.ask("GET", f"/served/{quote(model, safe='')}/ready")
+                answer = await self._control.ask("GET", SERVED.path.format(name=quote(model, safe="")))
         except TimeoutError:
             raise RefusedCall(GrpcCode.UNAVAILABLE, f"model {model} is still loading") from None
         except (OSError, BrokenAnswer):

@@ -12,6 +12,7 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from tfs_proxy.values.names import printable
 from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.http_answer import BrokenAnswer
+from tfs_proxy.wire.routes import PING
 from tfs_proxy.worker.router.calls import RefusedCall
 from tfs_proxy.worker.router.control_client import ControlClient
 
@@ -59,7 +60,7 @@ class RunHealth:
         if self._stopping.is_set():
             return HealthCheckResponse.NOT_SERVING
         try:
-            answer = await self._control.ask("GET", "/ping")
+            answer = await self._control.ask("GET", PING.path)
         except (OSError, BrokenAnswer):
             return HealthCheckResponse.NOT_SERVING
         is_ready = answer.status == HTTPStatus.OK

@@ -12,8 +12,9 @@ from typing import Any, Final
 from grpc import aio
 
 from tfs_proxy.serving.upstream.grpc_channels import OPTIONS
-from tfs_proxy.values.deployment import ANY_MODEL, GRPC_ROUTES_PATH
+from tfs_proxy.values.deployment import ANY_MODEL
 from tfs_proxy.wire.http_answer import BrokenAnswer
+from tfs_proxy.wire.routes import GRPC_ROUTES
 from tfs_proxy.worker.router.control_client import ControlClient
 
 PAUSE_SECONDS: Final = 0.1
@@ -73,7 +74,7 @@ class ModelServers:
     async def _ask(self, *, waits: bool) -> bool:
         told = {"seen": self._number, "busy": list(self._in_flight), "waits": waits}
         try:
-            answer = await self._control.ask("POST", GRPC_ROUTES_PATH, json.dumps(told).encode())
+            answer = await self._control.ask("POST", GRPC_ROUTES.path, json.dumps(told).encode())
             if answer.status != HTTPStatus.OK:
                 return False
             table = json.loads(answer.body)

@@ -35,7 +35,7 @@ class Run:
         protocol = OpenInferenceApi(
             self.readiness, archive, lambda: self.times, {"stable": 2}, Path("no router")
         )
-        routes = (*protocol.routes, served_models(archive.served))
+        routes = {**protocol.routes, **served_models(archive.served)}
         self.control_api = ControlApi(self.readiness, routes)
         self.control_api.deployment = deployment(
             "a", models=models, instances=instances, rest_api=True, script_model=script_model
