@@ -1,7 +1,7 @@
 """Batches from typed arrays by name: for npy, npz, tf.Example and recordio-protobuf.
 
 Values are converted if nothing is lost but precision: any number may become a float, whole
-numbers may become narrower ones if they fit. All else is refused, as in `payload.columns`.
+numbers may become narrower ones if they fit. All else is refused, as in `serving_json.columns`.
 """
 
 from collections.abc import Mapping

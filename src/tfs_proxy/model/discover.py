@@ -251,7 +251,7 @@ def _base_path(model: DiscoveredModel, folder: Path) -> Path:
     if all(is_version(path.name) and int(path.name) == version for version, path in model.versions.items()):
         parent = next(iter(paths)).parent
         if str(parent).isprintable():
-            return parent  # else the model server's log would have lines that a folder's name made
+            return parent  # else a folder's name could write lines into the model server's log
     base = folder / model.name
     base.mkdir(parents=True)
     for version, path in model.versions.items():

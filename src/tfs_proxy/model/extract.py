@@ -307,7 +307,7 @@ def appear_at_sagemaker_folder(root: Path, folder: Path = SAGEMAKER_MODEL_DIR) -
     """
     if os.geteuid() != 0 or any(path.is_mount() for path in (folder, *folder.parents[:2])):
         return
-    with suppress(OSError):  # it is not there, or a read-only root
+    with suppress(OSError):  # the folder is missing, or the root read-only
         for entry in root.iterdir():
             link = folder / entry.name
             if link.is_symlink() and not link.exists():

@@ -153,7 +153,7 @@ def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Parameters:
     positional = len(arguments.posonlyargs) + len(arguments.args)
     most = None if arguments.vararg else positional
     if any(default is None for default in arguments.kw_defaults):
-        most = -1  # a keyword-only argument without a default: no positional call will do
+        most = -1  # a keyword-only argument without a default: a positional call fails
     return Parameters(function.lineno, ast.unparse(arguments), positional - len(arguments.defaults), most)
 
 

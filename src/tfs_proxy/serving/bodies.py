@@ -94,7 +94,7 @@ class BodyDecoder:
         form = serving_form(values, target.method)
         if form is not None:
             name = form.get(SIGNATURE_NAME)
-            # The model server refuses anything but text, in words of its own.
+            # The model server itself refuses anything but text.
             name = name if isinstance(name, str) else None
             return ServingForm(text, name, records_in(form), COLUMN in form)
         if target.method != PREDICT:

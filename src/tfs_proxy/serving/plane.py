@@ -275,12 +275,12 @@ class DataPlane:
         except BadInput:
             if is_json:
                 return None
-            raise  # The model server's words are about the type.
+            raise  # The model server's refusal only speaks of the type.
 
     def _encoded(self, outcome: CallOutcome, media_type: str) -> EncodedAnswer:
         answer = outcome.answer
         if not answer.ok:
-            # What the body can't say is the client's mistake here.
+            # TF Serving's 501 is the client's mistake here: a body that its JSON can't express.
             return _error(BAD_REQUEST if answer.status == UNIMPLEMENTED else answer.status, answer.body)
         is_json, lines, write, answered = media_type == media.JSON, outcome.documents, None, media_type
         if lines is not None and (is_json or ALIASES.get(media_type, media_type) in LINES):

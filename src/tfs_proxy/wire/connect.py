@@ -104,7 +104,7 @@ def has_unread_tcp(connection: socket.socket) -> bool:
     costs a small request 4 %. These two system calls do not.
     """
     try:
-        # An end that came right after the answer is read with it: only the state tells.
+        # An end that came with the answer has been read: only the connection's state tells.
         if _tcp_state(connection) != _ESTABLISHED:
             return True
         return connection.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, len(_NO_BYTES)) != _NO_BYTES

@@ -98,7 +98,7 @@ class GrpcConnection:
     @property
     def ended(self) -> bool:
         """True if the server has closed it, as far as this can be known before something is sent."""
-        # Over a unix socket the first bytes are refused then; TCP accepts them.
+        # A unix socket refuses the next bytes then; TCP accepts them.
         return self._socket.family != socket.AF_UNIX and has_ended_tcp(self._socket)
 
     def call(self, request: CallRequest, deadline: Deadline) -> CallAnswer:
@@ -174,7 +174,7 @@ class GrpcConnection:
             self._send([])
         set_timeout(self._socket, self._deadline.to_read(), SO_RCVTIMEO)
         try:
-            # Once for all frames: each return of the kernel waits for the interpreter's lock.
+            # One call for all frames: each return of the kernel waits for the interpreter's lock.
             count = self._socket.recv_into(room, 0, MSG_WAITALL if len(room) > BUFFER_BYTES else 0)
         except (TimeoutError, BlockingIOError) as error:
             raise self._deadline.over() from error

@@ -20,7 +20,7 @@ def server_options(message_bytes: int) -> Sequence[tuple[str, int]]:
         # gRPC itself would decompress a whole message before it checks the limit.
         ("grpc.per_message_decompression", 0),
         ("grpc.compression_enabled_algorithms_bitset", _IDENTITY_AND_GZIP),
-        # Between the two it would refuse some calls at random.
+        # Between its soft and its hard limit gRPC would refuse some calls at random.
         ("grpc.max_metadata_size", MOST_HEADER_BYTES),
         ("grpc.absolute_max_metadata_size", MOST_HEADER_BYTES),
     )

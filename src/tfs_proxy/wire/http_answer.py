@@ -44,7 +44,7 @@ def read_response(receive: Receive) -> HttpResponse:
     """
     version, status, headers, buffer = _final_head(receive)
     body, rest, delimited = _read_body(status, headers, buffer, receive)
-    # Bytes after the answer belong to no request of ours: taken for the next answer they would be wrong.
+    # Bytes after the answer belong to no request of ours, and must not be taken for the next answer.
     keeps_connection = delimited and not rest and _is_kept(version, headers)
     fields = {header.name: header.value for header in headers}
     return HttpResponse(status, body, fields, keeps_connection)

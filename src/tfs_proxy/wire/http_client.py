@@ -270,7 +270,7 @@ class ConnectionPool:
         except NotReached as error:
             if kept is None:
                 raise
-            # The request was sent: it may be what ended the server, and must count as that.
+            # The request was sent, and may have ended the server: it is no NotReached.
             raise UpstreamUnavailable(connection_closed(self._server)) from error
         try:
             return self._run(exchange, fresh)

@@ -68,7 +68,7 @@ def s3_errors(address: str, error_type: type[TfsProxyError]) -> Iterator[None]:
     except boto.ClientError as error:
         raise error_type(_refusal(address, error_code(error.response))) from error
     except (boto.BotoCoreError, Boto3Error) as error:
-        refused = error.__context__  # of an upload in parts
+        refused = error.__context__  # an upload in parts failed
         if isinstance(refused, boto.ClientError):
             raise error_type(_refusal(address, error_code(refused.response))) from error
         raise error_type(

@@ -47,7 +47,7 @@ class BodyReader:
         """
         length = min(req.content_length or 0, self._limit_bytes)
         with stage(READ):
-            # What it is decoded to takes as much again, and must not wait for others that wait for the same.
+            # The decoded body is reserved, too, so that requests do not wait for each other's.
             budget.reserve(length, ahead_bytes=length)
             body = _whole(req, self._limit_bytes)
             note_size(len(body))

@@ -54,7 +54,7 @@ def _write(resp: falcon.Response, status: int, body: bytes, reason: str) -> None
 
 def _request_error(req: falcon.Request, resp: falcon.Response, error: RequestError, _params: Any) -> None:
     if isinstance(error, UpstreamRefused):
-        _write(resp, error.status, error.body, "")  # its text is noted
+        _write(resp, error.status, error.body, "")  # the reason has been noted
     else:
         _write(resp, status_of(error), error_body(str(error)), error.reason)
     if isinstance(error, (UpstreamUnavailable, UpstreamTimeout)):

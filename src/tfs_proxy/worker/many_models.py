@@ -128,7 +128,7 @@ class ManyModelsApp:
         """App for the deployment in a file, locked until that is closed; None if the model is going."""
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         status = os.fstat(descriptor)
-        if not status.st_nlink:  # removed before it was locked: nobody waits for this request
+        if not status.st_nlink:  # removed before it was locked: the supervisor does not wait for this request
             return None
         file_id = status.st_ino, status.st_mtime_ns
         try:

@@ -79,7 +79,7 @@ class _Table:
 
     def write_own(self, held: int) -> None:
         """Write this process's bytes into its slot or the first free one."""
-        with suppress(OSError):  # a full disk: other processes don't see it, which refuses nobody
+        with suppress(OSError):  # on a full disk other processes don't see the bytes
             os.pwrite(self._descriptor, _SLOT.pack(os.getpid(), held), self._own_slot() * _SLOT.size)
 
     def _own_slot(self) -> int:

@@ -39,7 +39,7 @@ class ServingApi:
         if req.method not in METHODS:
             raise falcon.HTTPMethodNotAllowed(METHODS)
         path = raw_path(req)
-        if not PREFIX.match(path):  # it goes up by dots: the model server does not follow them
+        if not PREFIX.match(path):  # it has ``..``, which the model server does not follow
             raise falcon.HTTPRouteNotFound
         headers = {name: value for name in PASSED if (value := req.get_header(name)) is not None}
         with self._bodies.budget(req) as budget:

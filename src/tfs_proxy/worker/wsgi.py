@@ -55,7 +55,7 @@ def _model_app(deployment: Deployment, workspace: Workspace, ledger: Ledger) -> 
     script = load_script(deployment.script, deployment.import_paths) if deployment.script else None
     pass_on = upstream.patient(servers.rest.pass_on) if deployment.rest_api else None
     of_control_api = partial(ping, workspace.control_socket)
-    # Requests of its own are not captured, and no script gets one that it does not expect.
+    # The warm-up's requests are not captured, and do not reach scripts.
     own = None if script else create_app(deployment, upstream, ping=of_control_api, owns_upstream=False)
     call = first_call.begin(deployment, upstream, servers.rest.serves, own)
     app = create_app(

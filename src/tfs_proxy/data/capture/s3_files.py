@@ -59,7 +59,7 @@ class S3File:
         records = self.unsaved
         try:
             self._bucket.put(self._key, bytes(self._content))
-        except Exception as error:  # whatever it is, it must be counted
+        except Exception as error:  # every failure must be counted
             raise CaptureFailed(records, str(error).rstrip(".")) from error
         finally:
             self.unsaved = 0

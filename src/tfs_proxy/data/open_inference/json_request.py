@@ -58,7 +58,7 @@ def read_request(body: bytes, json_size: int | None, budget: MemoryBudget) -> In
 
 def is_request(body: bytes, budget: MemoryBudget) -> bool:
     """True if JSON has tensors as this protocol has them; no record and no form of TF Serving's has."""
-    if b'"datatype"' not in body:  # true of few other bodies
+    if b'"datatype"' not in body:  # few other bodies have it
         return False
     budget.take_parsed(body)
     try:

@@ -64,7 +64,7 @@ def _first(body: bytes) -> Any:
     latest: list[tuple[str, Any]] = []
 
     def remember(members: list[tuple[str, Any]]) -> dict[str, Any]:
-        latest[:] = members  # an object ends behind those within it, so the top one comes last
+        latest[:] = members  # inner objects end first, so the top one comes last
         return dict(members)
 
     decoder = json.JSONDecoder(object_pairs_hook=remember, parse_float=_finite, parse_int=_whole)

@@ -65,7 +65,7 @@ def json_array(
 
 def _skeleton(body: bytes, start: int, end: int) -> bytes:
     """Remove numbers and white space from the text."""
-    # In pieces, for memory as large as a body comes fresh from the kernel, which takes longer.
+    # In pieces: for memory as large as a body the kernel has to make new pages.
     starts = range(start, end, _PIECE_BYTES)
     return b"".join(body[at : min(at + _PIECE_BYTES, end)].translate(None, _JSON_CHARACTERS) for at in starts)
 
@@ -201,7 +201,7 @@ def _flat(pieces: Iterable[bytes], size: int, spec: TensorSpec) -> npt.NDArray[A
     array, filled = np.empty(size, dtype), 0
     for piece in pieces:
         try:
-            # The parsed list is let go at once: until then the parser parses nothing else.
+            # The parsed list is released at once: until then the parser parses nothing else.
             values = numbers_of(parse(piece), dtype)
         except (ValueError, TypeError, RuntimeError):
             return None

@@ -79,7 +79,7 @@ def json_check(declared: Any) -> Callable[[bytes], object]:
     Classes with ``model_validate``, as pydantic has it, are checked by that. Raises TypeError for a type that
     can't be checked.
     """
-    if hasattr(declared, "model_validate_json"):  # from JSON strict models take more than from Python values
+    if hasattr(declared, "model_validate_json"):  # strict models accept more in JSON than in Python
         return lambda body: _by_own_validator(declared.model_validate_json, body)
     try:
         return msgspec.json.Decoder(declared, dec_hook=_model_of).decode

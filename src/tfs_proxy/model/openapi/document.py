@@ -97,7 +97,7 @@ def _moved(node: Any, schemas: dict[str, Any]) -> Any:
             names = {name: _free(name, schemas) for name in definitions}
             rest = {key: value for key, value in node.items() if key != "$defs"}
             for name, definition in definitions.items():
-                schemas[names[name]] = {}  # a name that is taken, for those that come later
+                schemas[names[name]] = {}  # later definitions must not get this name
                 schemas[names[name]] = _moved(_renamed(definition, names), schemas)
             return _moved(_renamed(rest, names), schemas)
         case dict():

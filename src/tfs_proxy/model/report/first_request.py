@@ -40,7 +40,7 @@ NPY_TYPES: Mapping[str, str] = {
 EXAMPLE_ENDINGS = {media.JSON: "json", media.NPY: "npy", media.NPZ: "npz", media.IMAGE: "png"}
 """Endings of the file `request.ENDING` of `init`, by media type."""
 
-# `payload.dtypes` has these too, but importing numpy takes 80 ms of start-up; a test compares them.
+# `wire.dtypes` has these too, but importing numpy takes 80 ms of start-up; a test compares them.
 AS_JSON_TEXT = """{"instances": ["'$(basenc --base64url -w0 FILE)'"]}"""
 
 

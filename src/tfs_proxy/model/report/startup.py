@@ -117,7 +117,7 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
         default_model=served.default_model,
         default_reason=_default_reason(models, settings),
         script=script.sentence,
-        # Of shared model servers the run has already reported.
+        # The run has already reported shared model servers.
         processes="" if settings.shares_servers else processes,
         settings={
             name: _without_secrets(name, value)

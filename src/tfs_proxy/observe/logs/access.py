@@ -161,7 +161,7 @@ def read_access_line(raw: bytes) -> RequestLine | None:
     return RequestLine(
         replace(request, reason=reason),
         parts[2].decode("ascii"),
-        next(filter(is_model_name, (model, request.model)), ""),  # by the worker, or as the client asks
+        next(filter(is_model_name, (model, request.model)), ""),  # the worker's, else the client's
         _taken(seconds),
         int(parts[1]),
         over_limit=model == OVER_LIMIT,

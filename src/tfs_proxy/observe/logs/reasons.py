@@ -41,7 +41,7 @@ def note_refusal(sentence: str) -> None:
 def note_answer_of_model_server(body: bytes, *, refused: bool = True) -> None:
     """Note the reason for which the model server refuses the current request, if it does."""
     record = current_request()
-    if record is not None and (refused or record.reason):  # of nearly all requests, neither
+    if record is not None and (refused or record.reason):  # false for nearly all requests
         record.reason = model_server_reason(error_text(body) or "") if refused else ""
 
 

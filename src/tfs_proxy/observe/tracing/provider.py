@@ -83,7 +83,7 @@ class SaidOnce(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Drop attempts that will be repeated, and every failure after the first, which gets other words."""
         if record.levelno < logging.ERROR:
-            return False  # an attempt, after which there are others
+            return False  # another attempt follows
         first, self._has_warned = not self._has_warned, True
         if first:
             record.args = (record.getMessage(),)

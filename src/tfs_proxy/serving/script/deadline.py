@@ -63,7 +63,7 @@ class CoroutineLane(Lane):
         """Frames at which it waits; those of the loop, if it keeps the loop from everything else."""
         frames, awaitable = [], self._awaitable
         while kind := next((kind for kind in KINDS if hasattr(awaitable, f"{kind}_frame")), None):
-            # Of an async generator, running says only that its next piece is waited for.
+            # A running async generator may just wait for its next piece.
             if getattr(awaitable, "cr_running", False) and self._loop is not None:
                 return self._loop.frames()
             frames.append(getattr(awaitable, f"{kind}_frame"))

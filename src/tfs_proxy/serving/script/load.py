@@ -263,7 +263,7 @@ def _import(path: str) -> ModuleType:
     except BaseException as error:
         del sys.modules[name]
         if isinstance(error, SystemExit) and type(error) is not SystemExit:
-            raise  # the worker's own end, which arises in whatever code runs
+            raise  # the worker's own end, which may be raised in any code
         raise ScriptLoadError(
             f"{path} can't be imported: {own_line(error, path, 'import')}",
             report=own_report(error, path),

@@ -194,7 +194,7 @@ def _pool_of(instance: Instance) -> GrpcPool:
 
 def _refusal(answer: CallAnswer, instance: Instance, url: str) -> ModelAnswer:
     """Answer for a refused call; raises UpstreamUnavailable if the server has ended."""
-    # NOTE: a server that ends says the same as one whose queue is full: the socket tells them apart.
+    # NOTE: a server that ends answers as one with a full queue: the socket tells them apart.
     if answer.code is GrpcCode.UNAVAILABLE and not _listens(instance):
         raise UpstreamUnavailable(connection_closed(MODEL_SERVER))
     body = serving_text.error(answer.text)

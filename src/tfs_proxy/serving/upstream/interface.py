@@ -194,7 +194,7 @@ class TensorAnswer(ModelAnswer):
 
 def _as_rows(outputs: Outputs) -> bytes:
     """JSON that TF Serving's REST side would have answered."""
-    # NOTE: it writes outputs in the order of their names, whichever a map of the wire has them in.
+    # NOTE: it writes outputs in the order of their names.
     arrays = {name: _writable(outputs[name]) for name in sorted(outputs)}
     try:
         return serving_text.rows(arrays)

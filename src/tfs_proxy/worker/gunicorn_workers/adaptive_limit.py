@@ -67,7 +67,7 @@ class AdaptiveLimit:
             self._limit = max(1.0, self._limit * SHRINK)
             self._has_shrunk = True
         elif slow < CALM_SHARE * self.target_seconds and self._was_reached:
-            # Until it has been too high once, nobody knows its magnitude.
+            # The limit doubles until it has been too high once.
             self._limit = self._limit + 1.0 if self._has_shrunk else self._limit * 2.0
         self._round.clear()
         self._was_reached = False
@@ -77,7 +77,7 @@ class AdaptiveLimit:
         times = sorted(self._remembered)
         self.usual_seconds = sum(times) / len(times)
         slowest = times[-max(1, len(times) // SLOWEST_PART) :]
-        # What exceeds the target is late by however much: one long pause must not stand for all answers.
+        # Capped at the target, so that one long pause does not count for all answers.
         self.slowest_seconds = sum(min(seconds, self.target_seconds) for seconds in slowest) / len(slowest)
 
 

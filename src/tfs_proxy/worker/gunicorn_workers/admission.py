@@ -146,7 +146,7 @@ class AdmissionGate:
     def _end(self, turn: Turn) -> None:
         record = current_request()
         status = HTTPStatus.OK if record is None else record.status
-        # Requests refused as malformed take no time, and say nothing about answers.
+        # Refusals of malformed requests take no time, and would lower the measured times of answers.
         is_answer = not HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR
         with self._lock:
             now = self._clock()

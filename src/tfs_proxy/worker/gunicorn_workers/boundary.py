@@ -92,7 +92,7 @@ class RequestBoundary:
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         noted, again, had_model_server = (environ.pop(name, "") for name in (REQUEST, AGAIN, SENT))
-        if not self.behind_nginx:  # then a client has sent them
+        if not self.behind_nginx:  # these headers come from a client
             noted = again = had_model_server = ""
         journal_id, _, sent_at = noted.partition(" ")
         died = bool(again) and self.journal.has(journal_id)
@@ -132,7 +132,7 @@ class RequestBoundary:
 
     def _record_of(self, environ: dict[str, Any], sent_at: str) -> RequestRecord:
         """Make a record; the application gets the same id with nginx and without it."""
-        # nginx has chosen already.
+        # nginx has chosen the id already.
         request_id = environ.get(_CLIENT_ID) if self.behind_nginx else None
         if not request_id:
             request_id = chosen_id(environ.get(_INFERENCE_ID), environ.get(_CLIENT_ID))
@@ -184,7 +184,7 @@ class Answer:
         self._start_response = start_response
         self._journal_offset = journal_offset
         self._connection = connection
-        self._ending = threading.Lock()  # held from the moment on that the end is told
+        self._ending = threading.Lock()  # held for good once the observers are told
         self._writing_since = 0.0
         self._iterator: Iterator[bytes] = NOTHING
         self.pieces: Iterable[bytes] = ()
@@ -197,7 +197,7 @@ class Answer:
         for name, value in headers:
             if value == "close" and name.lower() == "connection":
                 self._close_connection()
-        if not self._boundary.behind_nginx:  # which writes the id itself
+        if not self._boundary.behind_nginx:  # nginx writes the id itself
             others = (header for header in headers if header[0].lower() != _ID_FIELD)
             headers = [(REQUEST_ID, self.record.request_id), *others]
         if self.shows_timing:
@@ -211,7 +211,7 @@ class Answer:
 
     def __iter__(self) -> Iterator[bytes]:
         pieces = self.pieces
-        if isinstance(pieces, list):  # nothing has to be made any more
+        if isinstance(pieces, list):  # all pieces are made already
             self.record.bytes_out = sum(map(len, pieces))
             self._begin_writing()
             return iter(pieces)
@@ -231,7 +231,7 @@ class Answer:
         try:
             self._end_writing()
             if hasattr(self.pieces, "close"):
-                set_current_request(self.record)  # this may be the script's
+                set_current_request(self.record)  # a script's generator may run
                 self.pieces.close()
         finally:
             self._boundary.journal.end(self._journal_offset)

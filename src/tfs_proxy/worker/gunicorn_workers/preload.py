@@ -63,7 +63,7 @@ def on_starting(server: Any) -> None:
         deployment = fetch_deployment(worker_workspace().control_socket)
         preload([*WORKER, *_for_script(deployment.script)], names_of_model(deployment))
     except (UpstreamUnavailable, UpstreamTimeout):
-        pass  # so say the workers
+        pass  # the workers report it
     except (Exception, SystemExit, ModelHasModule):  # noqa: BLE001 - a worker will report it
         for handler in server.log.error_log.handlers:
             os.set_inheritable(handler.descriptor, True)

@@ -90,7 +90,7 @@ class AccessObserver:
     def end(self, record: RequestRecord) -> None:
         """Log a request that the application had."""
         if not needs_stages(record, self._wanted):
-            return  # no line is made that nobody sees
+            return  # saves the making of the line
         seconds = time.perf_counter() - record.began
         request = FinishedRequest(record.method, record.status, seconds, record.target, reason=record.reason)
         self._log.show(line_of(record, request), PROCESS, os.getpid())
@@ -133,12 +133,12 @@ def begin_traces(deployment: Deployment) -> WorkerTraces:
     if deployment.traces is None:
         return WorkerTraces()
     try:
-        # OpenTelemetry takes a few hundred ms to import, which reads variables, too.
+        # The import of OpenTelemetry takes a few hundred ms, and reads variables, too.
         from tfs_proxy.observe.tracing.provider import ProcessTraces
         from tfs_proxy.observe.tracing.spans import RequestSpans
 
         traces = ProcessTraces(inherited_environment(), deployment.traces)
-    except Exception as error:  # noqa: BLE001 - whatever the variables make its parts raise
+    except Exception as error:  # noqa: BLE001 - odd values of the variables raise any error
         log.warning("no traces are sent: OpenTelemetry can't be configured: %s", error)
         return WorkerTraces()
     traces.install()

@@ -116,7 +116,7 @@ class Poller:
                 self.add_thread()
             try:
                 self._serve(descriptor)
-            except BaseException:  # a thread that ends would never be replaced
+            except BaseException:  # a thread that ended would not be replaced
                 log.exception("a connection failed")
             with self._counts:
                 self._waiting += 1

@@ -21,7 +21,7 @@ def gunicorn_handler() -> EntryHandler:
     """Handler of gunicorn's master, which its workers inherit."""
     config = LogConfig.inherited(inherited_environment())
     if config.descriptor != STDERR:
-        os.set_inheritable(config.descriptor, False)  # programs that a script starts must not hold it
+        os.set_inheritable(config.descriptor, False)  # programs that a script starts must not keep it open
     master = os.getpid()
     write = writer(config.form, coloured=config.coloured)
     return EntryHandler(write, config.descriptor, lambda: "gunicorn" if os.getpid() == master else "worker")

@@ -111,7 +111,7 @@ def _fork_for(supervisor: int) -> bool:
     """Fork a process whose parent ends at once, so that ``supervisor`` inherits it; True in that process."""
     try:
         child = os.fork()
-    except OSError:  # no memory, or too many processes: the supervisor finds out by itself
+    except OSError:  # no memory, or too many processes: the supervisor notices
         return False
     if child:
         os.waitpid(child, 0)
@@ -160,7 +160,7 @@ def _take_descriptors(received: Sequence[int], numbers: Sequence[int]) -> None:
         os.dup2(descriptor, number)
     for descriptor in map(int, os.listdir(_OPEN)):  # noqa: PTH208 - their names
         if descriptor > STDERR and descriptor not in numbers:
-            with suppress(OSError):  # the one that has listed them is closed
+            with suppress(OSError):  # the descriptor that listed them is closed
                 os.close(descriptor)
 
 

@@ -53,7 +53,7 @@ def asked_model(method: str, message: bytes) -> AskedModel:
 def _specs(method: str, message: bytes) -> list[ModelSpec]:
     """Read the ModelSpecs, at least one; raises BadInput without any."""
     if method != MULTI_INFERENCE:
-        # Each request with a ModelSpec has it as its first field; this one has no other, so that the
+        # Each request with a ModelSpec has it as its first field; this message has no other, so that the
         # tensors stay bytes.
         request = GetModelStatusRequest.FromString(message)
         if not request.HasField("model_spec"):

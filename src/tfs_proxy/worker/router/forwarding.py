@@ -164,7 +164,7 @@ class TfServingForwarding:
     def _no_answer(self, model: str) -> RefusedCall:
         if self.has_model_server(model):
             return RefusedCall(GrpcCode.UNAVAILABLE, NO_MODEL_SERVER)
-        # It is ready without ever having had one.
+        # The model is ready without a model server.
         return RefusedCall(GrpcCode.UNIMPLEMENTED, SCRIPT_IS_THE_MODEL)
 
     async def _send(self, call: ForwardedCall) -> bytes:

@@ -112,7 +112,7 @@ def _call_of(kind: type) -> str:
 def request_id(message: bytes) -> str:
     """Id of a ModelInferRequest; "" without one, or if it can't be read."""
     try:
-        # This message has a string field in the id's place, and leaves tensors bytes.
+        # A message with a string field in the id's place, which leaves tensors bytes.
         ids = ServerMetadataResponse.FromString(message).extensions
     except DecodeError:
         return ""
