@@ -27,13 +27,12 @@ from tfs_proxy.data.registry import (
     parse_media_type,
 )
 from tfs_proxy.data.serving_json.requests import named_signature, read_metadata, read_outputs, with_signature
-from tfs_proxy.embedded.batch_options import read_options
 from tfs_proxy.embedded.core.servable import Tensor
 from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.flags import ModelServerFlags
-from tfs_proxy.embedded.model_config import from_flags
-from tfs_proxy.embedded.rest import bodies as example_body
-from tfs_proxy.embedded.rest.bodies import decode_predict
+from tfs_proxy.embedded.model_config import from_flags, read_options
+from tfs_proxy.embedded.rest import handlers as example_body
+from tfs_proxy.embedded.rest.handlers import decode_predict
 from tfs_proxy.embedded.rest.requests import is_uri, match
 from tfs_proxy.model.discover import discover
 from tfs_proxy.model.extract import ExtractLimits, extract

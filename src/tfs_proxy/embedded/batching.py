@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tfs_proxy.embedded.batch_options import BatchOptions
 from tfs_proxy.embedded.core.metrics import BatchMetrics
 from tfs_proxy.embedded.core.servable import Array, PreparedCall
 from tfs_proxy.embedded.errors import ServingError, invalid, tensorflow_errors
+from tfs_proxy.embedded.model_config import BatchOptions
 from tfs_proxy.embedded.tensorflow import runtime
 from tfs_proxy.embedded.tensorflow.session import SessionBackend
 from tfs_proxy.values.resources import available_resources
@@ -40,7 +40,7 @@ class Instrumentation:
 
 
 class BatchInstrumentation(Instrumentation):
-    """Counts batches, at some 50 microseconds a request. ``pads`` is whether batches are padded."""
+    """Counts batches, at some 50 microseconds a request. ``pads`` if batches are padded."""
 
     def __init__(self, metrics: BatchMetrics, *, pads: bool) -> None:
         self.kinds = (runtime.as_dtype("int64"),)
@@ -177,7 +177,6 @@ class BatchingBackend:
         return batched
 
     def close(self) -> None:
-        """Close the session."""
         self._calls.clear()
         self._backend.close()
 
@@ -186,8 +185,7 @@ class _Scheduler:
     """Adds functions and queues to a loaded model's graph; they all share one batch scheduler."""
 
     def __init__(self, backend: SessionBackend, options: BatchOptions) -> None:
-        self.options = options
-        self._backend = backend
+        self.options, self._backend = options, backend
         self._changing = threading.Lock()
         self._queues = itertools.count()
 
@@ -199,7 +197,6 @@ class _Scheduler:
             )
 
     def kinds(self, names: Sequence[str]) -> list[Any]:
-        """The types of tensors of the graph."""
         return runtime.kinds_of(self._backend.graph, names)
 
     def queue(self, function: Any, kinds: Sequence[Any], out_kinds: Sequence[Any]) -> PreparedCall:
@@ -237,8 +234,7 @@ class BatchCall:
     ) -> None:
         self._scheduler = scheduler
         self._max_batch_size = scheduler.options.max_batch_size
-        self._instrumentation = instrumentation
-        self._direct = direct
+        self._instrumentation, self._direct = instrumentation, direct
         self._queues: dict[tuple[tuple[int, ...], ...], PreparedCall] = {}
         self._lock = threading.Lock()
         self._function = scheduler.function(feeds, fetches, instrumentation)

@@ -23,17 +23,14 @@ class ServingError(Exception):
 
     def __init__(self, code: GrpcCode, text: str) -> None:
         super().__init__(text)
-        self.code = code
-        self.text = text
+        self.code, self.text = code, text
 
 
 def invalid(text: str) -> ServingError:
-    """An INVALID_ARGUMENT."""
     return ServingError(GrpcCode.INVALID_ARGUMENT, text)
 
 
 def of_memory(error: PayloadTooLarge | Overloaded) -> ServingError:
-    """The refusal of a request for its memory."""
     is_late = isinstance(error, Overloaded)
     return ServingError(GrpcCode.UNAVAILABLE if is_late else GrpcCode.INVALID_ARGUMENT, str(error))
 

@@ -112,7 +112,6 @@ def parse(argv: Sequence[str]) -> tuple[ModelServerFlags, tuple[str, ...]]:
 
 
 def usage() -> str:
-    """The help text: every flag with its default."""
     shown = [
         f"  --{flag.name}={_shown(flag.default)}"
         for flag in fields(ModelServerFlags)

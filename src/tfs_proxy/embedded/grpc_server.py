@@ -240,7 +240,6 @@ class GrpcioServer:
         await asyncio.to_thread(stopped.wait)
 
     async def cut_off(self) -> None:
-        """End all calls at once."""
         await asyncio.to_thread(self._server.stop, None)
 
     def close(self) -> None:

@@ -75,14 +75,11 @@ class Services:
         *,
         as_content: bool = False,
     ) -> None:
-        self._catalog = catalog
-        self._lifecycle = lifecycle
-        self._metrics = metrics
+        self._catalog, self._lifecycle, self._metrics = catalog, lifecycle, metrics
         self._ledger = ledger
         self._as_list = not as_content
 
     def handlers(self) -> Handlers:
-        """Every method by service and name."""
         predict = partial(prediction_service.predict, as_list=self._as_list)
         return {
             PREDICTION_SERVICE: {
@@ -120,7 +117,6 @@ class Services:
             ledger.close()
 
     def get_model_metadata(self, message: bytes, _context: CallContext) -> bytes:
-        """PredictionService.GetModelMetadata."""
         request = _parsed(GetModelMetadataRequest, message, budget_of())
         spec = _spec_of(request)
         if not request.metadata_field:
@@ -132,7 +128,6 @@ class Services:
             return metadata(servable).SerializeToString()
 
     def get_model_status(self, message: bytes, _context: CallContext) -> bytes:
-        """ModelService.GetModelStatus."""
         request = _parsed(GetModelStatusRequest, message, budget_of())
         name, version, _ = _target(_spec_of(request))
         return status(self._catalog, name, version).SerializeToString()

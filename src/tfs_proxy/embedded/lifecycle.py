@@ -22,7 +22,6 @@ _SCHEME = "file://"
 
 
 def local(path: str) -> Path:
-    """A base path or URI as a path of this machine."""
     return Path(path.removeprefix(_SCHEME))
 
 
@@ -73,16 +72,12 @@ class VersionLoads:
     def __init__(
         self, catalog: Catalog, load: Load, retry: Retry, threads: int, changed: Callable[[], None]
     ) -> None:
-        self._catalog = catalog
-        self._load = load
-        self._retry = retry
-        self._changed = changed
+        self._catalog, self._load, self._retry, self._changed = catalog, load, retry, changed
         self._stopping = threading.Event()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="load")
 
     @property
     def stopped(self) -> bool:
-        """True if no more loads begin."""
         return self._stopping.is_set()
 
     def start(self, name: str, model: Model, status: VersionStatus, folder: Path) -> None:
@@ -91,11 +86,9 @@ class VersionLoads:
         self._pool.submit(self._load_version, name, model, status, folder)
 
     def stop(self) -> None:
-        """Begin no more loads."""
         self._stopping.set()
 
     def close(self) -> None:
-        """Wait for the loads under way."""
         self._pool.shutdown(cancel_futures=True)
 
     def _load_version(self, name: str, model: Model, status: VersionStatus, folder: Path) -> None:
@@ -187,8 +180,7 @@ class ServableLifecycle:
     ) -> None:
         self._catalog = catalog
         self._loads = VersionLoads(catalog, load, retry, load_threads, changed=self._reconcile)
-        self._labels_for_unavailable = labels_for_unavailable
-        self._labels_for_any = labels_for_any
+        self._labels_for_unavailable, self._labels_for_any = labels_for_unavailable, labels_for_any
         self._polls = polls
         self._sources: tuple[ModelSource, ...] = ()
         self._unloads = ThreadPoolExecutor(_UNLOAD_THREADS, thread_name_prefix="unload")

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf.message import DecodeError
 
 from tfs_proxy.data.formats.framing import tfrecords
-from tfs_proxy.embedded.batch_options import BatchOptions, own_options, read_options
 from tfs_proxy.embedded.core import predict as prediction_service
 from tfs_proxy.embedded.core.examples import multi_inference
 from tfs_proxy.embedded.core.metrics import Metrics
@@ -22,6 +21,7 @@ from tfs_proxy.embedded.core.process_ledger import budget_of
 from tfs_proxy.embedded.core.servable import LoadedServable
 from tfs_proxy.embedded.errors import ServingError, invalid, tensorflow_errors
 from tfs_proxy.embedded.flags import ModelServerFlags
+from tfs_proxy.embedded.model_config import BatchOptions, own_options, read_options
 from tfs_proxy.embedded.tensorflow.shape_guard import CRASHING_OPS, ShapeGuard
 from tfs_proxy.values.errors import BadInput, PayloadTooLarge, SettingsError
 from tfs_proxy.values.layout import WARMUP_FILE
@@ -105,8 +105,7 @@ class Loader:
     def __init__(self, flags: ModelServerFlags, metrics: Metrics) -> None:
         batches = flags.enable_batching
         self._batching = read_options(flags.batching_parameters_file) if batches else None
-        self._metrics = metrics
-        self._flags = flags
+        self._metrics, self._flags = metrics, flags
         self._tags = tuple(tag for tag in flags.saved_model_tags.split(",") if tag)
         self._importing = threading.Lock()
         self._imported = False

@@ -40,7 +40,6 @@ class Profiler:
         self._closed = False
 
     def handlers(self) -> Mapping[str, Mapping[str, Handler]]:
-        """Its methods by name."""
         return {SERVICE: {"Profile": self.profile, "Terminate": self.terminate, "Monitor": self.monitor}}
 
     def profile(self, message: bytes, context: CallContext) -> bytes:

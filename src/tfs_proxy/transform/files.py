@@ -215,9 +215,7 @@ class LocalSink:
     """One output file, invisible until it is committed."""
 
     def __init__(self, growing: Path, final: Path, on_commit: Callable[[], object]) -> None:
-        self._growing = growing
-        self._final = final
-        self._on_commit = on_commit
+        self._growing, self._final, self._on_commit = growing, final, on_commit
         with _disk_errors(final):
             self._file = growing.open("wb")
 

@@ -82,8 +82,7 @@ class Node:
 
     def __init__(self, options: TransformOptions, name: str, probe: SharedStorageProbe) -> None:
         self._options = replace(options, environment=inherited_environment())
-        self._name = name
-        self._probe = probe
+        self._name, self._probe = name, probe
         self._stack = contextlib.ExitStack()
         self._endpoint: EndpointAddress | None = None
         self._capabilities: Capabilities | None = None

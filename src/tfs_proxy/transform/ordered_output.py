@@ -34,10 +34,7 @@ class OrderedOutput:
         on_end: Callable[["OrderedOutput"], None] = lambda _output: None,
         limit: BadLimit | None = None,
     ) -> None:
-        self.item = item
-        self._target = target
-        self._statistics = statistics
-        self._release = release
+        self.item, self._target, self._statistics, self._release = item, target, statistics, release
         self._on_end = on_end
         self._limit = limit or BadLimit()
         self._records = self._bad = 0

@@ -112,9 +112,7 @@ class ClusterNodes:
         probe: SharedStorageProbe,
         on_loss: Callable[[RemoteNode, StopServing | None], None],
     ) -> None:
-        self._options = options
-        self._probe = probe
-        self._on_loss = on_loss
+        self._options, self._probe, self._on_loss = options, probe, on_loss
         self._nodes: dict[str, RemoteNode] = {}
         self._seen: set[str] = set()
         self._callbacks: dict[Any, Callable[[Any], None]] = {}

@@ -63,8 +63,7 @@ class S3Stream(io.RawIOBase):
     """The bytes of one object; a broken read resumes at its offset, of the same version only."""
 
     def __init__(self, client: Any, item: InputObject) -> None:
-        self._client = client
-        self._item = item
+        self._client, self._item = client, item
         self._bucket, self._key = parse_address(item.address)
         self._offset = 0
         self._body: Any = None

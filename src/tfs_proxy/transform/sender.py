@@ -74,9 +74,7 @@ class Refused(Exception):
 
     def __init__(self, status: int | None, message: str, *, timed_out: bool = False) -> None:
         super().__init__(message)
-        self.timed_out = timed_out
-        self.status = status
-        self.message = message
+        self.timed_out, self.status, self.message = timed_out, status, message
 
     @property
     def is_final(self) -> bool:

@@ -263,8 +263,7 @@ class Transformer:
         self._job = job
         self._counts = BadRecordCounts(limit)
         self._processing = DataProcessing(job)
-        self._sender = sender
-        self._on_error = on_error
+        self._sender, self._on_error = sender, on_error
 
     def __call__(self, batch: MiniBatch, name: str) -> Outcome:
         """Send ``batch`` of the object ``name``.

@@ -14,7 +14,7 @@ from support.rest_app import Passed, RestAppOnAModel
 from support.running import Answer
 from tfs_proxy.embedded.core.servable import Array, PreparedCall, ServableSignature
 from tfs_proxy.embedded.errors import ServingError
-from tfs_proxy.embedded.rest.bodies import decode_examples
+from tfs_proxy.embedded.rest.handlers import decode_examples
 from tfs_proxy.values.memory import MemoryBudget
 from tfs_proxy.wire.protos import SignatureDef, TensorInfo
 

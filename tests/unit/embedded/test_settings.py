@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 
 from tfs_proxy.embedded import model_config
-from tfs_proxy.embedded.batch_options import read_options
 from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.flags import ModelServerFlags, parse
 from tfs_proxy.embedded.grpc_server import channel_arguments, credentials
 from tfs_proxy.embedded.lifecycle import find
-from tfs_proxy.embedded.model_config import ModelSource, Policy
+from tfs_proxy.embedded.model_config import ModelSource, Policy, read_options
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.wire.grpc_codes import GrpcCode
 

@@ -52,12 +52,10 @@ class VersionStatus(Struct):
         """Go on to the next state; an error stays until a load ends well or starts over."""
         if state not in NEXT[self.state]:
             raise ValueError(f"version {self.version} can't go from {self.state.name} to {state.name}")
-        self.state = state
-        self.error = error
+        self.state, self.error = state, error
         self.called_off &= state is not VersionState.START
 
     def copy(self) -> "VersionStatus":
-        """As it is at this moment."""
         return replace(self)
 
     @property
@@ -87,7 +85,6 @@ class VersionStatus(Struct):
 
 
 def still_loading() -> ServingError:
-    """The answer before the first models are loaded."""
     return ServingError(GrpcCode.UNAVAILABLE, "The model server is still loading its models")
 
 
@@ -220,7 +217,6 @@ def spec_of(servable: LoadedServable, signature: str = "") -> ModelSpec:
 
 
 def signatures(servable: LoadedServable) -> SignatureDefMap:
-    """Every signature of a servable."""
     message = SignatureDefMap()
     for name, signature in servable.signatures.items():
         message.signature_def[name].CopyFrom(signature.message)
@@ -228,7 +224,6 @@ def signatures(servable: LoadedServable) -> SignatureDefMap:
 
 
 def metadata(servable: LoadedServable) -> GetModelMetadataResponse:
-    """The answer of GetModelMetadata."""
     answer = GetModelMetadataResponse(model_spec=spec_of(servable))
     answer.metadata[SIGNATURE_DEF].Pack(signatures(servable))
     return answer

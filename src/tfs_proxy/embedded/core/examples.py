@@ -48,7 +48,6 @@ class Plan(Struct, frozen=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tensors to fetch."""
         return tuple(tensor.name for tensor in self.fetches.values())
 
 

@@ -25,18 +25,14 @@ BATCH_SIZES = tuple(float(2**power) for power in range(14))
 
 
 class Counter(Struct):
-    """Counts by label values."""
-
     name: str
     labels: Labels = ()
     values: dict[Labels, int] = field(default_factory=dict)
 
     def add(self, key: Labels, count: int = 1) -> None:
-        """Count this many."""
         self.values[key] = self.values.get(key, 0) + count
 
     def lines(self) -> list[str]:
-        """Its text form."""
         head = [f"# TYPE {self.name} counter"]
         return head + [
             f"{self.name}{{{_labelled(self.labels, key)}}} {value}"
@@ -60,7 +56,6 @@ class Histogram(Struct):
     values: dict[Labels, BucketCounts] = field(default_factory=dict)
 
     def add(self, key: Labels, value: float) -> None:
-        """Count one value."""
         buckets = self.values.get(key)
         if buckets is None:
             buckets = self.values[key] = BucketCounts([0] * (len(self.bounds) + 1))
@@ -68,7 +63,6 @@ class Histogram(Struct):
         buckets.total += value
 
     def lines(self) -> list[str]:
-        """Its text form."""
         lines = [f"# TYPE {self.name} histogram"]
         for key, buckets in sorted(self.values.items()):
             labelled = _labelled(self.labels, key)
@@ -153,12 +147,10 @@ class Metrics:
                 self._request_latency.add((model, api, entrypoint), micros)
 
     def run(self, model: str, api: str, seconds: float) -> None:
-        """Count a run of TensorFlow."""
         with self._lock:
             self._runtime_latency.add((model, api, "TF1"), seconds * _MICROS)
 
     def examples(self, model: str, count: int) -> None:
-        """Count a request's examples."""
         with self._lock:
             self._examples.add((model,), count)
             self._example_total.add((model,), count)

@@ -95,8 +95,7 @@ class ServableSignature:
     """
 
     def __init__(self, name: str, message: SignatureDef, *, check_method: bool = False) -> None:
-        self.name = name
-        self.message = message
+        self.name, self.message = name, message
         self.checked = check_method
         self.unfit = ""
         if check_method and message.method_name not in _METHODS:
@@ -116,8 +115,7 @@ Observe = Callable[[float], None]
 """Receives how long each run took, in seconds."""
 
 
-def _unseen(_seconds: float) -> None:
-    """Discard the measurement."""
+def _unseen(_seconds: float) -> None: ...
 
 
 class Runner:
@@ -204,8 +202,7 @@ class LoadedServable:
         check_methods: bool = False,
     ) -> None:
         self._metrics = metrics or Metrics()
-        self.name = name
-        self.version = version
+        self.name, self.version = name, version
         self.signatures = {
             key: ServableSignature(key, message, check_method=check_methods)
             for key, message in signatures.items()
@@ -227,7 +224,6 @@ class LoadedServable:
             return True
 
     def leave(self) -> None:
-        """The inverse of `enter`."""
         with self._lock:
             self._users -= 1
             if self._retired and not self._users:
@@ -277,7 +273,6 @@ class LoadedServable:
         return runner
 
     def count_examples(self, count: int) -> None:
-        """Count the examples of a request."""
         self._metrics.examples(self.name, count)
 
     def _observer(self, api: str) -> Observe:

@@ -77,7 +77,6 @@ BAD_REQUEST = _page(400, "Bad Request")
 
 
 def memory_refusal(error: PayloadTooLarge | Overloaded) -> RestAnswer:
-    """The answer to a request that there is no memory for."""
     if isinstance(error, PayloadTooLarge):
         return RestAnswer(413, error_body(str(error)), JSON)
     return RestAnswer(503, error_body(str(error)), [*JSON, _RETRY])
@@ -100,7 +99,6 @@ def refused(error: Exception, request: str) -> tuple[GrpcCode, RestAnswer]:
 
 
 def too_slow() -> RestAnswer:
-    """The answer to a body that did not arrive in time."""
     return RestAnswer(408, error_body(TOO_LATE), [*JSON, _CLOSE])
 
 
@@ -129,8 +127,6 @@ class RestOptions(Struct, frozen=True):
 
 
 class RestApp:
-    """The ASGI application."""
-
     def __init__(
         self,
         catalog: Catalog,
@@ -139,14 +135,10 @@ class RestApp:
         ledger: ProcessLedger,
         options: RestOptions,
     ) -> None:
-        self._catalog = catalog
-        self._pool = pool
-        self._metrics = metrics
-        self._ledger = ledger
+        self._catalog, self._pool, self._metrics, self._ledger = catalog, pool, metrics, ledger
         self._options = options
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        """Answer one request."""
         ledger = RequestLedger(self._ledger)
         try:
             body = await read(receive, scope["headers"], ledger)

@@ -47,12 +47,10 @@ class _WholeAnswers:
             self.write(b"")
 
     def write_eof(self) -> None:
-        """Send what is held back, then the end."""
         self._flush()
         self._transport.write_eof()
 
     def close(self) -> None:
-        """Send what is held back, and close."""
         self._flush()
         self._transport.close()
 
@@ -79,7 +77,7 @@ class RestConnection(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         while data and not self._is_refused:
             data = self._read(data)
-        if not self._is_owed:
+        if not self._awaits_answer:
             self._wait_for_client()
 
     def _read(self, data: bytes) -> bytes:
@@ -98,7 +96,6 @@ class RestConnection(HttpToolsProtocol):
         return b""
 
     def on_headers_complete(self) -> None:
-        """Take a head, unless it is too large."""
         self._unread_bytes = 0
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > _MAX_HEAD_BYTES:
             self._refuse_head()
@@ -106,23 +103,21 @@ class RestConnection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of the body."""
         self._unread_bytes = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """End a request."""
         self._unread_bytes = 0
         super().on_message_complete()
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Stay open until all whole requests are answered: their client may still read."""
-        if self._is_owed:
+        if self._awaits_answer:
             self.cycle.keep_alive = False
-        return self._is_owed
+        return self._awaits_answer
 
     @property
-    def _is_owed(self) -> bool:
+    def _awaits_answer(self) -> bool:
         """True if the client waits for the answer to a whole request."""
         is_arriving = self.cycle is None or self.cycle.response_complete or self.cycle.more_body
         return bool(self.pipeline) or not is_arriving
@@ -187,7 +182,6 @@ class RestServer(OwnLoopServer):
         self._ending = asyncio.Event()
 
     def stop(self) -> None:
-        """Accept no more, and end once nothing is in flight."""
         self.should_exit = True
         self._ending.set()
 

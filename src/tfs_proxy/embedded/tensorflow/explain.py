@@ -76,7 +76,6 @@ def of_files(error: ServingError, folder: Path) -> ServingError:
 
 
 def unreadable(content: bytes) -> str:
-    """Why a file may be no SavedModel."""
     if content.startswith(_LFS):
         return "It is Git LFS's pointer to the file: get the file itself with `git lfs pull`."
     return f"It has {len(content)} bytes, and may be incomplete: copy it again from where it was saved."

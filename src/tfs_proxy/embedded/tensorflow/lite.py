@@ -125,12 +125,9 @@ class _LiteSignature:
     def __init__(
         self, inputs: Details, outputs: Details, runs: Sequence[Run], idle: Idle, *, resizable: bool
     ) -> None:
-        self.inputs = inputs
-        self.outputs = outputs
-        self._resizable = resizable
+        self.inputs, self.outputs, self._resizable = inputs, outputs, resizable
         self._sizes = {alias: _sizes(detail) for alias, detail in inputs.items()}
-        self._runs = runs
-        self._idle = idle
+        self._runs, self._idle = runs, idle
 
     def message(self) -> SignatureDef:
         """It as TF Serving shows it."""
@@ -184,7 +181,6 @@ class TfliteBackend:
         raise invalid(f"No signature of the TensorFlow Lite model takes {', '.join(feeds)}")
 
     def close(self) -> None:
-        """Let the interpreters go."""
         self._signatures = {}
 
 

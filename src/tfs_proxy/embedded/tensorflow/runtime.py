@@ -81,7 +81,6 @@ def prepared(session: Any, options: Any) -> Callable[[Sequence[Any]], list[Any]]
 
 
 def are_registered(op_types: Collection[str]) -> bool:
-    """True if TensorFlow knows each of these ops."""
     return all(op_def_registry.get(op_type) is not None for op_type in op_types)
 
 
@@ -106,7 +105,6 @@ def has_events(recorded: bytes) -> bool:
 
 
 def constant(value: Any, kind: str) -> Any:
-    """A constant in the current graph."""
     return constant_op.constant(value, as_dtype(kind))
 
 
@@ -118,7 +116,6 @@ def batch_function(**arguments: Any) -> Sequence[Any]:
 
 
 def kinds_of(graph: Any, names: Sequence[str]) -> list[Any]:
-    """The types of tensors of a graph."""
     return [graph.get_tensor_by_name(tensor_name(name)).dtype.base_dtype for name in names]
 
 

@@ -41,7 +41,6 @@ _IMAGE_RANKS = (3, 4, 5)
 
 
 def op_types(graph_def: Any) -> frozenset[str]:
-    """The types of all ops in a GraphDef, those in its functions too."""
     functions = (function.node_def for function in graph_def.library.function)
     return frozenset(node.op for nodes in (graph_def.node, *functions) for node in nodes)
 
@@ -73,8 +72,7 @@ class ShapeGuard:
         *,
         compiled: bool,
     ) -> None:
-        self._backend = backend
-        self.signatures = signatures
+        self._backend, self.signatures = backend, signatures
         self.waits = backend.waits
         self._sizes = dict(_sizes(signatures.values(), static_sizes))
         self._compiled = compiled
@@ -99,7 +97,6 @@ class ShapeGuard:
         return call
 
     def close(self) -> None:
-        """Close the backend."""
         self._backend.close()
 
 
