@@ -150,7 +150,7 @@ class _Contents:
 
 
 def _archive(model: str | Path, folder: Path, settings: Settings) -> _Contents:
-    served = look_into(fetch(str(model), Workspace(folder), _limits(settings)), settings)
+    served = look_into(fetch(str(model), Workspace(folder), ExtractLimits.of(settings)), settings)
     models = {discovered.name: _signatures(discovered) for discovered in served.models}
     return _Contents(
         models,
@@ -205,10 +205,6 @@ def _by_name(signatures: Mapping[str, Signature] | Signature | None) -> Mapping[
     if isinstance(signatures, Signature):
         return {signatures.name: signatures}
     return signatures or {}
-
-
-def _limits(settings: Settings) -> ExtractLimits:
-    return ExtractLimits(settings.max_archive_bytes, settings.max_archive_members, settings.max_archive_ratio)
 
 
 def _app(model_server: FakeModelServer, contents: _Contents, settings: Settings) -> ContainerApp:

@@ -41,7 +41,6 @@ WINGS = (
     "model_config",
     "core",
     "tensorflow",
-    "batch_options",
     "batching",
     "loader",
     "lifecycle",

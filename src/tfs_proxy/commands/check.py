@@ -21,7 +21,7 @@ from tfs_proxy.run.programs.packages import brings_packages
 from tfs_proxy.serving.upstream.fake_server import ModelCall
 from tfs_proxy.settings.settings import Settings, inherited_environment
 from tfs_proxy.tools.pack.model_kinds import laid_out
-from tfs_proxy.tools.pack.pack import import_script, readable
+from tfs_proxy.tools.pack.pack import readable, try_script
 from tfs_proxy.values.errors import (
     ArchiveError,
     DiscoveryError,
@@ -119,11 +119,7 @@ def _finding(url: str, settings: Settings, *, strict: bool) -> str:
     """
     with temporary_workspace(settings.home, "tfs-proxy-check-") as workspace:
         prepared = prepare(url, settings, workspace, inherited_environment())
-        prepared.refuse_unusable_script()
-        try:
-            missing = import_script(prepared.served, prepared.settings)
-        except ScriptLoadError as error:
-            raise readable(error, workspace) from None
+        missing = try_script(prepared, workspace)
     if strict and prepared.warnings:
         raise ArchiveError(" ".join(prepared.warnings))
     not_checked = [f"Not checked: {missing}"] if missing else []
@@ -212,11 +208,10 @@ def _check(arguments: argparse.Namespace, settings: Settings) -> int:
         prepared = prepare(model, settings, workspace, inherited_environment())
         print(*prepared.report, sep="\n", file=report)
         warnings = list(prepared.warnings)
-        prepared.refuse_unusable_script()
+        missing = try_script(prepared, workspace)
+        for line in [*warnings, *([f"Not checked: {missing}"] if missing else [])]:
+            print(line, file=report)
         try:
-            missing = import_script(prepared.served, settings)
-            for line in [*warnings, *([f"Not checked: {missing}"] if missing else [])]:
-                print(line, file=report)
             status = _print_document(prepared.served, settings) if arguments.openapi else 0
             status = _try(arguments, requests, prepared.served, settings) if requests else status
         except ScriptLoadError as error:

@@ -88,12 +88,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _judge(arguments: argparse.Namespace, checks: Sequence["Check"]) -> int:
     from tfs_proxy.tools.conform.judge import Judge, exit_status, result_lines, summary_lines
-    from tfs_proxy.tools.conform.targets import extract_limits, judging_of
+    from tfs_proxy.tools.conform.targets import judging_of
 
     _refuse_unwritable([arguments.junit, arguments.json])
     options = vars(arguments) | {"command": arguments.command_line}
-    limits = extract_limits(Settings.from_env())
-    with judging_of(options.__getitem__, inherited_environment(), limits) as judging:
+    with judging_of(options.__getitem__, Settings.from_env(), inherited_environment()) as judging:
         print(f"Judging {judging.target.name}", flush=True)
         judge = Judge(judging)
         results = judge.run(checks, lambda result: print(*result_lines(result), sep="\n", flush=True))

@@ -46,7 +46,6 @@ class DiscoveredModel(Struct, frozen=True):
 
     @property
     def bytes_on_disk(self) -> int:
-        """Size of all versions."""
         return sum(path.stat().st_size for path in self.files())
 
     def files(self) -> Iterator[Path]:

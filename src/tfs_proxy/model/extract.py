@@ -12,11 +12,13 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 from msgspec import Struct
 
 from tfs_proxy.model.discover import unreadable
 from tfs_proxy.model.tar import DamagedArchive, Member, MemberKind, TarReader
+from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import ArchiveError
 from tfs_proxy.values.layout import SAGEMAKER_MODEL_DIR
 from tfs_proxy.values.memory import GIGABYTE
@@ -43,6 +45,10 @@ class ExtractLimits(Struct, frozen=True):
     max_bytes: int
     max_members: int
     max_ratio: float
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        return cls(settings.max_archive_bytes, settings.max_archive_members, settings.max_archive_ratio)
 
 
 def extract(archive: Path, target: Path, limits: ExtractLimits, progress: Progress | None = None) -> None:

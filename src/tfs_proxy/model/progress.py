@@ -55,7 +55,6 @@ class ProgressLog:
             self(self._done, total)
 
     def refuse_if_cancelled(self) -> None:
-        """Raise CancelledError if the result is not wanted any more."""
         if self._cancelled.is_set():
             raise CancelledError(f"{self._task}: cancelled")
 

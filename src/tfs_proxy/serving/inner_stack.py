@@ -18,6 +18,7 @@ READY_PAUSE_SECONDS = 0.05
 STOP_SECONDS = 40.0
 PING_SECONDS = 10.0
 _KEPT_LINES = 30
+SERVE = (sys.executable, "-m", "tfs_proxy.cli", "serve")
 _LISTENING = re.compile(r"listening on http://[^ ]*:(\d+)")
 
 log = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ class InnerStack:
     def __init__(self, model: str, environment: Mapping[str, str], flags: Sequence[str] = ()) -> None:
         self._model = model
         self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
-        serve = [sys.executable, "-m", "tfs_proxy.cli", "serve", model, "--host", "127.0.0.1", "--port", "0"]
+        serve = [*SERVE, model, "--host", "127.0.0.1", "--port", "0"]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tfs_proxy.serving.parent_death", *serve, *flags],
             env=dict(environment),
@@ -55,7 +56,6 @@ class InnerStack:
             time.sleep(READY_PAUSE_SECONDS)
 
     def close(self) -> None:
-        """Stop it and wait."""
         assert self._process.stdin is not None  # noqa: S101 - it was opened as a pipe
         with contextlib.suppress(OSError):
             self._process.stdin.close()

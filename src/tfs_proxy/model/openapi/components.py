@@ -136,7 +136,6 @@ def errors(statuses: Iterable[int]) -> Part:
 
 
 def answer(description: str, content: Part | None = None, headers: Part | None = None) -> Part:
-    """Successful answer."""
     described: Part = {"description": description, "headers": {**_request_id(), **(headers or {})}}
     if content is not None:
         described["content"] = content

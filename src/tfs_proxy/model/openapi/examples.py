@@ -106,7 +106,6 @@ def json_string(value: bytes) -> Any:
 
 
 def example_of(arrays: Outputs) -> bytes:
-    """Serialize a tf.Example."""
     example = Example()
     for name, array in arrays.items():
         feature = example.features.feature[name]

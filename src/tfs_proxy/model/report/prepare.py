@@ -105,9 +105,7 @@ def prepare(
     """
     refuse_multi_model(settings)
     check_worker_class(settings)
-    limits = ExtractLimits(
-        settings.max_archive_bytes, settings.max_archive_members, settings.max_archive_ratio
-    )
+    limits = ExtractLimits.of(settings)
     try:
         root = fetch(model, workspace, limits, cancelled)
         served = look_into(root, settings)

@@ -92,5 +92,4 @@ def _are(names: Sequence[str]) -> str:
 
 
 def words_joined(names: Sequence[str]) -> str:
-    """Phrase of names: ``a, b and c``."""
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

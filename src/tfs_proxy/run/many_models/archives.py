@@ -245,9 +245,7 @@ def universal_code(
     if settings.universal_bucket is None:
         return next((str(folder) for folder in folders if (folder / settings.program).is_file()), None)
     address = f"s3://{settings.universal_bucket}/{settings.universal_prefix}"
-    limits = ExtractLimits(
-        settings.max_archive_bytes, settings.max_archive_members, settings.max_archive_ratio
-    )
+    limits = ExtractLimits.of(settings)
     code = workspace.root / CODE_FOLDER
     flatten(download(address, workspace.root / DOWNLOAD_FOLDER, limits), code, address)
     if not (code / settings.program).is_file():

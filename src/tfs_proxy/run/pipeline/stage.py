@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
@@ -15,6 +14,7 @@ from tfs_proxy.observe.logs.entry import entry_handler
 from tfs_proxy.observe.logs.foreign import read_event
 from tfs_proxy.run.host.sockets import LOOPBACK
 from tfs_proxy.run.process import ChildProcess, ProcessSpec
+from tfs_proxy.serving.inner_stack import SERVE
 from tfs_proxy.settings.settings import Settings, for_inner_stack
 from tfs_proxy.values.errors import NotReached, RequestError, SettingsError, UpstreamError, UpstreamTimeout
 from tfs_proxy.values.latencies import Latencies
@@ -82,10 +82,7 @@ def stage(number: int, order: StageOrder, ports: range, environ: Mapping[str, st
 def process(stage: Stage, model_server: str) -> ProcessSpec:
     return ProcessSpec(
         name=stage.name,
-        argv=(
-            *(sys.executable, "-m", "tfs_proxy.cli", "serve", stage.archive),
-            *("--host", LOOPBACK, "--model-server", model_server),
-        ),
+        argv=(*SERVE, stage.archive, "--host", LOOPBACK, "--model-server", model_server),
         env=stage.environ,
     )
 

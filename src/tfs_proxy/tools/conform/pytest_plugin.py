@@ -15,7 +15,7 @@ from tfs_proxy.tools.conform.check import Check, selected
 from tfs_proxy.tools.conform.checks import ALL
 from tfs_proxy.tools.conform.judge import CheckOutcome, CheckResult, Judge, in_order, result_lines
 from tfs_proxy.tools.conform.target import Capability
-from tfs_proxy.tools.conform.targets import DEFAULT_PORT, START_SECONDS, extract_limits, judging_of
+from tfs_proxy.tools.conform.targets import DEFAULT_PORT, START_SECONDS, judging_of
 from tfs_proxy.values.errors import StopServing
 
 
@@ -60,8 +60,7 @@ def _judge(config: pytest.Config) -> Judge:
 
     opened = ExitStack()
     config.add_cleanup(opened.close)
-    limits = extract_limits(Settings.from_env())
-    return Judge(opened.enter_context(judging_of(option, inherited_environment(), limits)))
+    return Judge(opened.enter_context(judging_of(option, Settings.from_env(), inherited_environment())))
 
 
 class CheckItem(pytest.Item):

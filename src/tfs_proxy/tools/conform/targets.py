@@ -336,7 +336,7 @@ Options = Callable[[str], Any]
 
 
 @contextmanager
-def judging_of(option: Options, environ: Mapping[str, str], limits: ExtractLimits) -> Iterator[Judging]:
+def judging_of(option: Options, settings: Settings, environ: Mapping[str, str]) -> Iterator[Judging]:
     """Yields what checks need, with an archive of a model unpacked as SageMaker does.
 
     Commands inherit ``environ`` and get the variables asked for; containers get only those.
@@ -349,7 +349,12 @@ def judging_of(option: Options, environ: Mapping[str, str], limits: ExtractLimit
     said = frozenset(each for each in Capability if option(each.value.replace("-", "_")))
     known = read_requests_file(option("requests")) if option("requests") else KnownRequests()
     with TemporaryDirectory(prefix="tfs-proxy-conform-") as folder:
-        model = _unpacked(option("model"), Path(folder), limits) if option("model") else None
+        model: Path | None = option("model")
+        if model is not None and model.is_dir():
+            model = model.resolve()
+        elif model is not None:
+            extract(model, Path(folder) / "model", ExtractLimits.of(settings))
+            model = Path(folder) / "model"
         target = _target(option, model, variables, environ)
         judging = Judging(target, known, JudgingOptions(model, said, start_seconds))
         try:
@@ -377,13 +382,6 @@ def _target(
     return AddressTarget(url or "")
 
 
-def _unpacked(model: Path, folder: Path, limits: ExtractLimits) -> Path:
-    if model.is_dir():
-        return model.resolve()
-    extract(model, folder / "model", limits)
-    return folder / "model"
-
-
 def _variables(assignments: Sequence[str]) -> dict[str, str]:
     """``NAME=VALUE`` words as a mapping. Raises SettingsError."""
     pairs = [assignment.partition("=") for assignment in assignments]
@@ -391,10 +389,6 @@ def _variables(assignments: Sequence[str]) -> dict[str, str]:
         if not (name and equals):
             raise SettingsError(f"--env {assignment} can't be used: it must be NAME=VALUE.")
     return {name: value for name, _, value in pairs}
-
-
-def extract_limits(settings: Settings) -> ExtractLimits:
-    return ExtractLimits(settings.max_archive_bytes, settings.max_archive_members, settings.max_archive_ratio)
 
 
 HTTP_PORT = 80

@@ -7,7 +7,6 @@ import logging
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -28,6 +27,7 @@ from tfs_proxy.run.host.waiting import in_daemon_thread
 from tfs_proxy.run.host.watchdog import Watchdog
 from tfs_proxy.run.process import Backoff, ChildProcess, ProcessSpec
 from tfs_proxy.run.reloading.files import snapshot_of_file, snapshot_of_folder
+from tfs_proxy.serving.inner_stack import SERVE
 from tfs_proxy.settings.settings import Settings, for_inner_stack
 from tfs_proxy.tools.endpoint.container import HostedContainer, ManyModels
 from tfs_proxy.tools.endpoint.operations import ContainerDefinition, HostedModel
@@ -247,7 +247,7 @@ class ContainerStarter:
             variables["SAGEMAKER_MULTI_MODEL"] = "true"
         spec = ProcessSpec(
             name=of,
-            argv=(sys.executable, "-m", "tfs_proxy.cli", "serve", *model, "--host", LOOPBACK),
+            argv=(*SERVE, *model, "--host", LOOPBACK),
             env={**self._environ_of_ours, **definition.environment, **variables},
             backoff=NO_RESTARTS,
         )
@@ -295,9 +295,7 @@ class ContainerStarter:
         root = self._workspace.root / f"c{next(self._numbers)}"
         root.mkdir()
         settings, cancelled = self._settings, threading.Event()
-        limits = ExtractLimits(
-            settings.max_archive_bytes, settings.max_archive_members, settings.max_archive_ratio
-        )
+        limits = ExtractLimits.of(settings)
         opening = partial(fetch, archive, Workspace(root), limits, cancelled)
         return await in_daemon_thread(opening, "archive", cancelled)
 

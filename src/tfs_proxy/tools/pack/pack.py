@@ -21,11 +21,19 @@ from tfs_proxy.values.names import printable
 log = logging.getLogger(__name__)
 
 
-def import_script(served: Served, settings: Settings) -> str | None:
+def try_script(prepared: Prepared, workspace: Workspace) -> str | None:
     """Imports the script; returns a sentence if it lacks a module that only ``serve`` would install.
 
     Raises ScriptLoadError if it can't be imported for any other reason.
     """
+    prepared.refuse_unusable_script()
+    try:
+        return _import(prepared.served, prepared.settings)
+    except ScriptLoadError as error:
+        raise readable(error, workspace) from None
+
+
+def _import(served: Served, settings: Settings) -> str | None:
     if served.script is None:
         return None
     try:
@@ -97,9 +105,5 @@ def _checked(prepared: Prepared, workspace: Workspace) -> tuple[str, ...]:
     """Warnings on the folder. Raises DiscoveryError and ScriptLoadError for faults."""
     if prepared.model_faults:
         raise DiscoveryError(f"Nothing was packed: {' '.join(prepared.model_faults)}")
-    prepared.refuse_unusable_script()
-    try:
-        missing = import_script(prepared.served, prepared.settings)
-    except ScriptLoadError as error:
-        raise readable(error, workspace) from None
+    missing = try_script(prepared, workspace)
     return (*prepared.warnings, *([f"Warning: {missing}"] if missing else []))
