@@ -24,8 +24,6 @@ from botocore.compat import HTTPHeaders
 from support import kserve_schema
 from support.loading import load_script
 from tfs_proxy import cli
-from tfs_proxy.observe import catalogue
-from tfs_proxy.observe.metric import MetricDescription
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -69,12 +67,6 @@ def test_the_commands_are_those_of_the_code(reference: ModuleType) -> None:
 def test_every_command_has_a_section() -> None:
     """Also one that is not in the list of the script that writes the page."""
     assert set(re.findall(r"^## (\S+)$", COMMANDS.read_text(), re.MULTILINE)) == set(cli.COMMANDS)
-
-
-def test_every_metric_is_listed() -> None:
-    """A metric that is described and not listed would be measured, but not documented."""
-    described = {value for value in vars(catalogue).values() if isinstance(value, MetricDescription)}
-    assert described == set(catalogue.METRICS)
 
 
 def test_the_metrics_are_those_of_the_code(reference: ModuleType) -> None:
