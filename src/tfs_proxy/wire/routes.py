@@ -1,4 +1,4 @@
-"""Every path that is answered: one table for nginx, workers, control API, labels of metrics and docs."""
+"""Table of all paths that are answered: for nginx, workers, control API, labels of metrics and docs."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ _WORKER, _SUPERVISOR, _MODEL_SERVER = "worker", "supervisor", "model server"
 _BY_WORKERS, _BY_MODEL_SERVERS = (_WORKER, _WORKER, ""), (_MODEL_SERVER, _MODEL_SERVER, "")
 _BY_RUN, _OF_MANY = (_SUPERVISOR, _SUPERVISOR, ""), ("", _SUPERVISOR, "")
 _BY_WORKERS_OF_ONE, _EVERYWHERE = (_WORKER, _SUPERVISOR, ""), (_SUPERVISOR,) * 3
-"""Process that answers with one archive, with many models and in a pipeline."""
+"""Processes that answer with one archive, with many models, and in a pipeline."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ class Route:
     answered_by: Sequence[str]
     sentence: str = ""
     is_probe: bool = False
-    """Asked by platforms and tools, and counted apart."""
+    """True for requests of platforms and tools, which are counted apart."""
     is_inference: bool = False
     names_model: str = ""
-    """Where a request names the model that it is counted for: in its "path" or its "line"."""
+    """Place of the model's name for counts: in the "path", in the "line", or nowhere."""
     is_serving: bool = False
-    """Below TF Serving's models: in any case, and a colon ends a segment."""
+    """True below TF Serving's models: letters of any case, and a colon ends a segment."""
     is_other: bool = False
-    """Counted among the unknown paths."""
+    """True if it is counted among the unknown paths."""
     inner: bool = False
     """True for workers and commands only: clients get 404."""
     early: bool = False
@@ -61,12 +61,12 @@ class Route:
         return re.compile(self.regex())
 
     def location(self, model: str = "[^/]+") -> str:
-        """nginx's location, whose segments are as ``model``."""
+        """Location of nginx, whose segments match ``model``."""
         return f"= {self.path}" if self.is_exact else f'~ "^{self.regex(model)}\\z"'
 
     @property
     def templates(self) -> Sequence[str]:
-        """Falcon's paths: without and with what may be missing."""
+        """Paths of falcon: without and with the optional part."""
         return tuple(re.sub(r"\[(.*)\]", kept, self.path) for kept in ("", r"\1"))
 
     @cached_property
@@ -151,7 +151,7 @@ LOADED, SERVED, REACHABLE = (
     Route(f"/{name}/{{name}}/ready", GET, _OF_MANY, is_other=True)
     for name in ("models", "served", "reachable")
 )
-"""Asked by nginx when a model has no gate: with its name, that of its model server, or either."""
+"""Paths that nginx asks when a model has no gate: by its name, that of its model server, or either."""
 
 PREDICTION_SERVICE, GET_MODEL_STATUS = (
     "/tensorflow.serving.PredictionService/", "/tensorflow.serving.ModelService/GetModelStatus")
@@ -242,7 +242,7 @@ Handlers = Mapping[Route, Handler]
 
 
 class Routes:
-    """Answers by ``handlers``, of which the first match counts."""
+    """Answers to requests by ``handlers``, of which the first match counts."""
 
     def __init__(self, handlers: Handlers) -> None:
         self._handlers = handlers

@@ -131,7 +131,7 @@ TCP = ("127.0.0.1", 40000), ("10.0.0.1", 8080)
 TCP_6 = ("::1", 40000, 0, 0), ("::1", 8080, 0, 0)
 UNIX = "", "/run/worker.sock"
 OTHERS = ("wsgi.errors", "wsgi.early_hints", "wsgi.input", "wsgi.file_wrapper", "wsgi.multithread")
-"""What is not the same: nobody here sends early hints or files."""
+"""Keys that differ: nobody here sends early hints or files."""
 
 
 @pytest.mark.parametrize("data", [POST % b"x", POST % b"x:81", POST % b"[::1]:81", GET])
