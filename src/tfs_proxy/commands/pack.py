@@ -15,12 +15,7 @@ from tfs_proxy.tools.export.preprocessing import (
     read_labels,
     read_standardize,
 )
-from tfs_proxy.tools.pack.options import (
-    DEFAULT_PYTHONS,
-    LayoutOptions,
-    Packed,
-    WarmupOptions,
-)
+from tfs_proxy.tools.pack.options import DEFAULT_PYTHONS, LayoutOptions, Packed, WarmupOptions
 from tfs_proxy.values.errors import SettingsError
 
 

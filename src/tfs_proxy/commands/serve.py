@@ -50,8 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     exit_on_stop_signals()
     settings, listener = listen(arguments.host, arguments.port)
     settings = settings.with_values(
-        reload=settings.reload or arguments.reload,
-        watch=settings.watch or arguments.watch,
+        reload=settings.reload or arguments.reload, watch=settings.watch or arguments.watch
     )
     if settings.multi_model or arguments.multi_model is not None:
         return _serve_many(settings, listener, arguments)

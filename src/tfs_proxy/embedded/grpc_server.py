@@ -92,9 +92,7 @@ MANAGEMENT: Mapping[str, frozenset[str]] = {
 """Methods by service that change what is served, write files, or show other callers' requests."""
 
 
-def on_socket_only(
-    handlers: Handlers,
-) -> dict[str, Mapping[str, Handler]]:
+def on_socket_only(handlers: Handlers) -> dict[str, Mapping[str, Handler]]:
     """``handlers``, whose `MANAGEMENT` refuses every caller that is not on the unix socket."""
     return {
         service: {

@@ -75,11 +75,7 @@ def requests(options: DeployOptions, name: str, model_data: str) -> Requests:
         "InitialInstanceCount": options.count,
     }
     return {
-        "CreateModel": {
-            "ModelName": name,
-            "PrimaryContainer": container,
-            "ExecutionRoleArn": options.role,
-        },
+        "CreateModel": {"ModelName": name, "PrimaryContainer": container, "ExecutionRoleArn": options.role},
         "CreateEndpointConfig": {"EndpointConfigName": name, "ProductionVariants": [variant]},
         "CreateEndpoint": {"EndpointName": options.name, "EndpointConfigName": name},
     }

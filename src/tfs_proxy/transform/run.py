@@ -19,13 +19,7 @@ from tfs_proxy.transform.job import MAX_PRODUCT_MB, NONE, ExecutionPlan, Job
 from tfs_proxy.transform.leftovers import find_leftovers, log_plan, objects_of, shard
 from tfs_proxy.transform.local_engine import LocalEngine
 from tfs_proxy.transform.node import on_cluster
-from tfs_proxy.transform.options import (
-    RAY,
-    TransformOptions,
-    fetch_plan,
-    open_endpoint,
-    output_target,
-)
+from tfs_proxy.transform.options import RAY, TransformOptions, fetch_plan, open_endpoint, output_target
 from tfs_proxy.transform.ordered_output import OrderedOutput
 from tfs_proxy.transform.run_statistics import ObjectFailed, RunStatistics, StorageError, shown_progress
 from tfs_proxy.transform.sender import EndpointAddress, Sender

@@ -128,12 +128,7 @@ class RestOptions(Struct, frozen=True):
 
 class RestApp:
     def __init__(
-        self,
-        catalog: Catalog,
-        pool: Executor,
-        metrics: Metrics,
-        ledger: ProcessLedger,
-        options: RestOptions,
+        self, catalog: Catalog, pool: Executor, metrics: Metrics, ledger: ProcessLedger, options: RestOptions
     ) -> None:
         self._catalog, self._pool, self._metrics, self._ledger = catalog, pool, metrics, ledger
         self._options = options

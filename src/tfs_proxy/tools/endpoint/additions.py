@@ -272,11 +272,7 @@ class Additions:
         copies.copy(members.get("InferenceId", ""), _variant_answer(invoked.answer, invoked.seconds), ask)
 
     async def _asked(
-        self,
-        endpoint: HostedEndpoint,
-        group: InstanceGroup,
-        invocation: Invocation,
-        limits: InvocationLimits,
+        self, endpoint: HostedEndpoint, group: InstanceGroup, invocation: Invocation, limits: InvocationLimits
     ) -> HttpResponse:
         """The container's answer, even a refusal. Raises AwsError if it gives none."""
         try:

@@ -229,11 +229,7 @@ class Invoker:
         return HttpResponse(answer.status, answer.body, client_headers(INVOKE, answer, group.variant))
 
     async def ask(
-        self,
-        endpoint: HostedEndpoint,
-        group: InstanceGroup,
-        invocation: Invocation,
-        limits: InvocationLimits,
+        self, endpoint: HostedEndpoint, group: InstanceGroup, invocation: Invocation, limits: InvocationLimits
     ) -> HttpResponse:
         """The good answer of an instance of ``group``, counted. Raises AwsError for anything else."""
         with self._metrics.invocation(endpoint.name, group.variant) as counted:

@@ -61,11 +61,7 @@ def internal_stream_failure(text: str) -> bytes:
 
 
 def _exception(kind: str, members: Mapping[str, str]) -> bytes:
-    headers = {
-        ":exception-type": kind,
-        ":content-type": "application/json",
-        ":message-type": "exception",
-    }
+    headers = {":exception-type": kind, ":content-type": "application/json", ":message-type": "exception"}
     return message(headers, json.dumps(members).encode())
 
 

@@ -9,13 +9,7 @@ from tfs_proxy.tools.conform.check import CheckGroup, Level, NotRun, RuleSource,
 from tfs_proxy.tools.conform.checks.invocations import expect_good
 from tfs_proxy.tools.conform.judging import INVOCATIONS, Judging
 from tfs_proxy.tools.conform.raw_http import RawReply, RawRequest
-from tfs_proxy.wire.header_names import (
-    CUSTOM_ATTRIBUTES,
-    INFERENCE_ID,
-    SAGEMAKER_PREFIX,
-    TARGET_MODEL,
-    X_RAY,
-)
+from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_ID, SAGEMAKER_PREFIX, TARGET_MODEL, X_RAY
 
 GROUP = CheckGroup("headers", RuleSource.HEADERS)
 LONGEST_ATTRIBUTES = 1024
@@ -33,12 +27,7 @@ LONGEST = {
 SESSION = SAGEMAKER_PREFIX + "Session-Id"
 NEW_SESSION = SAGEMAKER_PREFIX + "New-Session-Id"
 NEW_SESSION_FORM = re.compile(r"\S+; ?Expires=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-UNKNOWN = {
-    SAGEMAKER_PREFIX + "Of-Tomorrow": "1",
-    "X-Unknown": "x" * 200,
-    X_RAY: "Root=1-0-0",
-    "Via": "1.1 a",
-}
+UNKNOWN = {SAGEMAKER_PREFIX + "Of-Tomorrow": "1", "X-Unknown": "x" * 200, X_RAY: "Root=1-0-0", "Via": "1.1 a"}
 
 
 @GROUP.must("Content-Type and Content-Length are all that a request needs.", RuleSource.INVOCATIONS)
