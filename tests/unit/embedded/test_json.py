@@ -236,25 +236,27 @@ def test_malformed_examples_are_refused(body: str, text: str) -> None:
 
 def test_features_may_have_any_name() -> None:
     """Bytes that are no UTF-8 name a feature that no model asks for: the others are read."""
-    call = decode_examples(b'{"context": {"\xfe": 1}, "examples": [{"\xff": 1.0, "x": 2.0}]}', MemoryBudget())
-    (example,) = call.examples.example_list_with_context.examples
+    _, examples = decode_examples(
+        b'{"context": {"\xfe": 1}, "examples": [{"\xff": 1.0, "x": 2.0}]}', MemoryBudget()
+    )
+    (example,) = examples.example_list_with_context.examples
     assert list(example.features.feature["x"].float_list.value) == [2.0]
     assert len(example.features.feature) == 2
 
 
 def test_of_features_with_one_name_the_last_one_counts() -> None:
-    call = decode_examples(b'{"examples": [{"x": null, "x": ["a"]}]}', MemoryBudget())
-    assert call.examples.example_list.examples[0].features.feature["x"].bytes_list.value == [b"a"]
+    _, examples = decode_examples(b'{"examples": [{"x": null, "x": ["a"]}]}', MemoryBudget())
+    assert examples.example_list.examples[0].features.feature["x"].bytes_list.value == [b"a"]
 
 
 def test_examples_are_read_with_their_context() -> None:
     """Numbers, text, bytes and bools become features; the context stands beside the examples."""
-    call = decode_examples(
+    signature, examples = decode_examples(
         b'{"signature_name": "s", "context": {"c": 1.5}, "examples": [{"i": true, "s": "t", "b": [{"b64": "YQ=="}]}]}',
         MemoryBudget(),
     )
-    listed = call.examples.example_list_with_context
-    assert call.signature == "s"
+    listed = examples.example_list_with_context
+    assert signature == "s"
     assert listed.context.features.feature["c"].float_list.value == [1.5]
     features = listed.examples[0].features.feature
     assert features["i"].int64_list.value == [1]

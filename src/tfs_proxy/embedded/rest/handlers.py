@@ -10,7 +10,6 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
-from msgspec import Struct
 
 from tfs_proxy.data.serving_json import answer_text
 from tfs_proxy.data.serving_json.answer_text import NoRows, NoText
@@ -196,14 +195,7 @@ _MAX_INT64 = 2**63 - 1
 _KINDS = {dict: "Object", list: "Array", str: "String", type(None): "Null"}
 
 
-class ExampleCall(Struct, frozen=True):
-    """Contents of a classify or regress request: a signature ("" is the default one) and its examples."""
-
-    signature: str
-    examples: Input
-
-
-def decode_examples(body: bytes, budget: MemoryBudget) -> ExampleCall:
+def decode_examples(body: bytes, budget: MemoryBudget) -> tuple[str, Input]:
     """A body to a call. Raises ServingError, and what the budget does."""
     document = read_object(body, budget)
     signature = signature_name(document)
@@ -215,7 +207,7 @@ def decode_examples(body: bytes, budget: MemoryBudget) -> ExampleCall:
     listed = examples.example_list_with_context.examples if has_context else examples.example_list.examples
     for value in _example_values(document):
         _fill(value, listed.add())
-    return ExampleCall(signature, examples)
+    return signature, examples
 
 
 def _example_values(document: dict[str, Any]) -> list[Any]:
@@ -355,8 +347,8 @@ class ExampleHandler(Handler):
 
     def read(self, body: bytes, budget: MemoryBudget) -> None:
         """Decode the examples, then look at the signature. Raises ServingError."""
-        call = decode_examples(body, budget)
-        self._run = ExampleRun(self._acquire(), call.signature, self.method, call.examples, budget)
+        signature, examples = decode_examples(body, budget)
+        self._run = ExampleRun(self._acquire(), signature, self.method, examples, budget)
         self._runner = self._run.runner
 
 

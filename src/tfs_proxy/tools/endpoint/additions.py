@@ -5,16 +5,21 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tfs_proxy.tools.endpoint.aws_api import (
+    INVOKE,
     UNAVAILABLE,
     AwsError,
+    client_headers,
     container_headers,
+    given_members,
     header_name,
     original_answer,
     refused,
@@ -34,8 +39,8 @@ from tfs_proxy.tools.endpoint.delivery import (
     write_location,
 )
 from tfs_proxy.tools.endpoint.hosting import HostedEndpoint
-from tfs_proxy.tools.endpoint.instances import InstanceGroup
-from tfs_proxy.tools.endpoint.invoke import Invocation, InvocationLimits, Invoked, Invoker
+from tfs_proxy.tools.endpoint.invoke import Invocation, InvocationLimits, ask, refuse_asynchronous
+from tfs_proxy.tools.endpoint.metrics import VariantMetrics
 from tfs_proxy.tools.endpoint.operations import EndpointConfig
 from tfs_proxy.tools.endpoint.shadows import ShadowCopies, ShadowReport, VariantAnswer, share_of
 from tfs_proxy.values.errors import Overloaded, RequestError, SettingsError
@@ -170,13 +175,12 @@ class EndpointAdditions(Struct, frozen=True):
 
 
 class Additions:
-    """The additions of all endpoints, each made on first use."""
+    """InvokeEndpoint and InvokeEndpointAsync with the additions of all endpoints, each made on first use."""
 
-    def __init__(self, invoker: Invoker, notifications: Path | None, tolerance: float) -> None:
-        self._invoker, self._notifications, self._tolerance = invoker, notifications, tolerance
+    def __init__(self, metrics: VariantMetrics, notifications: Path | None, tolerance: float) -> None:
+        self._metrics, self._notifications, self._tolerance = metrics, notifications, tolerance
         self._current: dict[str, EndpointAdditions] = {}
         self._closing: set[asyncio.Task[None]] = set()
-        invoker.on_invoked.append(self.invoked)
 
     def of(self, endpoint: HostedEndpoint) -> EndpointAdditions:
         """Raises SettingsError if captured data can't be written."""
@@ -187,20 +191,41 @@ class Additions:
             additions = self._current[endpoint.name] = self._made(endpoint)
         return additions
 
-    def invoked(self, invoked: Invoked) -> None:
-        """Records an invocation and copies it to shadows."""
+    async def invoke(self, endpoint: HostedEndpoint, request: HttpRequest) -> HttpResponse:
+        """The containers' answer, recorded and copied to shadows. Raises AwsError."""
+        members = given_members(INVOKE, request.headers)
+        refuse_asynchronous(endpoint)
+        invocation = Invocation(endpoint, endpoint.group_for(members), members, request.body)
+        began = time.monotonic()
         try:
-            additions = self.of(invoked.endpoint)
+            answer = await ask(self._metrics, invocation, InvocationLimits())
+        except AwsError as error:
+            refusal = original_answer(error)
+            if refusal is not None:
+                self._note(invocation, refusal, time.monotonic() - began)
+            raise
+        self._note(invocation, answer, time.monotonic() - began)
+        headers = client_headers(INVOKE, answer, invocation.group.variant)
+        return HttpResponse(answer.status, answer.body, headers)
+
+    def _note(self, invocation: Invocation, answer: HttpResponse, seconds: float) -> None:
+        """Records the container's answer, which may be a refusal, and copies the request to shadows."""
+        endpoint, variant = invocation.endpoint, invocation.group.variant
+        try:
+            additions = self.of(endpoint)
         except SettingsError as error:  # of a config that UpdateEndpoint has set: the answer is good
-            log.error("endpoint %s: %s", invoked.endpoint.name, error)  # noqa: TRY400 (the sentence says it all)
+            log.error("endpoint %s: %s", endpoint.name, error)  # noqa: TRY400 (the sentence says it all)
             return
-        variant = invoked.group.variant
-        headers = container_headers(invoked.invocation.members)
-        additions.capture.add(variant, invoked.invocation.body, headers.get, invoked.answer)
+        headers = container_headers(invocation.members)
+        additions.capture.add(variant, invocation.body, headers.get, answer)
         for (production, shadow), copies in additions.shadows.items():
-            group = invoked.endpoint.shadows.get(shadow)
+            group = endpoint.shadows.get(shadow)
             if production == variant and group is not None:
-                self._copy(invoked, group, copies)
+                copied = replace(invocation, group=group)
+                ours = _variant_answer(answer, seconds)
+                copies.copy(
+                    invocation.members.get("InferenceId", ""), ours, partial(self._ask_shadow, copied)
+                )
 
     async def invoke_async(self, endpoint: HostedEndpoint, request: HttpRequest) -> HttpResponse:
         """Queues a request: 202 with the id, and both locations as headers. Raises AwsError."""
@@ -255,28 +280,21 @@ class Additions:
             log.warning("endpoint %s: its notifications go nowhere without --notifications", endpoint.name)
 
         async def invoke(members: Mapping[str, str], body: bytes, seconds: float) -> HttpResponse:
-            limits = InvocationLimits(seconds, MOST_BYTES)
-            return await self._asked(endpoint, endpoint.group_for(members), Invocation(members, body), limits)
+            invocation = Invocation(endpoint, endpoint.group_for(members), members, body)
+            return await self._asked(invocation, InvocationLimits(seconds, MOST_BYTES))
 
         instances = sum(variant.instance_count for variant in endpoint.config.variants)
         queue = AsyncQueue(config, instances, invoke, Notifications(endpoint.name, config, folder))
         queue.start()
         return queue
 
-    def _copy(self, invoked: Invoked, group: InstanceGroup, copies: ShadowCopies) -> None:
-        async def ask() -> VariantAnswer:
-            answer = await self._asked(invoked.endpoint, group, invoked.invocation, InvocationLimits())
-            return _variant_answer(answer, 0.0)
+    async def _ask_shadow(self, invocation: Invocation) -> VariantAnswer:
+        return _variant_answer(await self._asked(invocation, InvocationLimits()), 0.0)
 
-        members = invoked.invocation.members
-        copies.copy(members.get("InferenceId", ""), _variant_answer(invoked.answer, invoked.seconds), ask)
-
-    async def _asked(
-        self, endpoint: HostedEndpoint, group: InstanceGroup, invocation: Invocation, limits: InvocationLimits
-    ) -> HttpResponse:
+    async def _asked(self, invocation: Invocation, limits: InvocationLimits) -> HttpResponse:
         """The container's answer, even a refusal. Raises AwsError if it gives none."""
         try:
-            return await self._invoker.ask(endpoint, group, invocation, limits)
+            return await ask(self._metrics, invocation, limits)
         except AwsError as error:
             answer = original_answer(error)
             if answer is None:

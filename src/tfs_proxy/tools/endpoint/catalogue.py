@@ -5,8 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct, field
-
 from tfs_proxy.tools.endpoint.aws_api import problems
 from tfs_proxy.tools.endpoint.capturing import destination_of
 from tfs_proxy.tools.endpoint.delivery import async_config
@@ -58,20 +56,13 @@ def _archive(container: Mapping[str, Any], folder: Path) -> str | None:
     return None if address is None else located(address, folder)
 
 
-class Created(Struct, frozen=True):
-    """An accepted request with its time, in seconds since 1970."""
-
-    parameters: Mapping[str, Any]
-    at: float = field(default_factory=time.time)
-
-
 class Catalogue:
     def __init__(self) -> None:
         self.models: dict[str, HostedModel] = {}
         self.configs: dict[str, EndpointConfig] = {}
         self.endpoints: dict[str, str] = {}
         self.components: dict[str, InferenceComponent] = {}
-        self.created: dict[str, dict[str, Created]] = {operation: {} for operation in OPERATIONS}
+        self.created: dict[str, dict[str, Mapping[str, Any]]] = {operation: {} for operation in OPERATIONS}
 
     def create(self, request: OperationRequest) -> None:
         """Raises SettingsError with place and AWS's member if the request is refused."""
@@ -83,7 +74,7 @@ class Catalogue:
         if found:
             raise SettingsError(f"{request.place} is refused: {'; '.join(found)}.")
         self._keep(request)
-        self.created[request.operation][name] = Created(request.parameters)
+        self.created[request.operation][name] = {**request.parameters, "CreationTime": time.time()}
 
     def forget(self, operation: str, name: str) -> None:
         """Deletes what ``operation`` created under ``name``, if anything."""

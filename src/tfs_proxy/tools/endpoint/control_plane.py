@@ -22,7 +22,7 @@ def arn(kind: str, name: str) -> str:
 def described(kind: str, name: str, hosting: Hosting) -> dict[str, Any]:
     """The answer to a describe call; times are in seconds since 1970."""
     created = hosting.catalogue.created[f"Create{kind}"][name]
-    common = {**created.parameters, f"{kind}Arn": arn(kind, name), "CreationTime": created.at}
+    common = {**created, f"{kind}Arn": arn(kind, name)}
     match kind:
         case "Endpoint":
             return {**common, **_endpoint(name, hosting)}

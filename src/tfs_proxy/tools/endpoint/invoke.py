@@ -2,24 +2,20 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 
 from msgspec import Struct, field
 
 from tfs_proxy.tools.endpoint.aws_api import (
-    INVOKE,
     LONGEST_MESSAGE,
     NO_ANSWER,
     NOT_READY,
     TOO_LARGE,
     UNAVAILABLE,
     AwsError,
-    client_headers,
     container_headers,
-    given_members,
     model_error,
-    original_answer,
     refused,
 )
 from tfs_proxy.tools.endpoint.container import HostedContainer, ManyModels
@@ -28,7 +24,7 @@ from tfs_proxy.tools.endpoint.instances import InstanceGroup, VariantInstance
 from tfs_proxy.tools.endpoint.metrics import CountedInvocation, VariantMetrics
 from tfs_proxy.tools.endpoint.operations import ACCOUNT, DIRECT, REGION
 from tfs_proxy.values.errors import NotReached, UpstreamError, UpstreamTimeout
-from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse, StreamedResponse
+from tfs_proxy.wire.http_messages import HttpResponse, StreamedResponse
 from tfs_proxy.wire.routes import INVOCATIONS
 
 MOST_BYTES = 6_291_456
@@ -188,59 +184,22 @@ def target_of(models: ManyModels | None, members: Mapping[str, str]) -> str:
 
 
 class Invocation(Struct, frozen=True):
-    """A request for containers: ``members`` are those of the operation's input."""
+    """A request for containers of ``group``: ``members`` are those of the operation's input."""
 
+    endpoint: HostedEndpoint
+    group: InstanceGroup
     members: Mapping[str, str]
     body: bytes
 
 
-class Invoked(Struct, frozen=True):
-    """An invocation that a container has answered, after ``seconds``; a refusal has its status and text."""
-
-    endpoint: HostedEndpoint
-    group: InstanceGroup
-    invocation: Invocation
-    answer: HttpResponse
-    seconds: float
-
-
-class Invoker:
-    """Sends invocations to instances' containers, and calls ``on_invoked`` for each."""
-
-    def __init__(self, metrics: VariantMetrics, limits: InvocationLimits | None = None) -> None:
-        self.on_invoked: list[Callable[[Invoked], None]] = []
-        self._metrics = metrics
-        self._limits = limits or InvocationLimits()
-
-    async def invoke_endpoint(self, endpoint: HostedEndpoint, request: HttpRequest) -> HttpResponse:
-        """Raises AwsError."""
-        invocation = Invocation(given_members(INVOKE, request.headers), request.body)
-        refuse_asynchronous(endpoint)
-        group = endpoint.group_for(invocation.members)
-        began = time.monotonic()
-        try:
-            answer = await self.ask(endpoint, group, invocation, self._limits)
-        except AwsError as error:
-            refusal = original_answer(error)
-            if refusal is not None:
-                self._tell(Invoked(endpoint, group, invocation, refusal, time.monotonic() - began))
-            raise
-        self._tell(Invoked(endpoint, group, invocation, answer, time.monotonic() - began))
-        return HttpResponse(answer.status, answer.body, client_headers(INVOKE, answer, group.variant))
-
-    async def ask(
-        self, endpoint: HostedEndpoint, group: InstanceGroup, invocation: Invocation, limits: InvocationLimits
-    ) -> HttpResponse:
-        """The good answer of an instance of ``group``, counted. Raises AwsError for anything else."""
-        with self._metrics.invocation(endpoint.name, group.variant) as counted:
-            instance = picked(endpoint, group)
-            with instance.answering():
-                passage = Passage(endpoint.name, instance, invocation.members, limits)
-                return await passage.through(invocation.body, counted)
-
-    def _tell(self, invoked: Invoked) -> None:
-        for tell in self.on_invoked:
-            tell(invoked)
+async def ask(metrics: VariantMetrics, invocation: Invocation, limits: InvocationLimits) -> HttpResponse:
+    """The good answer of an instance of the group, counted. Raises AwsError for anything else."""
+    endpoint, group = invocation.endpoint, invocation.group
+    with metrics.invocation(endpoint.name, group.variant) as counted:
+        instance = picked(endpoint, group)
+        with instance.answering():
+            passage = Passage(endpoint.name, instance, invocation.members, limits)
+            return await passage.through(invocation.body, counted)
 
 
 def picked(endpoint: HostedEndpoint, group: InstanceGroup) -> VariantInstance:

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 
@@ -23,11 +24,11 @@ from tfs_proxy.tools.endpoint.aws_api import AwsError, answer_to
 from tfs_proxy.tools.endpoint.catalogue import Catalogue
 from tfs_proxy.tools.endpoint.control_plane import TARGET, ControlPlane
 from tfs_proxy.tools.endpoint.hosting import HostedEndpoint, Hosting
-from tfs_proxy.tools.endpoint.invoke import MOST_BYTES, Invoker, refuse_large
+from tfs_proxy.tools.endpoint.invoke import MOST_BYTES, refuse_large
 from tfs_proxy.tools.endpoint.metrics import VariantMetrics
 from tfs_proxy.tools.endpoint.operations import read_operations
 from tfs_proxy.tools.endpoint.starter import Choice, ContainerStarter, unused_choices
-from tfs_proxy.tools.endpoint.stream import StreamInvoker
+from tfs_proxy.tools.endpoint.stream import invoke_stream
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse, StreamedResponse
 from tfs_proxy.wire.http_server import HttpServer, app_of
@@ -45,15 +46,12 @@ RuntimeCall = Callable[[HostedEndpoint, HttpRequest], Awaitable[RuntimeAnswer]]
 class EndpointServer:
     """Answers clients of AWS's two services; ``calls`` are those of the runtime, by the end of their path."""
 
-    def __init__(
-        self, hosting: Hosting, metrics: VariantMetrics, invoker: Invoker, additions: Additions
-    ) -> None:
-        self._hosting, self._metrics = hosting, metrics
+    def __init__(self, hosting: Hosting, metrics: VariantMetrics, additions: Additions) -> None:
+        self._hosting, self._metrics, self._additions = hosting, metrics, additions
         self._control_plane = ControlPlane(hosting)
-        self._additions = additions
         self.calls: dict[str, RuntimeCall] = {
-            "invocations": invoker.invoke_endpoint,
-            "invocations-response-stream": StreamInvoker(metrics).invoke,
+            "invocations": additions.invoke,
+            "invocations-response-stream": partial(invoke_stream, metrics),
             "async-invocations": additions.invoke_async,
         }
         self._pages: Mapping[str, Callable[[], HttpResponse]] = {
@@ -158,9 +156,8 @@ class EndpointRun:
         )
         self._hosting = Hosting(catalogue, starter)
         self._metrics = VariantMetrics()
-        invoker = Invoker(self._metrics)
-        self._additions = Additions(invoker, options.notifications, options.tolerance)
-        front = EndpointServer(self._hosting, self._metrics, invoker, self._additions)
+        self._additions = Additions(self._metrics, options.notifications, options.tolerance)
+        front = EndpointServer(self._hosting, self._metrics, self._additions)
         self._server = HttpServer(app_of(front.respond, LARGER_BYTES))
         self._run_loop = RunLoop(settings.stop_seconds)
         self._ready = False

@@ -84,30 +84,25 @@ STREAM_SECONDS = 480.0
 _FAILED = "The endpoint failed while it passed the stream on; its log has the reason."
 
 
-class StreamInvoker:
-    """Sends invocations to containers, whose answers are passed on as they come, within ``seconds``."""
-
-    def __init__(self, metrics: VariantMetrics, seconds: float = STREAM_SECONDS) -> None:
-        self._metrics = metrics
-        self._limits = InvocationLimits(seconds)
-
-    async def invoke(self, endpoint: HostedEndpoint, request: HttpRequest) -> StreamedResponse:
-        """The answer once its first part has come. Raises AwsError if the container gives none."""
-        members = given_members(STREAM, request.headers)
-        refuse_asynchronous(endpoint)
-        group = endpoint.group_for(members)
-        async with AsyncExitStack() as held:
-            counted = held.enter_context(self._metrics.invocation(endpoint.name, group.variant))
-            instance = picked(endpoint, group)
-            held.enter_context(instance.answering())
-            passage = Passage(endpoint.name, instance, members, self._limits)
-            answer = await passage.streamed(request.body, counted, held)
-            events = EventParts(answer.parts, self._limits.seconds)
-            with passage.translated(instance.containers[-1]):
-                await events.await_first()
-            events.keep(held.pop_all())
-        headers = client_headers(STREAM, answer, group.variant)
-        return StreamedResponse(HTTPStatus.OK, events, {**headers, "Content-Type": CONTENT_TYPE})
+async def invoke_stream(
+    metrics: VariantMetrics, endpoint: HostedEndpoint, request: HttpRequest
+) -> StreamedResponse:
+    """The answer, passed on as it comes, once its first part is there. Raises AwsError if there is none."""
+    members = given_members(STREAM, request.headers)
+    refuse_asynchronous(endpoint)
+    group = endpoint.group_for(members)
+    async with AsyncExitStack() as held:
+        counted = held.enter_context(metrics.invocation(endpoint.name, group.variant))
+        instance = picked(endpoint, group)
+        held.enter_context(instance.answering())
+        passage = Passage(endpoint.name, instance, members, InvocationLimits(STREAM_SECONDS))
+        answer = await passage.streamed(request.body, counted, held)
+        events = EventParts(answer.parts, STREAM_SECONDS)
+        with passage.translated(instance.containers[-1]):
+            await events.await_first()
+        events.keep(held.pop_all())
+    headers = client_headers(STREAM, answer, group.variant)
+    return StreamedResponse(HTTPStatus.OK, events, {**headers, "Content-Type": CONTENT_TYPE})
 
 
 class EventParts:

@@ -15,12 +15,12 @@ from tfs_proxy.settings.settings import Settings
 from tfs_proxy.tools.endpoint.aws_api import AwsError
 from tfs_proxy.tools.endpoint.container import HostedContainer
 from tfs_proxy.tools.endpoint.hosting import HostedEndpoint
-from tfs_proxy.tools.endpoint.invoke import InvocationLimits, Invoker
+from tfs_proxy.tools.endpoint.invoke import Invocation, InvocationLimits
+from tfs_proxy.tools.endpoint.invoke import ask as ask_group
 from tfs_proxy.tools.endpoint.metrics import VariantMetrics
 from tfs_proxy.tools.endpoint.run import catalogue_of
 from tfs_proxy.tools.endpoint.starter import ContainerStarter
 from tfs_proxy.values.errors import NotReached, UpstreamTimeout
-from tfs_proxy.wire.http_messages import HttpRequest
 
 
 def ask(container: RemoteContainer, folder: Path, limit_seconds: float) -> bytes:
@@ -32,10 +32,9 @@ def ask(container: RemoteContainer, folder: Path, limit_seconds: float) -> bytes
     async def answer(starter: ContainerStarter) -> bytes:
         endpoint = HostedEndpoint("shop", catalogue.configs["first"], catalogue, starter)
         await endpoint.start()
-        request = HttpRequest("POST", "/endpoints/shop/invocations", {}, b"abc")
-        invoker = Invoker(VariantMetrics(), InvocationLimits(limit_seconds))
+        invocation = Invocation(endpoint, endpoint.group_for({}), {}, b"abc")
         try:
-            return (await invoker.invoke_endpoint(endpoint, request)).body
+            return (await ask_group(VariantMetrics(), invocation, InvocationLimits(limit_seconds))).body
         finally:
             await endpoint.stop()
 
