@@ -141,17 +141,8 @@ def bombs() -> Iterator[Bomb]:
         yield Bomb(f"3.9 MB of {brace.decode()}", partial(_braces, brace))
     yield Bomb("JSON of 8 million empty lists", lambda: b'{"a":[' + b"[]," * (8 * MILLION) + b"[]]}")
     for size in (26 * MILLION, 4000 * MILLION):
-        yield Bomb(
-            f"sparse record of {size // MILLION} million",
-            partial(sparse, size),
-            RECORDS,
-        )
-        yield Bomb(
-            f"the same, classify, {size // MILLION} million",
-            partial(sparse, size),
-            RECORDS,
-            CLASSIFY,
-        )
+        yield Bomb(f"sparse record of {size // MILLION} million", partial(sparse, size), RECORDS)
+        yield Bomb(f"the same, classify, {size // MILLION} million", partial(sparse, size), RECORDS, CLASSIFY)
     many = sparse(MILLION) * 1000
     yield Bomb("1,000 sparse records of a million", lambda: many, RECORDS)
     yield Bomb("npy header of 10^18", lambda: npy("(1000000000000000000,)"), "application/x-npy")

@@ -127,5 +127,5 @@ def _inner(stack: Stack) -> list[Front]:
             stack,
             model,
             f"{model}:predict",
-        ),
+        )
     ]

@@ -130,11 +130,7 @@ def _ignoring(message: memoryview) -> list[tuple[int, int, memoryview]]:
 
 
 def _serving_json(data: bytes) -> None:
-    for read in (
-        named_signature,
-        lambda body: with_signature(body, "s"),
-        read_metadata,
-    ):
+    for read in (named_signature, lambda body: with_signature(body, "s"), read_metadata):
         _refused_by(TfsProxyError, read, data)
     for signature in SIGNATURES[:2]:
         _refused_by(TfsProxyError, partial(read_outputs, signature=signature), data)

@@ -41,13 +41,7 @@ def measured(judge: Judge, folder: Path, *words: str) -> tuple[str, dict[str, st
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        ("-i", "http"),
-        ("-i", "http", "--output-tensor-format", "json"),
-        ("-i", "grpc"),
-    ],
-    ids=" ".join,
+    "words", [("-i", "http"), ("-i", "http", "--output-tensor-format", "json"), ("-i", "grpc")], ids=" ".join
 )
 def test_it_measures_the_open_inference_protocol(
     judges: Callable[[str], Judge], stack: Stack, tmp_path: Path, words: tuple[str, ...]

@@ -10,10 +10,7 @@ from support.archives import has_nginx, pack
 from support.judges import Judge
 from support.multi_model import MultiModelStack, script_model, serving_many
 
-pytestmark = [
-    pytest.mark.tensorflow,
-    pytest.mark.skipif(not has_nginx(), reason="nginx is not installed"),
-]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")]
 PROTOCOLS = ("http", "http.aio", "grpc", "grpc.aio")
 SCRIPT = """
 import numpy as np

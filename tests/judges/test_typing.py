@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.judges import ROOT, Judge
-from tfs_proxy.tools.pack.starter import PLACEHOLDER
-from tfs_proxy.tools.pack.starter_texts import script_text
+from tfs_proxy.cli import main
 
 UV = Path(sys.executable).parent / "uv"
 EXAMPLES = ("digits", "numpy_script", "resnet50_jpeg", "resnet50_tfrecord", "streaming")
@@ -41,9 +40,8 @@ def script(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     name: str = request.param
     if name != STARTED:
         return ROOT / "code_examples" / name / "inference.py"
-    started = tmp_path / "inference.py"
-    started.write_text(script_text(PLACEHOLDER))
-    return started
+    assert main(["init", str(tmp_path / "new")]) == 0
+    return tmp_path / "new" / "code" / "inference.py"
 
 
 def test_mypy_knows_the_types(judges: Callable[[str], Judge], user_python: Path, script: Path) -> None:

@@ -1,5 +1,6 @@
 """Fixtures that build our SavedModels once per machine, and serve them once per run."""
 
+import hashlib
 import http.client
 import shutil
 import subprocess
@@ -89,6 +90,27 @@ def model_files() -> Path:
             shutil.rmtree(root, ignore_errors=True)
             subprocess.run([sys.executable, str(FILES_WRITER), str(root)], check=True, capture_output=True)
     return root
+
+
+Exported = Callable[[str], Path]
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    """Gives the folder of the models that a program saves below its argument; kept below .cache, too."""
+
+    def of(program: str) -> Path:
+        root: Path = ROOT / ".cache" / "exported" / hashlib.sha256(program.encode()).hexdigest()[:16]
+        with alone(root.name):
+            if not (root / ".complete").exists():
+                shutil.rmtree(root, ignore_errors=True)
+                root.mkdir(parents=True)
+                argv, folder = [sys.executable, "-c", program, str(root)], tmp_path_factory.mktemp("assets")
+                subprocess.run(argv, check=True, capture_output=True, cwd=folder)
+                (root / ".complete").touch()
+        return root
+
+    return of
 
 
 StartServer = Callable[..., EmbeddedServer]

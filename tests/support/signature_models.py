@@ -14,11 +14,7 @@ def tensor(dtype: str, *sizes: int | None) -> TensorSpec:
 
 
 def write_signature_model(
-    folder: Path,
-    inputs: Specs,
-    outputs: Specs,
-    name: str = DEFAULT_SIGNATURE,
-    method: str = PREDICT_METHOD,
+    folder: Path, inputs: Specs, outputs: Specs, name: str = DEFAULT_SIGNATURE, method: str = PREDICT_METHOD
 ) -> Path:
     """``folder/saved_model.pb`` with one signature; the folder."""
     signature = SignatureDef(method_name=method)

@@ -2,8 +2,6 @@
 
 import re
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
@@ -17,7 +15,7 @@ from support.embedded_client import ask, call, predict_arrays
 from support.embedded_client import predict as answered
 from support.gates import gate
 from support.grpc_calls import refusal
-from support.model_fixtures import EmbeddedServer, StartServer, serving_all
+from support.model_fixtures import EmbeddedServer, Exported, StartServer, serving_all
 from tfs_proxy.wire import protos
 from tfs_proxy.wire.protos.tensors import numpy_type
 
@@ -29,7 +27,7 @@ import tensorflow as tf
 module = tf.Module()
 spec = tf.TensorSpec([None], tf.float32, name="x")
 module.run = tf.function(lambda x: {"y": x[:1]}, input_signature=[spec])
-tf.saved_model.save(module, sys.argv[1], signatures=module.run)
+tf.saved_model.save(module, sys.argv[1] + "/shortened", signatures=module.run)
 """
 """A model that answers with the first row, whatever it gets."""
 
@@ -53,16 +51,14 @@ MODELS = {
 
 
 @pytest.fixture(scope="module")
-def server(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
+def server(
+    saved_models: Path, exported: Exported, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[EmbeddedServer]:
     """A server of all of them, whose own parameters replace the shared ones."""
     root, folder = tmp_path_factory.mktemp("models"), tmp_path_factory.mktemp("server")
     for name, (model, parameters) in MODELS.items():
-        if model:
-            shutil.copytree(saved_models / model, root / name)
-        else:
-            subprocess.run(
-                [sys.executable, "-c", SHORTENED, str(root / name / "1")], check=True, capture_output=True
-            )
+        source = saved_models / model if model else exported(SHORTENED)
+        shutil.copytree(source / ("1" if model else name), root / name / "1")
         if parameters is not None:
             (root / name / "1" / "batching_params.pbtxt").write_text(parameters)
     (folder / "batching.txt").write_text("max_batch_size { value: 1 }")
@@ -287,13 +283,7 @@ SUMS = {"sum": [[2.0] * 3] * 2, "count": [2, 2]}
         (("mixed_batch", X, ["per_row"]), {"per_row": [2.0, 2.0]}),
         (("multi_io", {"a": A, "b": B}, ["sum", "count"]), SUMS),
         (("multi_io", {"a": A, "b": B}, ["count", "sum"]), SUMS),
-        (
-            ("shortened", {"x": np.ones(3, np.float32)}),
-            (
-                "FAILED_PRECONDITION",
-                NO_FIRST_SIZE,
-            ),
-        ),
+        (("shortened", {"x": np.ones(3, np.float32)}), ("FAILED_PRECONDITION", NO_FIRST_SIZE)),
     ],
 )
 def test_what_can_not_be_batched_fails_as_in_the_real_server(

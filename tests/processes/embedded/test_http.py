@@ -199,12 +199,7 @@ def test_a_connection_is_closed_when_it_has_been_idle() -> None:
         )
 
 
-SILENT = {
-    b"": 0,
-    GET: 0,
-    POST + b"\r\n": 0,
-    GET + b"\r\n" + GET: 1,
-}
+SILENT = {b"": 0, GET: 0, POST + b"\r\n": 0, GET + b"\r\n" + GET: 1}
 """What clients have sent when they fall silent, and how many answers that is worth."""
 
 

@@ -1,8 +1,6 @@
 """Classify, regress and multi-inference on models whose signatures do not show what the graph takes."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ import pytest
 
 from support.embedded_client import ask, call, predicted
 from support.grpc_calls import PREDICT, refusal
-from support.model_fixtures import EmbeddedServer, serving_all
+from support.model_fixtures import EmbeddedServer, Exported, serving_all
 from support.predict_messages import request_bytes, response_arrays
 from tfs_proxy.wire import protos
 from tfs_proxy.wire.protos.predict import model_spec
@@ -65,11 +63,9 @@ tf.saved_model.save(heads, str(root / "heads" / "1"), {"regress": heads.regress,
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def models(exported: Exported) -> Path:
     """`half_plus_three`, whose signatures say float and no shape for every tensor, and `heads`, of TF2."""
-    root = tmp_path_factory.mktemp("models")
-    subprocess.run([sys.executable, "-c", EXPORT, str(root)], check=True, capture_output=True)
-    return root
+    return exported(EXPORT)
 
 
 @pytest.fixture(scope="module", params=["", "--enable_batching"])

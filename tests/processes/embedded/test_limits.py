@@ -20,10 +20,7 @@ from tfs_proxy.wire import protos
 from tfs_proxy.wire.data_types import DataType
 from tfs_proxy.wire.protobuf_writer import field
 
-pytestmark = [
-    pytest.mark.tensorflow,
-    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
-]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
 
 MODEL = "/v1/models/half_plus_two"
 GROWTH_MB = 1000

@@ -1,8 +1,6 @@
 """TensorFlow Lite models behind the embedded server: what their interpreter reads as it is, right or wrong."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +9,7 @@ import pytest
 
 from support.embedded_client import ask, predict, predict_arrays
 from support.grpc_calls import refusal
-from support.model_fixtures import EmbeddedServer, serving_all
+from support.model_fixtures import EmbeddedServer, Exported, serving_all
 
 pytestmark = pytest.mark.tensorflow
 
@@ -80,12 +78,10 @@ with_signatures("garbled", {"serving_default": b"\\xff\\xff"})
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
-    models = tmp_path_factory.mktemp("lite")
-    subprocess.run([sys.executable, "-c", EXPORT, str(models)], check=True, capture_output=True)
+def server(exported: Exported, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
     flags = ("--prefer_tflite_model", "--max_num_load_retries=0")
     folder = tmp_path_factory.mktemp("server")
-    with serving_all(folder, models, *flags, until=("AVAILABLE", "END")) as server:
+    with serving_all(folder, exported(EXPORT), *flags, until=("AVAILABLE", "END")) as server:
         yield server
 
 

@@ -1,8 +1,6 @@
 """The embedded server on models as people have them: of old and new TensorFlow, odd, and broken on the way."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ import pytest
 
 from support.embedded_client import predict, predict_arrays
 from support.grpc_calls import refusal
-from support.model_fixtures import EmbeddedServer, serving_all
+from support.model_fixtures import EmbeddedServer, Exported, serving_all
 
 pytestmark = pytest.mark.tensorflow
 
@@ -158,16 +156,9 @@ served["stale"] = [("serving_default", X, {"y": [3.0, -8.0, 4.0]})]
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def models(exported: Exported) -> Path:
     """The SavedModels, with what a plain session of TensorFlow answers for those that it can run."""
-    base = tmp_path_factory.mktemp("zoo")
-    subprocess.run(
-        [sys.executable, "-c", EXPORT, str(base)],
-        check=True,
-        capture_output=True,
-        cwd=tmp_path_factory.mktemp("assets"),
-    )
-    return base
+    return exported(EXPORT)
 
 
 @pytest.fixture(scope="module", params=["--enable_batching=false", "--enable_batching"])

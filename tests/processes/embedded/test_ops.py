@@ -1,14 +1,12 @@
 """Models with ops that are not TensorFlow's own: those of the official binary are there, others are named."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from support.embedded_client import predict
-from support.model_fixtures import EmbeddedServer, Serve, StartServer
+from support.model_fixtures import EmbeddedServer, Exported, Serve, StartServer
 
 pytestmark = pytest.mark.tensorflow
 
@@ -50,25 +48,18 @@ for function in saved.meta_graphs[0].graph_def.library.function:
 (root / "own" / "1" / "saved_model.pb").write_bytes(saved.SerializeToString())
 wanted = {name: value.numpy().tolist() for name, value in texts.serve(tf.constant(TEXTS)).items()}
 wanted["words"] = [word.decode() for word in wanted["words"]]
-print(json.dumps({"texts": TEXTS, "wanted": wanted}))
+(root / "wanted.json").write_text(json.dumps({"texts": TEXTS, "wanted": wanted}))
 """
 
 
-class Exported:
-    """Two models below ``root``: one of TensorFlow Text, with its answer to ``texts``, one with an op of its own."""
-
-    def __init__(self, root: Path) -> None:
-        done = subprocess.run([sys.executable, "-c", EXPORT, str(root)], capture_output=True, check=True)
-        found = json.loads(done.stdout.splitlines()[-1])
-        self.root, self.texts, self.wanted = root, found["texts"], found["wanted"]
-
-    def flags(self, name: str) -> list[str]:
-        return [f"--model_name={name}", f"--model_base_path={self.root / name}", "--max_num_load_retries=0"]
-
-
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
-    return Exported(tmp_path_factory.mktemp("models"))
+def models(exported: Exported) -> Path:
+    """`texts`, of TensorFlow Text, and `own`, with an op that nobody has."""
+    return exported(EXPORT)
+
+
+def flags(models: Path, name: str) -> list[str]:
+    return [f"--model_name={name}", f"--model_base_path={models / name}", "--max_num_load_retries=0"]
 
 
 @pytest.fixture
@@ -90,10 +81,11 @@ def failure(server: EmbeddedServer, model: str) -> dict[str, str]:
     return dict(version["status"])
 
 
-def test_ops_of_tensorflow_text(exported: Exported, serve: Serve) -> None:
+def test_ops_of_tensorflow_text(models: Path, serve: Serve) -> None:
     """A model that tokenizes is served as by the official binary, which has these ops built in."""
-    server = serve(exported.root / "texts")
-    assert predict(server, "texts", {"inputs": exported.texts}) == {"outputs": exported.wanted}
+    server = serve(models / "texts")
+    said = json.loads((models / "wanted.json").read_text())
+    assert predict(server, "texts", {"inputs": said["texts"]}) == {"outputs": said["wanted"]}
     server.wait_for_log("Loaded the ops of tensorflow-text")
 
 
@@ -102,16 +94,16 @@ def test_other_models_load_none_of_them(serve: Serve) -> None:
     assert "Loaded the ops" not in server.log
 
 
-def test_an_op_that_nobody_has(exported: Exported, model_server: StartServer) -> None:
-    status = failure(model_server(*exported.flags("own")), "own")
+def test_an_op_that_nobody_has(models: Path, model_server: StartServer) -> None:
+    status = failure(model_server(*flags(models, "own")), "own")
     assert status["error_code"] == "NOT_FOUND"
     assert "Op type not registered 'TokenizeAsNobodyDoes'" in status["error_message"]
     assert "pip install --no-deps 'tensorflow-text==" in status["error_message"]
 
 
 @pytest.mark.usefixtures("misfit")
-def test_a_package_that_does_not_fit(exported: Exported, model_server: StartServer) -> None:
+def test_a_package_that_does_not_fit(models: Path, model_server: StartServer) -> None:
     """A package for another TensorFlow is named in the log, and its models fail without it."""
-    server = model_server(*exported.flags("texts"))
+    server = model_server(*flags(models, "texts"))
     assert "Op type not registered" in failure(server, "texts")["error_message"]
     server.wait_for_log("tensorflow-text 1.15.1 does not fit TensorFlow")

@@ -110,10 +110,7 @@ def test_a_label_that_a_reload_sets_leads_to_its_version(saved_models: Path, ser
 
 @pytest.mark.parametrize(
     ("path", "code", "text"),
-    [
-        ("relative", "INVALID_ARGUMENT", "absolute path"),
-        ("/nowhere", "UNKNOWN", "did not become available"),
-    ],
+    [("relative", "INVALID_ARGUMENT", "absolute path"), ("/nowhere", "UNKNOWN", "did not become available")],
 )
 def test_a_reload_that_fails_says_why(
     reloaded: grpc.Channel, saved_models: Path, path: str, code: str, text: str

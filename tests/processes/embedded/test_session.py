@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.embedded_client import predict
-from support.model_fixtures import Serve, StartServer
+from support.model_fixtures import Exported, Serve, StartServer
 
 pytestmark = pytest.mark.tensorflow
 
@@ -23,7 +23,7 @@ with tf.Graph().as_default(), v1.Session() as session:
     x = v1.placeholder(tf.float32, [None, 64], name="x")
     with tf.device("/CPU:1"):
         y = tf.matmul(x, tf.ones([64, 8]) * 1.001)
-    builder = v1.saved_model.Builder(sys.argv[1])
+    builder = v1.saved_model.Builder(sys.argv[1] + "/second/1")
     signature = v1.saved_model.predict_signature_def({"x": x}, {"y": y})
     builder.add_meta_graph_and_variables(session, ["serve"], {"serving_default": signature})
     builder.save()
@@ -37,11 +37,9 @@ print(session.session_config(ModelServerFlags(mixed_precision="bfloat16", tensor
 
 
 @pytest.fixture(scope="module")
-def second_device(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def second_device(exported: Exported) -> Path:
     """A model that needs a second CPU device: 64 times 1.001 times the mean of 64 numbers."""
-    folder = tmp_path_factory.mktemp("models") / "second"
-    subprocess.run([sys.executable, "-c", EXPORT, str(folder / "1")], capture_output=True, check=True)
-    return folder
+    return exported(EXPORT) / "second"
 
 
 def test_options_of_the_session(second_device: Path, tmp_path: Path, serve: Serve) -> None:

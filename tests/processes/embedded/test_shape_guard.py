@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import grpc
 import pytest
 
 from support.embedded_client import ask, call
-from support.model_fixtures import EmbeddedServer, Serve, serving_one
+from support.model_fixtures import EmbeddedServer, Exported, Serve, serving_one
 from tfs_proxy.wire import protos
 
 pytestmark = pytest.mark.tensorflow
@@ -46,15 +44,13 @@ class Net(tf.Module):
 
 net = Net()
 signatures = {"serving_default": net.run, "grouped": net.grouped, "undeclared": net.undeclared}
-tf.saved_model.save(net, sys.argv[1], signatures=signatures)
+tf.saved_model.save(net, sys.argv[1] + "/net/1", signatures=signatures)
 """
 
 
 @pytest.fixture(scope="module")
-def convolution(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    base = tmp_path_factory.mktemp("convolution")
-    subprocess.run([sys.executable, "-c", EXPORT, str(base / "1")], check=True, capture_output=True)
-    return base
+def convolution(exported: Exported) -> Path:
+    return exported(EXPORT) / "net"
 
 
 @pytest.fixture(scope="module", params=[[], ["--enable_batching"]], ids=["plain", "batching"])

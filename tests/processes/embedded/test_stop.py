@@ -166,9 +166,7 @@ def cancelled_over_grpc(server: EmbeddedServer, held: Gate) -> None:
 
 @pytest.mark.parametrize("give_up", [timed_out_over_rest, cancelled_over_grpc])
 def test_what_nobody_waits_for_keeps_no_server(
-    tmp_path: Path,
-    serve: Serve,
-    give_up: Callable[[EmbeddedServer, Gate], None],
+    tmp_path: Path, serve: Serve, give_up: Callable[[EmbeddedServer, Gate], None]
 ) -> None:
     """A computation whose request has its answer, or was given up, ends with the process."""
     server = serve("gate", "--rest_api_timeout_in_ms=100")

@@ -53,11 +53,7 @@ METADATA = {
 }
 STATUS = {
     "model_version_status": [
-        {
-            "version": str(VERSION),
-            "state": "AVAILABLE",
-            "status": {"error_code": "OK", "error_message": ""},
-        }
+        {"version": str(VERSION), "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
     ]
 }
 

@@ -178,10 +178,7 @@ def test_what_is_no_json_is_refused(echoes: Echoes, body: str) -> None:
             '{"instances": [[1], 2]}',
             'Failed to process element: Record 2, input "x": 2 is where others have lists.',
         ),
-        (
-            '{"inputs": [true]}',
-            'Record 1, input "x": true is a boolean, but DT_FLOAT takes numbers.',
-        ),
+        ('{"inputs": [true]}', 'Record 1, input "x": true is a boolean, but DT_FLOAT takes numbers.'),
     ],
 )
 def test_what_does_not_fit_is_refused(echoes: Echoes, body: str, text: str) -> None:

@@ -100,37 +100,6 @@ def run(tmp_path: Path) -> Iterator[Run]:
     made.lifecycle.close()
 
 
-def test_the_newest_version_is_served(run: Run) -> None:
-    run.add(1, 2)
-    run.lifecycle.reload([run.source()])
-    run.lifecycle.wait_until_available(["m"])
-    eventually(lambda: not run.catalog.starting)
-    with run.catalog.using("m") as servable:
-        assert servable.version == 2
-    for version, text in ((1, "Specific(m, 1)"), (7, "Specific(m, 7)")):
-        with pytest.raises(ServingError, match="Servable not found for request") as caught:
-            run.catalog.acquire("m", version)
-        assert text in caught.value.text
-    with pytest.raises(ServingError, match=r"Latest\(other\)"):
-        run.catalog.acquire("other")
-
-
-def test_a_new_version_is_loaded_before_the_old_one_goes(run: Run) -> None:
-    """While the new one loads the old one answers; afterwards it is unloaded and its memory freed."""
-    run.add(1)
-    run.lifecycle.reload([run.source()])
-    run.lifecycle.wait_until_available(["m"])
-    run.loads.gate.clear()
-    run.add(2)
-    run.lifecycle.poll()
-    eventually(lambda: run.states().get(2) is VersionState.LOADING)
-    assert run.serves(1)
-    run.loads.gate.set()
-    eventually(lambda: run.states() == {1: VersionState.END, 2: VersionState.AVAILABLE})
-    assert run.serves(2)
-    assert run.loads.backends["m", 1].closed
-
-
 def test_a_version_in_use_is_closed_only_when_it_is_left(run: Run) -> None:
     run.add(1)
     run.lifecycle.reload([run.source()])
@@ -164,28 +133,14 @@ def test_a_failed_load_is_retried_and_told(run: Run) -> None:
 
 
 def test_waiting_for_a_model_ends_with_its_first_versions(tmp_path: Path) -> None:
-    """Where one serves, the retries of another are not waited for; where none does, each tells why."""
-    made = Run(tmp_path)
+    """Where one serves, the retries of another are not waited for."""
+    made = Run(tmp_path, retry=Retry(5, 60.0))
     made.loads.failing.add(2)
     made.add(1, 2)
-    retrying = ServableLifecycle(made.catalog, made.loads, retry=Retry(5, 60.0), load_threads=2)
-    retrying.reload([made.source(Policy(every=True))])
-    retrying.wait_until_available(["m"])
+    made.lifecycle.reload([made.source(Policy(every=True))])
+    made.lifecycle.wait_until_available(["m"])
     assert made.serves(1)
     assert made.states()[2] is VersionState.LOADING
-    retrying.close()
-
-    made.loads.failing.add(1)
-    made.catalog = Catalog()
-    made.lifecycle = ServableLifecycle(made.catalog, made.loads, retry=Retry(0), load_threads=2)
-    made.lifecycle.reload([made.source(Policy(every=True))])
-    with pytest.raises(ServingError) as caught:
-        made.lifecycle.wait_until_available(["m"])
-    assert caught.value.code is GrpcCode.UNKNOWN
-    assert caught.value.text == (
-        "1 model(s) did not become available: "
-        "{{{name: m version: 2} due to error: NOT_FOUND: no model in version 2}, }"
-    )
     made.lifecycle.close()
 
 
@@ -254,33 +209,6 @@ def test_a_load_under_way_at_the_end_is_finished(tmp_path: Path) -> None:
     made.lifecycle.close()
 
 
-def test_a_model_out_of_the_config_goes(run: Run) -> None:
-    run.add(1, 2)
-    run.lifecycle.reload([run.source(Policy(every=True))])
-    run.lifecycle.wait_until_available(["m"])
-    assert run.serves(1, 2)
-    run.lifecycle.reload([])
-    eventually(lambda: run.states() == {1: VersionState.END, 2: VersionState.END})
-    run.lifecycle.reload([run.source()])
-    eventually(lambda: run.serves(2))
-
-
-def test_while_starting_nothing_is_not_found(run: Run) -> None:
-    """Until the first loads are over a request is UNAVAILABLE; then what is not there is NOT_FOUND."""
-    run.add(1)
-    run.loads.gate.clear()
-    run.lifecycle.reload([run.source()])
-    for name in ("m", "other"):
-        with pytest.raises(ServingError) as caught:
-            run.catalog.acquire(name)
-        assert caught.value.code is GrpcCode.UNAVAILABLE
-    run.loads.gate.set()
-    run.lifecycle.wait_until_available(["m"])
-    eventually(lambda: not run.catalog.starting)
-    with pytest.raises(ServingError, match="Servable not found"):
-        run.catalog.acquire("other")
-
-
 def test_a_specific_version_that_is_not_there_is_told_once(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -314,26 +242,20 @@ def test_labels_name_available_versions_only(run: Run) -> None:
         run.catalog.acquire("m", label="canary")
 
 
-def test_labels_may_come_first_where_that_is_allowed(tmp_path: Path) -> None:
-    """With the flag a new label may name a version that is still loading, but none may move to one."""
-    made = Run(tmp_path, labels_for_unavailable=True)
+@pytest.mark.parametrize("flag", ["labels_for_unavailable", "labels_for_any"])
+def test_labels_may_come_before_their_versions_by_a_flag(tmp_path: Path, flag: str) -> None:
+    """A new label may; with the stronger flag one may also move to a version that is not there."""
+    made = Run(tmp_path, **{flag: True})
     made.add(1)
     made.lifecycle.reload([made.source(stable=1)])
     made.lifecycle.wait_until_available(["m"])
-    with pytest.raises(ServingError, match="not currently available"):
+    if flag == "labels_for_any":
         made.lifecycle.reload([made.source(stable=9)])
-    made.lifecycle.close()
-
-
-def test_labels_may_go_anywhere_where_that_is_forced(tmp_path: Path) -> None:
-    """With the stronger flag a label may also move to a version that is not there."""
-    made = Run(tmp_path, labels_for_any=True)
-    made.add(1)
-    made.lifecycle.reload([made.source(stable=1)])
-    made.lifecycle.wait_until_available(["m"])
-    made.lifecycle.reload([made.source(stable=9)])
-    with pytest.raises(ServingError, match=r"Specific\(m, 9\)"):
-        made.catalog.acquire("m", label="stable")
+        with pytest.raises(ServingError, match=r"Specific\(m, 9\)"):
+            made.catalog.acquire("m", label="stable")
+    else:
+        with pytest.raises(ServingError, match="not currently available"):
+            made.lifecycle.reload([made.source(stable=9)])
     made.lifecycle.close()
 
 

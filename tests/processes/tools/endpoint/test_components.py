@@ -39,10 +39,7 @@ def test_components_come_go_and_are_asked_by_name(tmp_path: Path) -> None:
                 InferenceComponentName="second",
                 EndpointName="shop",
                 VariantName="v",
-                Specification={
-                    "Container": {"Image": two.address},
-                    "ComputeResourceRequirements": RESOURCES,
-                },
+                Specification={"Container": {"Image": two.address}, "ComputeResourceRequirements": RESOURCES},
                 RuntimeConfig={"CopyCount": 1},
             )
             with pytest.raises(ClientError, match="not in service yet") as raised:

@@ -159,6 +159,7 @@ def test_serving_grpc(stack: Stack, name: str) -> None:
     np.testing.assert_allclose(output, ANSWERS, rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["keras3", "lite"])
 def test_batch_transform(archives: dict[str, Path], name: str, tmp_path: Path) -> None:
     """A file of rows becomes a file of answers; the archive is served for it alone."""
     (tmp_path / "rows.csv").write_text("1,2,3\n0,-1,0.5\n")

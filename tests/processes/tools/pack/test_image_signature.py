@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from support.archives import has_nginx, without_nginx
 from support.grpc_calls import PREDICT, SECONDS
 from support.network import encoded, pixels, save_network
 from support.predict_messages import request_bytes, response_arrays
@@ -32,11 +31,6 @@ PICTURES = {
     for index, colour in enumerate(COLOURS)
 }
 """A picture of each colour, of different sizes."""
-
-FRONTS = [
-    pytest.param({}, id="nginx", marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")),
-    pytest.param(without_nginx(), id="gunicorn"),
-]
 
 
 def tfs_proxy(*words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -59,9 +53,9 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "model.tar.gz"
 
 
-@pytest.fixture(scope="module", params=FRONTS)
-def stack(request: pytest.FixtureRequest, archive: Path) -> Iterator[Stack]:
-    with serving(str(archive), env={"TFS_PROXY_GRPC_PORT": "0", **request.param}) as running:
+@pytest.fixture(scope="module")
+def stack(archive: Path) -> Iterator[Stack]:
+    with serving(str(archive), env={"TFS_PROXY_GRPC_PORT": "0"}) as running:
         yield running
 
 

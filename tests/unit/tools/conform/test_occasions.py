@@ -12,12 +12,7 @@ import pytest
 from tfs_proxy.cli import schema_text
 from tfs_proxy.tools.conform.check import NotRun, Occasion
 from tfs_proxy.tools.conform.judging import BAD_BODIES, GOOD_BODIES, find_bad, find_good
-from tfs_proxy.tools.conform.occasions import (
-    environment_of_100,
-    pipeline_order,
-    snapshot,
-    start_order,
-)
+from tfs_proxy.tools.conform.occasions import environment_of_100, pipeline_order, snapshot, start_order
 from tfs_proxy.tools.conform.raw_http import NoReply, RawReply
 from tfs_proxy.tools.conform.requests_file import KnownRequest, KnownRequests, padded, read_requests_file
 from tfs_proxy.tools.conform.target import Capability, of_labels

@@ -39,12 +39,7 @@ NOT_RUN = result("ping/none", CheckOutcome.NOT_RUN)
 
 @pytest.mark.parametrize(
     ("results", "status"),
-    [
-        ([PASSED, NOT_RUN], 0),
-        ([PASSED, ADVICE], 0),
-        ([PASSED, FAILED, ADVICE], 1),
-        ([NOT_RUN, NOT_RUN], 2),
-    ],
+    [([PASSED, NOT_RUN], 0), ([PASSED, ADVICE], 0), ([PASSED, FAILED, ADVICE], 1), ([NOT_RUN, NOT_RUN], 2)],
 )
 def test_the_exit_status(results: list[CheckResult], status: int) -> None:
     assert exit_status(results) == status

@@ -28,10 +28,7 @@ def config_in(folder: Path, **more: Any) -> AsyncConfig:
 
 
 def answered(
-    folder: Path,
-    *requests: HttpRequest,
-    config: AsyncConfig | None = None,
-    invoke: InvokeWithin = shout,
+    folder: Path, *requests: HttpRequest, config: AsyncConfig | None = None, invoke: InvokeWithin = shout
 ) -> list[AsyncRequest]:
     """Have the requests answered to the end; how each was accepted."""
     chosen = config or config_in(folder)

@@ -11,13 +11,7 @@ from tfs_proxy.cli import main
 
 FLOATS = {"x": tensor("DT_FLOAT", None, 4)}
 OUTPUTS = {"y": tensor("DT_FLOAT", None, 2)}
-FILES = {
-    "README.md",
-    "code/inference.py",
-    "code/requirements.txt",
-    "request.json",
-    "tests/test_inference.py",
-}
+FILES = {"README.md", "code/inference.py", "code/requirements.txt", "request.json", "tests/test_inference.py"}
 
 
 def files_below(folder: Path) -> set[str]:
