@@ -38,20 +38,7 @@ def lengths() -> Iterable[Case]:
     yield Case("two equal lengths", framed(length, length), ALLOWED)
     yield Case("two lengths", framed(length, "Content-Length: 3"), REFUSED)
     yield Case("a list of lengths", framed("Content-Length: 20, 3"), REFUSED)
-    for number in (
-        "-1",
-        "+20",
-        "0x14",
-        "20.0",
-        "2 0",
-        "",
-        "٢",
-        "1e1",
-        "20;",
-        "9" * 30,
-        "9" * 5000,
-        "18446744073709551616",
-    ):
+    for number in (*"-1|+20|0x14|20.0|2 0||٢|1e1|20;|18446744073709551616".split("|"), "9" * 30, "9" * 5000):
         text = f"Content-Length: {number}".encode().decode("latin-1")
         yield Case(f"length {number[:20]!r}", framed(text), REFUSED)
     waits = {"embedded": REFUSED | {SILENT}}  # it has no limit, as TensorFlow Serving: the body may come yet
@@ -85,20 +72,7 @@ def chunks() -> Iterable[Case]:
     yield Case("trailers", chunked(CHUNK + b"0\r\nX-A: b\r\n\r\n"), ALLOWED)
     yield Case("trailers that frame", chunked(CHUNK + b"0\r\nContent-Length: 3\r\n\r\n"), ALLOWED)
     yield Case("1 MB of trailers", chunked(CHUNK + b"0\r\n" + b"X-A: b\r\n" * 131_072 + b"\r\n"), ALLOWED)
-    for size in (
-        b"-14",
-        b"0x14",
-        b"+14",
-        b" 14",
-        b"14 ",
-        b"g",
-        b"",
-        b"1" * 17,
-        b"f" * 5000,
-        b"ffffffffffffffff",
-        b"1_4",
-        b"14\0",
-    ):
+    for size in (*b"-14|0x14|+14| 14|14 |g||ffffffffffffffff|1_4|14\0".split(b"|"), b"1" * 17, b"f" * 5000):
         sent = size + b"\r\n" + BODY + b"\r\n" + last
         yield Case(
             f"chunk size {size[:20]!r}",
@@ -110,17 +84,10 @@ def chunks() -> Iterable[Case]:
     yield Case("chunks with bare LF", chunked(CHUNK.replace(b"\r\n", b"\n") + b"0\n\n"), ALLOWED, ends=True)
     yield Case("chunks that end early", chunked(CHUNK), REFUSED | {499}, ends=True)
     yield Case("100,000 chunks of a blank", chunked(b"1\r\n \r\n" * 100_000 + CHUNK + last), ALLOWED)
-    for encoding in (
-        "chunked, chunked",
-        "gzip, chunked",
-        "chunked, identity",
-        "identity",
-        "xchunked",
-        "chunked;a=b",
-        "\x0bchunked",
-        "CHUNKED",
-        "",
-    ):
+    encodings = (
+        "chunked, chunked|gzip, chunked|chunked, identity|identity|xchunked|chunked;a=b|\x0bchunked|CHUNKED|"
+    )
+    for encoding in encodings.split("|"):
         taken = encoding in {"CHUNKED", "identity", ""}
         yield Case(
             f"encoding {encoding!r}",

@@ -120,33 +120,20 @@ def test_a_reload_that_fails_says_why(
     assert reload_config(reloaded, of_one_model("m", saved_models / "half_plus_two")).error_code == 0
 
 
+FIELDS = "ModelServerConfig::model_type (deprecated) {}or ModelServerConfig::model_platform."
+CHANGED = "Illegal to change a model's platform. For model m platform was tensorflow and new platform requested is other"
+
+
 @pytest.mark.parametrize(
     ("name", "platform", "words"),
     [
-        (
-            "m",
-            "",
-            (
-                "Illegal setting neither ModelServerConfig::model_type (deprecated) "
-                "nor ModelServerConfig::model_platform."
-            ),
-        ),
-        (
-            "m",
-            'model_platform: "other"',
-            (
-                "Illegal to change a model's platform. For model m platform was tensorflow "
-                "and new platform requested is other"
-            ),
-        ),
+        ("m", "", f"Illegal setting neither {FIELDS.format('n')}"),
+        ("m", 'model_platform: "other"', CHANGED),
         ("new", 'model_platform: "other"', "Model new requests unsupported platform other"),
         (
             "m",
             'model_platform: "tensorflow" model_type: TENSORFLOW',
-            (
-                "Illegal setting both ModelServerConfig::model_type (deprecated) "
-                "and ModelServerConfig::model_platform."
-            ),
+            f"Illegal setting both {FIELDS.format('').replace(') or', ') and')}",
         ),
         ("m", "model_type: OTHER", "ModelServerConfig::model_type choice 2 not supported."),
     ],

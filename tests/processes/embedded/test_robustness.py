@@ -22,44 +22,12 @@ pytestmark = pytest.mark.tensorflow
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "rest.json"
 CASES: list[dict[str, Any]] = json.loads(GOLDEN.read_text())
 MODELS = (
-    "half_plus_two",
-    "versions",
-    "multi_io",
-    "types",
-    "scalar",
-    "matrix",
-    "special",
-    "bytes",
-    "regress_classify",
-    "lite",
-    "nope",
-    "",
-)
+    "half_plus_two versions multi_io types scalar matrix special bytes regress_classify lite nope "
+).split(" ")
 SIGNATURES = ("serving_default", "norm", "text", "classify_labels", "regress_x_to_y", "nope", "", 1, None)
 NAMES = ("x", "y", "a", "b", "m", "i32", "u8", "f16", "flag", "b64", "image_bytes", "text", "")
 METHODS = ("GET", "POST", "POST", "POST", "PUT", "DELETE", "OPTIONS", "HEAD")
-FRAGMENTS = (
-    b"{",
-    b"}",
-    b"[",
-    b"]",
-    b",",
-    b":",
-    b'"',
-    b"\\",
-    b"\\u",
-    b"\\ud800",
-    b"NaN",
-    b"-",
-    b"1e",
-    b"1e999",
-    b"null",
-    b"\0",
-    b"\xff",
-    b" ",
-    b"0",
-    b".5",
-)
+FRAGMENTS = (*b'{ } [ ] , : " \\ \\u \\ud800 NaN - 1e 1e999 null \0 \xff 0 .5'.split(), b" ")
 SEEDS, CASES_PER_SEED = 400, 50
 
 

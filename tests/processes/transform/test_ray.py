@@ -36,16 +36,11 @@ def handler(data, context):
         raise ValueError("this is bad")
     return body.upper(), "text/plain"
 """
-FLAGS = (
-    "--split-type",
-    "Line",
-    "--strategy",
-    "SingleRecord",
-    "--assemble-with",
-    "Line",
-    "--max-concurrent",
-    "4",
-)
+FLAGS = "--split-type Line --strategy SingleRecord --assemble-with Line --max-concurrent 4".split()
+
+
+def places(folder: Path, data: str = "in", out: str = "out") -> list[str]:
+    return ["--input", str(folder / data), "--output", str(folder / out)]
 
 
 class RayCluster:
@@ -111,16 +106,8 @@ def test_a_node_that_dies(tmp_path: Path, cluster: RayCluster) -> None:
         lines = "".join(f"{word} {number}, line {line}\n" for line in range(chance.randint(least, most)))
         (tmp_path / "in" / "sub" / f"{number:02}").write_text(lines)
     (tmp_path / "in" / "bad").write_text("one\nBAD\n")
-    words = [
-        "--model",
-        str(archive),
-        "--model-server",
-        stand_in_program(tmp_path),
-        *FLAGS,
-        "--max-retries",
-        "0",
-    ]
-    words += ["--input", str(tmp_path / "in"), "--on-error", "placeholder"]
+    words = ["--model", str(archive), "--model-server", stand_in_program(tmp_path), *FLAGS]
+    words += ["--max-retries", "0", "--on-error", "placeholder"]
     out = tmp_path / "out"
 
     def kill() -> None:
@@ -135,10 +122,10 @@ def test_a_node_that_dies(tmp_path: Path, cluster: RayCluster) -> None:
 
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
-    done = on_ray(cluster, *words, "--output", str(out))
+    done = on_ray(cluster, *words, *places(tmp_path))
     killer.join()
     assert done.status == 0, done.log
-    alone = transform(*words, "--output", str(tmp_path / "alone"))
+    alone = transform(*words, *places(tmp_path, out="alone"))
     assert outputs(out) == outputs(tmp_path / "alone")
     assert "no longer takes part" in done.log
     for name in ("objects", "records", "bad_records", "bytes", "failures"):
@@ -163,15 +150,7 @@ def test_it_goes_on_where_one_machine_stopped(tmp_path: Path, cluster: RayCluste
         (tmp_path / "in" / name).write_text(f"{name}\n")
     (tmp_path / "in" / "d").write_text("1\nBAD\n")
     with stand_in() as echo:
-        words = [
-            "--endpoint",
-            echo,
-            "--input",
-            str(tmp_path / "in"),
-            "--output",
-            str(tmp_path / "out"),
-            *FLAGS,
-        ]
+        words = ["--endpoint", echo, *places(tmp_path), *FLAGS]
         assert transform(*words).status == 1
         (tmp_path / "in" / "b").write_text("other\n")
         (tmp_path / "out" / "d.err").unlink()
@@ -191,7 +170,7 @@ def test_a_model_that_no_node_can_serve(tmp_path: Path, cluster: RayCluster) -> 
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a").write_text("a")
     words = ["--model", str(archive), "--model-server", stand_in_program(tmp_path)]
-    done = on_ray(cluster, *words, "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"))
+    done = on_ray(cluster, *words, *places(tmp_path))
     assert done.status == 3, done.log
     assert "code/inference.py is not valid Python" in done.log
     assert outputs(tmp_path / "out") == {}
@@ -202,14 +181,7 @@ def test_without_ray(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['ray'] = None; from tfs_proxy.cli import main; sys.exit(main(sys.argv[1:]))"
     )
-    words = [
-        "--endpoint",
-        "http://127.0.0.1:1",
-        "--input",
-        str(tmp_path / "a"),
-        "--output",
-        str(tmp_path / "out"),
-    ]
+    words = ["--endpoint", "http://127.0.0.1:1", *places(tmp_path, "a")]
     done = subprocess.run(
         [sys.executable, "-c", program, "transform", *words, "--engine", "ray"],
         capture_output=True, text=True, check=False,
@@ -222,14 +194,7 @@ def test_without_ray(tmp_path: Path) -> None:
 def test_no_cluster(tmp_path: Path) -> None:
     """An address where nobody listens is said at once, also where the environment names it."""
     (tmp_path / "a").write_text("a")
-    words = [
-        "--endpoint",
-        "http://127.0.0.1:1",
-        "--input",
-        str(tmp_path / "a"),
-        "--output",
-        str(tmp_path / "out"),
-    ]
+    words = ["--endpoint", "http://127.0.0.1:1", *places(tmp_path, "a")]
     done = transform(*words, "--engine", "ray", env={"RAY_ADDRESS": "127.0.0.1:1"})
     assert done.status == 2
     assert "The Ray cluster 127.0.0.1:1 can't be reached" in done.log

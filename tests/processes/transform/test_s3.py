@@ -60,15 +60,8 @@ def objects(s3: "S3Client", bucket: str) -> dict[str, bytes]:
 
 
 def run(buckets: tuple[str, str], echo: str, *more: str, **env: str) -> Done:
-    words = [
-        "--input",
-        f"s3://{buckets[0]}/data/",
-        "--output",
-        f"s3://{buckets[1]}/results",
-        "--endpoint",
-        echo,
-    ]
-    return transform(*words, *more, env=env)
+    places = ("--input", f"s3://{buckets[0]}/data/", "--output", f"s3://{buckets[1]}/results")
+    return transform(*places, "--endpoint", echo, *more, env=env)
 
 
 def test_from_s3_to_s3(s3: "S3Client", buckets: tuple[str, str], echo: str) -> None:

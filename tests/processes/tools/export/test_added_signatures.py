@@ -11,7 +11,6 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from support.network import encoded, pixels, save_network
 from tfs_proxy.tools.export.added_signatures import add_signatures
-from tfs_proxy.tools.export.child import ExportRequest, export
 from tfs_proxy.tools.export.preprocessing import ImageInput, Preprocessing, Standardization
 from tfs_proxy.values.errors import ExportError
 
@@ -28,10 +27,6 @@ def signatures_of(folder: Path) -> dict[str, Any]:
     for signature in loaded.kept.values():
         signature.model = loaded
     return dict(loaded.kept)
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def logits(rows: Any) -> dict[str, Any]:
@@ -269,41 +264,3 @@ def test_models_that_can_not_be_added_to_are_refused(tmp_path: Path) -> None:
     (source / "saved_model.pb").write_bytes(b"\xff" * 100)
     with pytest.raises(ExportError, match="can't be loaded"):
         add_signatures(source, tmp_path / "new", asked)
-
-
-def test_export_process_adds_signatures_to_a_folder(tmp_path: Path) -> None:
-    """What it doubts comes back as warnings, and the same request gives the same bytes."""
-    source = save_network(tmp_path / "source", logits, ROWS)
-    asked = Preprocessing(labels=ANIMALS)
-
-    for name in ("one", "two"):
-        report = export(ExportRequest(source, tmp_path / name, preprocessing=asked))
-
-    assert ["add --softmax" in warning for warning in report.warnings] == [True]
-    assert contents(tmp_path / "one") == contents(tmp_path / "two")
-
-
-def test_export_process_adds_signatures_to_a_keras_file(tmp_path: Path) -> None:
-    """A .keras file becomes a SavedModel that reads pictures, and nothing else is left beside it."""
-    model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.GlobalAveragePooling2D()])
-    model.save(tmp_path / "model.keras")
-    (tmp_path / "out").mkdir()
-    asked = Preprocessing(image=ImageInput.parse("8x8"), labels=ANIMALS, softmax=True)
-
-    report = export(ExportRequest(tmp_path / "model.keras", tmp_path / "out" / "1", preprocessing=asked))
-
-    assert (report.exporter, report.warnings) == (f"Keras {keras.__version__}", ())
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["1"]
-    got = signatures_of(tmp_path / "out" / "1")["serving_default"](image=tf.constant([encoded(pixels(9, 9))]))
-    assert sorted(got["labels"].numpy()[0].tolist()) == sorted(label.encode() for label in ANIMALS)
-
-
-def test_export_process_refuses_with_a_sentence(tmp_path: Path) -> None:
-    source = save_network(tmp_path / "source", logits, ROWS)
-    asked = Preprocessing(labels=("a",))
-
-    with pytest.raises(ExportError, match="--labels has 1 labels, and output scores 3 classes") as caught:
-        export(ExportRequest(source, tmp_path / "target", preprocessing=asked))
-
-    assert caught.value.exit_status == 2
-    assert not (tmp_path / "target").exists()

@@ -3,16 +3,13 @@
 import json
 import subprocess
 import sys
-import threading
 import zipfile
-from concurrent.futures import CancelledError
 from pathlib import Path
 
 import pytest
 
 from tfs_proxy.model.saved_model import read_saved_model
-from tfs_proxy.tools.export.child import ExportReport, ExportRequest, export
-from tfs_proxy.tools.export.preprocessing import Preprocessing
+from tfs_proxy.tools.export.child import ExportRequest, export
 from tfs_proxy.values.errors import ExportError
 
 pytestmark = pytest.mark.tensorflow
@@ -141,16 +138,6 @@ def test_a_newer_keras(model_files: Path, tmp_path: Path) -> None:
     assert "Keras 4.1.0" in text
 
 
-def test_cancelled(model_files: Path, tmp_path: Path) -> None:
-    cancelled = threading.Event()
-    cancelled.set()
-
-    with pytest.raises(CancelledError):
-        export(ExportRequest(model_files / "keras3.keras", tmp_path / "out"), cancelled)
-
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_without_tensorflow(model_files: Path, tmp_path: Path) -> None:
     """As in our images with the official model server: the command says what to install, and ends with 2."""
     hidden = "import sys; sys.modules['tensorflow'] = None; from tfs_proxy.cli import main; sys.exit(main())"
@@ -163,13 +150,3 @@ def test_without_tensorflow(model_files: Path, tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "pip install '.[embedded]' in a clone" in done.stderr
     assert list(tmp_path.iterdir()) == []
-
-
-def test_messages() -> None:
-    request = ExportRequest(
-        Path("a\nb"), Path("ü"), allow_code=True, preprocessing=Preprocessing(top=5), max_bytes=7
-    )
-    report = ExportReport("Keras 3", ("one",), "no")
-
-    assert ExportRequest.from_json(request.to_json()) == request
-    assert ExportReport.from_json(report.to_json()) == report

@@ -73,58 +73,41 @@ def test_containers_of_a_pipeline_have_names_by_their_place() -> None:
 @pytest.mark.parametrize(
     ("operation", "parameters", "names"),
     [
+        *(
+            ("CreateModel", {"ModelName": "m", **parameters}, names)
+            for parameters, names in (
+                ({"ModelName": "a_b", "PrimaryContainer": {}}, "ModelName is 'a_b'"),
+                ({"ModelName": "m" * 64, "PrimaryContainer": {}}, "ModelName has 64 characters"),
+                ({}, "PrimaryContainer or Containers"),
+                ({"PrimaryContainer": {"Img": "x"}}, 'PrimaryContainer: "Img"'),
+                ({"PrimaryContainer": {"Mode": "Two"}}, "PrimaryContainer.Mode"),
+                ({"PrimaryContainer": {"Environment": {"a": "b" * 1025}}}, "Environment.a has 1025"),
+                ({"Containers": [{"ContainerHostname": "a"}] * 2}, "ContainerHostname twice"),
+                (
+                    {"Containers": [{}, {}], "InferenceExecutionConfig": {"Mode": "Direct"}},
+                    "InferenceExecutionConfig.Mode Direct",
+                ),
+                ({"PrimaryContainer": {"ModelDataUrl": "https://a/b"}}, "https://a/b"),
+            )
+        ),
         ("CreateModel", {}, "ModelName"),
-        ("CreateModel", {"ModelName": "a_b", "PrimaryContainer": {}}, "ModelName is 'a_b'"),
-        ("CreateModel", {"ModelName": "m" * 64, "PrimaryContainer": {}}, "ModelName has 64 characters"),
-        ("CreateModel", {"ModelName": "m"}, "PrimaryContainer or Containers"),
-        ("CreateModel", {"ModelName": "m", "PrimaryContainer": {"Img": "x"}}, 'PrimaryContainer: "Img"'),
-        ("CreateModel", {"ModelName": "m", "PrimaryContainer": {"Mode": "Two"}}, "PrimaryContainer.Mode"),
-        (
-            "CreateModel",
-            {"ModelName": "m", "PrimaryContainer": {"Environment": {"a": "b" * 1025}}},
-            "PrimaryContainer.Environment.a has 1025",
+        *(
+            ("CreateEndpointConfig", {**CONFIG, "ProductionVariants": variants}, names)
+            for variants, names in (
+                ([], "ProductionVariants"),
+                (
+                    [{**VARIANT, "InstanceType": "local"}],
+                    r"ProductionVariants\[0\].InstanceType is 'local'",
+                ),
+                ([VARIANT, VARIANT], r"ProductionVariants\[1\].VariantName v is there twice"),
+                (
+                    [{**VARIANT, "ModelName": "other"}],
+                    r"ProductionVariants\[0\].ModelName other is unknown",
+                ),
+                ([{**VARIANT, "InitialInstanceCount": 0}], "InitialInstanceCount"),
+            )
         ),
-        (
-            "CreateModel",
-            {"ModelName": "m", "Containers": [{"ContainerHostname": "a"}, {"ContainerHostname": "a"}]},
-            "ContainerHostname twice",
-        ),
-        (
-            "CreateModel",
-            {"ModelName": "m", "Containers": [{}, {}], "InferenceExecutionConfig": {"Mode": "Direct"}},
-            "InferenceExecutionConfig.Mode Direct",
-        ),
-        (
-            "CreateModel",
-            {"ModelName": "m", "PrimaryContainer": {"ModelDataUrl": "https://a/b"}},
-            "https://a/b",
-        ),
-        ("CreateEndpointConfig", {**CONFIG, "ProductionVariants": []}, "ProductionVariants"),
-        (
-            "CreateEndpointConfig",
-            {**CONFIG, "ProductionVariants": [{**VARIANT, "InstanceType": "local"}]},
-            r"ProductionVariants\[0\].InstanceType is 'local'",
-        ),
-        (
-            "CreateEndpointConfig",
-            {**CONFIG, "ProductionVariants": [VARIANT, VARIANT]},
-            r"ProductionVariants\[1\].VariantName v is there twice",
-        ),
-        (
-            "CreateEndpointConfig",
-            {**CONFIG, "ProductionVariants": [{**VARIANT, "ModelName": "other"}]},
-            r"ProductionVariants\[0\].ModelName other is unknown",
-        ),
-        (
-            "CreateEndpointConfig",
-            {**CONFIG, "ProductionVariants": [{**VARIANT, "InitialInstanceCount": 0}]},
-            "InitialInstanceCount",
-        ),
-        (
-            "CreateEndpoint",
-            {"EndpointName": "e", "EndpointConfigName": "d"},
-            "EndpointConfigName d is unknown",
-        ),
+        ("CreateEndpoint", {**ENDPOINT, "EndpointConfigName": "d"}, "EndpointConfigName d is unknown"),
         ("CreateModel", MODEL, "ModelName m exists already"),
     ],
 )

@@ -87,24 +87,6 @@ def test_it_comes_near_the_best_of_a_grid(surface: Surface) -> None:
     assert machine.seconds <= 300
 
 
-@given(surfaces(), st.integers(0, 1000))
-def test_noise_costs_no_more_than_noise(surface: Surface, seed: int) -> None:
-    best = max(map(surface, points_of(space(*GRID))))
-
-    found = searched(space(*GRID), Machine(surface, 0.03, seed)).ranked()[0]
-
-    assert surface(found) >= 0.85 * best
-
-
-def test_settings_that_pay_only_together_are_found() -> None:
-    """Batching alone costs, threads alone bring nothing, both together double the rate."""
-    searched_space = Space((axis("batching", 2), axis("threads", 3), axis("size", 3, "batching")))
-    table: dict[Point, float] = {(1, 0): 0.7, (1, 1): 0.8, (1, 2): 2.0, (0, 1): 1.0, (0, 2): 0.9}
-    machine = Machine(lambda point: 1000 * table.get(point[:2], 1.0) * (1 + 0.1 * point[2]))
-
-    assert searched(searched_space, machine).ranked()[0] == (1, 2, 2)
-
-
 def test_an_axis_without_effect_is_not_measured() -> None:
     searched_space = Space((axis("batching", 2), axis("size", 3, "batching")))
     machine = Machine(lambda point: 100.0 if point[0] else 200.0)
