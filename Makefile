@@ -142,7 +142,7 @@ bench-multi-model: $(READY) try-nginx  ## load 300 and 40 models: seconds, memor
 	$(BIN)/python benchmarks/multi_model_loading.py
 
 .PHONY: bench-open-inference
-bench-open-inference: $(READY) try-nginx  ## measure the Open Inference Protocol beside TensorFlow Serving's
+bench-open-inference: $(READY) try-nginx  ## compare the Open Inference Protocol with TensorFlow Serving's
 	@scripts/install-program wrk --if-allowed
 	@scripts/install-judge perf
 	$(BIN)/python benchmarks/open_inference.py

@@ -95,7 +95,7 @@ def memory(name: str, model: Path, choice: str, most: int, folder: Path) -> Iter
         time.sleep(SETTLE_SECONDS)
         fresh = own_megabytes(stack)
         yield Figure(
-            f"memory beside the model server, {name}", f"{fresh:.0f} MB", f"{most} MB", fresh <= most
+            f"memory apart from the model server, {name}", f"{fresh:.0f} MB", f"{most} MB", fresh <= most
         )
         send_requests(stack, folder)
         used = own_megabytes(stack)

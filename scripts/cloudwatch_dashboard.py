@@ -44,7 +44,7 @@ WIDGETS = (
         "microseconds",
     ),
     Widget(
-        "Time in SageMaker around it",
+        "Time in SageMaker itself",
         INVOCATIONS,
         [("OverheadLatency", statistic) for statistic in ("p50", "p90", "p99")],
         "microseconds",

@@ -105,14 +105,14 @@ def metrics_page() -> str:
         f"| {metric.help} |"
         for metric in METRICS
     ]
-    table = "\n".join(["| name | kind | labels | what it says |", "|---|---|---|---|", *rows])
+    table = "\n".join(["| name | kind | labels | meaning |", "|---|---|---|---|", *rows])
     return f"""{GENERATED}
 # Metrics
 
 `GET /metrics` answers these on the serving port, in Prometheus's text format or in OpenMetrics. A label never
 takes a client's text: what is not known here shares one value, `other` for a path and `_OTHER` for a method.
 
-Beside them stands what the model servers measure themselves, with the number of each in the label `server`,
+The model servers' own metrics come with them, with the number of each in the label `server`,
 under names that OpenMetrics allows: `:tensorflow:serving:request_count` is
 `tensorflow_serving_request_count_total` here.
 
@@ -143,7 +143,7 @@ def conform_page() -> str:
     return f"""{GENERATED}
 # Checks of a container
 
-What `tfs-proxy conform` checks: {musts} rules that SageMaker needs (must), and {len(ALL) - musts} pieces of
+`tfs-proxy conform` checks {musts} rules that SageMaker needs (must), and {len(ALL) - musts} pieces of
 advice (should), which never fail a run. The last column says where a rule comes from. With a URL alone, those
 that need a start or a stop are not run.
 
@@ -158,7 +158,7 @@ def checks_table(group: CheckGroup) -> str:
         f"| [{check.source.value}](sagemaker.md#{check.source.value.lower().replace(' ', '-')}) |"
         for check in group.checks
     ]
-    return "\n".join(["| check | level | what it says | source |", "|---|---|---|---|", *rows])
+    return "\n".join(["| check | level | rule | source |", "|---|---|---|---|", *rows])
 
 
 def help_of(*command: str) -> str:

@@ -194,7 +194,7 @@ def moved(text: str, ports: Mapping[str, str]) -> str:
 
 
 def environment() -> dict[str, str]:
-    """This process's environment without settings; `python` and `tfs-proxy` are those beside this Python."""
+    """This process's environment without settings; `python` and `tfs-proxy` are those of this Python."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SAGEMAKER_", "TFS_"))}
     programs = Path(sys.executable).parent
     return {**kept, "PATH": f"{programs}:{kept.get('PATH', '')}", "no_proxy": "localhost,127.0.0.1"}

@@ -1,7 +1,6 @@
 """Train a small convolutional network on scikit-learn's handwritten digits and pack it as build/model.tar.gz.
 
-Beside the archive, build/images/ gets held-back images as PNG and JPEG files with build/labels.json
-saying what they show. Does nothing when the archive is newer than this file and inference.py.
+Write held-back images as PNG and JPEG files to build/images/, and their labels to build/labels.json. Does nothing when the archive is newer than this file and inference.py.
 """
 
 import json

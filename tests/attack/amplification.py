@@ -76,7 +76,7 @@ def together(stack: Stack, front: Front, bombs: Sequence[Bomb] = BOMBS, count: i
     ):
         answers = Counter(pool.map(lambda bomb: throw(stack, bomb, bodies[bomb.name]), mix))
     p99 = beside.percentile(0.99)
-    note = f"{watch.peak_mb:,} MB over idle; {dict(answers)}; beside them {beside.sent} small ones, {beside.failed} failed, p99 {p99:.2f} s"
+    note = f"{watch.peak_mb:,} MB over idle; {dict(answers)}; meanwhile {beside.sent} small ones, {beside.failed} failed, p99 {p99:.2f} s"
     holds = watch.peak_mb <= TOGETHER_MB and not beside.failed and p99 < SMALL_SECONDS * MARGIN
     stack.wait_ready()
     held = count - sum(answers[fault] for fault in FAULTS) if holds else 0

@@ -143,5 +143,9 @@ def _large(front: Front) -> Finding:
             statuses.append(type(error).__name__)
     answered = sum(status in {*front.good, TOLD_TO_COME_AGAIN} for status in statuses)
     return Finding(
-        f"the same, requests of {LARGE_MB} MB beside", front.name, LARGE_ASKED, answered, f"{statuses}"
+        f"the same, requests of {LARGE_MB} MB at the same time",
+        front.name,
+        LARGE_ASKED,
+        answered,
+        f"{statuses}",
     )

@@ -19,8 +19,8 @@ DESCRIPTION = """\
 Judge whether a container keeps SageMaker's contract: one that runs at URL, an image, or a command that
 serves on this machine.
 
-A check is a must, which SageMaker needs, or advice. What a good request is stands in the file of --requests,
-or is found by trying. Each check is printed as it ends; one that does not apply is listed with the reason.
+A check is a must, which SageMaker needs, or advice. A good request is described by the file of --requests,
+or found by trying. Each check is printed as it ends; one that does not apply is listed with the reason.
 With a URL, nothing is started or stopped.
 
 In --command, {port} is replaced by a free port, {model} by the folder of --model. Without {port} the command

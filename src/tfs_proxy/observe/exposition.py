@@ -196,7 +196,7 @@ class _Reader:
             base, suffix = base.removesuffix("_total"), "_total"
         family = self._families.get(base)
         if family is None:
-            help_text = self._helps.get(described) or f"What a model server calls {described}."
+            help_text = self._helps.get(described) or f"The model server's own metric {described}."
             family = self._families[base] = MergedFamily(base, kind, help_text)
         return (base + suffix, family.samples) if family.kind == kind else None
 

@@ -132,8 +132,8 @@ def memory_warning(settings: Settings) -> str | None:
         return None
     wanted, models = (-(-size // MEGABYTE) for size in (wanted_bytes, models_bytes))
     return (
-        f"memory is short: what is loaded beside what serves may take {wanted} MB (the models count as "
-        f"{MODEL_FACTOR} x {models} MB), and {left.free_bytes // MEGABYTE} MB are free."
+        f"memory is short: new models and workers may take {wanted} MB while the old ones serve "
+        f"(the models count as {MODEL_FACTOR} x {models} MB), and {left.free_bytes // MEGABYTE} MB are free."
     )
 
 

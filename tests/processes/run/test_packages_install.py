@@ -92,7 +92,7 @@ def test_another_version_of_tensorflow_is_for_the_workers(
     write_wheel(layout.wheels, "tensorflow", "1.15.5")
     installed = install(layout, tmp_path, "tensorflow==1.15.5", pip=pip)
     assert seen_by_a_worker(installed, "import tensorflow as tf; print(tf.VERSION)") == "1.15.5"
-    assert f"tensorflow 1.15.5 in the workers, beside {' '.join(provided())}" in caplog.text
+    assert f"tensorflow 1.15.5 in the workers, in addition to {' '.join(provided())}" in caplog.text
 
 
 def provided() -> tuple[str, str]:

@@ -1,4 +1,4 @@
-// The page's one entrance: learns what is served, makes requests of what is filled in, shows answers.
+// Entry point of the page: finds the models, makes requests from its fields, shows answers.
 import { known, showAnswer } from "./answer.js";
 import { blame, clearBlame, fieldOf, withoutGraph } from "./blame.js";
 import { byId, element, fillSelect, tabs } from "./dom.js";

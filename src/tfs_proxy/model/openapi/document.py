@@ -16,7 +16,7 @@ Document = dict[str, Any]
 OPENAPI = "3.1.0"
 TITLE = "tfs-proxy"
 DESCRIPTION = """\
-What this server serves, made from the signatures of its models, its script and its settings.
+The models served here, described by their signatures, the script and the settings.
 
 Every error is `{"error": "..."}`. Bodies may come with `Content-Encoding: gzip`.
 """

@@ -171,13 +171,13 @@ TRITON_BODY: Schema = {
     "binary tensors; JSON alone without the parameter."
 }
 FEATURES: Schema = {
-    "description": "What classify and regress take, which the custom attribute tfs-method chooses.",
+    "description": "Examples for classify and regress, which the custom attribute tfs-method chooses.",
     "type": "object",
     "properties": {"examples": {"type": "array", "items": {"$ref": "#/components/schemas/Features"}}},
     "required": ["examples"],
 }
 RESULTS: Schema = {
-    "description": "What classify and regress give for each example.",
+    "description": "Results of classify or regress, one for each example.",
     "type": "object",
     "properties": {"results": {"type": "array"}},
     "required": ["results"],

@@ -47,7 +47,7 @@ def open_inference_paths(service: Service) -> Paths:
 def _of_model(path: str, model: DescribedModel, suffix: str, *, by_script: bool) -> Paths:
     shown: dict[str, tuple[str, str, dict[str, Any]]] = {
         "": ("modelMetadata", "Inputs and outputs", static_answer("model_metadata")),
-        "/ready": ("modelReady", "Whether the model is ready", static_answer("model_ready")),
+        "/ready": ("modelReady", "Readiness of the model", static_answer("model_ready")),
         "/config": ("modelConfig", "The configuration as Triton shows it", json_content({"type": "object"})),
         "/stats": ("modelStatistics", "Counts and times of the model", static_answer("model_statistics")),
     }

@@ -17,7 +17,7 @@ HIGHEST_NICENESS: Final = 19
 MOST_ROUNDS: Final = 20
 
 NOT_RESTORED: Final = (
-    "models load at normal priority, beside those that serve: lowered priority could not be raised again "
+    "models load at the priority of those that serve: lowered priority could not be raised again "
     "here (docker run --cap-add SYS_NICE)"
 )
 

@@ -215,8 +215,8 @@ def _warn_of_replaced(site_packages: Path, provided: str) -> None:
     for package in metadata.distributions(path=[str(site_packages)]):
         if package.name == TENSORFLOW and provided and package.version not in provided.split():
             _log.warning(
-                "code/requirements.txt puts tensorflow %s in the workers, beside %s, which is here: without "
-                "the pin, nothing is installed for it",
+                "code/requirements.txt puts tensorflow %s in the workers, in addition to %s, which is here: "
+                "without the pin, nothing is installed for it",
                 package.version,
                 provided,
             )

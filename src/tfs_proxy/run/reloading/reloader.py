@@ -140,7 +140,9 @@ class Reloader:
         began = time.monotonic()
         try:
             if change.models:
-                log.info("%s changed: loading it beside what serves", shown(change.models + change.code))
+                log.info(
+                    "%s changed: loading it while the old one serves", shown(change.models + change.code)
+                )
                 serving = await self._loader.load_models()
                 self._not_loaded.clear()
             else:

@@ -31,7 +31,7 @@ PATHS = {
     "metrics_path": f"The path of its metrics (default: {METRICS_PATH}).",
     "websocket_path": f"The path of its bidirectional streams (default: {WEBSOCKET_PATH}).",
 }
-CAPABILITIES = "What the container says that it can do, as the labels of an image do."
+CAPABILITIES = "Abilities that the container claims, as the labels of an image do."
 REQUEST_FIELDS: Mapping[str, Mapping[str, Any]] = {
     "content_type": {"description": "Its Content-Type.", "type": "string", "minLength": 1},
     "body": {"description": "Its body: text as it is, any other JSON value as JSON."},

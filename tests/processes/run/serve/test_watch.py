@@ -203,7 +203,7 @@ def test_a_version_is_loaded_once_the_script_that_came_with_it_is_repaired(
     broken = "import no_such_module" if flag == "--watch" else "while True: pass"
     add_version(folder, 2)
     code.write_text(script("broken") + broken)
-    stack.wait_for_log("the change can't be used" if flag == "--watch" else "loading it beside")
+    stack.wait_for_log("the change can't be used" if flag == "--watch" else "loading it while")
     assert (answer(stack), versions(stack)) == ("first", [1])
     code.write_text(script("second"))
 

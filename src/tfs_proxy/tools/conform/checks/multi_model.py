@@ -99,7 +99,7 @@ def list_(judging: Judging) -> None:
     _expect_listed(judging, {FIRST})
 
 
-@GROUP.must("nextPageToken, if there is one, leads to the other models and ends.")
+@GROUP.must("nextPageToken, if there is one, lists the other models, to an end.")
 def list_pages(judging: Judging) -> str:
     _require_loaded(judging, FIRST)
     _require_loaded(judging, SECOND)

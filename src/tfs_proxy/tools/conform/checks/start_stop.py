@@ -108,7 +108,7 @@ def environment_of_100(judging: Judging) -> None:
     _expect_answers(judging, f"with {MAX_ENTRIES} variables")
 
 
-@GROUP.should("What it logs is on stdout or stderr.")
+@GROUP.should("Its log is on stdout or stderr.")
 def logs(judging: Judging) -> str:
     judging.need_start()
     written = len(judging.start.container.log())
