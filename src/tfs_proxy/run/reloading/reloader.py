@@ -140,9 +140,7 @@ class Reloader:
         began = time.monotonic()
         try:
             if change.models:
-                log.info(
-                    "%s changed: loading it while the old one serves", shown(change.models + change.code)
-                )
+                log.info("%s changed: loading it in new processes", shown(change.models + change.code))
                 serving = await self._loader.load_models()
                 self._not_loaded.clear()
             else:
@@ -159,7 +157,7 @@ def _report(error: StopServing | OSError) -> None:
         log.error("%s", error.report)
     reason = printable(str(error))
     sentence = reason if reason.endswith((".", "?")) else f"{reason}."
-    log.error("the change can't be used: %s What was loaded before goes on serving.", sentence)
+    log.error("the change can't be used: %s The models and code loaded before go on serving.", sentence)
 
 
 def shown(files: Sequence[Path]) -> str:

@@ -48,9 +48,7 @@ class VariantMetrics:
             "invocation_model_errors", "Requests without a good answer (InvocationModelErrors)."
         )
         self._model_latency = self._histogram("model_latency", "Seconds in all containers (ModelLatency).")
-        self._overhead = self._histogram(
-            "overhead_latency", "Seconds outside the containers (OverheadLatency)."
-        )
+        self._overhead = self._histogram("overhead_latency", "All other seconds (OverheadLatency).")
         self._containers = Histogram(
             "sagemaker_endpoint_container_latency_seconds",
             "Seconds in one container (ContainerLatency).",

@@ -110,7 +110,7 @@ def test_a_broken_script_is_reported_while_the_old_one_serves(serve: Serve, fold
     assert (counts["failed"], counts["refused"]) == (0, 0), sending.failures
     line = f'File "{folder}/code/inference.py", line {len(script("second").splitlines()) + 2}'
     assert stack.log.count(line) == 1, stack.log
-    assert "put the module into code/). What was loaded before goes on serving." in stack.log
+    assert "put the module into code/). The models and code loaded before go on serving." in stack.log
     assert "killing it" not in stack.log
 
 
@@ -120,7 +120,9 @@ def test_a_misspelt_handler_is_refused_while_the_old_script_serves(serve: Serve,
 
     halves = script("second").replace("def handler", "def output_handler") + "def input_hander(d, c): ...\n"
     write(folder / "code" / "inference.py", halves)
-    stack.wait_for_log("which is not called: did you mean input_handler? What was loaded before goes on")
+    stack.wait_for_log(
+        "which is not called: did you mean input_handler? The models and code loaded before go on"
+    )
 
     assert answer(stack) == "first"
 

@@ -171,7 +171,7 @@ def test_a_new_archive_is_served_and_one_that_can_not_be_is_reported(serve: Serv
         counts = sending.finish()
 
     assert (counts["failed"], counts["refused"]) == (0, 0), sending.failures
-    assert stack.log.count("What was loaded before goes on serving.") == 3
+    assert stack.log.count("The models and code loaded before go on serving.") == 3
     wait_for_one_generation(stack)
     stack.wait_until(lambda: not list(stack.home.glob("*/model")), "the first archive is removed")
 
@@ -203,7 +203,7 @@ def test_a_version_is_loaded_once_the_script_that_came_with_it_is_repaired(
     broken = "import no_such_module" if flag == "--watch" else "while True: pass"
     add_version(folder, 2)
     code.write_text(script("broken") + broken)
-    stack.wait_for_log("the change can't be used" if flag == "--watch" else "loading it while")
+    stack.wait_for_log("the change can't be used" if flag == "--watch" else "loading it in new")
     assert (answer(stack), versions(stack)) == ("first", [1])
     code.write_text(script("second"))
 
