@@ -13,6 +13,7 @@ from tfs_proxy.transform.node import SharedStorageProbe
 from tfs_proxy.transform.ray_cluster import MAX_LOSSES, Scheduler
 from tfs_proxy.values.errors import SettingsError
 
+pytestmark = pytest.mark.slow
 MB = 1 << 20
 PLAN = ExecutionPlan("SingleRecord", MB, 2)
 

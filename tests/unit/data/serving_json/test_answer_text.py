@@ -55,6 +55,7 @@ def test_outputs_need_the_same_rows_and_types_that_json_has() -> None:
         answer_text.columns({"y": np.zeros(1, np.float16)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(1_000_000,), (1, 1_000_000), (1000, 1000)])
 def test_a_large_answer_takes_little_more_than_its_text(shape: tuple[int, ...]) -> None:
     """The text is written in pieces: Python's strings of all its numbers would take ten times as much."""

@@ -108,7 +108,7 @@ def test_every_error_has_one_shape() -> None:
 
 def test_a_large_model_has_a_small_document() -> None:
     """A body of megabytes is no example; its type is described all the same."""
-    picture = signature({"image": ("DT_FLOAT", (None, 1000, 1000, 3))}, Y)
+    picture = signature({"image": ("DT_FLOAT", (None, 500, 500, 3))}, Y)
 
     text = document_text(
         document_of(Service((DescribedModel("m", (1,), {"serving_default": picture}),), "m"))

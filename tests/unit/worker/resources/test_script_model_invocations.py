@@ -128,6 +128,7 @@ def predict_fn(data, model, context):
     assert reply.headers["x-amzn-sagemaker-custom-attributes"] == "seen=a=1"
 
 
+@pytest.mark.slow
 def test_the_toolkits_own_modules_can_be_imported(tmp_path: Path) -> None:
     """A script as written for the scikit-learn container runs unchanged, old imports and all."""
     text = """
