@@ -68,7 +68,7 @@ class Router:
 
     def lead(self, *models: str, to: tuple[Path, ...]) -> None:
         """Send calls for these models to these sockets."""
-        self._do(lambda: self._routes.lead(models, to))
+        self._do(lambda: self._routes.route(models, to))
 
     def forget(self, model: str) -> None:
         """Unload a model."""

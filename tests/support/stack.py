@@ -84,7 +84,7 @@ class Stack(RunningProcess):
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def children(self) -> dict[str, list[int]]:
-        """Process ids of all descendants by a short name, parents first: nginx, gunicorn, embedded, model_server."""
+        """Process ids of all descendants by a short name, parents first: nginx, zygote, gunicorn, embedded, ..."""
         pids: dict[str, list[int]] = {}
         for pid in descendants(self.process.pid):
             pids.setdefault(self._name_of(pid), []).append(pid)
@@ -99,7 +99,10 @@ class Stack(RunningProcess):
         if words == _words_of(self.process.pid):
             return "only forked"
         words = re.sub(r"\S*/", "", words)  # folders, which may have any name
-        return next((key for key in ("nginx", "gunicorn", "embedded", "model_server") if key in words), words)
+        return next(
+            (key for key in ("nginx", "zygote", "gunicorn", "embedded", "model_server") if key in words),
+            words,
+        )
 
     def kill(self) -> None:
         """End it at once, and leave nothing behind."""

@@ -302,3 +302,21 @@ def test_a_header_is_spelled_once() -> None:
     assert [
         (file, name) for file, said in texts.items() for text in said for name in names if name in text
     ] == []
+
+
+RUN_MODULES = [module for module in MODULES if room(module) == "run"]
+
+
+@pytest.mark.parametrize("module", RUN_MODULES, ids=lambda module: str(module.relative_to(PACKAGE)))
+def test_parts_of_a_run_are_wired_by_constructors(module: Path) -> None:
+    """Nobody assigns to an attribute of an object that it holds: that one gets what it needs when it is made."""
+    assigned = [
+        ast.unparse(target)
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.Assign)
+        for whole in node.targets
+        for target in (whole.elts if isinstance(whole, ast.Tuple) else [whole])
+        if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Attribute)
+    ]
+
+    assert assigned == []

@@ -56,8 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
         return _serve_many(settings, listener, arguments)
     import asyncio
 
+    from tfs_proxy.run.archive_stacks import serve
     from tfs_proxy.run.opening import ServeRequest
-    from tfs_proxy.run.run import serve
 
     environ = inherited_environment()
     request = ServeRequest(arguments.model, arguments.model_server, environ, lay_out=_laid_out)
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _serve_many(settings: Settings, listener: socket, arguments: argparse.Namespace) -> int:
     import asyncio
 
-    from tfs_proxy.run.many_models.run import serve_many
+    from tfs_proxy.run.many_models.models import serve_many
     from tfs_proxy.run.opening import ServeRequest
 
     refuse_one_model(arguments.model)

@@ -32,8 +32,8 @@ def run(arguments: argparse.Namespace) -> int:
     settings = settings.with_values(grpc_port=None, extra_ports=None, instance_count=1)
     import asyncio
 
+    from tfs_proxy.run.archive_stacks import serve
     from tfs_proxy.run.opening import ServeRequest
-    from tfs_proxy.run.run import serve
 
     request = ServeRequest(None, "auto", inherited_environment(), tuple(arguments.words))
     return asyncio.run(serve(settings, listener, request))

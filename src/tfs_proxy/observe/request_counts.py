@@ -238,6 +238,10 @@ class RequestCounts:
         self._grpc: Counter[Labels] = Counter()
         self._unreadable = 0
 
+    def expect(self, known: KnownModels) -> None:
+        """Count requests by model, too, from now on."""
+        self.models = ModelCounts(known)
+
     def add_lines(self, lines: bytes) -> None:
         """Count every line of ``lines``, malformed ones included."""
         # Most lines of a busy moment are equal, and each different one is read once.

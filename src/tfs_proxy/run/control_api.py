@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 from msgspec.json import decode, encode
 from msgspec.structs import replace
@@ -49,29 +50,40 @@ MAX_BODY_BYTES = 64 * 1024
 OK, BAD_REQUEST, NOT_FOUND, UNAVAILABLE = 200, 400, 404, 503
 
 
-class ControlApi:
-    """Answers from `Readiness`, and with ``routes`` of others; workers get ``deployment`` once it is known.
+class ControlledStack(Protocol):
+    """What workers ask about: the stack that they belong to."""
 
-    ``serves`` returns true for the process group of the gunicorn that serves: only its workers may accept.
+    @property
+    def readiness(self) -> Readiness:
+        """Its readiness, which ``/ping`` shows."""
+
+    @property
+    def deployment(self) -> Deployment | None:
+        """What it serves; None until that is known."""
+
+    def serves(self, group: str, /) -> bool:
+        """True if the gunicorn of this process group serves: only its workers may accept."""
+
+
+class ControlApi:
+    """Answers from the readiness of the stack that ``current`` gives, and with ``routes`` of others.
+
     With ``of_run`` it has only the workers' routes, and asks that one for all others.
     """
 
     def __init__(
         self,
-        readiness: Readiness,
+        current: Callable[[], ControlledStack],
         routes: Handlers | None = None,
         *,
         measure: Measure = lambda _headers: (),
         outside: OutsideMetrics | None = None,
-        serves: Callable[[str], bool] = lambda _group: True,
         of_run: Answer | None = None,
     ) -> None:
-        self._readiness = readiness
-        self._serves = serves
+        self._current = current
         self._measure = measure
         self._outside = outside or OutsideMetrics()
         self._of_run = of_run
-        self.deployment: Deployment | None = None
         self._released = asyncio.Event()
         self._count_early: CountEarly | None = None
         table: Handlers = {
@@ -88,6 +100,10 @@ class ControlApi:
         self._for_clients = HttpServer(app_of(self.respond_to_client, MAX_BODY_BYTES))
         self._standing_in = HttpServer(app_of(self.respond_early))
 
+    @property
+    def _readiness(self) -> Readiness:
+        return self._current().readiness
+
     async def open(self, path: Path, for_clients: Path | None = None) -> None:
         """Listens on unix sockets: for workers and commands, and for what nginx passes on."""
         await self._server.open_unix(path)
@@ -103,10 +119,6 @@ class ControlApi:
         """Leaves the listeners to the workers, which may accept from now on."""
         self._standing_in.close()
         self._released.set()
-
-    def follow(self, readiness: Readiness, serves: Callable[[str], bool]) -> None:
-        """Answers for another stack from now on."""
-        self._readiness, self._serves = readiness, serves
 
     def close(self) -> None:
         self._standing_in.close()
@@ -159,9 +171,10 @@ class ControlApi:
         return _ok_without(self._readiness.away())
 
     async def _deployment(self, _: HttpRequest) -> HttpResponse:
-        if self.deployment is None:
+        deployment = self._current().deployment
+        if deployment is None:
             return _ok_without(self._readiness.step)
-        return HttpResponse(OK, self.deployment.to_json())
+        return HttpResponse(OK, deployment.to_json())
 
     async def _hear_worker(self, request: HttpRequest, group: str) -> HttpResponse:
         """Notes the state of a worker of this process group; a ready one waits for the release."""
@@ -184,7 +197,7 @@ class ControlApi:
         )
 
     def _may_serve(self, group: str) -> bool:
-        return self._released.is_set() and self._serves(group)
+        return self._released.is_set() and self._current().serves(group)
 
     async def _metrics(self, request: HttpRequest) -> HttpResponse:
         await self._outside.refresh()

@@ -32,13 +32,13 @@ class GrpcRoutes:
         self._seen: int | None = None
         self._busy: frozenset[str] = frozenset()
 
-    def lead(self, models: Iterable[str], sockets: Iterable[Path]) -> None:
+    def route(self, models: Iterable[str], sockets: Iterable[Path]) -> None:
         """Sends calls for these models to exactly these sockets; without any, they wait."""
         paths = list(map(str, sockets))
         # A model that has never had a model server is a script.
-        led = {model: paths for model in models if paths or model in self._sockets}
-        if any(self._sockets.get(model) != paths for model in led):
-            self._sockets.update(led)
+        routed = {model: paths for model in models if paths or model in self._sockets}
+        if any(self._sockets.get(model) != paths for model in routed):
+            self._sockets.update(routed)
             self._change()
 
     def forget(self, models: Iterable[str]) -> None:
@@ -97,18 +97,18 @@ class InstanceGates:
         self._count = count
         self._open: Mapping[int, Path] = {}
 
-    def lead_to(self, sockets: Mapping[int, Path]) -> None:
+    def route_to(self, sockets: Mapping[int, Path]) -> None:
         """Opens the gates of these model servers, which listen for gRPC there, and closes all others.
 
         So no call reaches a model server before it has loaded its models, and nginx needs no reload.
         """
         for index in range(self._count):
             if sockets.get(index) != self._open.get(index):
-                self._lead(self._workspace.grpc_gate(index), sockets.get(index))
+                self._link(self._workspace.grpc_gate(index), sockets.get(index))
         self._open = dict(sockets)
 
     @staticmethod
-    def _lead(gate: Path, socket: Path | None) -> None:
+    def _link(gate: Path, socket: Path | None) -> None:
         if socket is None:
             gate.unlink()
             return

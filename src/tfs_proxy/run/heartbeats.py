@@ -24,6 +24,16 @@ MORE_THAN_WORKERS = 2
 """This many more workers than configured must hang in a row, with no answer in between."""
 
 
+class WorkerStarts:
+    """A count of workers that have begun to load the application, over all stacks of a run."""
+
+    def __init__(self) -> None:
+        self.total = 0
+
+    def count(self) -> None:
+        self.total += 1
+
+
 class _Heard(Struct):
     """A worker's last state with its time, and the time since which calls of the script hang in it."""
 
@@ -37,7 +47,8 @@ class Heartbeats:
 
     ``wanted`` is how many workers there should be, ``replaced_seconds`` how long it may take to replace one.
     ``booted`` is set once a worker serves. ``loading`` has all that have begun to load the application since
-    `forget_loading`, ``starts`` counts them all; ``failure`` is why the latest one can't load it.
+    `forget_loading`, ``starts`` counts them all, those of former stacks included; ``failure`` is why the
+    latest one can't load it.
     """
 
     def __init__(
@@ -46,12 +57,13 @@ class Heartbeats:
         clock: Callable[[], float] = time.monotonic,
         wanted: int = 1,
         replaced_seconds: float = 300.0,
+        starts: WorkerStarts | None = None,
     ) -> None:
         self.wanted = wanted
         self.booted = asyncio.Event()
         self.failure: BootFailure | None = None
         self.loading: set[int] = set()
-        self.starts = 0
+        self.starts = WorkerStarts() if starts is None else starts
         self._silence_seconds, self._replaced_seconds = silence_seconds, replaced_seconds
         self._clock = clock
         self._heard: dict[int, _Heard] = {}
@@ -69,7 +81,7 @@ class Heartbeats:
         self._heard[state.pid] = _Heard(state, now, since)
         if state.phase is WorkerPhase.BEGINS:
             self.loading.add(state.pid)
-            self.starts += 1
+            self.starts.count()
             self._starts_in_vain += 1
             self._heard = self._heard_within(self._replaced_seconds)
         elif state.phase is WorkerPhase.SERVES:
@@ -77,6 +89,10 @@ class Heartbeats:
             self.booted.set()
         elif state.failure is not None and (known is None or known.state.failure is None):
             self.failure = state.failure  # said once: it may have been dealt with since
+
+    def expect(self, workers: int) -> None:
+        """Sets how many workers there should be."""
+        self.wanted = workers
 
     async def until_alive(self, *, every_worker: bool) -> None:
         """Returns once a worker serves, or as many as there should be."""

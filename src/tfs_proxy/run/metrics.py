@@ -5,6 +5,7 @@ import platform
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from tfs_proxy import __version__
 from tfs_proxy.observe import catalogue
@@ -14,7 +15,8 @@ from tfs_proxy.observe.process_usage import NeverFalling, ProcessUsage, usage, u
 from tfs_proxy.run.children import Children
 from tfs_proxy.run.host.processes import child_pids
 from tfs_proxy.run.process import ProcessState
-from tfs_proxy.run.readiness import Phase, Readiness
+from tfs_proxy.run.readiness import RUN_STATES, Readiness, StartSteps
+from tfs_proxy.run.stack_children import StackChildren
 from tfs_proxy.values.resources import available_resources
 from tfs_proxy.wire.header_names import IN_FLIGHT
 
@@ -22,32 +24,45 @@ SUPERVISOR = "supervisor"
 MetricSource = Callable[[], Iterable[MeasuredMetric]]
 
 
-class RunMetrics:
-    """Measures the run whenever `/metrics` is asked for; ``sources`` add their own.
+class MeasuredStack(Protocol):
+    """The processes and the readiness of a stack."""
 
+    @property
+    def readiness(self) -> Readiness:
+        """Its models, its workers and its state."""
+
+    @property
+    def children(self) -> StackChildren:
+        """Its model servers and workers."""
+
+
+class RunMetrics:
+    """Measures the stack that ``current`` gives whenever `/metrics` is asked for; ``sources`` add their own.
+
+    ``steps`` are those of the run's start, ``front`` is its front if these are the metrics of a run.
     ``journals`` has the workers' notes of their requests, of which each worker answers ``threads_each`` at a
     time; None where the stacks of many models tell that.
     """
 
     def __init__(
         self,
-        readiness: Readiness,
-        children: Children,
+        current: Callable[[], MeasuredStack],
         journals: Path,
         *sources: MetricSource,
+        front: Children | None = None,
+        steps: StartSteps | None = None,
         threads_each: int | None = None,
     ) -> None:
         self._sources = sources
-        self._readiness = readiness
-        self._children = children
+        self._current, self._front, self._steps = current, front, steps
         self._cpu_seconds: dict[str, NeverFalling] = defaultdict(NeverFalling)
         self._memory_limit = available_resources().memory_bytes
         self._journals = journals
         self._threads_each = threads_each
 
-    def follow(self, readiness: Readiness, children: Children) -> None:
-        """Measures these from now on; counts go on."""
-        self._readiness, self._children = readiness, children
+    @property
+    def _readiness(self) -> Readiness:
+        return self._current().readiness
 
     def measure(self, headers: Mapping[str, str]) -> list[MeasuredMetric]:
         """All metrics now, for a scrape with these headers."""
@@ -78,9 +93,9 @@ class RunMetrics:
         readiness = self._readiness
         yield MeasuredMetric(catalogue.BUILD_INFO, {(__version__, platform.python_version()): 1})
         yield MeasuredMetric(catalogue.READY, {(): float(readiness.reason() is None)})
-        phases: Points = {(phase.value,): float(phase is readiness.phase) for phase in Phase}
+        phases: Points = {(state.of_run,): float(state is readiness.state) for state in RUN_STATES}
         yield MeasuredMetric(catalogue.PHASE, phases)
-        steps = readiness.steps.seconds()
+        steps = (self._steps or readiness.steps).seconds()
         yield MeasuredMetric(catalogue.STARTUP_SECONDS, {(step,): seconds for step, seconds in steps.items()})
         yield MeasuredMetric(
             catalogue.MEMORY_LIMIT, {} if self._memory_limit is None else {(): self._memory_limit}
@@ -88,14 +103,16 @@ class RunMetrics:
 
     def _processes(self, alone: Mapping[str, int]) -> Iterator[MeasuredMetric]:
         """The children, each with all below it; and each process of ``alone``, which has pids, by itself."""
-        children = self._children.in_start_order()
+        stack = self._current().children
+        front = [] if self._front is None else self._front.in_start_order()
+        children = [*stack.in_start_order(), *front]
         yield MeasuredMetric(
             catalogue.PROCESS_UP,
             {(child.name,): float(child.state is ProcessState.RUNNING) for child in children},
         )
         yield MeasuredMetric(
             catalogue.PROCESS_RESTARTS,
-            {(name, how): times for (name, how), times in self._children.deaths.items()},
+            {(name, how): times for (name, how), times in stack.deaths.items()},
         )
         usages = {child.name: usage_of_tree(child.pid) if child.pid else ProcessUsage() for child in children}
         pids: dict[str, int | None] = {child.name: child.pid for child in children}
@@ -113,7 +130,7 @@ class RunMetrics:
         yield MeasuredMetric(catalogue.PROCESS_FILES, {(name,): of.open_files for name, of in usages.items()})
 
     def _worker_pids(self) -> Iterable[int]:
-        workers = self._children.workers
+        workers = self._current().children.workers
         return child_pids(workers.pid) if workers is not None and workers.pid else ()
 
     def _workers(self, threads_each: int | None) -> Iterator[MeasuredMetric]:
@@ -122,7 +139,7 @@ class RunMetrics:
         yield MeasuredMetric(catalogue.WORKERS, {(): len(alive)})
         yield MeasuredMetric(catalogue.WORKERS_CONFIGURED, {(): heartbeats.wanted})
         yield MeasuredMetric(catalogue.WORKERS_STUCK, {(): sum(state.hangs for state in alive.values())})
-        yield MeasuredMetric(catalogue.WORKER_STARTS, {(): heartbeats.starts})
+        yield MeasuredMetric(catalogue.WORKER_STARTS, {(): heartbeats.starts.total})
         limit = heartbeats.limit
         yield MeasuredMetric(catalogue.ADAPTIVE_LIMIT, {} if limit is None else {(): limit})
         if threads_each is not None:

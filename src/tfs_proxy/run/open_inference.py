@@ -24,9 +24,9 @@ from tfs_proxy.observe.request_record import (
     WAIT,
     WRITE,
 )
+from tfs_proxy.run.control_api import ControlledStack
 from tfs_proxy.run.host.sockets import accepts
 from tfs_proxy.run.readiness import AVAILABLE, ENDED, Readiness, ServableState, best_of
-from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.errors import BadInput, UnknownModel
 from tfs_proxy.values.names import printable
 from tfs_proxy.wire import routes
@@ -78,17 +78,16 @@ class Repository(Protocol):
 
 
 class ServedArchive:
-    """The models of the one archive of a run; ``deployment`` is None until it has been opened."""
+    """The models of the one archive of a run, in the stack that ``current`` gives."""
 
     can_load = False
 
-    def __init__(self, readiness: Readiness, deployment: Callable[[], Deployment | None]) -> None:
-        self.readiness = readiness
-        self._deployment = deployment
+    def __init__(self, current: Callable[[], ControlledStack]) -> None:
+        self._current = current
 
     async def index(self) -> Sequence[IndexedVersion]:
         """All versions, as the model servers have last reported them."""
-        deployment = self._deployment()
+        deployment = self._current().deployment
         if deployment is None:
             return ()
         if deployment.script_model is not None:
@@ -101,7 +100,7 @@ class ServedArchive:
 
     def served(self) -> Collection[str] | None:
         """The models, if the REST API is published."""
-        deployment = self._deployment()
+        deployment = self._current().deployment
         return deployment.models.keys() if deployment is not None and deployment.publishes_rest else None
 
     async def load(self, _name: str, _url: str | None) -> None:
@@ -113,15 +112,16 @@ class ServedArchive:
         raise BadInput(_NO_LOADS)
 
     def _of_script(self, model: str) -> IndexedVersion:
-        reason = self.readiness.reason()
+        reason = self._current().readiness.reason()
         state = IndexState.READY if reason is None else IndexState.UNAVAILABLE
         return IndexedVersion(model, ONLY_VERSION, state, reason or "")
 
     def _of_model(self, model: str, versions: Sequence[int]) -> list[IndexedVersion]:
         """Each version in its best state on any model server; one without a number if none is known."""
         states: dict[int, list[ServableState]] = {version: [] for version in versions}
-        for (instance, of_model), reported in self.readiness.reported.items():
-            if of_model == model and instance not in self.readiness.unreachable:
+        readiness = self._current().readiness
+        for (instance, of_model), reported in readiness.reported.items():
+            if of_model == model and instance not in readiness.unreachable:
                 for version, state in reported.items():
                     states.setdefault(version, []).append(state)
         if not states:
@@ -251,20 +251,20 @@ REPOSITORY_EXTENSION: Final = "model_repository"
 
 
 class OpenInferenceApi:
-    """Answers from the run's ``readiness`` and its ``repository``; ``times`` measures inferences now.
+    """Answers from the run's ``readiness`` now and its ``repository``; ``times`` measures inferences now.
 
     ``labels`` are other names of versions; on ``grpc_router`` the gRPC router listens, if there is one.
     """
 
     def __init__(
         self,
-        readiness: Readiness,
+        readiness: Callable[[], Readiness],
         repository: Repository,
         times: Callable[[], InferenceTimes],
         labels: Mapping[str, int],
         grpc_router: Path,
     ) -> None:
-        self.readiness = readiness
+        self._readiness = readiness
         self._repository = repository
         self._times = times
         self._labels = labels
@@ -285,7 +285,7 @@ class OpenInferenceApi:
         return _json({"live": True})
 
     async def _ready(self, _: HttpRequest) -> HttpResponse:
-        ready = self.readiness.reason() is None and self._grpc_is_answered()
+        ready = self._readiness().reason() is None and self._grpc_is_answered()
         return _json(
             {"live": True, "ready": ready}, HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
         )

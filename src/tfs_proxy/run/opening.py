@@ -114,19 +114,16 @@ def resources_on(
 
 
 def plan_processes(
-    prepared: Prepared, workspace: Workspace, host: plan.HostResources, port: int
+    prepared: Prepared, workspace: Workspace, host: plan.HostResources, port: int, *, counts_requests: bool
 ) -> plan.ProcessPlan:
-    """The model servers' processes; writes their configuration files. Clients know ``port``."""
-    planned = _planned(prepared, workspace, host, port)
+    """The model servers' processes and the deployment; writes their configuration files.
+
+    Clients know ``port``. ``counts_requests`` says that workers write the lines of their requests.
+    """
     choice = trace_choice(host.environ)
     if choice.warning:
         log.warning("%s", choice.warning)
-    return replace(planned, deployment=replace(planned.deployment, traces=choice.sampling))
-
-
-def _planned(
-    prepared: Prepared, workspace: Workspace, host: plan.HostResources, port: int
-) -> plan.ProcessPlan:
+    host = replace(host, traces=choice.sampling, counts_requests=counts_requests)
     if prepared.flags is not None:
         from tfs_proxy.run.tensorflow_serving import plan_flags
 

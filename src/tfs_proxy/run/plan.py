@@ -12,7 +12,14 @@ from tfs_proxy.run.process import ProcessSpec
 from tfs_proxy.run.programs import model_server
 from tfs_proxy.run.programs.model_server import NO_MONITORING, Monitoring
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.deployment import Deployment, Instance, ServedModel, TransformLimits, open_inference_of
+from tfs_proxy.values.deployment import (
+    Deployment,
+    Instance,
+    ServedModel,
+    TraceSampling,
+    TransformLimits,
+    open_inference_of,
+)
 from tfs_proxy.values.layout import Workspace
 
 MAX_TRANSFORM_MB = 100
@@ -24,7 +31,8 @@ class HostResources(Struct, frozen=True):
 
     Without ``ports`` there is no model server: a script model needs none, and ``common`` ones exist already.
     ``placements`` has the GPU of each model server, if they were chosen. The model servers show their own
-    metrics as ``monitoring`` says.
+    metrics as ``monitoring`` says. ``traces`` chooses requests to trace; ``counts_requests`` says that
+    workers write the lines of their requests, since no nginx does.
     """
 
     model_server: tuple[str, ...]
@@ -34,6 +42,8 @@ class HostResources(Struct, frozen=True):
     monitoring: Monitoring = NO_MONITORING
     common: tuple[Instance, ...] = ()
     placements: tuple[Placement, ...] = ()
+    traces: TraceSampling | None = None
+    counts_requests: bool = False
 
 
 class ProcessPlan(Struct, frozen=True):
@@ -57,12 +67,15 @@ def plan(
     workspace: Workspace,
     host: HostResources,
 ) -> ProcessPlan:
+    instances = host.common or instances_on(host.ports, workspace)
+    deployment = deployment_of(
+        served, settings, instances, traces=host.traces, counts_requests=host.counts_requests
+    )
     if host.common:
-        return ProcessPlan(deployment_of(served, settings, host.common), files={}, model_servers=())
-    instances = instances_on(host.ports, workspace)
+        return ProcessPlan(deployment, files={}, model_servers=())
     files = files_of_model_servers(models, settings, workspace, host.monitoring)
     return ProcessPlan(
-        deployment=deployment_of(served, settings, instances),
+        deployment=deployment,
         files=files,
         model_servers=tuple(
             model_server_process(
@@ -100,12 +113,26 @@ def monitoring_files(monitoring: Monitoring, workspace: Workspace) -> Mapping[Pa
     return {} if monitoring.config is None else {workspace.monitoring_config: monitoring.config}
 
 
-def deployment_of(served: Served, settings: Settings, instances: tuple[Instance, ...]) -> Deployment:
+def deployment_of(
+    served: Served,
+    settings: Settings,
+    instances: tuple[Instance, ...],
+    *,
+    traces: TraceSampling | None = None,
+    counts_requests: bool = False,
+    many_models: Path | None = None,
+    by_flags: bool = False,
+) -> Deployment:
+    """What workers get to know: the only place where a deployment is made.
+
+    With ``many_models``, the folder of all models' workspaces, its workers serve models without a script.
+    With ``by_flags`` the model server's flags say what is served: a script is never the model itself.
+    """
     return Deployment(
         default_model=served.default_model,
         models={model.name: tuple(sorted(model.versions)) for model in served.models},
         instances=instances,
-        script=served.script,
+        script=None if many_models else served.script,
         import_paths=served.import_paths,
         max_payload_bytes=settings.max_payload_bytes,
         max_decoded_bytes=settings.max_decoded_bytes,
@@ -115,7 +142,7 @@ def deployment_of(served: Served, settings: Settings, instances: tuple[Instance,
         rest_api=settings.rest_api,
         transforms=transform_limits(settings),
         default_accept=settings.default_accept,
-        script_model=served.script_model,
+        script_model=None if many_models or by_flags else served.script_model,
         script_timeout_seconds=settings.script_timeout_seconds,
         wait_time_seconds=settings.wait_time_seconds,
         capture=capture_options(settings, served.default_model),
@@ -130,6 +157,9 @@ def deployment_of(served: Served, settings: Settings, instances: tuple[Instance,
         adaptive_limit_seconds=settings.adaptive_limit_seconds,
         model_dir=str(served.layout.root),
         is_batch=settings.batch,
+        traces=traces,
+        counts_requests=counts_requests,
+        many_models=None if many_models is None else str(many_models),
     )
 
 

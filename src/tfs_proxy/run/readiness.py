@@ -125,43 +125,70 @@ class StartSteps:
         return {**self._seconds, name: self._seconds.get(name, 0.0) + self._clock() - self._began}
 
 
-class Phase(Enum):
-    STARTING = "starting"
-    SERVING = "serving"
-    STOPPING = "stopping"
+class StackState(Enum):
+    """States of a stack, and of a run; one that is gone has none.
+
+    Each has the word of ``/metrics`` for a run, and that for one of many models.
+    """
+
+    STARTING = "starting", "loading"
+    READY = "serving", "ready"
+    STOPPING = "stopping", "unloading"
+    FAILED = "failed", "failed"
+
+    @property
+    def of_run(self) -> str:
+        return self.value[0]
+
+    @property
+    def of_model(self) -> str:
+        return self.value[1]
+
+
+RUN_STATES = (StackState.STARTING, StackState.READY, StackState.STOPPING)
+"""A run that fails ends."""
 
 
 class Readiness:
     """The run's readiness as the run loop last saw it; ``load_seconds`` are of a version's last load.
 
-    ``reported`` is an instance's last state of a model, including versions that nobody expects.
+    ``reported`` is an instance's last state of a model, including versions that nobody expects. ``down`` and
+    ``front_down`` always have the names of processes that are being restarted, those of the front apart.
     """
 
-    def __init__(self, heartbeats: Heartbeats, clock: Callable[[], float] = time.monotonic) -> None:
-        self.phase = Phase.STARTING
+    def __init__(
+        self,
+        heartbeats: Heartbeats,
+        clock: Callable[[], float] = time.monotonic,
+        front_down: Collection[str] = (),
+    ) -> None:
+        self.state = StackState.STARTING
         self.steps = StartSteps(clock)
         self.load_seconds: dict[ExpectedVersion, float] = {}
         self._clock = clock
         self._began: dict[int, float] = {}
         self.heartbeats = heartbeats
         self.down: set[str] = set()
+        self._front_down = front_down
         self.servables: dict[ExpectedVersion, ServableState] = {}
         self.unreachable: set[int] = set()
         self.reported: dict[tuple[int, str], Mapping[int, ServableState]] = {}
         self.disturbed = asyncio.Event()
 
-    def succeed(self, before: "Readiness") -> None:
-        """Takes over counts and times of the start from ``before``."""
-        self.steps = before.steps
-        self.heartbeats.starts += before.heartbeats.starts
-
     @property
     def step(self) -> str:
         return self.steps.current
 
-    @step.setter
-    def step(self, step: str) -> None:
+    def begin_step(self, step: str) -> None:
+        """Notes what the start does now, as ``/ping`` shows it."""
         self.steps.begin(step)
+
+    def begin_serving(self) -> None:
+        self.state = StackState.READY
+        self.steps.end()
+
+    def begin_stopping(self) -> None:
+        self.state = StackState.STOPPING
 
     def expect(self, instances: Iterable[Instance], models: Mapping[str, Iterable[int]]) -> None:
         """Names every version that has to be AVAILABLE; of a model without versions, any one has to be."""
@@ -221,7 +248,7 @@ class Readiness:
 
     def loaded(self) -> frozenset[int]:
         """The instances on which every version is available; none before the run serves."""
-        if self.phase is Phase.STARTING:
+        if self.state is StackState.STARTING:
             return frozenset()
         away = {servable.instance for servable, state in self.servables.items() if not state.available}
         return frozenset(servable.instance for servable in self.servables) - away
@@ -240,7 +267,7 @@ class Readiness:
 
     def away(self) -> str | None:
         """The version that will be back soon, as a phrase; None if waiting does not help."""
-        return self.missing() if self.phase is Phase.SERVING else None
+        return self.missing() if self.state is StackState.READY else None
 
     def reason(self) -> str | None:
         """The reason why requests can't be served now; None if they can."""
@@ -248,11 +275,12 @@ class Readiness:
 
     def unready_processes(self) -> str | None:
         """The current step, or the processes that are down; None if the run serves and all are up."""
-        if self.phase is Phase.STARTING:
+        if self.state is StackState.STARTING:
             return self.step + self._not_found()
-        if self.phase is Phase.STOPPING:
+        if self.state is StackState.STOPPING:
             return "stopping"
-        return f"{', '.join(sorted(self.down))} is down and being restarted" if self.down else None
+        down = {*self.down, *self._front_down}
+        return f"{', '.join(sorted(down))} is down and being restarted" if down else None
 
     def unready_workers_and_models(self) -> str | None:
         """The reason why no worker answers, or no model; None if they do."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tfs_proxy.observe.line_file import LineReader
 from tfs_proxy.observe.metric import MeasuredMetric, added_up
-from tfs_proxy.observe.request_counts import KnownModels, ModelCounts, RequestCounts
+from tfs_proxy.observe.request_counts import KnownModels, RequestCounts
 from tfs_proxy.observe.stage_table import StageTables
 
 
@@ -25,7 +25,7 @@ class RequestCounter:
     def expect(self, known: KnownModels) -> None:
         """From here on, counts requests by model, too; ``known`` may get more models later."""
         self.read()
-        self.counts.models = ModelCounts(known)
+        self.counts.expect(known)
         self._stages.append(StageTables(self._stages_folder, known))
 
     def expect_other_models(self, known: KnownModels, stages: Path) -> None:

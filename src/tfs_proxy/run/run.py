@@ -1,183 +1,179 @@
-"""One serving stack: opens the archive, starts every process, reports readiness, drains at the end.
+"""A run: its front and its stacks, from the open port to the exit status; the one loop and the one drain.
 
-start-up: cli -> settings -> archive -> supervisor.plan -> supervisor.process -> supervisor.health
+`run.archive_stacks` has the stacks of one archive, `run.many_models.models` those of models that come and go.
 """
 
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
 
-from msgspec.structs import replace
+from msgspec import Struct
 
-from tfs_proxy.model.report.first_request import FirstRequest, ready_line
-from tfs_proxy.run.entrances import Entrances
-from tfs_proxy.run.generation import Serving
-from tfs_proxy.run.host import sockets
+from tfs_proxy.run.children import Deaths
+from tfs_proxy.run.control_api import ControlApi
+from tfs_proxy.run.front import Front
 from tfs_proxy.run.host.processes import Orphans
 from tfs_proxy.run.host.sockets import Listener
 from tfs_proxy.run.host.watchdog import Watchdog, guarded_workspace
-from tfs_proxy.run.host.workspace import LONGEST_PATH
 from tfs_proxy.run.logs.run_records import RunRecords
-from tfs_proxy.run.opening import ServeRequest
-from tfs_proxy.run.readiness import Phase
-from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, RunLoop, together
-from tfs_proxy.run.run_status import RunStatus
-from tfs_proxy.run.stack import ServingStack, StackHost
-from tfs_proxy.run.succession import LONGEST_PATH_WITHIN, Generations
+from tfs_proxy.run.nginx.many_models import MultiModelRoutes
+from tfs_proxy.run.process import ChildProcess
+from tfs_proxy.run.readiness import Readiness, StackState
+from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, RunLoop
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.layout import Workspace
-
-if TYPE_CHECKING:
-    from tfs_proxy.run.reloading.reloading import Reloading
 
 log = logging.getLogger(__name__)
 
 
-async def serve(settings: Settings, listener: Listener, request: ServeRequest) -> int:
-    """Serves until SIGTERM, SIGINT or SIGHUP; returns 0 then.
+class Stacks(Protocol):
+    """The stacks of a run: what it serves, behind its front."""
 
-    Raises SettingsError for changes that can't be followed, StopServing if the run can't begin or go on.
-    ``listener`` is closed at the end.
-    """
-    if settings.follows_changes:
-        from tfs_proxy.run.reloading.reloading import refuse_unusable_reload
+    @property
+    def readiness(self) -> Readiness:
+        """The readiness of the run now."""
 
-        refuse_unusable_reload(settings, request)
-    longest_path = LONGEST_PATH_WITHIN if settings.follows_changes else LONGEST_PATH
-    with guarded_workspace(settings.home, longest_path) as (workspace, watchdog):
-        return await Supervisor(settings, listener, request, workspace, watchdog).run()
+    @property
+    def control_api(self) -> ControlApi:
+        """The run's own HTTP."""
+
+    def prepare(self) -> MultiModelRoutes | None:
+        """Makes what has to be there before the front opens; returns nginx's routes if models change."""
+
+    async def start(self) -> str:
+        """Returns the line that says so once requests can be answered. Raises StopServing."""
+
+    async def watch(self) -> None:
+        """Runs as long as requests can be answered. Raises StopServing as soon as a process gives up."""
+
+    def look(self) -> bool:
+        """Does what is due at each look at the processes; True if the next one should come soon."""
+
+    def abandon_loading(self) -> None:
+        """Kills what is still loading."""
+
+    def begin_draining(self, deadline: float) -> None:
+        """Loads nothing any more; requests may go on until ``deadline``, of `time.monotonic`."""
+
+    async def stop(self, deadline: float) -> None:
+        """Ends all stacks, whose requests the front has drained."""
+
+    def children(self) -> Iterator[ChildProcess]:
+        """All their processes."""
+
+    def close(self) -> None:
+        """Releases what they hold."""
 
 
-class Supervisor:
-    """One run: everything between the open port and the exit status."""
+class RunHost(Struct, frozen=True):
+    """What a run has once, for its stacks."""
+
+    workspace: Workspace
+    watchdog: Watchdog
+    front: Front
+    records: RunRecords
+    deaths: Deaths
+
+
+MakeStacks = Callable[[RunHost], Stacks]
+
+
+class Run:
+    """Serves what ``make_stacks`` makes, on ``listener``, until it is stopped or a process gives up."""
 
     def __init__(
         self,
         settings: Settings,
         listener: Listener,
-        request: ServeRequest,
+        environ: Mapping[str, str],
         workspace: Workspace,
         watchdog: Watchdog,
+        make_stacks: MakeStacks,
     ) -> None:
-        self._settings, self._listener, self._workspace = settings, listener, workspace
-        self._records = RunRecords(settings, request.environ, workspace, listener)
-        self._reloading = _reloading(settings, request)
-        host = StackHost(workspace, watchdog, self._records.log)
-        self._entrances = Entrances(settings, workspace, listener, request.environ)
-        self._generations = Generations(settings, request, host, self._entrances)
-        self._status = RunStatus(
-            settings, self._records, workspace, self._stack, self._entrances.grpc_routes.routes
+        self._settings, self._workspace = settings, workspace
+        deaths = Deaths()
+        self._records = RunRecords(
+            *(settings, environ, workspace, listener),
+            catch_up=self._read_errors_of_nginx,
         )
-        self._control_api = self._status.control_api
+        self._front = Front(
+            *(settings, workspace, listener, environ, watchdog, deaths, self._look),
+            of_request=self._records.request_lines.hold,
+        )
+        host = RunHost(workspace, watchdog, self._front, self._records, deaths)
+        self._stacks = make_stacks(host)
         self._orphans = Orphans()
         self._run_loop = RunLoop(settings.stop_seconds)
-        self._stack.children.each_tick = self._tick
-
-    @property
-    def _stack(self) -> ServingStack:
-        return self._generations.stack
 
     async def run(self) -> int:
+        """Serves until SIGTERM, SIGINT or SIGHUP; returns 0 then. Raises StopServing."""
         await self._run_loop.run(self._start_and_watch(), self._drain)
         return 0
 
     async def _start_and_watch(self) -> None:
-        await self._open_listeners()
-        serving = await self._expect()
-        await self._start(serving)
-        self._begin_serving(serving.prepared.first_request)
-        if self._reloading is None:
-            await self._generations.watch_forever()
-        else:
-            following = self._reloading.run(self._generations, self._status)
-            await together(self._generations.watch_forever(), following)
+        many_models = self._stacks.prepare()
+        # From here on every request gets an answer.
+        await self._stacks.control_api.open(self._workspace.control_socket, self._workspace.client_socket)
+        self._front.open(many_models)
+        count_early = None if self._front.behind_nginx else self._records.note_early
+        if many_models is None:
+            await self._stacks.control_api.stand_in(self._front.web, count_early)
+        await self._front.children.watch_during(self._serve())
 
-    async def _open_listeners(self) -> None:
-        """From here on every request gets an answer."""
-        await self._control_api.open(self._workspace.control_socket, self._workspace.client_socket)
-        self._entrances.open(self._stack.children)
-        count_early = None if self._entrances.behind_nginx else self._records.note_early
-        await self._control_api.stand_in(self._entrances.web, count_early)
-        log.info("listening on http://%s", sockets.shown_address(self._listener))
+    async def _serve(self) -> None:
+        ready_line = await self._stacks.start()
+        self._stacks.control_api.release()
+        log.info("%s", ready_line)
+        await self._stacks.watch()
 
-    async def _expect(self) -> Serving:
-        if self._reloading is not None:
-            self._reloading.look()
-        prepared = await self._stack.open_archive()
-        self._stack.web = self._entrances.web
-        planned = await self._stack.expect(prepared, self._entrances.port)
-        deployment = replace(planned.deployment, counts_requests=not self._entrances.behind_nginx)
-        self._status.expect(planned, deployment)
-        serving = Serving(prepared, planned, deployment)
-        self._generations.current.serving = serving
-        return serving
+    def _read_errors_of_nginx(self) -> None:
+        self._front.children.read_errors_of_nginx()
 
-    async def _start(self, serving: Serving) -> None:
-        """Starts everything, and returns once it is ready."""
-        children = self._stack.children
-        self._entrances.start_grpc_router(children, serving.deployment)
-        # A worker that is still loading would take code that is changed from now on, before it is tried.
-        every_worker = self._settings.reload
-        await self._stack.start_in_time(serving.planned, serving.prepared, every_worker=every_worker)
-        if children.grpc_router is not None:
-            await children.watch_during(self._entrances.listen_for_grpc())
-        leading = self._entrances.lead_http_to(children, serving.deployment, self._stack.web)
-        await children.watch_during(leading)
-
-    def _begin_serving(self, first: FirstRequest) -> None:
-        self._stack.begin_serving()
-        self._lead_grpc()
-        self._control_api.release()
-        self._status.warm_up()
-        url = sockets.local_url(self._listener)
-        log.info("%s", ready_line(url, first.command(url)))
-
-    def _tick(self) -> bool:
+    def _look(self) -> bool:
         """Handles changes; True if requests have ended since the last time."""
         self._orphans.collect()
-        self._lead_grpc()
-        return self._records.read()
-
-    def _lead_grpc(self) -> None:
-        self._entrances.lead_grpc_to(self._stack.readiness, self._generations.current.workspace)
+        is_busy = self._records.read()
+        return self._stacks.look() or is_busy or self._stacks.readiness.state is not StackState.READY
 
     async def _drain(self, stop_requested: bool) -> None:
         """Stops accepting, lets requests finish, then ends the rest in reverse order; bounded in time."""
-        readiness = self._stack.readiness
-        starting = readiness.phase is Phase.STARTING
+        starting = self._stacks.readiness.state is StackState.STARTING
         deadline = time.monotonic() + (LAST_STEPS_SECONDS if starting else self._settings.stop_seconds)
-        readiness.phase = Phase.STOPPING
+        self._stacks.readiness.begin_stopping()
         if stop_requested:
-            await self._run_loop.accept_pending(self._entrances.public(), deadline)
-        self._entrances.close_public()
+            await self._run_loop.accept_pending(self._front.public(), deadline)
+        self._front.close_public()
         if starting:
-            self._stack.abandon_loading()
+            self._stacks.abandon_loading()
         reading = asyncio.create_task(self._records.keep_reading())
         try:
-            await self._run_loop.stop(self._stop_children(deadline), self._generations.children())
+            await self._run_loop.stop(self._stop(deadline), self._children())
         finally:
             reading.cancel()
-        self._stack.close()
-        self._entrances.close()
-        self._control_api.close()
+        self._stacks.close()
+        self._front.close()
+        self._stacks.control_api.close()
         self._records.close()
 
-    async def _stop_children(self, deadline: float) -> None:
-        children = self._stack.children
-        if children.nginx is not None:
-            await children.nginx.stop(deadline - time.monotonic())
-        if children.grpc_router is not None:
-            await children.grpc_router.stop(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
-            self._entrances.grpc_routes.end()
-        await self._stack.stop_workers(deadline - time.monotonic())
-        await self._generations.stop_former(deadline)
-        await self._stack.stop_model_servers(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
+    async def _stop(self, deadline: float) -> None:
+        self._stacks.begin_draining(deadline)  # requests that wait for a load would keep nginx
+        await self._front.stop(deadline)
+        await self._stacks.stop(deadline)
+
+    def _children(self) -> Iterator[ChildProcess]:
+        yield from self._front.children.in_start_order()
+        yield from self._stacks.children()
 
 
-def _reloading(settings: Settings, request: ServeRequest) -> "Reloading | None":
-    if not settings.follows_changes:
-        return None
-    from tfs_proxy.run.reloading.reloading import Reloading
-
-    return Reloading(settings, request)
+async def run_in_workspace(
+    settings: Settings,
+    listener: Listener,
+    environ: Mapping[str, str],
+    longest_path: str,
+    make_stacks: MakeStacks,
+) -> int:
+    """Runs in a new workspace, whose sockets' paths are no longer; ``listener`` is closed at the end."""
+    with guarded_workspace(settings.home, longest_path) as (workspace, watchdog):
+        return await Run(settings, listener, environ, workspace, watchdog, make_stacks).run()

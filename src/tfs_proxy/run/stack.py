@@ -1,4 +1,4 @@
-"""One serving stack: the processes that serve one archive, behind sockets of its owner; for `run.run`.
+"""One stack: the processes that serve one archive, in a folder of their own, behind a front.
 
 It opens the archive, starts model servers and workers, waits until they are ready, and watches them.
 """
@@ -7,16 +7,19 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tfs_proxy.model.report.prepare import Prepared
 from tfs_proxy.observe.logs.config import LogConfig
-from tfs_proxy.run.children import Children
-from tfs_proxy.run.heartbeats import Heartbeats
+from tfs_proxy.run.children import Deaths, Tick
+from tfs_proxy.run.control_api import Answer, ControlApi
+from tfs_proxy.run.gpus import Placement
+from tfs_proxy.run.heartbeats import Heartbeats, WorkerStarts
 from tfs_proxy.run.host.load_priority import LoadPriority
 from tfs_proxy.run.host.sockets import Listener
 from tfs_proxy.run.host.watchdog import Watchdog
@@ -24,20 +27,23 @@ from tfs_proxy.run.model_states import ModelWatch
 from tfs_proxy.run.nginx import config as nginx
 from tfs_proxy.run.opening import ServeRequest, find_host_resources, open_archive, plan_processes
 from tfs_proxy.run.plan import HostResources, ProcessPlan
-from tfs_proxy.run.process import Spawn, spawn
+from tfs_proxy.run.process import ChildProcess, Spawn, spawn
 from tfs_proxy.run.programs import gunicorn, packages
-from tfs_proxy.run.readiness import Phase, Readiness
+from tfs_proxy.run.readiness import Readiness
 from tfs_proxy.run.run_loop import together
+from tfs_proxy.run.stack_children import StackChildren
+from tfs_proxy.settings.parsers import PortRange
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.deployment import Instance, ServedModel
+from tfs_proxy.values.deployment import Deployment, Instance, ServedModel
 from tfs_proxy.values.errors import ModelLoadError, StartTimeout
 from tfs_proxy.values.layout import Workspace
+from tfs_proxy.wire.routes import Handlers
 
 log = logging.getLogger(__name__)
 
 INSTALLING = "starting: installing packages"
 ONE_OF_MANY_TICK_SECONDS = 0.25
-"""Interval in which one of several serving stacks looks at its processes: each look takes 0.1 ms."""
+"""Interval in which one of several stacks looks at its processes: each look takes 0.1 ms."""
 
 
 class CommonModelServers(Protocol):
@@ -62,6 +68,8 @@ class StackHost(Struct, frozen=True):
 
     ``spawn_workers`` is how gunicorn is started. With a ``priority`` it leaves the CPU to others until it is
     ready. With ``servers`` it has no model servers of its own, and without a script no workers either.
+    ``deaths`` and ``starts`` count its processes; ``tick`` is called at each look at them. ``front_down`` has
+    the front's processes that are being restarted.
     """
 
     workspace: Workspace
@@ -70,67 +78,87 @@ class StackHost(Struct, frozen=True):
     spawn_workers: Spawn = spawn
     priority: LoadPriority | None = None
     servers: CommonModelServers | None = None
+    deaths: Deaths | None = None
+    starts: WorkerStarts | None = None
+    tick: Tick = lambda: None
+    front_down: frozenset[str] | set[str] = frozenset()
 
 
-class ServingStack:
+class Stack:
     """The model servers and workers of one archive, and how ready they are.
 
-    Workers accept on ``web``. ``settings`` are those of the run until the archive is open, then sized for its
-    models. ``of`` is the end of its processes' names, if there are several stacks.
+    ``settings`` are those of the run until the archive is open, then sized for its models. ``of`` is the end
+    of its processes' names, if there are several stacks. ``prepared`` and ``deployment`` are what it serves,
+    once that is known.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        request: ServeRequest,
-        host: StackHost,
-        web: Sequence[Listener],
-        of: str = "",
-    ) -> None:
-        self.settings = settings
-        self.web = tuple(web)
-        self.gpus = 0
-        self.has_workers = True
-        self.readiness = Readiness(heartbeats_of(settings))
-        self.children = Children(
+    def __init__(self, settings: Settings, request: ServeRequest, host: StackHost, of: str = "") -> None:
+        self.settings, self.request = settings, request
+        self.workspace = host.workspace
+        self.readiness = Readiness(heartbeats_of(settings, host.starts), front_down=host.front_down)
+        self.children = StackChildren(
             self.readiness,
             host.workspace,
             host.watchdog,
+            deaths=host.deaths,
             own_exit_status=request.flags is not None,
             priority=host.priority,
+            tick=host.tick,
         )
-        self.watch = ModelWatch((), (), self.readiness)
+        self.has_workers = True
+        self.prepared: Prepared | None = None
+        self.planned: ProcessPlan | None = None
+        self._gpus = 0
         self._of = of
-        self._held = ExitStack()  # ports that no other process may get
         self._host = host
-        self._workspace = host.workspace
-        self.request = request
+        self._held = ExitStack()  # ports that no other process may get
+        self._watch = ModelWatch((), (), self.readiness)
         self._added: tuple[ServedModel, ...] = ()
+        self._control_api: ControlApi | None = None
         self._started_at = time.monotonic()
         self._installs = False
 
+    @property
+    def deployment(self) -> Deployment | None:
+        return None if self.planned is None else self.planned.deployment
+
+    @property
+    def models(self) -> Mapping[str, Sequence[int]]:
+        return {} if self.deployment is None else self.deployment.models
+
+    def serves(self, group: str) -> bool:
+        """True if the gunicorn of this process group is the one that serves."""
+        return self.children.serves(group)
+
+    def place(self, ports: PortRange | None, placements: tuple[Placement, ...]) -> None:
+        """Gives its model servers these ports and GPUs."""
+        self.settings = self.settings.with_values(safe_port_range=ports)
+        self.request = replace(self.request, placements=placements)
+
     async def open_archive(self) -> Prepared:
         """Finds out what is served, and sizes for it; raises as `run.opening.open_archive` does."""
-        self.readiness.step = "starting: opening the model archive"
-        prepared = await open_archive(self.request, self.settings, self._workspace)
-        self.settings = prepared.settings
-        self.readiness.heartbeats.wanted = self.settings.gunicorn_workers
+        self.readiness.begin_step("starting: opening the model archive")
+        prepared = await open_archive(self.request, self.settings, self.workspace)
+        self.prepared, self.settings = prepared, prepared.settings
+        self.readiness.heartbeats.expect(self.settings.gunicorn_workers)
         return prepared
 
-    async def expect(self, prepared: Prepared, port: int) -> ProcessPlan:
+    async def expect(self, prepared: Prepared, port: int, *, counts_requests: bool = False) -> Deployment:
         """Writes the configuration of the archive's processes; from here on they are expected.
 
-        ``port`` is the one that clients know.
+        ``port`` is the one that clients know. ``counts_requests`` says that workers write the lines of their
+        requests, since nginx does not.
         """
         host = await self._resources_for(prepared)
-        planned = plan_processes(prepared, self._workspace, host, port)
-        self.gpus = host.gpus
+        planned = plan_processes(prepared, self.workspace, host, port, counts_requests=counts_requests)
         deployment = planned.deployment
-        self.children.script = deployment.script
+        self._gpus = host.gpus
+        self.children.expect_script(deployment.script)
         self.has_workers = self._host.servers is None or deployment.script is not None
         self.readiness.expect(deployment.instances, deployment.models)
-        self.watch = ModelWatch(deployment.instances, deployment.models, self.readiness)
-        return planned
+        self._watch = ModelWatch(deployment.instances, deployment.models, self.readiness)
+        self.planned = planned
+        return deployment
 
     async def _resources_for(self, prepared: Prepared) -> HostResources:
         servers = self._host.servers
@@ -138,18 +166,22 @@ class ServingStack:
             return HostResources((), (), 0, self.request.environ, common=servers.instances)
         return await asyncio.to_thread(find_host_resources, self.request, prepared, self._held)
 
-    async def start_in_time(
-        self, planned: ProcessPlan, prepared: Prepared, *, every_worker: bool = False
-    ) -> None:
-        """Returns once everything is ready. Raises StopServing if it can't be, StartTimeout at the limit.
+    async def open_control_api(self, routes: Handlers | None = None, of_run: Answer | None = None) -> None:
+        """Opens a control API of its own for its workers; ``of_run`` answers what is about the run."""
+        self._control_api = ControlApi(lambda: self, routes, of_run=of_run)
+        await self._control_api.open(self.workspace.control_socket)
 
-        One worker is enough, unless ``every_worker`` has to be.
+    async def start_in_time(self, web: Sequence[Listener], *, every_worker: bool = False) -> None:
+        """Returns once everything is ready; workers accept on ``web``.
+
+        Raises StopServing if it can't be, StartTimeout at the limit. One worker is enough, unless
+        ``every_worker`` has to be.
         """
         # With flags, the model server follows its folders, which may still be filled: there is no limit.
         limit_seconds = self.settings.wait_time_seconds if self.request.flags is None else None
         try:
             async with asyncio.timeout(limit_seconds):
-                await self.children.watch_during(self._become_ready(planned, prepared, every_worker))
+                await self.children.watch_during(self._become_ready(web, every_worker))
         except TimeoutError:
             raise StartTimeout(
                 f"not ready within SAGEMAKER_TFS_WAIT_TIME_SECONDS={self.settings.wait_time_seconds:g}: "
@@ -157,26 +189,25 @@ class ServingStack:
             ) from None
 
     def begin_serving(self) -> None:
-        self.readiness.phase = Phase.SERVING
+        self.readiness.begin_serving()
         if self._of:
-            self.children.tick_seconds = ONE_OF_MANY_TICK_SECONDS
+            self.children.look_every(ONE_OF_MANY_TICK_SECONDS)
         self.children.restore_priority()
-        self.readiness.steps.end()
         for server in self.children.model_servers:
-            self.children.devices.log(server.name, self.gpus)
+            self.children.devices.log(server.name, self._gpus)
+        if self._control_api is not None:
+            self._control_api.release()
 
     async def watch_forever(self) -> None:
         """Watches processes and models. Raises StopServing as soon as a process gives up."""
         servers = self._host.servers
         if servers is None or not self._added:
-            await self.children.watch_during(self.watch.forever())
+            await self.children.watch_during(self._watch.forever())
         elif not self.has_workers:
             await servers.watch_models(self._added)
         else:
-            await self.children.watch_during(self._watch_with(servers))
-
-    async def _watch_with(self, servers: CommonModelServers) -> None:
-        await together(self.watch.forever(), servers.watch_models(self._added))
+            watching = together(self._watch.forever(), servers.watch_models(self._added))
+            await self.children.watch_during(watching)
 
     def abandon_loading(self) -> None:
         """Kills the model servers: one that is still loading would finish that before it stops."""
@@ -184,62 +215,60 @@ class ServingStack:
             server.ask_to_stop()
             server.signal_group(signal.SIGKILL)
 
-    async def stop_workers(self, seconds: float) -> None:
-        """Lets requests end, then ends the workers."""
-        workers = [self.children.workers, *self.children.beside_workers]
-        await asyncio.gather(*(child.stop(seconds) for child in workers if child is not None))
-
     async def stop_model_servers(self, seconds: float) -> None:
         """Ends the model servers, which get no more requests, or has common ones remove its models."""
         if self._host.servers is not None and self._added:
             await self._host.servers.remove(self._added)
-        await asyncio.gather(*(server.stop(seconds) for server in self.children.model_servers))
+        await self.children.stop_model_servers(seconds)
+
+    def all_children(self) -> Sequence[ChildProcess]:
+        return self.children.all()
 
     def close(self) -> None:
-        for listener in self.web:
-            listener.close()
-        self.release_ports()
-
-    def release_ports(self) -> None:
+        """Releases its ports and its control API."""
         self._held.close()
+        if self._control_api is not None:
+            self._control_api.close()
 
     def _where_scripts_load(self) -> str:
         lines = sorted(set(self.readiness.heartbeats.loading_lines()))
         return f"; the script is at {' and at '.join(lines)}" if lines else ""
 
-    async def _become_ready(self, planned: ProcessPlan, prepared: Prepared, every_worker: bool) -> None:
+    async def _become_ready(self, web: Sequence[Listener], every_worker: bool) -> None:
         """Loads models, and installs and imports the script concurrently."""
-        self.readiness.step = f"starting: loading the {'models' if planned.model_servers else 'script'}"
-        self.children.model_servers = [
-            self.children.start(spec.named(self._of)) for spec in planned.model_servers
-        ]
+        prepared, planned = self.prepared, self.planned
+        assert prepared is not None  # noqa: S101 - `expect` comes first
+        assert planned is not None  # noqa: S101 - as above
+        self.readiness.begin_step(f"starting: loading the {'models' if planned.model_servers else 'script'}")
+        for spec in planned.model_servers:
+            self.children.start_model_server(spec.named(self._of))
         try:
             async with asyncio.TaskGroup() as group:
                 if self.has_workers:
-                    group.create_task(self._start_workers(prepared))
+                    group.create_task(self._start_workers(prepared, web))
                 group.create_task(self._models_available(prepared.models))
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
         if self.has_workers:
-            self.readiness.step = "starting: waiting for a worker"
+            self.readiness.begin_step("starting: waiting for a worker")
             await self.readiness.heartbeats.until_alive(every_worker=every_worker)
 
     async def _models_available(self, models: Sequence[ServedModel]) -> None:
         if self._host.servers is not None and models:
             self._added = tuple(models)
             await self._host.servers.add(models)
-        await self.watch.until_available()
+        await self._watch.until_available()
         failure = self.readiness.failure()
         if failure:
             raise ModelLoadError(f"{failure}.")
         if self._installs:
-            self.readiness.step = INSTALLING
+            self.readiness.begin_step(INSTALLING)
         if self.children.model_servers:
             log.info("all models are available after %.2f s", time.monotonic() - self._started_at)
 
-    async def _start_workers(self, prepared: Prepared) -> None:
+    async def _start_workers(self, prepared: Prepared, web: Sequence[Listener]) -> None:
         environ = self.request.environ
-        install = packages.plan_install(prepared.served.layout, self._workspace, prepared.settings, environ)
+        install = packages.plan_install(prepared.served.layout, self.workspace, prepared.settings, environ)
         if install is not None:
             log.info("installing %s", prepared.served.layout.requirements.name)
             self._installs = True  # and what takes longer, models or packages, is the step
@@ -249,22 +278,21 @@ class ServingStack:
         unusable = packages.noexec_warning([*paths, prepared.served.layout.code])
         if unusable:
             log.warning("%s", unusable)
-        for listener in self.web:
+        for listener in web:
             listener.set_inheritable(True)
-        descriptors = [listener.fileno() for listener in self.web]
         spec = gunicorn.process(
             self.settings,
-            self._workspace,
-            descriptors,
+            self.workspace,
+            [listener.fileno() for listener in web],
             paths,
             environ,
             self._host.log,
             behind_nginx=nginx.program(self.settings) is not None,
         )
-        self.children.workers = self.children.start(spec.named(self._of), self._host.spawn_workers)
+        self.children.start_workers(spec.named(self._of), self._host.spawn_workers)
 
 
-def heartbeats_of(settings: Settings) -> Heartbeats:
+def heartbeats_of(settings: Settings, starts: WorkerStarts | None = None) -> Heartbeats:
     """No worker yet; a hanging call is over its limit before its worker is replaced."""
     replaced_seconds = settings.wait_time_seconds + settings.script_timeout_seconds
-    return Heartbeats(wanted=settings.gunicorn_workers, replaced_seconds=replaced_seconds)
+    return Heartbeats(wanted=settings.gunicorn_workers, replaced_seconds=replaced_seconds, starts=starts)

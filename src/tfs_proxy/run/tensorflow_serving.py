@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from google.protobuf import text_format
-from msgspec.structs import replace
 
 from tfs_proxy.model.discover import DiscoveredModel, default_model
 from tfs_proxy.model.report.first_request import first_request
@@ -125,7 +124,12 @@ def plan_flags(
     )
     return ProcessPlan(
         # No models are known if the config file can't be read, but it is not a script model.
-        deployment=replace(deployment_of(served, settings, (instance,)), script_model=None),
+        deployment=deployment_of(
+            *(served, settings, (instance,)),
+            traces=host.traces,
+            counts_requests=host.counts_requests,
+            by_flags=True,
+        ),
         files=monitoring_files(host.monitoring, workspace),
         model_servers=(
             ProcessSpec(

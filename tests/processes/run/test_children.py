@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tfs_proxy.run.children import Children
+from tfs_proxy.run.children import Deaths
+from tfs_proxy.run.front import FrontChildren
 from tfs_proxy.run.heartbeats import Heartbeats
 from tfs_proxy.run.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.run.many_models.model_life import load_failure
 from tfs_proxy.run.process import Backoff, ProcessSpec
-from tfs_proxy.run.readiness import Phase, Readiness
+from tfs_proxy.run.readiness import Readiness
+from tfs_proxy.run.stack_children import StackChildren
 from tfs_proxy.values.deployment import BootFailure
 from tfs_proxy.values.errors import ModelLoadError, NotEnoughResources, ProcessGaveUp, ScriptLoadError
 from tfs_proxy.values.layout import Workspace
@@ -28,12 +30,12 @@ def failed_boot(run: tuple[Workspace, Watchdog], script: str, failure: BootFailu
 
     async def serve() -> None:
         readiness = Readiness(Heartbeats(1.0))
-        readiness.phase = Phase.SERVING
+        readiness.begin_serving()
         readiness.heartbeats.failure = failure
-        children = Children(readiness, *run, own_exit_status=False)
+        children = StackChildren(readiness, *run)
         argv = ("/bin/sh", "-c", script)
         spec = ProcessSpec("gunicorn", argv, dict(os.environ), backoff=Backoff(tries=0))
-        children.workers = children.start(spec)
+        children.start_workers(spec)
         await children.watch_during(asyncio.sleep(60))
 
     with pytest.raises(ScriptLoadError) as raised:
@@ -45,9 +47,9 @@ def failed_start(run: tuple[Workspace, Watchdog], script: str) -> ModelLoadError
     """The error of a start whose model server is this shell script."""
 
     async def start() -> None:
-        children = Children(Readiness(Heartbeats(1.0)), *run, own_exit_status=False)
+        children = StackChildren(Readiness(Heartbeats(1.0)), *run)
         argv = ("/bin/sh", "-c", script)
-        children.model_servers = [children.start(ProcessSpec("the model server", argv, dict(os.environ)))]
+        children.start_model_server(ProcessSpec("the model server", argv, dict(os.environ)))
         await children.watch_during(asyncio.sleep(60))
 
     with pytest.raises(ModelLoadError) as raised:
@@ -59,14 +61,12 @@ def test_a_death_is_noticed_however_rare_the_looks_are(run: tuple[Workspace, Wat
     """While nothing happens they become rare; a child that ends wakes the watch."""
 
     async def serve() -> None:
-        readiness = Readiness(Heartbeats(1.0))
-        readiness.phase = Phase.SERVING
-        children = Children(readiness, *run, own_exit_status=False)
-        children.tick_seconds = 3600
+        children = FrontChildren(run[1], Deaths(), lambda: None, lambda _event: None)
+        children.look_every(3600)
         spec = ProcessSpec("nginx", ("/bin/sh", "-c", "exit 3"), dict(os.environ), backoff=Backoff(tries=0))
         watching = asyncio.create_task(children.watch_during(asyncio.sleep(30)))
         await asyncio.sleep(0)
-        children.nginx = children.start(spec)
+        children.start_nginx(spec)
         await watching
 
     with pytest.raises(ProcessGaveUp, match="nginx ended with exit status 3"):

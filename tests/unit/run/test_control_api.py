@@ -10,16 +10,29 @@ from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.run import control_api
 from tfs_proxy.run.control_api import ControlApi
 from tfs_proxy.run.heartbeats import Heartbeats
-from tfs_proxy.run.readiness import Phase, Readiness
+from tfs_proxy.run.readiness import Readiness
 from tfs_proxy.values.deployment import Deployment, WorkerPhase, WorkerState
 from tfs_proxy.wire.header_names import IN_FLIGHT
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
 
+class Served:
+    """A stack that is starting, in which gunicorn's process group is ``group``."""
+
+    def __init__(self, group: str | None = None) -> None:
+        self.readiness = Readiness(Heartbeats(10))
+        self.deployment: Deployment | None = None
+        self._group = group
+
+    def serves(self, group: str) -> bool:
+        """True if the group may accept."""
+        return self._group in {None, group}
+
+
 @pytest.fixture
 def door() -> ControlApi:
     """A door of a run that is starting."""
-    return ControlApi(Readiness(Heartbeats(10)))
+    return ControlApi(Served)
 
 
 def ask(door: ControlApi, method: str, path: str, body: bytes = b"") -> HttpResponse:
@@ -29,12 +42,12 @@ def ask(door: ControlApi, method: str, path: str, body: bytes = b"") -> HttpResp
 
 def test_the_door_answers_ping_from_health() -> None:
     """503 and the reason until all is ready, then 200 and nothing."""
-    readiness = Readiness(Heartbeats(10))
-    door = ControlApi(readiness)
-    readiness.step = "starting: loading the models"
+    stack = Served()
+    door, readiness = ControlApi(lambda: stack), stack.readiness
+    readiness.begin_step("starting: loading the models")
     assert ask(door, "GET", "/ping") == HttpResponse.error(503, "starting: loading the models")
 
-    readiness.phase = Phase.SERVING
+    readiness.begin_serving()
     readiness.heartbeats.hear(WorkerState(1, WorkerPhase.SERVES))
     assert ask(door, "GET", "/ping") == HttpResponse(200)
 
@@ -44,7 +57,7 @@ def test_who_comes_before_the_workers_gets_an_id() -> None:
     noted: list[tuple[int, str]] = []
 
     async def first_answers() -> list[tuple[int, str | None]]:
-        door = ControlApi(Readiness(Heartbeats(10)))
+        door = ControlApi(Served)
         await door.stand_in((), lambda request, request_id: noted.append((request.status, request_id)))
         asked = [
             await door.respond_early(HttpRequest("POST", "/invocations", {"x-request-id": request_id}))
@@ -65,7 +78,7 @@ def test_no_client_says_how_many_requests_there_are(count: str) -> None:
         scrapes.append(headers)
         return []
 
-    door = ControlApi(Readiness(Heartbeats(10)), measure=measure)
+    door = ControlApi(Served, measure=measure)
     asyncio.run(
         door.respond_early(HttpRequest("GET", "/metrics", {IN_FLIGHT.lower(): count, "accept": "*/*"}))
     )
@@ -73,11 +86,14 @@ def test_no_client_says_how_many_requests_there_are(count: str) -> None:
     assert scrapes == [{"accept": "*/*"}]
 
 
-def test_the_door_hands_out_the_deployment(door: ControlApi) -> None:
+def test_the_door_hands_out_the_deployment() -> None:
+    """It is 503 before, so that a worker waits."""
+    stack = Served()
+    door = ControlApi(lambda: stack)
     assert ask(door, "GET", "/deployment").status == 503
 
     deployment = Deployment("m", {"m": (1,)}, (), None, (), 10, 5.0)
-    door.deployment = deployment
+    stack.deployment = deployment
 
     assert Deployment.from_json(ask(door, "GET", "/deployment").body) == deployment
 
@@ -103,7 +119,8 @@ def test_a_worker_that_waits_hears_of_the_release_at_once(
 
 def test_the_door_releases_the_workers_that_serve_alone() -> None:
     """Workers of another process group wait, although the run serves, and no master replaces them."""
-    door = ControlApi(Readiness(Heartbeats(10)), serves=lambda group: group == "7")
+    stack = Served("7")
+    door = ControlApi(lambda: stack)
     door.release()
 
     state = b'{"pid": 1, "phase": "serves", "hangs": true}'
@@ -120,10 +137,10 @@ def test_the_door_releases_the_workers_that_serve_alone() -> None:
 )
 def test_a_state_that_no_worker_sends_is_refused(body: bytes) -> None:
     """A script can write to the socket, too."""
-    readiness = Readiness(Heartbeats(10))
+    stack = Served()
 
-    assert ask(ControlApi(readiness), "POST", "/workers/7", body).status == 400
-    assert not readiness.heartbeats.alive
+    assert ask(ControlApi(lambda: stack), "POST", "/workers/7", body).status == 400
+    assert not stack.readiness.heartbeats.alive
 
 
 def test_clients_get_only_the_reason_before_workers_take_over(door: ControlApi) -> None:

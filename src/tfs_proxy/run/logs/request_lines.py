@@ -35,13 +35,14 @@ class RequestLines:
         wanted: AccessLog,
         handler: EntryHandler | None = None,
         clock: Callable[[], float] = time.monotonic,
+        catch_up: Callable[[], None] = lambda: None,
     ) -> None:
         self._lines = LineReader(path)
         self._handler = handler or entry_handler()
         self.log = RequestLog(wanted, self._handler)
         self._clock = clock
         self._held: dict[int, list[tuple[float, ForeignEvent]]] = defaultdict(list)
-        self.catch_up: Callable[[], None] = lambda: None
+        self._catch_up = catch_up
 
     def hold(self, event: ForeignEvent) -> None:
         """Keeps an event until the line of its request is there, but not for long."""
@@ -76,7 +77,7 @@ class RequestLines:
         self._lines.close()
 
     def _take_all(self, chunk: bytes) -> None:
-        self.catch_up()
+        self._catch_up()
         for raw in chunk.split(b"\n"):
             self._take(raw)
 
@@ -102,11 +103,13 @@ class RequestLines:
 
 
 class ChildLog:
-    """Shows events of children; those of nginx that belong to a request go through ``of_request`` first."""
+    """Shows events of children; ``of_request`` gets those of nginx that belong to a request."""
 
-    def __init__(self, handler: EntryHandler | None = None) -> None:
+    def __init__(
+        self, handler: EntryHandler | None = None, of_request: Callable[[ForeignEvent], None] | None = None
+    ) -> None:
         self._handler = handler or entry_handler()
-        self.of_request: Callable[[ForeignEvent], None] = self.write_of_nginx
+        self._of_request = of_request or self.write_of_nginx
 
     def show(self, child: ChildProcess, lines: Sequence[str]) -> None:
         """Logs an event, unless it only tells its author how a program starts."""
@@ -117,7 +120,7 @@ class ChildLog:
         if event.connection is None:
             self._handler.write(event.entry(child.name, child.pid))
         else:
-            self.of_request(event)
+            self._of_request(event)
 
     def write_of_nginx(self, event: ForeignEvent, request_id: str = "") -> None:
         """Logs an event of nginx's, with the id of its request if that is known."""

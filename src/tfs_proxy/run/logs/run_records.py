@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from tfs_proxy.data.capture.files import CaptureCounter
 from tfs_proxy.observe.logs.access import RequestLine
@@ -10,7 +10,6 @@ from tfs_proxy.observe.logs.config import STDERR
 from tfs_proxy.observe.logs.entry import COMMAND
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.request_counts import FinishedRequest
-from tfs_proxy.run.children import Children
 from tfs_proxy.run.host.sockets import Listener
 from tfs_proxy.run.logs.request_lines import RequestLines
 from tfs_proxy.run.logs.run_log import RunLog, log_config
@@ -25,22 +24,22 @@ READ_PAUSE_SECONDS = 0.05
 class RunRecords:
     """The log of a run and its requests; the run listens on ``listener``.
 
-    ``log`` is the logging of all processes.
+    ``log`` is the logging of all processes. ``catch_up`` reads nginx's error log up to now.
     """
 
     def __init__(
-        self, settings: Settings, environ: Mapping[str, str], workspace: Workspace, listener: Listener
+        self,
+        settings: Settings,
+        environ: Mapping[str, str],
+        workspace: Workspace,
+        listener: Listener,
+        catch_up: Callable[[], None],
     ) -> None:
         self.log = log_config(settings, environ, os.dup(STDERR))
         self.run_log = RunLog(lambda: int(listener.getsockname()[1]))
         self.requests = RequestCounter(workspace.requests, workspace.stages)
-        self.request_lines = RequestLines(workspace.access, settings.access_log)
+        self.request_lines = RequestLines(workspace.access, settings.access_log, catch_up=catch_up)
         self.captured = CaptureCounter()
-
-    def follow(self, children: Children) -> None:
-        """Matches nginx's lines of requests with those of its error log."""
-        children.log.of_request = self.request_lines.hold
-        self.request_lines.catch_up = children.read_errors_of_nginx
 
     def note_early(self, request: FinishedRequest, request_id: str) -> None:
         """Counts and logs a request that is answered before workers can."""

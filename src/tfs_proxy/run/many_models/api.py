@@ -142,7 +142,7 @@ class ModelsApi:
     async def _get(self, _: HttpRequest, name: str) -> HttpResponse:
         model = self._registry.get(name)
         if not model.is_loaded:
-            raise UnknownModel(f"model {name} is {model.state.value}")
+            raise UnknownModel(f"model {name} is {model.state.of_model}")
         return _json(_shown(model))
 
     async def _unload(self, _: HttpRequest, name: str) -> HttpResponse:

@@ -7,14 +7,20 @@ from pathlib import Path
 from tfs_proxy.data.capture.files import Counts
 from tfs_proxy.data.media_types import JSON
 from tfs_proxy.model.console import FACTS, HEADERS, StaticFile, at_root, facts, page_file
-from tfs_proxy.run.control_api import ControlApi, Measure, captured_records, nothing_at, served_models
+from tfs_proxy.run.control_api import (
+    ControlApi,
+    ControlledStack,
+    Measure,
+    captured_records,
+    nothing_at,
+    served_models,
+)
 from tfs_proxy.run.many_models.api import ModelsApi
 from tfs_proxy.run.many_models.model_stacks import ModelStacks
 from tfs_proxy.run.many_models.on_demand import OnDemandModels
 from tfs_proxy.run.many_models.registry import ModelRegistry
 from tfs_proxy.run.many_models.repository import NOT_LOADED, LoadedModels
 from tfs_proxy.run.open_inference import InferenceTimes, OpenInferenceApi
-from tfs_proxy.run.readiness import Readiness
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import ArchiveError
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
@@ -103,7 +109,7 @@ class ConsoleApi:
         archives: dict[str, object] = {name: _shown(NOT_LOADED) for name in await self._loadable()}
         for model in self._registry.all():
             served = {name: sorted(numbers) for name, numbers in self._versions(model.name).items()}
-            archives[model.name] = _shown(model.state.value, model.reason, served)
+            archives[model.name] = _shown(model.state.of_model, model.reason, served)
         return dict(sorted(archives.items()))
 
     async def _loadable(self) -> Collection[str]:
@@ -126,7 +132,7 @@ def _shown_file(file: StaticFile) -> HttpResponse:
 
 def make_control_api(
     settings: Settings,
-    readiness: Readiness,
+    common: ControlledStack,
     measure: Measure,
     captured: Callable[[Counts], None],
     times: Callable[[], InferenceTimes],
@@ -136,15 +142,17 @@ def make_control_api(
     grpc_router: Path,
     more: Handlers,
 ) -> ControlApi:
-    """The control API, not open yet; ``measure`` answers scrapes, ``times`` statistics.
+    """The control API about ``common`` parts, not open yet.
 
-    ``captured`` gets counts of captured records. Without ``on_demand``, only requests to load a
-    model load one. The gRPC router listens on ``grpc_router``.
+    ``measure`` answers scrapes, ``times`` statistics; ``captured`` gets counts of captured records.
+    Without ``on_demand``, only requests to load a model load one. The gRPC router listens on ``grpc_router``.
     """
     repository = LoadedModels(
         registry, stacks.versions, on_demand, settings.wait_time_seconds, is_published=settings.rest_api
     )
-    protocol = OpenInferenceApi(readiness, repository, times, settings.version_labels, grpc_router)
+    protocol = OpenInferenceApi(
+        lambda: common.readiness, repository, times, settings.version_labels, grpc_router
+    )
     routes = {
         **more,
         **DescriptionApi(settings, target_model=on_demand is not None).routes,
@@ -154,4 +162,4 @@ def make_control_api(
         **served_models(repository.served),
         **captured_records(captured),
     }
-    return ControlApi(readiness, routes, measure=measure)
+    return ControlApi(lambda: common, routes, measure=measure)

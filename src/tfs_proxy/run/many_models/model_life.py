@@ -5,13 +5,13 @@ import logging
 import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from enum import Enum
 from functools import partial
 from typing import Final
 
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.run.many_models.model_stack import ModelStack
+from tfs_proxy.run.readiness import StackState
 from tfs_proxy.serving.upstream.shortages import SHORTAGE_OF_PROCESSES, SHORTAGES, means_shortage
 from tfs_proxy.values.errors import (
     LoadFailed,
@@ -120,20 +120,11 @@ HEALTHY_SECONDS: Final = 10.0
 """A stack that lived so long was healthy: its death counts as the first."""
 
 
-class LoadState(Enum):
-    """States of a model; `ARROWS` has the allowed changes. A model that is gone has none."""
-
-    LOADING = "loading"
-    READY = "ready"
-    UNLOADING = "unloading"
-    FAILED = "failed"
-
-
-ARROWS: Mapping[LoadState, frozenset[LoadState]] = {
-    LoadState.LOADING: frozenset({LoadState.READY, LoadState.UNLOADING}),
-    LoadState.READY: frozenset({LoadState.FAILED, LoadState.UNLOADING}),
-    LoadState.FAILED: frozenset({LoadState.READY, LoadState.UNLOADING}),
-    LoadState.UNLOADING: frozenset(),
+ARROWS: Mapping[StackState, frozenset[StackState]] = {
+    StackState.STARTING: frozenset({StackState.READY, StackState.STOPPING}),
+    StackState.READY: frozenset({StackState.FAILED, StackState.STOPPING}),
+    StackState.FAILED: frozenset({StackState.READY, StackState.STOPPING}),
+    StackState.STOPPING: frozenset(),
 }
 
 
@@ -169,7 +160,7 @@ class ModelLife:
         after: "ModelLife | None",
     ) -> None:
         self.name, self.url = name, url
-        self.state = LoadState.LOADING
+        self.state = StackState.STARTING
         self.reason = ""
         self.failure: TfsProxyError | None = None
         self.settled, self.gone = asyncio.Event(), asyncio.Event()
@@ -179,18 +170,18 @@ class ModelLife:
         self._stack: ModelStack | None = None
         self._began = _now()
 
-    def change_state(self, new: LoadState, reason: str = "") -> None:
+    def change_state(self, new: StackState, reason: str = "") -> None:
         """The only place where the state changes; a change that is not in `ARROWS` is a bug."""
         if new not in ARROWS[self.state]:
-            raise RuntimeError(f"model {self.name}: {self.state.value} -> {new.value} is not in ARROWS")
-        log.debug("model %s: %s -> %s", self.name, self.state.value, new.value)
+            raise RuntimeError(f"model {self.name}: {self.state.of_model} -> {new.of_model} is not in ARROWS")
+        log.debug("model %s: %s -> %s", self.name, self.state.of_model, new.of_model)
         self.state, self.reason = new, reason
 
     def ask_to_unload(self, because: ModelNotReady) -> None:
         """Cancels what is under way, and stops; waiting loads raise ``because``. Idempotent."""
-        if self.state is LoadState.UNLOADING:
+        if self.state is StackState.STOPPING:
             return
-        self.change_state(LoadState.UNLOADING)
+        self.change_state(StackState.STOPPING)
         if not self.settled.is_set():
             self.failure = because
         if self._stack is not None:
@@ -220,10 +211,10 @@ class ModelLife:
             raise
         except Exception as error:
             self.failure = load_failure(error)
-            self.change_state(LoadState.UNLOADING)
+            self.change_state(StackState.STOPPING)
             _log_failed_load(self.name, error, self.failure)
             raise _UnloadAsked from error
-        self.change_state(LoadState.READY)
+        self.change_state(StackState.READY)
         seconds = _now() - self._began
         self._counts.loaded(seconds)
         self.settled.set()
@@ -235,9 +226,9 @@ class ModelLife:
             began = _now()
             error = await self._death()
             deaths = 1 if _now() - began >= HEALTHY_SECONDS else deaths + 1
-            self.change_state(LoadState.FAILED, _reason(error))
+            self.change_state(StackState.FAILED, _reason(error))
             deaths = await self._start_again(error, deaths)
-            self.change_state(LoadState.READY)
+            self.change_state(StackState.READY)
             log.info("model %s: ready again", self.name)
 
     async def _death(self) -> Exception:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from tfs_proxy.observe.process_usage import own_memory_of_tree
-from tfs_proxy.run.children import Children
 from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.waiting import in_daemon_thread
 from tfs_proxy.run.many_models.servable_polls import ServablePolls
@@ -21,6 +20,7 @@ from tfs_proxy.run.process import ChildProcess
 from tfs_proxy.run.programs.model_server import model_config, open_to_the_outside
 from tfs_proxy.run.readiness import Readiness
 from tfs_proxy.run.run_loop import cancel
+from tfs_proxy.run.stack_children import StackChildren
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import Instance, ServedModel
 from tfs_proxy.values.errors import ModelLoadError, UpstreamTimeout, UpstreamUnavailable
@@ -104,16 +104,21 @@ class SharedModelServers:
 
     They start without a model, and get all of them by a reload after each restart: so one model that can't be
     loaded any more ends none. Models that were being loaded when one ended are not loaded again, since they
-    may have ended it. ``have_had_models`` is true once a model was loaded; ``died`` is called for each
+    may have ended it. ``have_had_models`` is true once a model was loaded; ``lost`` is called for each
     instance that ends.
     """
 
     def __init__(
-        self, settings: Settings, workspace: Workspace, children: Children, readiness: Readiness
+        self,
+        settings: Settings,
+        workspace: Workspace,
+        children: StackChildren,
+        readiness: Readiness,
+        lost: Callable[[int], None],
     ) -> None:
         self.instances: tuple[Instance, ...] = ()
         self.have_had_models = False
-        self.died: Callable[[int], None] = lambda _index: None
+        self._lost = lost
         self._settings, self._workspace = settings, workspace
         self._children, self._readiness = children, readiness
         self._wanted: dict[str, ServedModel] = {}
@@ -126,14 +131,14 @@ class SharedModelServers:
         self._held = ExitStack()
         self._ports: Sequence[tuple[int, int]] = ()
         self._begun, self._stopping = asyncio.Event(), asyncio.Event()
-        children.model_server_died = self._note_death
 
     def take_ports(self) -> None:
         """Reserves their ports: ``instances`` has them."""
         settings = self._settings
         ports = sockets.model_server_ports(settings.safe_port_range, settings.instance_count, self._held)
         self._ports = ports
-        self.instances = self._polls.instances = instances_on(ports, self._workspace)
+        self.instances = instances_on(ports, self._workspace)
+        self._polls.ask(self.instances)
 
     async def start(self, request: ServeRequest) -> None:
         """Starts them without a model; returns once they answer."""
@@ -141,12 +146,9 @@ class SharedModelServers:
         host = await asyncio.to_thread(resources_on, self._ports, request, settings, settings.extra_args)
         for path, text in files_of_model_servers((), settings, workspace, host.monitoring).items():
             path.write_text(text)
-        self._children.model_servers = [
-            self._children.start(
-                model_server_process(instance, settings, workspace, host, script=True, models=0)
-            )
-            for instance in self.instances
-        ]
+        for instance in self.instances:
+            spec = model_server_process(instance, settings, workspace, host, script=True, models=0)
+            self._children.start_model_server(spec)
         open_ports = open_to_the_outside(host.model_server, self.instances, script=True)
         if open_ports:
             log.info("%s", open_ports)
@@ -281,14 +283,14 @@ class SharedModelServers:
             log.error("model server %d has been loading for %g s: starting it again", instance.index, seconds)  # noqa: TRY400
             self._children.model_servers[instance.index].signal_group(signal.SIGKILL)
 
-    def _note_death(self, ended: ChildProcess) -> None:
+    def note_death(self, ended: ChildProcess) -> None:
         """Drops the models that an ended one may have been loading; it needs all others again."""
         for name, died in self._loading.items():
             if name in self._sent:
                 self._wanted.pop(name, None)
                 if not died.done():
                     died.set_result(ended.exit_status)
-        self.died(self._children.model_servers.index(ended))
+        self._lost(self._children.model_servers.index(ended))
         restoring = asyncio.create_task(self._restore())
         self._restoring.add(restoring)
         restoring.add_done_callback(self._restoring.discard)

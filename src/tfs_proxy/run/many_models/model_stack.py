@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from tfs_proxy.data.capture.files import Counts, check_folder
 from tfs_proxy.observe import catalogue
@@ -22,7 +21,7 @@ from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.process_usage import memory_of_tree
 from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.observe.stage_table import StageTables
-from tfs_proxy.run.control_api import ControlApi, captured_records
+from tfs_proxy.run.control_api import captured_records
 from tfs_proxy.run.gpus import Placement
 from tfs_proxy.run.grpc_routes import GrpcRoutes
 from tfs_proxy.run.host.load_priority import LoadPriority
@@ -31,14 +30,14 @@ from tfs_proxy.run.host.watchdog import Watchdog
 from tfs_proxy.run.host.workspace import make_workspace_within
 from tfs_proxy.run.many_models.gates import HttpGates
 from tfs_proxy.run.many_models.model_servers import SharedModelServers
-from tfs_proxy.run.many_models.shared_mode import CommonModel
+from tfs_proxy.run.many_models.shared_parts import CommonModel
 from tfs_proxy.run.metrics import RunMetrics
 from tfs_proxy.run.nginx.many_models import COMMON_SOCKET, WEB_SOCKET
 from tfs_proxy.run.opening import ServeRequest
 from tfs_proxy.run.process import ChildProcess, Spawn
-from tfs_proxy.run.readiness import Phase
+from tfs_proxy.run.readiness import StackState
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
-from tfs_proxy.run.stack import ServingStack, StackHost
+from tfs_proxy.run.stack import Stack, StackHost
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import Instance
 from tfs_proxy.values.layout import Workspace
@@ -96,15 +95,15 @@ class ModelStack:
             spawn_workers=run.spawn_workers,
             priority=run.priority,
             servers=run.servers,
+            tick=self._route_to_own_servers,
         )
         request = ServeRequest(url, run.model_server, run.environ)
         settings = run.settings.for_one_of_many(name, None)
-        self._stack = ServingStack(settings, request, host, (self._listener,), of=name)
-        self._metrics = RunMetrics(self._stack.readiness, self._stack.children, self._workspace.journal)
-        self._control_api = ControlApi(self._stack.readiness, captured_records(run.captured))
+        self._stack = Stack(settings, request, host, of=name)
+        self._metrics = RunMetrics(lambda: self._stack, self._workspace.journal)
         self._common: CommonModel | None = None
         self._stages: StageTables | None = None
-        self._led: Collection[str] = ()
+        self._routed: Collection[str] = ()
         self._is_shut = False
         self._instances: tuple[Instance, ...] = ()
         self._stopped = False
@@ -121,11 +120,11 @@ class ModelStack:
 
     @property
     def is_ready(self) -> bool:
-        return self._stack.readiness.phase is Phase.SERVING
+        return self._stack.readiness.state is StackState.READY
 
     @property
     def is_loading(self) -> bool:
-        return self._stack.readiness.phase is Phase.STARTING
+        return self._stack.readiness.state is StackState.STARTING
 
     def children(self) -> Sequence[ChildProcess]:
         return self._stack.children.in_start_order()
@@ -136,7 +135,7 @@ class ModelStack:
         if self._common is not None and self._common.in_use():
             return True
         alive = self._stack.readiness.heartbeats.alive
-        return self._run.grpc_routes.in_use(self._led) or any(
+        return self._run.grpc_routes.in_use(self._routed) or any(
             under_way(self._workspace.journal / str(pid)) for pid in alive
         )
 
@@ -175,7 +174,6 @@ class ModelStack:
         async with self._owner.turn():
             await self._load()
         self._stack.begin_serving()
-        self._control_api.release()
         self._open_gates()
         self.follow_model_servers()
         self._owner.ready(self)
@@ -187,7 +185,7 @@ class ModelStack:
         servers = self._run.servers
         loaded = self._stack.readiness.loaded() if servers is None else servers.loaded()
         sockets = [Path(each.grpc_socket) for each in self._instances if each.index in loaded]
-        self._run.grpc_routes.lead(self._led, sockets)
+        self._run.grpc_routes.route(self._routed, sockets)
 
     def lose_model_server(self, index: int) -> None:
         """Makes its workers' requests wait until the ended common model server has the models again."""
@@ -200,7 +198,7 @@ class ModelStack:
 
     def shut(self) -> None:
         self._is_shut = True
-        self._run.grpc_routes.forget(self._led)
+        self._run.grpc_routes.forget(self._routed)
         if not self.is_loading:
             self._run.gates.close(self.name, self.models)
 
@@ -213,14 +211,14 @@ class ModelStack:
         is_loading = self.is_loading
         if is_loading:
             self._stack.abandon_loading()
-        self._stack.readiness.phase = Phase.STOPPING
+        self._stack.readiness.begin_stopping()
         try:
             # A load has no requests yet.
             await self._stop_processes(LAST_STEPS_SECONDS if is_loading else self._owner.seconds_to_stop())
             self._owner.stopped(self)
         finally:
             self._stack.close()
-            self._control_api.close()
+            self._listener.close()
             self._owner.gone(self)
             await asyncio.to_thread(shutil.rmtree, self._workspace.root, ignore_errors=True)
 
@@ -230,30 +228,33 @@ class ModelStack:
         prepared = await self._stack.open_archive()
         self.models = {model.name: model.versions for model in prepared.models}
         self._owner.opened(self)
-        planned = await self._stack.expect(prepared, self._run.port)
-        deployment = planned.deployment
+        deployment = await self._stack.expect(prepared, self._run.port)
         if deployment.capture is not None:
             check_folder(deployment.capture)
         known = KnownModels(deployment.default_model, deployment.models)
         self._stages = StageTables(self._workspace.stages, known)
         if self._stack.has_workers:
             await self._open_sockets()
-            self._control_api.deployment = deployment
         else:
             self._common = CommonModel(self._workspace, deployment)
-        self._instances, self._led = deployment.instances, tuple(deployment.models)
-        if self._run.servers is None:
-            self._stack.children.each_tick = self.follow_model_servers
-        await self._stack.start_in_time(planned, prepared)
+        self._instances, self._routed = deployment.instances, tuple(deployment.models)
+        await self._stack.start_in_time((self._listener,))
 
     async def _choose_place(self) -> None:
         """Chooses a GPU and ports for model servers of its own."""
         if self._run.servers is not None:
             return
-        self.placements = await self._owner.place(self)
-        stack = self._stack
-        stack.settings = stack.settings.with_values(safe_port_range=self._owner.ports_of(self))
-        stack.request = replace(stack.request, placements=self.placements)
+        placements = await self._owner.place(self)
+        self._stack.place(self._owner.ports_of(self), placements)
+
+    def take_place(self, placements: tuple[Placement, ...]) -> None:
+        """Reserves these parts of GPUs for its model servers."""
+        self.placements = placements
+
+    def _route_to_own_servers(self) -> None:
+        """Follows model servers of its own at each look at its processes."""
+        if self._run.servers is None:
+            self.follow_model_servers()
 
     def _open_gates(self) -> None:
         gates = self._run.gates
@@ -270,12 +271,12 @@ class ModelStack:
         deadline = time.monotonic() + seconds
         await asyncio.gather(
             *([] if self._common is None else [self._common.withdraw(seconds)]),
-            self._stack.stop_workers(seconds),
-            self._run.grpc_routes.until_idle(self._led, seconds),
+            self._stack.children.stop_workers(seconds),
+            self._run.grpc_routes.until_idle(self._routed, seconds),
         )
         await self._stack.stop_model_servers(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
 
     async def _open_sockets(self) -> None:
         self._listener.bind(str(self._workspace.root / WEB_SOCKET))
         self._listener.listen(BACKLOG)
-        await self._control_api.open(self._workspace.control_socket)
+        await self._stack.open_control_api(captured_records(self._run.captured))

@@ -52,13 +52,11 @@ class ModelStacks:
         self._promised: set[str] = set()
         self._loaded: frozenset[int] = frozenset()
         self._past: list[MeasuredMetric] = []
-        self.stop_by: float | None = None
+        self._stop_by: float | None = None
         self._served: dict[str, Collection[str]] = {}
         self._last_uses = LastUses(self._requests_of)
         self._turns = Turns(max(1, run.settings.machine.cores - 1))
         self._placing = asyncio.Lock()
-        if run.servers is not None:
-            run.servers.died = self._lose_model_server
         self._ports = PortBlocks(run.settings.safe_port_range, run.settings.instance_count)
 
     def make_folders(self) -> None:
@@ -104,7 +102,8 @@ class ModelStacks:
         if reason is not None:
             raise reason
 
-    def _lose_model_server(self, index: int) -> None:
+    def lose_model_server(self, index: int) -> None:
+        """Makes requests wait for a common model server that has ended."""
         for stack in self._stacks:
             stack.lose_model_server(index)
 
@@ -130,7 +129,7 @@ class ModelStacks:
                 margin=settings.gpu_memory_margin,
                 most_models=settings.max_loaded_models,
             )
-            stack.placements = chosen
+            stack.take_place(chosen)
         if chosen:
             log.info("model %s: on %s", stack.name, ", ".join(placement.uuid for placement in chosen))
         return chosen
@@ -193,12 +192,16 @@ class ModelStacks:
         """The models and versions of the archive loaded as ``name``, once it serves."""
         return next((stack.models for stack in self._stacks if stack.name == name and stack.is_ready), {})
 
+    def stop_until(self, deadline: float) -> None:
+        """Makes stacks end by ``deadline``, of `time.monotonic`."""
+        self._stop_by = deadline
+
     def seconds_to_stop(self) -> float:
         """Limit for a stack's requests to end."""
         limit_seconds = self._run.settings.stop_seconds
-        if self.stop_by is None:
+        if self._stop_by is None:
             return limit_seconds
-        return max(0.0, min(limit_seconds, self.stop_by - time.monotonic()))
+        return max(0.0, min(limit_seconds, self._stop_by - time.monotonic()))
 
     def stopped(self, stack: ModelStack) -> None:
         """Keeps what its processes have counted for all models together."""

@@ -10,9 +10,9 @@ from typing import Final
 
 from tfs_proxy.run.host.waiting import in_daemon_thread
 from tfs_proxy.run.many_models.archives import Listing, ModelFolder
-from tfs_proxy.run.many_models.model_life import LoadState
 from tfs_proxy.run.many_models.registry import ModelRegistry
 from tfs_proxy.run.many_models.uses import ModelUse, idle, least_recently_used
+from tfs_proxy.run.readiness import StackState
 from tfs_proxy.values.errors import (
     AlreadyLoaded,
     ModelNotReady,
@@ -105,7 +105,7 @@ class OnDemandModels:
     def _is_there(self, name: str) -> bool:
         """True if the registry has the model, and is not unloading it."""
         try:
-            return self._registry.get(name).state is not LoadState.UNLOADING
+            return self._registry.get(name).state is not StackState.STOPPING
         except UnknownModel:
             return False
 
@@ -130,7 +130,7 @@ class OnDemandModels:
 
     def _candidates(self) -> list[ModelUse]:
         """Models that may be unloaded; those that have failed first."""
-        failed = [model.name for model in self._registry.list() if model.state is LoadState.FAILED]
+        failed = [model.name for model in self._registry.list() if model.state is StackState.FAILED]
         return [*(ModelUse(name, 0, used_at=0.0) for name in failed), *self._uses()]
 
     async def _make_room_and_load(self, name: str, url: str) -> None:

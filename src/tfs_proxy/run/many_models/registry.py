@@ -9,8 +9,9 @@ from msgspec import Struct
 
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import MeasuredMetric
-from tfs_proxy.run.many_models.model_life import Admit, Launch, LoadCounts, LoadState, ModelLife
+from tfs_proxy.run.many_models.model_life import Admit, Launch, LoadCounts, ModelLife
 from tfs_proxy.run.many_models.placement import COUNT_SETTING
+from tfs_proxy.run.readiness import StackState
 from tfs_proxy.values.errors import (
     AlreadyLoaded,
     Draining,
@@ -20,7 +21,7 @@ from tfs_proxy.values.errors import (
     UnknownModel,
 )
 
-LOADED_STATES = frozenset({LoadState.READY, LoadState.FAILED})
+LOADED_STATES = frozenset({StackState.READY, StackState.FAILED})
 """A failed model is still loaded: it is being restarted."""
 
 DRAINING = "stopping: all models are being unloaded"
@@ -31,7 +32,7 @@ class ListedModel(Struct, frozen=True):
 
     name: str
     url: str
-    state: LoadState
+    state: StackState
     reason: str = ""
 
     @property
@@ -88,16 +89,16 @@ class ModelRegistry:
         """
         self._refuse_if_draining()
         life = self._find(name)
-        if life.state is LoadState.LOADING:
+        if life.state is StackState.STARTING:
             try:
                 async with asyncio.timeout(timeout_seconds):
                     await _until_loaded(life)
             except TimeoutError:
                 raise ModelNotReady(f"model {name} is still loading") from None
-        if life.state is LoadState.FAILED:
+        if life.state is StackState.FAILED:
             raise ModelNotReady(f"model {name} has failed and is being started again: {life.reason}")
-        if life.state is not LoadState.READY:
-            raise ModelNotReady(f"model {name} is {life.state.value}")
+        if life.state is not StackState.READY:
+            raise ModelNotReady(f"model {name} is {life.state.of_model}")
 
     def get(self, name: str) -> ListedModel:
         """The model in any state. Raises UnknownModel."""
@@ -116,9 +117,9 @@ class ModelRegistry:
         return self._current.keys()
 
     def measure(self) -> Iterator[MeasuredMetric]:
-        states = Counter((model.state.value,) for model in self.all())
+        states = Counter((model.state.of_model,) for model in self.all())
         yield MeasuredMetric(
-            catalogue.LOADED_MODELS, {(state.value,): states[state.value,] for state in LoadState}
+            catalogue.LOADED_MODELS, {(state.of_model,): states[state.of_model,] for state in StackState}
         )
         yield from self.counts.measure()
 
@@ -126,7 +127,7 @@ class ModelRegistry:
         """Loads no more: `load`, `unload` and `ready` raise Draining, also in calls that wait for a load."""
         self._draining = True
         for life in tuple(self._tasks):
-            if life.state is LoadState.LOADING:
+            if life.state is StackState.STARTING:
                 life.ask_to_unload(Draining(DRAINING))
 
     async def close(self) -> None:
@@ -144,8 +145,8 @@ class ModelRegistry:
     def _begin(self, name: str, url: str) -> ModelLife:
         self._refuse_if_draining()
         before = self._current.get(name)
-        if before is not None and before.state is not LoadState.UNLOADING:
-            being = "being loaded" if before.state is LoadState.LOADING else "loaded"
+        if before is not None and before.state is not StackState.STOPPING:
+            being = "being loaded" if before.state is StackState.STARTING else "loaded"
             raise AlreadyLoaded(f"model {name} is {being} already, from {before.url}")
         others = {life.name for life in self._tasks} - {name}
         if self._limit is not None and len(others) >= self._limit:

@@ -6,17 +6,17 @@ Models are loaded and unloaded by the names of their archives, and listed by tho
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from tfs_proxy.run.many_models.api import LoadRequest, checked_load_request
-from tfs_proxy.run.many_models.model_life import LoadState
 from tfs_proxy.run.many_models.on_demand import OnDemandModels
 from tfs_proxy.run.many_models.registry import ListedModel, ModelRegistry
 from tfs_proxy.run.open_inference import ONLY_VERSION, IndexedVersion, IndexState
+from tfs_proxy.run.readiness import StackState
 from tfs_proxy.values.errors import BadInput, UnknownModel
 
-STATES: Mapping[LoadState, IndexState] = {
-    LoadState.LOADING: IndexState.LOADING,
-    LoadState.READY: IndexState.READY,
-    LoadState.UNLOADING: IndexState.UNLOADING,
-    LoadState.FAILED: IndexState.UNAVAILABLE,
+STATES: Mapping[StackState, IndexState] = {
+    StackState.STARTING: IndexState.LOADING,
+    StackState.READY: IndexState.READY,
+    StackState.STOPPING: IndexState.UNLOADING,
+    StackState.FAILED: IndexState.UNAVAILABLE,
 }
 NOT_LOADED = "not loaded"
 

@@ -23,17 +23,21 @@ class ServablePolls:
     """
 
     def __init__(self, readiness: Readiness) -> None:
-        self.instances: tuple[Instance, ...] = ()
+        self._instances: tuple[Instance, ...] = ()
         self._readiness = readiness
         self._expected: dict[str, ServedModel] = {}
         self._failures: dict[str, asyncio.Future[str]] = {}
         self._misses: dict[int, int] = {}
 
+    def ask(self, instances: tuple[Instance, ...]) -> None:
+        """Asks these model servers from now on."""
+        self._instances = instances
+
     def expect(self, model: ServedModel, load_seconds: float) -> None:
         """Expects this model, which took so long to load, to be available again after a restart."""
         self._expected[model.name] = model
         self._failures[model.name] = asyncio.get_running_loop().create_future()
-        self._readiness.expect_more(self.instances, model.name, model.versions, load_seconds)
+        self._readiness.expect_more(self._instances, model.name, model.versions, load_seconds)
 
     def forget(self, names: Iterable[str]) -> None:
         """Expects these models no more."""
@@ -48,7 +52,7 @@ class ServablePolls:
         if self._readiness.disturbed.is_set():  # else all of them are
             servables = self._readiness.servables.items()
             away |= {servable.instance for servable, state in servables if not state.available}
-        return frozenset(each.index for each in self.instances) - away
+        return frozenset(each.index for each in self._instances) - away
 
     async def until_reached(self) -> None:
         """Returns once every model server answers."""
@@ -62,7 +66,7 @@ class ServablePolls:
         ``refused`` is the reason why a model server may not have them at all; it is raised if one does not.
         """
         for model in models:
-            for instance in self.instances:
+            for instance in self._instances:
                 await self._until_available(instance, model, refused)
 
     async def until_failed(self, names: Iterable[str]) -> None:
@@ -74,7 +78,7 @@ class ServablePolls:
     async def until_gone(self, names: Collection[str]) -> None:
         """Returns once all model servers say that they have no version of these models."""
         for name in names:
-            for instance in self.instances:
+            for instance in self._instances:
                 pause_seconds = LOADING_PAUSE_SECONDS
                 while not _are_gone(await self._states(instance, name)):
                     pause_seconds = await _pause(pause_seconds)
@@ -104,7 +108,7 @@ class ServablePolls:
         self._readiness.disturbed.clear()
 
     async def _ask_all(self, name: str) -> None:
-        for instance in self.instances:
+        for instance in self._instances:
             states = await self._states(instance, name)
             if states is None:
                 self._miss(instance)

@@ -37,8 +37,7 @@ class NginxProxy:
 
     gRPC has a listener of its own.
 
-    A change of ``web`` counts from the next `configure` on. With ``multi_model`` there is no ``web``, and the
-    configuration of the start stays.
+    With ``multi_model`` there is no ``web``, and the configuration of the start stays.
     """
 
     def __init__(
@@ -55,14 +54,14 @@ class NginxProxy:
         self._settings = settings
         self._workspace = workspace
         self._listener = listener
-        self.web = web
+        self._web = web
         self._multi_model = multi_model
         self._extra_listeners = sockets.listen_on_extra_ports(listener, settings.extra_ports)
         self.grpc_listener = sockets.listen_for_grpc(listener.getsockname()[0], settings.grpc_port)
         self._grpc_endpoint = self._open_grpc_endpoint()
 
     @property
-    def other_entrances(self) -> list[Listener]:
+    def other_listeners(self) -> list[Listener]:
         grpc = [self.grpc_listener] if self.grpc_listener is not None else []
         return [*self._extra_listeners, *grpc]
 
@@ -70,14 +69,14 @@ class NginxProxy:
         """Writes the configuration for the start, and returns the process."""
         self._workspace.nginx.mkdir()
         self.configure(None)
-        listeners = [self._listener, *self.other_entrances]
+        listeners = [self._listener, *self.other_listeners]
         return nginx_process(self._program, self._workspace.nginx, listeners, environ)
 
     def configure(self, serving: Deployment | None) -> None:
         """Writes nginx.conf for what is served now; nginx reads it at its start and on SIGHUP."""
         listen = sockets.shown_address(self._listener)
         cores = available_resources().cores
-        web = tuple(sockets.shown_address(listener) for listener in self.web)
+        web = tuple(sockets.shown_address(listener) for listener in self._web)
         proxy_config = nginx.ProxyConfig(
             listen,
             web,
@@ -122,8 +121,8 @@ class NginxProxy:
 
     def close(self) -> None:
         """Stops listening; idempotent. The run loop closes ``listener`` itself."""
-        for entrance in self.other_entrances:
-            entrance.close()
+        for listener in self.other_listeners:
+            listener.close()
 
     def _open_grpc_endpoint(self) -> GrpcEndpoint | None:
         if self.grpc_listener is None:

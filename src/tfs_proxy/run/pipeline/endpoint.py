@@ -77,7 +77,7 @@ ALMOST = "starting: all stages are ready, the pipeline will be in a moment"
 
 
 class PipelineEndpoint:
-    """Routes requests; ``ready`` is set once every stage has been ready."""
+    """Routes requests, once every stage has been ready."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class PipelineEndpoint:
         capture: PipelineCapture,
         log: RequestLog,
     ) -> None:
-        self.ready = False
+        self.is_ready = False
         self._stages = stages
         self._chain = chain
         self._hop_limit_bytes = hop_limit_bytes
@@ -101,6 +101,9 @@ class PipelineEndpoint:
                 EXECUTION_PARAMETERS: self._parameters,
             }
         )
+
+    def begin_serving(self) -> None:
+        self.is_ready = True
 
     async def respond(self, request: HttpRequest) -> HttpResponse:
         """Answers and counts one request; all stages and the answer have its id."""
@@ -120,7 +123,7 @@ class PipelineEndpoint:
     async def _ping(self, _: HttpRequest) -> HttpResponse:
         """200 if all stages are ready, else 503 that names the others (docs/reference/sagemaker.md)."""
         found = await faults(self._stages)
-        if found or not self.ready:
+        if found or not self.is_ready:
             return HttpResponse.error(UNAVAILABLE, "; ".join(found) or ALMOST)
         return HttpResponse(OK)
 
@@ -129,7 +132,7 @@ class PipelineEndpoint:
         return HttpResponse(OK, json.dumps(parameters).encode())
 
     async def _invoke(self, request: HttpRequest) -> HttpResponse:
-        if not self.ready:
+        if not self.is_ready:
             found = "; ".join(await faults(self._stages))
             return HttpResponse.error(UNAVAILABLE, found or ALMOST)
         response = await self._chain.invoke(request)

@@ -136,7 +136,7 @@ class Pipeline:
     def _child(self, stage: Stage) -> ChildProcess:
         return ChildProcess(
             process(stage, self._request.model_server),
-            may_restart=lambda _child: self._endpoint.ready,
+            may_restart=lambda _child: self._endpoint.is_ready,
             started=self._watchdog.guard,
             ended=self._watchdog.forget,
             heard=self._hear_first if stage is self._stages[0] else lambda _line: None,
@@ -163,7 +163,7 @@ class Pipeline:
             self._tasks.append(asyncio.create_task(child.run()))
         while await faults(self._stages):
             await self._watch_for(TICK_SECONDS)
-        self._endpoint.ready = True
+        self._endpoint.begin_serving()
         log.info("%s", ready_line(self._url, self._command))
         while True:
             await self._watch_for(1.0)
@@ -197,7 +197,7 @@ class Pipeline:
     async def _drain(self, _stop_requested: bool) -> None:
         """Answers requests under way, then stops all stages at once."""
         deadline = time.monotonic() + self._settings.stop_seconds
-        if self._endpoint.ready:
+        if self._endpoint.is_ready:
             await self._run_loop.accept_pending([self._listener], deadline)
         self._front.close()
         await self._run_loop.stop(self._stop_all(deadline), self._all_children())

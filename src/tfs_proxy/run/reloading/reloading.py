@@ -6,13 +6,12 @@ from typing import Final
 
 from tfs_proxy.model.report.prepare import Prepared
 from tfs_proxy.model.report.script import report_on_script
-from tfs_proxy.run.generation import Serving
+from tfs_proxy.run.archive_stacks import ArchiveStacks
 from tfs_proxy.run.opening import ServeRequest
 from tfs_proxy.run.reloading.files import Snapshot, forget_bytecode, model_source, snapshot_of_folder
 from tfs_proxy.run.reloading.reloader import Reloader
 from tfs_proxy.run.reloading.worker_exchange import WorkerExchange
-from tfs_proxy.run.run_status import RunStatus
-from tfs_proxy.run.succession import Generations
+from tfs_proxy.run.stack import Stack
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import ScriptLoadError, SettingsError
 from tfs_proxy.values.layout import ModelLayout
@@ -26,20 +25,19 @@ class Followed:
     def __init__(
         self,
         look_at_models: Callable[[], Snapshot],
-        generations: Generations,
-        status: RunStatus,
+        stacks: ArchiveStacks,
         exchange: WorkerExchange | None,
     ) -> None:
         self.look_at_models = look_at_models
-        self._generations, self._status, self._exchange = generations, status, exchange
+        self._stacks, self._exchange = stacks, exchange
 
     @property
     def _layout(self) -> ModelLayout | None:
         """The folder that is served; None if it has been unpacked by this run."""
-        current = self._generations.current
-        if current.serving is None:
+        current = self._stacks.current
+        if current.prepared is None:
             return None
-        layout = current.serving.prepared.served.layout
+        layout = current.prepared.served.layout
         return None if layout.code.is_relative_to(current.workspace.root) else layout
 
     def look_at_code(self) -> Snapshot:
@@ -47,31 +45,32 @@ class Followed:
         return {} if layout is None else snapshot_of_folder(layout.code)
 
     async def load_code(self, changed: Sequence[Path]) -> str:
-        """Loads code in new workers; a first script and other packages need a new generation.
+        """Loads code in new workers; a first script and other packages need a new stack.
 
         Raises StopServing, with everything as it was, if it can't be used.
         """
-        layout, serving = self._layout, self._generations.current.serving
-        if layout is None or serving is None or self._exchange is None:
+        layout, current = self._layout, self._stacks.current
+        prepared, deployment = current.prepared, current.deployment
+        if layout is None or prepared is None or deployment is None or self._exchange is None:
             return "what was there"
         forget_bytecode(changed)
-        had_script, has_script = serving.deployment.script is not None, layout.script.is_file()
+        had_script, has_script = deployment.script is not None, layout.script.is_file()
         if had_script and not has_script:
             raise ScriptLoadError(f"{layout.shown_script} is gone: put one there.")
         if (has_script and not had_script) or layout.requirements in changed:
             await self.load_models()
         else:
             if has_script:
-                _refuse_doubtful(layout, serving.prepared)
-            await self._exchange.replace_workers(self._generations.current)
+                _refuse_doubtful(layout, prepared)
+            await self._exchange.replace_workers(current)
         return "the new code"
 
     async def load_models(self) -> str:
-        """Loads the present archive in a new generation. Raises StopServing, with everything as it was."""
+        """Loads the present archive in a new stack. Raises StopServing, with everything as it was."""
         layout = self._layout
         if layout is not None:
             forget_bytecode(snapshot_of_folder(layout.code))
-        return served(await self._generations.load_next(self._status))
+        return served(await self._stacks.load_next())
 
 
 def _refuse_doubtful(layout: ModelLayout, prepared: Prepared) -> None:
@@ -86,12 +85,13 @@ def _refuse_doubtful(layout: ModelLayout, prepared: Prepared) -> None:
         raise ScriptLoadError(reason)
 
 
-def served(serving: Serving) -> str:
-    if not serving.deployment.models:
-        return f"the new script of {serving.deployment.default_model}"
+def served(stack: Stack) -> str:
+    """The models that it serves, with their versions, for the log."""
+    if not stack.models and stack.deployment is not None:
+        return f"the new script of {stack.deployment.default_model}"
     return ", ".join(
         f"{model} (version{'s' if len(versions) > 1 else ''} {', '.join(map(str, versions))})"
-        for model, versions in serving.deployment.models.items()
+        for model, versions in stack.models.items()
     )
 
 
@@ -131,10 +131,10 @@ class Reloading:
         """Notes the state of models and archive before they are opened."""
         self._models = self._source.look()
 
-    async def run(self, generations: Generations, status: RunStatus) -> None:
+    async def run(self, stacks: ArchiveStacks) -> None:
         """Loads each change from now on."""
         follows_code = self._settings.reload
         look_seconds = RELOAD_LOOK_SECONDS if follows_code else WATCH_LOOK_SECONDS
         exchange = WorkerExchange(self._settings) if follows_code else None
-        followed = Followed(self._source.look, generations, status, exchange)
+        followed = Followed(self._source.look, stacks, exchange)
         await Reloader(followed, self._models, look_seconds, follows_code=follows_code).run()

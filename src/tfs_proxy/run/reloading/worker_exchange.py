@@ -7,11 +7,11 @@ import time
 from contextlib import suppress
 
 from tfs_proxy.model.report.prepare import without_workspace
-from tfs_proxy.run.children import SPARE_WORKERS
-from tfs_proxy.run.generation import Generation
 from tfs_proxy.run.heartbeats import Heartbeats
 from tfs_proxy.run.process import ChildProcess, ProcessState
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
+from tfs_proxy.run.stack import Stack
+from tfs_proxy.run.stack_children import SPARE_WORKERS
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import ScriptLoadError
 
@@ -28,38 +28,37 @@ class WorkerExchange:
         self._load_seconds, self._stop_seconds = settings.wait_time_seconds, settings.stop_seconds
         self._ending: set[asyncio.Task[None]] = set()
 
-    async def replace_workers(self, generation: Generation) -> None:
+    async def replace_workers(self, stack: Stack) -> None:
         """Returns once new workers serve; the old ones finish their requests afterwards.
 
         Raises ScriptLoadError, with the old workers as they were, if the new ones can't load the script.
         """
-        children, heartbeats = generation.stack.children, generation.stack.readiness.heartbeats
+        children, heartbeats = stack.children, stack.readiness.heartbeats
         old = children.workers
         if old is None:
             return
         heartbeats.forget_loading()
-        new = children.start_beside(old.spec)
+        new = children.start_next_workers(old.spec)
         try:
-            await self._until_all_beat(new, generation)
+            await self._until_all_beat(new, stack)
         except BaseException:
             new.ask_to_stop()
             new.signal_group(signal.SIGKILL)  # it has no requests to end
-            await children.stop_beside(new, LAST_STEPS_SECONDS)
+            await children.stop_others(new, LAST_STEPS_SECONDS)
             heartbeats.forget_loading()
             raise
         children.exchange_workers(new)
-        children.logged_failure = None
         heartbeats.forget_loading()
-        ending = asyncio.create_task(children.stop_beside(old, self._stop_seconds))
+        ending = asyncio.create_task(children.stop_others(old, self._stop_seconds))
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
 
-    async def _until_all_beat(self, new: ChildProcess, generation: Generation) -> None:
-        children, heartbeats = generation.stack.children, generation.stack.readiness.heartbeats
+    async def _until_all_beat(self, new: ChildProcess, stack: Stack) -> None:
+        children, heartbeats = stack.children, stack.readiness.heartbeats
         deadline = time.monotonic() + self._load_seconds
         while _loaded(new, heartbeats) < heartbeats.wanted:
             if heartbeats.failure is not None or new.state is ProcessState.GAVE_UP:
-                raise _why_it_failed(new, generation)
+                raise _why_it_failed(new, stack)
             if len(heartbeats.loading) > heartbeats.wanted + SPARE_WORKERS:
                 raise children.ended_by_import()
             if time.monotonic() > deadline:
@@ -70,14 +69,12 @@ class WorkerExchange:
             await asyncio.sleep(LOOK_SECONDS)
 
 
-def _why_it_failed(new: ChildProcess, generation: Generation) -> ScriptLoadError:
-    children, failure = generation.stack.children, generation.stack.readiness.heartbeats.failure
+def _why_it_failed(new: ChildProcess, stack: Stack) -> ScriptLoadError:
+    children, failure = stack.children, stack.readiness.heartbeats.failure
     if failure is None:
         return children.reason_of_failed_boot(new)
-    text, report = (
-        without_workspace(words, generation.workspace) for words in (failure.text, failure.report)
-    )
-    return ScriptLoadError(text, report="" if failure == children.logged_failure else report)
+    text, report = (without_workspace(words, stack.workspace) for words in (failure.text, failure.report))
+    return ScriptLoadError(text, report="" if children.has_logged(failure) else report)
 
 
 def _loaded(gunicorn: ChildProcess, heartbeats: Heartbeats) -> int:

@@ -65,7 +65,7 @@ def trial_server(
     prepared = replace(prepared, settings=settings)
     with ExitStack() as held:
         host = find_host_resources(ServeRequest(None, "auto", environ), prepared, held)
-        planned = plan_processes(prepared, workspace, host, port=0)
+        planned = plan_processes(prepared, workspace, host, port=0, counts_requests=False)
         log = workspace.root / LOG
         held.enter_context(_running(planned, log))
         instance = planned.deployment.instances[0]

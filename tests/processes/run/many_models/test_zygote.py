@@ -14,7 +14,7 @@ from support.wheels import write_wheel
 
 pytestmark = NEEDS_NGINX
 
-ZYGOTE = "tfs_proxy.worker.gunicorn_workers.zygote"
+ZYGOTE = "zygote"
 SECONDS = 60.0
 LOADS = 20
 

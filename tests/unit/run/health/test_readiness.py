@@ -8,7 +8,7 @@ import pytest
 
 from tfs_proxy.run.heartbeats import Heartbeats
 from tfs_proxy.run.model_states import MISSES, ModelWatch
-from tfs_proxy.run.readiness import Phase, Readiness, ServableState, StartSteps, read_status
+from tfs_proxy.run.readiness import Readiness, ServableState, StackState, StartSteps, read_status
 from tfs_proxy.values.deployment import BootFailure, Instance, WorkerPhase, WorkerState
 from tfs_proxy.values.errors import UpstreamTimeout
 from tfs_proxy.wire.http_messages import HttpResponse
@@ -44,7 +44,7 @@ def test_every_version_must_be_available_and_a_worker_alive() -> None:
     readiness = health_of({"a": [1, 2]}, clock)
 
     assert readiness.reason() == "starting"
-    readiness.phase = Phase.SERVING
+    readiness.state = StackState.READY
     assert "no worker" in str(readiness.reason())
     readiness.heartbeats.hear(serving(17))
     assert "does not answer" in str(readiness.reason())
@@ -56,7 +56,7 @@ def test_every_version_must_be_available_and_a_worker_alive() -> None:
 
 def test_workers_that_only_start_are_no_workers() -> None:
     readiness = health_of({}, Clock())
-    readiness.phase = Phase.SERVING
+    readiness.state = StackState.READY
     heartbeats = readiness.heartbeats
     heartbeats.hear(serving(17))
     for number in range(3 * heartbeats.wanted):
@@ -73,7 +73,7 @@ def test_a_heartbeat_goes_stale() -> None:
     """A worker that hangs stops beating; after the limit it no longer counts."""
     clock = Clock()
     readiness = health_of({}, clock)
-    readiness.phase = Phase.SERVING
+    readiness.state = StackState.READY
     readiness.heartbeats.hear(serving(17))
 
     clock.now = 10.0
@@ -100,12 +100,12 @@ def test_the_adaptive_limit_is_that_of_the_workers_that_live() -> None:
 
 def test_a_process_that_is_down_is_named() -> None:
     readiness = health_of({}, Clock())
-    readiness.phase = Phase.SERVING
+    readiness.state = StackState.READY
     readiness.heartbeats.hear(serving(17))
     readiness.down = {"nginx"}
 
     assert readiness.reason() == "nginx is down and being restarted"
-    readiness.phase = Phase.STOPPING
+    readiness.state = StackState.STOPPING
     assert readiness.reason() == "stopping"
 
 
@@ -180,7 +180,7 @@ def test_an_instance_is_loaded_while_all_its_versions_are_available() -> None:
     readiness.note(1, "a", {1: AVAILABLE})
 
     assert readiness.loaded() == frozenset()
-    readiness.phase = Phase.SERVING
+    readiness.state = StackState.READY
     assert readiness.loaded() == {0}
     readiness.unreachable.add(0)
     readiness.note(1, "a", {1: AVAILABLE, 2: AVAILABLE})

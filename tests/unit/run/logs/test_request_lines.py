@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -24,13 +24,25 @@ def log(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def lines(tmp_path: Path, log: Path, caplog: pytest.LogCaptureFixture) -> RequestLines:
-    """A reader of very many lines, which shows each of them."""
+def folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Path:
+    """A folder with very many lines, each of which is shown."""
     caplog.set_level(logging.INFO)
     line = request_line(FinishedRequest("POST", 200, 0.001, "/invocations"))
     (tmp_path / "access").write_bytes(b"".join(b'%d id-%d - "" ' % (n, n) + line for n in range(COUNT)))
+    return tmp_path
+
+
+@pytest.fixture
+def lines(folder: Path, log: Path) -> RequestLines:
+    """Their reader."""
+    return reader(folder, log)
+
+
+def reader(folder: Path, log: Path, catch_up: Callable[[], None] = lambda: None) -> RequestLines:
+    """A reader that shows each line of ``folder`` in ``log``."""
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    return RequestLines(tmp_path / "access", AccessLog(AccessLog.ALL), EntryHandler(as_json, descriptor))
+    handler = EntryHandler(as_json, descriptor)
+    return RequestLines(folder / "access", AccessLog(AccessLog.ALL), handler, catch_up=catch_up)
 
 
 def shown(log: Path) -> int:
@@ -59,20 +71,19 @@ def test_the_end_shows_all_that_is_left(lines: RequestLines, log: Path) -> None:
 ERROR = b"2026/01/02 03:04:05 [error] 7#7: *1 upstream prematurely closed connection, client: unix:\n"
 
 
-def test_an_error_that_still_lies_in_nginx_s_pipe_gets_the_id_of_its_request(
-    lines: RequestLines, log: Path
-) -> None:
+def test_an_error_that_still_lies_in_nginx_s_pipe_gets_the_id_of_its_request(folder: Path, log: Path) -> None:
     """The file with the request's line may be read before the pipe, into which nginx wrote earlier."""
 
     def hold(event: Sequence[str]) -> None:
-        lines.hold(read_event(event))
+        catching_up.hold(read_event(event))
 
     async def read() -> None:
-        output = ChildOutput(lambda _line: None, hold, lines_are_events=True)
         os.write(output.open(), ERROR)
-        lines.catch_up = output.read_on
-        lines.read()
+        catching_up.read()
         output.close()
+
+    output = ChildOutput(lambda _line: None, hold, lines_are_events=True)
+    catching_up = reader(folder, log, output.read_on)
 
     asyncio.run(read())
 

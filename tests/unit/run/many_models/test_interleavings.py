@@ -13,8 +13,8 @@ import pytest
 
 from support.fake_stacks import FakeStack, Fleet, Part
 from support.virtual_time import run_in_virtual_time
-from tfs_proxy.run.many_models.model_life import LoadState
 from tfs_proxy.run.many_models.registry import ListedModel, ModelRegistry
+from tfs_proxy.run.readiness import StackState
 from tfs_proxy.values.errors import (
     AlreadyLoaded,
     ArchiveError,
@@ -28,7 +28,7 @@ from tfs_proxy.values.errors import (
 
 INTERLEAVINGS = int(os.environ.get("INTERLEAVINGS", "200"))
 BATCHES = 20
-OCCUPIED = {LoadState.LOADING, LoadState.READY, LoadState.FAILED}
+OCCUPIED = {StackState.STARTING, StackState.READY, StackState.FAILED}
 LONG_SECONDS = 10_000.0
 """Longer than any model of these fails, pauses between its starts included."""
 
@@ -80,7 +80,7 @@ class Scene:
             stop_error=OSError("busy") if self.trouble(0.05) else None,
         )
 
-    def state(self, name: str) -> LoadState | None:
+    def state(self, name: str) -> StackState | None:
         return {model.name: model.state for model in self.registry.all()}.get(name)
 
     async def act(self) -> None:
@@ -116,7 +116,7 @@ class Scene:
         assert isinstance(error, UnknownModel) == (state is None)
         assert asyncio.get_running_loop().time() <= began + limit_seconds
         if error is None:
-            assert self.state(name) is LoadState.READY
+            assert self.state(name) is StackState.READY
             assert any(stack.is_live for stack in self.stacks_of(name))
 
     async def hang_up(self, name: str) -> None:

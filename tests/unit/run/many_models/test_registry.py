@@ -11,9 +11,9 @@ from support.virtual_time import played, run_in_virtual_time
 from tfs_proxy.run.many_models.model_life import (
     HEALTHY_SECONDS,
     LONGEST_PAUSE_SECONDS,
-    LoadState,
 )
 from tfs_proxy.run.many_models.registry import ListedModel, ModelRegistry
+from tfs_proxy.run.readiness import StackState
 from tfs_proxy.values.errors import (
     AlreadyLoaded,
     ArchiveError,
@@ -124,7 +124,7 @@ async def test_an_unload_returns_when_everything_is_gone(registry: ModelRegistry
     """Meanwhile the model is neither listed nor ready, and then unknown."""
     await registry.load("a", URL)
     unload = await begun(registry.unload("a"))
-    assert (registry.list(), registry.get("a").state) == ((), LoadState.UNLOADING)
+    assert (registry.list(), registry.get("a").state) == ((), StackState.STOPPING)
     with pytest.raises(ModelNotReady, match="model a is unloading"):
         await registry.ready("a", 60)
     await unload
@@ -140,7 +140,7 @@ async def test_an_unload_shuts_the_gates_before_anybody_hears_of_it(
 ) -> None:
     await registry.load("a", URL)
     unload = asyncio.create_task(registry.unload("a"))
-    while registry.get("a").state is LoadState.READY:  # noqa: ASYNC110 - each turn counts
+    while registry.get("a").state is StackState.READY:  # noqa: ASYNC110 - each turn counts
         await asyncio.sleep(0)
     assert fleet.ready() == {}
     await unload
@@ -180,12 +180,12 @@ async def test_a_model_that_dies_is_started_again(
     await asyncio.sleep(HEALTHY_SECONDS)
     fleet.kill("a")
     await asyncio.sleep(0.1)
-    assert registry.list() == (ListedModel("a", URL, LoadState.FAILED, DIED),)
+    assert registry.list() == (ListedModel("a", URL, StackState.FAILED, DIED),)
     with pytest.raises(ModelNotReady, match="model a has failed and is being started again: the model se"):
         await registry.ready("a", 60)
     assert f"model a has failed: {DIED[:-1]}; starting it again in 0.5 s" in caplog.text
     await asyncio.sleep(5)
-    assert registry.list() == (ListedModel("a", URL, LoadState.READY),)
+    assert registry.list() == (ListedModel("a", URL, StackState.READY),)
     assert registry.counts.restarts == {"a": 1}
 
 
@@ -196,9 +196,9 @@ def test_pauses_between_restarts_grow(caplog: pytest.LogCaptureFixture) -> None:
     async def play(registry: ModelRegistry, _: Fleet) -> None:
         await registry.load("a", URL)
         await asyncio.sleep(60)
-        assert registry.list() == (ListedModel("a", URL, LoadState.FAILED, "MemoryError"),)
+        assert registry.list() == (ListedModel("a", URL, StackState.FAILED, "MemoryError"),)
         await asyncio.sleep(200)
-        assert registry.get("a").state is LoadState.READY
+        assert registry.get("a").state is StackState.READY
         assert registry.counts.restarts == {"a": 8}
 
     run(play, *deaths, *failures, Part())
@@ -212,7 +212,7 @@ async def test_unloading_ends_restarts(registry: ModelRegistry, fleet: Fleet) ->
         await registry.load("a", URL)
         fleet.kill("a")
         await asyncio.sleep(seconds)
-        assert registry.get("a").state is LoadState.FAILED
+        assert registry.get("a").state is StackState.FAILED
         began = now()
         await registry.unload("a")
         assert (now(), registry.all(), fleet.live()) == (began, (), [])

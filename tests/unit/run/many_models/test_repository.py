@@ -37,7 +37,8 @@ class Client:
         self.models = LoadedModels(
             self.registry, lambda name: SERVED.get(name, {}), on_demand, LOAD_SECONDS, is_published=True
         )
-        api = OpenInferenceApi(Readiness(Heartbeats(1.0)), self.models, InferenceTimes, {}, Path("no router"))
+        readiness = Readiness(Heartbeats(1.0))
+        api = OpenInferenceApi(lambda: readiness, self.models, InferenceTimes, {}, Path("no router"))
         self._api = Routes(api.routes)
 
     async def send(self, method: str, path: str, **fields: Any) -> tuple[int, Any]:

@@ -15,8 +15,8 @@ from tfs_proxy.observe.request_counts import Inferences
 from tfs_proxy.run.control_api import ControlApi, served_models
 from tfs_proxy.run.heartbeats import Heartbeats
 from tfs_proxy.run.open_inference import InferenceTimes, OpenInferenceApi, ServedArchive
-from tfs_proxy.run.readiness import Phase, Readiness, ServableState
-from tfs_proxy.values.deployment import WorkerPhase, WorkerState
+from tfs_proxy.run.readiness import Readiness, ServableState, StackState
+from tfs_proxy.values.deployment import Deployment, WorkerPhase, WorkerState
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
 AVAILABLE = ServableState("AVAILABLE")
@@ -31,18 +31,22 @@ class Run:
         self.times = InferenceTimes()
         instances = (INSTANCE,) if models else ()
         self.readiness.expect(instances, models)
-        archive = ServedArchive(self.readiness, lambda: self.control_api.deployment)
+        archive = ServedArchive(lambda: self)
         protocol = OpenInferenceApi(
-            self.readiness, archive, lambda: self.times, {"stable": 2}, Path("no router")
+            lambda: self.readiness, archive, lambda: self.times, {"stable": 2}, Path("no router")
         )
         routes = {**protocol.routes, **served_models(archive.served)}
-        self.control_api = ControlApi(self.readiness, routes)
-        self.control_api.deployment = deployment(
+        self.control_api = ControlApi(lambda: self, routes)
+        self.deployment: Deployment | None = deployment(
             "a", models=models, instances=instances, rest_api=True, script_model=script_model
         )
 
+    def serves(self, _group: str) -> bool:
+        """True: there is one gunicorn."""
+        return True
+
     def serve(self) -> None:
-        self.readiness.phase = Phase.SERVING
+        self.readiness.state = StackState.READY
         self.readiness.heartbeats.hear(WorkerState(17, WorkerPhase.SERVES))
         for servable in tuple(self.readiness.servables):
             self.readiness.note(0, servable.model, {servable.version or 1: AVAILABLE})

@@ -49,19 +49,19 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
     return by_address
 
 
-def endpoint_over(chain: Chain, hop_limit: int = 6 * MEGABYTE) -> PipelineEndpoint:
-    """An endpoint that is ready, with this chain behind it."""
+def endpoint_over(chain: Chain, hop_limit: int = 6 * MEGABYTE, *, ready: bool = True) -> PipelineEndpoint:
+    """An endpoint with this chain behind it."""
     capture, log = PipelineCapture(Settings.from_env({})), RequestLog(AccessLog(AccessLog.OFF))
     endpoint = PipelineEndpoint(STAGES, chain, hop_limit, capture, log)
-    endpoint.ready = True
+    if ready:
+        endpoint.begin_serving()
     return endpoint
 
 
 def respond(
     method: str, path: str, body: bytes = b"", *, ready: bool = True, hop_limit: int = 6 * MEGABYTE
 ) -> HttpResponse:
-    endpoint = endpoint_over(EchoChain(), hop_limit)
-    endpoint.ready = ready
+    endpoint = endpoint_over(EchoChain(), hop_limit, ready=ready)
     return asyncio.run(endpoint.respond(HttpRequest(method, path, {}, body)))
 
 

@@ -1,13 +1,12 @@
-"""Generations of a run: their ports and kinds, and the memory for two."""
+"""Two stacks of one archive at a time: their ports and kinds, and the memory for two."""
 
 from collections.abc import Mapping
 
 import pytest
 from msgspec.structs import replace
 
-from tfs_proxy.run import generation
-from tfs_proxy.run.generation import refuse_other_kind
-from tfs_proxy.run.succession import ports_of
+from tfs_proxy.run import archive_stacks
+from tfs_proxy.run.archive_stacks import ports_of, refuse_other_kind
 from tfs_proxy.settings.parsers import PortRange
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import Deployment
@@ -21,7 +20,7 @@ def settings(**env: str) -> Settings:
     return Settings.from_env(values)
 
 
-def test_two_generations_share_no_port_of_a_range() -> None:
+def test_two_stacks_share_no_port_of_a_range() -> None:
     """Two ports for each model server; without a range any are taken."""
     of_two = settings(SAGEMAKER_SAFE_PORT_RANGE="20000-20007", SAGEMAKER_TFS_INSTANCE_COUNT="2")
 
@@ -55,11 +54,11 @@ def test_memory_for_two_is_told_to_be_short_before_it_is_taken(
     monkeypatch: pytest.MonkeyPatch, left: MemoryLeft | None, warns: bool
 ) -> None:
     """The sentence has what is wanted, models and workers, and what is free."""
-    monkeypatch.setattr(generation, "memory_left", lambda: left)
+    monkeypatch.setattr(archive_stacks, "memory_left", lambda: left)
     settings = Settings.from_env({"SAGEMAKER_GUNICORN_WORKERS": "2"})
     settings = settings.with_values(machine=replace(settings.machine, models_bytes=MODELS_BYTES))
 
-    warning = generation.memory_warning(settings)
+    warning = archive_stacks.memory_warning(settings)
 
     assert (warning is not None) == warns
     if warning is not None:

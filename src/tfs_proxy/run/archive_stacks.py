@@ -1,0 +1,335 @@
+"""The stacks of one archive: the one that serves, the next one while it loads, former ones that end.
+
+The first one has the folder and the control API of the run; a later one has a folder of its own.
+"""
+
+import asyncio
+import logging
+import shutil
+import signal
+import time
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from tfs_proxy.data.capture.files import check_folder, described
+from tfs_proxy.model.report.first_request import ready_line
+from tfs_proxy.observe.request_counts import KnownModels
+from tfs_proxy.run.control_api import ControlApi, captured_records, served_models
+from tfs_proxy.run.heartbeats import WorkerStarts
+from tfs_proxy.run.host.load_priority import LoadPriority
+from tfs_proxy.run.host.sockets import Listener
+from tfs_proxy.run.host.workspace import LONGEST_PATH, make_workspace_within
+from tfs_proxy.run.metrics import RunMetrics
+from tfs_proxy.run.open_inference import OpenInferenceApi, ServedArchive
+from tfs_proxy.run.opening import ServeRequest
+from tfs_proxy.run.process import ChildProcess
+from tfs_proxy.run.readiness import Readiness
+from tfs_proxy.run.run import RunHost, run_in_workspace
+from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, cancel, together
+from tfs_proxy.run.scraping import OutsideMetrics
+from tfs_proxy.run.stack import Stack, StackHost
+from tfs_proxy.settings.parsers import PortRange
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.deployment import Deployment
+from tfs_proxy.values.errors import ArchiveError, ModelLoadError
+from tfs_proxy.values.memory import MEGABYTE
+from tfs_proxy.values.resources import MODEL_FACTOR, WORKER_BYTES, memory_left
+
+if TYPE_CHECKING:
+    from tfs_proxy.run.reloading.reloading import Reloading
+
+log = logging.getLogger(__name__)
+
+ROUTER_SECONDS = 5.0
+"""Longest time for the gRPC router to follow: it is told at once."""
+
+LONGEST_PATH_WITHIN = "999999/control.sock"
+"""The longest path of a socket in the folder of a later stack."""
+
+
+async def serve(settings: Settings, listener: Listener, request: ServeRequest) -> int:
+    """Serves one archive until SIGTERM, SIGINT or SIGHUP; returns 0 then.
+
+    Raises SettingsError for changes that can't be followed, StopServing if the run can't begin or go on.
+    ``listener`` is closed at the end.
+    """
+    reloading = _reloading(settings, request)
+    longest_path = LONGEST_PATH if reloading is None else LONGEST_PATH_WITHIN
+    return await run_in_workspace(
+        *(settings, listener, request.environ, longest_path),
+        lambda host: ArchiveStacks(settings, request, host, reloading),
+    )
+
+
+def _reloading(settings: Settings, request: ServeRequest) -> "Reloading | None":
+    if not settings.follows_changes:
+        return None
+    from tfs_proxy.run.reloading.reloading import Reloading, refuse_unusable_reload
+
+    refuse_unusable_reload(settings, request)
+    return Reloading(settings, request)
+
+
+class ArchiveStacks:
+    """At most two stacks at a time besides those that end; ``current`` is the one that serves."""
+
+    def __init__(
+        self, settings: Settings, request: ServeRequest, host: RunHost, reloading: "Reloading | None"
+    ) -> None:
+        self._settings, self._request, self._host, self._reloading = settings, request, host, reloading
+        self._front, self._records = host.front, host.records
+        self._stack_host = StackHost(
+            host.workspace,
+            host.watchdog,
+            host.records.log,
+            deaths=host.deaths,
+            starts=WorkerStarts(),
+            tick=self._route_grpc,
+            front_down=host.front.children.down,
+        )
+        self.current = Stack(settings, request, self._stack_host)
+        self._outside = OutsideMetrics()
+        self.control_api = self._make_control_api()
+        self._number, self._block = 1, 0
+        self._exchanged = asyncio.Event()
+        self._former: dict[Stack, asyncio.Task[None]] = {}
+
+    def _make_control_api(self) -> ControlApi:
+        records, settings, workspace = self._records, self._settings, self._host.workspace
+        metrics = RunMetrics(
+            self._now,
+            workspace.journal,
+            self._outside.measure,
+            records.measure,
+            front=self._front.children,
+            steps=self.current.readiness.steps,
+            threads_each=settings.gunicorn_threads,
+        )
+        archive = ServedArchive(self._now)
+        protocol = OpenInferenceApi(
+            *(lambda: self.readiness, archive, records.times),
+            labels=settings.version_labels,
+            grpc_router=workspace.grpc_router_socket,
+        )
+        routes = {
+            **self._front.grpc_routes.routes,
+            **records.run_log.routes,
+            **(protocol.routes if settings.publishes_open_inference else {}),
+            **served_models(archive.served),
+            **captured_records(records.captured.add),
+        }
+        return ControlApi(self._now, routes, measure=metrics.measure, outside=self._outside)
+
+    def _now(self) -> Stack:
+        return self.current
+
+    @property
+    def readiness(self) -> Readiness:
+        return self.current.readiness
+
+    def prepare(self) -> None:
+        """Nothing has to be there before the front opens."""
+
+    async def start(self) -> str:
+        """Starts the first stack; returns the line with its address once it is ready."""
+        if self._reloading is not None:
+            self._reloading.look()
+        stack = self.current
+        prepared = await stack.open_archive()
+        deployment = await self._expect(stack)
+        self._records.requests.expect(KnownModels(deployment.default_model, deployment.models))
+        self._watch_model_servers(stack)
+        self._front.start_grpc_router(deployment)
+        # A worker that is still loading would take code that is changed from now on, before it is tried.
+        await stack.start_in_time(self._front.web, every_worker=self._settings.reload)
+        await self._front.until_grpc_listens()
+        await self._front.route_http(deployment)
+        stack.begin_serving()
+        self._route_grpc()
+        self._outside.warm_up()
+        return ready_line(self._front.url, prepared.first_request.command(self._front.url))
+
+    async def watch(self) -> None:
+        """Watches the stack that serves, and loads changes. Raises StopServing if a process gives up."""
+        if self._reloading is None:
+            await self._watch_current()
+        else:
+            await together(self._watch_current(), self._reloading.run(self))
+
+    async def load_next(self) -> Stack:
+        """Replaces what serves by the present archive; returns the stack that serves it.
+
+        Raises StopServing, with everything as it was, if it can't be used.
+        """
+        await asyncio.gather(*self._former.values())
+        before = self.current.deployment
+        if before is None:
+            raise ModelLoadError("Nothing serves yet.")
+        stack = self._next_stack()
+        try:
+            await self._load(stack, before)
+        except BaseException:
+            stack.abandon_loading()
+            await asyncio.gather(stack.children.stop_workers(0), stack.stop_model_servers(LAST_STEPS_SECONDS))
+            await self._remove(stack)
+            raise
+        self._exchange(stack)
+        await self._front.grpc_routes.until_idle((), ROUTER_SECONDS)
+        return stack
+
+    def look(self) -> bool:
+        """Nothing is due."""
+        return False
+
+    def abandon_loading(self) -> None:
+        self.current.abandon_loading()
+
+    def begin_draining(self, _deadline: float) -> None:
+        """Nothing loads by a request."""
+
+    async def stop(self, deadline: float) -> None:
+        """Ends the workers, former stacks, and then the model servers."""
+        await self.current.children.stop_workers(deadline - time.monotonic())
+        await self._stop_former(deadline)
+        await self.current.stop_model_servers(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
+
+    def children(self) -> Iterator[ChildProcess]:
+        for stack in (self.current, *self._former):
+            yield from stack.all_children()
+
+    def close(self) -> None:
+        self.current.close()
+
+    async def _watch_current(self) -> None:
+        while True:
+            self._exchanged.clear()
+            watching = asyncio.ensure_future(self.current.watch_forever())
+            exchanging = asyncio.create_task(self._exchanged.wait())
+            try:
+                await asyncio.wait({watching, exchanging}, return_when=asyncio.FIRST_COMPLETED)
+                if watching.done():
+                    watching.result()
+            finally:
+                await cancel(watching, exchanging)
+
+    async def _stop_former(self, deadline: float) -> None:
+        """Returns once former stacks have ended; those that have not by ``deadline`` are killed."""
+        if not self._former:
+            return
+        await asyncio.wait(
+            self._former.values(), timeout=max(deadline - time.monotonic(), LAST_STEPS_SECONDS)
+        )
+        for stack in self._former:
+            for child in stack.all_children():
+                child.signal_group(signal.SIGKILL)
+        await asyncio.gather(*self._former.values())
+
+    def _next_stack(self) -> Stack:
+        self._number += 1
+        run = self._host.workspace
+        # A short name, since sockets have short paths.
+        workspace = make_workspace_within(run, run.root / str(self._number), run.journal)
+        host = replace(self._stack_host, workspace=workspace, priority=LoadPriority())
+        ports = ports_of(self._settings, 1 - self._block)
+        return Stack(self._settings.with_values(safe_port_range=ports), self._request, host)
+
+    async def _load(self, stack: Stack, before: Deployment) -> None:
+        """Returns once the next stack is ready. Raises StopServing."""
+        await stack.open_archive()
+        deployment = await self._expect(stack)
+        refuse_other_kind(before, deployment)
+        if short := memory_warning(stack.settings):
+            log.warning("%s", short)
+        await stack.open_control_api(of_run=self.control_api.respond)
+        await stack.start_in_time(self._front.web, every_worker=True)
+
+    async def _expect(self, stack: Stack) -> Deployment:
+        """Plans an open stack. Raises SettingsError if captured records can't be written."""
+        assert stack.prepared is not None  # noqa: S101 - its archive is open
+        counts = not self._front.behind_nginx
+        deployment = await stack.expect(stack.prepared, self._front.port, counts_requests=counts)
+        if deployment.capture is not None:
+            check_folder(deployment.capture)
+            log.info("%s", described(deployment.capture))
+        return deployment
+
+    def _exchange(self, stack: Stack) -> None:
+        """Without a pause: every request finds the old stack or the new one."""
+        old, deployment = self.current, stack.deployment
+        assert deployment is not None  # noqa: S101 - it is loaded
+        stack.begin_serving()
+        known = KnownModels(deployment.default_model, deployment.models)
+        self._records.requests.expect_other_models(known, stack.workspace.stages)
+        self.current, self._block = stack, 1 - self._block
+        self._watch_model_servers(stack)
+        self._outside.warm_up()
+        self._route_grpc()
+        former_nginx = self._front.begin_to_route_http(deployment)
+        self._exchanged.set()
+        ending = asyncio.create_task(self._end(old, former_nginx))
+        self._former[old] = ending
+        ending.add_done_callback(lambda _: self._former.pop(old))
+
+    async def _end(self, old: Stack, former_nginx: Collection[int]) -> None:
+        """Lets requests in flight end, then the processes: the model servers get no requests after that."""
+        seconds = self._settings.stop_seconds
+        old_sockets = [
+            str(old.workspace.grpc_socket(index)) for index in range(self._settings.instance_count)
+        ]
+        await asyncio.gather(
+            old.children.stop_workers(seconds),
+            self._front.until_nginx_drained(former_nginx, seconds),
+            self._front.grpc_routes.until_idle(old_sockets, seconds),
+        )
+        await old.stop_model_servers(LAST_STEPS_SECONDS)
+        await self._remove(old)
+
+    async def _remove(self, stack: Stack) -> None:
+        """Releases its ports and removes its folders; of the run's own, archive and installed packages."""
+        stack.close()
+        workspace = stack.workspace
+        is_first = workspace.root == self._host.workspace.root
+        for folder in (workspace.model, workspace.packages) if is_first else (workspace.root,):
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+    def _watch_model_servers(self, stack: Stack) -> None:
+        """Shows the model servers' own metrics."""
+        if stack.planned is not None:
+            deployment = stack.planned.deployment
+            self._outside.model_servers.begin(deployment.instances, stack.planned.metrics_path)
+
+    def _route_grpc(self) -> None:
+        self._front.route_grpc(self.readiness, self.current.workspace)
+
+
+def ports_of(settings: Settings, block: int) -> PortRange | None:
+    """The part of the range of ports for a stack's model servers, 0 or 1: two stacks share none."""
+    ports = settings.safe_port_range
+    if ports is None:
+        return None
+    return PortRange(ports.low + 2 * settings.instance_count * block, ports.high)
+
+
+def refuse_other_kind(before: Deployment, new: Deployment) -> None:
+    """Raises ArchiveError if the gRPC router, which is not restarted, would have to answer in another way."""
+    if before.open_inference != new.open_inference:
+        raise ArchiveError(
+            f"the Open Inference Protocol would be answered by the {new.open_inference} instead of the "
+            f"{before.open_inference}: start again to serve this."
+        )
+
+
+def memory_warning(settings: Settings) -> str | None:
+    """A sentence if memory seems too short for models and workers on top of those that serve; else None."""
+    left = memory_left()
+    models_bytes = settings.machine.models_bytes
+    wanted_bytes = MODEL_FACTOR * models_bytes + settings.gunicorn_workers * WORKER_BYTES
+    if left is None or wanted_bytes <= left.free_bytes:
+        return None
+    wanted, models = (-(-size // MEGABYTE) for size in (wanted_bytes, models_bytes))
+    return (
+        f"memory is short: new models and workers may take {wanted} MB while the old ones serve "
+        f"(the models count as {MODEL_FACTOR} x {models} MB), and {left.free_bytes // MEGABYTE} MB are free."
+    )

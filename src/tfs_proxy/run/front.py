@@ -1,0 +1,201 @@
+"""The front of a run: its listeners, nginx and the gRPC router, which stay while the stacks behind change."""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+
+from tfs_proxy.observe.logs.foreign import ForeignEvent
+from tfs_proxy.run.children import Children, Deaths, Tick
+from tfs_proxy.run.grpc_routes import GrpcRoutes, InstanceGates
+from tfs_proxy.run.host import sockets
+from tfs_proxy.run.host.sockets import Listener
+from tfs_proxy.run.host.watchdog import Watchdog
+from tfs_proxy.run.logs.request_lines import ChildLog
+from tfs_proxy.run.nginx import config as nginx
+from tfs_proxy.run.nginx.many_models import MultiModelRoutes
+from tfs_proxy.run.nginx.proxy import NginxProxy
+from tfs_proxy.run.process import ChildProcess, ProcessSpec
+from tfs_proxy.run.programs import grpc_router
+from tfs_proxy.run.readiness import Readiness
+from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.deployment import ANY_MODEL, Deployment
+from tfs_proxy.values.layout import Workspace
+
+log = logging.getLogger(__name__)
+
+NO_NGINX = (
+    "no nginx in front: the workers listen on the port themselves, which is for development. A client that "
+    "stalls holds a thread, there is no answer to /ping while all threads are busy, no fast path for JSON, "
+    "and no second try if a worker dies"
+)
+
+
+class FrontChildren(Children):
+    """nginx and the gRPC router; ``of_request`` gets events of nginx's that belong to a request."""
+
+    def __init__(
+        self, watchdog: Watchdog, deaths: Deaths, tick: Tick, of_request: Callable[[ForeignEvent], None]
+    ) -> None:
+        self.down: set[str] = set()
+        super().__init__(watchdog, self.down, deaths, ChildLog(of_request=of_request), tick)
+        self.grpc_router: ChildProcess | None = None
+        self.nginx: ChildProcess | None = None
+
+    def in_start_order(self) -> list[ChildProcess]:
+        return [child for child in (self.grpc_router, self.nginx) if child is not None]
+
+    def start_nginx(self, spec: ProcessSpec) -> None:
+        self.nginx = self.start(spec)
+
+    def start_grpc_router(self, spec: ProcessSpec) -> None:
+        self.grpc_router = self.start(spec)
+
+    def read_errors_of_nginx(self) -> None:
+        """Reads what nginx has written to its error log so far."""
+        if self.nginx is not None:
+            self.nginx.read_output()
+
+    def _is_down(self, child: ChildProcess) -> bool:
+        # A 503 of /ping makes SageMaker replace the container, which serves HTTP without the router.
+        return super()._is_down(child) and child is not self.grpc_router
+
+
+class Front:
+    """Listens on ``listener``, by nginx if there is one; workers of one archive accept on ``web``.
+
+    ``deaths`` counts its processes, ``tick`` is called at each look at them; ``of_request`` gets what nginx's
+    error log says about requests.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        workspace: Workspace,
+        listener: Listener,
+        environ: Mapping[str, str],
+        watchdog: Watchdog,
+        deaths: Deaths,
+        tick: Tick,
+        of_request: Callable[[ForeignEvent], None],
+    ) -> None:
+        self._settings, self._workspace, self._environ = settings, workspace, environ
+        self._listener = listener
+        self.web: tuple[Listener, ...] = ()
+        self.children = FrontChildren(watchdog, deaths, tick, of_request)
+        self.grpc_routes = GrpcRoutes()
+        self._gates = InstanceGates(workspace, settings.instance_count)
+        self._proxy: NginxProxy | None = None
+        self._grpc_port: Listener | None = None  # held for the router if there is no nginx
+
+    @property
+    def behind_nginx(self) -> bool:
+        return self._proxy is not None
+
+    @property
+    def port(self) -> int:
+        return int(self._listener.getsockname()[1])
+
+    @property
+    def url(self) -> str:
+        """The address for requests from this machine."""
+        return sockets.local_url(self._listener)
+
+    @property
+    def _takes_grpc(self) -> bool:
+        return self._grpc_port is not None or (
+            self._proxy is not None and self._proxy.grpc_listener is not None
+        )
+
+    def open(self, many_models: MultiModelRoutes | None) -> None:
+        """Starts nginx if installed, else holds the gRPC port. Raises SettingsError for a port in use."""
+        program = nginx.program(self._settings)
+        if program is not None:
+            if many_models is None:
+                ports, count = self._settings.safe_port_range, self._settings.instance_count
+                self.web = (sockets.web_listener(ports, count),)
+            self._proxy = NginxProxy(
+                program, self._settings, self._workspace, self._listener, self.web, many_models
+            )
+            self.children.start_nginx(self._proxy.spec(self._environ))
+        else:
+            self.web = (self._listener,)
+            host = self._listener.getsockname()[0]
+            self._grpc_port = sockets.hold_for_grpc(host, self._settings.grpc_port)
+            log.warning("%s", NO_NGINX)
+            if self._settings.extra_ports is not None:
+                log.warning("TFS_PROXY_EXTRA_PORTS has no effect without nginx")
+        log.info("listening on http://%s", sockets.shown_address(self._listener))
+
+    def start_grpc_router(self, deployment: Deployment | None) -> None:
+        """Starts the router that answers gRPC except TF Serving's calls, and those too without nginx.
+
+        Without a ``deployment`` models come and go, and it has all calls.
+        """
+        if not self._takes_grpc:
+            return
+        spec = grpc_router.process(
+            self._settings,
+            self._workspace,
+            nginx.answer_seconds(self._settings),
+            self._environ,
+            deployment,
+            None if self._grpc_port is None else sockets.shown_address(self._grpc_port),
+        )
+        self.children.start_grpc_router(spec)
+
+    async def until_grpc_listens(self) -> None:
+        """Returns once the gRPC router listens, if there is one."""
+        if self.children.grpc_router is None:
+            return
+        await sockets.until_it_listens(self._workspace.grpc_router_socket)
+        if self._grpc_port is not None:
+            log.info("listening for gRPC on %s", sockets.shown_address(self._grpc_port))
+
+    async def route_http(self, deployment: Deployment) -> None:
+        """Makes nginx send requests to what is deployed now; waits for nginx's former workers."""
+        former = self.begin_to_route_http(deployment)
+        if self._proxy is not None and self.children.nginx is not None:
+            await self._proxy.until_gone(self.children.nginx, former)
+
+    def begin_to_route_http(self, deployment: Deployment) -> Collection[int]:
+        """The same without waiting; returns the pids of nginx's former workers, which end by themselves."""
+        if self._proxy is None or self.children.nginx is None:
+            return ()
+        return self._proxy.begin_reload(self.children.nginx, deployment)
+
+    async def until_nginx_drained(self, former: Collection[int], seconds: float) -> None:
+        """Returns once nginx's former workers have finished their requests, or after so many seconds."""
+        if self._proxy is not None and self.children.nginx is not None:
+            await self._proxy.until_gone(self.children.nginx, former, seconds)
+
+    def route_grpc(self, readiness: Readiness, workspace: Workspace) -> None:
+        """Sends gRPC calls only to those model servers of ``workspace`` that are ready."""
+        if self._takes_grpc:
+            ready = {index: workspace.grpc_socket(index) for index in readiness.loaded()}
+            self._gates.route_to(ready)
+            self.grpc_routes.route([ANY_MODEL], ready.values())
+
+    def public(self) -> list[Listener]:
+        others = self._proxy.other_listeners if self._proxy is not None else []
+        return [listener for listener in (self._listener, *others) if listener.fileno() >= 0]
+
+    def close_public(self) -> None:
+        """Stops accepting here; children that have the listeners may go on. Idempotent."""
+        self._listener.close()
+        if self._proxy is not None:
+            self._proxy.close()
+
+    async def stop(self, deadline: float) -> None:
+        """Lets nginx and the router finish their requests until ``deadline``, of `time.monotonic`."""
+        if self.children.nginx is not None:
+            await self.children.nginx.stop(deadline - time.monotonic())
+        if self.children.grpc_router is not None:
+            await self.children.grpc_router.stop(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
+            self.grpc_routes.end()
+
+    def close(self) -> None:
+        for listener in self.web:
+            listener.close()
+        if self._grpc_port is not None:
+            self._grpc_port.close()

@@ -1,0 +1,259 @@
+"""The stacks of many models: a registry of models that come and go, each with a stack of its own.
+
+POST /models -> api -> registry -> model_life -> model_stack -> run.stack
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Iterator
+from typing import Final
+
+from tfs_proxy.data.capture.files import capture_options
+from tfs_proxy.observe.metric import added_up
+from tfs_proxy.observe.request_counts import KnownModels
+from tfs_proxy.observe.tracing.choice import trace_choice
+from tfs_proxy.run.control_api import ControlApi
+from tfs_proxy.run.heartbeats import WorkerStarts
+from tfs_proxy.run.host.load_priority import NOT_RESTORED, LoadPriority
+from tfs_proxy.run.host.sockets import Listener
+from tfs_proxy.run.host.watchdog import guarded_workspace
+from tfs_proxy.run.many_models.archives import ModelFolder, model_folder, universal_code
+from tfs_proxy.run.many_models.control import make_control_api
+from tfs_proxy.run.many_models.gates import HttpGates
+from tfs_proxy.run.many_models.model_stack import RunFacts
+from tfs_proxy.run.many_models.model_stacks import ModelStacks
+from tfs_proxy.run.many_models.on_demand import OnDemandModels
+from tfs_proxy.run.many_models.registry import ModelRegistry
+from tfs_proxy.run.many_models.shared_parts import SharedParts
+from tfs_proxy.run.metrics import RunMetrics
+from tfs_proxy.run.nginx import config as nginx
+from tfs_proxy.run.nginx.many_models import COMMON_SOCKET, MultiModelRoutes
+from tfs_proxy.run.opening import ServeRequest
+from tfs_proxy.run.process import ChildProcess
+from tfs_proxy.run.programs.zygote import Zygote
+from tfs_proxy.run.readiness import Readiness
+from tfs_proxy.run.run import Run, RunHost
+from tfs_proxy.run.run_loop import together
+from tfs_proxy.run.stack import StackHost
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.errors import SettingsError, StartTimeout
+from tfs_proxy.wire.header_names import TARGET_MODEL
+
+log = logging.getLogger(__name__)
+
+UNLOAD_SECONDS: Final = 30.0
+"""Further time for ending a load that took too long."""
+
+LONGEST_PATH: Final = "s/99999/control.sock"
+
+
+def refuse_unusable(settings: Settings) -> None:
+    """Raises SettingsError for settings that multi-model mode can't use."""
+    if nginx.program(settings) is None:
+        raise SettingsError(
+            "multi-model mode needs nginx, which sends requests to their models: install it, and don't set "
+            "TFS_PROXY_NGINX=false."
+        )
+    if settings.gunicorn_worker_class != "gthread":
+        raise SettingsError(
+            f"SAGEMAKER_GUNICORN_WORKER_CLASS={settings.gunicorn_worker_class} can't be used in multi-model "
+            "mode: take gthread."
+        )
+
+
+def ready_line(url: str, *, loads_on_demand: bool) -> str:
+    """The address for requests, and a curl command: a load, or a request that loads its model."""
+    if loads_on_demand:
+        return (
+            f"ready: {url}  try: curl -H '{TARGET_MODEL}: NAME.tar.gz' "
+            f"-H 'Content-Type: application/json' -d '{{\"instances\": [1.0]}}' {url}/invocations"
+        )
+    return (
+        f"ready: {url}, without a model  try: curl -H 'Content-Type: application/json' "
+        f'-d \'{{"model_name": "NAME", "url": "/PATH/TO/MODEL"}}\' {url}/models'
+    )
+
+
+async def serve_many(
+    settings: Settings, listener: Listener, request: ServeRequest, folder: str | None
+) -> int:
+    """Serves changing models until SIGTERM, SIGINT or SIGHUP; returns 0 then.
+
+    With ``folder``, a folder or an ``s3://`` address, the archives below it are loaded on demand. Raises
+    StopServing if the run can't start or go on. ``listener`` is closed at the end.
+    """
+    refuse_unusable(settings)
+    with guarded_workspace(settings.home, LONGEST_PATH) as (workspace, watchdog):
+        code = await asyncio.to_thread(universal_code, settings, workspace)
+        if code is not None:
+            log.info("Script of models without one: %s", settings.program)
+        settings = settings.with_values(universal_code=code)
+        models = None if folder is None else await _open_folder(folder)
+        run = Run(
+            *(settings, listener, request.environ, workspace, watchdog),
+            lambda host: ManyModels(settings, request, host, models),
+        )
+        return await run.run()
+
+
+async def _open_folder(location: str) -> ModelFolder:
+    folder = model_folder(location)
+    listing = await asyncio.to_thread(folder.check)
+    log.info("Models: %d archives below %s, loaded by the first request", len(listing.paths), location)
+    return folder
+
+
+class ManyModels:
+    """The stacks of a run whose models come and go; those in ``folder`` are loaded by their first request."""
+
+    def __init__(
+        self, settings: Settings, request: ServeRequest, host: RunHost, folder: ModelFolder | None
+    ) -> None:
+        self._settings, self._request, self._host = settings, request, host
+        self._front, self._records = host.front, host.records
+        self._records.requests.expect(KnownModels(None, {}))
+        self._priority = LoadPriority()
+        self._zygote = Zygote(settings, host.workspace, request.environ)
+        common = StackHost(
+            host.workspace,
+            host.watchdog,
+            host.records.log,
+            self._zygote.spawn,
+            deaths=host.deaths,
+            starts=WorkerStarts(),
+            front_down=host.front.children.down,
+        )
+        self._common = SharedParts(settings, common, self._lose_model_server)
+        self._stacks = ModelStacks(self._facts(), self._records.requests)
+        self._registry = ModelRegistry(
+            self._stacks.launch, settings.max_loaded_models or None, self._stacks.admit
+        )
+        self._on_demand = (
+            None if folder is None else OnDemandModels(self._registry, folder, self._stacks.uses)
+        )
+        self.control_api = self._make_control_api()
+
+    def _lose_model_server(self, index: int) -> None:
+        self._stacks.lose_model_server(index)
+
+    def _facts(self) -> RunFacts:
+        return RunFacts(
+            self._settings,
+            self._request.model_server,
+            self._request.environ,
+            self._host.workspace,
+            self._host.watchdog,
+            self._records.log,
+            self._front.port,
+            HttpGates(self._host.workspace.root),
+            self._front.grpc_routes,
+            self._zygote.spawn,
+            self._priority,
+            self._records.captured.add,
+            self._common.servers,
+        )
+
+    def _make_control_api(self) -> ControlApi:
+        records, workspace = self._records, self._host.workspace
+        metrics = RunMetrics(
+            lambda: self._common,
+            workspace.journal,
+            records.measure,
+            self._stacks.measure,
+            self._registry.measure,
+            front=self._front.children,
+        )
+        return make_control_api(
+            self._settings,
+            self._common,
+            lambda headers: added_up(metrics.measure(headers)),
+            records.captured.add,
+            lambda: records.times(self._stacks.measure_stages()),
+            self._registry,
+            self._stacks,
+            self._on_demand,
+            workspace.grpc_router_socket,
+            {**records.run_log.routes, **self._front.grpc_routes.routes},
+        )
+
+    @property
+    def readiness(self) -> Readiness:
+        return self._common.readiness
+
+    def prepare(self) -> MultiModelRoutes:
+        """Makes folders and the zygote, and takes ports; returns nginx's routes."""
+        self.readiness.begin_step("starting: nginx")
+        self._zygote.start(self._front.children.start)
+        self._stacks.make_folders()
+        self._common.take_ports()
+        choice = trace_choice(self._request.environ)
+        if choice.warning:
+            log.warning("%s", choice.warning)
+        is_limited = self._settings.adaptive_limit_seconds is not None
+        return MultiModelRoutes(
+            load_seconds=self._settings.wait_time_seconds + UNLOAD_SECONDS,
+            takes_target_model=self._on_demand is not None,
+            traces=choice.sampling,
+            capture=capture_options(self._settings, ""),
+            # The workers hold the adaptive limit, so all requests must pass them.
+            instances=() if is_limited else self._common.instances,
+            common=() if self._common.servers is None else (f"unix:{COMMON_SOCKET}",),
+        )
+
+    async def start(self) -> str:
+        """Returns the line with the address once the common parts are ready. Raises StartTimeout."""
+        self._front.start_grpc_router(None)
+        limit_seconds = self._settings.wait_time_seconds
+        try:
+            async with asyncio.timeout(limit_seconds):
+                await self._common.children.watch_during(self._become_ready())
+        except TimeoutError:
+            raise StartTimeout(
+                f"not ready within SAGEMAKER_TFS_WAIT_TIME_SECONDS={limit_seconds:g}: {self.readiness.step}."
+            ) from None
+        self.readiness.begin_serving()
+        if not self._priority.can_be_restored:
+            log.info("%s", NOT_RESTORED)
+        return ready_line(self._front.url, loads_on_demand=self._on_demand is not None)
+
+    async def _become_ready(self) -> None:
+        self.readiness.begin_step("starting: the gRPC router")
+        await self._front.until_grpc_listens()
+        await self._common.start(self._request)
+
+    async def watch(self) -> None:
+        """Watches the common parts, and unloads idle models. Raises StopServing if a process gives up."""
+        work: list[Awaitable[None]] = [self._common.watch()]
+        if self._on_demand is not None and self._settings.model_idle_seconds:
+            work.append(self._on_demand.unload_idle(self._settings.model_idle_seconds))
+        await self._common.children.watch_during(together(*work))
+
+    def look(self) -> bool:
+        """Handles changes; models come and go at any time, so the next look comes soon."""
+        self._zygote.reap_orphans()
+        self._stacks.look()
+        self._stacks.forget_all_but(self._registry.names)
+        return True
+
+    def abandon_loading(self) -> None:
+        """Nothing is killed: the common parts have no models yet."""
+
+    def begin_draining(self, deadline: float) -> None:
+        """Loads no more models; their stacks have until ``deadline`` to end."""
+        self._common.stop_waiting()
+        self._registry.begin_draining()
+        self._stacks.stop_until(deadline)
+
+    async def stop(self, deadline: float) -> None:
+        """Unloads all models, and ends what they share."""
+        await self._registry.close()
+        await self._common.stop(deadline)
+        await self._zygote.stop()
+
+    def children(self) -> Iterator[ChildProcess]:
+        yield from self._common.children.in_start_order()
+        yield from self._stacks.children()
+        yield from self._zygote.children()
+
+    def close(self) -> None:
+        """Nothing is left: each stack has released what it held."""

@@ -1,0 +1,206 @@
+"""The processes of one stack: its model servers and gunicorn, and why they can't start."""
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable
+
+from tfs_proxy.model.report.prepare import without_workspace
+from tfs_proxy.run.children import Children, Deaths, Tick
+from tfs_proxy.run.host.load_priority import LoadPriority
+from tfs_proxy.run.host.processes import describe_exit, shell_status
+from tfs_proxy.run.host.watchdog import Watchdog
+from tfs_proxy.run.logs.request_lines import ChildLog
+from tfs_proxy.run.process import ChildProcess, ProcessSpec, Spawn, spawn
+from tfs_proxy.run.programs import gunicorn
+from tfs_proxy.run.readiness import Readiness, StackState
+from tfs_proxy.values.deployment import BootFailure
+from tfs_proxy.values.errors import ModelLoadError, ModelServerEnded, ScriptLoadError, StopServing
+from tfs_proxy.values.layout import Workspace
+
+log = logging.getLogger(__name__)
+
+SPARE_WORKERS = 3
+"""The start fails if this many workers more than configured end while they load the application."""
+
+
+class StackChildren(Children):
+    """The model servers, which run on ``devices``, and gunicorn.
+
+    ``other_workers`` are gunicorns that don't serve yet, or finish their last requests. With
+    ``own_exit_status`` a model server that ends during the start ends the run with its exit status; with
+    a ``priority`` what is started then begins at low priority, until `restore_priority`. ``died`` is called
+    for each model server that ends.
+    """
+
+    def __init__(
+        self,
+        readiness: Readiness,
+        workspace: Workspace,
+        watchdog: Watchdog,
+        *,
+        deaths: Deaths | None = None,
+        own_exit_status: bool = False,
+        priority: LoadPriority | None = None,
+        tick: Tick = lambda: None,
+        died: Callable[[ChildProcess], None] = lambda _child: None,
+    ) -> None:
+        counted = Deaths() if deaths is None else deaths
+        super().__init__(watchdog, readiness.down, counted, ChildLog(), tick)
+        self.model_servers: list[ChildProcess] = []
+        self.workers: ChildProcess | None = None
+        self.other_workers: list[ChildProcess] = []
+        self._readiness, self._workspace = readiness, workspace
+        self._own_exit_status, self._priority, self._died = own_exit_status, priority, died
+        self._script: str | None = None
+        self._logged_failure: BootFailure | None = None
+
+    def expect_script(self, path: str | None) -> None:
+        """Names the script that the workers will import."""
+        self._script = path
+
+    def start_model_server(self, spec: ProcessSpec) -> None:
+        self.model_servers.append(self.start(spec))
+
+    def start_workers(self, spec: ProcessSpec, spawn: Spawn = spawn) -> None:
+        self.workers = self.start(spec, spawn)
+
+    def start_next_workers(self, spec: ProcessSpec) -> ChildProcess:
+        """Starts another gunicorn, which does not serve yet and is not restarted if it ends."""
+        child = self.start(spec)
+        self.other_workers.append(child)
+        return child
+
+    def exchange_workers(self, new: ChildProcess) -> None:
+        """Makes a gunicorn of `start_next_workers` the one that serves; the former one ends its requests."""
+        self.other_workers.remove(new)
+        if self.workers is not None:
+            self.other_workers.append(self.workers)
+        self.workers = new
+        self._logged_failure = None
+
+    def serves(self, group: str) -> bool:
+        """True if the gunicorn of this process group is the one that serves."""
+        return self.workers is not None and str(self.workers.pid) == group
+
+    def has_logged(self, failure: BootFailure) -> bool:
+        """True if the log has this failure already."""
+        return failure == self._logged_failure
+
+    async def stop_others(self, child: ChildProcess, seconds: float) -> None:
+        """Ends a gunicorn that does not serve, within so many seconds."""
+        await child.stop(seconds)
+        if child in self.other_workers:
+            self.other_workers.remove(child)
+
+    async def stop_workers(self, seconds: float) -> None:
+        """Lets requests end, then ends all gunicorns."""
+        workers = [self.workers, *self.other_workers]
+        await asyncio.gather(*(child.stop(seconds) for child in workers if child is not None))
+
+    async def stop_model_servers(self, seconds: float) -> None:
+        await asyncio.gather(*(server.stop(seconds) for server in self.model_servers))
+
+    def lower_priority(self, pid: int) -> None:
+        """Lowers the priority of a process that ends before the models are ready."""
+        if self._priority is not None:
+            self._priority.lower(pid)
+
+    def restore_priority(self) -> None:
+        """Gives processes that have loaded at low priority the normal one."""
+        if self._priority is not None:
+            self._priority.restore(child.pid for child in self.in_start_order() if child.pid)
+
+    def in_start_order(self) -> list[ChildProcess]:
+        return [*self.model_servers, *([] if self.workers is None else [self.workers])]
+
+    def all(self) -> list[ChildProcess]:
+        """Those in start order, and gunicorns that do not serve."""
+        return [*self.in_start_order(), *self.other_workers]
+
+    def _look(self) -> bool:
+        self._refuse_failed_script()
+        self._log_failed_worker()
+        soon = super()._look()
+        for other in self.other_workers:
+            other.reap_orphans()
+        readiness = self._readiness
+        is_changing = readiness.state is not StackState.READY or readiness.disturbed.is_set()
+        return soon or is_changing or bool(self.other_workers)
+
+    def _begun(self, pid: int) -> None:
+        super()._begun(pid)
+        if self._priority is not None and self._readiness.state is StackState.STARTING:
+            self._priority.lower_until_ready(pid)
+
+    def _may_restart(self, child: ChildProcess) -> bool:
+        """A model server or a script that fails during the start is not restarted."""
+        if child in self.other_workers:
+            self._stirred.set()
+            return False
+        super()._may_restart(child)
+        if child is self.workers:
+            self._readiness.heartbeats.forget()
+        starting = self._readiness.state is StackState.STARTING
+        if child in self.model_servers:
+            self._readiness.lose(self.model_servers.index(child))
+            self._died(child)
+            return not starting
+        failed_to_boot = child is self.workers and child.exit_status in gunicorn.BOOT_FAILED
+        return not (starting and failed_to_boot)
+
+    def _log_failed_worker(self) -> None:
+        """Logs once why one of several workers can't load the application."""
+        failure = self._readiness.heartbeats.failure
+        if failure in {None, self._logged_failure} or self._readiness.state is StackState.STARTING:
+            return
+        if failure is not None and not self.other_workers:  # else somebody may wait for it
+            self._logged_failure = failure
+            lines = "\n".join(filter(None, (failure.report, failure.text)))
+            log.error("%s", without_workspace(lines, self._workspace))
+
+    def _refuse_failed_script(self) -> None:
+        """During the start, raises ScriptLoadError if workers can't load the script, or end meanwhile."""
+        if self._readiness.state is not StackState.STARTING:
+            return
+        heartbeats = self._readiness.heartbeats
+        if len(heartbeats.loading) > heartbeats.wanted + SPARE_WORKERS:
+            raise self.ended_by_import()
+        failure = heartbeats.failure
+        if failure is None:
+            return
+        if failure.report:
+            log.error("%s", without_workspace(failure.report, self._workspace))
+        raise ScriptLoadError(without_workspace(failure.text, self._workspace))
+
+    def _reason_to_stop(self, child: ChildProcess) -> StopServing:
+        how = describe_exit(child.exit_status)
+        if self._readiness.state is StackState.STARTING and child in self.model_servers:
+            if self._own_exit_status:
+                return ModelServerEnded(f"{child.name} ended with {how}.", shell_status(child.exit_status))
+            text = f"{child.name} ended with {how} while loading. {_last_output(child)}"
+            return ModelLoadError(text, ended_with=child.exit_status)
+        if child is self.workers and child.exit_status in gunicorn.BOOT_FAILED:
+            return self.reason_of_failed_boot(child)
+        return super()._reason_to_stop(child)
+
+    def reason_of_failed_boot(self, workers: ChildProcess) -> ScriptLoadError:
+        """The error that a worker has reported; else how far the workers came, or gunicorn's output."""
+        failure = self._readiness.heartbeats.failure
+        if failure is not None:
+            return ScriptLoadError(without_workspace(failure.text, self._workspace))
+        if self._readiness.state is StackState.STARTING and self._readiness.heartbeats.loading:
+            return self.ended_by_import()
+        text = f"no worker can start: {workers.name} ended with {describe_exit(workers.exit_status)}. "
+        return ScriptLoadError(without_workspace(text + _last_output(workers), self._workspace))
+
+    def ended_by_import(self) -> ScriptLoadError:
+        """The error of a script that ends each worker that imports it."""
+        script = without_workspace(self._script or "the application", self._workspace)
+        return ScriptLoadError(f"{script} can't be imported: it ends the worker that imports it.")
+
+
+def _last_output(child: ChildProcess) -> str:
+    lines = [line for line in child.last_lines if line.strip()]
+    errors = [line for line in lines if re.search(r"\b(Error|error:|Failed|failed|terminate)\b", line)]
+    return "Its last output: " + " / ".join((errors or lines)[-3:]) if lines else "It printed nothing."
