@@ -1,8 +1,8 @@
 """Train on small pictures, put decoding and labels into the graph, and pack build/model.tar.gz.
 
 The network is the one of TensorFlow's first tutorial, for 28x28 pixels and ten classes; the pictures
-are scikit-learn's handwritten digits, enlarged. Beside the archive, build/request.json gets ten of the
-held-back pictures, as base64 of PNG files, and build/labels.json what they show. For `tfs-proxy pack`, which
+are scikit-learn's handwritten digits, enlarged. build/request.json gets ten of the
+held-back pictures, as base64 of PNG files, and build/labels.json their labels. For `tfs-proxy pack`, which
 puts the same into the graph by flags, build/ gets numerals.keras, its classes.txt, and the first picture.
 """
 

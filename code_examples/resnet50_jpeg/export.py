@@ -1,7 +1,6 @@
 """Export a ResNet-50 that reads JPEG bytes, with random weights, and pack it as build/model.tar.gz.
 
-Beside the archive, build/images/ gets two photographs and build/expected.json what the SavedModel,
-called directly, says of each. Does nothing when the archive is newer than this file and inference.py.
+build/images/ gets two photographs and build/expected.json the answers of the SavedModel, called directly. Does nothing when the archive is newer than this file and inference.py.
 """
 
 import json
@@ -43,7 +42,7 @@ def main() -> None:
 
 
 def is_fresh() -> bool:
-    """Whether the archive is newer than its sources and what lies beside it is there."""
+    """Tell if the archive is newer than its sources, and the files made with it are there."""
     if not (ARCHIVE.exists() and EXPECTED.exists() and IMAGES.is_dir()):
         return False
     newest_source = max(path.stat().st_mtime for path in SOURCES)
@@ -68,7 +67,7 @@ def export(folder: Path) -> None:
         return {"classes": tf.argmax(probabilities, axis=-1), "probabilities": probabilities}
 
     # An ExportArchive names the network's variables so that TF Serving finds them; a plain
-    # tf.Module around a Keras 3 model saves without complaint and then fails every request.
+    # tf.Module that holds a Keras 3 model saves without complaint and then fails every request.
     archive = keras.export.ExportArchive()
     archive.add_endpoint("serve", classify, [tf.TensorSpec([None], tf.string, name="image_bytes")])
     archive.write_out(str(folder), verbose=False)

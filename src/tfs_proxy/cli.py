@@ -1,6 +1,6 @@
 """The command line: the table of sub-commands, and the call of the one that is asked for.
 
-start-up: cli -> settings -> archive -> supervisor.plan -> supervisor.process -> supervisor.health
+start-up: cli -> settings -> model -> run.plan -> run.stack -> run.readiness
 """
 
 import argparse

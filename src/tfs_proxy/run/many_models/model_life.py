@@ -277,7 +277,7 @@ class ModelLife:
         try:
             await stack.stop()
         except Exception:
-            log.exception("model %s: something may be left of it", self.name)
+            log.exception("model %s: its processes may not have stopped", self.name)
 
     async def _wait_for_the_one_before(self) -> None:
         if self._after is not None:

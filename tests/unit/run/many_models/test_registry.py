@@ -230,7 +230,7 @@ def test_a_stop_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
         await registry.load("a", URL)
 
     run(play, Part(stop_error=OSError(16, "busy")), Part())
-    assert "model a: something may be left of it" in caplog.text
+    assert "model a: its processes may not have stopped" in caplog.text
 
 
 @played(run, Part(stop_seconds=30))
