@@ -70,7 +70,7 @@ if it differs.
 The standard `OTEL_*` variables switch traces on and configure them:
 [Trace requests](../how-to/traces.md#the-variables).
 
-## What cores are
+## Cores
 
 "Cores" are those that the process may run on, or the CPU limit rounded up if that is less (cgroup v1 or v2,
 the smallest on the way up). There is a worker for each, or as many as memory holds if that is fewer:
