@@ -196,10 +196,7 @@ def workers(
         control_api = _control_api(workspace.control_socket, deployment, states)
         for server in (model_server, control_api):
             threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        gunicorn = {
-            "SAGEMAKER_GUNICORN_WORKERS": str(count),
-            "SAGEMAKER_GUNICORN_WORKER_CLASS": worker_class,
-        }
+        gunicorn = {"SAGEMAKER_GUNICORN_WORKERS": str(count), "SAGEMAKER_GUNICORN_WORKER_CLASS": worker_class}
         settings = Settings.from_env({**gunicorn, "TFS_PROXY_STOP_SECONDS": "2", **(env or {})})
         try:
             with _running(settings, workspace, states, behind_nginx=behind_nginx) as started:

@@ -172,11 +172,7 @@ def write_config(path: Path, models: Path, names: Sequence[str] = ()) -> Path:
 
 @contextmanager
 def serving_all(
-    folder: Path,
-    models: Path,
-    *flags: str,
-    names: Sequence[str] = (),
-    until: Sequence[str] = ("AVAILABLE",),
+    folder: Path, models: Path, *flags: str, names: Sequence[str] = (), until: Sequence[str] = ("AVAILABLE",)
 ) -> Iterator[EmbeddedServer]:
     """An embedded server with these models below ``models``, or all, once each is in one of these states."""
     config = write_config(folder / "models.config", models, names)

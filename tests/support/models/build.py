@@ -208,8 +208,7 @@ def parsed(root: Path) -> None:
         return {"y": tf.reduce_sum(found["sizes"], [1, 2]) + tf.cast(found["age"], tf.float32)}
 
     save(
-        root / "parsed" / "1",
-        {"serving_default": (run, [tf.TensorSpec([None], tf.string, name="examples")])},
+        root / "parsed" / "1", {"serving_default": (run, [tf.TensorSpec([None], tf.string, name="examples")])}
     )
     v1 = tf.compat.v1
     with tf.Graph().as_default(), v1.Session() as session:

@@ -9,6 +9,7 @@ from openapi_spec_validator import validate
 from support.archives import SAVED_MODEL, pack
 from tfs_proxy.cli import main
 from tfs_proxy.data.capture.record import CaptureRecord, Payload, line_of
+from tfs_proxy.wire.protos import MetaGraphDef, SavedModel, SignatureDef
 
 MIRROR = "def handler(data, context): return data.read(), context.request_content_type"
 
@@ -37,10 +38,7 @@ BROKEN = {
     ),
     "sys.exit": (f"{MIRROR}\nimport sys\nsys.exit(0)", "inference.py:3 in <module>: SystemExit: 0"),
     "os._exit": (f"{MIRROR}\nimport os\nos._exit(0)", "the import ends its process (exit status 0)"),
-    "a signal": (
-        f"{MIRROR}\nimport os\nos.kill(os.getpid(), 11)",
-        "import ends its process (SIGSEGV)",
-    ),
+    "a signal": (f"{MIRROR}\nimport os\nos.kill(os.getpid(), 11)", "import ends its process (SIGSEGV)"),
     "no end": (f"{MIRROR}\nimport time\ntime.sleep(600)", "the import takes longer than 2 s"),
     "no handler": ("x = 1", "defines no handler: it must define handler(data, context)"),
     "a misspelt one": (
@@ -235,3 +233,22 @@ def test_the_document_follows_the_settings(
 def test_the_document_comes_alone(other: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--openapi", *other]) == 2
     assert "--openapi takes neither" in capfd.readouterr().err
+
+
+def signature_model() -> bytes:
+    """A saved_model.pb with one signature that takes nothing."""
+    one = SignatureDef(method_name="tensorflow/serving/predict")
+    info = MetaGraphDef.MetaInfoDef(tags=["serve"])
+    graph = MetaGraphDef(meta_info_def=info, signature_def={"serving_default": one})
+    return SavedModel(meta_graphs=[graph]).SerializeToString()
+
+
+def test_packages_that_only_serve_installs_are_no_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = f"import nothing_of_this_name\n{MIRROR}"
+    files = {"code/inference.py": script, "code/requirements.txt": "nothing"}
+    path = str(pack(tmp_path / "model.tar.gz", {"m/1/saved_model.pb": signature_model(), **files}))
+
+    assert main(["check", path, "--strict"]) == 0
+    assert "Not checked: code/inference.py could not be tried, because nothing_of" in capsys.readouterr().out

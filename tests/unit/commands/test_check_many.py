@@ -122,3 +122,26 @@ def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     assert check(tmp_path / "models") == 1
     assert list(home.iterdir()) == []
+
+
+def test_archives_whose_names_meet(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A slash is -- in the name, so two paths can have one name: both are named."""
+    archive(tmp_path / "team" / "a.tar.gz")
+    archive(tmp_path / "team--a.tar.gz")
+
+    assert check(tmp_path) == 1
+    line, summary = capfd.readouterr().out.splitlines()
+    assert line.startswith("fails team--a: team--a.tar.gz and team/a.tar.gz would both be the model team--a")
+    assert summary == "1 of 1 would fail."
+
+
+def test_packages_of_a_script_are_not_archives(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """An unpacked model may have source distributions below code/."""
+    folder_of_a_model(tmp_path / "a", MIRROR)
+    wheels = tmp_path / "a" / "code" / "wheels"
+    wheels.mkdir()
+    for name in ("package-1.0.tar.gz", "-package.tar.gz"):
+        (wheels / name).write_text("not a model")
+
+    assert check(tmp_path) == 0
+    assert capfd.readouterr().out.endswith("0 of 1 would fail.\n")

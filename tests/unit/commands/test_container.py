@@ -102,3 +102,13 @@ def test_a_flag_is_read_as_the_model_server_does(words: tuple[str, ...], value: 
     flags = ServingFlags(words)
 
     assert (flags.value("port"), flags.port("port")) == (value, port)
+
+
+def test_the_model_is_the_images_unless_flags_say_otherwise(tmp_path: Path) -> None:
+    """MODEL_NAME below MODEL_BASE_PATH, `model` without; later flags win."""
+    base = str(tmp_path)
+
+    assert served(MODEL_BASE_PATH=base) == ("model", f"{base}/model")
+    assert served(MODEL_BASE_PATH="s3://b/m", MODEL_NAME="x") == ("x", "s3://b/m/x")
+    assert served("--model_name=y", MODEL_NAME="x") == ("y", "/models/x")
+    assert served(MODEL_NAME="x", TFS_PROXY_MODEL_NAME="z") == ("z", "/models/x")

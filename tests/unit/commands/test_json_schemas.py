@@ -32,12 +32,7 @@ ENDPOINT: Mapping[str, Any] = {
     "CreateEndpointConfig": {
         "EndpointConfigName": "c",
         "ProductionVariants": [
-            {
-                "VariantName": "v",
-                "ModelName": "m",
-                "InstanceType": "ml.m5.large",
-                "InitialInstanceCount": 1,
-            }
+            {"VariantName": "v", "ModelName": "m", "InstanceType": "ml.m5.large", "InitialInstanceCount": 1}
         ],
     },
     "CreateEndpoint": {"EndpointName": "e", "EndpointConfigName": "c"},

@@ -1,15 +1,17 @@
 """`serve`, `pipeline` and `tensorflow-serving`: what they refuse before anything starts, and how they end."""
 
+import re
 import signal
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tfs_proxy.cli import command_parser, main
 from tfs_proxy.commands.pipeline import request_from
 from tfs_proxy.run.host.processes import stop_signals
+from tfs_proxy.values.errors import SettingsError
 
 NAMES = st.text("ABC_", min_size=1, max_size=5)
 
@@ -78,3 +80,12 @@ def test_each_stage_gets_its_own_variables(variables: list[dict[str, str]]) -> N
     assert [order.variables for order in request.orders] == variables
     assert [order.archive for order in request.orders] == words[: len(variables)]
     assert request.environ == {"COMMON": "1"}
+
+
+@given(st.text("0123:=A", max_size=8).filter(lambda text: not re.match("[12]:[^=]+=", text)))
+@example("01:0=")
+def test_any_other_text_of_env_is_named(text: str) -> None:
+    """Only a number of a stage, a name and a value are a variable."""
+    arguments = command_parser("pipeline").parse_args(["a", "b", f"--env={text}"])
+    with pytest.raises(SettingsError, match=re.escape(f"--env {text} can't be used")):
+        request_from(arguments, {})

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from support.signatures import signature_of
 from tfs_proxy.data.arrays import batch_of_arrays
 from tfs_proxy.data.formats.npy import read_npy, read_npz, write_npy, write_npz
-from tfs_proxy.data.registry import decode, parse_media_type
+from tfs_proxy.data.registry import decode, encode, parse_media_type
 from tfs_proxy.values.errors import BadInput, PayloadTooLarge, RequestError
 from tfs_proxy.values.memory import MemoryBudget
-from tfs_proxy.values.signature import PREDICT_METHOD, Signature, TensorSpec
 
 NPY, NPZ = map(parse_media_type, ("application/x-npy", "application/x-npz"))
 LIMIT_BYTES = 1_000_000
@@ -30,11 +30,6 @@ numeric = st.one_of(
     npst.boolean_dtypes(),
 )
 shapes = npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
-
-
-def _signature(**inputs: tuple[str, tuple[int | None, ...] | None]) -> Signature:
-    specs = {name: TensorSpec(name, *each) for name, each in inputs.items()}
-    return Signature("serving_default", PREDICT_METHOD, specs, {})
 
 
 def _saved(array: npt.NDArray[Any]) -> bytes:
@@ -187,7 +182,7 @@ def test_odd_archives_are_refused() -> None:
 )
 def test_arrays_take_the_signature_s_type(array: npt.NDArray[Any], dtype: str, want: type) -> None:
     """Values are converted where only precision can be lost."""
-    batch = decode(_saved(array), NPY, _signature(x=(dtype, (None,))))
+    batch = decode(_saved(array), NPY, signature_of(x=(dtype, (None,))))
     assert batch.inputs["x"].dtype == want
     assert batch.records == 2
 
@@ -207,15 +202,15 @@ def test_arrays_take_the_signature_s_type(array: npt.NDArray[Any], dtype: str, w
 def test_arrays_of_other_types_are_refused(array: npt.NDArray[Any], dtype: str, says: str) -> None:
     """A 400 names the input, both types and the value."""
     with pytest.raises(BadInput, match=says):
-        decode(_saved(array), NPY, _signature(x=(dtype, None)))
+        decode(_saved(array), NPY, signature_of(x=(dtype, None)))
 
 
 def test_npz_names_inputs() -> None:
     """Members go to the inputs of their names, to the only input under any name."""
-    both = _signature(a=("DT_FLOAT", None), b=("DT_STRING", None))
+    both = signature_of(a=("DT_FLOAT", None), b=("DT_STRING", None))
     batch = decode(_archive(b=np.array(["x", "y"]), a=np.ones((2, 3))), NPZ, both)
     assert {name: array.shape for name, array in batch.inputs.items()} == {"a": (2, 3), "b": (2,)}
-    assert decode(_archive(arr_0=np.ones(3)), NPZ, _signature(x=("DT_FLOAT", None))).records == 3
+    assert decode(_archive(arr_0=np.ones(3)), NPZ, signature_of(x=("DT_FLOAT", None))).records == 3
     for arrays, says in (
         ({"a": np.ones(2)}, 'no array "b"'),
         ({"a": np.ones(2), "b": np.ones(2), "c": np.ones(2)}, 'an array "c"'),
@@ -224,14 +219,51 @@ def test_npz_names_inputs() -> None:
         with pytest.raises(BadInput, match=says):
             decode(_archive(**arrays), NPZ, both)
     with pytest.raises(BadInput, match="there are none"):
-        batch_of_arrays({}, _signature(), MemoryBudget())
+        batch_of_arrays({}, signature_of(), MemoryBudget())
 
 
 @pytest.mark.parametrize(("dtype", "size"), [(np.float32, 60_000), (np.uint8, 130_000)])
 def test_arrays_count_as_messages_too(dtype: npt.DTypeLike, size: int) -> None:
     body = write_npz({"x": np.zeros(size // np.dtype(dtype).itemsize, dtype)})
-    signature = _signature(x=("DT_FLOAT", (None,)))
+    signature = signature_of(x=("DT_FLOAT", (None,)))
 
     assert decode(body, NPZ, signature, MemoryBudget(10 * size)).records
     with pytest.raises(PayloadTooLarge):
         decode(body, NPZ, signature, MemoryBudget(size * 3 // 2))
+
+
+def test_later_versions_are_read() -> None:
+    """Versions 2 and 3 differ in the width of the header's length alone."""
+    header = "{'shape': (2L,), 'fortran_order': False, 'descr': '>i2'}\n"
+    for version in (2, 3):
+        assert read_npy(_npy(header, b"\0\1\1\0", version)).tolist() == [1, 256]
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted", "records"),
+    [((2, 3), (None, 3), 2), ((3,), (None, 3), 1), ((4,), (None, 3), 4), ((), (None,), 1), ((2, 3), None, 2)],
+)
+def test_one_record_may_come_without_its_axis(
+    shape: tuple[int, ...], wanted: tuple[int | None, ...] | None, records: int
+) -> None:
+    """An array of one axis less, and of the record's shape, is one record."""
+    batch = decode(_saved(np.ones(shape)), NPY, signature_of(x=("DT_FLOAT", wanted)))
+    assert batch.records == len(batch.inputs["x"]) == records
+
+
+def test_npy_for_two_inputs() -> None:
+    """One array is not enough for them: the inputs are named, and the format that takes several."""
+    both = signature_of(b=("DT_STRING", None), a=("DT_FLOAT", None))
+    with pytest.raises(BadInput, match=r"one array, but the model takes 2 inputs \(a, b\): send npz"):
+        decode(_saved(np.ones(2)), NPY, both)
+
+
+def test_answers_are_npy_and_npz() -> None:
+    """One output is an npy file, several are an npz archive of all records."""
+    outputs = {"b": np.ones((2, 3), np.float32), "a": np.array([b"x", b"y"], object)}
+    body = encode({"y": outputs["b"]}, 2, "application/x-npy")
+    np.testing.assert_array_equal(np.load(io.BytesIO(body)), outputs["b"])
+    with np.load(io.BytesIO(encode(outputs, 2, "application/npz"))) as loaded:
+        assert loaded["a"].tolist() == ["x", "y"]
+    with pytest.raises(RequestError, match="ask for application/x-npz"):
+        encode(outputs, 2, "application/x-npy")

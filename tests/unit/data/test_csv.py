@@ -3,21 +3,16 @@
 import numpy as np
 import pytest
 
+from support.signatures import signature_of
 from tfs_proxy.data.registry import decode, parse_media_type
 from tfs_proxy.data.serving_json.numbers import json_array
 from tfs_proxy.values.batch import Batch
 from tfs_proxy.values.errors import BadInput, UnsupportedMediaType
 from tfs_proxy.values.memory import MemoryBudget
-from tfs_proxy.values.signature import PREDICT_METHOD, Signature, TensorSpec
+from tfs_proxy.values.signature import Signature
 
-
-def _signature(**inputs: tuple[str, tuple[int | None, ...] | None]) -> Signature:
-    specs = {name: TensorSpec(name, *each) for name, each in inputs.items()}
-    return Signature("serving_default", PREDICT_METHOD, specs, {})
-
-
-FLOATS = _signature(x=("DT_FLOAT", (None, 2)))
-TWO = _signature(a=("DT_FLOAT", (None, 2)), name=("DT_STRING", (None,)))
+FLOATS = signature_of(x=("DT_FLOAT", (None, 2)))
+TWO = signature_of(a=("DT_FLOAT", (None, 2)), name=("DT_STRING", (None,)))
 
 
 def _decoded(text: str, signature: Signature, parameters: str = "") -> Batch:
@@ -73,7 +68,7 @@ def test_several_inputs_need_no_parameter() -> None:
 )
 def test_a_header_of_too_much_or_too_little(text: str, problem: str) -> None:
     """A first row with an input's name is what is wrong, unless columns have an order; numbers are no names."""
-    signature = _signature(a=("DT_FLOAT", (None,)), b=("DT_FLOAT", (None,)))
+    signature = signature_of(a=("DT_FLOAT", (None,)), b=("DT_FLOAT", (None,)))
     with pytest.raises(BadInput, match=f"The header row {problem}; the model takes a, b"):
         _decoded(text, signature)
     with pytest.raises(BadInput, match="send a header row"):
@@ -84,7 +79,7 @@ def test_a_header_of_too_much_or_too_little(text: str, problem: str) -> None:
     ("cell", "value"), [("5e18", 5 * 10**18), ("9007199254740993e0", 2**53 + 1), (" +9.25E2 ", 925)]
 )
 def test_whole_numbers_with_an_exponent_are_exact(cell: str, value: int) -> None:
-    wholes = _signature(x=("DT_INT64", (None,)))
+    wholes = signature_of(x=("DT_INT64", (None,)))
     assert _decoded(f"{cell}\n", wholes).inputs["x"].tolist() == [value]
     with pytest.raises(BadInput, match="out of the range"):
         _decoded("1e19\n", wholes)
@@ -112,7 +107,7 @@ def test_a_header_of_one_input() -> None:
 
 def test_a_hint_where_a_header_looks_likely() -> None:
     """Only the first row's error mentions headers; not for an empty cell or a number, nor below a header."""
-    wholes = _signature(a=("DT_INT64", (None,)), b=("DT_INT64", (None,)))
+    wholes = signature_of(a=("DT_INT64", (None,)), b=("DT_INT64", (None,)))
     for text, parameters in (("a,b\n0,1.5\n", ""), ("a,b\n0,x\n", ""), ("0,1.5\n", "; columns=a,b")):
         with pytest.raises(BadInput, match="Row 1, column 2") as refused:
             _decoded(text, wholes, parameters)
@@ -173,9 +168,49 @@ def test_an_order_of_columns_that_does_not_fit(order: str, text: str, sentence: 
 
 @pytest.mark.parametrize(("shape", "cells"), [((None, 3, 1), 3), ((None, 0), 0), ((None, 2, 3), 0)])
 def test_columns_of_an_input_that_is_named_once(shape: tuple[int | None, ...], cells: int) -> None:
-    signature = _signature(a=("DT_FLOAT", (None,)), b=("DT_FLOAT", shape))
+    signature = signature_of(a=("DT_FLOAT", (None,)), b=("DT_FLOAT", shape))
     if cells:
         assert _decoded("1,2,3,4\n", signature, "; columns=a,b").inputs["b"].shape == (1, 3, 1)
     else:
         with pytest.raises(BadInput, match=r'the input "b" of shape \[\?, .*\]: send JSON'):
             _decoded("1,2\n", signature, "; columns=a,b")
+
+
+TEXTS = signature_of(x=("DT_STRING", (None,)))
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    ['; delimiter=";"', "; delimiter=;", "; delimiter=; ; charset=utf-8", ";charset=utf-8;delimiter=;"],
+)
+def test_semicolons(parameters: str) -> None:
+    """A delimiter of ; may stand quoted, or bare as people write it."""
+    assert _decoded("1;2\n3;4\n", FLOATS, parameters).inputs["x"].tolist() == [[1, 2], [3, 4]]
+
+
+def test_commas_inside_other_delimiters_are_no_cells() -> None:
+    """A decimal comma is refused where it stands, not read as two cells."""
+    with pytest.raises(BadInput, match=r'Row 1, column 1: "1,5"'):
+        _decoded("1,5;2\n", FLOATS, "; delimiter=;")
+
+
+@pytest.mark.parametrize(
+    ("signature", "text", "records"),
+    [
+        (TEXTS, "x\ny\n", 2),
+        (signature_of(nan=("DT_FLOAT", (None,))), "nan\n1\n", 2),
+        (signature_of(true=("DT_BOOL", (None,))), "true\n0\n", 2),
+    ],
+)
+def test_what_may_be_a_value_is_no_header(signature: Signature, text: str, records: int) -> None:
+    """A name that the input could take as a value stays a record."""
+    assert _decoded(text, signature).records == records
+
+
+@pytest.mark.parametrize(
+    "text", ["1,2\n\t3\n", "1,2\n3\t\n4,5", "\t1\n2,3", "1,2\n#3\n", "1,2\n 3\n", "1\t2\n3,4\n5,6"]
+)
+def test_a_low_character_replaces_no_delimiter(text: str) -> None:
+    """A line with as many of them as another has commas is still too short."""
+    with pytest.raises(BadInput, match="Row"):
+        _decoded(text, FLOATS)

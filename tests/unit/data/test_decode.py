@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 from contextlib import suppress
 from typing import Any
 
@@ -11,28 +12,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.signatures import signature_of
 from tfs_proxy.data.formats.csv_records import CHUNK_ROWS
 from tfs_proxy.data.media_types import MediaType
 from tfs_proxy.data.registry import decode, decode_examples, names_with, parse_media_type
 from tfs_proxy.data.serving_json.numbers import csv_array
 from tfs_proxy.values.batch import Batch
 from tfs_proxy.values.errors import BadInput, RequestError, UnsupportedMediaType
-from tfs_proxy.values.signature import PREDICT_METHOD, Signature, TensorSpec
+from tfs_proxy.values.signature import Signature, TensorSpec
 
 JSON, LINES, CSV = map(parse_media_type, ("application/json", "application/jsonlines", "text/csv"))
 DEEP = 100_000
 
 
-def _signature(**dtypes: str) -> Signature:
-    inputs = {name: TensorSpec(name, dtype, None) for name, dtype in dtypes.items()}
-    return Signature("serving_default", PREDICT_METHOD, inputs, {})
-
-
-FLOATS = _signature(x="DT_FLOAT")
-DOUBLES = _signature(x="DT_DOUBLE")
-WHOLES = _signature(x="DT_INT64")
-TEXTS = _signature(x="DT_STRING")
-MIXED = _signature(a="DT_FLOAT", b="DT_INT32", c="DT_STRING", d="DT_BOOL")
+FLOATS = signature_of(x="DT_FLOAT")
+DOUBLES = signature_of(x="DT_DOUBLE")
+WHOLES = signature_of(x="DT_INT64")
+TEXTS = signature_of(x="DT_STRING")
+MIXED = signature_of(a="DT_FLOAT", b="DT_INT32", c="DT_STRING", d="DT_BOOL")
 SIGNATURES = (FLOATS, WHOLES, TEXTS, MIXED)
 
 rows = st.integers(1, 4).flatmap(
@@ -177,7 +174,7 @@ def test_any_bytes_are_examples_or_are_refused(name: str, body: bytes) -> None:
 
 
 @given(
-    st.sampled_from((FLOATS, DOUBLES, WHOLES, _signature(x="DT_UINT8"))),
+    st.sampled_from((FLOATS, DOUBLES, WHOLES, signature_of(x="DT_UINT8"))),
     st.text("0123456789+-.eE,\n\r \tnaNif", max_size=16),
 )
 def test_fast_and_slow_csv_agree(signature: Signature, text: str) -> None:
@@ -200,3 +197,17 @@ def test_an_empty_list_of_strings_has_no_records() -> None:
     signature = Signature("serving_default", "predict", {"x": TensorSpec("x", "DT_STRING", (None,))}, {})
     with pytest.raises(BadInput, match="The body has no records"):
         decode(b"[]", parse_media_type("application/json"), signature)
+
+
+def test_examples_are_no_csv() -> None:
+    """CSV has no feature names, so for classify and regress it is a 415 that says what to send."""
+    with pytest.raises(UnsupportedMediaType, match="by name: send application/json"):
+        decode_examples(b"1", CSV)
+    with pytest.raises(UnsupportedMediaType, match="image/png"):
+        decode_examples(b"1", parse_media_type("image/png"))
+
+
+def test_not_a_number_stays_one() -> None:
+    """NaN reaches the array through JSON and CSV."""
+    for body, media_type in ((b"[NaN]", JSON), (b"NaN,1", CSV)):
+        assert math.isnan(_values(decode(body, media_type, FLOATS))[0][0])

@@ -147,3 +147,10 @@ def test_a_large_body_takes_little_more_than_itself(media_type: str) -> None:
         tracemalloc.stop()
 
     assert peak_bytes < 4 * len(body) + 40_000_000
+
+
+def test_results_of_classify_and_regress() -> None:
+    """Results are JSON values a line, and in CSV the flattened labels and scores."""
+    values = [[["low", 7.5], ["hi,gh", 2.5]], [["low", NAN]]]
+    assert encode_values(values, 2, JSON_LINES) == b'[["low",7.5],["hi,gh",2.5]]\n[["low",NaN]]\n'
+    assert encode_values(values, 2, CSV) == b'low,7.5,"hi,gh",2.5\nlow,NaN\n'

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.signatures import signature_of
 from tfs_proxy.data.formats.framing import recordio_frame, tfrecord_frame
 from tfs_proxy.data.registry import decode, decode_examples, parse_media_type
 from tfs_proxy.values.errors import BadInput, PayloadTooLarge, RequestError, UnsupportedMediaType
 from tfs_proxy.values.memory import MemoryBudget
-from tfs_proxy.values.signature import PREDICT_METHOD, Signature, TensorSpec
+from tfs_proxy.values.signature import CLASSIFY_METHOD, Signature
 from tfs_proxy.wire.protos import Example, RecordIORecord
 
 EXAMPLE, RECORDS, RECORDIO, JPEG, OCTETS = map(
@@ -30,13 +31,8 @@ EXAMPLE, RECORDS, RECORDIO, JPEG, OCTETS = map(
 Shape = tuple[int | None, ...] | None
 
 
-def _signature(method: str = PREDICT_METHOD, **inputs: tuple[str, Shape]) -> Signature:
-    specs = {name: TensorSpec(name, *each) for name, each in inputs.items()}
-    return Signature("serving_default", method, specs, {})
-
-
-TWO = _signature(a=("DT_FLOAT", (None, 2)), s=("DT_STRING", (None,)))
-ONE_STRING = _signature(s=("DT_STRING", (None,)))
+TWO = signature_of(a=("DT_FLOAT", (None, 2)), s=("DT_STRING", (None,)))
+ONE_STRING = signature_of(s=("DT_STRING", (None,)))
 
 
 def _example(**features: Sequence[Any]) -> bytes:
@@ -82,7 +78,7 @@ def test_a_model_of_serialized_examples_gets_them() -> None:
     assert decode(one, EXAMPLE, ONE_STRING).inputs["s"].tolist() == [one]
     body = tfrecord_frame(one) + tfrecord_frame(two)
     assert decode(body, RECORDS, ONE_STRING).inputs["s"].tolist() == [one, two]
-    lists = _signature(s=("DT_STRING", (None, 1)))
+    lists = signature_of(s=("DT_STRING", (None, 1)))
     assert decode(body, RECORDS, lists).inputs["s"].tolist() == [[one], [two]]
 
 
@@ -101,7 +97,7 @@ def test_features_take_the_input_s_shape(
     dtype: str, shape: Shape, values: list[Any], want: list[Any]
 ) -> None:
     """A flat list of values is shaped as the signature says; one open dimension follows from the size."""
-    batch = decode(_example(x=values), EXAMPLE, _signature(x=(dtype, shape)))
+    batch = decode(_example(x=values), EXAMPLE, signature_of(x=(dtype, shape)))
     assert batch.inputs["x"].tolist() == want
 
 
@@ -121,14 +117,14 @@ def test_features_take_the_input_s_shape(
 def test_features_that_do_not_fit(features: Any, dtype: str, shape: Shape, says: str) -> None:
     """A 400 names record and feature."""
     with pytest.raises(BadInput, match=says):
-        decode(_example(**features), EXAMPLE, _signature(x=(dtype, shape)))
+        decode(_example(**features), EXAMPLE, signature_of(x=(dtype, shape)))
 
 
 def test_records_of_different_shapes() -> None:
     """Records that differ in an open dimension can't be one batch: a 400 says which."""
     body = tfrecord_frame(_example(x=[1])) + tfrecord_frame(_example(x=[1, 2]))
     with pytest.raises(BadInput, match=r"Record 2.*\(2,\), but record 1 has \(1,\)"):
-        decode(body, RECORDS, _signature(x=("DT_FLOAT", (None, None))))
+        decode(body, RECORDS, signature_of(x=("DT_FLOAT", (None, None))))
 
 
 def test_classify_takes_features_by_name() -> None:
@@ -156,7 +152,7 @@ def test_no_examples() -> None:
 
 def test_recordio_tensors_of_each_type() -> None:
     """Floats, doubles, integers and bytes go to the inputs of their names."""
-    signature = _signature(
+    signature = signature_of(
         f=("DT_FLOAT", (None, 2)),
         d=("DT_DOUBLE", (None,)),
         i=("DT_INT32", (None, 2)),
@@ -179,7 +175,7 @@ def test_recordio_tensors_of_each_type() -> None:
 
 def test_recordio_values_feature_and_lone_record() -> None:
     """``values`` goes to an only input of any name; a record without framing is one record."""
-    signature = _signature(x=("DT_FLOAT", (None, 3)))
+    signature = signature_of(x=("DT_FLOAT", (None, 3)))
     record = _record(values={"values": [1, 2, 3]})
     for body in (recordio_frame(record), record):
         assert decode(body, RECORDIO, signature).inputs["x"].tolist() == [[1, 2, 3]]
@@ -187,7 +183,7 @@ def test_recordio_values_feature_and_lone_record() -> None:
 
 def test_recordio_sparse_tensors_are_filled() -> None:
     """Keys say where values stand in the declared shape, whose size is looked at first."""
-    signature = _signature(x=("DT_FLOAT", (None, 5)))
+    signature = signature_of(x=("DT_FLOAT", (None, 5)))
     sparse = {"values": [7, 8], "keys": [4, 1], "shape": [5]}
     body = recordio_frame(_record(values=sparse))
     assert decode(body, RECORDIO, signature).inputs["x"].tolist() == [[0, 8, 0, 0, 7]]
@@ -206,16 +202,20 @@ def test_recordio_shapes() -> None:
     """A tensor's own shape holds where the model takes it; another order of axes is a 400, not a mix-up."""
     tensor = {"values": range(6), "shape": [2, 3]}
     body = recordio_frame(_record(x=tensor))
-    assert decode(body, RECORDIO, _signature(x=("DT_FLOAT", None))).inputs["x"].shape == (1, 2, 3)
-    assert decode(body, RECORDIO, _signature(x=("DT_FLOAT", (None, 2, None)))).inputs["x"].shape == (1, 2, 3)
+    assert decode(body, RECORDIO, signature_of(x=("DT_FLOAT", None))).inputs["x"].shape == (1, 2, 3)
+    assert decode(body, RECORDIO, signature_of(x=("DT_FLOAT", (None, 2, None)))).inputs["x"].shape == (
+        1,
+        2,
+        3,
+    )
     with pytest.raises(BadInput, match=r"shape \[2, 3\], but the model takes \[3, 2\]"):
-        decode(body, RECORDIO, _signature(x=("DT_FLOAT", (None, 3, 2))))
+        decode(body, RECORDIO, signature_of(x=("DT_FLOAT", (None, 3, 2))))
     with pytest.raises(BadInput, match="6 values, but its shape"):
         decode(
-            recordio_frame(_record(x={**tensor, "shape": [7]})), RECORDIO, _signature(x=("DT_FLOAT", None))
+            recordio_frame(_record(x={**tensor, "shape": [7]})), RECORDIO, signature_of(x=("DT_FLOAT", None))
         )
     with pytest.raises(BadInput, match="33 dimensions"):
-        decode(recordio_frame(_record(x={"shape": [1] * 33})), RECORDIO, _signature(x=("DT_FLOAT", None)))
+        decode(recordio_frame(_record(x={"shape": [1] * 33})), RECORDIO, signature_of(x=("DT_FLOAT", None)))
 
 
 def test_recordio_shapes_that_no_array_has() -> None:
@@ -223,18 +223,18 @@ def test_recordio_shapes_that_no_array_has() -> None:
     for shape, records in (([0, 2**62, 2**62], 1), ([0, 2**58], 4)):
         body = recordio_frame(_record(x={"shape": shape})) * records
         with pytest.raises(BadInput, match="a shape that no array has"):
-            decode(body, RECORDIO, _signature(x=("DT_FLOAT", None)))
+            decode(body, RECORDIO, signature_of(x=("DT_FLOAT", None)))
 
 
 def test_a_feature_s_name_that_is_no_text() -> None:
     """A record with such a name is refused, as a tf.Example is."""
     body = recordio_frame(_record(x={"values": [1]}).replace(b"\x0a\x01x", b"\x0a\x01\xff"))
     with pytest.raises(BadInput, match="Record 1 has a feature whose name is not UTF-8"):
-        decode(body, RECORDIO, _signature(x=("DT_FLOAT", None)))
+        decode(body, RECORDIO, signature_of(x=("DT_FLOAT", None)))
 
 
 def test_recordio_that_is_none() -> None:
-    signature = _signature(x=("DT_FLOAT", None))
+    signature = signature_of(x=("DT_FLOAT", None))
     empty = RecordIORecord()
     empty.features["x"].SetInParent()
     for body, says in (
@@ -263,7 +263,7 @@ def test_records_of_any_bytes_decode_or_are_refused(payloads: list[bytes], media
 )
 def test_floats_survive_every_record_format(rows: list[list[float]]) -> None:
     """The same numbers arrive through tf.Example and through recordio-protobuf."""
-    signature = _signature(a=("DT_FLOAT", (None, 2)))
+    signature = signature_of(a=("DT_FLOAT", (None, 2)))
     tf = b"".join(tfrecord_frame(_example(a=row)) for row in rows)
     mx = b"".join(recordio_frame(_record(a={"values": row})) for row in rows)
     assert decode(tf, RECORDS, signature).inputs["a"].tolist() == rows
@@ -281,9 +281,18 @@ def test_bytes_are_one_record(name: str) -> None:
         decode(b"", parse_media_type(name), ONE_STRING)
 
 
-@pytest.mark.parametrize("signature", [TWO, _signature(x=("DT_FLOAT", (None, 8)))])
+@pytest.mark.parametrize("signature", [TWO, signature_of(x=("DT_FLOAT", (None, 8)))])
 def test_bytes_for_other_models_need_a_script(signature: Signature) -> None:
     """A numeric model, or one of several inputs, gives a 415 that names a script as the way."""
     for media_type in (JPEG, OCTETS):
         with pytest.raises(UnsupportedMediaType, match=r"script \(code/inference.py"):
             decode(b"x", media_type, signature)
+
+
+def test_a_feature_of_the_input_s_name_is_what_it_takes() -> None:
+    """An image in a feature called as the input goes to the input, but never for a classify signature."""
+    body = _example(s=[b"jpeg"], label=[1])
+    assert decode(body, EXAMPLE, ONE_STRING).inputs["s"].tolist() == [b"jpeg"]
+    assert decode(tfrecord_frame(body), RECORDS, ONE_STRING).inputs["s"].tolist() == [b"jpeg"]
+    parsing = signature_of(CLASSIFY_METHOD, s=("DT_STRING", (None,)))
+    assert decode(body, EXAMPLE, parsing).inputs["s"].tolist() == [body]

@@ -92,3 +92,10 @@ def test_npy_holds_the_array() -> None:
     assert np.load(io.BytesIO(encode_array(["a", "bc"], "application/x-npy"))).tolist() == ["a", "bc"]
     with pytest.raises(TypeError, match="never pickled"):
         encode_array([1, {}], "application/x-npy")
+
+
+def test_an_empty_cell_among_numbers_is_no_number() -> None:
+    array = decode_array(b"1,,3\n", "text/csv")
+
+    assert array.dtype == np.float64
+    assert np.isnan(array).tolist() == [[False, True, False]]

@@ -174,3 +174,33 @@ def test_nothing_is_put_into_a_mount(tmp_path: Path, monkeypatch: pytest.MonkeyP
     appear_at_sagemaker_folder(tmp_path, folder)
 
     assert list(folder.iterdir()) == []
+
+
+def test_the_text_form_counts(tmp_path: Path) -> None:
+    """TF Serving's loader takes saved_model.pbtxt as well."""
+    saved_model(tmp_path / "half/1", "saved_model.pbtxt")
+    assert names(tmp_path) == {"half": [1]}
+
+
+def test_links_to_elsewhere_are_followed(tmp_path: Path) -> None:
+    """A folder may link to models that lie outside of it, as mounted volumes do."""
+    saved_model(tmp_path / "store/half/1")
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/half").symlink_to("../store/half")
+    assert names(tmp_path / "models") == {"half": [1]}
+
+
+def test_staging_leaves_what_is_laid_out_already(tmp_path: Path) -> None:
+    """A model in numbered folders is served from where it lies."""
+    saved_model(tmp_path / "in/half/1")
+    saved_model(tmp_path / "in/half/0002")
+    assert base_paths(discover(tmp_path / "in"), tmp_path / "staged") == {"half": tmp_path / "in/half"}
+    assert not (tmp_path / "staged").exists()
+
+
+def test_a_model_server_reads_no_path_that_can_not_be_printed(tmp_path: Path) -> None:
+    saved_model(tmp_path / "x\nserver: ready" / "half" / "1")
+    links = tmp_path / "links"
+
+    assert base_paths(discover(tmp_path), links) == {"half": links / "half"}
+    assert (links / "half" / "1" / "variables").is_dir()

@@ -379,3 +379,49 @@ def test_sparse_archives_of_the_tar_program_are_read(tmp_path: Path, form: str) 
         pytest.skip("this tar program has no sparse members")
     extract(tmp_path / "m.tgz", tmp_path / "out", ROOMY)
     assert filecmp.cmp(source / "weights", tmp_path / "out/weights", shallow=False)
+
+
+def test_a_gzip_of_several_members_is_one_archive(tmp_path: Path) -> None:
+    """Parallel gzip programs write several gzip members in a row, with padding after them at times."""
+    tar = tar_bytes([file("a", b"1" * 5000), file("b", b"2")])
+    path = tmp_path / "model.tar.gz"
+    path.write_bytes(gzip.compress(tar[:700]) + gzip.compress(tar[700:]) + bytes(100))
+    extract(path, tmp_path / "out", ROOMY)
+    assert (tmp_path / "out/a").read_bytes() == b"1" * 5000
+
+
+def test_sparse_files_are_unpacked_with_their_holes(tmp_path: Path) -> None:
+    odd, contents = file("holes", b"2\n3\n2\n8\n1\n".ljust(512, b"\0") + b"abc")
+    odd.pax_headers = {
+        "GNU.sparse.major": "1",
+        "GNU.sparse.minor": "0",
+        "GNU.sparse.name": "real",
+        "GNU.sparse.realsize": "12",
+    }
+    extract(archive_of(tmp_path, (odd, contents), file("after", b"z")), tmp_path / "out", ROOMY)
+    assert (tmp_path / "out/real").read_bytes() == b"\0\0\0ab\0\0\0c\0\0\0"
+    assert (tmp_path / "out/after").read_bytes() == b"z"
+
+
+def test_a_declared_size_that_lies_is_refused(tmp_path: Path) -> None:
+    """More bytes than the header says can't be a member, fewer mean a cut archive."""
+    tar = bytearray(tar_bytes([file("a", b"1" * 2000)], tarfile.USTAR_FORMAT))
+    for size in (b"00000000001", b"77777777777"):
+        tar[124:135] = size
+        tar[148:156] = b"%06o\0 " % sum(bytes(tar[:148]) + b" " * 8 + bytes(tar[156:512]))
+        path = tmp_path / "model.tar.gz"
+        path.write_bytes(gzip.compress(bytes(tar)))
+        refused(path)
+
+
+def test_an_empty_archive_is_refused(tmp_path: Path) -> None:
+    assert "has no files" in refused(archive_of(tmp_path))
+
+
+def test_progress_reaches_the_packed_size(tmp_path: Path) -> None:
+    """The caller hears how many packed bytes of how many are read."""
+    archive = archive_of(tmp_path, file("a", random.Random(3).randbytes(3_000_000)))
+    heard: list[tuple[int, int]] = []
+    extract(archive, tmp_path / "out", ROOMY, lambda read, total: heard.append((read, total)))
+    assert heard[-1] == (archive.stat().st_size, archive.stat().st_size)
+    assert heard == sorted(heard)

@@ -13,7 +13,7 @@ from tfs_proxy.model.extract import ExtractLimits
 from tfs_proxy.model.fetch import fetch
 from tfs_proxy.model.progress import ProgressLog
 from tfs_proxy.model.s3 import S3Object, check_size, relative_paths
-from tfs_proxy.values.errors import ArchiveError
+from tfs_proxy.values.errors import ArchiveError, NoArchive
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.wire.s3_client import parse_address
 
@@ -151,3 +151,9 @@ def test_a_model_file(tmp_path: Path, name: str) -> None:
 
     with pytest.raises(ArchiveError, match=rf"is a model, .*`tfs-proxy pack .*{name}`"):
         fetch(str(tmp_path / name), Workspace(tmp_path / "w"), ExtractLimits(10**6, 10, 10))
+
+
+def test_a_missing_path_is_named(tmp_path: Path, workspace: Workspace) -> None:
+    """The sentence names the path and what it could be."""
+    with pytest.raises(NoArchive, match=r"no file or folder .*/nowhere: MODEL must be"):
+        fetch(str(tmp_path / "nowhere"), workspace, ROOMY)

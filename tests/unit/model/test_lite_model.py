@@ -8,7 +8,7 @@ from support.archives import SAVED_MODEL
 from support.lite_models import lite_model
 from tfs_proxy.model.discover import discover
 from tfs_proxy.model.lite_model import read_lite_model
-from tfs_proxy.values.errors import DiscoveryError
+from tfs_proxy.values.errors import DiscoveryError, NoModelFound
 
 
 def lite(folder: Path, content: bytes = b"\x1c\0\0\0TFL3") -> Path:
@@ -62,3 +62,34 @@ def test_repeated(tmp_path: Path) -> None:
 def test_damaged(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(DiscoveryError, match=r"model\.tflite"):
         read_lite_model(lite(tmp_path / "m", content))
+
+
+def test_beside_a_saved_model(tmp_path: Path) -> None:
+    """Another form of the same version is no model of its own."""
+    (lite(tmp_path / "m" / "1") / "saved_model.pb").write_bytes(SAVED_MODEL)
+
+    (model,) = discover(tmp_path)
+
+    assert not model.lite
+
+
+def test_another_name(tmp_path: Path) -> None:
+    """The error says how a file of another name is served."""
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    (tmp_path / "m" / "1" / "small.tflite").touch()
+
+    with pytest.raises(
+        NoModelFound, match=r"m/1/small\.tflite is TensorFlow Lite's format: .*tfs-proxy pack FILE"
+    ):
+        discover(tmp_path)
+
+
+def test_signatures(tmp_path: Path) -> None:
+    summary = read_lite_model(lite(tmp_path / "m", lite_model(("serving_x:0", "y"))))
+
+    (signature,) = summary.signatures.values()
+    assert signature.name == "serving_default"
+    assert {alias: (spec.dtype, spec.shape) for alias, spec in signature.inputs.items()} == {
+        "serving_x": ("DT_FLOAT", (None, 2))
+    }
+    assert list(signature.outputs) == ["y"]

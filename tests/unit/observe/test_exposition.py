@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tfs_proxy.observe.catalogue import METRICS, PROCESS_RESTARTS
 from tfs_proxy.observe.exposition import expose, merged
-from tfs_proxy.observe.metric import MeasuredMetric, MetricDescription, MetricKind
+from tfs_proxy.observe.metric import Distribution, MeasuredMetric, MetricDescription, MetricKind
 
 
 @given(st.text(max_size=60))
@@ -108,3 +108,33 @@ def test_whatever_a_server_says_the_scrape_can_be_read(text: str) -> None:
     }
 
     assert ("fine", "good") in samples
+
+
+SECONDS = MetricDescription("call_duration_seconds", MetricKind.HISTOGRAM, "How long.", ("route",))
+
+
+def test_a_histogram_is_cumulative() -> None:
+    """Each bucket has all that fell below its bound, the last one everything."""
+    distribution = Distribution((0.1, 1.0), (3, 2, 1), 4.5)
+    text = expose([MeasuredMetric(SECONDS, distributions={("/a",): distribution})], None).body.decode()
+    (family,) = text_string_to_metric_families(text)
+
+    assert [(sample.labels.get("le"), sample.value) for sample in family.samples] == [
+        ("0.1", 3),
+        ("1.0", 5),
+        ("+Inf", 6),
+        (None, 6),
+        (None, 4.5),
+    ]
+
+
+@pytest.mark.parametrize("accept", [None, OPEN_METRICS])
+def test_kinds_helps_and_bounds_are_kept(accept: str | None) -> None:
+    """Bounds as Prometheus writes them, so that both formats have the same buckets."""
+    described = {family.name: family for family in families({"0": OFFICIAL}, accept)}
+    latency = described["tensorflow_serving_request_latency"]
+
+    assert (latency.type, latency.documentation) == ("histogram", "Distribution of latency.")
+    assert [s.labels["le"] for s in latency.samples if "le" in s.labels] == ["10.0", "1.07e+06", "+Inf"]
+    assert described["tensorflow_core_in_use"].type == "gauge"
+    assert ":tensorflow:core:in_use" in described["tensorflow_core_in_use"].documentation

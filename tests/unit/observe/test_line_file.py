@@ -50,3 +50,13 @@ def test_what_was_read_takes_no_room(tmp_path: Path) -> None:
         blocks.append(path.stat().st_blocks * 512)
 
     assert blocks[0] <= HOLE_BYTES < 4 * HOLE_BYTES <= blocks[1]
+
+
+def test_half_a_line_waits_for_its_other_half(tmp_path: Path) -> None:
+    """A reader that comes between two writes."""
+    reader, writer = LineReader(tmp_path / "lines"), LineWriter(tmp_path / "lines")
+    writer.write(b"one\ntw")
+    assert read_all(reader) == [b"one"]
+    writer.write(b"o\n")
+
+    assert read_all(reader) == [b"two"]

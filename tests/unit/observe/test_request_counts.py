@@ -278,3 +278,13 @@ def test_calls_of_grpc_count_for_the_model_that_a_router_says() -> None:
         ("a", "latest", "unavailable"): 1,
         ("other", "other", "client_error"): 1,
     }
+
+
+@given(st.text(max_size=20), st.text(max_size=20))
+def test_a_worker_s_line_names_the_model(model: str, version: str) -> None:
+    line = request_line(FinishedRequest("POST", 200, 0.1, "/invocations", model=model, version=version))
+    request = read_line(line.removesuffix(b"\n"))
+
+    assert request is not None
+    plain = all(" " < character <= "~" for character in model)
+    assert request.model in ({model, "?", model.removeprefix("-")} if plain else {"?"})

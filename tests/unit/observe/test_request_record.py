@@ -1,6 +1,8 @@
 """The record of one request: its stages, who finds it, and its id."""
 
 import contextlib
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 
 import pytest
 
@@ -10,6 +12,7 @@ from tfs_proxy.observe.request_record import (
     MODEL_SERVER,
     RequestRecord,
     chosen_id,
+    current_request,
     handling,
     note_failed,
     stage,
@@ -84,3 +87,22 @@ def test_the_stage_under_way_is_known() -> None:
         with stage(MODEL_SERVER):
             assert record.under_way == MODEL_SERVER
         assert (record.under_way, record.failed_stage) == (INPUT_HANDLER, None)
+
+
+def test_a_stage_that_comes_twice_is_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Converting happens before and after the model server."""
+    times = iter([0.0, 1.0, 2.0, 5.0, 8.0])
+    monkeypatch.setattr("time.perf_counter", lambda: next(times))
+    with handling(RequestRecord("id")) as record:
+        with stage(CONVERT):
+            pass
+        with stage(CONVERT):
+            pass
+    assert record.seconds[CONVERT] == 4.0
+
+
+def test_a_context_carries_the_request_to_another_thread() -> None:
+    with handling(RequestRecord("id")) as record, ThreadPoolExecutor(1) as threads:
+        assert threads.submit(copy_context().run, current_request).result() is record
+        assert threads.submit(current_request).result() is None
+    assert current_request() is None

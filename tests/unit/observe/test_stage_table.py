@@ -36,13 +36,7 @@ def test_what_workers_add_is_measured(tmp_path: Path) -> None:
     other.add(request("hostile", 90.0))
     measures = measured(StageTables(tmp_path / "stages", KNOWN))
 
-    assert set(measures) == {
-        ("read", "m"),
-        ("convert", "m"),
-        ("read", "other"),
-        ("convert", "other"),
-        ("m",),
-    }
+    assert set(measures) == {("read", "m"), ("convert", "m"), ("read", "other"), ("convert", "other"), ("m",)}
     assert sum(measures["read", "m"].counts) == 2
     assert abs(measures["convert", "m"].total - 0.303) < 1e-9
     assert measures["convert", "other"].counts[-1] == 1

@@ -159,3 +159,11 @@ def test_a_change_that_is_undone_is_none() -> None:
 
     assert not files.is_pending
     assert files.is_whole(2)
+
+
+def test_a_version_that_is_removed_is_a_change(folder: Path) -> None:
+    """All of its files have gone, also if only its graph has."""
+    before = snapshot_of_models(folder)
+    (folder / "m" / "1" / "saved_model.pb").unlink()
+
+    assert set(changed_files(before, snapshot_of_models(folder))) == set(before)

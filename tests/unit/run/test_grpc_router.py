@@ -12,10 +12,7 @@ from tfs_proxy.worker.router.options import RouterOptions, read_options
 def test_the_router_reads_what_the_supervisor_writes() -> None:
     """Sockets of the run, limits of the settings."""
     settings = Settings.from_env(
-        {
-            "SAGEMAKER_MAX_PAYLOAD_IN_MB": "3",
-            "TFS_PROXY_REQUEST_TIMEOUT_SECONDS": "7.5",
-        }
+        {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "3", "TFS_PROXY_REQUEST_TIMEOUT_SECONDS": "7.5"}
     )
     spec = grpc_router.process(settings, Workspace(Path("/run/a b")), 90, {"PATH": "/bin"})
 

@@ -18,8 +18,10 @@ from support.nvidia_smi import (
     T4,
     Card,
     Slice,
+    description,
     found,
     gpu_uuid,
+    listing,
     slice_uuid,
 )
 from tfs_proxy.run.gpus import MEBIBYTE, GpuDevice, Placement, devices, spread, visible
@@ -215,3 +217,52 @@ def test_no_device_has_two_more_than_another(servers: int, cards: list[Card]) ->
     for uuid in counts:
         shares = [placement.memory_share or 0 for placement in placements if placement.uuid == uuid]
         assert sum(shares) == pytest.approx(1 - MARGIN)
+
+
+def test_the_emptiest_gpus_come_first() -> None:
+    assert spread(2, found(T4, A10G, A100), MARGIN) == (
+        Placement(gpu_uuid(2), 0.8),
+        Placement(gpu_uuid(1), 0.8),
+    )
+
+
+def test_slices_of_older_drivers_have_their_own_form_of_name() -> None:
+    old = f"MIG-{gpu_uuid(0)}/7/0"
+    cards = [replace(A100, slices=[Slice("3g.20gb", 19968)])]
+
+    assert devices(listing(cards).replace(slice_uuid(0, 0), old), description(cards))[0].uuid == old
+
+
+def test_a_device_whose_memory_is_not_told_is_left_out() -> None:
+    cards = [T4, A10G]
+    hidden = description(cards).replace("15357 MiB", "N/A")
+
+    assert [device.uuid for device in devices(listing(cards), hidden)] == [gpu_uuid(1)]
+
+
+def test_a_smaller_device_serves_if_the_emptiest_has_no_share_left() -> None:
+    """A tenth of a large GPU may be more than all of a small one, but it is not the share that models get."""
+    machine = found(H100, T4)
+    placements = [Placement(gpu_uuid(0), 0.6)]
+    placement = place("a", SMALL, machine, placements, margin=MARGIN, most_servers=4)
+
+    assert placement == Placement(gpu_uuid(1), (1 - MARGIN) / 2)
+
+
+def test_without_a_number_a_model_gets_what_its_size_asks_for() -> None:
+    """Twice its size and half a gigabyte."""
+    (placement,) = placed(found(T4), 1, bytes_on_disk=1024 * MEBIBYTE)
+
+    assert placement.memory_share == pytest.approx(2560 / 15360)
+
+
+def test_memory_that_others_took_cannot_be_promised() -> None:
+    """Another program on the GPU leaves less than a share."""
+    with pytest.raises(NotEnoughResources, match="has 360 MB"):
+        place("a", SMALL, found(replace(T4, used=15000)), [], margin=MARGIN)
+
+
+def test_a_model_whose_servers_do_not_all_fit_is_refused() -> None:
+    """None of them is started then."""
+    with pytest.raises(NotEnoughResources, match="model m needs"):
+        place_servers("m", 10_000 * MEBIBYTE, 2, found(A10G), [], margin=MARGIN)

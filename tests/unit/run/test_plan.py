@@ -163,10 +163,7 @@ def test_an_instance_sees_the_gpu_that_was_chosen_for_it() -> None:
 
 def test_the_model_config_quotes_names_and_sets_labels_where_the_version_is() -> None:
     """Paths with quotes, blanks and letters beyond ASCII stay one string of the text format."""
-    models = [
-        ServedModel("a", Path('/m/with "quote" é'), (1, 2)),
-        ServedModel("b", Path("/m/b"), (2,)),
-    ]
+    models = [ServedModel("a", Path('/m/with "quote" é'), (1, 2)), ServedModel("b", Path("/m/b"), (2,))]
 
     text = model_server.model_config(models, {"stable": 1, "canary": 2})
 
@@ -391,3 +388,43 @@ def test_a_default_accept_decides_whether_requests_may_pass_the_workers_by(accep
 
     proxy = replace(GRPC, serving=planned.deployment)
     assert ("location @fast" in nginx.config(proxy, configured, WORKSPACE)) is fast
+
+
+def test_a_model_server_gets_its_addresses_and_the_request_timeout() -> None:
+    """REST, gRPC and unix socket belong to one instance; the wait time is no request timeout."""
+    words = flags(settings(TFS_PROXY_REQUEST_TIMEOUT_SECONDS="7", SAGEMAKER_TFS_WAIT_TIME_SECONDS="3"))
+
+    assert words[0] == OFFICIAL[0]
+    assert {"--port=8500", "--rest_api_port=8501", "--grpc_socket_path=/run/tfs/tfs1.sock"} <= set(words)
+    assert "--rest_api_timeout_in_ms=7000" in words
+    assert not any(word.startswith("--enable_batching") for word in words)
+
+
+@pytest.mark.parametrize("worker_class", ["gthread", "sync", "gevent"])
+def test_only_thread_workers_have_their_modules_imported_before_the_fork(worker_class: str) -> None:
+    """gevent changes modules while they are imported."""
+    words = gunicorn.argv(settings(SAGEMAKER_GUNICORN_WORKER_CLASS=worker_class), [5])
+
+    assert (f"--config=python:{gunicorn.PRELOAD}" in words) == (worker_class == "gthread")
+
+
+def test_the_thread_workers_without_nginx_are_gunicorns_own() -> None:
+    """Ours answer nginx alone."""
+    bare, behind = (gunicorn.argv(settings(), [5], behind_nginx=nginx) for nginx in (False, True))
+
+    assert f"--worker-class={gunicorn.WORKER_CLASSES['gthread']}" in bare
+    assert f"--worker-class={gunicorn.BEHIND_NGINX}" in behind
+
+
+def test_a_plan_has_one_model_server_an_instance_and_tells_workers_of_all() -> None:
+    host = plan.HostResources(("server",), [(9000, 9001), (9002, 9003)], gpus=0, environ={"PATH": "/bin"})
+    configured = settings(SAGEMAKER_TFS_INSTANCE_COUNT="2")
+
+    served = Served(ModelLayout(Path("/nowhere")), (DiscoveredModel("m", {1: Path("/m/1")}),), "m")
+
+    planned = plan.plan([ServedModel("m", Path("/m"), (1,))], served, configured, WORKSPACE, host)
+
+    assert [spec.name for spec in planned.model_servers] == ["model server 0", "model server 1"]
+    assert [instance.rest_port for instance in planned.deployment.instances] == [9001, 9003]
+    assert set(planned.files) == {WORKSPACE.model_config}
+    assert Deployment.from_json(planned.deployment.to_json()) == planned.deployment

@@ -61,11 +61,7 @@ class Stage:
 
     def child(self, may_restart: Callable[[ChildProcess], bool] = lambda _: True) -> ChildProcess:
         return ChildProcess(
-            SPEC,
-            may_restart=may_restart,
-            start=self.start,
-            clock=self.clock,
-            sleep=self.sleep,
+            SPEC, may_restart=may_restart, start=self.start, clock=self.clock, sleep=self.sleep
         )
 
 
@@ -231,3 +227,13 @@ def test_exit_statuses_read_as_words() -> None:
         "no exit status",
     ]
     assert [shell_status(status) for status in (0, 255, -9, None)] == [0, 255, 137, 1]
+
+
+def test_a_child_that_may_not_restart_gives_up_at_once() -> None:
+    """A script that can't be imported is not tried again."""
+    stage = Stage(3)
+    child = stage.child(lambda _: False)
+
+    asyncio.run(child.run())
+
+    assert (child.state, child.exit_status, stage.started) == (ProcessState.GAVE_UP, 3, 1)

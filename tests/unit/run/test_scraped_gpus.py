@@ -3,7 +3,7 @@
 # ruff: noqa: N802 - the library's functions have NVML's names
 
 import asyncio
-from ctypes import c_uint
+from ctypes import c_char, c_uint
 from typing import Any
 
 import pynvml
@@ -113,3 +113,14 @@ def test_a_driver_that_fails_later_shows_nothing_until_it_is_back(bindings: pyte
     assert "Tesla T4" not in scraped(gpus)
     library.status = 0
     assert "Tesla T4" in scraped(gpus)
+
+
+def test_a_machine_without_the_library_shows_nothing(bindings: pytest.MonkeyPatch) -> None:
+    bindings.setattr(pynvml, "CDLL", _no_library)
+
+    assert "hw_id" not in scraped(use(None, bindings))
+    assert "hw_id" not in scraped(Gpus(None))
+
+
+def _no_library(name: str) -> c_char:
+    raise OSError(name)

@@ -141,3 +141,30 @@ def test_decode_gives_arrays_to_write_to() -> None:
         batch = plane.decode(TARGET, sent)
         batch.inputs["x"][:] += 1
     assert read_npy(body).tolist() == [1, 2]
+
+
+NORM = _signature("norm", {"x": "DT_FLOAT"}, {"label": "DT_STRING", "n": "DT_INT32"})
+
+
+def test_no_second_try_without_such_an_input() -> None:
+    """A refusal is final where no input has the key's name, or the record does not fit."""
+    upstream = _upstream(_says('{"error": "first"}', 400))
+    assert answer(upstream, TARGET, b'{"instances": ["a"]}', None, None).status == 400
+    signature = _signature(DEFAULT_SIGNATURE, {"instances": "DT_FLOAT"}, {"y": "DT_FLOAT"})
+    strict = _upstream(_says('{"error": "first"}', 400), signature)
+    assert answer(strict, TARGET, b'{"instances": "a"}', None, None).status == 400
+    assert len(upstream.calls) == len(strict.calls) == 1
+
+
+def test_serving_form_as_lines_by_its_own_signature() -> None:
+    """The signature that a body names says how its answer is read."""
+    upstream = _upstream(_says('{"predictions": [{"n": 1, "label": "a"}]}'), ONE, NORM)
+    body = b'{"signature_name": "norm", "instances": [1]}'
+    assert answer(upstream, TARGET, body, None, "text/csv").body == b"a,1\n"
+
+
+def test_column_form_as_lines() -> None:
+    """The column form counts its records along the first axis of its inputs."""
+    upstream = _upstream(_says('{"outputs": [2.5, 3.0]}'))
+    for body in (b'{"inputs": [1, 2]}', b'{"inputs": {"x": [1, 2]}}'):
+        assert answer(upstream, TARGET, body, None, "text/csv").body == b"2.5\n3.0\n"

@@ -102,3 +102,18 @@ def test_what_fits_no_signature(inputs: Any, message: str) -> None:
     """Names and forms are checked before the model server is asked."""
     with pytest.raises(ScriptFailure, match=f"^here: .*{message}"):
         as_batch(inputs, signature(x="FLOAT", y="STRING"), "here")
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "says"),
+    [
+        (["a"], "FLOAT", "is strings, but DT_FLOAT takes numbers"),
+        ([b"a"], "FLOAT", "is strings, but DT_FLOAT takes numbers"),
+        (np.array([1.5], ">f8"), "INT32", "is float64, but DT_INT32 takes whole numbers"),
+        ([1, 300], "UINT8", "has 300, which is out of the range of DT_UINT8"),
+        (np.array([2]), "STRING", "is int64, but DT_STRING is needed: pass bytes or str"),
+    ],
+)
+def test_both_dtypes_are_named(value: Any, dtype: str, says: str) -> None:
+    with pytest.raises(ScriptFailure, match=f"here: input 'x' {says}"):
+        array(value, dtype)

@@ -73,3 +73,11 @@ def test_an_answer_that_a_join_cannot_use() -> None:
     with pytest.raises(ObjectFailed, match="the answer can't be used"):
         transformer(sender, SIDECAR, join="Input")(batch_of([b"1", b"2"]), "a")
     assert len(sender.bodies) == 1
+
+
+def test_one_bad_record_costs_few_requests() -> None:
+    """Halving 64 records finds it with two requests for each of six halvings."""
+    sender = FakeSender()
+    texts = texts_of([number == 41 for number in range(64)])
+    transformer(sender, SIDECAR)(batch_of(texts), "a")
+    assert len(sender.bodies) == 1 + 2 * 6

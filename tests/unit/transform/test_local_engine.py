@@ -19,6 +19,7 @@ from tfs_proxy.transform.local_engine import LocalEngine
 from tfs_proxy.transform.options import TransformOptions
 from tfs_proxy.transform.ordered_output import OrderedOutput
 from tfs_proxy.transform.run_statistics import RunStatistics, Workload
+from tfs_proxy.transform.sender import Refused
 
 WAIT_SECONDS = 30
 
@@ -170,3 +171,17 @@ def test_an_object_of_any_size_is_streamed_without_a_limit() -> None:
     sender = FakeSender(upper)
     run = Run({"a": b"one\ntwo\n"}, sender, payload_bytes=None, strategy="MultiRecord")
     assert (sender.bodies, run.outputs) == ([b"one\ntwo\n"], {"a.out": b"ONE\nTWO\n"})
+
+
+def test_a_record_over_the_limit_is_named() -> None:
+    """Blank lines before it count as bytes but not as records."""
+    run = Run({"a": b"1\n\n\n" + b"2" * 20 + b"\n3\n"}, FakeSender(), payload_bytes=10)
+    assert (run.failure("a")["record"], run.failure("a")["offset"]) == (2, 4)
+    assert "over the limit of 10 bytes" in run.failure("a")["error"]
+
+
+def test_no_more_of_a_failed_object_is_sent() -> None:
+    sender = FakeSender(lambda _body: (_ for _ in ()).throw(Refused(400, "no")))
+    run = Run({"a": b"x\n" * 1000}, sender, concurrent=1)
+    assert run.failure("a")["record"] == 1
+    assert len(sender.bodies) < 10

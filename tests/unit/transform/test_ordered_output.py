@@ -7,12 +7,7 @@ from hypothesis import strategies as st
 from support.transform_doubles import MemoryTarget
 from tfs_proxy.transform.files import InputObject
 from tfs_proxy.transform.ordered_output import OrderedOutput
-from tfs_proxy.transform.run_statistics import (
-    BadRecord,
-    ObjectFailed,
-    RunStatistics,
-    Workload,
-)
+from tfs_proxy.transform.run_statistics import BadRecord, ObjectFailed, RunStatistics, Workload
 from tfs_proxy.transform.transformer import Outcome
 
 ITEM = InputObject("/in/a", "a", 100, "version 1")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tfs_proxy.transform.batches import MiniBatch
 from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.jsonpath import JsonPath, Missing
-from tfs_proxy.transform.transformer import DataProcessing, Unprocessable
+from tfs_proxy.transform.transformer import DataProcessing, Unprocessable, placeholder
 from tfs_proxy.values.errors import SettingsError
 
 DOCUMENT = {"id": 7, "features": [1, 2, 3, 4, 5], "deep": {"a b": [{"x": 1}, {"x": 2}]}, "z": None}
@@ -146,3 +146,30 @@ def test_an_input_filter_leaves_answers_as_they_are() -> None:
     records = batch_of(b'{"keep": [1, 2], "id": 7}\n')
     assert processing.request(records) == b"[1,2]\n"
     assert processing.output(records, b'{\n "predictions": [2.5]\n}') == b'{\n "predictions": [2.5]\n}\n'
+
+
+@pytest.mark.parametrize(
+    "path", ["id", "$.", "$..id", "$[", "$[]", "$[1:2:3]", "$['a'", "$[a]", "$.id id", "$['a',]"]
+)
+def test_no_paths(path: str) -> None:
+    """Anything else is refused before the job begins."""
+    with pytest.raises(SettingsError, match="can't be used"):
+        JsonPath(path)
+
+
+def test_a_json_document() -> None:
+    """A whole object is one document."""
+    job = Job(
+        input="i", output="o", content_type="application/json", join="Input",
+        input_filter="$.x", output_filter="$['id','SageMakerOutput']",
+    )  # fmt: skip
+    processing = DataProcessing(job)
+    whole = batch_of(b'{"id": "\xc3\xa4", "x": [1]}')
+    assert processing.request(whole) == b"[1]"
+    assert processing.output(whole, b"[2]") == '{"id":"ä","SageMakerOutput":[2]}'.encode()
+
+
+def test_placeholders() -> None:
+    """A bad record leaves a line in the answers' own type."""
+    assert placeholder(csv_job(), "no") == b"ERROR\n"
+    assert placeholder(csv_job(accept="application/jsonlines"), 'a "b"') == b'{"error":"a \\"b\\""}\n'

@@ -2,21 +2,13 @@
 
 import pytest
 
+from support.clock import Clock
 from tfs_proxy.transform.run_statistics import RunStatistics, Workload, fitted, line
-
-
-class Clock:
-    """Stands still at ``now``."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def statistics_after(seconds: float, workload: Workload, **counts: int) -> RunStatistics:
     """The statistics of a run that began ``seconds`` ago."""
-    clock = Clock()
+    clock = Clock(100.0)
     statistics = RunStatistics(workload, clock)
     clock.now += seconds
     statistics.add(**counts)

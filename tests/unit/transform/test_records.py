@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfs_proxy.data.formats.framing import recordio_frame, tfrecord_frame
-from tfs_proxy.transform.batches import SPLITS, MiniBatch, batches_of, open_content, pack
+from tfs_proxy.transform.batches import SPLITS, MiniBatch, batches_of, lines, open_content, pack
 from tfs_proxy.transform.job import (
     GZIP,
     LINE,
@@ -133,3 +133,9 @@ def test_a_first_line_that_looks_like_a_header(
     assert [record.getMessage() for record in caplog.records] == [
         "x.csv: line 1 is sent as a record: give --csv-header present if it is a header"
     ] * warns
+
+
+@pytest.mark.parametrize("ending", [b"", b"\n", b"\n\n"])
+def test_the_last_newline(ending: bytes) -> None:
+    """A last line counts with and without it; an empty line is no record."""
+    assert [frame.payload for frame in lines(io.BytesIO(b"a\n\nb" + ending))] == [b"a", b"b"]

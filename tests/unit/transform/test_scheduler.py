@@ -83,3 +83,11 @@ def test_a_node_must_see_the_folders(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"does not see the input .*/a: give s3://"):
         SharedStorageProbe(seen, marker).check()
     SharedStorageProbe(InputObject("s3://bucket/a", "a", 1, "1"), None).check()
+
+
+def test_the_largest_first() -> None:
+    """The longest work begins first, so that little is left to wait for at the end."""
+    items = [item("a", 1), item("b", 30 * MB), item("c", 20 * MB), item("d", 20 * MB)]
+    scheduler = Scheduler(items, single_request=False)
+    taken = [scheduler.take(node, PLAN, 2) for node in ("one", "two", "two")]
+    assert [taken_item.name for taken_item in taken if taken_item] == ["b", "c", "d"]

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tfs_proxy.wire.backoff import growing_pause
 from tfs_proxy.wire.data_types import data_type_name
 from tfs_proxy.wire.error_body import error_body, error_text
 from tfs_proxy.wire.protos import POOL
@@ -47,3 +48,8 @@ def test_names_and_numbers_are_those_of_the_messages() -> None:
 def test_an_unknown_type_is_shown_by_its_number() -> None:
     """A newer TensorFlow may have types that are not known here."""
     assert data_type_name(99) == "DT_99"
+
+
+def test_pauses_double_up_to_the_longest() -> None:
+    assert [growing_pause(attempt, 0.25, 10) for attempt in (1, 2, 3, 7)] == [0.25, 0.5, 1.0, 10]
+    assert growing_pause(1_000_000, 0.25, 10) == 10

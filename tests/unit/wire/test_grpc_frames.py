@@ -7,36 +7,8 @@ from hpack import Decoder, Encoder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfs_proxy.wire.grpc_frames import (
-    CONTINUATION,
-    DATA,
-    END_HEADERS,
-    END_STREAM,
-    HEAD_BYTES,
-    HEADERS,
-    INITIAL_WINDOW_SIZE,
-    PADDED,
-    BlockReader,
-    BrokenFrames,
-    FrameHead,
-    data_frames,
-    header_fragment,
-    header_frames,
-    read_goaway,
-    read_head,
-    read_increment,
-    read_ping,
-    read_reset,
-    read_settings,
-    request_block,
-    status_text,
-)
-from tfs_proxy.wire.grpc_messages import (
-    IncomingMessage,
-    OutgoingMessage,
-    ReceiveBuffer,
-    SendWindows,
-)
+from tfs_proxy.wire import grpc_frames as frames
+from tfs_proxy.wire.grpc_messages import IncomingMessage, OutgoingMessage, ReceiveBuffer, SendWindows
 
 
 def arriving(content: bytes, sizes: list[int]) -> ReceiveBuffer:
@@ -60,20 +32,17 @@ def read(decoder: Decoder, block: bytes) -> dict[str, str]:
     return {str(name): str(value) for name, value in decoder.decode(block)}
 
 
-def split(content: bytes) -> list[tuple[FrameHead, bytes]]:
+def split(content: bytes) -> list[tuple[frames.FrameHead, bytes]]:
     found = []
     while content:
-        head = read_head(content[:HEAD_BYTES])
-        content = content[HEAD_BYTES:]
+        head = frames.read_head(content[: frames.HEAD_BYTES])
+        content = content[frames.HEAD_BYTES :]
         found.append((head, content[: head.length]))
         content = content[head.length :]
     return found
 
 
-@given(
-    st.lists(st.integers(0, 70_000), max_size=8),
-    st.lists(st.integers(1, 40_000), min_size=1, max_size=5),
-)
+@given(st.lists(st.integers(0, 70_000), max_size=8), st.lists(st.integers(1, 40_000), min_size=1, max_size=5))
 def test_bytes_come_in_order_however_they_arrive(wanted: list[int], sizes: list[int]) -> None:
     """Small and large reads give what was sent, wherever the parts of it end."""
     content = bytes(number % 251 for number in range(sum(wanted)))
@@ -98,25 +67,25 @@ def test_a_message_survives_its_frames(pieces: list[bytes], most: int, parts: li
     while outgoing.remaining:
         count = min(outgoing.remaining, parts[turn % len(parts)])
         taken = outgoing.take(count)
-        sent += b"".join(data_frames(3, taken, most, last=not outgoing.remaining))
+        sent += b"".join(frames.data_frames(3, taken, most, last=not outgoing.remaining))
         turn += 1
     found, incoming = split(sent), IncomingMessage()
     for head, payload in found:
-        assert (head.kind, head.stream, head.length <= most) == (DATA, 3, True)
+        assert (head.kind, head.stream, head.length <= most) == (frames.DATA, 3, True)
         incoming.take(arriving(payload, [7]), head.length)
 
     assert bytes(incoming.whole()) == b"".join(pieces)
-    assert [head.flags for head, _ in found] == [0] * (len(found) - 1) + [END_STREAM]
+    assert [head.flags for head, _ in found] == [0] * (len(found) - 1) + [frames.END_STREAM]
 
 
 @given(st.binary(min_size=1, max_size=200), st.integers(1, 50))
 def test_a_header_block_survives_its_frames(block: bytes, most: int) -> None:
     """One HEADERS frame, then CONTINUATION frames, of which the last one says so."""
-    found = split(header_frames(5, block, most))
+    found = split(frames.header_frames(5, block, most))
 
     assert b"".join(payload for _, payload in found) == block
-    assert [head.kind for head, _ in found] == [HEADERS] + [CONTINUATION] * (len(found) - 1)
-    assert [bool(head.flags & END_HEADERS) for head, _ in found] == [False] * (len(found) - 1) + [True]
+    assert [head.kind for head, _ in found] == [frames.HEADERS] + [frames.CONTINUATION] * (len(found) - 1)
+    assert [bool(head.flags & frames.END_HEADERS) for head, _ in found] == [False] * (len(found) - 1) + [True]
 
 
 @pytest.mark.parametrize(
@@ -124,12 +93,12 @@ def test_a_header_block_survives_its_frames(block: bytes, most: int) -> None:
     [(20, "20000000u"), (0.0000001, "1u"), (600, "600000m"), (1e6, "1000000S"), (1e12, "99999999S")],
 )
 def test_a_deadline_has_eight_digits_at_most(seconds: float, text: str) -> None:
-    assert read(Decoder(), request_block("/s/m", "localhost", seconds, {}))["grpc-timeout"] == text
+    assert read(Decoder(), frames.request_block("/s/m", "localhost", seconds, {}))["grpc-timeout"] == text
 
 
 def test_a_request_block_leaves_tables_as_they_are() -> None:
     decoder = Decoder()
-    block = request_block("/s/m", "localhost", 1, {"Traceparent": "00-1"})
+    block = frames.request_block("/s/m", "localhost", 1, {"Traceparent": "00-1"})
     headers = read(decoder, block)
 
     assert headers[":path"] == "/s/m"
@@ -144,7 +113,7 @@ def test_a_request_block_leaves_tables_as_they_are() -> None:
     )
 )
 def test_blocks_are_read_as_they_are_meant(lists: list[dict[str, str]]) -> None:
-    encoder, reader = Encoder(), BlockReader()
+    encoder, reader = Encoder(), frames.BlockReader()
     for headers in lists:
         assert reader.read(encoder.encode(headers.items())) == headers
 
@@ -152,8 +121,8 @@ def test_blocks_are_read_as_they_are_meant(lists: list[dict[str, str]]) -> None:
 @given(st.binary(max_size=60))
 def test_no_header_block_does_more_than_fail(block: bytes) -> None:
     try:
-        headers = BlockReader().read(block)
-    except BrokenFrames:
+        headers = frames.BlockReader().read(block)
+    except frames.BrokenFrames:
         return
     assert all(isinstance(text, str) for pair in headers.items() for text in pair)
 
@@ -163,27 +132,27 @@ def test_a_header_list_has_a_limit() -> None:
     encoder = Encoder()
     bomb = encoder.encode([("a", "x" * 4000)]) + b"\xbe" * 1000
 
-    with pytest.raises(BrokenFrames, match="header"):
-        BlockReader().read(bomb)
+    with pytest.raises(frames.BrokenFrames, match="header"):
+        frames.BlockReader().read(bomb)
 
 
 def test_a_status_has_its_own_encoding() -> None:
     """Percent-encoded UTF-8; what is none stands for itself."""
-    assert status_text({"grpc-message": "caf%C3%A9 %"}) == "café %"
-    assert status_text({"grpc-message": "%FF"}) == "\ufffd"
-    assert status_text({}) == ""
+    assert frames.status_text({"grpc-message": "caf%C3%A9 %"}) == "café %"
+    assert frames.status_text({"grpc-message": "%FF"}) == "\ufffd"
+    assert frames.status_text({}) == ""
 
 
 MALFORMED: dict[str, Callable[[], object]] = {
-    "SETTINGS": lambda: list(read_settings(b"12345")),
-    "window": lambda: list(read_settings(b"\0\4\x80\0\0\0")),
-    "size of frames": lambda: list(read_settings(b"\0\5\0\0\0\1")),
-    "opens no window": lambda: read_increment(b"\0\0\0\0"),
-    "WINDOW_UPDATE": lambda: read_increment(b"\0"),
-    "RST_STREAM": lambda: read_reset(b"12345"),
-    "GOAWAY": lambda: read_goaway(b"1234567"),
-    "PING": lambda: read_ping(b""),
-    "padding": lambda: header_fragment(FrameHead(3, 1, PADDED, 1), b"\3ab"),
+    "SETTINGS": lambda: list(frames.read_settings(b"12345")),
+    "window": lambda: list(frames.read_settings(b"\0\4\x80\0\0\0")),
+    "size of frames": lambda: list(frames.read_settings(b"\0\5\0\0\0\1")),
+    "opens no window": lambda: frames.read_increment(b"\0\0\0\0"),
+    "WINDOW_UPDATE": lambda: frames.read_increment(b"\0"),
+    "RST_STREAM": lambda: frames.read_reset(b"12345"),
+    "GOAWAY": lambda: frames.read_goaway(b"1234567"),
+    "PING": lambda: frames.read_ping(b""),
+    "padding": lambda: frames.header_fragment(frames.FrameHead(3, 1, frames.PADDED, 1), b"\3ab"),
     "further": lambda: SendWindows().open(2**31 - 1, stream=False),
     "compressed": lambda: IncomingMessage().take(arriving(b"\1\0\0\0\1x", [9]), 6),
     "4294967295 bytes": lambda: IncomingMessage().take(arriving(b"\0\xff\xff\xff\xff", [9]), 5),
@@ -195,14 +164,14 @@ MALFORMED: dict[str, Callable[[], object]] = {
 @pytest.mark.parametrize("words", MALFORMED)
 def test_malformed_frames_are_named(words: str) -> None:
     """Each says what is wrong with it."""
-    with pytest.raises(BrokenFrames, match=words):
+    with pytest.raises(frames.BrokenFrames, match=words):
         MALFORMED[words]()
 
 
 def test_a_smaller_initial_window_may_close_the_present_one() -> None:
     windows = SendWindows()
     windows.spend(60_000)
-    windows.set(INITIAL_WINDOW_SIZE, 1_000)
+    windows.set(frames.INITIAL_WINDOW_SIZE, 1_000)
     assert windows.available() == 0
     windows.open(60_000, stream=True)
 

@@ -3,6 +3,7 @@
 import http.client
 import io
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -136,3 +137,9 @@ def test_what_comes_before_and_after() -> None:
 )
 def test_which_connections_are_kept(head: bytes, keeps: bool) -> None:
     assert read_response(receiving(head + b"Content-Length: 0\r\n\r\n")).keeps_connection is keeps
+
+
+@given(st.binary(max_size=200), st.lists(st.integers(0, 1000), max_size=4))
+def test_any_bytes(sent: bytes, cuts: list[int]) -> None:
+    with suppress(BrokenAnswer, NoAnswer):
+        assert isinstance(read_response(receiving(*split(sent, cuts))), HttpResponse)

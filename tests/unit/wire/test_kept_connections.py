@@ -1,5 +1,6 @@
 """What tells a kept connection that can be used from one that can't."""
 
+import select
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -53,3 +54,21 @@ def test_a_connection_that_says_something_unasked_is_seen(
             theirs.close()
 
     wait_until(lambda: look(ours), SECONDS, "it is seen")
+
+
+@pytest.mark.parametrize("look", [has_unread, has_unread_tcp])
+def test_an_end_right_behind_an_answer_is_seen(ends: tuple[socket.socket, socket.socket], look: Look) -> None:
+    """The kernel hands both over at once, if both were there before the answer was read."""
+    ours, theirs = ends
+    theirs.sendall(b"answer")
+    theirs.close()
+    wait_until(lambda: is_ended(ours), SECONDS, "the end has come")
+
+    assert ours.recv(100) == b"answer"
+    assert look(ours)
+
+
+def is_ended(connection: socket.socket) -> bool:
+    poll = select.poll()
+    poll.register(connection, select.POLLRDHUP)
+    return bool(poll.poll(0))

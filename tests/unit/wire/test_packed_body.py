@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfs_proxy.values.errors import BadInput, PayloadTooLarge, RequestError
+from tfs_proxy.values.errors import BadInput, PayloadTooLarge, RequestError, UnsupportedMediaType
 from tfs_proxy.wire.packed_body import LEAST_PACKED_BYTES, decoded_body, packed
 
 LIMIT_BYTES = 100_000
@@ -98,3 +98,24 @@ def test_random_bytes(junk: bytes, place: int) -> None:
     for body in (junk, whole[:place] + junk + whole[place + len(junk) :]):
         with suppress(RequestError):
             assert len(decoded_body(body, "gzip", LIMIT_BYTES)) <= LIMIT_BYTES
+
+
+@pytest.mark.parametrize("size", [1, 65_536, 1 << 20, (1 << 20) + 1, 5 << 20])
+def test_large_bodies(size: int) -> None:
+    """Bodies of many pieces, also where a piece ends with the data."""
+    body = (bytes(range(251)) * (size // 251 + 1))[:size]
+    assert decoded_body(gzip.compress(body), "gzip", size) == body
+    assert decoded_body(gzip.compress(bytes(size)), "gzip", size) == bytes(size)
+
+
+def test_no_encoding() -> None:
+    """None, an empty one and identity leave the body as it is."""
+    for encoding in (None, "", "identity", " , "):
+        assert decoded_body(b"x", encoding, 1) == b"x"
+
+
+@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "gzip, br", "deflate, gzip"])
+def test_other_encodings(encoding: str) -> None:
+    """Any other is a 415 that says what is read."""
+    with pytest.raises(UnsupportedMediaType, match="only gzip"):
+        decoded_body(b"", encoding, 1)

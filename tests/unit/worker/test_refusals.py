@@ -1,6 +1,7 @@
 """Answers of workers to requests that gunicorn refuses by itself."""
 
 import json
+import re
 
 import pytest
 from gunicorn.http import errors
@@ -43,3 +44,11 @@ def test_every_parse_error_is_known() -> None:
 
     assert set(unknown) <= ours
     assert refusal(KeyError()) is OUR_FAULT
+
+
+def test_a_refusal_has_the_id_of_its_request() -> None:
+    """A new one if the request could not be read so far."""
+    known, unknown = (refusal(RuntimeError()).response(request_id) for request_id in ("an-id", None))
+
+    assert b"\r\nX-Request-Id: an-id\r\n" in known
+    assert re.search(rb"\r\nX-Request-Id: [0-9a-f]{32}\r\n", unknown)

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from tfs_proxy.observe.fixed_file import under_way
-from tfs_proxy.observe.request_record import WAIT, RequestRecord, current_request
+from tfs_proxy.observe.request_record import READ, WAIT, RequestRecord, current_request, stage
 from tfs_proxy.serving.script.deadline import DeadlineWatch
 from tfs_proxy.wire import header_names
 from tfs_proxy.wire.error_body import WORKER_DIED
@@ -75,7 +76,6 @@ def bound(tmp_path: Path) -> Callable[..., RequestBoundary]:
 
 
 def ask(app: WsgiApp, **headers: Any) -> tuple[Response, bytes]:
-    """Ask as a server does."""
     response = Response()
     pieces = app({"REQUEST_METHOD": "GET", "PATH_INFO": "/x", **headers}, response.start_response)
     try:
@@ -268,3 +268,46 @@ def test_a_file_that_can_not_be_written_is_a_problem_until_it_can(
     assert (journal.problem(), record_of(journal, tmp_path)) == ("", 1)
     journal.end(place)
     assert record_of(journal, tmp_path) == 0
+
+
+def test_a_request_without_an_id_gets_one_of_its_own(bound: Callable[..., RequestBoundary]) -> None:
+    """Each its own."""
+    app = bound(echo)
+
+    assert len({ask(app)[1] for _ in range(3)}) == 3
+
+
+def test_the_record_has_the_size_of_the_answer(bound: Callable[..., RequestBoundary]) -> None:
+    records: list[RequestRecord] = []
+
+    class Keeping(Noting):
+        def end(self, record: RequestRecord) -> None:
+            records.append(record)
+
+    for app in (echo, stream):
+        ask(bound(app, Keeping()), **{CLIENT_ID: "abc"})
+    assert [record.bytes_out for record in records] == [7, 6]
+
+
+def test_a_mark_without_a_name_means_nothing(bound: Callable[..., RequestBoundary]) -> None:
+    """A client that makes the header up is served."""
+    assert ask(bound(echo), **{AGAIN: "1"})[0].status == "200 OK"
+
+
+def test_a_client_that_asks_gets_the_times_of_the_stages(bound: Callable[..., RequestBoundary]) -> None:
+    def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        with stage(READ):
+            time.sleep(0.001)
+        return echo(environ, start_response)
+
+    asked, _ = ask(bound(app), HTTP_X_TFS_PROXY_TIMING="1")
+    not_asked, _ = ask(bound(app))
+
+    assert re.fullmatch(r"read;dur=\d+\.\d\d, total;dur=\d+\.\d\d", dict(asked.headers)["Server-Timing"])
+    assert "Server-Timing" not in dict(not_asked.headers)
+
+
+def test_requests_without_a_name_are_counted_too(journal: RequestJournal, tmp_path: Path) -> None:
+    journal.begin("")
+
+    assert record_of(journal, tmp_path) == 1

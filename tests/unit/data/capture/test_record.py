@@ -94,3 +94,29 @@ def test_the_share_is_that_of_the_percent() -> None:
     assert is_chosen(all_of_them, lambda: 0.999)
     shares = iter((0.0, 0.49, 0.5, 0.99))
     assert [is_chosen(half, shares.__next__) for _ in range(4)] == [True, True, False, False]
+
+
+def test_headers_and_ids_come_back() -> None:
+    sent = read_line(line_of(CaptureRecord(None, Payload("", b""), NOON, "id", "a=b,c=d", "event")))
+    plain = read_line(line_of(CaptureRecord(None, Payload("", b""), NOON)))
+
+    assert (sent.inference_id, sent.custom_attributes, sent.event_id) == ("id", "a=b,c=d", "event")
+    assert (plain.inference_id, plain.custom_attributes, plain.input) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "folder"),
+    [
+        ("m", None, "m"),
+        ("m", "shop", "shop"),
+        ("my model/é", None, "my_model__"),
+        ("..", None, "model"),
+        ("", None, "model"),
+    ],
+)
+def test_the_folder_has_a_name_that_is_one(model: str, name: str | None, folder: str) -> None:
+    env = {"TFS_PROXY_CAPTURE": "/records", **({"TFS_PROXY_CAPTURE_NAME": name} if name else {})}
+    options = capture_options(Settings.from_env(env), model)
+
+    assert options is not None
+    assert options.name == folder

@@ -1,5 +1,6 @@
 """The queue and the thread that write records: bounded, in order, and never in the way."""
 
+import errno
 import gzip
 import os
 import threading
@@ -209,3 +210,28 @@ def test_a_packed_body_is_recorded_unpacked(tmp_path: Path) -> None:
 
     assert [body_of(line) for line in captured(tmp_path)] == [b"[1]", b"[2]"]
     assert counted.total == {CaptureOutcome.WRITTEN: 2, CaptureOutcome.TOO_LARGE: 1}
+
+
+def test_a_file_that_can_not_be_closed_does_not_end_the_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network's file system may say only then that it is full; later records are written."""
+    monkeypatch.setattr("tfs_proxy.data.capture.writer.TICK_SECONDS", 0.01)
+    refused, close = threading.Event(), os.close
+
+    def refuse(descriptor: int) -> None:
+        close(descriptor)
+        if threading.current_thread().name == "capture" and not refused.is_set():
+            refused.set()
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tfs_proxy.data.capture.files.os.close", refuse)
+    counted = Counted()
+    writer = CaptureWriter(options(tmp_path), counted)
+    writer.start()
+    writer.offer(record(b"1"))  # of another year: its file is old at once
+    wait_until(refused.is_set, 10, "the file was not closed")
+    writer.offer(record(b"2"))
+    writer.close()
+
+    assert counted.total == {CaptureOutcome.WRITTEN: 2}

@@ -313,3 +313,27 @@ def test_no_body_is_more_than_refused(body: bytes, json_size: int | None) -> Non
     except BadInput:
         return
     assert json_size == 0
+
+
+@pytest.mark.parametrize(
+    ("datatype", "data", "expected"),
+    [
+        ("BYTES", ["ä", ""], ["ä".encode(), b""]),
+        ("BOOL", [True, [False][0]], [True, False]),
+        ("UINT64", [2**64 - 1, 0], [2**64 - 1, 0]),
+        ("INT64", [-(2**63), 2**63 - 1], [-(2**63), 2**63 - 1]),
+        ("FP64", [0.1, 3], [0.1, 3.0]),
+        ("FP32", [[1], [2]], [1.0, 2.0]),
+        ("FP64", [10**20, 2], [1e20, 2.0]),
+    ],
+)
+def test_data_is_read_nested_or_flat(datatype: str, data: list[Any], expected: list[Any]) -> None:
+    """Row by row, whatever the lists look like."""
+    request = read({"inputs": [tensor(datatype=datatype, data=data)]})
+
+    assert request.inputs[0].array.tolist() == [expected]
+
+
+def test_json_beyond_the_body_is_refused() -> None:
+    with pytest.raises(BadInput, match="The body has 2 bytes, but its JSON is said to have 3"):
+        read_request(b"{}", 3, MemoryBudget())

@@ -7,12 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tfs_proxy.data.serving_json.requests import (
-    read_metadata,
-    read_outputs,
-    request_body,
-    with_signature,
-)
+from tfs_proxy.data.serving_json.requests import read_metadata, read_outputs, request_body, with_signature
 from tfs_proxy.values.batch import Batch
 from tfs_proxy.values.errors import BadInput, UpstreamError
 from tfs_proxy.values.signature import PREDICT_METHOD, Signature, TensorSpec
@@ -175,3 +170,48 @@ def test_unreadable_metadata(body: bytes) -> None:
     """Metadata of another shape is the server's error."""
     with pytest.raises(UpstreamError, match="metadata"):
         read_metadata(body)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "records", "form"),
+    [
+        ({"x": np.array(3)}, 1, {"inputs": {"x": 3}}),
+        ({"x": np.zeros((2, 1)), "n": np.array(4)}, 1, {"inputs": {"x": [[0.0], [0.0]], "n": 4}}),
+        ({"x": np.zeros(2), "y": np.zeros(1)}, 1, {"inputs": {"x": [0.0, 0.0], "y": [0.0]}}),
+        ({"x": np.zeros(2)}, 2, {"instances": [0.0, 0.0]}),
+    ],
+)
+def test_column_form(inputs: dict[str, Any], records: int, form: Any) -> None:
+    """Scalars and inputs of different lengths go in column form, records in row form."""
+    assert json.loads(request_body(Batch(inputs, records), None)) == form
+
+
+def test_bytes_that_are_no_utf8() -> None:
+    """A string output that TF Serving wrote raw keeps its bytes."""
+    assert read_outputs(b'{"predictions": ["\xff\xe9"]}', _signature(y="DT_STRING"))["y"].tolist() == [
+        b"\xff\xe9"
+    ]
+
+
+def test_metadata_without_shapes() -> None:
+    """A tensor whose shape the model server does not tell has an unknown rank; one of no dimensions has none."""
+    entry = {
+        "inputs": {"x": {"name": "x:0", "dtype": "DT_FLOAT"}},
+        "outputs": {
+            "y": {"name": "y:0", "dtype": "DT_FLOAT", "tensor_shape": {"dim": [], "unknown_rank": False}}
+        },
+        "method_name": PREDICT_METHOD,
+    }
+    body = json.dumps({"metadata": {"signature_def": {"signature_def": {"serving_default": entry}}}})
+    signature = read_metadata(body.encode()).signatures["serving_default"]
+    assert signature.inputs == {"x": TensorSpec("x", "DT_FLOAT", None)}
+    assert signature.outputs == {"y": TensorSpec("y", "DT_FLOAT", ())}
+
+
+def test_tensors_of_metadata_are_in_the_order_of_their_names() -> None:
+    """A map has none, so that a model server may tell them in any."""
+    tensors = {name: {"name": f"{name}:0", "dtype": "DT_FLOAT"} for name in "bca"}
+    entry = {"inputs": tensors, "outputs": tensors, "method_name": PREDICT_METHOD}
+    body = json.dumps({"metadata": {"signature_def": {"signature_def": {"serving_default": entry}}}})
+    signature = read_metadata(body.encode()).signatures["serving_default"]
+    assert (list(signature.inputs), list(signature.outputs)) == (["a", "b", "c"], ["a", "b", "c"])

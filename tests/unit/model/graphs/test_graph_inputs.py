@@ -133,3 +133,8 @@ def test_damage(tmp_path_factory: pytest.TempPathFactory, at: int, byte: int) ->
     contents[at % len(contents)] = byte
     with suppress(DiscoveryError):
         read(tmp_path_factory.mktemp("damaged"), bytes(contents))
+
+
+def test_no_graph(tmp_path: Path) -> None:
+    assert read_graph_inputs(tmp_path) == GraphInputs()
+    assert read(tmp_path, b"") == GraphInputs()

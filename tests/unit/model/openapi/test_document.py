@@ -15,6 +15,7 @@ from support.openapi_documents import (
     COMPLEX,
     MIXED,
     NUMBERS,
+    SCALAR,
     TEXT,
     Y,
     answer_types,
@@ -179,3 +180,44 @@ def test_a_multi_model_endpoint() -> None:
     assert {"/models", "/models/{name}", "/models/{name}/invoke"} <= described["paths"].keys()
     assert {"/v1/models/{model}:predict", "/v2/models/{model}/infer"} <= described["paths"].keys()
     assert "/v2/repository/models/{model}/load" in described["paths"]
+
+
+def test_types_of_answers() -> None:
+    """npy carries one output, and what has no records is JSON, npy or npz."""
+    assert "application/x-npy" in answer_types(document(NUMBERS))
+    assert "application/x-npy" not in answer_types(document(MIXED))
+    assert set(answer_types(document(SCALAR))) == {
+        *("application/json", "application/x-npy", "application/npy", "application/x-npz", "application/npz")
+    }
+
+
+def test_what_is_published() -> None:
+    """Protocols that are off are not described, and a script's model without a server has neither."""
+    model = DescribedModel("m", (1,), {"serving_default": NUMBERS})
+
+    assert not [path for path in document_of(Service((model,), "m"))["paths"] if path.startswith("/v")]
+
+
+def test_half_a_script() -> None:
+    reads = document(NUMBERS, script=ScriptBodies(writes=Conversion.BY_SIGNATURE))
+    writes = document(NUMBERS, script=ScriptBodies(reads=Conversion.BY_SIGNATURE))
+
+    assert "text/csv" in answer_types(reads)
+    assert list(request_types(reads)) == ["*/*"]
+    assert "text/csv" in request_types(writes)
+    assert list(answer_types(writes)) == ["*/*"]
+
+
+def test_the_page() -> None:
+    """HTML stands at / only if there is a page."""
+    for console in (True, False):
+        described = document(NUMBERS, console=console)["paths"]["/"]["get"]["responses"]["200"]["content"]
+        assert ("text/html" in described) is console
+
+
+def test_the_limit_of_bodies() -> None:
+    described = document(NUMBERS, max_payload_bytes=6_291_456, default_accept="text/csv")
+
+    assert "6,291,456 bytes" in described["components"]["responses"]["413"]["description"]
+    answered = described["paths"]["/invocations"]["post"]["responses"]["200"]
+    assert answered["description"].endswith("Without Accept it is text/csv.")

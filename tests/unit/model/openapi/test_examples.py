@@ -108,3 +108,10 @@ def test_features(graph: GraphInputs, examples: int) -> None:
 
     expected = b'{"signature_name": "labels", "examples": [{"age": [1], "size": [1.0, 1.0]}]}'
     assert classified == [expected] * examples
+
+
+def test_pictures_in_base64() -> None:
+    found = bodies(GraphInputs(decodes_pictures=True, resizes=True, from_base64=True))
+
+    assert base64.urlsafe_b64decode(found["application/octet-stream"]) == PNG
+    assert "image/png" not in found

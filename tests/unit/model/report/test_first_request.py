@@ -191,3 +191,20 @@ def test_the_command_of_a_ready_line_can_be_had_for_another_address() -> None:
     line = f"tfs-proxy: {ready_line(URL, f'curl -d 1 {URL}/invocations')}"
     assert command_in(line, "http://localhost:7") == "curl -d 1 http://localhost:7/invocations"
     assert command_in("tfs-proxy: listening on http://localhost:8080", URL) is None
+
+
+def test_a_stage_takes_its_own_type(tmp_path: Path) -> None:
+    """A script that is the model itself has no signature."""
+    script = "def model_fn(d): ...\ndef input_fn(data, content_type):\n    if content_type != 'text/csv': raise ValueError\n"
+    assert "-H 'Content-Type: text/csv' --data-binary @FILE" in command(
+        tmp_path, None, script=script, script_model=True
+    )
+
+
+def test_the_example_that_init_wrote_is_sent(tmp_path: Path) -> None:
+    (tmp_path / "request.json").write_text("{}")
+    file = tmp_path / "request.json"
+
+    assert f"-H 'Content-Type: application/json' --data-binary @{file} " in command(
+        tmp_path, ROW, script=SCRIPTS["a picture"][0]
+    )

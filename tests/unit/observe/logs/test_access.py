@@ -3,13 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from tfs_proxy.observe.logs.access import (
-    RequestLine,
-    is_shown,
-    line_of,
-    read_access_line,
-    stages_text,
-)
+from tfs_proxy.observe.logs.access import RequestLine, is_shown, line_of, read_access_line, stages_text
 from tfs_proxy.observe.request_counts import FinishedRequest, request_line
 from tfs_proxy.observe.request_record import CONVERT, RequestRecord
 from tfs_proxy.settings.parsers import access_log
@@ -115,3 +109,27 @@ def test_a_request_that_no_worker_saw_has_the_model_that_it_asks_for(
 def test_what_is_no_line_is_left_out(raw: bytes) -> None:
     """Nobody's text becomes an entry by accident."""
     assert read_access_line(raw) is None
+
+
+def test_a_refusal_of_nginx_stands_before_what_a_worker_said() -> None:
+    record = RequestRecord("id-1")
+    record.reason = "by the worker"
+    finished = FinishedRequest("POST", 504, 0.5, "/invocations")
+
+    read = read_access_line(
+        f'17 id-1 {stages_text(record)} "no%20answer" '.encode() + request_line(finished).rstrip()
+    )
+
+    assert read is not None
+    assert read.request.reason == "no answer"
+
+
+@pytest.mark.parametrize("stages", ["-", "m;1;2", ";x;x;x;x;x;x;x", "m;" * 50])
+def test_a_header_that_no_worker_wrote_is_left_out(stages: str) -> None:
+    """The request has its line all the same."""
+    finished = FinishedRequest("POST", 200, 0.5, "/invocations")
+
+    read = read_access_line(f'17 id-1 {stages} "" '.encode() + request_line(finished).rstrip())
+
+    assert read is not None
+    assert (read.request, read.seconds) == (finished, {})

@@ -101,3 +101,10 @@ def test_a_traceback_is_an_exception_with_its_last_line_as_message() -> None:
 
     assert (event.level, event.message) == ("error", "ZeroDivisionError: x")
     assert event.exception == "\n".join(TRACEBACK)
+
+
+def test_a_body_that_a_pattern_fails_on_is_left_out() -> None:
+    """nginx would quote all of it."""
+    line = '2026/06/21 10:00:00 [alert] 5#5: *3 pcre2_match() failed: -47 on "{"a": ["SECRET"]}" using "^x", client: 1'
+
+    assert read_event([line]).message == "pcre2_match() failed: -47 on (left out)"

@@ -85,3 +85,14 @@ def test_nobody_reads_any_more(logged: Logged) -> None:
     handler.say("lost", "info")
 
     assert os.read(logged.writing, 10) == b""
+
+
+def test_a_field_that_has_no_text_breaks_nothing(logged: Logged) -> None:
+    class Unspeakable:
+        def __str__(self) -> str:
+            raise ValueError
+
+    logged.logger.info("good", extra={"it": Unspeakable()})
+
+    (entry,) = logged.entries()
+    assert (entry["level"], "can't be formatted" in entry["message"]) == ("error", True)

@@ -97,3 +97,33 @@ def test_the_patterns_of_what_is_sampled_are_narrower() -> None:
     assert re.match(header_pattern(SAMPLED_FLAGS), HEADER)
     assert not re.match(header_pattern(SAMPLED_FLAGS), OTHER)
     assert not re.match(x_ray_pattern("(1)"), X_RAY.replace("Sampled=1", "Sampled=0"))
+
+
+def test_a_later_version_may_say_more() -> None:
+    assert parent_in({"traceparent": f"01-{TRACE}-{SPAN}-01-more"}) == PARENT
+
+
+def test_a_malformed_attribute_is_not_made_good_by_a_later_one() -> None:
+    """nginx reads the header by the same rule."""
+    assert parent_in({BY_ATTRIBUTE: f"traceparent=x,traceparent={HEADER}"}) is None
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Root=1-67891233-abcdef012345678912345678",
+        X_RAY.replace("=1;", "=?;") + "?",
+        X_RAY.replace("Parent", "parent"),
+    ],
+)
+def test_x_ray_s_header_without_a_span_or_a_decision_does_not_count(header: str) -> None:
+    """A load balancer sends the root alone."""
+    assert parent_in({"x-amzn-trace-id": header}) is None
+
+
+def test_a_parent_is_written_as_it_was_read() -> None:
+    """A pipeline hands it on so, with its state."""
+    parent = parent_in({"traceparent": HEADER, "tracestate": "a=b"})
+
+    assert parent is not None
+    assert (parent.header, parent.state) == (HEADER, "a=b")

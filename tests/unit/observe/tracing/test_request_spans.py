@@ -177,3 +177,39 @@ def test_without_nginx_a_mark_is_a_client_s_own() -> None:
     traced.request(MARKED)
 
     assert traced.count == 0
+
+
+def test_a_name_never_comes_from_a_client() -> None:
+    """Unknown paths and methods share one."""
+    traced = Traced()
+    for method in ("GET", "BREW"):
+        record = RequestRecord("id", method, "/secret/path")
+        traced.observer.begin(record, {})
+        record.status = 404
+        traced.observer.end(record)
+
+    assert set(traced.spans) == {"GET", "HTTP"}
+
+
+def test_what_lies_within_a_marked_request_is_recorded_whatever_its_trace_s_id() -> None:
+    """A sampler that looks at the id alone would tear the trace apart."""
+    traced = Traced(TraceIdRatioBased(0.0))
+    record = RequestRecord("id", "POST", "/invocations")
+    traced.observer.begin(record, dict(MARKED))
+    with handling(record), stage(CONVERT):
+        pass
+    record.status = 200
+    traced.observer.end(record)
+
+    assert set(traced.spans) == {"POST /invocations", "convert"}
+
+
+def test_what_a_request_without_a_span_calls_begins_no_trace() -> None:
+    traced = Traced(ALWAYS_ON)
+    record = RequestRecord("id", "POST", "/invocations")
+    traced.observer.begin(record, dict(NOT_MARKED))
+    with traced.tracer.start_as_current_span("own"):
+        pass
+    traced.observer.end(record)
+
+    assert traced.count == 0

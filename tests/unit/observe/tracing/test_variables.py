@@ -6,12 +6,7 @@ import sys
 
 import pytest
 
-from tfs_proxy.observe.tracing.choice import (
-    TraceChoice,
-    kept_share,
-    marked_share,
-    trace_choice,
-)
+from tfs_proxy.observe.tracing.choice import TraceChoice, is_divided, kept_share, marked_share, trace_choice
 from tfs_proxy.values.deployment import TraceSampling
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
@@ -156,3 +151,13 @@ def test_a_variable_that_opentelemetry_refuses_as_it_is_imported_ends_nothing(pr
 
     assert ended.returncode == 0, ended.stderr
     assert "no traces are sent: OpenTelemetry can't be configured: OTEL_SPAN_ATTRIBUTE" in ended.stderr
+
+
+@pytest.mark.parametrize("share", [0.5, 0.01, 0.07, 0.57, 0.0001])
+def test_a_worker_keeps_all_of_a_share_that_nginx_can_count(share: float) -> None:
+    """1 % is 1 %, without a second throw of the dice."""
+    assert kept_share(TraceSampling(share)) == 1.0
+
+
+def test_all_or_nothing_is_not_divided() -> None:
+    assert [is_divided(TraceSampling(share)) for share in (0.0, 0.5, 1.0)] == [False, True, False]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from support.clock import Clock
 from tfs_proxy.run.heartbeats import Heartbeats
 from tfs_proxy.run.model_states import MISSES, ModelWatch
 from tfs_proxy.run.readiness import Readiness, ServableState, StackState, StartSteps, read_status
@@ -15,16 +16,6 @@ from tfs_proxy.wire.http_messages import HttpResponse
 
 INSTANCE = Instance(0, rest_port=1, grpc_port=2, grpc_socket="")
 AVAILABLE = ServableState("AVAILABLE")
-
-
-class Clock:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def serving(pid: int, **more: Any) -> WorkerState:
@@ -299,3 +290,14 @@ def test_each_step_has_its_seconds() -> None:
     now[0] = 20.0
     steps.end()
     assert steps.seconds() == {"starting": 1.0, "loading the models": 3.0}
+
+
+def test_one_worker_that_hangs_is_no_reason() -> None:
+    heartbeats = Heartbeats(wanted=2)
+    heartbeats.hear(hanging(1))
+    assert heartbeats.hanging() is None
+    heartbeats.hear(serving(2))
+
+    assert heartbeats.hanging() is None
+    known = heartbeats.known("")
+    assert (known.hanging, known.serving) == (frozenset({1}), frozenset({2}))

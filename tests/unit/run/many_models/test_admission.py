@@ -26,9 +26,7 @@ def stacks(*megabytes: tuple[int, int]) -> list[StackMemory]:
 
 
 def occupied(
-    free_bytes: int,
-    measured: list[StackMemory] | None = None,
-    loading: list[StackMemory] | None = None,
+    free_bytes: int, measured: list[StackMemory] | None = None, loading: list[StackMemory] | None = None
 ) -> Occupancy:
     """A container of 10 GB with this much free."""
     return Occupancy(measured or [], loading or [], MemoryLeft(10 * GIGABYTE, free_bytes))
@@ -112,3 +110,10 @@ def test_a_larger_model_never_needs_less(measured: list[StackMemory], size: int,
     estimate = estimate_from(measured)
 
     assert size <= estimate.for_model(size) <= estimate.for_model(size + more)
+
+
+def test_the_first_model_counts_as_documented() -> None:
+    needed_bytes = OWN_SERVER_BASE_BYTES + MODEL_FACTOR * 100 * MEGABYTE
+
+    assert refusal("a", 100 * MEGABYTE, occupied(GIGABYTE + needed_bytes), MARGIN) is None
+    assert refusal("a", 100 * MEGABYTE, occupied(GIGABYTE + needed_bytes - 1), MARGIN) is not None

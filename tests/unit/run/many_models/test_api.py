@@ -225,3 +225,23 @@ async def test_a_name_in_a_path_may_be_escaped(client: Client) -> None:
     await client.load("a-b")
     assert (await client.send("GET", "/models/a%2Db"))[0] == 200
     assert await client.send("GET", "/models/a%2Fb") == (404, {"error": "model a/b is not loaded"})
+
+
+def test_a_name_of_64_characters_and_unknown_fields_are_taken() -> None:
+    """The platform may send more one day."""
+    name = "a" * 64
+
+    async def play(client: Client) -> None:
+        body = json.dumps({"model_name": name, "url": "/m", "more": [1]}).encode()
+        assert (await client.send("POST", "/models", body))[0] == 200
+        assert (await client.send("GET", f"/models/{name}"))[0] == 200
+
+    run(play)
+
+
+def test_a_full_last_page_has_no_token() -> None:
+    async def play(client: Client) -> None:
+        await asyncio.gather(*(client.load(f"m{number}") for number in range(PAGE_SIZE)))
+        assert "nextPageToken" not in (await client.send("GET", "/models"))[1]
+
+    run(play)

@@ -239,3 +239,10 @@ def test_sizes_are_those_of_files(tmp_path: Path) -> None:
     assert bytes_on_disk(tmp_path / "model") == 2 * len(b"archive")
     assert bytes_on_disk(tmp_path / "a.tar.gz") == len(b"archive")
     assert bytes_on_disk(tmp_path / "missing") == 0
+
+
+def test_a_place_that_is_no_folder_ends_the_start(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="it is not a folder"):
+        model_folder(str(tmp_path / "missing"))
+    with pytest.raises(ArchiveError, match="is not an S3 address"):
+        model_folder("s3://")

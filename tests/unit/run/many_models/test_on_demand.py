@@ -120,10 +120,7 @@ class HangingFolder(LocalArchives):
 
 @pytest.mark.parametrize(
     "ask",
-    [
-        lambda models: models.ready("a", WAIT_SECONDS),
-        lambda models: models.load("a", "a.tar.gz"),
-    ],
+    [lambda models: models.ready("a", WAIT_SECONDS), lambda models: models.load("a", "a.tar.gz")],
     ids=["a request", "a load"],
 )
 def test_a_folder_that_hangs_does_not_hold_up_the_exit(
@@ -204,3 +201,16 @@ def test_a_model_that_runs_out_of_memory_by_itself_does_not_empty_the_house(tmp_
         assert made.loaded() == ["b"]
 
     play(tmp_path, scene, failing=MemoryError())
+
+
+def test_a_full_house_of_busy_models_is_refused(tmp_path: Path) -> None:
+    """Nobody's request is cut off to make room."""
+
+    async def scene(made: Scene) -> None:
+        await made.models.ready("a", WAIT_SECONDS)
+        made.uses = (ModelUse("a", 1, used_at=1.0, in_use=True),)
+        with pytest.raises(NotEnoughResources):
+            await made.models.ready("b", WAIT_SECONDS)
+        assert made.loaded() == ["a"]
+
+    play(tmp_path, scene, most=1)

@@ -45,3 +45,15 @@ def test_a_port_that_is_listened_on_is_not_free() -> None:
 
 def test_without_a_range_each_model_takes_free_ports() -> None:
     assert PortBlocks(None, servers=1).take("first", "a") is None
+
+
+def test_a_range_that_is_used_up_refuses_the_next_model() -> None:
+    """Two ports of five are not enough for a third model."""
+    blocks = PortBlocks(PortRange(9000, 9004), servers=1, is_free=all_free)
+    blocks.take("first", "a")
+    blocks.take("second", "b")
+
+    with pytest.raises(
+        NotEnoughResources, match="SAGEMAKER_SAFE_PORT_RANGE=9000-9004 has ports for 2 models"
+    ):
+        blocks.take("third", "c")

@@ -247,3 +247,22 @@ async def test_closing_unloads_all_at_once(registry: ModelRegistry, fleet: Fleet
     assert (now(), fleet.live(), registry.all()) == (began + 30, [], ())
     with pytest.raises(Draining):
         await load
+
+
+def test_a_model_that_was_healthy_is_started_again_soon(caplog: pytest.LogCaptureFixture) -> None:
+    """Its earlier deaths no longer count."""
+
+    async def play(registry: ModelRegistry, _: Fleet) -> None:
+        await registry.load("a", URL)
+        await asyncio.sleep(4 * HEALTHY_SECONDS)
+
+    run(play, *[Part(start_seconds=0, lives_seconds=HEALTHY_SECONDS)] * 3, Part())
+    assert sum("again in 0.5 s" in text for text in caplog.messages) == 3
+
+
+@played(run, Part(start_seconds=10))
+async def test_loads_are_counted(registry: ModelRegistry, _: Fleet) -> None:
+    await registry.load("a", URL)
+    await registry.load("b", URL)
+    assert registry.counts.outcomes == {"loaded": 2}
+    assert registry.counts.seconds == 20

@@ -105,3 +105,19 @@ def test_a_load_that_is_cancelled_gives_its_turn_back() -> None:
         return await load(turns, 1.0) - now
 
     assert run_in_virtual_time(scene()) == 0.0
+
+
+def test_who_is_cancelled_stops_no_reload() -> None:
+    """Others wait for the same one."""
+
+    async def run() -> list[int]:
+        server = Server()
+        reloads = Reloads(server.reload)
+        leaves, stays, comes_later = await begun(3, reloads, server)
+        leaves.cancel()
+        comes_later.cancel()
+        server.go_on.set()
+        await stays
+        return server.seen
+
+    assert asyncio.run(run()) == [1, 3]

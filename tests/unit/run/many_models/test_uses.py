@@ -113,3 +113,12 @@ def test_those_that_leave_make_room_and_the_last_of_them_is_needed(
     assert len(leaving) == 1 or sum(given_back[:-1]) < missing_bytes
     latest = max(model.used_at for model in may_leave if model.name in leaving)
     assert all(model.used_at >= latest for model in may_leave if model.name not in leaving)
+
+
+def test_models_that_are_gone_are_told_once() -> None:
+    scene = Scene()
+    scene.load("a", "b")
+
+    assert scene.uses.forget_all_but({"b"}) == ["a"]
+    assert scene.uses.forget_all_but({"b"}) == []
+    assert scene.uses.used_at("a") == 0.0

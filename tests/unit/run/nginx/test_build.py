@@ -72,3 +72,12 @@ def test_extra_ports_have_all_that_the_http_port_has() -> None:
 
     assert text.count("server {") == 1
     assert re.findall(r"\blisten ([^;]*);", text) == ["0.0.0.0:8080", "0.0.0.0:8501", "[::]:9000"]
+
+
+@pytest.mark.parametrize(
+    ("cores", "descriptors", "most"),
+    [(1, 100_000, 4096), (2, 100_000, 4096), (4, 100_000, 8192), (64, 100_000, 8192), (64, 1024, 768)],
+)
+def test_connections_follow_cores_and_leave_descriptors(cores: int, descriptors: int, most: int) -> None:
+    """A small machine need not pay for as many as a large one may have; a quarter of descriptors is for files."""
+    assert config.most_connections(cores, descriptors) == most

@@ -233,3 +233,11 @@ def test_kserve_s_clients_find_the_models() -> None:
     """A script model has nothing in TF Serving's API, so there is no list."""
     assert Run({"b": (1,), "a": (1,)}).send("GET", "/v1/models") == (200, {"models": ["a", "b"]})
     assert Run({}, script_model="/opt/ml/model").send("GET", "/v1/models")[0] == 404
+
+
+def test_a_version_on_a_model_server_that_is_away_is_loading() -> None:
+    run = Run({"a": (1,)})
+    run.serve()
+    run.readiness.lose(0)
+
+    assert run.send("POST", "/v2/repository/index")[1][0]["state"] == "LOADING"

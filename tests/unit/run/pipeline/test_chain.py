@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tfs_proxy.run.pipeline import stage as stage_client
 from tfs_proxy.run.pipeline.chain import Chain
-from tfs_proxy.run.pipeline.stage import Stage, StageClient, message_of
+from tfs_proxy.run.pipeline.stage import LONGEST_MESSAGE, Stage, StageClient, message_of
 from tfs_proxy.values.errors import NotReached, UpstreamError, UpstreamTimeout
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
@@ -108,10 +108,7 @@ def test_headers_of_the_platform_reach_every_stage_and_others_none() -> None:
     response = stages.invoke(X_Amzn_SageMaker_Inference_Id="7", X_Other="no", Authorization="secret")
     for _, _, headers in stages.requests:
         assert headers.keys() - {"content-type"} == {"x-amzn-sagemaker-inference-id"}
-    assert response.headers == {
-        "Content-Type": "text/plain",
-        "X-Amzn-SageMaker-Custom-Attributes": "from 2",
-    }
+    assert response.headers == {"Content-Type": "text/plain", "X-Amzn-SageMaker-Custom-Attributes": "from 2"}
 
 
 @pytest.mark.parametrize(
@@ -185,3 +182,23 @@ def test_a_trace_reaches_every_stage(carrier: str) -> None:
     assert [headers["traceparent"] for _, _, headers in stages.requests] == [PARENT] * 2
     states = [headers.get("tracestate") for _, _, headers in stages.requests]
     assert states == ["a=b" if carrier == "traceparent" else None] * 2
+
+
+def test_an_answer_without_a_type_is_bytes() -> None:
+    """The next stage gets application/octet-stream."""
+    stages = Stages(lambda body, _headers: HttpResponse(200, body, {}), appends(b""))
+    stages.invoke()
+    assert stages.requests[1][2] == {"content-type": "application/octet-stream"}
+
+
+def test_words_are_of_limited_length() -> None:
+    """A traceback of a megabyte reaches the log, not the client."""
+    assert len(message_of(b"x" * 100_000)) == LONGEST_MESSAGE + len("...")
+
+
+def test_a_malformed_trace_reaches_no_stage() -> None:
+    """Nobody has to read it a second time."""
+    stages = Stages(appends(b"1"), appends(b"2"))
+    stages.invoke(traceparent="<script>")
+
+    assert not any("traceparent" in headers for _, _, headers in stages.requests)

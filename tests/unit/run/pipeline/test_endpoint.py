@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tfs_proxy.observe.logs.access import RequestLog
 from tfs_proxy.run.pipeline import endpoint as readiness
@@ -177,3 +179,21 @@ def test_no_two_stages_share_a_port() -> None:
         ports += [one.port, *range(low, high + 1)]
     assert len(ports) == len(set(ports))
     assert [one.number for one in stages] == list(range(1, 16))
+
+
+def test_the_moment_before_the_pipeline_is_ready(answers: Answers) -> None:
+    """All stages are, but the pipeline has not noticed yet: 503 says so."""
+    assert b"all stages are ready" in respond("GET", "/ping", ready=False).body
+
+
+def test_a_batch_job_sends_what_the_narrowest_stage_takes(answers: Answers) -> None:
+    """One record a request, if the model of a stage takes no more."""
+    answers[2, "/execution-parameters"] = HttpResponse(200, b'{"BatchStrategy": "SINGLE_RECORD"}')
+    assert json.loads(respond("GET", "/execution-parameters").body)["BatchStrategy"] == "SINGLE_RECORD"
+
+
+@given(st.integers(1, 30))
+def test_ports_for_every_model_server(instances: int) -> None:
+    """One to listen on, two for each model server, and never fewer than eleven."""
+    order = StageOrder("a", {"SAGEMAKER_TFS_INSTANCE_COUNT": str(instances)})
+    assert ports_needed(order, 1, {}) == 1 + max(10, 2 * instances)

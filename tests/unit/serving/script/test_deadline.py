@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from support.clock import Clock
 from tfs_proxy.serving.script.deadline import (
     NOWHERE,
     Abandoned,
@@ -20,16 +21,6 @@ from tfs_proxy.serving.script.deadline import (
 )
 
 FOLDER = __file__.rpartition("/")[0]
-
-
-class Clock:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Held:
@@ -121,3 +112,15 @@ def test_where_nested_coroutines_wait() -> None:
 
 def test_where_a_thread_is_that_has_ended() -> None:
     assert place_of(Lane(2**40).frames(), FOLDER) == NOWHERE
+
+
+def test_a_call_in_time_is_left_alone() -> None:
+    clock = Clock()
+    watch, abandoned = watched(clock)
+    held = Held(watch)
+
+    clock.now = 9.9
+    watch.look()
+
+    assert held.let_go() == "answered"
+    assert (abandoned, watch.hangs, watch.hanging, watch.answered) == ([], False, 0, True)

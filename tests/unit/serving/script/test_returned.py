@@ -53,3 +53,10 @@ def test_http_error() -> None:
 def test_http_error_that_is_none(status: int) -> None:
     with pytest.raises(ValueError, match="from 400 to 599"):
         tfs_proxy.HTTPError(status, "x")
+
+
+def test_content_type_with_a_comma() -> None:
+    """Any other type stays as the script wrote it."""
+    named = 'multipart/mixed; boundary="a,b"'
+
+    assert script_reply(("x", named), "handler", "*/*", 200).content_type == named

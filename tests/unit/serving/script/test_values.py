@@ -136,3 +136,14 @@ assert isinstance(response, requests.Response)
 
 def test_what_most_scripts_ask_for_needs_no_requests() -> None:
     subprocess.run([sys.executable, "-c", WITHOUT_REQUESTS], check=True)
+
+
+def test_text_is_in_the_encoding_that_a_script_sets() -> None:
+    """UTF-8 otherwise; None has requests guess."""
+    response = ModelResponse(ModelAnswer(200, "é".encode("latin-1"), {}, ""), lambda: SIGNATURE)
+
+    assert response.text == "\ufffd"
+    response.encoding = "latin-1"
+    assert response.text == "é"
+    response.encoding = None
+    assert isinstance(response.text, str)

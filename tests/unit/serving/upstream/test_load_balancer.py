@@ -4,21 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
+from support.clock import Clock
 from tfs_proxy.serving.upstream.load_balancer import BREAKS, LONGEST_PAUSE_SECONDS, LoadBalancer
 from tfs_proxy.values.deployment import Instance
-from tfs_proxy.values.errors import NotReached, UpstreamUnavailable
+from tfs_proxy.values.errors import NotReached, UpstreamTimeout, UpstreamUnavailable
 
 ONE, TWO, THREE = (Instance(index, 8501 + index, 0, "") for index in range(3))
-
-
-class Clock:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Servers:
@@ -49,7 +40,7 @@ def test_turns_and_load() -> None:
 
 
 def test_one_that_is_down_is_left_out_and_asked_again() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     load_balancer, servers = LoadBalancer([ONE, TWO], clock), Servers(ONE)
     assert load_balancer.send(ONE, servers) == 1
     assert servers.asked == [ONE, TWO]
@@ -63,7 +54,7 @@ def test_one_that_is_down_is_left_out_and_asked_again() -> None:
 
 
 def test_all_down_answers_at_once() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     load_balancer, servers = LoadBalancer([ONE], clock), Servers(ONE)
     pauses = []
     for _ in range(6):
@@ -81,7 +72,7 @@ def test_all_down_answers_at_once() -> None:
 
 
 def test_one_request_at_a_time_asks_again() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     load_balancer, servers = LoadBalancer([ONE], clock), Servers(ONE)
     with pytest.raises(UpstreamUnavailable):
         load_balancer.send(None, servers)
@@ -99,7 +90,7 @@ def test_one_request_at_a_time_asks_again() -> None:
 
 def test_broken_connections_open_it_when_they_follow_each_other() -> None:
     """One break is the request's own; several without an answer between are the server's."""
-    load_balancer, servers = LoadBalancer([ONE], Clock()), Servers(ONE, error=UpstreamUnavailable)
+    load_balancer, servers = LoadBalancer([ONE], Clock(100.0)), Servers(ONE, error=UpstreamUnavailable)
     for _ in range(BREAKS - 1):
         with pytest.raises(UpstreamUnavailable, match="down"):
             load_balancer.send(None, servers)
@@ -117,3 +108,12 @@ def test_nobody_is_there() -> None:
         load_balancer.choose()
     with pytest.raises(UpstreamUnavailable):
         load_balancer.send(None, Servers())
+
+
+def test_slow_answers_open_nothing() -> None:
+    """A timeout says nothing about connections, and another instance is not bothered with it."""
+    load_balancer, servers = LoadBalancer([ONE, TWO], Clock(100.0)), Servers(ONE, TWO, error=UpstreamTimeout)
+    for _ in range(10):
+        with pytest.raises(UpstreamTimeout):
+            load_balancer.send(ONE, servers)
+    assert servers.asked == [ONE] * 10

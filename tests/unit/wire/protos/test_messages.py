@@ -276,3 +276,18 @@ def test_bfloat16_is_rounded_as_tensorflow_does(array: np.ndarray[Any, np.dtype[
     with np.errstate(all="ignore"):
         want = array.astype(numpy_type(14)).astype(np.float32)
     np.testing.assert_array_equal(from_bits(to_bits(array)), want)
+
+
+def test_a_list_of_strings_counts_its_objects() -> None:
+    """Each is an object of its own, or stands in an array a second time."""
+    tensor = TensorProto(dtype="DT_STRING", string_val=[b"a"])
+    for size in (1000, 1000):
+        tensor.tensor_shape.dim.add(size=size)
+    assert listed_bytes(tensor) == 64_000_000
+
+
+def test_truths_of_any_byte_go_on_as_ones() -> None:
+    tensor = TensorProto(dtype="DT_BOOL", tensor_content=b"\x00\x85\x02")
+    tensor.tensor_shape.dim.add(size=3)
+    back = TensorProto.FromString(to_bytes(to_array(tensor), as_list=True))
+    assert list(back.bool_val) == [False, True, True]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfs_proxy.wire.protobuf_writer import field
-from tfs_proxy.wire.protos import ClassificationRequest, MultiInferenceRequest, PredictRequest
+from tfs_proxy.wire.protos import ClassificationRequest, MultiInferenceRequest, PredictRequest, TensorProto
 from tfs_proxy.wire.protos.sizes import parsed_bytes
 
 ANY = 1 << 60
@@ -68,3 +68,17 @@ def test_bytes_that_are_no_message_are_counted_up_to_there(message: bytes) -> No
     """The parser refuses them."""
     assert parsed_bytes(PredictRequest, message, ANY) >= 0
     assert parsed_bytes(ClassificationRequest, features(message), ANY) >= 0
+
+
+def test_numbers_of_several_bytes_count_once() -> None:
+    packed, listed = field(10, b"\xff\x7f" * COUNT), b"\x50\xff\x7f" * COUNT
+    sizes = [parsed_bytes(TensorProto, message, ANY) for message in (packed, listed)]
+    assert sizes == [16 * COUNT, 16 * COUNT]
+
+
+def test_messages_in_messages_are_counted_as_deep_as_they_are_read() -> None:
+    """A tensor of a variant of a tensor, a thousand times, is refused by the parser."""
+    message = b""
+    for _ in range(1000):
+        message = field(15, field(3, message))
+    assert 0 < parsed_bytes(TensorProto, message, ANY) < 1_000_000

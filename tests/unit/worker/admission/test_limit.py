@@ -137,3 +137,15 @@ def test_a_request_that_gives_up_waiting_lets_the_next_one_run() -> None:
     turns.give_up(second)
     assert turns.leave(first, now=0.001) == [third]
     assert (second.state, third.state) == (TurnState.REFUSED, TurnState.RUNS)
+
+
+def test_a_model_that_is_slower_than_the_target_still_answers() -> None:
+    """One at a time, however long it takes: the limit is never below 1."""
+    outcome = simulate(20, lambda _now, under_way, _chance: 0.2 * under_way)
+    assert len(outcome.answers) > 0.8 * len(outcome.turns) * (1 / 0.25) / 20
+    assert min(limit for _, limit in outcome.limits) == 1
+
+
+def test_every_request_is_decided() -> None:
+    """None is left to wait once all others have ended."""
+    assert all(turn.state is not TurnState.WAITS for turn in simulate(1000, on_one_core).turns)

@@ -158,3 +158,30 @@ def test_a_body_for_a_signature_that_is_not_there(make_front: Any, error_of: Err
     result = front.post('{"instances": [1]}')
 
     assert 'has no signature "serving_default"; its signatures are other.' in error_of(result)
+
+
+def test_a_signature_that_the_body_names(make_front: Any, error_of: ErrorOf) -> None:
+    front = taking(make_front(status=400, body=REFUSAL), x=(None, 2))
+    wide = Signature("wide", "", {"x": TensorSpec("x", "DT_FLOAT", (None, 3))}, {})
+    front.upstream.signatures = {**front.upstream.signatures, "wide": wide}
+
+    result = front.post('{"signature_name": "wide", "instances": [[1, 2]]}')
+
+    assert error_of(result) == EXPLAINED
+
+
+def test_nothing_is_asked_for_an_answer(make_front: Any) -> None:
+    """A request that the model server answers costs no look at its signature: it need not have one."""
+    front = make_front()
+    front.upstream.signatures = {}
+
+    assert front.post('{"instances": [[1, 2]]}').status_code == 200
+
+
+def test_json_that_is_not_strict(make_front: Any, error_of: ErrorOf) -> None:
+    """TF Serving may write raw line ends in an error: it is explained all the same."""
+    front = taking(make_front(status=400, body=b'{"error": "bad\nsize"}'), x=(None, 3))
+
+    result = front.post('{"instances": [[1, 2]]}')
+
+    assert error_of(result) == f"{SENTENCE} The model server says: bad\nsize"

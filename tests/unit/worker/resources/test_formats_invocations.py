@@ -12,6 +12,7 @@ import pytest
 from support.fake_upstream import Call
 from tfs_proxy.serving.upstream.interface import ModelAnswer
 from tfs_proxy.values.signature import PREDICT_METHOD, Signature, TensorSpec
+from tfs_proxy.wire.protos import Example
 
 ErrorOf = Callable[[Any], str]
 
@@ -170,3 +171,23 @@ def test_zero_bytes_at_the_end_of_a_string(front: Any, error_of: ErrorOf, accept
     assert result.status_code == 406
     assert "ask for application/jsonlines" in error_of(result)
     assert front.post(b"[1.0]", Accept="application/jsonlines").content == b'"a\\u0000"\n'
+
+
+@pytest.mark.parametrize("media_type", ["image/webp", "image/gif", "image/bmp", "binary/octet-stream"])
+def test_pictures_and_bytes_by_other_names(front: Any, media_type: str) -> None:
+    """A model that takes bytes gets them whole."""
+    _takes(front, "DT_STRING")
+    assert front.post(b"RIFF", Content_Type=media_type).status_code == 200
+    assert front.upstream.calls[0].json == {"instances": [{"b64": "UklGRg=="}]}
+
+
+def test_zero_and_one_as_booleans(front: Any, error_of: ErrorOf) -> None:
+    """A tf.Example has no booleans, so an input that takes them takes 0 and 1, and nothing else."""
+    _takes(front, "DT_BOOL")
+    for value, status in ((1, 200), (2, 400)):
+        example = Example()
+        example.features.feature["x"].int64_list.value.append(value)
+        result = front.post(example.SerializeToString(), Content_Type="application/x-tfexample")
+        assert result.status_code == status
+    assert [call.json for call in front.upstream.calls] == [{"instances": [True]}]
+    assert "DT_BOOL takes true or false" in error_of(result)

@@ -59,3 +59,12 @@ def test_a_signature_name_that_is_no_text(make_front: Any, name: str) -> None:
 
     assert result.status_code == 400
     assert "must be a string value" in result.json["error"]
+
+
+def test_only_input_handler(make_front: Callable[..., Any]) -> None:
+    front = make_front("def input_handler(data, context): return '{\"instances\": [1.0]}'")
+
+    result = front.post("pixels", Content_Type="image/png", Accept="text/csv")
+
+    assert (result.headers["content-type"], result.text.strip()) == ("text/csv", "2.5")
+    assert front.upstream.calls[0].body == b'{"instances": [1.0]}'

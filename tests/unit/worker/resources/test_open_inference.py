@@ -416,3 +416,34 @@ def test_several_strings_without_json(front: Any, error_of: ErrorOf) -> None:
     assert error_of(post(front, b"a", Inference_Header_Content_Length="0")) == (
         'The input "x" takes 2 strings, but a body without JSON is one.'
     )
+
+
+@pytest.mark.parametrize(
+    ("version", "target"), [("3", Target("half", version=3)), ("canary", Target("half", label="canary"))]
+)
+def test_versions_and_labels(front: Any, version: str, target: Target) -> None:
+    """A number is a version, all else a version label."""
+    front.says.body = ANSWERED
+
+    result = post(front, request(), f"/v2/models/half/versions/{version}/infer")
+
+    assert result.json["model_version"] == ("3" if version == "3" else "")
+    assert front.upstream.calls[0].target == target
+
+
+def test_a_signature_by_its_parameter(front: Any, error_of: ErrorOf) -> None:
+    """One that the model does not have is named."""
+    result = post(front, request(parameters={"signature": "missing"}))
+
+    assert result.status_code == 400
+    assert '"missing"' in error_of(result)
+
+
+def test_a_scripts_own_body_goes_out_as_it_is(make_front: Any) -> None:
+    script = "def handler(data, context):\n    return data.read()[:5], context.request_content_type\n"
+    front = make_front(script, open_inference="script")
+
+    result = post(front, request(), Content_Type="application/json")
+
+    assert result.content == request()[:5]
+    assert INFERENCE_HEADER_LENGTH.lower() not in result.headers

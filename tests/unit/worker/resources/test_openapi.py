@@ -59,3 +59,16 @@ def test_a_script_model(tmp_path: Any) -> None:
     assert "application/x-npy" in operation["responses"]["200"]["content"]
     assert not [path for path in document["paths"] if path.startswith("/v1")]
     assert "*/*" in document["paths"]["/v2/models/of_script/infer"]["post"]["requestBody"]["content"]
+
+
+def test_a_script_without_a_description(make_front: Any) -> None:
+    """The types that it compares with; the half that it does not have is the conversion's."""
+    script = (
+        "def input_handler(data, context):\n    if context.request_content_type == 'image/png': return b''"
+    )
+
+    operation = invoke_of(make_front(script))
+
+    assert list(operation["requestBody"]["content"]) == ["image/png", "*/*"]
+    assert "text/csv" in operation["responses"]["200"]["content"]
+    assert "default" in operation["responses"]

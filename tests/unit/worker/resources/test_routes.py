@@ -98,3 +98,10 @@ def test_a_model_among_many_that_has_gone(tmp_path: Path, error_of: ErrorOf) -> 
     result = client.simulate_post("/invocations", headers={SERVED_NAME: "a"})
 
     assert (result.status_code, error_of(result)) == (503, "model a is being unloaded")
+
+
+def test_at_the_limit(make_front: Callable[..., Any]) -> None:
+    """A body of exactly the limit passes."""
+    front = make_front("def handler(data, context): return str(len(data.read())), 'text/plain'")
+
+    assert front.post(b"x" * 1000).text == "1000"

@@ -53,11 +53,7 @@ def test_data_is_a_stream(make_front: Callable[..., Any], reading: str, expected
     ],
 )
 def test_words_of_the_model_server_come_first(
-    make_front: Callable[..., Any],
-    error_of: ErrorOf,
-    caplog: pytest.LogCaptureFixture,
-    body: str,
-    text: str,
+    make_front: Callable[..., Any], error_of: ErrorOf, caplog: pytest.LogCaptureFixture, body: str, text: str
 ) -> None:
     """A script that fails over the model server's error does not hide its words, nor say them twice."""
     front = make_front(
@@ -196,3 +192,40 @@ def test_unusable_request(
     assert message in error_of(result)
     assert "inference.py: input_handler" in caplog.text
     assert front.upstream.calls == []
+
+
+PAIR = """
+import json
+
+def input_handler(data, context):
+    rows = json.loads(data.read().decode("utf-8"))["instances"]
+    return json.dumps({"instances": rows + [[0.0]]})
+
+def output_handler(data, context):
+    if data.status_code != 200:
+        raise ValueError(data.content.decode("utf-8"))
+    answer = data.json()
+    answer["_handler_marker"] = "here"
+    return json.dumps(answer), context.accept_header
+"""
+
+
+def test_handler_wins(make_front: Callable[..., Any]) -> None:
+    front = make_front(PAIR + "\ndef handler(data, context): return 'mine', 'text/plain'")
+
+    result = front.post("x")
+
+    assert (result.text, result.headers["content-type"]) == ("mine", "text/plain")
+    assert front.upstream.calls == []
+
+
+def test_falcon_status(make_front: Callable[..., Any]) -> None:
+    """Falcon's HTTPStatus goes out as the script made it."""
+    front = make_front(
+        "import falcon\n"
+        "def handler(data, context): raise falcon.HTTPStatus(202, headers={'X-Job': '7'}, text='later')"
+    )
+
+    result = front.post("x")
+
+    assert (result.status_code, result.text, result.headers["x-job"]) == (202, "later", "7")

@@ -1,5 +1,6 @@
 """TF Serving's REST API through a worker: requests to the model server, and their answers."""
 
+import gzip
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -58,14 +59,36 @@ def test_a_request_is_passed_on_as_it_was_written(
     )
 
     assert model_server.seen == [
-        (
-            "POST",
-            "/v1/models/a%2Fb:predict",
-            b"{}",
-            {"Content-Type": "text/x", "Origin": "http://a"},
-        )
+        ("POST", "/v1/models/a%2Fb:predict", b"{}", {"Content-Type": "text/x", "Origin": "http://a"})
     ]
     assert (result.status_code, result.content) == (429, b'{ "error": "full" }')
     assert result.headers["content-type"] == "application/json"
     assert result.headers["access-control-allow-origin"] == "*"
     assert "date" not in result.headers
+
+
+def test_a_packed_body_is_unpacked_within_the_limit(
+    client: falcon.testing.TestClient, model_server: ModelServer
+) -> None:
+    """The model server gets it plain; one that is too large it does not get at all."""
+    packed = {"Content-Encoding": "gzip"}
+
+    client.simulate_post("/v1/models/m:predict", body=gzip.compress(b"{}"), headers=packed)
+    large = client.simulate_post("/v1/models/m:predict", body=gzip.compress(b" " * 9999), headers=packed)
+
+    assert [(body, "Content-Encoding" in headers) for _, _, body, headers in model_server.seen] == [
+        (b"{}", False)
+    ]
+    assert large.status_code == 413
+
+
+def test_a_get_has_no_body_and_an_empty_post_an_empty_one(
+    client: falcon.testing.TestClient, model_server: ModelServer
+) -> None:
+    client.simulate_get("/v1/models/m")
+    client.simulate_post("/V1/models/m:predict")
+
+    assert [(path, body) for _, path, body, _ in model_server.seen] == [
+        ("/v1/models/m", None),
+        ("/V1/models/m:predict", b""),
+    ]

@@ -109,3 +109,8 @@ def test_a_full_queue_keeps_its_status(
 
     assert answer.status_code == status
     assert error_of(answer) == words
+
+
+def test_a_model_that_is_alone_keeps_the_model_servers_status(make_front: Callable[..., Any]) -> None:
+    """Nobody could make room for it."""
+    assert make_front(**SHORT).post(RECORD).status_code == 429

@@ -115,3 +115,19 @@ def test_tasks_of_several_models_are_refused() -> None:
 
     with pytest.raises(BadInput, match=reader.SEVERAL_MODELS):
         asked_model("MultiInference", request.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("method", "message", "sentence"),
+    [
+        ("Predict", b"", reader.NO_SPEC),
+        ("Predict", b"\x0a\x00", reader.NO_NAME),
+        ("GetModelStatus", b"\x0a\x02\x0a\x01\xff", r"The request is not a message of GetModelStatus"),
+        ("Predict", b"\x0a\x05a", "The request is not a message of Predict"),
+        ("MultiInference", b"", reader.NO_NAME),
+    ],
+)
+def test_what_names_no_model_is_refused_in_a_sentence(method: str, message: bytes, sentence: str) -> None:
+    """Missing, empty or broken."""
+    with pytest.raises(BadInput, match=sentence):
+        asked_model(method, message)

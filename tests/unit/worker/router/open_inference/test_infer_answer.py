@@ -103,3 +103,13 @@ def test_a_type_that_the_protocol_lacks_is_named() -> None:
     outputs: dict[str, Any] = {"y": np.array([1j], np.complex64)}
     with pytest.raises(UpstreamError, match='"y" is DT_COMPLEX64'):
         infer_answer(response_bytes(model_spec("m", 7), outputs), asked())
+
+
+def test_a_list_that_is_cut_short_repeats_its_last_value() -> None:
+    response = PredictResponse()
+    response.outputs["y"].CopyFrom(TensorProto(dtype="DT_FLOAT", float_val=[2.0]))
+    response.outputs["y"].tensor_shape.dim.add(size=3)
+
+    got = answer(response.SerializeToString())
+
+    assert got.raw_output_contents[0] == np.full(3, 2.0, np.float32).tobytes()

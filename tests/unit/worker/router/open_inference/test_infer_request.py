@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pytest
 
 from tfs_proxy.values.errors import BadInput, PayloadTooLarge
+from tfs_proxy.wire.protobuf_writer import field
 from tfs_proxy.wire.protos import PredictRequest
 from tfs_proxy.wire.protos.open_inference import ModelInferRequest
 from tfs_proxy.wire.protos.tensors import to_array
@@ -41,7 +42,6 @@ def predict(request: ModelInferRequest) -> PredictRequest:
 
 
 def refusal(request: ModelInferRequest | bytes) -> str:
-    """The sentence of a refusal."""
     message = request if isinstance(request, bytes) else request.SerializeToString()
     with pytest.raises(BadInput) as caught:
         translated(message)
@@ -172,3 +172,29 @@ def test_the_id_of_a_request_that_failed() -> None:
     assert request_id(infer().SerializeToString()) == ""
     assert request_id(good + b"\x1a\x01b") == "b"
     assert request_id(b"\x1a\x01b\xff") == ""
+
+
+@pytest.mark.parametrize(("shape", "raw"), [([], b"\x01\x00\x00\x00"), ([0], b""), ([2, 0, 3], b"")])
+def test_scalars_and_empty_tensors(shape: list[int], raw: bytes) -> None:
+    """A scalar has one value, an empty tensor none."""
+    array = to_array(predict(infer(inputs=[tensor("INT32", shape)], raw_input_contents=[raw])).inputs["x"])
+    assert (array.shape, array.tobytes()) == (tuple(shape), raw)
+
+
+def test_single_numbers_count_as_those_of_a_list() -> None:
+    """A client may write each number as a field of its own."""
+    contents = b"\x18\x00" * 1000
+    described = tensor("INT64", [1000])
+    one_input = ModelInferRequest.InferInputTensor(**described).SerializeToString()
+    listed = one_input + field(5, contents)
+    message = infer().SerializeToString() + field(5, listed)
+
+    assert list(to_array(predict(ModelInferRequest.FromString(message)).inputs["x"])) == [0] * 1000
+    with pytest.raises(PayloadTooLarge):
+        translated(message, decoded_bytes=7000)
+
+
+def test_a_shape_has_few_dimensions() -> None:
+    """Others are refused before anyone multiplies their sizes."""
+    assert "a shape that no tensor can have" in refusal(infer(inputs=[tensor("FP32", [9] * 65)]))
+    assert "a shape that no tensor can have" in refusal(infer(inputs=[tensor("FP32", [9] * 1_000_000)]))
