@@ -41,9 +41,10 @@ def described(error: text_format.ParseError, text: str, message_name: str) -> st
     words = _ANOTHER_VALUE.sub(r"Expected \1, got: \2", _LINE_QUOTED.sub("", words))
     if _UNKNOWN_FIELD in words:
         start = _behind_word(text, start)
-    elif words in _UNCLOSED and _is_blank(text[start + 1 :]):
+    elif words in _UNCLOSED and _BLANK.fullmatch(text, start + 1):
         start, words = len(text), "Expected identifier, got: "
-    line, column = _line_and_column(text, start)
+    before = text[:start]
+    line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
     return f"{prefix} {line}:{column}: {words}"
 
 
@@ -52,20 +53,11 @@ def _offset(text: str, line: int, column: int) -> int:
     return sum(len(earlier) + 1 for earlier in lines[: line - 1]) + column - 1
 
 
-def _line_and_column(text: str, offset: int) -> tuple[int, int]:
-    before = text[:offset]
-    return before.count("\n") + 1, len(before) - before.rfind("\n")
-
-
 def _behind_word(text: str, start: int) -> int:
     """Where the token behind a name begins: the C++ parser has read the name by then."""
     word = _WORD.match(text, start)
     blank = _BLANK.match(text, word.end() if word else start)
     return blank.end() if blank else start
-
-
-def _is_blank(text: str) -> bool:
-    return _BLANK.fullmatch(text) is not None
 
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)

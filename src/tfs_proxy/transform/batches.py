@@ -130,10 +130,6 @@ def header_of(job: Job, inputs: Sequence[str]) -> CsvHeader | None:
     return CsvHeader() if job.csv_header == PRESENT or dialect.header else None
 
 
-def begins_with(header: CsvHeader, line: bytes) -> bool:
-    return not header.names or set(_cells(header, line)) == set(header.names)
-
-
 def looks_like(header: CsvHeader, lines: Sequence[bytes]) -> bool:
     """True if the first of ``lines`` names inputs, or has no number while the second does."""
     first, *rest = ([NUMBER.fullmatch(cell) for cell in _cells(header, line)] for line in lines)
@@ -211,7 +207,11 @@ def pack(frames: Iterable[Frame], strategy: str, max_bytes: int | None, name: st
     body, offsets, ends, first = bytearray(), array("Q"), array("Q"), 1
     for number, frame in enumerate(frames, 1):
         text = frame.payload if strategy == SINGLE else frame.framed
-        _check_fits(len(text), max_bytes, number, frame, name)
+        if max_bytes is not None and len(text) > max_bytes:
+            refusal = (
+                f"the record has {len(text)} bytes to send: raise MaxPayloadInMB, which allows {max_bytes}"
+            )
+            raise ObjectFailed(BadRecord(name, refusal, number, frame.offset))
         is_full = max_bytes is not None and len(body) + len(text) > max_bytes
         if ends and (is_full or strategy == SINGLE):
             yield MiniBatch(first, bytes(body), offsets, ends)
@@ -232,7 +232,8 @@ def batches_of(stream: "IO[bytes]", split_type: str, plan: ExecutionPlan, name: 
     limit, csv_header = plan.payload_bytes, b""
     if plan.header is not None:
         first = list(with_failure_location(islice(frames, 2), name))
-        if first and begins_with(plan.header, bytes(first[0].payload)):
+        names = set(plan.header.names)
+        if first and (not names or set(_cells(plan.header, bytes(first[0].payload))) == names):
             csv_header = bytes(first.pop(0).framed)
             limit = None if limit is None else limit - len(csv_header)
         elif first and looks_like(plan.header, [bytes(frame.payload) for frame in first]):
@@ -245,12 +246,6 @@ def batches_of(stream: "IO[bytes]", split_type: str, plan: ExecutionPlan, name: 
 
 def whole_object(body: bytes) -> MiniBatch:
     return MiniBatch(1, body, array("Q", [0]), array("Q", [len(body)]))
-
-
-def _check_fits(size: int, max_bytes: int | None, number: int, frame: Frame, name: str) -> None:
-    if max_bytes is not None and size > max_bytes:
-        text = f"the record has {size} bytes to send: raise MaxPayloadInMB, which allows {max_bytes}"
-        raise ObjectFailed(BadRecord(name, text, number, frame.offset))
 
 
 def may_be_captured(job: Job, name: str) -> bool:

@@ -109,7 +109,9 @@ class Job(Struct, frozen=True, kw_only=True):
             if value is not None and not low <= value <= high:
                 limits = f"{low} or more" if high == inf else f"from {low} to {high}"
                 raise SettingsError(f"{PATHS[name][-1]} can't be {value}: it must be {limits}.")
-        self._check_headers()
+        for name, value in (("ContentType", self.content_type), ("Accept", self.accept)):
+            if value is not None and not (value.isascii() and value.isprintable()):
+                raise SettingsError(f"{name} can't be {value!r}: a header may hold printable ASCII only.")
         self._check_product()
         self._check_processing()
 
@@ -126,11 +128,6 @@ class Job(Struct, frozen=True, kw_only=True):
     def answer_type(self) -> str:
         """The format of answers; without Accept that of the input is assumed."""
         return _record_type(self.accept or self.content_type, self.split_type)
-
-    def _check_headers(self) -> None:
-        for name, value in (("ContentType", self.content_type), ("Accept", self.accept)):
-            if value is not None and not (value.isascii() and value.isprintable()):
-                raise SettingsError(f"{name} can't be {value!r}: a header may hold printable ASCII only.")
 
     def _check_product(self) -> None:
         if self.max_payload_mb and self.max_concurrent:

@@ -197,10 +197,6 @@ def _read_lines(text: bytes) -> Values:
     return [_loads(line) for line in text.split(b"\n") if line.strip()]
 
 
-def _write_lines(values: Values) -> bytes:
-    return b"".join(_encode(value) + b"\n" for value in values)
-
-
 def _loads(text: bytes) -> Any:
     try:
         return json.loads(text)
@@ -220,7 +216,11 @@ def _encode(value: Any) -> bytes:
 
 _CODECS: dict[str, tuple[Callable[[bytes], Values], Callable[[Values], bytes], Callable[[Any, Any], Any]]] = {
     CSV: (_read_csv, _write_csv, lambda record, answer: [*record, *answer]),
-    JSON_LINES: (_read_lines, _write_lines, _join_json),
+    JSON_LINES: (
+        _read_lines,
+        lambda values: b"".join(_encode(value) + b"\n" for value in values),
+        _join_json,
+    ),
     JSON: (lambda text: [_loads(text)], lambda values: _encode(values[0]), _join_json),
 }
 

@@ -131,7 +131,8 @@ async def read(receive: Receive, headers: Headers, ledger: RequestLedger) -> byt
             return None
         body = whole
     if is_packed(headers):
-        await _reserve_up_to(ledger, min(_unpacked_bytes(body), MAX_UNPACKED_BYTES))
+        unpacked_bytes = int.from_bytes(body[-4:], "little")  # as gzip has it, which may be wrong
+        await _reserve_up_to(ledger, min(unpacked_bytes, MAX_UNPACKED_BYTES))
     return body
 
 
@@ -169,7 +170,8 @@ class _Arrival:
 
     async def _next(self, receive: Receive) -> dict[str, Any]:
         now = asyncio.get_running_loop().time()
-        deadline = body_deadline(self._began, now, self._body.tell())
+        slowest = self._began + GRACE_SECONDS + self._body.tell() / LEAST_BYTES_PER_SECOND
+        deadline = min(slowest, now + SILENCE_SECONDS)
         if self._comes_at_once:
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(self._began + AT_ONCE_SECONDS):
@@ -217,16 +219,6 @@ def unpacked(body: bytes, ledger: RequestLedger) -> bytes:
         return b""
 
 
-def _unpacked_bytes(body: bytes) -> int:
-    """Unpacked size of a gzip body as its last four bytes have it; they may be wrong."""
-    return int.from_bytes(body[-4:], "little")
-
-
 def _reserve_piece(ledger: RequestLedger, size_bytes: int) -> None:
     if size_bytes >= RESERVED_FROM_BYTES:
         ledger.reserve(size_bytes)
-
-
-def body_deadline(began: float, last_byte: float, size_bytes: int) -> float:
-    """When a body of which ``size_bytes`` have come has taken too long, by the clock of the other two."""
-    return min(began + GRACE_SECONDS + size_bytes / LEAST_BYTES_PER_SECOND, last_byte + SILENCE_SECONDS)

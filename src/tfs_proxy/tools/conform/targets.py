@@ -256,7 +256,9 @@ class StartedImage(RunningContainer):
         started = time.monotonic()
         self._name = name
         shown = docker("port", name, str(inside), missing_is_empty=True)
-        own = [(address, inside) for address in _own_addresses(name)]
+        found = docker("inspect", "--format", "{{json .NetworkSettings.Networks}}", name)
+        networks = (json.loads(found) or {}).values()
+        own = [(each["IPAddress"], inside) for each in networks if each.get("IPAddress")]
         # Docker may run on another machine, where somebody else has the address: as on macOS.
         is_here = (PROC / str(self._state()["Pid"])).exists()
         reached = next(filter(_is_reached, own), None) if is_here else None
@@ -290,11 +292,6 @@ class StartedImage(RunningContainer):
 
     def _state(self) -> Any:
         return json.loads(docker("inspect", "--format", "{{json .State}}", self._name))
-
-
-def _own_addresses(name: str) -> list[str]:
-    networks = json.loads(docker("inspect", "--format", "{{json .NetworkSettings.Networks}}", name))
-    return [network["IPAddress"] for network in (networks or {}).values() if network.get("IPAddress")]
 
 
 def _is_reached(address: tuple[str, int]) -> bool:

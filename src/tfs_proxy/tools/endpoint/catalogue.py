@@ -109,13 +109,11 @@ class Catalogue:
                 yield from self._conflicts_of_config(parameters)
                 yield from _unusable_places(parameters, request.folder)
             case "CreateEndpoint":
-                yield from self._unknown_config(parameters["EndpointConfigName"])
+                config = parameters["EndpointConfigName"]
+                if config not in self.configs:
+                    yield f"EndpointConfigName {config} is unknown: CreateEndpointConfig has not made it"
             case "CreateInferenceComponent":
                 yield from self._conflicts_of_component(parameters)
-
-    def _unknown_config(self, name: str) -> Iterator[str]:
-        if name not in self.configs:
-            yield f"EndpointConfigName {name} is unknown: CreateEndpointConfig has not made it"
 
     def _conflicts_of_config(self, parameters: Mapping[str, Any]) -> Iterator[str]:
         names: set[str] = set()

@@ -48,8 +48,9 @@ class HostedEndpoint:
         """Starts all variants and components. Raises StopServing, with the status Failed, if one fails."""
         try:
             self.variants, self.shadows = await self._started(self.config)
-            for component in self._own_components():
-                await self.add_component(component)
+            for component in self._catalogue.components.values():
+                if component.endpoint == self.name:
+                    await self.add_component(component)
         except StopServing as error:
             self._change(FAILED, str(error))
             raise
@@ -93,10 +94,6 @@ class HostedEndpoint:
         group = self.components.pop(name, None)
         if group is not None:
             await group.drain_and_stop()
-
-    def change_weight(self, variant: str, weight: float) -> None:
-        """Raises AwsError for an unknown variant."""
-        self.variant(variant).weight = weight
 
     async def scale(self, variant: str, count: int) -> None:
         """Raises AwsError for an unknown variant, and what `start` raises."""
@@ -143,9 +140,6 @@ class HostedEndpoint:
     def _change(self, status: str, reason: str = "") -> None:
         self.status, self.failure_reason, self.changed_at = status, reason, time.time()
         log.info("endpoint %s: %s%s", self.name, status, f": {reason}" if reason else "")
-
-    def _own_components(self) -> Iterable[InferenceComponent]:
-        return [each for each in self._catalogue.components.values() if each.endpoint == self.name]
 
     def _with_current_properties(self, config: EndpointConfig) -> EndpointConfig:
         def kept(variant: Variant) -> Variant:
@@ -245,7 +239,7 @@ class Hosting:
         for wanted in changes:
             variant = wanted["VariantName"]
             if "DesiredWeight" in wanted:
-                endpoint.change_weight(variant, float(wanted["DesiredWeight"]))
+                endpoint.variant(variant).weight = float(wanted["DesiredWeight"])
             if "DesiredInstanceCount" in wanted:
                 self._in_background(endpoint.scale(variant, wanted["DesiredInstanceCount"]))
 

@@ -181,7 +181,8 @@ class InstanceGroup(Struct):
     async def replace_failed(self) -> None:
         failed = [each for each in self.instances if each.has_failed()]
         for instance in failed:
-            log.error("%s has ended and is replaced:\n%s", instance.name, _last_lines(instance))
+            lines = "\n".join(each.last_lines for each in instance.containers if each.has_ended)
+            log.error("%s has ended and is replaced:\n%s", instance.name, lines)
             self.instances.remove(instance)
             await instance.stop()
         try:
@@ -196,7 +197,11 @@ class InstanceGroup(Struct):
         await asyncio.gather(*(each.stop() for each in self.instances))
 
     async def _start_more(self, count: int) -> None:
-        more = [self._new() for _ in range(count)]
+        names = (f"{self.name}/{next(self._numbers)}" for _ in range(count))
+        more = [
+            VariantInstance(self.endpoint, name, self.model, self.startup_seconds, self.starter)
+            for name in names
+        ]
         self.instances += more
         started = [asyncio.create_task(each.start()) for each in more]
         try:
@@ -209,10 +214,6 @@ class InstanceGroup(Struct):
             await asyncio.gather(*(each.stop() for each in more))
             raise
 
-    def _new(self) -> VariantInstance:
-        of = f"{self.name}/{next(self._numbers)}"
-        return VariantInstance(self.endpoint, of, self.model, self.startup_seconds, self.starter)
-
     def _end_later(self, surplus: VariantInstance) -> None:
         self.instances.remove(surplus)
         task = asyncio.create_task(_drained(surplus))
@@ -223,7 +224,3 @@ class InstanceGroup(Struct):
 async def _drained(instance: VariantInstance) -> None:
     await instance.drain(DRAIN_SECONDS)
     await instance.stop()
-
-
-def _last_lines(instance: VariantInstance) -> str:
-    return "\n".join(each.last_lines for each in instance.containers if each.has_ended)

@@ -83,8 +83,9 @@ class Passage(Struct, frozen=True):
     ) -> tuple[bytes, dict[str, str]]:
         headers = container_headers(self.members)
         for container in containers:
+            sent = {name: value for name, value in headers.items() if name != "Accept"}  # it is for the last
             with counted.by_container(container.name):
-                answer = await self._ask_one(container, body, without_accept(headers))
+                answer = await self._ask_one(container, body, sent)
             body = answer.body
             headers = {**headers, "Content-Type": answer.header("Content-Type") or UNKNOWN_TYPE}
         return body, headers
@@ -153,11 +154,6 @@ async def _beginning_of(answer: StreamedResponse) -> bytes:
             if len(found) >= LONGEST_MESSAGE:
                 break
     return found
-
-
-def without_accept(headers: Mapping[str, str]) -> dict[str, str]:
-    """Headers for a container in the middle: the caller's Accept is for the last one."""
-    return {name: value for name, value in headers.items() if name != "Accept"}
 
 
 def chosen_containers(instance: VariantInstance, members: Mapping[str, str]) -> tuple[HostedContainer, ...]:

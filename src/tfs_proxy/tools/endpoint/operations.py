@@ -118,7 +118,7 @@ def read_operations(path: Path) -> list[OperationRequest]:
     content = _content(path)
     if not isinstance(content, dict):
         raise SettingsError(f"{_shown(path)} can't be used: it must be a JSON object.")
-    if _is_keyed(content):
+    if any(name in OPERATIONS for name in content):
         return list(_keyed(content, path))
     return [OperationRequest(_operation_of(content, path), content, _shown(path), path.absolute().parent)]
 
@@ -135,10 +135,6 @@ def _content(path: Path) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise SettingsError(f"{_shown(path)} is not JSON: {error}.") from error
-
-
-def _is_keyed(content: Mapping[str, Any]) -> bool:
-    return any(name in OPERATIONS for name in content)
 
 
 def _keyed(content: Mapping[str, Any], path: Path) -> Iterator[OperationRequest]:

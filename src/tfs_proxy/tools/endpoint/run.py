@@ -57,7 +57,7 @@ class EndpointServer:
         self._pages: Mapping[str, Callable[[], HttpResponse]] = {
             "/ping": self._ping,
             "/metrics": self._metrics_page,
-            "/shadows": self._shadows_page,
+            "/shadows": lambda: _json_page({"shadows": additions.reports()}),
         }
 
     async def respond(self, request: HttpRequest) -> RuntimeAnswer:
@@ -90,14 +90,11 @@ class EndpointServer:
         states = {name: endpoint.status for name, endpoint in self._hosting.endpoints.items()}
         well = all(status not in {"Creating", "Failed"} for status in states.values())
         status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE
-        return HttpResponse(status, json.dumps({"endpoints": states}).encode())
+        return _json_page({"endpoints": states}, status)
 
     def _metrics_page(self) -> HttpResponse:
         headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
         return HttpResponse(HTTPStatus.OK, self._metrics.exposition(), headers)
-
-    def _shadows_page(self) -> HttpResponse:
-        return HttpResponse(HTTPStatus.OK, json.dumps({"shadows": self._additions.reports()}).encode())
 
 
 CALLS_AT_ONCE = 256
@@ -125,6 +122,10 @@ def catalogue_of(files: Sequence[Path]) -> Catalogue:
             if request.operation == operation:
                 catalogue.create(request)
     return catalogue
+
+
+def _json_page(content: Mapping[str, object], status: int = HTTPStatus.OK) -> HttpResponse:
+    return HttpResponse(status, json.dumps(content).encode())
 
 
 async def serve(settings: Settings, listener: Listener, options: EndpointOptions) -> int:

@@ -46,10 +46,6 @@ def body_difference(content_type: str, ours: bytes, theirs: bytes, relative: flo
             return next(_differences(_cells(ours), _cells(theirs), "", relative), None)
     except (ValueError, RecursionError, OverflowError, csv.Error):
         pass
-    return _byte_difference(ours, theirs)
-
-
-def _byte_difference(ours: bytes, theirs: bytes) -> str:
     pairs = enumerate(zip(ours, theirs, strict=False))
     place = next((at for at, (one, other) in pairs if one != other), min(len(ours), len(theirs)))
     return f"byte {place} differs (of {len(ours)} and {len(theirs)} bytes)"

@@ -37,11 +37,6 @@ OTHERS = {
 TAKEN = "MODEL must be a SavedModel, a folder of its versions, or a .keras, .h5 or .tflite file."
 
 
-def is_model_file(path: str) -> bool:
-    """True if ``path`` is a model file, which has to be laid out before it is served."""
-    return Path(path).suffix.lower() in ENDINGS and Path(path).is_file()
-
-
 def kind_of(path: Path) -> ModelKind:
     """Raises NoArchive and DiscoveryError."""
     if path.is_dir():
@@ -64,7 +59,7 @@ def laid_out(
 
     Raises what `lay_out` raises; CancelledError once another thread has set ``cancelled``.
     """
-    if model is None or not is_model_file(model):
+    if model is None or Path(model).suffix.lower() not in ENDINGS or not Path(model).is_file():
         return model
     from tfs_proxy.tools.pack.lay_out import lay_out
     from tfs_proxy.tools.pack.options import LayoutOptions

@@ -199,8 +199,11 @@ def _write(folder: Path, model: StarterModel, settings: Settings) -> Starter:
     with tempfile.TemporaryDirectory(prefix=".tfs-proxy-init-", dir=_where_files_are_made(folder)) as made:
         new = Path(made)
         request = _make(new, model, settings)
-        if model.found is not None and not _is_below(folder, model.found):
-            _copy_model(model.found, new)
+        versions = model.found.versions if model.found is not None else {}
+        if not all(path.resolve().is_relative_to(folder.resolve()) for path in versions.values()):
+            for version, path in versions.items():
+                ignored = shutil.ignore_patterns(".*")
+                shutil.copytree(path, new / model.name / str(version), ignore=ignored)
         return Starter(folder, move_all(new, folder), model, request)
 
 
@@ -216,12 +219,3 @@ def _make(new: Path, model: StarterModel, settings: Settings) -> ExampleRequest:
     (new / "tests" / "test_inference.py").write_text(script_test_text(model.signature, request))
     (new / "README.md").write_text(readme_text(model.name, request, has_model=model.found is not None))
     return request
-
-
-def _is_below(folder: Path, model: DiscoveredModel) -> bool:
-    return all(path.resolve().is_relative_to(folder.resolve()) for path in model.versions.values())
-
-
-def _copy_model(model: DiscoveredModel, new: Path) -> None:
-    for version, path in model.versions.items():
-        shutil.copytree(path, new / model.name / str(version), ignore=shutil.ignore_patterns(".*"))

@@ -21,7 +21,7 @@ from tfs_proxy.values.deployment import Instance
 from tfs_proxy.values.errors import ModelLoadError, StartTimeout
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.wire.http_client import get
-from tfs_proxy.wire.protobuf_writer import Piece, message_field
+from tfs_proxy.wire.protobuf_writer import message_field
 from tfs_proxy.wire.protos.predict import model_spec
 
 LOG = "model-server.log"
@@ -71,14 +71,9 @@ def trial_server(
         instance = planned.deployment.instances[0]
         calls = GrpcCalls(settings.request_timeout_seconds)
         held.callback(calls.close)
-        calls.predict(
-            instance, _empty_request(NO_MODEL)
-        )  # this call opens the connection, even though it is refused
+        # This call opens the connection, even though it is refused.
+        calls.predict(instance, message_field(1, [model_spec(NO_MODEL)]))
         yield TrialServer(instance, calls, planned.metrics_path)
-
-
-def _empty_request(model: str) -> list[Piece]:
-    return message_field(1, [model_spec(model)])
 
 
 @contextmanager

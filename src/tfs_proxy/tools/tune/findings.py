@@ -168,7 +168,9 @@ class Scale(Struct, frozen=True):
 
 def picture(findings: Findings) -> str:
     levels = [level for finding in findings.ranked for trial in finding.trials for level in _loads(trial)]
-    scale = _scale(levels, findings.p99_ms)
+    latencies = [level.p99_ms for level in levels] + [findings.p99_ms]
+    most_rate = max((level.rate for level in levels), default=1.0)
+    scale = Scale(1.05 * most_rate, 0.7 * max(0.01, min(latencies)), 1.4 * max(latencies))
     best, default = findings.best, findings.default
     shown = [finding for finding in findings.ranked if finding not in (best, default)]
     parts = [
@@ -188,12 +190,6 @@ def picture(findings: Findings) -> str:
 
 def _loads(trial: Trial) -> list[LoadLevel]:
     return sorted((level for level in trial.levels if level.rate > 0), key=lambda level: level.connections)
-
-
-def _scale(levels: Sequence[LoadLevel], p99_ms: float) -> Scale:
-    latencies = [level.p99_ms for level in levels] + [p99_ms]
-    most_rate = max((level.rate for level in levels), default=1.0)
-    return Scale(1.05 * most_rate, 0.7 * max(0.01, min(latencies)), 1.4 * max(latencies))
 
 
 def _axes(scale: Scale) -> Iterator[str]:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from tfs_proxy.tools.conform.check import CheckGroup, NotRun, RuleSource, Violation
 from tfs_proxy.tools.conform.judging import Judging
-from tfs_proxy.tools.conform.raw_http import NoReply, RawReply, RawRequest
+from tfs_proxy.tools.conform.raw_http import NoReply, RawReply
 from tfs_proxy.tools.conform.requests_file import padded
 
 GROUP = CheckGroup("invocations", RuleSource.INVOCATIONS)
@@ -220,17 +220,13 @@ def expect_taken(judging: Judging, length: int) -> str:
 def expect_chunks_read(judging: Judging) -> None:
     """Sends the good request in chunks; raises Violation if the answer is another than with a length."""
     request = judging.request(judging.good)
-    reply = judging.ask(chunks_of(request))
+    reply = judging.ask(replace(request, chunk_bytes=max(1, len(request.body) // PIECES)))
     if not reply.is_good:
         raise Violation(
             expected="2xx for a body in chunks, as for one with Content-Length",
             got=reply.shown(),
             mend="Read the body to its end, not to Content-Length.",
         )
-
-
-def chunks_of(request: RawRequest) -> RawRequest:
-    return replace(request, chunk_bytes=max(1, len(request.body) // PIECES))
 
 
 def _need_own_address(judging: Judging) -> None:
