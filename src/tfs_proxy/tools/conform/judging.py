@@ -114,7 +114,7 @@ class Judging:
         self._starting: Starting | None = None
         self._outcome: StartedContainer | StartFailed | None = None
         self._folders = ExitStack()
-        self._has_probed_good = self._has_probed_bad = False
+        self._probed: set[str] = set()
 
     def turn_to(self, occasion: Occasion) -> None:
         """Sets the occasion of the next checks; the container of another one is stopped."""
@@ -192,24 +192,25 @@ class Judging:
     @property
     def good(self) -> KnownRequest:
         """A good request, from the file or by probing. Raises NotRun if there is none."""
-        if self.known.good is None and not self._has_probed_good:
-            self._has_probed_good = True
-            self.known = replace(self.known, good=find_good(self.post))
-            self.probed += _told("good", self.known.good)
-        if self.known.good is None:
-            raise NotRun("no good request is known, and none that was tried got 2xx: use --requests")
-        return self.known.good
+        return self._known("good", "none that was tried got 2xx", find_good)
 
     @property
     def bad(self) -> KnownRequest:
         """A bad request, from the file or by probing. Raises NotRun if there is none."""
-        if self.known.bad is None and not self._has_probed_bad:
-            self._has_probed_bad = True
-            self.known = replace(self.known, bad=find_bad(self.post))
-            self.probed += _told("bad", self.known.bad)
-        if self.known.bad is None:
-            raise NotRun("no bad request is known, and all that were tried got 2xx: use --requests")
-        return self.known.bad
+        return self._known("bad", "all that were tried got 2xx", find_bad)
+
+    def _known(self, name: str, tried: str, find: Callable[[Send], KnownRequest | None]) -> KnownRequest:
+        if getattr(self.known, name) is None and name not in self._probed:
+            self._probed.add(name)
+            found = find(self.post)
+            self.known = replace(self.known, **{name: found})
+            body = found.body.decode(errors="replace").strip() if found else ""
+            shown = f"{found.content_type} {body}" if found else "none found"
+            self.probed.append(f"{name} request, found by trying: {shown}")
+        known: KnownRequest | None = getattr(self.known, name)
+        if known is None:
+            raise NotRun(f"no {name} request is known, and {tried}: use --requests")
+        return known
 
     @property
     def busy(self) -> BusyPeriod:
@@ -283,10 +284,3 @@ class Judging:
                 continue
             return True
         return False
-
-
-def _told(what: str, request: KnownRequest | None) -> list[str]:
-    shown = (
-        f"{request.content_type} {request.body.decode(errors='replace').strip()}" if request else "none found"
-    )
-    return [f"{what} request, found by trying: {shown}"]

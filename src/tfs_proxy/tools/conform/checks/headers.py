@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from tfs_proxy.tools.conform.check import CheckGroup, Level, NotRun, RuleSource, Trial, Violation
-from tfs_proxy.tools.conform.checks.invocations import expect_good
+from tfs_proxy.tools.conform.checks.invocations import expect_good, expect_no_failure
 from tfs_proxy.tools.conform.judging import INVOCATIONS, Judging
 from tfs_proxy.tools.conform.raw_http import RawReply, RawRequest
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_ID, SAGEMAKER_PREFIX, TARGET_MODEL, X_RAY
@@ -80,12 +80,7 @@ def all_at_once(judging: Judging) -> None:
 
 @GROUP.should("Session-Id: NEW_SESSION is answered, or refused with 4xx.")
 def new_session(judging: Judging) -> str:
-    reply = _new_session(judging)
-    if reply.is_failure:
-        raise Violation(
-            expected="2xx or 4xx", got=reply.shown(), mend="Ignore the header if there are no sessions."
-        )
-    return f"answered with {reply.status}"
+    return expect_no_failure(_new_session(judging), "Ignore the header if there are no sessions.")
 
 
 @GROUP.must("New-Session-Id in an answer is `ID; Expires=YYYY-MM-DDTHH:MM:SSZ`.")
@@ -116,9 +111,7 @@ def any_case(judging: Judging) -> None:
 @GROUP.should("A request without Content-Type gets 2xx or 4xx, not 5xx.", RuleSource.INVOCATIONS)
 def no_content_type(judging: Judging) -> str:
     reply = judging.ask(RawRequest("POST", INVOCATIONS, {}, judging.good.body))
-    if reply.is_failure:
-        raise Violation(expected="2xx or 4xx", got=reply.shown(), mend="Take a default type, or answer 415.")
-    return f"answered with {reply.status}"
+    return expect_no_failure(reply, "Take a default type, or answer 415.")
 
 
 def _new_session(judging: Judging) -> RawReply:

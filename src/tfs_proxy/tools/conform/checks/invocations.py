@@ -85,9 +85,7 @@ def any_accept(judging: Judging) -> None:
 @GROUP.should("An Accept that nothing can meet gets the default or a 4xx, not a 5xx.")
 def unknown_accept(judging: Judging) -> str:
     reply = judging.post(judging.good, {"Accept": "application/x-no-such-type"})
-    if reply.is_failure:
-        raise Violation(expected="2xx or 4xx", got=reply.shown(), mend="Answer 406, or your default type.")
-    return f"answered with {reply.status}"
+    return expect_no_failure(reply, "Answer 406, or your default type.")
 
 
 @GROUP.must("A body that arrives in pieces is read whole.")
@@ -181,6 +179,13 @@ def expect_good(reply: RawReply) -> RawReply:
     if not reply.is_good:
         raise Violation(expected="2xx for a good request", got=reply.shown())
     return reply
+
+
+def expect_no_failure(reply: RawReply, mend: str) -> str:
+    """Raises Violation if it is 5xx."""
+    if reply.is_failure:
+        raise Violation(expected="2xx or 4xx", got=reply.shown(), mend=mend)
+    return f"answered with {reply.status}"
 
 
 def expect_all_good(judging: Judging, count: int) -> str:
