@@ -42,7 +42,7 @@ def _port(text: str) -> int:
 
 
 def exit_on_stop_signals() -> None:
-    """From now on, SIGTERM and SIGHUP exit with 0, until the run loop installs its own handlers."""
+    """Makes SIGTERM and SIGHUP exit with 0, until the run loop installs its own handlers."""
     from tfs_proxy.run.host.processes import stop_signals
 
     # As PID 1 of a container, a process without a handler ignores SIGTERM. Nothing has started yet that must

@@ -56,7 +56,7 @@ class BatchInstrumentation(Instrumentation):
         return (np.arange(first, first + size),)
 
     def batch_lines(self, row_numbers: Sequence[Any]) -> Sequence[Any]:
-        """For each row the number of its batch's first one, the batch's size, padding, and start in µs."""
+        """Values of a row: the number of its batch's first one, the batch's size, padding, start in µs."""
         arrays, math = runtime.array_operations, runtime.math_operations
         (numbers,) = row_numbers
         size = arrays.size(numbers, out_type=numbers.dtype)

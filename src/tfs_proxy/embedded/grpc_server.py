@@ -127,7 +127,7 @@ _NAMES = (
 
 
 class Health(health.HealthServicer):  # type: ignore[misc]  # the package has no types
-    """Before the first models are loaded the server is not serving, nor is it when it stops."""
+    """Health of the server, which is not serving before the first models are loaded, nor when it stops."""
 
     def __init__(self, catalog: Catalog) -> None:
         super().__init__()
@@ -181,12 +181,12 @@ class _Watch:
 
 
 MOST_CALLS: Final = 1024
-"""At a time: those that run, those that wait for a thread, and those whose message still arrives."""
+"""Limit of calls at a time: those that run, that wait for a thread, or whose message still arrives."""
 
 _IDLE_MILLISECONDS = 5 * 60 * 1000
 _MAX_MESSAGE = 2**31 - 1
 _MOST_TEXT_BYTES = 7000
-"""Of a text as it is sent: clients fail on trailers of more than 8 KB without a word of them."""
+"""Limit of a text as it is sent: clients fail on trailers of more than 8 KB without a word of them."""
 _PRINTED = " !\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~"
 """Characters that are sent as they are, as letters and digits are: all of ASCII's but the per cent."""
 _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}

@@ -356,7 +356,7 @@ class ServableLifecycle:
 
 
 def _failure(name: str, model: Model) -> str:
-    """Why a model did not become available, by its newest version, in TF Serving's words."""
+    """The reason why a model did not become available, by its newest version, in TF Serving's words."""
     version = max(model.versions.keys() & model.aspired.keys(), default=-1)
     error = model.versions[version].error if version >= 0 else None
     if error is None:

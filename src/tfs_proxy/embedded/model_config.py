@@ -54,7 +54,7 @@ def _offset(text: str, line: int, column: int) -> int:
 
 
 def _behind_word(text: str, start: int) -> int:
-    """Where the token behind a name begins: the C++ parser has read the name by then."""
+    """Beginning of the token behind a name: the C++ parser has read the name by then."""
     word = _WORD.match(text, start)
     blank = _BLANK.match(text, word.end() if word else start)
     return blank.end() if blank else start
@@ -72,7 +72,7 @@ def is_uri(path: str) -> bool:
 
 
 class Policy(Struct, frozen=True):
-    """Which versions of a model are wanted: the newest ``latest``, all of them, or those named."""
+    """Versions of a model that are wanted: the newest ``latest``, all of them, or those named."""
 
     latest: int = 1
     every: bool = False

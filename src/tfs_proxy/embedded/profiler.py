@@ -114,7 +114,7 @@ class Profiler:
 
 
 def _is_empty(recorded: bytes) -> bool:
-    """Tell if nothing happened; a long recording, which takes long to read, holds something."""
+    """True if nothing happened; a long recording, which takes long to read, holds something."""
     from tfs_proxy.embedded.tensorflow import runtime
 
     return len(recorded) < _LONG_BYTES and not runtime.has_events(recorded)

@@ -47,15 +47,15 @@ log = logging.getLogger(__name__)
 
 _MICROS = 1e6
 _CUT_OFF_SECONDS = 1.0
-"""Nothing stops a computation of TensorFlow, nor a load: if one goes on for this long after the last request
+"""Limit of computations and loads, which nothing stops: if one goes on for this long after the last request
 is answered, the process ends with it."""
 _ONE_SIGNAL_SECONDS = 0.1
 """Signals so close together are one: ``timeout`` sends it to the process, and again to its group."""
 _THREADS_PER_CORE = 4
 _THREADS = 32
-"""At least as many, so that a few slow requests leave threads for the status of models."""
+"""Least number of threads, so that a few slow requests leave threads for the status of models."""
 _BATCHED_THREADS = 128
-"""With batching a request waits for others, which need threads of their own to arrive on."""
+"""Threads with batching: a request waits for others, which need threads of their own to arrive on."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -245,7 +245,7 @@ class Server:
 async def _cut_off_at(
     signals: "asyncio.Queue[None]", grpc_running: GrpcioServer, rest: RestServer | None
 ) -> None:
-    """At one more signal, close all connections, and end the process if TensorFlow still computes."""
+    """Close all connections at one more signal, and end the process if TensorFlow still computes."""
     await asyncio.sleep(_ONE_SIGNAL_SECONDS)
     while not signals.empty():
         signals.get_nowait()

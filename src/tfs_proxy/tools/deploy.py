@@ -16,7 +16,7 @@ from tfs_proxy.values.errors import SettingsError, StopServing
 from tfs_proxy.wire.s3_client import error_code, one_line, parse_address, s3_client, s3_errors
 
 DIGITS = 8
-"""Of the digest in names, which have at most 63 characters on AWS."""
+"""Digits of the digest in names, which have at most 63 characters on AWS."""
 
 VARIANT = "AllTraffic"
 ARCHIVE = "model.tar.gz"

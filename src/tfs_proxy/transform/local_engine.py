@@ -146,7 +146,7 @@ class LocalEngine:
         return outcome, 0 if self._job.compression == GZIP else len(batch.body)
 
     def _replay(self, item: InputObject, batch: MiniBatch) -> tuple[Outcome, int]:
-        """As `_send`; each answer ends with a newline, since captured requests have different answers."""
+        """Sends like `_send`; answers end with a newline, since captured requests have different answers."""
         outcome, size = self._transform(batch, item.name), len(batch.body)
         if outcome.text and not outcome.text.endswith(b"\n"):
             outcome.text += b"\n"

@@ -173,7 +173,7 @@ def open_endpoint(options: TransformOptions) -> Iterator[EndpointAddress]:
 
 
 def output_target(options: TransformOptions, node: str = "") -> OutputTarget:
-    """Where outputs are written; ``node`` is different for every node that shares the run and its folder."""
+    """Target of the outputs; ``node`` is different for every node that shares the run and its folder."""
     output = options.job.output
     if output.startswith(S3_SCHEME):
         return S3Target(options.client(), output)

@@ -139,7 +139,7 @@ class ClusterNodes:
         return added
 
     def remove(self, node: RemoteNode, reason: str) -> None:
-        """Go on without ``node``; the results that it owes are ignored."""
+        """Go on without ``node``; results that it still sends are ignored."""
         log.warning("node %s no longer takes part: %s", node.address, reason)
         del self._nodes[node.node_id]
         ray.kill(node.actor)

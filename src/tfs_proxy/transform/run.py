@@ -32,7 +32,7 @@ SAMPLE_BATCHES = 256
 SAMPLE_BYTES = 32 * 1024 * 1024
 MAX_CONCURRENT = 256
 MIN_GAIN = 1.05
-"""More concurrency or batching must raise the rate by this factor; else the simpler choice is better."""
+"""Factor by which more concurrency or batching must raise the rate; else the simpler choice is better."""
 
 BATCHING: Sequence[Mapping[str, str]] = (
     {},
@@ -75,7 +75,7 @@ def sweep(
     endpoint: EndpointAddress,
     environment: Mapping[str, str],
 ) -> list[Measurement]:
-    """Measure powers of two, until two in a row bring no gain or the platform's 100 MB are reached.
+    """Measure powers of two, until two in a row do not gain or the platform's 100 MB are reached.
 
     Raises SettingsError if no record of ``sample`` gets an answer that the job can use.
     """
@@ -137,7 +137,7 @@ def measure(
 
 
 def best_measurement(measurements: Sequence[Measurement]) -> Measurement:
-    """Of the choices within 5 % of the highest rate, one without batching, then of the fewest requests."""
+    """The best choice within 5 % of the highest rate: without batching, then of the fewest requests."""
     highest = max(measurement.rate for measurement in measurements)
     return min(
         (candidate for candidate in measurements if candidate.rate * MIN_GAIN >= highest),

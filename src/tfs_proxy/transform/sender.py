@@ -61,7 +61,7 @@ class EndpointAddress(Struct, frozen=True):
 
 
 class EndpointNotReached(Exception):
-    """Nothing accepts connections at the endpoint, or TLS with it fails; the text has the reason."""
+    """The endpoint accepts no connections, or TLS with it fails; the text has the reason."""
 
 
 FIRST_PAUSE_SECONDS = 0.25

@@ -34,7 +34,7 @@ NEXT = {
     VersionState.UNLOADING: {VersionState.END},
     VersionState.END: {VersionState.START},
 }
-"""Which state may follow which; END starts over when the version is wanted again."""
+"""States that may follow each state; END starts over when the version is wanted again."""
 
 
 class VersionStatus(Struct):

@@ -111,7 +111,7 @@ class BatchMetrics:
             self._padding.add((str(size),), padding)
 
     def lines(self) -> list[str]:
-        """Its text form; empty before the first request."""
+        """Text form; empty before the first request."""
         with self._lock:
             return _lines(self._queuing, self._runs, self._inputs, self._processed, self._padding)
 
@@ -178,7 +178,7 @@ class Metrics:
         return 0
 
     def text(self) -> bytes:
-        """All of it, as Prometheus reads it."""
+        """The metrics as Prometheus reads them."""
         with self._lock:
             lines = _lines(
                 self._requests,

@@ -28,7 +28,7 @@ INLINE_LIMIT_SECONDS = 0.001
 """A call that takes longer than this on average does not run on the event loop's thread."""
 
 MAX_RUNNERS = 64
-"""Beyond this many calls filters of outputs get none of their own: each stays while the model is loaded."""
+"""Most calls that are kept; further filters of outputs get none: each stays while the model is loaded."""
 
 _here = threading.local()
 _T = TypeVar("_T")
@@ -165,7 +165,7 @@ class Runner:
         return outputs
 
     def _learn(self, seconds: float) -> None:
-        """Of two calls in a row the quicker one counts: any one may have waited for a core."""
+        """Counts the quicker one of two calls in a row: any one may have waited for a core."""
         self._calls += 1
         if self._calls > 2:  # noqa: PLR2004
             self._seconds += (min(seconds, self._last_seconds) - self._seconds) * _RECENT

@@ -111,7 +111,7 @@ def preflight(headers: Headers) -> RestAnswer:
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 _SMALL_BODY = 256 * 1024
-"""Most photographs in base64: a body of this size is read in a few milliseconds at most."""
+"""Size of most photographs in base64: a body like this is read in a few milliseconds at most."""
 
 
 class RestOptions(Struct, frozen=True):
@@ -237,7 +237,7 @@ def _run(handler: Handler) -> RestAnswer:
 
 
 def _target(scope: Mapping[str, Any]) -> str:
-    """All that follows the host: TF Serving's patterns are matched with the query in."""
+    """Everything that follows the host: TF Serving's patterns are matched with the query in."""
     query: bytes = scope["query_string"]
     path: bytes = scope["raw_path"]
     return (path + b"?" + query if query else path).decode("latin-1")

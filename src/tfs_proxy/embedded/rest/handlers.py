@@ -77,7 +77,7 @@ def shown(value: Any) -> str:
 
 
 _WORTHWHILE_BYTES = 4096
-"""From this size on a body is worth the attempt to read it as one array of numbers."""
+"""Least size from which a body is worth the attempt to read it as one array of numbers."""
 _WRAPPED = {DataType.DT_INT16, DataType.DT_INT8, DataType.DT_UINT8}
 """Types that take any number of 32 bits, and keep its low ones."""
 

@@ -97,7 +97,7 @@ LEAST_BYTES_PER_SECOND = 1024
 """Least rate of a body after the grace, on average: the slowest mobile network has ten times that."""
 
 SILENCE_SECONDS = 30.0
-"""Longer than a network's hiccup, and no longer: a client that has vanished never says so."""
+"""Limit of silence, longer than a network's hiccup: a client that has vanished never says so."""
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Headers = list[tuple[bytes, bytes]]
@@ -110,7 +110,7 @@ MAX_BODY_BYTES = 10 * DEFAULT_BODY_BYTES
 _COPIES = 3
 """Room for the body, for a copy of its array, and for the values of most bodies."""
 AT_ONCE_SECONDS = 2.0
-"""Shorter than others wait for memory, and longer than 100 MB take on any local network."""
+"""Time of a body that comes at once: others wait longer for memory, and 100 MB need less on a local net."""
 
 
 class TooSlow(Exception):

@@ -162,7 +162,7 @@ _METRICS_PATH = "/monitoring/prometheus/metrics"
 _MILLIS = 1e3
 _DATE_SECONDS = 1.0
 _KEEP_ALIVE_SECONDS = 600
-"""Longer than any proxy in front keeps an idle connection, so that it is never the server that closes.
+"""Limit of idleness: longer than a proxy in front keeps a connection, so that the server never closes one.
 
 Within a request nothing may come for as long.
 """

@@ -106,7 +106,7 @@ _MAX_RESIZED_RANK = 4
 """The most dimensions of a tensor of another shape than declared: at five some kernels end the process."""
 
 _FEWEST_OF_IMAGES = 3
-"""From so many dimensions on a tensor may be one of images, of which some operations want one at least."""
+"""Least dimensions of a tensor that may be one of images, of which some operations want one at least."""
 
 Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 """Runs one signature of one interpreter, from and to arrays by alias."""
@@ -130,7 +130,7 @@ class _LiteSignature:
         self._runs, self._idle = runs, idle
 
     def message(self) -> SignatureDef:
-        """It as TF Serving shows it."""
+        """The signature as TF Serving shows it."""
         signature = SignatureDef(method_name=PREDICT_METHOD)
         for tensors, shown in ((self.inputs, signature.inputs), (self.outputs, signature.outputs)):
             for alias, detail in tensors.items():
@@ -222,7 +222,7 @@ def _readable(array: Array) -> Array:
 
 
 def _signatures(pool: Sequence[Any], file: LiteFile) -> dict[str, _LiteSignature]:
-    """Those of the file's metadata; else those that the interpreter knows; else one of all tensors."""
+    """Signatures of the file's metadata; else those that the interpreter knows; else one of all tensors."""
     idle: Idle = queue.SimpleQueue()
     for number in range(len(pool)):
         idle.put(number)

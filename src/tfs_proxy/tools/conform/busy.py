@@ -17,7 +17,7 @@ TIMES = 5
 """Connections and pings each, until one fails. A connection may be lucky once while pings fail already."""
 
 CONNECT_SECONDS = 1.0
-"""Four times what is allowed."""
+"""Limit of a connection: four times the time that is allowed."""
 METRICS_SECONDS = 10.0
 
 

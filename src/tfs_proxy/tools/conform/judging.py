@@ -239,7 +239,7 @@ class Judging:
         return self.ask(RawRequest(path=path))
 
     def get_once(self, path: str) -> RawReply:
-        """Like `get`, but the path is asked once per start. Raises NoReply."""
+        """Asks a path like `get`, but once per start. Raises NoReply."""
         if path not in self.observed.replies:
             self.observed.replies[path] = self.get(path)
         return self.observed.replies[path]

@@ -51,7 +51,7 @@ def start_order(
 
 
 def environment_of_100() -> Mapping[str, str]:
-    """As many entries, and as long ones, as CreateModel takes."""
+    """Variables as many and as long as CreateModel takes."""
     longest = {"C" * MAX_ENTRY_BYTES: "v" * MAX_ENTRY_BYTES}
     names = [f"CONFORM_{number:03}" for number in range(MAX_ENTRIES - len(longest))]
     left = MAX_TOTAL_BYTES - 2 * MAX_ENTRY_BYTES

@@ -414,5 +414,5 @@ class AddressTarget(ConformTarget):
         yield RunningContainer(self._address)
 
     def model_url(self, order: StartOrder, name: str) -> str:
-        """Not called: there is no folder that both sides see."""
+        """Raises NotImplementedError: there is no folder that both sides see."""
         raise NotImplementedError

@@ -187,7 +187,7 @@ def _digest(*words: str) -> str:
 log = logging.getLogger(__name__)
 
 PORTS_EACH = 11
-"""One to listen on, and a safe range of ten after it."""
+"""Ports of a container: one to listen on, and a safe range of ten after it."""
 
 CONTAINER_PORT = 8080
 MODELS_MOUNT = "/opt/ml/models"

@@ -29,7 +29,7 @@ class FirstStage(Protocol):
 
 
 def add_signatures(source: Path, target: Path, preprocessing: Preprocessing) -> Sequence[str]:
-    """Save the model of ``source`` in ``target`` with ``preprocessing`` around its signature.
+    """Save the model of ``source`` in ``target`` with ``preprocessing`` before and after its signature.
 
     Returns warnings, a sentence each. Raises ExportError if the preprocessing does not fit the model.
     """

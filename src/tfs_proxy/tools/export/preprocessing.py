@@ -28,7 +28,7 @@ FORM: Final = "HxW[:MODE], with MODE none, scale, tf, torch, caffe or 'mean=R,G,
 
 
 class Scaling(Struct, frozen=True):
-    """From channels of 0 to 255 to the network's scale: ``(x / divisor - mean) / std``.
+    """Scale of the network for channels of 0 to 255: ``(x / divisor - mean) / std``.
 
     ``mean`` and ``std`` have a number for each channel, or one for all. If ``is_bgr``, the channels are
     reversed first.

@@ -1,1 +1,1 @@
-"""From a trained model to an archive: pack, init and warmup; the commands call them before anything runs."""
+"""Ways from a trained model to an archive: pack, init and warmup; commands call them before a run."""

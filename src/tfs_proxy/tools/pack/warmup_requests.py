@@ -27,7 +27,7 @@ from tfs_proxy.wire.dtypes import array_type
 
 FLAG = "batching_parameters_file"
 MOST_SIZES = 64
-"""Of more sizes not all are recorded: a version is loaded only after it has answered every request."""
+"""Limit of recorded sizes: a version is loaded only after it has answered every request."""
 
 
 def batch_sizes(settings: Settings) -> tuple[int, ...]:
@@ -116,7 +116,7 @@ def _array(
 
 
 MOST_RECORDS = 1000
-"""More records keep a version from loading (docs/reference/tensorflow-serving.md)."""
+"""Limit of records with which a version still loads (docs/reference/tensorflow-serving.md)."""
 
 
 class RecordedRequest(Struct, frozen=True):

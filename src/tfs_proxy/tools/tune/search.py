@@ -17,7 +17,7 @@ FINAL_SHARE = 0.3
 """Part of the budget for repeats of the best points."""
 
 FINAL_ROUNDS = ((4, 2), (3, 2), (2, 3), (2, 3))
-"""For each round: how many of the best are repeated, and how many times as long as a short trial."""
+"""Rounds, each with the number of the best to repeat, and the length in short trials."""
 
 LONGER = 0.5
 """Extra cost of a trial that measures twice as long: the start of the stack takes the same time."""

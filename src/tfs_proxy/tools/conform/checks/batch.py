@@ -23,7 +23,7 @@ CONCURRENCY, STRATEGY, PAYLOAD = "MaxConcurrentTransforms", "BatchStrategy", "Ma
 STRATEGIES = ("MULTI_RECORD", "SINGLE_RECORD")
 MOST_MEGABYTES = 100
 MOST_AT_ONCE = 64
-"""As many as this program sends at once, whatever the container says."""
+"""Limit of simultaneous requests of this program, whatever the container says."""
 LINE_TYPES = frozenset({"text/csv", "application/jsonlines", "application/jsonl", "application/x-ndjson"})
 
 
