@@ -100,7 +100,7 @@ def test_a_broken_script_is_reported_while_the_old_one_serves(serve: Serve, fold
     stack = serve(folder, workers="2")
     with load(stack.port) as sending:
         write(folder / "code" / "inference.py", script("second") + BROKEN)
-        stack.wait_for_log("goes on serving")
+        stack.wait_for_log("go on serving")
         assert answer(stack) == "first"
         assert stack.ask("GET", "/ping").status == 200
         write(folder / "code" / "inference.py", script("third"))
@@ -145,7 +145,7 @@ def test_new_workers_answer_nothing_before_all_of_them_can(serve: Serve, folder:
     marker = str(folder.parent / "loaded")
     with load(stack.port) as sending:
         write(folder / "code" / "inference.py", script("second") + ONLY_ONCE.format(marker=marker))
-        while "goes on serving" not in stack.log:
+        while "go on serving" not in stack.log:
             assert answer(stack) == "first"
         counts = sending.finish()
 
