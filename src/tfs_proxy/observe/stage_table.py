@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tfs_proxy.observe import catalogue
-from tfs_proxy.observe.fixed_file import FixedFile
 from tfs_proxy.observe.metric import Distribution, MeasuredMetric
 from tfs_proxy.observe.request_counts import OTHER, KnownModels
 from tfs_proxy.observe.request_record import STAGES, RequestRecord
+from tfs_proxy.observe.shared_files import FixedFile
 
 SECONDS_BOUNDS = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025),

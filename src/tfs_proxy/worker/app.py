@@ -25,9 +25,8 @@ from tfs_proxy.worker import console
 from tfs_proxy.worker.body import BodyReader
 from tfs_proxy.worker.capturing import CapturedBodies, Capturing
 from tfs_proxy.worker.errors import install
-from tfs_proxy.worker.inference_protocol.model_answers import ModelInference
+from tfs_proxy.worker.inference_protocol.answers import ModelInference, ScriptInference, ScriptModelInference
 from tfs_proxy.worker.inference_protocol.resources import Inference, Serves, add_routes
-from tfs_proxy.worker.inference_protocol.script_answers import ScriptInference, ScriptModelInference
 from tfs_proxy.worker.invocations import ModelInvocations, ScriptInvocations, ScriptModelInvocations
 from tfs_proxy.worker.openapi import OpenApiResource
 from tfs_proxy.worker.serving_api import PREFIX, AskControlApi, PassOn, ServingApi, add_relay

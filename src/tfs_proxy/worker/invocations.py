@@ -20,9 +20,8 @@ from tfs_proxy.values.memory import MemoryBudget
 from tfs_proxy.values.signature import Target
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 from tfs_proxy.worker.body import BodyReader, file_of_form
+from tfs_proxy.worker.inference_protocol.answers import ModelInference, ScriptInference, ScriptModelInference
 from tfs_proxy.worker.inference_protocol.framing import is_triton_type
-from tfs_proxy.worker.inference_protocol.model_answers import ModelInference
-from tfs_proxy.worker.inference_protocol.script_answers import ScriptInference, ScriptModelInference
 from tfs_proxy.worker.script_reply import write_reply
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tfs_proxy.observe.line_file import HOLE_BYTES, LineReader, LineWriter
+from tfs_proxy.observe.shared_files import HOLE_BYTES, LineReader, LineWriter
 
 
 def read_all(reader: LineReader) -> list[bytes]:

@@ -7,7 +7,7 @@ from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.observe.request_record import RequestRecord
 from tfs_proxy.observe.stage_table import StageLayout, StageTable
-from tfs_proxy.run.request_counter import RequestCounter
+from tfs_proxy.run.logs.run_records import RequestCounter
 
 LINE = b"200 0.003 - a - 100 20 POST /models/a/invoke HTTP/1.1\n"
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tfs_proxy.observe.fixed_file import under_way
 from tfs_proxy.observe.request_record import READ, WAIT, RequestRecord, current_request, stage
+from tfs_proxy.observe.shared_files import under_way
 from tfs_proxy.serving.script.deadline import DeadlineWatch
 from tfs_proxy.wire import header_names
 from tfs_proxy.wire.error_body import WORKER_DIED

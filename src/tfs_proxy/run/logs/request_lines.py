@@ -9,10 +9,10 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tfs_proxy.observe.line_file import LineReader
 from tfs_proxy.observe.logs.access import RequestLog, read_access_line
 from tfs_proxy.observe.logs.entry import EntryHandler, entry_handler
 from tfs_proxy.observe.logs.foreign import ForeignEvent, read_event
+from tfs_proxy.observe.shared_files import LineReader
 from tfs_proxy.run.process import ChildProcess
 from tfs_proxy.run.programs.model_server import is_start_up
 from tfs_proxy.settings.parsers import AccessLog

@@ -1,6 +1,7 @@
-"""The serving stack of one loaded model: its folder, socket, processes and gates; `model_stacks` has all.
+"""The stack of one loaded model: its folder, socket, processes and gates; `model_stacks` has all.
 
-A model's folder has links to what the run has once: counts of requests, the log, nginx.
+A model's folder has links to what the run has once: counts of requests, the log, nginx. Gates are links that
+exist while a model is ready, by which nginx finds its server.
 """
 
 import asyncio
@@ -15,11 +16,11 @@ from msgspec import Struct
 
 from tfs_proxy.data.capture.files import Counts, check_folder
 from tfs_proxy.observe import catalogue
-from tfs_proxy.observe.fixed_file import under_way
 from tfs_proxy.observe.logs.config import LogConfig
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.process_usage import memory_of_tree
 from tfs_proxy.observe.request_counts import KnownModels
+from tfs_proxy.observe.shared_files import under_way
 from tfs_proxy.observe.stage_table import StageTables
 from tfs_proxy.run.control_api import captured_records
 from tfs_proxy.run.gpus import Placement
@@ -28,11 +29,19 @@ from tfs_proxy.run.host.load_priority import LoadPriority
 from tfs_proxy.run.host.sockets import unbound
 from tfs_proxy.run.host.watchdog import Watchdog
 from tfs_proxy.run.host.workspace import make_workspace_within
-from tfs_proxy.run.many_models.gates import HttpGates
 from tfs_proxy.run.many_models.model_servers import SharedModelServers
 from tfs_proxy.run.many_models.shared_parts import CommonModel
 from tfs_proxy.run.metrics import RunMetrics
-from tfs_proxy.run.nginx.many_models import COMMON_SOCKET, WEB_SOCKET
+from tfs_proxy.run.nginx.many_models import (
+    ANY,
+    COMMON_SOCKET,
+    COMMON_WORKSPACES,
+    FAST,
+    GATES,
+    LOADED,
+    SERVED,
+    WEB_SOCKET,
+)
 from tfs_proxy.run.opening import ServeRequest
 from tfs_proxy.run.process import ChildProcess, Spawn
 from tfs_proxy.run.readiness import StackState
@@ -42,6 +51,56 @@ from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import Instance
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.wire.http_server import BACKLOG
+
+
+class HttpGates:
+    """All gates of a run, below its workspace's ``root``.
+
+    TF Serving's API may know a model by other names than it is loaded under, the v2 protocol by all of them.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._gates, self._fast, self.workspaces = root / GATES, root / FAST, root / COMMON_WORKSPACES
+
+    def make_folders(self) -> None:
+        """Call it before the first model comes."""
+        for folder in (self._gates, self._fast, self.workspaces):
+            folder.mkdir()
+
+    def open(self, name: str, served_names: Collection[str], web_socket: Path) -> None:
+        """Sends requests for the model to ``web_socket`` from now on."""
+        for gate in self._of(name, served_names):
+            _link(gate, web_socket)
+
+    def _of(self, name: str, served_names: Collection[str]) -> Iterator[Path]:
+        """The gates of a model; those that nginx checks come last."""
+        for each in {name, *served_names}:
+            yield self._gates / f"{each}.{ANY}"
+        for served_name in served_names:
+            yield self._gates / f"{served_name}.{SERVED}"
+        yield self._gates / f"{name}.{LOADED}"
+
+    def open_fast(self, name: str) -> None:
+        """Lets requests that need no conversion go directly to a model server, which has this name, too."""
+        (self._fast / name).touch()
+
+    def share(self, name: str, served_names: Collection[str], workspace: Path) -> None:
+        """Lets the common workers find the model's ``workspace`` by all of its names."""
+        for each in {name, *served_names}:
+            _link(self.workspaces / each, workspace)
+
+    def close(self, name: str, served_names: Collection[str]) -> None:
+        (self._fast / name).unlink(missing_ok=True)
+        for gate in reversed(tuple(self._of(name, served_names))):
+            gate.unlink(missing_ok=True)
+        for each in {name, *served_names}:
+            (self.workspaces / each).unlink(missing_ok=True)
+
+
+def _link(link: Path, target: Path) -> None:
+    link.unlink(missing_ok=True)
+    link.symlink_to(target)
+
 
 if TYPE_CHECKING:
     from tfs_proxy.run.many_models.model_stacks import ModelStacks

@@ -16,6 +16,7 @@ from tfs_proxy.observe.metric import MeasuredMetric, added_up
 from tfs_proxy.observe.request_counts import OTHER
 from tfs_proxy.run.gpus import Placement, visible_devices
 from tfs_proxy.run.host.waiting import in_daemon_thread
+from tfs_proxy.run.logs.run_records import RequestCounter
 from tfs_proxy.run.many_models.admission import (
     COMMON_SERVER_BASE_BYTES,
     MODEL_SERVER_BYTES,
@@ -32,7 +33,6 @@ from tfs_proxy.run.many_models.placement import PortBlocks, place_servers
 from tfs_proxy.run.many_models.uses import LastUses, ModelUse
 from tfs_proxy.run.nginx.many_models import STACKS
 from tfs_proxy.run.process import ChildProcess
-from tfs_proxy.run.request_counter import RequestCounter
 from tfs_proxy.settings.parsers import PortRange
 from tfs_proxy.values.errors import NameTaken
 from tfs_proxy.values.resources import memory_left

@@ -19,8 +19,7 @@ from tfs_proxy.run.host.sockets import Listener
 from tfs_proxy.run.host.watchdog import guarded_workspace
 from tfs_proxy.run.many_models.archives import ModelFolder, model_folder, universal_code
 from tfs_proxy.run.many_models.control import make_control_api
-from tfs_proxy.run.many_models.gates import HttpGates
-from tfs_proxy.run.many_models.model_stack import RunFacts
+from tfs_proxy.run.many_models.model_stack import HttpGates, RunFacts
 from tfs_proxy.run.many_models.model_stacks import ModelStacks
 from tfs_proxy.run.many_models.on_demand import OnDemandModels
 from tfs_proxy.run.many_models.registry import ModelRegistry

@@ -20,9 +20,8 @@ from tfs_proxy.run.host.processes import describe_exit
 from tfs_proxy.run.host.sockets import Listener
 from tfs_proxy.run.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.run.logs.run_log import RunLog
-from tfs_proxy.run.pipeline.capturing import PipelineCapture
-from tfs_proxy.run.pipeline.chain import Chain
-from tfs_proxy.run.pipeline.endpoint import PipelineEndpoint, faults
+from tfs_proxy.run.pipeline.chain import Chain, PipelineTraces, pipeline_traces
+from tfs_proxy.run.pipeline.endpoint import PipelineCapture, PipelineEndpoint, faults
 from tfs_proxy.run.pipeline.front import PipelineFront
 from tfs_proxy.run.pipeline.stage import (
     Stage,
@@ -34,7 +33,6 @@ from tfs_proxy.run.pipeline.stage import (
     show_of_stage,
     stage,
 )
-from tfs_proxy.run.pipeline.traces import PipelineTraces, pipeline_traces
 from tfs_proxy.run.process import ChildProcess, ProcessState
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, RunLoop
 from tfs_proxy.settings.settings import Settings

@@ -6,7 +6,7 @@ from typing import Any
 
 from gunicorn.glogging import Logger
 
-from tfs_proxy.observe.fixed_file import under_way
+from tfs_proxy.observe.shared_files import under_way
 from tfs_proxy.settings.worker_environment import worker_workspace
 from tfs_proxy.worker.gunicorn_workers.refusals import refuse_misread
 from tfs_proxy.worker.gunicorn_workers.worker_log import gunicorn_handler

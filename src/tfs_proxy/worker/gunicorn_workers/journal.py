@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfs_proxy.observe.fixed_file import BEGUN, ENDED, ID_BYTES, NOTE_BYTES, FixedFile
 from tfs_proxy.observe.logs.reasons import note_refusal
+from tfs_proxy.observe.shared_files import BEGUN, ENDED, ID_BYTES, NOTE_BYTES, FixedFile
 from tfs_proxy.wire.error_body import WORKER_DIED, error_body
 from tfs_proxy.wire.header_names import HAD_MODEL_SERVER, NGINX_ID, SENT_AGAIN, wsgi_name
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tfs_proxy.observe.line_file import LineWriter
 from tfs_proxy.observe.logs.access import (
     RequestLine,
     RequestLog,
@@ -21,6 +20,7 @@ from tfs_proxy.observe.logs.access import (
 )
 from tfs_proxy.observe.request_counts import FinishedRequest, KnownModels, request_line
 from tfs_proxy.observe.request_record import READ, RequestRecord
+from tfs_proxy.observe.shared_files import LineWriter
 from tfs_proxy.observe.stage_table import FAILED_FROM, StageLayout, StageTable
 from tfs_proxy.settings.parsers import AccessLog
 from tfs_proxy.settings.settings import inherited_environment

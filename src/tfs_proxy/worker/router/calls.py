@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from grpc import aio
 
-from tfs_proxy.observe.line_file import LineWriter
 from tfs_proxy.observe.request_counts import FinishedRequest, request_line
+from tfs_proxy.observe.shared_files import LineWriter
 from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.header_names import GRPC_MODEL
 

@@ -21,7 +21,7 @@ from support.processes import stop
 from support.sockets import wait_until_all_read
 from support.stack import Stack, serving
 from support.waiting import wait_until
-from tfs_proxy.observe.fixed_file import under_way
+from tfs_proxy.observe.shared_files import under_way
 
 pytestmark = NEEDS_NGINX
 

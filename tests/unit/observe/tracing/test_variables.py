@@ -122,7 +122,7 @@ def test_no_process_imports_opentelemetry_by_itself() -> None:
 
 PIPELINE = """
 import os
-from tfs_proxy.run.pipeline.traces import HandedOn, pipeline_traces
+from tfs_proxy.run.pipeline.chain import HandedOn, pipeline_traces
 
 assert pipeline_traces(os.environ).begin is HandedOn
 """

@@ -193,7 +193,7 @@ def test_pauses_between_restarts_grow(caplog: pytest.LogCaptureFixture) -> None:
     deaths = [Part(start_seconds=0, lives_seconds=0)] * 3
     failures = [Part(start_seconds=0, start_error=MemoryError())] * 5
 
-    async def play(registry: ModelRegistry, _: Fleet) -> None:
+    async def play(registry: ModelRegistry, fleet: Fleet) -> None:
         await registry.load("a", URL)
         await asyncio.sleep(60)
         assert registry.list() == (ListedModel("a", URL, StackState.FAILED, "MemoryError"),)
@@ -224,7 +224,7 @@ async def test_unloading_ends_restarts(registry: ModelRegistry, fleet: Fleet) ->
 def test_a_stop_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """The model is gone all the same, and its name free."""
 
-    async def play(registry: ModelRegistry, _: Fleet) -> None:
+    async def play(registry: ModelRegistry, fleet: Fleet) -> None:
         await registry.load("a", URL)
         await registry.unload("a")
         await registry.load("a", URL)
@@ -252,7 +252,7 @@ async def test_closing_unloads_all_at_once(registry: ModelRegistry, fleet: Fleet
 def test_a_model_that_was_healthy_is_started_again_soon(caplog: pytest.LogCaptureFixture) -> None:
     """Its earlier deaths no longer count."""
 
-    async def play(registry: ModelRegistry, _: Fleet) -> None:
+    async def play(registry: ModelRegistry, fleet: Fleet) -> None:
         await registry.load("a", URL)
         await asyncio.sleep(4 * HEALTHY_SECONDS)
 
@@ -261,7 +261,7 @@ def test_a_model_that_was_healthy_is_started_again_soon(caplog: pytest.LogCaptur
 
 
 @played(run, Part(start_seconds=10))
-async def test_loads_are_counted(registry: ModelRegistry, _: Fleet) -> None:
+async def test_loads_are_counted(registry: ModelRegistry, fleet: Fleet) -> None:
     await registry.load("a", URL)
     await registry.load("b", URL)
     assert registry.counts.outcomes == {"loaded": 2}

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from tfs_proxy.observe.logs.access import RequestLog
 from tfs_proxy.run.pipeline import endpoint as readiness
-from tfs_proxy.run.pipeline.capturing import PipelineCapture
 from tfs_proxy.run.pipeline.chain import Chain
-from tfs_proxy.run.pipeline.endpoint import PipelineEndpoint
+from tfs_proxy.run.pipeline.endpoint import PipelineCapture, PipelineEndpoint
 from tfs_proxy.run.pipeline.run import PipelineRequest, plan
 from tfs_proxy.run.pipeline.stage import Stage, StageOrder, ports_needed, process, stage
 from tfs_proxy.settings.parsers import AccessLog

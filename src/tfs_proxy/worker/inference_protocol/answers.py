@@ -1,4 +1,4 @@
-"""Inferences by a script: it gets the body, and its result is written for the protocol."""
+"""Inferences of the Open Inference Protocol: by the data plane, with tensors all the way, or by a script."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -7,17 +7,77 @@ import falcon
 
 from tfs_proxy.data import media_types as media
 from tfs_proxy.data.open_inference.datatypes import triton_type
-from tfs_proxy.data.open_inference.infer_codec import InferCodec, version_text
-from tfs_proxy.observe.request_record import note_model
+from tfs_proxy.data.open_inference.infer_codec import InferAnswer, InferCodec, version_text, write_answer
+from tfs_proxy.data.open_inference.json_request import read_request
+from tfs_proxy.observe.request_record import CONVERT, note_model, note_records, stage
+from tfs_proxy.serving.plane import DataPlane
 from tfs_proxy.serving.script.context import ScriptRequest
 from tfs_proxy.serving.script.script_model import ScriptModelRequest
 from tfs_proxy.values.deployment import Deployment
-from tfs_proxy.values.errors import UnknownModel
+from tfs_proxy.values.errors import UnknownModel, UpstreamRefused
+from tfs_proxy.values.memory import MemoryBudget
 from tfs_proxy.values.signature import Target
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_HEADER_LENGTH
 from tfs_proxy.worker.body import BodyReader
-from tfs_proxy.worker.inference_protocol.framing import ONLY_VERSION, json_size
+from tfs_proxy.worker.inference_protocol.framing import ONLY_VERSION, json_size, targeted_signature, write
 from tfs_proxy.worker.script_reply import write_reply
+
+
+class ModelInference:
+    def __init__(self, bodies: BodyReader, plane: DataPlane) -> None:
+        self._bodies = bodies
+        self._plane = plane
+
+    def answer(self, req: falcon.Request, resp: falcon.Response, target: Target, name: str) -> None:
+        """Answer in the protocol's types; ``name`` is the client's name of the model."""
+        answer = self._answer(req, target, name)
+        content_type = media.JSON if answer.json_size is None else media.BYTES
+        write(req, resp, answer.body, content_type, answer.json_size)
+
+    def answer_invocation(self, req: falcon.Request, resp: falcon.Response, target: Target) -> None:
+        """Answer a request to /invocations, in Triton's type for SageMaker."""
+        _write_invocation(req, resp, self._answer(req, target, target.model))
+
+    def answer_body(
+        self, req: falcon.Request, resp: falcon.Response, target: Target, body: bytes, budget: MemoryBudget
+    ) -> None:
+        """Answer a request to /invocations whose JSON has been read."""
+        _write_invocation(req, resp, self._inferred(body, None, target, target.model, budget))
+
+    def _answer(self, req: falcon.Request, target: Target, name: str) -> InferAnswer:
+        """Infer. Raises RequestError, among them UpstreamRefused with the model server's own error."""
+        note_model(target.model, target.version if target.version is not None else target.label)
+        with self._bodies.budget(req) as budget:
+            body = self._bodies.read(req, budget)
+            return self._inferred(body, json_size(req), target, name, budget)
+
+    def _inferred(
+        self, body: bytes, size: int | None, target: Target, name: str, budget: MemoryBudget
+    ) -> InferAnswer:
+        with stage(CONVERT):
+            request = read_request(body, size, budget)
+        target = targeted_signature(target, request)
+        signature = self._plane.signature(target)
+        with stage(CONVERT):
+            batch = request.batch(signature)
+        note_records(batch.records)
+        answer = self._plane.call(target, batch, self._plane.choose()).answer
+        if not answer.ok:
+            raise UpstreamRefused(answer.status, answer.body)
+        version = answer.version if answer.version is not None else target.version
+        with stage(CONVERT):
+            outputs = answer.outputs(signature)
+            return write_answer(request, name, _text(version), outputs, signature)
+
+
+def _write_invocation(req: falcon.Request, resp: falcon.Response, answer: InferAnswer) -> None:
+    content_type = media.JSON if answer.json_size is None else triton_type(answer.json_size)
+    write(req, resp, answer.body, content_type, None)
+
+
+def _text(version: int | None) -> str:
+    return "" if version is None else str(version)
+
 
 if TYPE_CHECKING:
     from tfs_proxy.serving.script.handlers import ScriptCaller
