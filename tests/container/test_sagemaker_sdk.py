@@ -15,7 +15,7 @@ import boto3
 import pytest
 
 from support.containers import EMBEDDED
-from support.endpoints import RunningEndpoint
+from support.endpoints import Endpoint
 from support.judges import CLIENTS, judge
 from support.transform_command import s3_server
 
@@ -73,7 +73,7 @@ def test_sdks_create_all_of_an_endpoint_by_calls(sdk: str, aws: Mapping[str, str
     client = session.client("s3", endpoint_url=aws["AWS_ENDPOINT_URL"])
     client.create_bucket(Bucket="local")
     client.upload_file(str(plain), "local", f"{sdk}/model.tar.gz")
-    endpoint = RunningEndpoint(env=aws)
+    endpoint = Endpoint(env=aws)
     try:
         endpoint.wait_ready()
         address = f"http://{endpoint.host}:{endpoint.port}"

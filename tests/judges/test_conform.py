@@ -32,61 +32,53 @@ FLASK = "-w 2 -b 127.0.0.1:{port} flask_app:app"
 UVICORN = "--host 127.0.0.1 --port {port}"
 
 
+JUDGED = {
+    "FastAPI": (
+        "hosting",
+        "fastapi",
+        f"uvicorn {UVICORN} fastapi_app:app",
+        ALL_GROUPS,
+        {*ADVICE_TO_ALL, "ping/empty-body", "ping/head"},
+    ),
+    "Flask on threads": (
+        "hosting",
+        "flask",
+        f"gunicorn -k gthread --threads 4 {FLASK}",
+        SMALL_GROUPS,
+        TO_FLASK,
+    ),
+    "Flask on processes": ("hosting", "flask", f"gunicorn -k sync {FLASK}", SMALL_GROUPS, TO_FLASK),
+    "model-hosting-container-standards": (
+        "standards",
+        "standards",
+        f"uvicorn {UVICORN} standards_app:app",
+        ALL_GROUPS,
+        {*ADVICE_TO_ALL, "ping/head"},
+    ),
+    "sagemaker-inference on multi-model-server": (
+        "mms",
+        "mms",
+        "python mms_container.py {port} {folder}",
+        f"{SMALL_GROUPS},invocations",
+        TO_MULTI_MODEL_SERVER,
+    ),
+}
+SHORT = ("FastAPI", "Flask on threads")
+
+
 @pytest.mark.parametrize(
     ("installed", "name", "command", "groups", "advice"),
     [
-        pytest.param(
-            "hosting",
-            "fastapi",
-            f"uvicorn {UVICORN} fastapi_app:app",
-            ALL_GROUPS,
-            {*ADVICE_TO_ALL, "ping/empty-body", "ping/head"},
-            id="FastAPI",
-        ),
-        pytest.param(
-            "hosting",
-            "flask",
-            f"gunicorn -k gthread --threads 4 {FLASK}",
-            SMALL_GROUPS,
-            TO_FLASK,
-            id="Flask on threads",
-        ),
-        pytest.param(
-            "hosting",
-            "flask",
-            f"gunicorn -k sync {FLASK}",
-            SMALL_GROUPS,
-            TO_FLASK,
-            id="Flask on processes",
-            marks=pytest.mark.long,
-        ),
-        pytest.param(
-            "standards",
-            "standards",
-            f"uvicorn {UVICORN} standards_app:app",
-            ALL_GROUPS,
-            {*ADVICE_TO_ALL, "ping/head"},
-            id="model-hosting-container-standards",
-            marks=pytest.mark.long,
-        ),
-        pytest.param(
-            "mms",
-            "mms",
-            "python mms_container.py {port} {folder}",
-            f"{SMALL_GROUPS},invocations",
-            TO_MULTI_MODEL_SERVER,
-            id="sagemaker-inference on multi-model-server",
-            marks=[
-                pytest.mark.long,
-                pytest.mark.skipif(not shutil.which("java"), reason="multi-model-server needs java"),
-            ],
-        ),
+        pytest.param(*judged, id=which, marks=() if which in SHORT else pytest.mark.long)
+        for which, judged in JUDGED.items()
     ],
 )
 def test_a_container_of_others_breaks_no_rule(
     installed: str, name: str, command: str, groups: str, advice: set[str], tmp_path: Path
 ) -> None:
     """As AWS's guide to own containers shapes them, or its packages; what could be better is advice."""
+    if name == "mms" and not shutil.which("java"):
+        pytest.skip("multi-model-server needs java")
     report = tmp_path / "report.json"
     argv = [sys.executable, "-m", "tfs_proxy.cli", "conform", "--json", str(report)]
     filled = f"{judge(installed).folder}/bin/{command}".replace("{folder}", str(tmp_path))

@@ -44,7 +44,7 @@ def of_image(address: str, **more: object) -> dict[str, Any]:
     return {"PrimaryContainer": {"Image": address, **more}}
 
 
-class RunningEndpoint(Stack):
+class Endpoint(Stack):
     """A running `tfs-proxy endpoint`."""
 
     def __init__(self, *words: str, env: Mapping[str, str] | None = None) -> None:
@@ -75,11 +75,11 @@ class RunningEndpoint(Stack):
 
 
 @contextlib.contextmanager
-def running_endpoint(folder: Path, content: Mapping[str, Any], *words: str) -> Iterator[RunningEndpoint]:
+def running_endpoint(folder: Path, content: Mapping[str, Any], *words: str) -> Iterator[Endpoint]:
     """An endpoint that is in service, by a CONFIG.json in ``folder``; stopped at the end."""
     config = folder / "config.json"
     config.write_text(json.dumps(content))
-    endpoint = RunningEndpoint(str(config), *words)
+    endpoint = Endpoint(str(config), *words)
     try:
         endpoint.wait_ready()
         yield endpoint

@@ -32,10 +32,18 @@ def test_a_sound_container(
 
 
 def test_a_must_that_fails(command: str, requests_file: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    judged = ["conform", "--requests", str(requests_file), "--command"]
+    report = requests_file.with_name("report.json")
+    judged = ["conform", "--requests", str(requests_file), "--json", str(report), "--command"]
 
     assert main([*judged, f"{command} --fault body-limit", "--only", "invocations/body-of-6-mb"]) == 1
-    assert "FAILED invocations/body-of-6-mb" in capfd.readouterr().out
+    said = capfd.readouterr().out
+    assert "FAILED invocations/body-of-6-mb" in said
+    assert "Failed: invocations/body-of-6-mb" in said
+    document = json.loads(report.read_text())
+    (check,) = document["checks"]
+    assert document["counts"]["musts failed"] == 1
+    assert (check["level"], "an answer to a body" in check["expected"]) == ("must", True)
+    assert "mend" in check
 
     assert main([*judged, f"{command} --fault html-errors", "--only", "errors/not-html"]) == 0
     assert "advice errors/not-html" in capfd.readouterr().out
@@ -131,31 +139,24 @@ def test_nothing_of_a_command_is_left(tmp_path: Path) -> None:
     wait_until_ended([int(pid.read_text())])
 
 
-def test_as_tests_of_pytest(command: str, requests_file: Path, tmp_path: Path) -> None:
-    """Each check is an item: a must fails its test, advice is an expected failure, the rest is skipped."""
+def as_tests(command: str, requests_file: Path, only: str, folder: Path) -> subprocess.CompletedProcess[str]:
     words = [
         sys.executable, "-m", "pytest", "-p", "tfs_proxy.tools.conform.pytest_plugin", "-rA", "-p", "no:cacheprovider",
-        "--conform-command", f"{command} --fault html-errors", "--conform-requests", str(requests_file),
-        "--conform-only", "errors/not-html,ping,start-stop/no-tini",
+        "--conform-command", command, "--conform-requests", str(requests_file), "--conform-only", only,
     ]  # fmt: skip
     env = {**os.environ, "PYTHONPATH": str(TESTS)}
-    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    return subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, check=False)
 
+
+def test_as_tests_of_pytest(command: str, requests_file: Path, tmp_path: Path) -> None:
+    """Each check is an item: a must fails its test, advice is an expected failure, the rest is skipped."""
+    only = "errors/not-html,ping,start-stop/no-tini"
+    done = as_tests(f"{command} --fault html-errors", requests_file, only, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "conform::ping/answers-200" in done.stdout
     assert "conform::errors/not-html - advice" in done.stdout
     assert "8 passed, 1 skipped, 1 xfailed" in done.stdout
-
-
-def test_a_must_fails_its_test(command: str, requests_file: Path, tmp_path: Path) -> None:
-    words = [
-        sys.executable, "-m", "pytest", "-p", "tfs_proxy.tools.conform.pytest_plugin", "-p", "no:cacheprovider",
-        "--conform-command", f"{command} --fault body-limit", "--conform-requests", str(requests_file),
-        "--conform-only", "invocations/body-of-6-mb",
-    ]  # fmt: skip
-    env = {**os.environ, "PYTHONPATH": str(TESTS)}
-    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-
+    done = as_tests(f"{command} --fault body-limit", requests_file, "invocations/body-of-6-mb", tmp_path)
     assert done.returncode == 1
     assert "expected: an answer to a body of 6291456 bytes" in done.stdout
     assert "judge.py" not in done.stdout

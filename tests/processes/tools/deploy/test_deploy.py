@@ -10,7 +10,7 @@ from typing import Any
 import botocore.session
 import pytest
 
-from support.endpoints import ROLE, RunningEndpoint
+from support.endpoints import ROLE, Endpoint
 from support.multi_model import saying, script_model
 from support.transform_command import s3_server
 
@@ -87,7 +87,7 @@ def test_what_was_tried_here_is_deployed_and_updated(
     assert printed.returncode == 0, printed.stderr
     (tmp_path / "config.json").write_text(printed.stdout)
     changed = script_model(tmp_path / "changed.tar.gz", saying("changed"))
-    endpoint = RunningEndpoint(str(tmp_path / "config.json"), env=aws)
+    endpoint = Endpoint(str(tmp_path / "config.json"), env=aws)
     try:
         endpoint.wait_ready()
         before = endpoint.invoke_endpoint("x", ContentType="text/plain")["Body"].read()

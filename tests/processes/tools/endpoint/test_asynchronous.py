@@ -9,7 +9,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from support.endpoints import RunningEndpoint, of_image, running_endpoint, variant
+from support.endpoints import Endpoint, of_image, running_endpoint, variant
 from support.remote_container import RemoteContainer, remote_container
 from support.transform_command import S3_SETTINGS, s3_server
 from support.waiting import wait_until
@@ -45,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def endpoint(s3: "S3Client", container: RemoteContainer, folder: Path) -> Iterator[RunningEndpoint]:
+def endpoint(s3: "S3Client", container: RemoteContainer, folder: Path) -> Iterator[Endpoint]:
     """Asynchronous endpoints on S3 and on files, and one that is not asynchronous."""
     outputs = {"objects": {**IN_S3, "NotificationConfig": TOPICS}, "files": {"S3OutputPath": "out"}}
     configs: list[dict[str, Any]] = [
@@ -94,7 +94,7 @@ def notification(folder: Path, topic: str, inference_id: str) -> Any:
 
 
 def test_an_object_in_s3_becomes_another(
-    endpoint: RunningEndpoint, s3: "S3Client", container: RemoteContainer, folder: Path
+    endpoint: Endpoint, s3: "S3Client", container: RemoteContainer, folder: Path
 ) -> None:
     """The call is answered with 202, the id and both places; the container gets the client's headers."""
     answer = endpoint.runtime.invoke_endpoint_async(
@@ -126,7 +126,7 @@ def test_an_object_in_s3_becomes_another(
 
 
 def test_a_refusal_goes_to_the_place_of_failures(
-    endpoint: RunningEndpoint, s3: "S3Client", container: RemoteContainer, folder: Path
+    endpoint: Endpoint, s3: "S3Client", container: RemoteContainer, folder: Path
 ) -> None:
     container.status, container.answer = 500, b"out of memory"
     answer = endpoint.runtime.invoke_endpoint_async(EndpointName="objects", Body=b"abc")
@@ -136,7 +136,7 @@ def test_a_refusal_goes_to_the_place_of_failures(
     assert b"There is no s3://bucket/none" in object_at(s3, missing["FailureLocation"])
 
 
-def test_files_do_instead_of_s3(endpoint: RunningEndpoint, folder: Path) -> None:
+def test_files_do_instead_of_s3(endpoint: Endpoint, folder: Path) -> None:
     """Nobody needs S3 on a laptop: the config's path may be a folder, and the client's input a file."""
     (folder / "in.txt").write_bytes(b"file")
     answer = endpoint.runtime.invoke_endpoint_async(
@@ -158,7 +158,7 @@ def test_files_do_instead_of_s3(endpoint: RunningEndpoint, folder: Path) -> None
     ],
 )
 def test_each_kind_of_endpoint_takes_its_own_call(
-    endpoint: RunningEndpoint, name: str, call: str, text: str
+    endpoint: Endpoint, name: str, call: str, text: str
 ) -> None:
     with pytest.raises(ClientError, match=text) as raised:
         getattr(endpoint.runtime, call)(EndpointName=name, Body=b"abc")

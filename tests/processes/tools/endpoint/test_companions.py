@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from support.endpoints import RunningEndpoint, described, of_image, running_endpoint, variant
+from support.endpoints import Endpoint, described, of_image, running_endpoint, variant
 from support.remote_container import RemoteContainer, remote_container
 
+Pair = tuple[RemoteContainer, RemoteContainer]
 CAPTURE = {
     "InitialSamplingPercentage": 100,
     "DestinationS3Uri": "captured",
@@ -20,7 +21,7 @@ CAPTURE = {
 
 
 @pytest.fixture(scope="module")
-def containers() -> Iterator[tuple[RemoteContainer, RemoteContainer]]:
+def containers() -> Iterator[Pair]:
     kind = {"Content-Type": "application/json"}
     with remote_container(headers=kind) as live, remote_container(headers=kind) as shadow:
         yield live, shadow
@@ -32,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def endpoint(containers: tuple[RemoteContainer, ...], folder: Path) -> Iterator[RunningEndpoint]:
+def endpoint(containers: tuple[RemoteContainer, ...], folder: Path) -> Iterator[Endpoint]:
     models = {name: of_image(each.address) for name, each in zip("ls", containers, strict=True)}
     config = described(
         models,
@@ -44,14 +45,12 @@ def endpoint(containers: tuple[RemoteContainer, ...], folder: Path) -> Iterator[
         yield running
 
 
-def report(endpoint: RunningEndpoint) -> Any:
+def report(endpoint: Endpoint) -> Any:
     (shadow,) = endpoint.ask("GET", "/shadows").json["shadows"]
     return shadow
 
 
-def ask(
-    endpoint: RunningEndpoint, containers: tuple[RemoteContainer, RemoteContainer], ours: str, theirs: str
-) -> bytes:
+def ask(endpoint: Endpoint, containers: Pair, ours: str, theirs: str) -> bytes:
     """What the client gets if the variants answer so; returns once the answers are compared."""
     live, shadow = containers
     live.answer, shadow.answer = ours.encode(), theirs.encode()
@@ -62,7 +61,7 @@ def ask(
 
 
 def test_a_shadow_gets_copies_and_the_client_the_variants_answer(
-    endpoint: RunningEndpoint, containers: tuple[RemoteContainer, RemoteContainer]
+    endpoint: Endpoint, containers: Pair
 ) -> None:
     """Both get the same body and headers; numbers within the tolerance are no difference."""
     _, shadow = containers
@@ -74,9 +73,7 @@ def test_a_shadow_gets_copies_and_the_client_the_variants_answer(
     assert (found["equal"], found["body_differences"]) == (1, 0)
 
 
-def test_differences_are_reported(
-    endpoint: RunningEndpoint, containers: tuple[RemoteContainer, RemoteContainer]
-) -> None:
+def test_differences_are_reported(endpoint: Endpoint, containers: Pair) -> None:
     """By their place in the body, or by the statuses, also where production is the one that refuses."""
     ask(endpoint, containers, "[1, 2]", "[1, 3]")
     assert {"inferenceId": "[1, 2] [1, 3]", "difference": "$[1] is 2 and 3"} in report(endpoint)["examples"]
@@ -88,9 +85,7 @@ def test_differences_are_reported(
     assert report(endpoint)["status_differences"] == [{"production": 400, "shadow": 200, "requests": 1}]
 
 
-def test_requests_are_captured_by_variant(
-    endpoint: RunningEndpoint, containers: tuple[RemoteContainer, RemoteContainer], folder: Path
-) -> None:
+def test_requests_are_captured_by_variant(endpoint: Endpoint, containers: Pair, folder: Path) -> None:
     ask(endpoint, containers, '{"here": 1}', '{"there": 1}')
 
     def records() -> list[Any]:
@@ -110,7 +105,7 @@ def test_requests_are_captured_by_variant(
 
 
 def test_an_update_ends_what_the_old_config_asked_for(
-    endpoint: RunningEndpoint, containers: tuple[RemoteContainer, RemoteContainer], folder: Path
+    endpoint: Endpoint, containers: Pair, folder: Path
 ) -> None:
     """Without a shadow in the new config nothing is copied any more, and the log has the report."""
     sagemaker = endpoint.control_plane

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import ClientError
 
-from support.endpoints import ROLE, RunningEndpoint, described, of_image, running_endpoint, variant
+from support.endpoints import ROLE, Endpoint, described, of_image, running_endpoint, variant
 from support.remote_container import remote_container
 from support.waiting import wait_until
 
@@ -62,7 +62,7 @@ def test_components_come_go_and_are_asked_by_name(tmp_path: Path) -> None:
             wait_until(lambda: is_unknown(endpoint, "second"), SECONDS, "the second component is gone")
 
 
-def is_unknown(endpoint: RunningEndpoint, component: str) -> bool:
+def is_unknown(endpoint: Endpoint, component: str) -> bool:
     try:
         endpoint.invoke_endpoint(InferenceComponentName=component)
     except ClientError as error:

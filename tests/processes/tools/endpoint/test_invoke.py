@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from support.endpoints import RunningEndpoint, described, of_image, running_endpoint, variant
+from support.endpoints import Endpoint, described, of_image, running_endpoint, variant
 from support.remote_container import RemoteContainer, remote_container
 
 MOST_BYTES = 6_291_456
+Containers = dict[str, RemoteContainer]
 
 
 @pytest.fixture(scope="module")
-def containers() -> Iterator[dict[str, RemoteContainer]]:
+def containers() -> Iterator[Containers]:
     with (
         remote_container() as one,
         remote_container() as two,
@@ -29,9 +30,7 @@ def containers() -> Iterator[dict[str, RemoteContainer]]:
 
 
 @pytest.fixture(scope="module")
-def endpoint(
-    containers: dict[str, RemoteContainer], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RunningEndpoint]:
+def endpoint(containers: Containers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     """Variants of all kinds: two with a container each, a pipeline, named containers, many models."""
     folder = tmp_path_factory.mktemp("endpoint")
     (folder / "models" / "nested").mkdir(parents=True)
@@ -56,7 +55,7 @@ def endpoint(
 
 
 @pytest.fixture(autouse=True)
-def _as_told(containers: dict[str, RemoteContainer]) -> None:
+def _as_told(containers: Containers) -> None:
     """Every container answers with 200, and has no requests."""
     for name, container in containers.items():
         container.status, container.answer = 200, None
@@ -69,7 +68,7 @@ def error_of(call: ClientError) -> Any:
 
 
 def test_headers_of_the_api_go_through_both_ways_and_no_others(
-    endpoint: RunningEndpoint, containers: dict[str, RemoteContainer]
+    endpoint: Endpoint, containers: Containers
 ) -> None:
     """Neither the signature and the agent of the client, nor headers of the container's own."""
     containers["one"].headers = {
@@ -122,7 +121,7 @@ def test_headers_of_the_api_go_through_both_ways_and_no_others(
 
 @pytest.mark.parametrize(("status", "side"), [(400, "client"), (415, "client"), (500, "server")])
 def test_container_s_error_is_a_model_error_with_its_members(
-    endpoint: RunningEndpoint, containers: dict[str, RemoteContainer], status: int, side: str
+    endpoint: Endpoint, containers: Containers, status: int, side: str
 ) -> None:
     containers["one"].status, containers["one"].answer = status, b"no such thing"
 
@@ -151,7 +150,7 @@ def test_container_s_error_is_a_model_error_with_its_members(
     ],
 )
 def test_request_for_what_is_not_there_is_a_validation_error(
-    endpoint: RunningEndpoint, members: dict[str, str], says: str
+    endpoint: Endpoint, members: dict[str, str], says: str
 ) -> None:
     with pytest.raises(ClientError, match=says) as raised:
         endpoint.invoke_endpoint(**members)
@@ -159,16 +158,14 @@ def test_request_for_what_is_not_there_is_a_validation_error(
     assert error_of(raised.value)["Error"]["Code"] == "ValidationError"
 
 
-def test_unknown_endpoint_is_a_validation_error(endpoint: RunningEndpoint) -> None:
+def test_unknown_endpoint_is_a_validation_error(endpoint: Endpoint) -> None:
     with pytest.raises(ClientError, match="Endpoint none of account local not found") as raised:
         endpoint.runtime.invoke_endpoint(EndpointName="none", Body=b"")
 
     assert error_of(raised.value)["ResponseMetadata"]["HTTPStatusCode"] == 400
 
 
-def test_bodies_have_a_limit_in_both_directions(
-    endpoint: RunningEndpoint, containers: dict[str, RemoteContainer]
-) -> None:
+def test_bodies_have_a_limit_in_both_directions(endpoint: Endpoint, containers: Containers) -> None:
     """6 MB go through; a byte more is a 413, or a ModelError if the container answers it."""
     whole = endpoint.invoke_endpoint(b"x" * MOST_BYTES, TargetVariant="one")
     assert len(whole["Body"].read()) == MOST_BYTES
@@ -180,9 +177,7 @@ def test_bodies_have_a_limit_in_both_directions(
         endpoint.invoke_endpoint(TargetVariant="one")
 
 
-def test_variants_get_their_shares_of_requests(
-    endpoint: RunningEndpoint, containers: dict[str, RemoteContainer]
-) -> None:
+def test_variants_get_their_shares_of_requests(endpoint: Endpoint, containers: Containers) -> None:
     client = endpoint.runtime
 
     def ask(_: int) -> str:
@@ -196,9 +191,7 @@ def test_variants_get_their_shares_of_requests(
     assert len(containers["one"].requests) == variants["one"]
 
 
-def test_pipeline_passes_each_answer_on(
-    endpoint: RunningEndpoint, containers: dict[str, RemoteContainer]
-) -> None:
+def test_pipeline_passes_each_answer_on(endpoint: Endpoint, containers: Containers) -> None:
     """The first one's content type is the next one's; the caller's Accept is for the last."""
     answer = endpoint.invoke_endpoint(
         b"abc", TargetVariant="pipeline", ContentType="application/json", Accept="text/plain"
@@ -214,9 +207,7 @@ def test_pipeline_passes_each_answer_on(
     )
 
 
-def test_error_of_a_pipeline_names_the_container(
-    endpoint: RunningEndpoint, containers: dict[str, RemoteContainer]
-) -> None:
+def test_error_of_a_pipeline_names_the_container(endpoint: Endpoint, containers: Containers) -> None:
     containers["last"].status = 500
 
     with pytest.raises(ClientError, match="from last") as raised:
@@ -225,16 +216,14 @@ def test_error_of_a_pipeline_names_the_container(
     assert error_of(raised.value)["LogStreamArn"].endswith("pipeline/1/last")
 
 
-def test_container_is_chosen_by_its_hostname(
-    endpoint: RunningEndpoint, containers: dict[str, RemoteContainer]
-) -> None:
+def test_container_is_chosen_by_its_hostname(endpoint: Endpoint, containers: Containers) -> None:
     endpoint.invoke_endpoint(TargetVariant="direct", TargetContainerHostname="last")
 
     assert [len(containers[name].requests) for name in ("first", "last")] == [0, 1]
 
 
 def test_models_are_loaded_by_the_platform_and_others_make_room(
-    endpoint: RunningEndpoint, containers: dict[str, RemoteContainer]
+    endpoint: Endpoint, containers: Containers
 ) -> None:
     """The first request loads an archive, later ones only ask; what the container calls it says nothing.
 
@@ -257,7 +246,7 @@ def test_models_are_loaded_by_the_platform_and_others_make_room(
 
 
 def test_requests_and_errors_are_counted_as_cloudwatch_does(
-    endpoint: RunningEndpoint, containers: dict[str, RemoteContainer]
+    endpoint: Endpoint, containers: Containers
 ) -> None:
     before = endpoint.ask("GET", "/metrics").body.decode()
     containers["two"].status = 404

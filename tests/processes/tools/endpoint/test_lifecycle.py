@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import ClientError
 
-from support.endpoints import RunningEndpoint, described, of_image, running_endpoint, variant
+from support.endpoints import Endpoint, described, of_image, running_endpoint, variant
 from support.multi_model import saying, script_model
 from support.remote_container import RemoteContainer, remote_container
 from support.waiting import wait_until
@@ -28,7 +28,7 @@ def config_of(container: RemoteContainer, name: str) -> dict[str, object]:
     return content
 
 
-def status_of(endpoint: RunningEndpoint) -> str:
+def status_of(endpoint: Endpoint) -> str:
     return str(endpoint.control_plane.describe_endpoint(EndpointName="shop")["EndpointStatus"])
 
 
@@ -36,7 +36,7 @@ def test_endpoint_waits_for_pings(tmp_path: Path) -> None:
     with remote_container(healthy=False) as container:
         path = tmp_path / "config.json"
         path.write_text(json.dumps(config_of(container, "first")))
-        endpoint = RunningEndpoint(str(path))
+        endpoint = Endpoint(str(path))
         try:
             endpoint.wait_for_log("listening on")
             assert status_of(endpoint) == "Creating"
@@ -56,7 +56,7 @@ def test_endpoint_waits_for_pings(tmp_path: Path) -> None:
 )
 def test_endpoint_without_endpoints_waits_for_calls_that_create_them(tmp_path: Path, content: object) -> None:
     (tmp_path / "config.json").write_text(json.dumps(content))
-    endpoint = RunningEndpoint(*([] if content is None else [str(tmp_path / "config.json")]))
+    endpoint = Endpoint(*([] if content is None else [str(tmp_path / "config.json")]))
     with remote_container() as container:
         try:
             endpoint.wait_ready()
@@ -75,7 +75,7 @@ def test_endpoint_without_endpoints_waits_for_calls_that_create_them(tmp_path: P
 def test_container_that_ends_at_its_start_ends_the_run(tmp_path: Path) -> None:
     content = described({"m": {"PrimaryContainer": {"ModelDataUrl": "none.tar.gz"}}}, [variant("v", "m")])
     (tmp_path / "config.json").write_text(json.dumps(content))
-    endpoint = RunningEndpoint(str(tmp_path / "config.json"))
+    endpoint = Endpoint(str(tmp_path / "config.json"))
     try:
         assert endpoint.wait() == 1
         assert "v/1: the container primary has ended" in endpoint.log
@@ -163,7 +163,7 @@ def test_our_container_serves_and_is_started_anew(tmp_path: Path) -> None:
         assert again.startswith(b"hello ")
 
 
-def kill_container_of(endpoint: RunningEndpoint, process: int) -> None:
+def kill_container_of(endpoint: Endpoint, process: int) -> None:
     """Kill the container that a process belongs to, which is a child of the endpoint's own process."""
     while parent_of(process) != endpoint.process.pid:
         process = parent_of(process)

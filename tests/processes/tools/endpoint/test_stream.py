@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, EventStreamError
 
-from support.endpoints import RunningEndpoint, described, of_image, running_endpoint, variant
+from support.endpoints import Endpoint, described, of_image, running_endpoint, variant
 from support.remote_container import RemoteContainer, remote_container
 from support.waiting import wait_until
 
@@ -27,7 +27,7 @@ def first_stage() -> Iterator[RemoteContainer]:
 @pytest.fixture(scope="module")
 def endpoint(
     container: RemoteContainer, first_stage: RemoteContainer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RunningEndpoint]:
+) -> Iterator[Endpoint]:
     """A variant of one container, and one of two in a row."""
     stages = [{"Image": first_stage.address}, {"Image": container.address}]
     models: dict[str, Any] = {"one": of_image(container.address), "two": {"Containers": stages}}
@@ -43,7 +43,7 @@ def _as_told(container: RemoteContainer) -> None:
     container.requests.clear()
 
 
-def stream(endpoint: RunningEndpoint, **members: str) -> Any:
+def stream(endpoint: Endpoint, **members: str) -> Any:
     return endpoint.runtime.invoke_endpoint_with_response_stream(
         EndpointName="shop", Body=b"abc", **{"TargetVariant": "one", **members}
     )
@@ -54,7 +54,7 @@ def payload(events: Any) -> bytes:
 
 
 def test_a_client_has_a_part_before_the_container_makes_the_next(
-    endpoint: RunningEndpoint, container: RemoteContainer
+    endpoint: Endpoint, container: RemoteContainer
 ) -> None:
     has_first = threading.Event()
     container.chunks = (b"one ", has_first, b"two")
@@ -77,12 +77,12 @@ def test_a_client_has_a_part_before_the_container_makes_the_next(
     assert headers.items() <= dict(request.headers).items()
 
 
-def test_an_answer_in_one_piece_is_a_stream_too(endpoint: RunningEndpoint) -> None:
+def test_an_answer_in_one_piece_is_a_stream_too(endpoint: Endpoint) -> None:
     assert payload(stream(endpoint)["Body"]) == b"cba"
 
 
 def test_the_last_of_a_pipeline_streams(
-    endpoint: RunningEndpoint, container: RemoteContainer, first_stage: RemoteContainer
+    endpoint: Endpoint, container: RemoteContainer, first_stage: RemoteContainer
 ) -> None:
     container.chunks = (b"x", b"y")
     assert payload(stream(endpoint, TargetVariant="two", Accept="text/plain")["Body"]) == b"xy"
@@ -92,7 +92,7 @@ def test_the_last_of_a_pipeline_streams(
 
 
 def test_an_answer_that_breaks_off_is_a_model_stream_error(
-    endpoint: RunningEndpoint, container: RemoteContainer
+    endpoint: Endpoint, container: RemoteContainer
 ) -> None:
     container.chunks = (b"some", None)
     body = stream(endpoint)["Body"]
@@ -105,7 +105,7 @@ def test_an_answer_that_breaks_off_is_a_model_stream_error(
 
 @pytest.mark.parametrize(("status", "chunks"), [(400, (b"no",)), (500, ()), (200, (None,))])
 def test_an_error_before_the_first_part_is_a_model_error(
-    endpoint: RunningEndpoint, container: RemoteContainer, status: int, chunks: tuple[bytes | None, ...]
+    endpoint: Endpoint, container: RemoteContainer, status: int, chunks: tuple[bytes | None, ...]
 ) -> None:
     container.status, container.chunks = status, chunks
     with pytest.raises(ClientError) as raised:
@@ -116,9 +116,7 @@ def test_an_error_before_the_first_part_is_a_model_error(
     assert error["OriginalStatusCode"] == (0 if status == 200 else status)
 
 
-def test_a_client_that_leaves_frees_its_instance(
-    endpoint: RunningEndpoint, container: RemoteContainer
-) -> None:
+def test_a_client_that_leaves_frees_its_instance(endpoint: Endpoint, container: RemoteContainer) -> None:
     def count() -> float:
         lines = endpoint.ask("GET", "/metrics").body.decode().splitlines()
         name = 'sagemaker_endpoint_model_latency_seconds_count{endpoint="shop",variant="one"}'

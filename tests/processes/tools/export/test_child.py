@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -105,34 +106,36 @@ def test_a_model_without_shapes(model_files: Path, tmp_path: Path) -> None:
     assert "keras.Input(SHAPE)" in refusal(model_files / "refused" / "unbuilt.keras", tmp_path / "out")
 
 
+def edited(source: Path, target: Path, **edits: Callable[[bytes], bytes]) -> Path:
+    """A copy of a .keras file with other JSON files in it."""
+    with zipfile.ZipFile(source) as good, zipfile.ZipFile(target, "w") as bad:
+        for name in good.namelist():
+            edit = edits.get(name.partition(".json")[0], bytes)
+            bad.writestr(name, edit(good.read(name)))
+    return target
+
+
 def test_terabytes_of_weights(model_files: Path, tmp_path: Path) -> None:
     """A configuration that asks for them ends its process, and this machine is none the worse."""
-    source, hostile = model_files / "keras3.keras", tmp_path / "huge.keras"
-    with zipfile.ZipFile(source) as good, zipfile.ZipFile(hostile, "w") as bad:
-        for name in good.namelist():
-            content = good.read(name)
-            if name == "config.json":
-                config = json.loads(content)
-                config["config"]["layers"][1]["config"]["units"] = 10**9
-                content = json.dumps(config).encode()
-            bad.writestr(name, content)
 
+    def hugely(content: bytes) -> bytes:
+        config = json.loads(content)
+        config["config"]["layers"][1]["config"]["units"] = 10**9
+        return json.dumps(config).encode()
+
+    hostile = edited(model_files / "keras3.keras", tmp_path / "huge.keras", config=hugely)
     text = refusal(hostile, tmp_path / "out")
     assert str(hostile) in text
     assert "memory" in text
 
 
 def test_a_newer_keras(model_files: Path, tmp_path: Path) -> None:
-    source, newer = model_files / "keras3.keras", tmp_path / "newer.keras"
-    with zipfile.ZipFile(source) as good, zipfile.ZipFile(newer, "w") as bad:
-        for name in good.namelist():
-            content = good.read(name)
-            if name == "metadata.json":
-                content = json.dumps({"keras_version": "4.1.0"}).encode()
-            if name == "config.json":
-                content = content.replace(b'"Dense"', b'"DenseOfTomorrow"')
-            bad.writestr(name, content)
-
+    newer = edited(
+        model_files / "keras3.keras",
+        tmp_path / "newer.keras",
+        metadata=lambda _: b'{"keras_version": "4.1.0"}',
+        config=lambda content: content.replace(b'"Dense"', b'"DenseOfTomorrow"'),
+    )
     text = refusal(newer, tmp_path / "out")
     assert "DenseOfTomorrow" in text
     assert "Keras 4.1.0" in text

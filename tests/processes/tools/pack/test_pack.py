@@ -8,11 +8,12 @@ import sys
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.archives import SAVED_MODEL
-from support.stack import Stack
+from support.stack import Stack, serving
 from support.waiting import wait_until
 from support.wheels import write_wheel
 from tfs_proxy.cli import main
@@ -196,6 +197,7 @@ def test_wheels(home: Path, model: Path) -> None:
     ]
     for archive, expected in {"model": [*pure, native[1]], "both": [*pure, *native]}.items():
         found = members(home.parent / f"{archive}.tar.gz")
+        assert "code/requirements.txt" in found
         assert [name for name in found if name.startswith("code/wheels/")] == sorted(expected)
     assert other.returncode == 3
     assert "The wheels for Python 3.13 can't be downloaded" in other.stderr
@@ -205,47 +207,31 @@ def test_wheels(home: Path, model: Path) -> None:
 
 @pytest.mark.tensorflow
 def test_the_signatures_of_lite_models(model_files: Path, saved_models: Path, tmp_path: Path) -> None:
-    (tmp_path / "lite" / "1").mkdir(parents=True)
-    (tmp_path / "both" / "1").mkdir(parents=True)
-    (tmp_path / "lite" / "1" / "model.tflite").write_bytes((model_files / "lite.tflite").read_bytes())
-    (tmp_path / "both" / "1" / "model.tflite").write_bytes(
-        (saved_models / "lite" / "1" / "model.tflite").read_bytes()
-    )
-    stack = Stack(str(tmp_path), "--model-server", "embedded")
-    try:
-        stack.wait_ready()
-        for name in ("lite", "both"):
+    files = {"lite": model_files / "lite.tflite", "both": saved_models / "lite" / "1" / "model.tflite"}
+    for name, file in files.items():
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "1" / "model.tflite").write_bytes(file.read_bytes())
+    with serving(str(tmp_path), "--model-server", "embedded") as stack:
+        for name in files:
             shown = stack.ask("GET", f"/v1/models/{name}/metadata").json["metadata"]["signature_def"]
             read = read_lite_model(tmp_path / name / "1").signatures
-            assert {key: specs(value) for key, value in shown["signature_def"].items()} == {
+            assert {key: described(value) for key, value in shown["signature_def"].items()} == {
                 key: [
                     {
-                        alias: (
-                            spec.tensor,
-                            spec.dtype,
-                            [-1 if size is None else size for size in spec.shape or ()],
-                        )
+                        alias: (spec.tensor, spec.dtype, [-1 if n is None else n for n in spec.shape or ()])
                         for alias, spec in tensors.items()
                     }
                     for tensors in (signature.inputs, signature.outputs)
                 ]
                 for key, signature in read.items()
             }
-    finally:
-        stack.kill()
 
 
-def specs(
-    shown: dict[str, dict[str, dict[str, object]]],
-) -> list[dict[str, tuple[object, object, list[int]]]]:
+def described(shown: Any) -> list[dict[str, tuple[str, str, list[int]]]]:
     """The inputs and outputs of a signature in TF Serving's metadata."""
     return [
         {
-            alias: (
-                info["name"],
-                info["dtype"],
-                [int(size["size"]) for size in info["tensor_shape"]["dim"]],  # type: ignore[index]
-            )
+            alias: (info["name"], info["dtype"], [int(size["size"]) for size in info["tensor_shape"]["dim"]])
             for alias, info in shown[kind].items()
         }
         for kind in ("inputs", "outputs")
@@ -283,7 +269,6 @@ def test_serving_a_file(model_files: Path) -> None:
         stack.kill()
 
 
-@pytest.mark.tensorflow
 @pytest.mark.tensorflow
 def test_check_of_a_model_file_checks_what_serve_would_serve(
     model_files: Path, saved_models: Path, capsys: pytest.CaptureFixture[str]

@@ -1,6 +1,5 @@
 """What came of the checks: which are chosen, how they are told, and the exit status."""
 
-import json
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -12,10 +11,8 @@ from tfs_proxy.tools.conform.judge import (
     CheckResult,
     exit_status,
     in_order,
-    json_text,
     junit_text,
     result_lines,
-    summary_lines,
 )
 from tfs_proxy.values.errors import SettingsError
 
@@ -57,15 +54,6 @@ def test_the_table_says_what_was_found() -> None:
     assert result_lines(PASSED) == [f"ok     {'ping/good':36} seen"]
 
 
-def test_the_sum() -> None:
-    assert summary_lines([PASSED, FAILED, ADVICE, NOT_RUN], ["taken: x"]) == [
-        "",
-        "taken: x",
-        "4 checks: 1 passed, 1 failed, 1 piece of advice, 1 not run",
-        "Failed: ping/bad",
-    ]
-
-
 def test_junit() -> None:
     suite = ET.fromstring(junit_text("http://x", [PASSED, FAILED, ADVICE, NOT_RUN])).find("testsuite")
 
@@ -78,16 +66,6 @@ def test_junit() -> None:
         "advice": ["system-out"],
         "none": ["skipped"],
     }
-
-
-def test_json() -> None:
-    document = json.loads(json_text("http://x", [PASSED, FAILED, NOT_RUN], ["taken: x"]))
-
-    assert document["counts"] == {"passed": 1, "failed": 1, "not run": 1, "musts failed": 1}
-    assert document["requests"] == ["taken: x"]
-    passed, failed, not_run = document["checks"]
-    assert passed["found"] == not_run["reason"] == "seen"
-    assert (failed["level"], failed["expected"], failed["mend"]) == ("must", "200", "Mend it.")
 
 
 def test_checks_are_chosen_by_group_and_by_name() -> None:

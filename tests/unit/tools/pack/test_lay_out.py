@@ -89,22 +89,6 @@ def test_versions_and_models(tmp_path: Path) -> None:
         lay_out(LayoutOptions(tmp_path / "in" / "a", version=3), tmp_path / "y", Settings.from_env({}))
 
 
-def test_script_file(tmp_path: Path) -> None:
-    """Whatever it is called, it becomes the script; requirements are put beside it."""
-    (tmp_path / "my_handler.py").write_text("def handler(data, context): ...")
-    (tmp_path / "needs.txt").write_text("numpy")
-
-    files = laid_out(
-        tmp_path,
-        model=saved_model(tmp_path / "m"),
-        script=tmp_path / "my_handler.py",
-        requirements=tmp_path / "needs.txt",
-    )
-
-    assert files["code/inference.py"] == b"def handler(data, context): ..."
-    assert files["code/requirements.txt"] == b"numpy"
-
-
 def test_script_folder(tmp_path: Path) -> None:
     for name in ("inference.py", "lib/own.py", "data/words.txt", "__pycache__/x.pyc", ".git/config"):
         (tmp_path / "src" / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,12 +1,10 @@
 """The requests that `warmup` makes from a signature, and the batch sizes that the settings allow."""
 
-import io
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tfs_proxy.data.formats.framing import tfrecords
 from tfs_proxy.model.graph_inputs import GraphInputs
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.tools.pack.options import Fill, WarmupOptions
@@ -21,8 +19,6 @@ from tfs_proxy.tools.pack.warmup_requests import (
 from tfs_proxy.values.batch import Batch
 from tfs_proxy.values.errors import ArchiveError, SettingsError
 from tfs_proxy.values.signature import PREDICT_METHOD, Signature, Target, TensorSpec
-from tfs_proxy.wire.protos import PredictionLog
-from tfs_proxy.wire.protos.tensors import to_array
 
 TABLE = Signature(
     "serving_default",
@@ -93,20 +89,6 @@ def test_allowed_batch_sizes_are_read(tmp_path: Path) -> None:
     file.write_text("nonsense {")
     with pytest.raises(SettingsError, match="can't be read"):
         batch_sizes(Settings.from_env(environ))
-
-
-def test_the_file_has_what_model_servers_read() -> None:
-    """Records of PredictionLog, framed as TFRecord, whose tensors are those of the requests."""
-    batch = next(sample_batches(TABLE, GraphInputs(), WarmupOptions(fill=Fill.RANDOM), (2,)))
-    request = RecordedRequest(Target("m", version=7), batch, "a request")
-    contents = file_of([request, request], {"serving_default": TABLE})
-
-    frames = list(tfrecords(io.BytesIO(contents)))
-    assert len(frames) == 2
-    sent = PredictionLog.FromString(bytes(frames[1].payload)).predict_log.request
-    assert not sent.model_spec.HasField("version")
-    for name, array in batch.inputs.items():
-        np.testing.assert_array_equal(to_array(sent.inputs[name]), array)
 
 
 def test_more_requests_than_a_model_server_takes_are_refused() -> None:
