@@ -1,6 +1,6 @@
 """The baseline proxy: falcon, one gunicorn gevent worker and `requests.post` per request.
 
-It does what AWS's container does with a script; `serving.py` measures it beside this project. The request's
+It does what AWS's container does with a script; `serving.py` compares it with this project. The request's
 Content-Type selects the script's work: pass JSON on, wrap a JPEG in base64, or make JSON of floats.
 """
 

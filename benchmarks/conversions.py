@@ -1,4 +1,4 @@
-"""Measures each conversion in CPU milliseconds per body, beside plain Python.
+"""Measures each conversion in CPU milliseconds per body, and plain Python's.
 
 ``python benchmarks/conversions.py`` prints a table. It counts the thread's CPU time, because a shared machine
 is noisy; each cell has the median and the best of its rounds, and the implementations alternate.

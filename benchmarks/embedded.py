@@ -1,8 +1,8 @@
 """Measures the embedded model server: ``python benchmarks/embedded.py [SECONDS] [--against CHECKOUT]``.
 
-Needs wrk on PATH. Each figure is printed beside one of the same run that does not depend on the server: the
+Needs wrk on PATH. Each figure is printed with one of the same run that does not depend on the server: the
 same model called in process, or a fixed answer of the same HTTP server. With ``--against`` it is printed
-beside that of another checkout's server, run by the same Python.
+with that of another checkout's server, run by the same Python.
 """
 
 import argparse
@@ -36,7 +36,7 @@ CONNECTIONS = (1, 8, 64)
 ROUNDS = 3
 ROUNDS_AGAINST = 5
 RESNET_SECONDS = 10.0
-"""Calls that the end cuts off are not counted; so long they are few beside the others."""
+"""Calls that the end cuts off are not counted; so long they are few among the others."""
 
 IN_PROCESS = """
 import json, sys, threading, time
@@ -128,7 +128,7 @@ def measure_server(seconds: float, folder: Path) -> None:
     only = [*embedded, "--model_name=tiny", f"--model_base_path={CACHE / 'tiny'}"]
     with running(only, f"{url}/tiny") as (alone, ready):
         print(f"\nReady after {ready:.2f} s, {resident_megabytes(alone):.0f} MB with the tiny model.\n")
-    print("| work | per second | CPU ms a request | beside | ratio |\n|---|---|---|---|---|")
+    print("| work | per second | CPU ms a request | compared with | ratio |\n|---|---|---|---|---|")
     sent = bodies(folder)
     with (
         running([sys.executable, "-c", BARE, str(bare)], f"http://127.0.0.1:{bare}/"),

@@ -1,6 +1,6 @@
-"""Measures what the stack costs beside the model server: seconds to start, memory, idle CPU, ResNet-50.
+"""Measures the cost of the stack apart from the model server: seconds to start, memory, idle CPU, ResNet-50.
 
-`serving.py` prints these after its rates, each beside its target.
+`serving.py` prints these after its rates, each with its target.
 """
 
 import compileall
@@ -50,7 +50,7 @@ def compile_package() -> None:
 
 
 def start(tiny: Path, choice: str, rounds: int) -> Iterator[Figure]:
-    """Until /ping says 200, tiny model and script, beside the model server alone on the same model, in turns."""
+    """Until /ping says 200, tiny model and script, and of the model server alone on the same model, in turns."""
     compile_package()
     ours, alone = [], []
     for _ in range(rounds):
@@ -90,7 +90,7 @@ def send_requests(stack: Running, folder: Path) -> None:
 
 
 def memory(name: str, model: Path, choice: str, most: int, folder: Path) -> Iterator[Figure]:
-    """Memory beside the model server once it serves, and after `REQUESTS` requests; then what it does if idle."""
+    """Memory apart from the model server once it serves, and after `REQUESTS` requests; then what it does if idle."""
     with serve(model, choice) as stack:
         time.sleep(SETTLE_SECONDS)
         fresh = own_megabytes(stack)

@@ -1,4 +1,4 @@
-"""What an invoke costs in multi-model mode, beside the same model served alone, in alternating runs.
+"""Compares an invoke in multi-model mode with the same model served alone, in alternating runs.
 
 `make bench-multi-model` runs it after `multi_model.py`. All stacks run all the time, one worker each where a
 script decides (a model has one by default), and take turns under the same load.

@@ -1,4 +1,4 @@
-"""How long requests to other models take while 16 models load, beside the same requests without loads.
+"""Compares requests to other models while 16 models load with the same requests without loads.
 
 `make bench-multi-model` runs it. One client with one connection sends requests at a fixed pace all the time,
 which leaves most of the machine to the loads; the time of each is from when it was due, so that one that

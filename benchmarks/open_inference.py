@@ -1,4 +1,4 @@
-"""Measures the Open Inference Protocol beside TensorFlow Serving's, through one stack, in alternating runs.
+"""Compares the Open Inference Protocol with TensorFlow Serving's, through one stack, in alternating runs.
 
 ``make bench-open-inference`` runs it. Tensors of 602 KB are sent by Triton's perf_analyzer, which speaks all
 three ways to send them; JSON by wrk. A shared machine is noisy: each cell is the median of its rounds, and only

@@ -73,7 +73,7 @@ def megabytes_beside(left_out: str, pid: int) -> float:
     """Memory in MB of a run without one part, as if that shared no file with the others.
 
     A proportional set size would count what Python and libraries take only in part if the model server is
-    the embedded one, and in full beside the official program. Of each file counts the process that has most
+    the embedded one, and in full next to the official program. Of each file counts the process that has most
     of it in memory, of all else the proportional share.
     """
     anonymous, files = 0.0, dict[str, float]()

@@ -50,7 +50,7 @@ def verdict(met: bool | None) -> str:
 
 
 def ratios(rows: Iterable[Row]) -> str:
-    """The rates and ratios beside their targets."""
+    """The rates and ratios with their targets."""
     lines = [
         "| work | connections | requests/s | compared with (requests/s) | ratio | target | |",
         "|---|--:|--:|---|--:|--:|---|",
@@ -78,7 +78,7 @@ def costs(rows: Iterable[Row]) -> str:
 
 
 def figures(rows: Iterable[Figure]) -> str:
-    """Start, memory and idle CPU beside their targets."""
+    """Start, memory and idle CPU with their targets."""
     lines = ["| | reached | target | |", "|---|---|---|---|"]
     lines += [f"| {row.what} | {row.reached} | {row.target} | {verdict(row.met)} |" for row in rows]
     return "\n".join(lines)

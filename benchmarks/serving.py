@@ -1,4 +1,4 @@
-"""Measures the whole stack beside the model server alone and the plain proxy, in alternating rounds.
+"""Measures the whole stack, the model server alone and the plain proxy, in alternating rounds.
 
 ``make bench`` runs it; ``make bench WRITE=1`` also writes the tables and the picture into the documentation.
 The model server is ``tensorflow_model_server`` if it is on PATH, else the embedded one, on both sides. It needs

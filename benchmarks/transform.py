@@ -5,7 +5,7 @@
 
 Rows alternate and each cell is the median of its rounds. The server is an echo in a process of its own on the
 same machine, so it shares the cores with all rows. With --resnet it is the ResNet-50 of code_examples/ behind
-a whole stack, beside the same model server without a stack, which gets the same images at the same
+a whole stack, compared with the same model server without a stack, which gets the same images at the same
 concurrency as prepared JSON for TF Serving.
 """
 
@@ -197,7 +197,7 @@ def write_records(lines: Path, records: Path) -> None:
 
 
 def driver(rounds: int) -> None:
-    """Requests and bytes per second of the driver, beside a plain loop."""
+    """Requests and bytes per second of the driver, and of a plain loop."""
     posts, sent, megabytes = [], [], []
     with tempfile.TemporaryDirectory() as folder, server(FIXED_ANSWER="0.5") as address:
         lines, records = Path(folder) / "lines", Path(folder) / "records"

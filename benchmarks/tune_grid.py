@@ -54,7 +54,7 @@ def measured(tuning: Tuning, point: Point, times: int, p99_ms: float) -> float:
 
 
 def compare(model: Path, p99_ms: float, budget: float, rounds: int) -> float:
-    """Search and grid of one model; the rate of what was found beside the best of the grid."""
+    """Search and grid of one model; the rate of what was found, compared with the best of the grid."""
     with temporary_workspace(None, "tune-grid-") as workspace:
         request = TuneRequest(str(model), p99_ms, budget, [], (), inherited_environment())
         tuning = Tuning(request, Settings.from_env(), workspace)
