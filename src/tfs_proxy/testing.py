@@ -34,6 +34,7 @@ from tfs_proxy.values.deployment import Deployment, open_inference_of
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.signature import PREDICT_METHOD, Signature, TensorSpec
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
+from tfs_proxy.wire.media_types import JSON
 from tfs_proxy.wire.routes import INVOCATIONS, OPENAPI
 from tfs_proxy.worker.app import ContainerApp, create_app, create_script_model_app
 
@@ -88,7 +89,7 @@ class LoadedScript:
     def post(
         self,
         body: bytes | str = b"",
-        content_type: str | None = "application/json",
+        content_type: str | None = JSON,
         accept: str | None = None,
         custom_attributes: str | None = None,
         headers: Mapping[str, str] | None = None,

@@ -16,7 +16,6 @@ from attack import corpus, front_parsers
 from support.archives import SAVED_MODEL
 from support.lite_models import lite_model
 from tfs_proxy.data.formats.framing import recordio_frame, tfrecord_frame
-from tfs_proxy.data.media_types import CSV, JSON, JSON_LINES, NPY, NPZ, PNG, RECORDIO, TF_EXAMPLE, TF_RECORD
 from tfs_proxy.data.registry import (
     FORMATS,
     OUTPUT_TYPES,
@@ -49,6 +48,7 @@ from tfs_proxy.wire import protos
 from tfs_proxy.wire.data_types import DataType
 from tfs_proxy.wire.http_answer import BrokenAnswer, NoAnswer
 from tfs_proxy.wire.http_answer import read_response as read_http
+from tfs_proxy.wire.media_types import CSV, JSON, JSON_LINES, NPY, NPZ, PNG, RECORDIO, TF_EXAMPLE, TF_RECORD
 from tfs_proxy.wire.packed_body import decoded_body
 from tfs_proxy.wire.protobuf_reader import LENGTH, MalformedProtobuf, read_fields
 from tfs_proxy.wire.protos.predict import read_response

@@ -15,7 +15,7 @@ from support.grpc_calls import PREDICT, SECONDS
 from tfs_proxy.run.grpc_routes import GrpcRoutes
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.http_server import HttpServer, app_of
-from tfs_proxy.wire.routes import Routes
+from tfs_proxy.wire.routes import answer_by
 
 
 class Router:
@@ -47,7 +47,6 @@ class Router:
 
     async def _serve(self, socket: Path) -> None:
         self._routes, self._ended = GrpcRoutes(), asyncio.Event()
-        self._answers = Routes(self._routes.routes)
         server = HttpServer(app_of(self._answer, 1 << 16))
         await server.open_unix(socket)
         self._began.set_result(asyncio.get_running_loop())
@@ -55,7 +54,9 @@ class Router:
         await server.drain(SECONDS)
 
     async def _answer(self, request: HttpRequest) -> HttpResponse:
-        return await self._answers.answer(request) or HttpResponse.error(503, "there is no supervisor here")
+        return await answer_by(self._routes.routes, request) or HttpResponse.error(
+            503, "there is no supervisor here"
+        )
 
     def _do(self, change: Callable[[], None]) -> None:
         """Change the table, and wait until the router has it."""

@@ -1,13 +1,15 @@
 """The order of the package's rooms, read off every module's own imports."""
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
 
-from tfs_proxy.wire import header_names
+from tfs_proxy.wire import header_names, media_types
 
 PACKAGE = Path(__file__).parents[2] / "src" / "tfs_proxy"
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -279,6 +281,27 @@ def test_a_constant_has_one_value(module: Path) -> None:
     )
 
     assert [name for name, count in names.items() if count > 1] == []
+
+
+def doubles(module: Path) -> Iterator[str]:
+    """Statuses and sizes that a module names itself, and media types that it spells."""
+    text = module.read_text()
+    types = {value for value in vars(media_types).values() if isinstance(value, str) and "/" in value}
+    constants = (node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant))
+    yield from (value for value in constants if value in types)
+    yield from re.findall(r"(?m)^_?(?:KILO|MEGA|MEBI|GIGA)BYTE.* = .*1024.*", text)
+    statuses = {f"{status.name} = {status.value}" for status in HTTPStatus}
+    for names, values in re.findall(r"(?m)^([A-Z_, ]+)(?:: Final)? = ([\d, ]+)$", text):
+        pairs = zip(names.split(", "), values.split(", "), strict=True)
+        yield from statuses.intersection(f"{name.strip('_')} = {value}" for name, value in pairs)
+
+
+def test_statuses_sizes_and_media_types_have_one_home() -> None:
+    """HTTPStatus, `values.memory` and `wire.media_types`, which all rooms but those below it can import."""
+    homes = {"memory", "media_types"}
+    others = [module for module in MODULES if module.stem not in homes and room(module) != "settings"]
+
+    assert {str(module): found for module in others if (found := list(doubles(module)))} == {}
 
 
 def spelled(module: Path) -> Iterator[str]:

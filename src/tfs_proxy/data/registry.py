@@ -12,7 +12,6 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfs_proxy.data import media_types as media
 from tfs_proxy.data.formats import untyped
 from tfs_proxy.data.formats.csv_records import csv_batch
 from tfs_proxy.data.formats.json_records import decode_json, decode_lines, examples_of, records_of
@@ -27,12 +26,13 @@ from tfs_proxy.data.formats.outputs import (
 )
 from tfs_proxy.data.formats.raw_bytes import decode_bytes, decode_text
 from tfs_proxy.data.formats.untyped import plain
-from tfs_proxy.data.media_types import MediaType
 from tfs_proxy.data.serving_json.documents import documents
 from tfs_proxy.values.batch import Batch, Examples, Outputs
 from tfs_proxy.values.errors import BadInput, NotAcceptable, UnsupportedMediaType
 from tfs_proxy.values.memory import MemoryBudget
 from tfs_proxy.values.signature import Signature
+from tfs_proxy.wire import media_types as media
+from tfs_proxy.wire.media_types import MediaType
 
 
 class Format(Struct, frozen=True):

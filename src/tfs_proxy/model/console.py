@@ -8,9 +8,9 @@ from importlib.resources import files
 from msgspec import Struct
 
 from tfs_proxy import __version__
-from tfs_proxy.data.media_types import JSON, best
 from tfs_proxy.values.signature import Signature, TensorSpec
 from tfs_proxy.wire.http_messages import ALIVE
+from tfs_proxy.wire.media_types import JSON, best
 
 FACTS = "facts.json"
 """Name, below `CONSOLE`, of the file with the page's facts about the models."""

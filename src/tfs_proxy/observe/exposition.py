@@ -20,8 +20,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.utils import floatToGoString
 
 from tfs_proxy.observe.metric import Distribution, MeasuredMetric, MetricKind
+from tfs_proxy.wire.media_types import OPEN_METRICS
 
-_OPEN_METRICS = "application/openmetrics-text"
 _END = b"# EOF\n"
 
 _FAMILIES: dict[MetricKind, type[CounterMetricFamily] | type[GaugeMetricFamily]] = {
@@ -90,7 +90,7 @@ def expose(
     certain = _CERTAIN_ACCEPT.fullmatch(accept or "")  # the library repeats the version that a client names
     encode, content_type = choose_encoder(certain[0] if certain else "")
     own = encode(_Collected(tuple(map(_family, metrics))))
-    if not content_type.startswith(_OPEN_METRICS):
+    if not content_type.startswith(OPEN_METRICS):
         return MetricsText(own + text_of_merged(others, open_metrics=False).encode(), content_type)
     merged_text = text_of_merged(others, open_metrics=True).encode()
     return MetricsText(own.removesuffix(_END) + merged_text + _END, content_type)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from tfs_proxy.values.memory import KILOBYTE
+
 PROC = Path("/proc")
-KILOBYTE = 1024
 _STAT_CPU = slice(11, 15)
 """Fields utime, stime, cutime and cstime: the last two are of children that have ended and been collected."""
 

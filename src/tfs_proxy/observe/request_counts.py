@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import Histogram, Labels, MeasuredMetric
+from tfs_proxy.wire.error_status import CLIENT_GONE
 from tfs_proxy.wire.grpc_codes import HTTP_STATUS
 from tfs_proxy.wire.routes import (
     INVOCATIONS,
@@ -43,9 +44,8 @@ OTHER, LATEST = "other", "latest"
 """Labels for a model or version that is not of this run, and for the version of a request that names none."""
 
 OK = "ok"
-_CLIENT_GONE = 499
 _OUTCOMES: Mapping[int, str] = {
-    _CLIENT_GONE: "client_gone",
+    CLIENT_GONE: "client_gone",
     HTTPStatus.SERVICE_UNAVAILABLE: "unavailable",
     HTTPStatus.GATEWAY_TIMEOUT: "timeout",
 }

@@ -24,8 +24,6 @@ SECONDS_BOUNDS = (
     *(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
 )
 RECORDS_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384, 65536)
-FAILED_FROM = 400
-"""Least status of a request that has failed."""
 
 _CELL_BYTES = 8
 _RECORDS = len(STAGES)

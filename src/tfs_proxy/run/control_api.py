@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from http import HTTPStatus
 from pathlib import Path
 from typing import Protocol
 
@@ -32,7 +33,7 @@ from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.header_names import IN_FLIGHT, INFERENCE_ID, REQUEST_ID, STAGE_TIMES
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.http_server import HttpServer, app_of
-from tfs_proxy.wire.routes import GET, PROBES, Handlers, Routes, refused_method
+from tfs_proxy.wire.routes import GET, PROBES, Handlers, answer_by, refused_method
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,6 @@ HOLD_SECONDS = 0.25
 """Longest wait of a ready worker for its answer: it must handle its signals."""
 
 MAX_BODY_BYTES = 64 * 1024
-OK, BAD_REQUEST, NOT_FOUND, UNAVAILABLE = 200, 400, 404, 503
 
 
 class ControlledStack(Protocol):
@@ -93,9 +93,9 @@ class ControlApi:
             paths.WORKERS: self._show_workers,
             **({} if of_run else {**(routes or {}), paths.PING: self._ping, paths.METRICS: self._metrics}),
         }
-        self._routes = Routes(table)
-        self._client_routes = Routes({route: table[route] for route in table if not route.inner})
-        self._early_routes = Routes({route: table[route] for route in table if route.early})
+        self._routes = table
+        self._client_routes = {route: table[route] for route in table if not route.inner}
+        self._early_routes = {route: table[route] for route in table if route.early}
         self._server = HttpServer(app_of(self.respond, MAX_BODY_BYTES))
         self._for_clients = HttpServer(app_of(self.respond_to_client, MAX_BODY_BYTES))
         self._standing_in = HttpServer(app_of(self.respond_early))
@@ -133,12 +133,12 @@ class ControlApi:
         """Clients' requests from nginx, which must not reach inner routes."""
         return await self._respond(self._client_routes, request)
 
-    async def _respond(self, routes: Routes, request: HttpRequest) -> HttpResponse:
+    async def _respond(self, handlers: Handlers, request: HttpRequest) -> HttpResponse:
         """The answer; with the reason of a refusal, which nginx logs."""
-        answer = await routes.answer(request)
+        answer = await answer_by(handlers, request)
         if answer is None:
             answer = await self._otherwise(request)
-        if answer.status < BAD_REQUEST or request.path in PROBES:
+        if answer.status < HTTPStatus.BAD_REQUEST or request.path in PROBES:
             return answer
         reason = reason_text(own_reason(error_text(answer.body) or ""))
         return replace(answer, headers={**answer.headers, STAGE_TIMES: reason})
@@ -152,9 +152,9 @@ class ControlApi:
         """Clients' requests before the workers take over: the reason, and the connection is closed."""
         own = {name: value for name, value in request.headers.items() if name != IN_FLIGHT.lower()}
         request = replace(request, headers=own)  # no client speaks for nginx
-        answer = await self._early_routes.answer(request)
+        answer = await answer_by(self._early_routes, request)
         if answer is None:
-            answer = HttpResponse.error(UNAVAILABLE, self._readiness.reason() or "starting")
+            answer = _ok_without(self._readiness.reason() or "starting")
         inference_id, own_id = (request.headers.get(name.lower()) for name in (INFERENCE_ID, REQUEST_ID))
         request_id = chosen_id(inference_id, own_id)
         if self._count_early is not None:
@@ -174,26 +174,26 @@ class ControlApi:
         deployment = self._current().deployment
         if deployment is None:
             return _ok_without(self._readiness.step)
-        return HttpResponse(OK, deployment.to_json())
+        return HttpResponse(HTTPStatus.OK, deployment.to_json())
 
     async def _hear_worker(self, request: HttpRequest, group: str) -> HttpResponse:
         """Notes the state of a worker of this process group; a ready one waits for the release."""
         try:
             state = decode(request.body, type=WorkerState)
         except (ValueError, RecursionError):  # a script can write to the socket, too
-            return HttpResponse.error(BAD_REQUEST, "not the state of a worker")
+            return HttpResponse.error(HTTPStatus.BAD_REQUEST, "not the state of a worker")
         self._readiness.heartbeats.hear(state)
         if state.phase is WorkerPhase.SERVES:
             with suppress(TimeoutError):
                 async with asyncio.timeout(HOLD_SECONDS):
                     await self._released.wait()
-        return HttpResponse(OK, encode(WorkerOrders(current_level(), self._may_serve(group))))
+        return HttpResponse(HTTPStatus.OK, encode(WorkerOrders(current_level(), self._may_serve(group))))
 
     async def _show_workers(self, _: HttpRequest, group: str) -> HttpResponse:
         """The workers for gunicorn's master in this process group; none until they may serve."""
         level, heartbeats = current_level(), self._readiness.heartbeats
         return HttpResponse(
-            OK, encode(heartbeats.known(level) if self._may_serve(group) else KnownWorkers(level))
+            HTTPStatus.OK, encode(heartbeats.known(level) if self._may_serve(group) else KnownWorkers(level))
         )
 
     def _may_serve(self, group: str) -> bool:
@@ -206,7 +206,7 @@ class ControlApi:
 
         measured = self._measure(request.headers)
         text = expose(measured, request.headers.get("accept"), self._outside.families())
-        return HttpResponse(OK, text.body, {"Content-Type": text.content_type})
+        return HttpResponse(HTTPStatus.OK, text.body, {"Content-Type": text.content_type})
 
 
 def served_models(served: Callable[[], Collection[str] | None]) -> Handlers:
@@ -216,7 +216,7 @@ def served_models(served: Callable[[], Collection[str] | None]) -> Handlers:
         names = served()
         if names is None:
             return nothing_at(request.path)
-        return HttpResponse(OK, json.dumps({"models": sorted(names)}).encode())
+        return HttpResponse(HTTPStatus.OK, json.dumps({"models": sorted(names)}).encode())
 
     return {paths.SERVED_MODELS: models}
 
@@ -228,15 +228,17 @@ def captured_records(add: Callable[[Counts], None]) -> Handlers:
         try:
             add(decode(request.body, type=dict[CaptureOutcome, int]))
         except (ValueError, RecursionError):
-            return HttpResponse.error(BAD_REQUEST, "not counts of records")
-        return HttpResponse(OK)
+            return HttpResponse.error(HTTPStatus.BAD_REQUEST, "not counts of records")
+        return HttpResponse(HTTPStatus.OK)
 
     return {paths.CAPTURED: counts}
 
 
 def nothing_at(path: str) -> HttpResponse:
-    return HttpResponse.error(NOT_FOUND, f"there is nothing at {path}")
+    return HttpResponse.error(HTTPStatus.NOT_FOUND, f"there is nothing at {path}")
 
 
 def _ok_without(reason: str | None) -> HttpResponse:
-    return HttpResponse(OK) if reason is None else HttpResponse.error(UNAVAILABLE, reason)
+    if reason is None:
+        return HttpResponse(HTTPStatus.OK)
+    return HttpResponse.error(HTTPStatus.SERVICE_UNAVAILABLE, reason)

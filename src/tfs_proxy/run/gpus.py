@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.values.names import printable
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
-MEBIBYTE = 1024 * 1024
 LIST_ARGUMENTS = ("-L",)
 DESCRIBE_ARGUMENTS = ("-q", "-x")
 """Its XML has the memory of GPUs and slices, but not the UUID of a slice, which only ``-L`` prints."""
@@ -120,7 +120,7 @@ def _with_memory(uuid: str, gpu: _Listed, element: "Element") -> Iterator[GpuDev
     total = _MEBIBYTES.fullmatch(element.findtext("fb_memory_usage/total") or "")
     free = _MEBIBYTES.fullmatch(element.findtext("fb_memory_usage/free") or "")
     if total and free:
-        yield GpuDevice(uuid, gpu.uuid, gpu.index, int(free[1]) * MEBIBYTE, int(total[1]) * MEBIBYTE)
+        yield GpuDevice(uuid, gpu.uuid, gpu.index, int(free[1]) * MEGABYTE, int(total[1]) * MEGABYTE)
 
 
 log = logging.getLogger(__name__)

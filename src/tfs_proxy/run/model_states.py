@@ -5,6 +5,7 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
+from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote
 
@@ -31,7 +32,6 @@ PAUSE_SECONDS_A_MODEL: Final = 0.02
 MISSES: Final = 3
 """Failed status calls in a row after which a serving instance counts as unreachable."""
 
-NOT_FOUND: Final = 404
 METHOD: Final = "/tensorflow.serving.ModelService/GetModelStatus"
 NO_ANSWER: Final = frozenset({"CANCELLED", "DEADLINE_EXCEEDED", "UNAVAILABLE"})
 
@@ -129,7 +129,7 @@ class ModelWatch:
 
     def _states(self, reply: HttpResponse) -> Mapping[int, ServableState]:
         """The states of a model's versions; empty if the model server does not know the model (yet)."""
-        if reply.status == NOT_FOUND or not self._models:
+        if reply.status == HTTPStatus.NOT_FOUND or not self._models:
             return {}
         return read_status(reply.body)
 

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from ctypes import CDLL
 from functools import partial
+from http import HTTPStatus
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -77,7 +78,6 @@ async def refresh_all(
 ANSWER_SECONDS = 2.0
 """Limit of a model server's answer; the scrape that asked it does not wait for so long."""
 
-OK = 200
 
 Get = Callable[[str, int, str, float], Awaitable[HttpResponse]]
 
@@ -118,7 +118,7 @@ class ModelServerMetrics:
             answer = await self._get(instance.host, instance.rest_port, path, ANSWER_SECONDS)
         except UpstreamError:
             return None
-        return answer.body.decode(errors="replace") if answer.status == OK else None
+        return answer.body.decode(errors="replace") if answer.status == HTTPStatus.OK else None
 
 
 BINDINGS = "pynvml"

@@ -8,7 +8,6 @@ import numpy.typing as npt
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tfs_proxy.data import media_types as media
 from tfs_proxy.data.arrays import typed
 from tfs_proxy.data.formats.json_records import (
     batch_of_lines,
@@ -17,7 +16,6 @@ from tfs_proxy.data.formats.json_records import (
     records_in,
     records_of,
 )
-from tfs_proxy.data.media_types import MediaType
 from tfs_proxy.data.registry import as_utf8, decode, decode_examples, parse_media_type, readable
 from tfs_proxy.data.serving_json.documents import BYTE_ORDER_MARK, documents
 from tfs_proxy.data.serving_json.requests import COLUMN, PREDICT, SIGNATURE_NAME, serving_form
@@ -25,7 +23,9 @@ from tfs_proxy.values.batch import BYTES, Batch, Examples
 from tfs_proxy.values.errors import BadInput, NotJson, ScriptFailure
 from tfs_proxy.values.memory import MemoryBudget
 from tfs_proxy.values.signature import Signature, Target, TensorSpec
+from tfs_proxy.wire import media_types as media
 from tfs_proxy.wire.dtypes import array_type
+from tfs_proxy.wire.media_types import MediaType
 
 LINES = frozenset({media.JSON_LINES, media.JSONS})
 

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 import numpy.typing as npt
@@ -9,7 +10,6 @@ import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfs_proxy.data import media_types as media
 from tfs_proxy.data.formats.json_records import Documents, decode_documents
 from tfs_proxy.data.formats.outputs import columns_of_outputs
 from tfs_proxy.data.registry import ALIASES, OUTPUT_TYPES, decode, encode, encode_values, negotiate
@@ -27,17 +27,16 @@ from tfs_proxy.data.serving_json.requests import (
 from tfs_proxy.data.shapes import listed
 from tfs_proxy.observe.request_record import CONVERT, note_decoded, note_records, stage
 from tfs_proxy.serving.bodies import LINES, Body, BodyDecoder, ServingForm, as_batch
-from tfs_proxy.serving.upstream.interface import OK, ModelAnswer, Records, TensorAnswer, Upstream
-from tfs_proxy.serving.upstream.shortages import INSUFFICIENT_STORAGE
+from tfs_proxy.serving.upstream.interface import ModelAnswer, Records, TensorAnswer, Upstream
 from tfs_proxy.values.batch import Batch, Examples, Outputs
 from tfs_proxy.values.deployment import Instance
 from tfs_proxy.values.errors import BadInput, UpstreamRefused
 from tfs_proxy.values.signature import Signature, Target
+from tfs_proxy.wire import media_types as media
 from tfs_proxy.wire.dtypes import has_json
 from tfs_proxy.wire.error_body import error_body, error_text
 
-BAD_REQUEST, UNIMPLEMENTED = 400, 501
-NOT_TAKEN = {BAD_REQUEST, UNIMPLEMENTED}
+NOT_TAKEN = {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_IMPLEMENTED}
 """Statuses of TF Serving for JSON that it can't take: 501 for types that its JSON does not have."""
 
 
@@ -217,7 +216,7 @@ class DataPlane:
             return self._upstream.predict(target, batch, instance=instance)
 
         answer, count = ask(records), len(records.parts)
-        if not answer.ok and answer.status == BAD_REQUEST and count > 1:
+        if not answer.ok and answer.status == HTTPStatus.BAD_REQUEST and count > 1:
             taken = bisect_left(range(1, count), 1, key=lambda size: not ask(records.first(size)).ok)
             refusal = ask(records.parts[taken])
             if not refusal.ok:
@@ -242,7 +241,7 @@ class DataPlane:
         again = self._by_signature(named, body.data, answer) if answer.status in NOT_TAKEN else None
         if again is not None:
             second = self._ask(named, again, instance)
-            if second.ok or second.status == INSUFFICIENT_STORAGE:
+            if second.ok or second.status == HTTPStatus.INSUFFICIENT_STORAGE:
                 if isinstance(again, bytes):
                     return CallOutcome(second, named, body.records, is_passed_on=True)
                 by_column = body.by_column and COLUMN not in self.signature(named).inputs
@@ -281,7 +280,8 @@ class DataPlane:
         answer = outcome.answer
         if not answer.ok:
             # TF Serving's 501 is the client's mistake here: a body that its JSON can't express.
-            return _error(BAD_REQUEST if answer.status == UNIMPLEMENTED else answer.status, answer.body)
+            status = HTTPStatus.BAD_REQUEST if answer.status in NOT_TAKEN else answer.status
+            return _error(status, answer.body)
         is_json, lines, write, answered = media_type == media.JSON, outcome.documents, None, media_type
         if lines is not None and (is_json or ALIASES.get(media_type, media_type) in LINES):
             answered, media_type, write = media.JSON_LINES if is_json else media_type, media.JSON, lines.write
@@ -295,17 +295,17 @@ class DataPlane:
         else:
             results = read_answer(answer.body).get("results", [])
             body = encode_values(results, outcome.records, media_type)
-        return EncodedAnswer(OK, body, answered)
+        return EncodedAnswer(HTTPStatus.OK, body, answered)
 
 
 def _has_no_rows(answer: ModelAnswer) -> bool:
     """True if the model answered, and TF Serving could not write its outputs as one row for each record."""
-    return answer.status == BAD_REQUEST and NO_ROWS in (error_text(answer.body) or "")
+    return answer.status == HTTPStatus.BAD_REQUEST and NO_ROWS in (error_text(answer.body) or "")
 
 
 def _is_valid(answer: ModelAnswer) -> bool:
     """True if outputs have rows, and their JSON is valid: TF Serving writes strings that are not UTF-8."""
-    if answer.status != OK:
+    if answer.status != HTTPStatus.OK:
         return False
     try:
         return answer.body.isascii() or bool(answer.body.decode())

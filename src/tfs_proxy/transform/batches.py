@@ -15,7 +15,6 @@ from msgspec import Struct, field
 from tfs_proxy.data.capture.record import BEGINNING_BYTES, CapturedRequest, captured_request, is_capture
 from tfs_proxy.data.formats.csv_records import NUMBER, Dialect, csv_dialect, csv_rows
 from tfs_proxy.data.formats.framing import Frame, recordio, tfrecords
-from tfs_proxy.data.media_types import CSV
 from tfs_proxy.data.registry import parse_media_type
 from tfs_proxy.data.serving_json.documents import BYTE_ORDER_MARK
 from tfs_proxy.transform.job import (
@@ -36,6 +35,7 @@ from tfs_proxy.transform.jsonpath import JsonPath, Missing
 from tfs_proxy.transform.run_statistics import BadRecord, ObjectFailed, StorageError
 from tfs_proxy.values.errors import BadInput, PayloadTooLarge, RequestError, UnsupportedMediaType
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
+from tfs_proxy.wire.media_types import CSV
 
 READ_BYTES = 1 << 20
 

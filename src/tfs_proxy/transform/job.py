@@ -10,11 +10,11 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from tfs_proxy.data.media_types import CSV, JSON, JSON_LINES
 from tfs_proxy.data.registry import parse_media_type
 from tfs_proxy.transform.jsonpath import JsonPath
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.memory import MEGABYTE
+from tfs_proxy.wire.media_types import CSV, JSON, JSON_LINES
 
 MAX_PRODUCT_MB = 100
 DEFAULT_PAYLOAD_MB = 6

@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 
 REQUEST_SECONDS = 10.0
-_HTTP_OK = 200
 
 
 def stack_environment(base: Mapping[str, str], job: Job) -> dict[str, str]:
@@ -75,7 +75,7 @@ def _object_at(endpoint: EndpointAddress, path: str) -> dict[str, Any]:
             connect=endpoint.connect,
             server=endpoint.authority,
         )
-        values = json.loads(response.body) if response.status == _HTTP_OK else None
+        values = json.loads(response.body) if response.status == HTTPStatus.OK else None
     except EndpointNotReached as error:
         raise SettingsError(f"The endpoint can't be used: {error}.") from error
     except (UpstreamError, ValueError):

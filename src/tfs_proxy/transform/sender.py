@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
@@ -66,7 +67,6 @@ class EndpointNotReached(Exception):
 
 FIRST_PAUSE_SECONDS = 0.25
 LONGEST_PAUSE_SECONDS = 10.0
-_SERVER_ERROR = 500
 
 
 class Refused(Exception):
@@ -79,7 +79,7 @@ class Refused(Exception):
     @property
     def is_final(self) -> bool:
         """True if the client is to blame (4xx): to repeat the request would not help."""
-        return self.status is not None and self.status < _SERVER_ERROR
+        return self.status is not None and self.status < HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def pause_seconds(attempt: int, chance: Callable[[], float] = random.random) -> float:
@@ -92,7 +92,6 @@ def pause_seconds(attempt: int, chance: Callable[[], float] = random.random) -> 
 
 CONNECT_SECONDS = 10.0
 _OK = range(200, 300)
-_TOO_LATE = 504
 
 
 class Sender:
@@ -165,7 +164,6 @@ class Sender:
 
 
 def _refusal(response: HttpResponse) -> Refused:
-    message = " ".join(response.body[:2048].decode("utf-8", "replace").split())
-    return Refused(
-        response.status, message or "the answer's body is empty", timed_out=response.status == _TOO_LATE
-    )
+    text = response.body[:2048].decode("utf-8", "replace")
+    message = " ".join(text.split()) or "the answer's body is empty"
+    return Refused(response.status, message, timed_out=response.status == HTTPStatus.GATEWAY_TIMEOUT)

@@ -11,7 +11,6 @@ from typing import Any, Self
 
 from msgspec import Struct, field
 
-from tfs_proxy.data.media_types import CSV, JSON, JSON_LINES
 from tfs_proxy.transform.batches import MiniBatch, whole_object
 from tfs_proxy.transform.job import GZIP, INPUT, LINE, Job
 from tfs_proxy.transform.jsonpath import JsonPath, Missing
@@ -19,6 +18,7 @@ from tfs_proxy.transform.run_statistics import BadRecord, ObjectFailed
 from tfs_proxy.transform.sender import Refused, Sender
 from tfs_proxy.values.errors import StopServing
 from tfs_proxy.wire.error_body import error_text
+from tfs_proxy.wire.media_types import CSV, JSON, JSON_LINES
 
 FIRST_RECORDS = 50
 _LIMIT = re.compile(r"([0-9]{1,18})|([0-9]{1,3}(?:\.[0-9]{1,6})?)%")

@@ -1,6 +1,7 @@
 """Exceptions -> HTTP statuses: the one table, for workers and the supervisor's own HTTP."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from tfs_proxy.values.errors import (
     AlreadyLoaded,
@@ -28,6 +29,9 @@ from tfs_proxy.values.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
+
+CLIENT_GONE: Final = 499
+"""nginx's status of a request whose client has gone."""
 
 STATUS: Mapping[type[TfsProxyError], int] = {
     BadInput: 400,

@@ -10,6 +10,7 @@ from urllib.parse import unquote_to_bytes
 from hpack import Decoder, Encoder, HPACKError
 from hpack.struct import NeverIndexedHeaderTuple
 
+from tfs_proxy.wire.media_types import GRPC
 from tfs_proxy.wire.protobuf_writer import Piece
 
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = (
@@ -252,7 +253,7 @@ def _common_block(path: str, authority: str, timeout: str) -> bytes:
         ":path": path,
         ":authority": authority,
         "te": "trailers",
-        "content-type": "application/grpc",
+        "content-type": GRPC,
         "user-agent": "tfs-proxy",
         "grpc-timeout": timeout,
     }

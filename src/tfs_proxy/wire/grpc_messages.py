@@ -19,6 +19,7 @@ from tfs_proxy.wire.grpc_frames import (
     status_text,
 )
 from tfs_proxy.wire.http_client import Deadline
+from tfs_proxy.wire.media_types import GRPC
 from tfs_proxy.wire.protobuf_writer import Piece
 
 BUFFER_BYTES = 1 << 14
@@ -191,7 +192,6 @@ class IncomingMessage:
 
 
 _OK = "200"
-_CONTENT_TYPE = "application/grpc"
 
 
 class CallAnswer(Struct, frozen=True):
@@ -226,7 +226,7 @@ class AnswerReader:
         status = headers.get(":status", "")
         if len(status) == len(_OK) and status.startswith("1"):
             return  # not the final answer
-        if status != _OK or not headers.get("content-type", "").startswith(_CONTENT_TYPE):
+        if status != _OK or not headers.get("content-type", "").startswith(GRPC):
             raise BrokenFrames(f"it has HTTP's status {status[:10] or 'missing'}, or another type")
         self._headers = headers
 

@@ -7,6 +7,7 @@ email package, which costs more than the model server's whole part of a small re
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import lru_cache
+from http import HTTPStatus
 from typing import TypeVar
 
 from msgspec import Struct
@@ -15,7 +16,6 @@ from tfs_proxy.wire.http_messages import HttpResponse
 
 MOST_HEAD_BYTES = 65_536
 _MOST_LINE_BYTES = 4096
-_CONTINUE, _SWITCHING, _OK, _NO_CONTENT, _NOT_MODIFIED = 100, 101, 200, 204, 304
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?\Z")
 _HEADER_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t\x20-\x7e\x80-\xff]*?)[ \t]*\Z")
@@ -71,7 +71,7 @@ def _coming_parts(status: int, headers: "_Headers", buffer: bytes, receive: Rece
     codings, lengths = _values(headers, "transfer-encoding"), _values(headers, "content-length")
     if [coding.lower() for coding in codings] == ["chunked"] and not lengths:
         yield from _chunks(buffer, receive)
-    elif codings or lengths or status in {_NO_CONTENT, _NOT_MODIFIED}:
+    elif codings or lengths or status in {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED}:
         yield _read_body(status, headers, buffer, receive)[0]
     else:
         yield buffer
@@ -87,9 +87,9 @@ def _final_head(receive: Receive) -> "tuple[bytes, int, _Headers, bytes]":
     while True:
         head, buffer = _read_head(buffer, receive)
         version, status, headers = _parse_head(head)
-        if status == _SWITCHING:
+        if status == HTTPStatus.SWITCHING_PROTOCOLS:
             raise BrokenAnswer("it switches protocols")
-        if status >= _OK:
+        if status >= HTTPStatus.OK:
             return version, status, headers, buffer
 
 
@@ -162,7 +162,7 @@ def _is_kept(version: bytes, headers: _Headers) -> bool:
 
 def _read_body(status: int, headers: _Headers, buffer: bytes, receive: Receive) -> tuple[bytes, bytes, bool]:
     """Body, the bytes after it, and True if its end is known without the connection's."""
-    if status in {_NO_CONTENT, _NOT_MODIFIED}:
+    if status in {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED}:
         return b"", buffer, True
     codings, lengths = _values(headers, "transfer-encoding"), set(_values(headers, "content-length"))
     if codings:

@@ -21,6 +21,7 @@ from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.values.resources import most_descriptors
 from tfs_proxy.wire.error_body import INTERNAL_ERROR, body_too_large
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse, StreamedResponse
+from tfs_proxy.wire.media_types import JSON
 
 BACKLOG: Final = 2048
 """Connections that wait to be accepted, per listener; the kernel may allow fewer (net.core.somaxconn)."""
@@ -223,7 +224,7 @@ async def _discard(request: HttpRequest, receive: Receive) -> None:
 async def _send(send: Send, response: HttpResponse) -> None:
     headers = {"Content-Length": str(len(response.body)), **response.headers}
     if response.body and response.header("Content-Type") is None:
-        headers["Content-Type"] = "application/json"
+        headers["Content-Type"] = JSON
     if not response.keeps_connection:
         headers["Connection"] = "close"
     await send(_head(response.status, headers))

@@ -4,7 +4,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from http import HTTPStatus
+from http import HTTPMethod, HTTPStatus
 from typing import Final
 from urllib.parse import unquote
 
@@ -180,9 +180,8 @@ PROBES: Final = frozenset(route.path for route in TABLE if route.is_probe)
 _EXACT: Final = {route.path: route for route in TABLE if route.is_exact}
 _OTHERS: Final = [route for route in TABLE if not route.is_exact and route.label != OTHER_ROUTE]
 _ANY_OTHER: Final = re.compile("|".join(f"({route.regex('[^/]+')})" for route in _OTHERS))
-_METHODS: Final = {
-    name: name for name in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE")
-}
+_NOWHERE: Final = Route("", (), (), is_other=True)
+_METHODS: Final = {method.value: method.value for method in HTTPMethod}
 _LOWEST_STATUS, _HIGHEST_STATUS = 100, 599
 
 
@@ -190,29 +189,24 @@ def path_of(target: str) -> str:
     return target.partition("?")[0]
 
 
-def _route_at(path: str) -> Route | None:
-    if (exact := _EXACT.get(path)) is not None:
-        return exact
-    match = _ANY_OTHER.fullmatch(path)
-    return _OTHERS[match.lastindex - 1] if match is not None and match.lastindex else None
+def _route_at(path: str) -> Route:
+    match = None if path in _EXACT else _ANY_OTHER.fullmatch(path)
+    return _OTHERS[match.lastindex - 1] if match and match.lastindex else _EXACT.get(path, _NOWHERE)
 
 
 def route_of(path: str) -> str:
     """Label of a path; models, versions and labels are not told apart, and unknown paths share one."""
-    route = _route_at(path)
-    return OTHER_ROUTE if route is None else route.label
+    return _route_at(path).label
 
 
 def is_inference(path: str) -> bool:
     """True if a request to this path asks a model for an inference, and not about it."""
-    route = _route_at(path)
-    return route is not None and route.is_inference
+    return _route_at(path).is_inference
 
 
 def is_named_in_line(path: str) -> bool:
     """True if the line of a request to this path names the model that it is for."""
-    route = _route_at(path)
-    return route is not None and route.names_model == "line"
+    return _route_at(path).names_model == "line"
 
 
 def model_of(path: str) -> tuple[str, str] | None:
@@ -221,7 +215,7 @@ def model_of(path: str) -> tuple[str, str] | None:
     Of the Open Inference Protocol these are only inferences.
     """
     route = _route_at(path)
-    named = route.pattern.fullmatch(path) if route is not None and route.names_model == "path" else None
+    named = route.pattern.fullmatch(path) if route.names_model == "path" else None
     return (named["model"], named["version"] or "") if named else None
 
 
@@ -241,32 +235,18 @@ Handler = Callable[..., Awaitable[HttpResponse]]
 Handlers = Mapping[Route, Handler]
 
 
-class Routes:
-    """Answers to requests by ``handlers``, of which the first match counts."""
-
-    def __init__(self, handlers: Handlers) -> None:
-        self._handlers = handlers
-
-    async def answer(self, request: HttpRequest) -> HttpResponse | None:
-        """Answer a request, with 405 for a method that its path does not have; None for other paths."""
-        found = [
-            (route, handler, match)
-            for route, handler in self._handlers.items()
-            if (match := route.pattern.fullmatch(request.path)) is not None
-        ]
-        for route, handler, match in found:
-            if request.method in route.methods:
-                names = {name: unquote(text) for name, text in match.groupdict(default="").items()}
-                return await _handled(handler, request, names)
-        methods = [method for route, *_ in found for method in route.methods]
-        return refused_method(request.method, methods) if found else None
-
-
-async def _handled(handler: Handler, request: HttpRequest, names: dict[str, str]) -> HttpResponse:
-    try:
-        return await handler(request, **names)
-    except TfsProxyError as error:
-        return HttpResponse.error(status_of_error(error), str(error))
+async def answer_by(handlers: Handlers, request: HttpRequest) -> HttpResponse | None:
+    """Answer a request by the first match, with 405 for a method that its path does not have; else None."""
+    found = [(route, match) for route in handlers if (match := route.pattern.fullmatch(request.path))]
+    for route, match in found:
+        if request.method in route.methods:
+            names = {name: unquote(text) for name, text in match.groupdict(default="").items()}
+            try:
+                return await handlers[route](request, **names)
+            except TfsProxyError as error:
+                return HttpResponse.error(status_of_error(error), str(error))
+    methods = [method for route, _ in found for method in route.methods]
+    return refused_method(request.method, methods) if found else None
 
 
 def refused_method(method: str, methods: Sequence[str]) -> HttpResponse:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import falcon
 
 from tfs_proxy.data.capture.writer import CaptureWriter
-from tfs_proxy.data.media_types import JSON
 from tfs_proxy.serving.plane import DataPlane
 from tfs_proxy.serving.script.deadline import DeadlineWatch
 from tfs_proxy.serving.script.load import Script
@@ -20,6 +19,7 @@ from tfs_proxy.values.memory import Ledger
 from tfs_proxy.values.signature import Target
 from tfs_proxy.wire.error_body import being_unloaded
 from tfs_proxy.wire.header_names import SERVED_NAME, wsgi_name
+from tfs_proxy.wire.media_types import JSON
 from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INVOCATIONS, METRICS, OPENAPI, PING
 from tfs_proxy.worker import console
 from tfs_proxy.worker.body import BodyReader

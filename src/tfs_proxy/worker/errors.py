@@ -1,6 +1,7 @@
 """Answers to exceptions: `wire.error_status` has the statuses, and every body is ``{"error": text}``."""
 
 import logging
+from http import HTTPStatus
 from typing import Any
 
 import falcon
@@ -8,7 +9,7 @@ import falcon
 from tfs_proxy.observe.logs.reasons import note_refusal
 from tfs_proxy.serving.script.deadline import Abandoned
 from tfs_proxy.serving.script.values import HTTPError
-from tfs_proxy.serving.upstream.shortages import INSUFFICIENT_STORAGE, raised_by_shortage
+from tfs_proxy.serving.upstream.shortages import raised_by_shortage
 from tfs_proxy.values.errors import (
     Overloaded,
     PayloadTooLarge,
@@ -74,7 +75,7 @@ def _script_failure_of_one_of_many(
 ) -> None:
     _request_error(req, resp, error, params)
     if raised_by_shortage(error.__cause__):
-        resp.status = INSUFFICIENT_STORAGE
+        resp.status = HTTPStatus.INSUFFICIENT_STORAGE
 
 
 def _unforeseen(req: falcon.Request, resp: falcon.Response, error: Exception, _params: Any) -> None:

@@ -13,13 +13,13 @@ from threading import Thread
 from typing import Any
 from wsgiref.util import setup_testing_defaults
 
-from tfs_proxy.data.media_types import NPY
 from tfs_proxy.serving.upstream.interface import Upstream
 from tfs_proxy.values.batch import Batch
 from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.errors import TfsProxyError
 from tfs_proxy.values.layout import recorded_requests
 from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Target
+from tfs_proxy.wire.media_types import NPY
 from tfs_proxy.wire.routes import INVOCATIONS
 
 LOOK_SECONDS = 0.02

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 import falcon
 from msgspec.structs import replace
 
-from tfs_proxy.data.media_types import JSON
 from tfs_proxy.data.open_inference.json_request import is_request
 from tfs_proxy.data.registry import parse_media_type
 from tfs_proxy.data.serving_json.requests import PREDICT
@@ -19,6 +18,7 @@ from tfs_proxy.values.deployment import OFF, Deployment
 from tfs_proxy.values.memory import MemoryBudget
 from tfs_proxy.values.signature import Target
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
+from tfs_proxy.wire.media_types import JSON
 from tfs_proxy.worker.body import BodyReader, file_of_form
 from tfs_proxy.worker.inference_protocol.answers import ModelInference, ScriptInference, ScriptModelInference
 from tfs_proxy.worker.inference_protocol.framing import is_triton_type

@@ -21,6 +21,7 @@ from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.wire.error_body import being_unloaded, error_body
 from tfs_proxy.wire.header_names import SERVED_NAME, wsgi_name
+from tfs_proxy.wire.media_types import JSON
 from tfs_proxy.worker.app import ContainerApp
 from tfs_proxy.worker.gunicorn_workers.request_observers import StageObserver
 
@@ -172,7 +173,7 @@ def _going(name: str, start_response: Callable[..., Any]) -> WsgiAnswer:
     note_refusal(being_unloaded(name))
     body = error_body(being_unloaded(name))
     headers: Sequence[tuple[str, str]] = (
-        ("Content-Type", "application/json"),
+        ("Content-Type", JSON),
         ("Content-Length", str(len(body))),
     )
     start_response("503 Service Unavailable", list(headers))

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from support.signatures import signature_of
 from tfs_proxy.data.formats.csv_records import CHUNK_ROWS
-from tfs_proxy.data.media_types import MediaType
 from tfs_proxy.data.registry import decode, decode_examples, names_with, parse_media_type
 from tfs_proxy.data.serving_json.numbers import csv_array
 from tfs_proxy.values.batch import Batch
 from tfs_proxy.values.errors import BadInput, RequestError, UnsupportedMediaType
 from tfs_proxy.values.signature import Signature, TensorSpec
+from tfs_proxy.wire.media_types import MediaType
 
 JSON, LINES, CSV = map(parse_media_type, ("application/json", "application/jsonlines", "text/csv"))
 DEEP = 100_000

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from support.fake_upstream import FakeUpstream
 from tfs_proxy.data.formats import outputs as outputs_of_models
-from tfs_proxy.data.media_types import CSV, JSON_LINES
 from tfs_proxy.data.registry import OUTPUT_TYPES, encode, encode_values
 from tfs_proxy.serving.plane import DataPlane
 from tfs_proxy.values.errors import NotAcceptable
+from tfs_proxy.wire.media_types import CSV, JSON_LINES
 from tfs_proxy.wire.protos.tensors import numpy_type
 
 PLANE = DataPlane(FakeUpstream())

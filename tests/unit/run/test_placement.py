@@ -24,12 +24,13 @@ from support.nvidia_smi import (
     listing,
     slice_uuid,
 )
-from tfs_proxy.run.gpus import MEBIBYTE, GpuDevice, Placement, devices, spread, visible
+from tfs_proxy.run.gpus import GpuDevice, Placement, devices, spread, visible
 from tfs_proxy.run.many_models.placement import place, place_servers
 from tfs_proxy.values.errors import NotEnoughResources
+from tfs_proxy.values.memory import MEGABYTE
 
 MARGIN = 0.2
-SMALL = 100 * MEBIBYTE
+SMALL = 100 * MEGABYTE
 DIVIDED = replace(A100, slices=[Slice("3g.20gb", 19968), Slice("2g.10gb", 9856), Slice("1g.5gb", 4864)])
 SEVENTHS = replace(H100, slices=[Slice("1g.10gb", 9856)] * 7)
 
@@ -65,8 +66,8 @@ def test_each_slice_is_a_device_and_a_divided_gpu_is_not() -> None:
         *(slice_uuid(1, index) for index in range(3)),
         gpu_uuid(3),
     ]
-    assert [device.total_bytes // MEBIBYTE for device in machine] == [15360, 19968, 9856, 4864, 40960]
-    assert machine[2].free_bytes == (9856 - 25) * MEBIBYTE
+    assert [device.total_bytes // MEGABYTE for device in machine] == [15360, 19968, 9856, 4864, 40960]
+    assert machine[2].free_bytes == (9856 - 25) * MEGABYTE
     assert machine[2].gpu_uuid == gpu_uuid(1)
     assert len(found(*[SEVENTHS] * 8)) == 56
 
@@ -131,7 +132,7 @@ def test_a_device_for_each_model_is_not_shared() -> None:
 def test_a_model_that_leaves_no_margin_has_a_device_alone() -> None:
     """Nobody shares it, before or after; the margin is only for those that do."""
     machine = found(T4, T4)
-    large, small = 6500 * MEBIBYTE, 100 * MEBIBYTE
+    large, small = 6500 * MEGABYTE, 100 * MEGABYTE
     first = place("large", large, machine, [], margin=MARGIN)
 
     assert first == Placement(gpu_uuid(0), None)
@@ -143,10 +144,10 @@ def test_a_model_that_leaves_no_margin_has_a_device_alone() -> None:
 
 def test_full_gpus_are_a_507_with_a_sentence() -> None:
     machine = found(T4)
-    placements = placed(machine, 4, bytes_on_disk=1024 * MEBIBYTE)
+    placements = placed(machine, 4, bytes_on_disk=1024 * MEGABYTE)
 
     with pytest.raises(NotEnoughResources) as refused:
-        place("team--a", 1024 * MEBIBYTE, machine, placements, margin=MARGIN)
+        place("team--a", 1024 * MEGABYTE, machine, placements, margin=MARGIN)
 
     assert str(refused.value) == (
         f"model team--a needs 2560 MB of a GPU's memory, and {gpu_uuid(0)}, which has most left, has 2048 MB. "
@@ -171,7 +172,7 @@ def test_no_device_is_promised_twice(cards: list[Card], sizes: list[int], most_m
     for megabytes in sizes[: most_models or None]:
         try:
             placement = place(
-                "m", megabytes * MEBIBYTE, machine, placements, margin=MARGIN, most_servers=most_models
+                "m", megabytes * MEGABYTE, machine, placements, margin=MARGIN, most_servers=most_models
             )
         except NotEnoughResources:
             continue
@@ -251,7 +252,7 @@ def test_a_smaller_device_serves_if_the_emptiest_has_no_share_left() -> None:
 
 def test_without_a_number_a_model_gets_what_its_size_asks_for() -> None:
     """Twice its size and half a gigabyte."""
-    (placement,) = placed(found(T4), 1, bytes_on_disk=1024 * MEBIBYTE)
+    (placement,) = placed(found(T4), 1, bytes_on_disk=1024 * MEGABYTE)
 
     assert placement.memory_share == pytest.approx(2560 / 15360)
 
@@ -265,4 +266,4 @@ def test_memory_that_others_took_cannot_be_promised() -> None:
 def test_a_model_whose_servers_do_not_all_fit_is_refused() -> None:
     """None of them is started then."""
     with pytest.raises(NotEnoughResources, match="model m needs"):
-        place_servers("m", 10_000 * MEBIBYTE, 2, found(A10G), [], margin=MARGIN)
+        place_servers("m", 10_000 * MEGABYTE, 2, found(A10G), [], margin=MARGIN)

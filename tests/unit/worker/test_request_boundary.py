@@ -15,7 +15,8 @@ from tfs_proxy.observe.shared_files import under_way
 from tfs_proxy.serving.script.deadline import DeadlineWatch
 from tfs_proxy.wire import header_names
 from tfs_proxy.wire.error_body import WORKER_DIED
-from tfs_proxy.worker.gunicorn_workers.boundary import CLIENT_GONE, RequestBoundary
+from tfs_proxy.wire.error_status import CLIENT_GONE
+from tfs_proxy.worker.gunicorn_workers.boundary import RequestBoundary
 from tfs_proxy.worker.gunicorn_workers.journal import AGAIN, REQUEST, RequestJournal, WsgiApp
 
 ONE = "1" * 32

@@ -12,8 +12,8 @@ import orjson
 import pybase64
 from msgspec import Struct, field
 
-from tfs_proxy.data import media_types as media
 from tfs_proxy.values.errors import BadInput, UnsupportedMediaType
+from tfs_proxy.wire import media_types as media
 from tfs_proxy.wire.packed_body import decoded_body
 
 INPUT, OUTPUT = "endpointInput", "endpointOutput"

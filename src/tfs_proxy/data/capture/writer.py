@@ -28,6 +28,7 @@ from tfs_proxy.data.capture.record import TEXT_ENCODINGS, CaptureRecord, Payload
 from tfs_proxy.values.deployment import CaptureOptions
 from tfs_proxy.values.errors import PayloadTooLarge, TfsProxyError, UpstreamError
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_ID
+from tfs_proxy.wire.media_types import JSON_LINES
 from tfs_proxy.wire.s3_client import parse_address, s3_client, s3_errors
 
 if TYPE_CHECKING:
@@ -57,9 +58,7 @@ class Bucket:
         """Write one object; raises CaptureRefused."""
         with s3_errors(f"s3://{self._bucket}/{key}", CaptureRefused):
             self._client = self._client or s3_client(CONNECTIONS, TIMEOUT_SECONDS)
-            self._client.put_object(
-                Bucket=self._bucket, Key=key, Body=body, ContentType="application/jsonlines"
-            )
+            self._client.put_object(Bucket=self._bucket, Key=key, Body=body, ContentType=JSON_LINES)
 
 
 class S3File:

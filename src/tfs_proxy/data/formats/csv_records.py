@@ -22,7 +22,6 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from tfs_proxy.data.media_types import MediaType, shown
 from tfs_proxy.data.serving_json.documents import BYTE_ORDER_MARK
 from tfs_proxy.data.serving_json.numbers import csv_array, is_numeric
 from tfs_proxy.data.shapes import fitted, shape_text
@@ -31,6 +30,7 @@ from tfs_proxy.values.errors import BadInput, UnsupportedMediaType, from_client
 from tfs_proxy.values.memory import STRING_BYTES, TEXT_NUMBER_BYTES, MemoryBudget
 from tfs_proxy.values.signature import Signature, TensorSpec
 from tfs_proxy.wire.dtypes import Kind, dtype_of
+from tfs_proxy.wire.media_types import MediaType, shown
 
 CHUNK_ROWS = 4096
 _HEADER_HINT = " If row 1 is a header, send Content-Type: text/csv; header=present."

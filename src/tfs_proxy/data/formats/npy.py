@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tfs_proxy.data import media_types as media
 from tfs_proxy.data.arrays import batch_of_arrays
 from tfs_proxy.data.shapes import is_possible
 from tfs_proxy.values.batch import BYTES, Batch, Outputs
 from tfs_proxy.values.errors import BadInput, NotAcceptable, from_client
 from tfs_proxy.values.memory import STRING_BYTES, MemoryBudget
 from tfs_proxy.values.signature import Signature
+from tfs_proxy.wire import media_types as media
 
 MAGIC = b"\x93NUMPY"
 _HEAD_BYTES = {1: 10, 2: 12, 3: 12}

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from tfs_proxy.data import media_types as media
 from tfs_proxy.data.serving_json.documents import base64_of, dumps, rows, text_of, whole
 from tfs_proxy.values.batch import BYTES, Outputs
 from tfs_proxy.values.errors import NotAcceptable
+from tfs_proxy.wire import media_types as media
 
 
 def portable(outputs: Mapping[str, npt.ArrayLike], media_type: str, *, has_complex: bool = False) -> Outputs:

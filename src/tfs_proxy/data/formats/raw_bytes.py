@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tfs_proxy.data.media_types import IMAGE, MediaType
 from tfs_proxy.data.shapes import fitted
 from tfs_proxy.values.batch import BYTES, Batch
 from tfs_proxy.values.errors import BadInput, UnsupportedMediaType
 from tfs_proxy.values.signature import Signature, TensorSpec
+from tfs_proxy.wire.media_types import IMAGE, MediaType
 
 _LISTS_OF_ONE = 2
 _LINE_END = re.compile(rb"\r?\n\Z")

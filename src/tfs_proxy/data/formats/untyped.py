@@ -14,13 +14,13 @@ import numpy.typing as npt
 from tfs_proxy.data.formats.csv_records import Row, csv_dialect, csv_rows
 from tfs_proxy.data.formats.npy import write_npy
 from tfs_proxy.data.formats.outputs import csv_of_outputs, csv_of_values
-from tfs_proxy.data.media_types import MediaType
 from tfs_proxy.data.serving_json.documents import BYTE_ORDER_MARK, documents, dumps, whole
 from tfs_proxy.data.serving_json.numbers import csv_array
 from tfs_proxy.values.batch import BYTES
 from tfs_proxy.values.errors import BadInput
 from tfs_proxy.values.memory import STRING_BYTES, TEXT_NUMBER_BYTES, MemoryBudget
 from tfs_proxy.values.signature import TensorSpec
+from tfs_proxy.wire.media_types import MediaType
 
 _DOUBLES = TensorSpec("", "DT_DOUBLE", None)
 _NUMBERS = "biuf"

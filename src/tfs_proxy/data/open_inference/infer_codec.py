@@ -9,7 +9,6 @@ import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfs_proxy.data import media_types as media
 from tfs_proxy.data.open_inference.datatypes import Datatype, Raw, datatype_of, datatype_of_array, to_raw
 from tfs_proxy.data.open_inference.infer_request import BINARY_DATA_SIZE, InferRequest, check_once, named
 from tfs_proxy.data.open_inference.json_request import read_request
@@ -17,6 +16,7 @@ from tfs_proxy.values.batch import BYTES, Batch, Outputs
 from tfs_proxy.values.errors import BadInput, ScriptFailure
 from tfs_proxy.values.memory import MemoryBudget
 from tfs_proxy.values.signature import Signature, Target
+from tfs_proxy.wire import media_types as media
 
 ONLY_OUTPUT: Final = "output_0"
 """Name of the output of a script that returns a single array."""

@@ -8,11 +8,11 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from tfs_proxy.data import media_types as media
 from tfs_proxy.data.registry import ALIASES, FORMATS, format_of
 from tfs_proxy.model.openapi.tensors import Schema
 from tfs_proxy.values.attributes import ATTRIBUTES
 from tfs_proxy.values.names import LOADED_MODEL
+from tfs_proxy.wire import media_types as media
 from tfs_proxy.wire.header_names import REQUEST_ID
 
 Content = dict[str, Any]

@@ -22,8 +22,8 @@ from typing import (
 import msgspec
 from msgspec import Struct, field
 
-from tfs_proxy.data.media_types import JSON, parse
 from tfs_proxy.values.errors import BadInput, from_client
+from tfs_proxy.wire.media_types import JSON, parse
 
 Schema = dict[str, Any]
 

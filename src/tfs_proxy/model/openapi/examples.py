@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from tfs_proxy.data import media_types as media
 from tfs_proxy.data.formats.framing import recordio_frame, tfrecord_frame
 from tfs_proxy.data.formats.npy import npy_of_outputs, write_npz
 from tfs_proxy.data.formats.outputs import csv_of_outputs, lines_of_outputs
@@ -28,6 +27,7 @@ from tfs_proxy.values.batch import BYTES, Outputs
 from tfs_proxy.values.errors import RequestError
 from tfs_proxy.values.memory import MemoryBudget
 from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature, TensorSpec
+from tfs_proxy.wire import media_types as media
 from tfs_proxy.wire.dtypes import array_type
 from tfs_proxy.wire.protos import Example, RecordIORecord
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tfs_proxy.data import media_types as media
 from tfs_proxy.data.open_inference.datatypes import TRITON_TYPE, triton_type
 from tfs_proxy.data.registry import FORMATS, Format, names_with
 from tfs_proxy.model.openapi.components import (
@@ -25,6 +24,7 @@ from tfs_proxy.model.openapi.service import Conversion, Service
 from tfs_proxy.model.openapi.tensors import NESTED, Schema, answer_schema, records_schema, request_schema
 from tfs_proxy.model.report.served import answers_in_rows
 from tfs_proxy.values.signature import PREDICT_METHOD, Signature
+from tfs_proxy.wire import media_types as media
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 
 

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from tfs_proxy.data import media_types as media
 from tfs_proxy.data.open_inference.datatypes import datatype_of
 from tfs_proxy.model.openapi.components import (
     ANYTHING,
@@ -24,6 +23,7 @@ from tfs_proxy.model.openapi.serving_api import BY_VERSION, name_parameters, ope
 from tfs_proxy.model.openapi.tensors import NESTED, Schema
 from tfs_proxy.values.names import LABEL
 from tfs_proxy.values.signature import Signature, TensorSpec
+from tfs_proxy.wire import media_types as media
 from tfs_proxy.wire.header_names import INFERENCE_HEADER_LENGTH
 
 Paths = dict[str, Any]

@@ -10,12 +10,12 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from tfs_proxy.data import media_types as media
 from tfs_proxy.model.report.served import Served, sample_inputs, sample_sizes, sample_value
 from tfs_proxy.model.report.startup import ModelReport
 from tfs_proxy.model.saved_model import BASE64_OP, PICTURE_OPS, ops_in
 from tfs_proxy.model.script_syntax import AstNames, media_types_in, read_ast_names, reads_own_form
 from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature
+from tfs_proxy.wire import media_types as media
 from tfs_proxy.wire.routes import INVOCATIONS
 
 TRY = "  try: "

@@ -7,6 +7,7 @@ stages to its answer, in a header that nginx keeps for itself. Without nginx the
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from urllib.parse import quote, unquote
 from zlib import crc32
 
@@ -34,7 +35,6 @@ OVER_LIMIT = "!over-limit"
 
 LONGEST_PATH = 300
 _HASHES = 2**32
-CLIENT_ERROR, SERVER_ERROR = 400, 500
 _LINE = re.compile(rb"([0-9]+) (" + PLAIN_ID.encode() + rb') ([!-~]*) "([^"]*)" (.*)', re.DOTALL)
 
 
@@ -57,7 +57,7 @@ class RequestLine(Struct, frozen=True):
         """True if its status, or that of gRPC, is an error."""
         if self.over_limit:
             return False
-        return self.request.status >= CLIENT_ERROR or self.request.grpc_status not in {"", "0"}
+        return self.request.status >= HTTPStatus.BAD_REQUEST or self.request.grpc_status not in {"", "0"}
 
     def entry(self, process: str, pid: int | None = None) -> LogEntry:
         """Make the log's entry, without the query of the request's target."""
@@ -74,7 +74,7 @@ class RequestLine(Struct, frozen=True):
         }
         level = "warning" if self.over_limit else "info"
         if self.failed:
-            level = "error" if request.status >= SERVER_ERROR else "warning"
+            level = "error" if request.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "warning"
         return LogEntry(
             "request", level, process, pid, request_id=self.request_id, model=self.model, fields=fields
         )
@@ -115,7 +115,7 @@ def needs_stages(record: RequestRecord, wanted: AccessLog) -> bool:
     # By default this is asked of every good answer.
     mode = wanted.mode
     if mode == AccessLog.ERRORS:
-        return record.status >= CLIENT_ERROR and not record.over_limit
+        return record.status >= HTTPStatus.BAD_REQUEST and not record.over_limit
     return mode != AccessLog.OFF
 
 

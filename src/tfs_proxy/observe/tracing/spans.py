@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from opentelemetry import trace
@@ -34,7 +35,6 @@ from tfs_proxy.wire.header_names import (
 )
 from tfs_proxy.wire.routes import OTHER_METHOD, OTHER_ROUTE, PROBES, method_of, path_of, route_of
 
-SERVER_ERROR = 500
 _NOTHING = Context()
 _CARRIERS = tuple(
     (name.lower(), wsgi_name(name)) for name in (TRACEPARENT, TRACESTATE, CUSTOM_ATTRIBUTES, X_RAY)
@@ -186,7 +186,7 @@ def end_server_span(span: Span, status: int) -> None:
     """End the span with the answer's status; 0 if there was no answer."""
     if status:
         span.set_attribute("http.response.status_code", status)
-    if status >= SERVER_ERROR or not status:
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or not status:
         set_error(span, f"{status}" if status else "no_answer")
     span.end()
 

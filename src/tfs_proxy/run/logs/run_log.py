@@ -5,6 +5,7 @@ import logging
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from http import HTTPStatus
 from pathlib import Path
 
 from msgspec import Struct
@@ -20,8 +21,6 @@ from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.routes import LOG_LEVEL, NEW_LOG_LEVEL, Handlers
 
 log = logging.getLogger(__name__)
-
-OK, NOT_FOUND = 200, 404
 
 
 class RunLog:
@@ -46,11 +45,11 @@ class RunLog:
 
     async def _show(self, _: HttpRequest) -> HttpResponse:
         state = {"port": self._port(), "level": current_level(), "stages": list(self._stages)}
-        return HttpResponse(OK, json.dumps(state).encode())
+        return HttpResponse(HTTPStatus.OK, json.dumps(state).encode())
 
     async def _change(self, request: HttpRequest, level: str) -> HttpResponse:
         if level not in LEVELS:
-            return HttpResponse.error(NOT_FOUND, f"a level is one of {', '.join(LEVELS)}")
+            return HttpResponse.error(HTTPStatus.NOT_FOUND, f"a level is one of {', '.join(LEVELS)}")
         self.change(level)
         return await self._show(request)
 
@@ -113,6 +112,6 @@ def _ask(control_socket: Path, method: str, path: str) -> bytes:
     connections = ConnectionPool("localhost", 80, timeouts, idle=0, connect=connect, server="The run")
     with closing(connections):
         answer = connections.request(method, path, None, {"Connection": "close"})
-    if answer.status != OK:
+    if answer.status != HTTPStatus.OK:
         raise ValueError(f"it answers {answer.status}")
     return answer.body

@@ -5,7 +5,6 @@ from http import HTTPStatus
 from pathlib import Path
 
 from tfs_proxy.data.capture.files import Counts
-from tfs_proxy.data.media_types import JSON
 from tfs_proxy.model.console import FACTS, HEADERS, StaticFile, at_root, facts, page_file
 from tfs_proxy.run.control_api import (
     ControlApi,
@@ -24,41 +23,8 @@ from tfs_proxy.run.open_inference import InferenceTimes, OpenInferenceApi
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import ArchiveError
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+from tfs_proxy.wire.media_types import JSON
 from tfs_proxy.wire.routes import CONSOLE, OPENAPI, ROOT, Handlers
-
-
-class DescriptionApi:
-    """Answers with the OpenAPI document of a run with these settings.
-
-    ``target_model`` says that requests to ``/invocations`` may name an archive.
-    """
-
-    def __init__(self, settings: Settings, *, target_model: bool) -> None:
-        self._settings = settings
-        self._target_model = target_model
-
-    @property
-    def routes(self) -> Handlers:
-        return {OPENAPI: self._answer}
-
-    async def _answer(self, _: HttpRequest) -> HttpResponse:
-        return HttpResponse(HTTPStatus.OK, self._document())
-
-    def _document(self) -> bytes:
-        # It imports numpy, which no start should wait for.
-        from tfs_proxy.model.openapi.document import document_of_many, document_text
-        from tfs_proxy.model.openapi.service import AnyModel, Service
-
-        settings = self._settings
-        service = Service(
-            (AnyModel(),),
-            "model",
-            rest_api=settings.rest_api,
-            open_inference="script" if settings.publishes_open_inference else "off",
-            console=settings.console,
-            max_payload_bytes=settings.max_payload_bytes,
-        )
-        return document_text(document_of_many(service, target_model=self._target_model))
 
 
 class ConsoleApi:
@@ -155,7 +121,7 @@ def make_control_api(
     )
     routes = {
         **more,
-        **DescriptionApi(settings, target_model=on_demand is not None).routes,
+        **_description(settings, target_model=on_demand is not None),
         **ModelsApi(registry, settings.request_timeout_seconds, on_demand, stacks.is_served).routes,
         **ConsoleApi(registry, stacks.versions, on_demand, settings).routes,
         **(protocol.routes if settings.publishes_open_inference else {}),
@@ -163,3 +129,26 @@ def make_control_api(
         **captured_records(captured),
     }
     return ControlApi(lambda: common, routes, measure=measure)
+
+
+def _description(settings: Settings, *, target_model: bool) -> Handlers:
+    """The OpenAPI document; ``target_model`` says that requests to ``/invocations`` may name an archive."""
+
+    async def answer(_: HttpRequest) -> HttpResponse:
+        # It imports numpy, which no start should wait for.
+        from tfs_proxy.model.openapi.document import document_of_many, document_text
+        from tfs_proxy.model.openapi.service import AnyModel, Service
+
+        service = Service(
+            (AnyModel(),),
+            "model",
+            rest_api=settings.rest_api,
+            open_inference="script" if settings.publishes_open_inference else "off",
+            console=settings.console,
+            max_payload_bytes=settings.max_payload_bytes,
+        )
+        return HttpResponse(
+            HTTPStatus.OK, document_text(document_of_many(service, target_model=target_model))
+        )
+
+    return {OPENAPI: answer}

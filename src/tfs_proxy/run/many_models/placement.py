@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from tfs_proxy.run.gpus import MEBIBYTE, GpuDevice, Placement
+from tfs_proxy.run.gpus import GpuDevice, Placement
 from tfs_proxy.run.host.sockets import is_free_port
 from tfs_proxy.settings.parsers import PortRange
 from tfs_proxy.values.errors import NotEnoughResources
+from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.values.resources import MODEL_FACTOR
 
-WORKING_BYTES = 512 * MEBIBYTE
+WORKING_BYTES = 512 * MEGABYTE
 """Memory of a model on a GPU besides its variables: libraries' workspaces and the tensors of requests."""
 
 ROUNDING = 1e-6
@@ -116,7 +117,7 @@ def _refusal(name: str, room: _Room, share: float) -> NotEnoughResources:
 
 
 def _megabytes(size_bytes: float) -> str:
-    return f"{round(size_bytes / MEBIBYTE)} MB"
+    return f"{round(size_bytes / MEGABYTE)} MB"
 
 
 PORTS_OF_A_SERVER = 2

@@ -3,10 +3,11 @@
 import asyncio
 import contextlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote
 
-from tfs_proxy.run.model_states import LOADING_PAUSE_SECONDS, MISSES, NOT_FOUND, POLL_SECONDS
+from tfs_proxy.run.model_states import LOADING_PAUSE_SECONDS, MISSES, POLL_SECONDS
 from tfs_proxy.run.readiness import ENDED, Readiness, ServableState, read_status
 from tfs_proxy.values.deployment import Instance, ServedModel
 from tfs_proxy.values.errors import ModelLoadError, UpstreamError
@@ -147,7 +148,7 @@ class ServablePolls:
         path = f"/v1/models/{quote(name, safe='')}"
         try:
             reply = await get_async(instance.host, instance.rest_port, path, POLL_SECONDS)
-            return {} if reply.status == NOT_FOUND or not name else read_status(reply.body)
+            return {} if reply.status == HTTPStatus.NOT_FOUND or not name else read_status(reply.body)
         except (UpstreamError, ValueError):
             return None
 

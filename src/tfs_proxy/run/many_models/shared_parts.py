@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
-from tfs_proxy.data.media_types import JSON
 from tfs_proxy.model.report.served import Served
 from tfs_proxy.model.report.serving_flags import capacity
 from tfs_proxy.run.heartbeats import Heartbeats
@@ -27,6 +26,7 @@ from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import Deployment, Instance
 from tfs_proxy.values.layout import ModelLayout, Workspace
 from tfs_proxy.wire.http_server import BACKLOG
+from tfs_proxy.wire.media_types import JSON
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,6 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from msgspec import Struct
 
-from tfs_proxy.data.media_types import JSON
 from tfs_proxy.observe.logs.access import GRPC_PREFIX, NGINX_PREFIX, OVER_LIMIT, quoted_reason
 from tfs_proxy.observe.logs.reasons import own_reason
 from tfs_proxy.observe.request_counts import NGINX_FORMAT, NGINX_GRPC_FORMAT
@@ -50,6 +49,7 @@ from tfs_proxy.wire.error_body import (
 )
 from tfs_proxy.wire.grpc_codes import REFUSALS as GRPC_REFUSALS
 from tfs_proxy.wire.grpc_codes import GrpcCode
+from tfs_proxy.wire.media_types import JSON
 
 KEEP_ALIVE_SECONDS = 75
 
@@ -232,6 +232,7 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> dic
     level = settings.nginx_loglevel
     return {
         "headers": header_names,
+        "gates": many_models,
         "attributes": attributes,
         "names": names,
         "routes": routes,

@@ -10,8 +10,8 @@ Python reads the same header by.
 
 from dataclasses import dataclass
 
-from tfs_proxy.data.media_types import JSON
 from tfs_proxy.values.attributes import METHOD, MODEL_NAME, MODEL_VERSION, Attribute
+from tfs_proxy.wire.media_types import JSON
 
 MAX_BRACES = 6
 """Deepest nesting of objects; a deeper body goes to Python."""

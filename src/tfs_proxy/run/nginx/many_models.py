@@ -72,18 +72,9 @@ class MultiModelRoutes(Struct, frozen=True):
 
 
 def values(routes: MultiModelRoutes, settings: Settings) -> Mapping[str, Any]:
-    """Values for the template, under ``many``."""
+    """Values for the template, under ``many``; the constants of this module are under ``gates``."""
     return {
-        "GATES": GATES,
-        "LOADED": LOADED,
-        "SERVED": SERVED,
-        "ANY": ANY,
-        "FAST": FAST,
-        "STACKS": STACKS,
-        "WEB_SOCKET": WEB_SOCKET,
-        "WEB_SOCKET_PATTERN": re.escape(WEB_SOCKET),
-        "COMMON_WORKSPACES": COMMON_WORKSPACES,
-        "numbers": NUMBERS,
+        "web_socket_pattern": re.escape(WEB_SOCKET),
         "common": routes.common,
         "target_patterns": tuple(target_patterns()) if routes.takes_target_model else None,
         "load_timeout_seconds": math.ceil(routes.load_seconds) + MARGIN_SECONDS,

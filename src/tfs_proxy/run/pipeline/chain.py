@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from http import HTTPStatus
 from typing import Protocol
 
 from msgspec import Struct, field
@@ -16,6 +17,7 @@ from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.wire.error_body import error_body
 from tfs_proxy.wire.header_names import ASKS_TIMING, REQUEST_ID, SAGEMAKER_PREFIX, TRACEPARENT, TRACESTATE
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+from tfs_proxy.wire.media_types import BYTES
 
 log = logging.getLogger(__name__)
 
@@ -85,8 +87,6 @@ OF_THE_BODY = ("content-type", "content-encoding")
 TIMING_FIELDS = frozenset({ASKS_TIMING.lower(), "x-tfs-proxy-stage-latency"})
 """A header that single stacks understand, too, and the pipeline's own former one."""
 
-FAILED_DEPENDENCY, TOO_LARGE = 424, 413
-
 
 class _Passage(Struct):
     """A request under way: body and headers for the next stage, and milliseconds so far."""
@@ -136,7 +136,7 @@ class Chain:
             last = await self._pass(request, passage)
             response = HttpResponse(last.status, last.body, _passed_headers(last))
         except StageFailed as failed:
-            response = HttpResponse(FAILED_DEPENDENCY, _error_body(failed))
+            response = HttpResponse(HTTPStatus.FAILED_DEPENDENCY, _error_body(failed))
         if TIMING_FIELDS.isdisjoint(request.headers):
             return response
         return replace(response, headers={**response.headers, "Server-Timing": passage.timing})
@@ -175,7 +175,7 @@ class Chain:
             "go on to the next stage (TFS_PROXY_HOP_LIMIT_MB)"
         )
         client.counts.refused += 1
-        return client.failed("gave too large an answer", TOO_LARGE, message)
+        return client.failed("gave too large an answer", HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
 
 
 def _only(headers: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
@@ -183,7 +183,7 @@ def _only(headers: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
 
 
 def _type_of(response: HttpResponse) -> str:
-    return response.header("content-type") or "application/octet-stream"
+    return response.header("content-type") or BYTES
 
 
 def _passed_headers(response: HttpResponse) -> dict[str, str]:

@@ -25,7 +25,7 @@ from tfs_proxy.wire.error_body import NOTHING_HERE
 from tfs_proxy.wire.header_names import INFERENCE_ID, REQUEST_ID
 from tfs_proxy.wire.http_client import get_async
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
-from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INVOCATIONS, METRICS, PING, Routes
+from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INVOCATIONS, METRICS, PING, Handlers, answer_by
 
 NAME = "pipeline"
 
@@ -89,7 +89,9 @@ async def _fault(stage: Stage) -> str | None:
         return f"no answer to /ping within {ASK_SECONDS:g} s"
     except UpstreamError:
         return "nothing listens on its port"
-    return None if reply.status == OK else message_of(reply.body) or f"/ping answers {reply.status}"
+    if reply.status == HTTPStatus.OK:
+        return None
+    return message_of(reply.body) or f"/ping answers {reply.status}"
 
 
 async def execution_parameters(stages: Sequence[Stage], hop_limit_bytes: int) -> dict[str, object]:
@@ -123,7 +125,6 @@ def _whole(answer: Mapping[str, object], name: str, default: int) -> int:
 
 
 _INFERENCE_ID = INFERENCE_ID.lower()
-OK, NOT_FOUND, UNAVAILABLE = 200, 404, 503
 ALMOST = "starting: all stages are ready, the pipeline will be in a moment"
 
 
@@ -144,14 +145,12 @@ class PipelineEndpoint:
         self._hop_limit_bytes = hop_limit_bytes
         self._capture = capture
         self._metrics = PipelineMetrics(stages, log, capture.measure)
-        self._routes = Routes(
-            {
-                PING: self._ping,
-                METRICS: self._metrics.answer,
-                INVOCATIONS: self._invoke,
-                EXECUTION_PARAMETERS: self._parameters,
-            }
-        )
+        self._handlers: Handlers = {
+            PING: self._ping,
+            METRICS: self._metrics.answer,
+            INVOCATIONS: self._invoke,
+            EXECUTION_PARAMETERS: self._parameters,
+        }
 
     def begin_serving(self) -> None:
         self.is_ready = True
@@ -168,24 +167,24 @@ class PipelineEndpoint:
         return _with_id(named, response)
 
     async def _route(self, request: HttpRequest) -> HttpResponse:
-        answer = await self._routes.answer(request)
-        return answer or HttpResponse.error(NOT_FOUND, NOTHING_HERE)
+        answer = await answer_by(self._handlers, request)
+        return answer or HttpResponse.error(HTTPStatus.NOT_FOUND, NOTHING_HERE)
 
     async def _ping(self, _: HttpRequest) -> HttpResponse:
         """200 if all stages are ready, else 503 that names the others (docs/reference/sagemaker.md)."""
         found = await faults(self._stages)
         if found or not self.is_ready:
-            return HttpResponse.error(UNAVAILABLE, "; ".join(found) or ALMOST)
-        return HttpResponse(OK)
+            return HttpResponse.error(HTTPStatus.SERVICE_UNAVAILABLE, "; ".join(found) or ALMOST)
+        return HttpResponse(HTTPStatus.OK)
 
     async def _parameters(self, _: HttpRequest) -> HttpResponse:
         parameters = await execution_parameters(self._stages, self._hop_limit_bytes)
-        return HttpResponse(OK, json.dumps(parameters).encode())
+        return HttpResponse(HTTPStatus.OK, json.dumps(parameters).encode())
 
     async def _invoke(self, request: HttpRequest) -> HttpResponse:
         if not self.is_ready:
             found = "; ".join(await faults(self._stages))
-            return HttpResponse.error(UNAVAILABLE, found or ALMOST)
+            return HttpResponse.error(HTTPStatus.SERVICE_UNAVAILABLE, found or ALMOST)
         response = await self._chain.invoke(request)
         self._capture.add(request, response)
         return response

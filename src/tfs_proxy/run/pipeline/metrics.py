@@ -21,7 +21,6 @@ from tfs_proxy.wire.routes import METRICS
 STAGE_SECONDS = 1.0
 """Limit for a stage's metrics; a later stage is left out of the scrape."""
 
-OK = 200
 WHOLE_PIPELINE = "all"
 
 
@@ -72,7 +71,7 @@ class PipelineMetrics:
         texts[WHOLE_PIPELINE] = text_of([*self._of_clients(), *self._more()])
         own = [MeasuredMetric(catalogue.PIPELINE_STAGE_UP, up)]
         answer = expose(own, request.headers.get("accept"), merged(texts, "stage"))
-        return HttpResponse(OK, answer.body, {"Content-Type": answer.content_type})
+        return HttpResponse(HTTPStatus.OK, answer.body, {"Content-Type": answer.content_type})
 
     def _of_clients(self) -> Iterator[MeasuredMetric]:
         yield from self._requests.measure()
@@ -92,4 +91,4 @@ async def _text(stage: Stage) -> str:
         answer = await get_async(LOOPBACK, stage.port, METRICS.path, STAGE_SECONDS)
     except UpstreamError:
         return ""
-    return answer.body.decode(errors="replace") if answer.status == OK else ""
+    return answer.body.decode(errors="replace") if answer.status == HTTPStatus.OK else ""

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 
 from msgspec import Struct
@@ -42,11 +43,10 @@ from tfs_proxy.values.resources import CONCURRENCY
 from tfs_proxy.wire.error_body import NOTHING_HERE
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.http_server import HttpServer, app_of
-from tfs_proxy.wire.routes import Routes
+from tfs_proxy.wire.routes import answer_by
 
 log = logging.getLogger(__name__)
 
-NOT_FOUND = 404
 TICK_SECONDS = 0.05
 
 
@@ -168,8 +168,8 @@ class Pipeline:
 
     async def _respond_to_commands(self, request: HttpRequest) -> HttpResponse:
         """Answers commands such as `tfs-proxy log-level` on the unix socket."""
-        answer = await Routes(self._log.routes).answer(request)
-        return answer or HttpResponse.error(NOT_FOUND, NOTHING_HERE)
+        answer = await answer_by(self._log.routes, request)
+        return answer or HttpResponse.error(HTTPStatus.NOT_FOUND, NOTHING_HERE)
 
     def _all_children(self) -> list[ChildProcess]:
         return [*self._children, *([] if self._front.nginx is None else [self._front.nginx])]

@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
+from http import HTTPStatus
 from pathlib import PurePosixPath
 
 from msgspec import Struct
@@ -92,7 +93,6 @@ LONGEST_MESSAGE = 2048
 (docs/reference/sagemaker.md).
 """
 
-UNAVAILABLE, TIMED_OUT = 503, 504
 SUCCESSES = range(200, 300)
 
 
@@ -149,13 +149,19 @@ class StageClient:
             response = await loop.run_in_executor(self._threads, send)
         except UpstreamTimeout as error:
             self.counts.unanswered += 1
-            raise self.failed("did not answer", TIMED_OUT, "the time for the request is over") from error
+            raise self.failed(
+                "did not answer", HTTPStatus.GATEWAY_TIMEOUT, "the time for the request is over"
+            ) from error
         except NotReached as error:
             self.counts.not_reached += 1
-            raise self.failed("can't be reached", UNAVAILABLE, "it is down, or being restarted") from error
+            raise self.failed(
+                "can't be reached", HTTPStatus.SERVICE_UNAVAILABLE, "it is down, or being restarted"
+            ) from error
         except UpstreamError as error:
             self.counts.unanswered += 1
-            raise self.failed("gave no answer", UNAVAILABLE, "the connection to it broke") from error
+            raise self.failed(
+                "gave no answer", HTTPStatus.SERVICE_UNAVAILABLE, "the connection to it broke"
+            ) from error
         self.latencies.add(loop.time() - started)
         return response
 

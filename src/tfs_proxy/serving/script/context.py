@@ -23,6 +23,7 @@ from tfs_proxy.values.errors import UpstreamRefused, UpstreamUnavailable
 from tfs_proxy.values.memory import MemoryBudget
 from tfs_proxy.values.signature import Signature, Target
 from tfs_proxy.wire.header_names import INFERENCE_ID
+from tfs_proxy.wire.media_types import JSON
 
 Result = TypeVar("Result")
 
@@ -180,9 +181,6 @@ def retargeted(
     return Target(target.model, number, label, signature or target.signature, method)
 
 
-DEFAULT_TYPE = "application/json"
-
-
 class ScriptRequest(Struct, frozen=True):
     """Request for the script: header values are raw, None if there was none.
 
@@ -263,8 +261,8 @@ class Context(ModelClient):
         self.rest_uri = f"http://localhost:{instance.rest_port}{model_path(target)}:{target.method}"
         self.grpc_port = str(instance.grpc_port)
         self.custom_attributes = request.custom_attributes
-        self.request_content_type = request.content_type or DEFAULT_TYPE
-        self.accept_header = request.accept or DEFAULT_TYPE
+        self.request_content_type = request.content_type or JSON
+        self.accept_header = request.accept or JSON
         self.content_length = request.content_length
         self.timeout = worker.timeout_seconds
         self.request_id = current_id()

@@ -5,13 +5,14 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from http import HTTPStatus
 from http.client import responses
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy.typing as npt
 
 from tfs_proxy.serving.script.values import HeaderMap
-from tfs_proxy.serving.upstream.interface import OK, ModelAnswer
+from tfs_proxy.serving.upstream.interface import ModelAnswer
 from tfs_proxy.values.errors import UpstreamRefused
 from tfs_proxy.values.signature import Signature
 
@@ -41,9 +42,6 @@ from tfs_proxy.values.errors import BadInput, ScriptFailure, ScriptLoadError
 from tfs_proxy.values.signature import Target
 from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
-
-_ERRORS = 400
-"""Least status that is an error."""
 
 _ITER_BYTES = 128
 """Bytes that requests reads at a time if a response is iterated over."""
@@ -108,7 +106,7 @@ class ModelResponse(Response):
         """
         if self._status is not None:
             return self._status
-        return self._answer.status if self._is_read or not self._answer.ok else OK
+        return int(self._answer.status if self._is_read or not self._answer.ok else HTTPStatus.OK)
 
     @status_code.setter
     def status_code(self, status: int) -> None:
@@ -117,7 +115,7 @@ class ModelResponse(Response):
     @property
     def ok(self) -> bool:
         """True if the status is that of a success."""
-        return self.status_code < _ERRORS
+        return self.status_code < HTTPStatus.BAD_REQUEST
 
     @property
     def reason(self) -> str:
@@ -241,7 +239,8 @@ class ScriptCaller:
         if self._script.handler is not None:
             data = io.BytesIO(request.body)
             returned = self._runner.call("handler", self._script.handler, data, context)
-            reply = script_reply(_encoded(returned, request), "handler", request.accept, OK, self._runner)
+            sent = _encoded(returned, request)
+            reply = script_reply(sent, "handler", request.accept, HTTPStatus.OK, self._runner)
         else:
             reply = self._halves(request, context, instance)
         return reply.with_header(CUSTOM_ATTRIBUTES, context.reply_attributes)

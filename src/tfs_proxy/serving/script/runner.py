@@ -14,7 +14,6 @@ from typing import Any, Self
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tfs_proxy.data import media_types as media
 from tfs_proxy.observe.logs.reasons import model_server_reason
 from tfs_proxy.observe.request_record import INPUT_HANDLER, MODEL_SERVER, OUTPUT_HANDLER, note_failed, stage
 from tfs_proxy.serving.script.deadline import Abandoned, DeadlineWatch
@@ -22,6 +21,7 @@ from tfs_proxy.serving.script.event_loop import WorkerLoop
 from tfs_proxy.serving.script.load import client_text, own_line, own_report
 from tfs_proxy.serving.script.values import HTTPError, Response
 from tfs_proxy.values.errors import RequestError, ScriptFailure
+from tfs_proxy.wire import media_types as media
 
 log = logging.getLogger(__name__)
 

@@ -14,10 +14,10 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from tfs_proxy.data import media_types as media
 from tfs_proxy.data.registry import decode_array, encode_array, parse_media_type
 from tfs_proxy.serving.script.values import Response
 from tfs_proxy.values.errors import NotAcceptable, UnsupportedMediaType
+from tfs_proxy.wire import media_types as media
 
 Names = Callable[[], Mapping[str, Any]]
 

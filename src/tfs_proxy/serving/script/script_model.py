@@ -3,14 +3,13 @@
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from msgspec import Struct, field
 
-from tfs_proxy.data import media_types as media
-from tfs_proxy.data.media_types import preferred
 from tfs_proxy.data.open_inference.infer_codec import InferCodec
 from tfs_proxy.data.registry import (
     ARRAY_TYPES,
@@ -29,10 +28,11 @@ from tfs_proxy.serving.script.load import function_of, import_script, own_functi
 from tfs_proxy.serving.script.runner import ScriptReply, ScriptRunner, script_reply
 from tfs_proxy.serving.script.sagemaker_shims import install_shims
 from tfs_proxy.serving.script.values import FRAMING, HeaderMap, Response, custom_attributes
-from tfs_proxy.serving.upstream.interface import OK
 from tfs_proxy.values.errors import ScriptLoadError
 from tfs_proxy.values.memory import MemoryBudget
+from tfs_proxy.wire import media_types as media
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_ID
+from tfs_proxy.wire.media_types import JSON, preferred
 
 
 class ScriptModelRequest(Struct, frozen=True):
@@ -120,7 +120,7 @@ class ScriptModelContext:
             return self._request.codec.arrays(data.encode() if isinstance(data, str) else data)
         return decode_array(data, self._request.content_type, self._request.budget)
 
-    def default_output(self, prediction: Any, accept: str = "application/json") -> tuple[bytes, str]:
+    def default_output(self, prediction: Any, accept: str = JSON) -> tuple[bytes, str]:
         """Encode an array, or arrays by output name, as the default ``output_fn`` does: body and type."""
         if self._request.codec is not None:
             return self._request.codec.encode(prediction)
@@ -253,7 +253,7 @@ class ScriptModelCaller:
         function, returned = self._transformed(request, accept, context)
         if request.codec is not None and isinstance(returned, Mapping):
             returned = request.codec.encode(returned)
-        reply = script_reply(_response(returned), function, accept, OK, self._runner)
+        reply = script_reply(_response(returned), function, accept, HTTPStatus.OK, self._runner)
         return reply.with_header(CUSTOM_ATTRIBUTES, context.reply_attributes)
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from tfs_proxy.data.formats.outputs import json_of_outputs
 from tfs_proxy.data.serving_json.documents import documents, dumps
 from tfs_proxy.data.serving_json.requests import COLUMN, PREDICT, decode_serving_form, serving_form, targeted
 from tfs_proxy.data.shapes import misfits
-from tfs_proxy.serving.upstream.interface import JSON_HEADERS, OK, ModelAnswer, Records
+from tfs_proxy.serving.upstream.interface import JSON_HEADERS, ModelAnswer, Records
 from tfs_proxy.serving.upstream.rest import named
 from tfs_proxy.values.batch import BYTES, Batch, Examples, Outputs
 from tfs_proxy.values.deployment import Instance
@@ -106,18 +107,18 @@ class FakeModelServer:
         answer = self._answer(target, decode_serving_form(form, self.signature(target)))
         if COLUMN not in form or not isinstance(answer, ArraysAnswer):
             return answer
-        return ModelAnswer(OK, _columns(answer.arrays), JSON_HEADERS)
+        return ModelAnswer(HTTPStatus.OK, _columns(answer.arrays), JSON_HEADERS)
 
     def _answer(self, target: Target, batch: Batch | Examples) -> ModelAnswer:
         signature = self.signature(target)
         if isinstance(batch, Examples):
             self.calls.append(ModelCall(target, {}))
             one: Any = 0.0 if target.method == "regress" else [["", 0.0]]
-            return ModelAnswer(OK, dumps({"results": [one] * batch.records}), JSON_HEADERS)
+            return ModelAnswer(HTTPStatus.OK, dumps({"results": [one] * batch.records}), JSON_HEADERS)
         _check(batch, signature)
         self.calls.append(ModelCall(target, dict(batch.inputs)))
         arrays = self._outputs(batch, signature)
-        return ArraysAnswer(OK, json_of_outputs(arrays), JSON_HEADERS, arrays=arrays)
+        return ArraysAnswer(HTTPStatus.OK, json_of_outputs(arrays), JSON_HEADERS, arrays=arrays)
 
     def _outputs(self, batch: Batch, signature: Signature) -> Outputs:
         if self.outputs is None:

@@ -6,6 +6,7 @@ name. Its own words follow. A request that it answers passes unchanged.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
 from typing import Any, TypeVar, Unpack
 
 import numpy.typing as npt
@@ -16,14 +17,13 @@ from tfs_proxy.data.serving_json.requests import PREDICT, decode_serving_form, s
 from tfs_proxy.data.shapes import misfits
 from tfs_proxy.observe.logs.reasons import note_refusal
 from tfs_proxy.serving.upstream.interface import JSON_HEADERS, CallOptions, ModelAnswer, Records, Upstream
-from tfs_proxy.serving.upstream.shortages import INSUFFICIENT_STORAGE, refused_by_shortage
+from tfs_proxy.serving.upstream.shortages import refused_by_shortage
 from tfs_proxy.values.batch import BYTES, Batch, Examples
 from tfs_proxy.values.deployment import Deployment, Instance
 from tfs_proxy.values.errors import BadInput, UpstreamError, UpstreamRefused, WrongType
 from tfs_proxy.values.signature import Signature, Target
 from tfs_proxy.wire.error_body import error_body, error_text
 
-BAD_REQUEST, NOT_FOUND = 400, 404
 _BASE64 = (b"/9j/", b"iVBORw0KGgo", b"R0lGOD", b"UklGR", b"data:image/")
 """Beginnings of JPEG, PNG, GIF and WebP in base64, and of data URIs by browsers."""
 
@@ -82,14 +82,15 @@ class ForDeployment:
             return target
         name = self._deployment.served_name(target.model)
         if name not in self._deployment.models:
-            raise UpstreamRefused(NOT_FOUND, error_body(f"Servable not found for request: Latest({name})"))
+            body = error_body(f"Servable not found for request: Latest({name})")
+            raise UpstreamRefused(HTTPStatus.NOT_FOUND, body)
         return target if name == target.model else replace(target, model=name)
 
     def _refusal(self, answer: ModelAnswer, target: Target, sent: Records | None) -> ModelAnswer:
         """Error for a client; ``sent`` is None if a signature was asked for."""
         if self._deployment.loaded_as is not None and refused_by_shortage(answer.status, answer.body):
-            return ModelAnswer(INSUFFICIENT_STORAGE, answer.body, answer.headers, answer.url)
-        if answer.status == BAD_REQUEST and sent is not None:
+            return ModelAnswer(HTTPStatus.INSUFFICIENT_STORAGE, answer.body, answer.headers, answer.url)
+        if answer.status == HTTPStatus.BAD_REQUEST and sent is not None:
             explanation = self._misfit(target, sent)
         else:
             explanation = self._unknown_model(answer.status, target)
@@ -104,7 +105,7 @@ class ForDeployment:
     def _unknown_model(self, status: int, target: Target) -> BadInput | None:
         """Error with the known names, if the model server has no such model."""
         models = {*self._deployment.models, *self._deployment.inner_names}
-        if status != NOT_FOUND or target.model in models:
+        if status != HTTPStatus.NOT_FOUND or target.model in models:
             return None
         return BadInput(
             f'There is no model "{target.model}". Models here: {", ".join(sorted(models)) or "none"}.'

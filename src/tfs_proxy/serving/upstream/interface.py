@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Protocol, TypedDict
 
 import numpy as np
@@ -13,11 +14,11 @@ from tfs_proxy.values.batch import Batch, Examples, Outputs
 from tfs_proxy.values.deployment import Instance
 from tfs_proxy.values.errors import UpstreamError, UpstreamRefused
 from tfs_proxy.values.signature import Signature, Target
+from tfs_proxy.wire.media_types import JSON
 from tfs_proxy.wire.protobuf_writer import Piece
 from tfs_proxy.wire.protos.predict import Predicted, read_response
 
-OK = 200
-JSON_HEADERS: Mapping[str, str] = {"Content-Type": "application/json"}
+JSON_HEADERS: Mapping[str, str] = {"Content-Type": JSON}
 
 Records = Batch | Examples | bytes
 """Records for a model server: arrays for predict, features for classify and regress, or its own JSON."""
@@ -44,7 +45,7 @@ class ModelAnswer:
     @property
     def ok(self) -> bool:
         """True if it is not an error."""
-        return self.status == OK
+        return self.status == HTTPStatus.OK
 
     def outputs(self, signature: Signature) -> Outputs:
         """Tensors of an answer to predict; raises UpstreamError if it does not fit."""
@@ -99,8 +100,6 @@ class Upstream(Protocol):
     def close(self) -> None:
         """Give connections back; idempotent."""
 
-
-BAD_REQUEST = 400
 
 _AS_NUMBERS = {np.dtype(np.float16): np.float32, np.dtype(np.uint16): np.int32}
 """Types of numbers that TF Serving's JSON does not know, and the types that they are written as."""
@@ -157,8 +156,9 @@ class TensorAnswer(ModelAnswer):
         try:
             serving_text.row_count(self.tensors)
         except serving_text.NoRows:
-            return BAD_REQUEST
-        return BAD_REQUEST if any(array.dtype.kind == "c" for array in self.tensors.values()) else OK
+            return HTTPStatus.BAD_REQUEST
+        is_complex = any(array.dtype.kind == "c" for array in self.tensors.values())
+        return HTTPStatus.BAD_REQUEST if is_complex else HTTPStatus.OK
 
     @property
     def body(self) -> bytes:

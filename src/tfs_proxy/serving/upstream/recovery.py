@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from http import HTTPStatus
 from typing import ParamSpec, TypeVar, Unpack
 
 from tfs_proxy.observe.request_record import MODEL_SERVER, note_failed, stage
@@ -28,9 +29,6 @@ UNREACHED = 10
 
 Connections take a moment to be tried again.
 """
-
-NOT_FOUND = 404
-"""Status of a model server that runs again and has not loaded its models yet."""
 
 
 Outcome = TypeVar("Outcome")
@@ -131,7 +129,7 @@ class Recovering:
         while unreached < UNREACHED:
             try:
                 answer = ask()
-                if getattr(answer, "status", None) != NOT_FOUND or self._settled():
+                if getattr(answer, "status", None) != HTTPStatus.NOT_FOUND or self._settled():
                     return answer
                 unreached += 1
             except NotReached:

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from http import HTTPStatus
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -11,7 +12,7 @@ from msgspec import Struct
 from tfs_proxy.data.serving_json.requests import Metadata, read_metadata, request_body, with_signature
 from tfs_proxy.observe.logs.reasons import note_answer_of_model_server
 from tfs_proxy.observe.tracing.parents import with_trace
-from tfs_proxy.serving.upstream.interface import JSON_HEADERS, OK, ModelAnswer, Records
+from tfs_proxy.serving.upstream.interface import JSON_HEADERS, ModelAnswer, Records
 from tfs_proxy.serving.upstream.load_balancer import LoadBalancer
 from tfs_proxy.values.deployment import Instance
 from tfs_proxy.values.errors import (
@@ -123,7 +124,7 @@ class RestUpstream:
 
     def _read_metadata(self, target: Target) -> Metadata:
         answer = self._request("GET", f"{model_path(target)}/metadata", None, None)
-        if answer.status != OK:
+        if answer.status != HTTPStatus.OK:
             raise UpstreamRefused(answer.status, answer.body)
         return read_metadata(answer.body)
 
@@ -143,7 +144,7 @@ class RestUpstream:
 
         def ask(chosen: Instance) -> ModelAnswer:
             reply = self._connections[chosen].request(method, path, body, headers, timeout_seconds)
-            note_answer_of_model_server(reply.body, refused=reply.status != OK)
+            note_answer_of_model_server(reply.body, refused=reply.status != HTTPStatus.OK)
             return ModelAnswer(
                 reply.status, reply.body, reply.headers, f"http://{chosen.host}:{chosen.rest_port}{path}"
             )

@@ -35,7 +35,6 @@ FULL_QUEUES: Final = ("batch scheduling queue", "Server Threadpool Exhausted")
 SHORTAGE_CLASSES: Final = frozenset({"ResourceExhaustedError", "OutOfMemoryError"})
 """Names of TensorFlow's and PyTorch's exceptions for a lack of memory."""
 
-INSUFFICIENT_STORAGE: Final = 507
 _EXHAUSTED_STATUS: Final = 429
 _SERVERS_FAULT: Final = 500
 

@@ -25,8 +25,8 @@ from tfs_proxy.tools.conform.target import (
     Starting,
     StartOrder,
 )
+from tfs_proxy.wire.media_types import CSV, JSON, TEXT
 
-JSON, CSV = "application/json", "text/csv"
 GOOD_BODIES = (
     (JSON, b'{"instances": [1.0]}'),
     (JSON, b'{"instances": [[1.0]]}'),
@@ -40,7 +40,7 @@ GOOD_BODIES = (
     (JSON, b"[[1.0]]"),
     (CSV, b"1.0\n"),
     (CSV, b"1.0,2.0,3.0,4.0\n"),
-    ("text/plain", b"hello"),
+    (TEXT, b"hello"),
 )
 BAD_BODIES = (
     (JSON, b'{"instances": [1.0, '),

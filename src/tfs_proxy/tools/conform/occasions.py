@@ -9,11 +9,11 @@ from pathlib import Path
 
 from tfs_proxy.tools.conform.check import NotRun, Occasion
 from tfs_proxy.tools.conform.target import Capability, StartOrder, free_port
+from tfs_proxy.wire.media_types import JSON
 
 MAX_ENTRIES, MAX_ENTRY_BYTES, MAX_TOTAL_BYTES = 100, 1024, 32 * 1024
 """Limits of CreateModel's Environment: docs/reference/sagemaker.md, Start and stop."""
 SAFE_PORTS = 40
-DEFAULT_ACCEPT = "application/json"
 MODEL_NAMES = ("3f0d9a7c41e86b25d0aa7e5be1c4f6a8d2937c10", "b85c2e60f97d134aa6f2c803e5d91b7f4e0c6d12")
 """Hexadecimal, as the names that SageMaker gives."""
 BATCH_ENVIRONMENT = {
@@ -63,7 +63,7 @@ def pipeline_order(port: int) -> StartOrder:
     low = port + 1 if port + SAFE_PORTS < 65_536 else port - SAFE_PORTS  # noqa: PLR2004 - ports end there
     env = {
         "SAGEMAKER_SAFE_PORT_RANGE": f"{low}-{low + SAFE_PORTS - 1}",
-        "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": DEFAULT_ACCEPT,
+        "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": JSON,
     }
     return StartOrder(env=env, port=port)
 

@@ -12,8 +12,9 @@ from msgspec import Struct, field
 
 from tfs_proxy.tools.conform.target import Capability
 from tfs_proxy.values.errors import SettingsError
+from tfs_proxy.wire.media_types import JSON, JSON_LINES
 
-JSON_TYPES = frozenset({"application/json", "application/jsonlines", "application/jsonl"})
+JSON_TYPES = frozenset({JSON, JSON_LINES, "application/jsonl"})
 
 
 METRICS_PATH = "/metrics"

@@ -46,12 +46,12 @@ from tfs_proxy.tools.endpoint.shadows import ShadowCopies, ShadowReport, Variant
 from tfs_proxy.values.errors import Overloaded, RequestError, SettingsError
 from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+from tfs_proxy.wire.media_types import BYTES, TEXT
 
 log = logging.getLogger(__name__)
 
 MOST_WAITING, MOST_WAITING_BYTES = 10_000, 256 * MEGABYTE
 
-OCTETS = "application/octet-stream"
 
 InvokeWithin = Callable[[Mapping[str, str], bytes, float], Awaitable[HttpResponse]]
 """Gives members and a body to a container; returns its answer of any status within so many seconds.
@@ -140,11 +140,11 @@ class AsyncQueue:
 
 
 def _failed(reason: str) -> AsyncOutcome:
-    return AsyncOutcome("text/plain", reason.encode(), reason)
+    return AsyncOutcome(TEXT, reason.encode(), reason)
 
 
 def _outcome_of(response: HttpResponse) -> AsyncOutcome:
-    content_type = response.header("Content-Type") or OCTETS
+    content_type = response.header("Content-Type") or BYTES
     if HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
         return AsyncOutcome(content_type, response.body)
     kind = "server" if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "client"

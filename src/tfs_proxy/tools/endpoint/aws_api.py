@@ -13,6 +13,7 @@ from botocore.validate import ParamValidator
 
 from tfs_proxy.values.errors import RequestError
 from tfs_proxy.wire.http_messages import HttpResponse, StreamedResponse
+from tfs_proxy.wire.media_types import JSON
 
 CONTROL_PLANE, RUNTIME = "sagemaker", "sagemaker-runtime"
 OURS = frozenset(
@@ -113,8 +114,6 @@ LONGEST_MESSAGE = 2048
 TOO_LARGE = "413"
 """AWS has no code for a body that is too large: botocore shows only the HTTP status."""
 
-SERVER_ERRORS = 500
-
 
 class AwsError(RequestError):
     """An answer that botocore raises as an exception of this ``code``, with further ``members``."""
@@ -126,7 +125,7 @@ class AwsError(RequestError):
 
 def model_error(container: str, status: int, message: str, log_stream: str) -> AwsError:
     """The ModelError for a container's ``status`` (`NO_ANSWER` if it has none) and message."""
-    side = "client" if HTTPStatus.BAD_REQUEST <= status < SERVER_ERRORS else "server"
+    side = "client" if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR else "server"
     original = message[:LONGEST_MESSAGE]
     return AwsError(
         MODEL_ERROR,
@@ -151,7 +150,7 @@ def original_answer(error: AwsError) -> HttpResponse | None:
 
 def answer_to(error: AwsError) -> HttpResponse:
     body = {"Message": error.message, **error.members}
-    headers = {"Content-Type": "application/json"}
+    headers = {"Content-Type": JSON}
     if not error.code.isdecimal():
         headers[ERROR_TYPE] = error.code
     return HttpResponse(status_of(error.code), json.dumps(body).encode(), headers)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import ExitStack
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path, PurePosixPath
 from typing import Self
 
@@ -19,12 +20,11 @@ from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.http_answer import ComingAnswer
 from tfs_proxy.wire.http_client import ConnectionPool, Timeouts, get_async
 from tfs_proxy.wire.http_messages import HttpResponse, StreamedResponse
+from tfs_proxy.wire.media_types import JSON
 from tfs_proxy.wire.s3_client import S3_SCHEME
 
 PING_SECONDS = 2.0
 """Limit for /ping (docs/reference/sagemaker.md)."""
-
-HTTP_OK = 200
 
 
 class ComingParts:
@@ -82,7 +82,7 @@ class HostedContainer:
     async def is_healthy(self) -> bool:
         """True if /ping answers 200 in time."""
         try:
-            return (await get_async(self.host, self.port, "/ping", PING_SECONDS)).status == HTTP_OK
+            return (await get_async(self.host, self.port, "/ping", PING_SECONDS)).status == HTTPStatus.OK
         except UpstreamError:
             return False
 
@@ -111,7 +111,6 @@ class HostedContainer:
 
 log = logging.getLogger(__name__)
 
-OK, NOT_FOUND, LOADED_ALREADY, NO_MEMORY = 200, 404, 409, 507
 LOAD_SECONDS = 360.0
 """Limit for a load (docs/reference/sagemaker.md)."""
 
@@ -148,7 +147,7 @@ class ManyModels:
 
     async def answered(self, target: str, status: int) -> None:
         """Notes the answer's status: 404 says that the model is gone."""
-        if status == NOT_FOUND:
+        if status == HTTPStatus.NOT_FOUND:
             self._loaded.pop(target, None)
         elif not self._keeps:
             await self._unload(target)
@@ -159,10 +158,10 @@ class ManyModels:
         except ArchiveError as error:
             raise refused(f"Failed to download the model data of {target}: {error}") from error
         response = await self._asked_to_load(model_id, url)
-        while response.status == NO_MEMORY and self._loaded:
+        while response.status == HTTPStatus.INSUFFICIENT_STORAGE and self._loaded:
             await self._unload(next(iter(self._loaded)))
             response = await self._asked_to_load(model_id, url)
-        if response.status not in {OK, LOADED_ALREADY}:
+        if response.status not in {HTTPStatus.OK, HTTPStatus.CONFLICT}:
             text = error_text(response.body) or response.body.decode(errors="replace")
             raise model_error(self._container.name, response.status, text, log_stream)
         log.info("%s has loaded %s", self._container.name, target)
@@ -170,7 +169,7 @@ class ManyModels:
 
     async def _asked_to_load(self, model_id: str, url: str) -> HttpResponse:
         body = json.dumps({"model_name": model_id, "url": url}).encode()
-        headers = {"Content-Type": "application/json"}
+        headers = {"Content-Type": JSON}
         return await self._container.ask("POST", "/models", body, headers, LOAD_SECONDS)
 
     async def _unload(self, target: str) -> None:

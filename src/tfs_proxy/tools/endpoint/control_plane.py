@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,6 @@ def _component(name: str, hosting: Hosting) -> Mapping[str, Any]:
 TARGET, PREFIX = "x-amz-target", "SageMaker."
 CONTENT_TYPE = "application/x-amz-json-1.1"
 REFUSED = "ValidationException"
-OK, BAD_REQUEST = 200, 400
 
 Call = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 Start = Callable[[Mapping[str, Any]], None]
@@ -106,8 +106,8 @@ class ControlPlane:
         try:
             answer = self._answer(operation, request.body)
         except AwsError as error:
-            return _json(BAD_REQUEST, {"__type": REFUSED, "message": error.message})
-        return _json(OK, answer)
+            return _json(HTTPStatus.BAD_REQUEST, {"__type": REFUSED, "message": error.message})
+        return _json(HTTPStatus.OK, answer)
 
     def _answer(self, operation: str, body: bytes) -> Mapping[str, Any]:
         call = self._calls.get(operation)

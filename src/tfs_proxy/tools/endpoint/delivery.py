@@ -17,6 +17,7 @@ from tfs_proxy.values.errors import ArchiveError, SettingsError, TfsProxyError
 from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.values.names import printable
 from tfs_proxy.wire.http_messages import HttpRequest
+from tfs_proxy.wire.media_types import JSON
 from tfs_proxy.wire.s3_client import S3_SCHEME, parse_address, s3_client, s3_errors
 
 CONCURRENT = 4
@@ -258,7 +259,7 @@ class Notifications:
         if config.shows_error if has_failed else config.shows_success:
             document.update(_shown(outcome))
         path = self._folder.absolute() / f"{topic}-{time.time_ns()}-{uuid4().hex[:8]}.json"
-        write_location(path.as_uri(), json.dumps(document, indent=1).encode(), "application/json")
+        write_location(path.as_uri(), json.dumps(document, indent=1).encode(), JSON)
 
     def _document(self, request: AsyncRequest, outcome: AsyncOutcome) -> dict[str, Any]:
         members = request.members

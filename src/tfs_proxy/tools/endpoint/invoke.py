@@ -25,13 +25,13 @@ from tfs_proxy.tools.endpoint.metrics import CountedInvocation, VariantMetrics
 from tfs_proxy.tools.endpoint.operations import ACCOUNT, DIRECT, REGION
 from tfs_proxy.values.errors import NotReached, UpstreamError, UpstreamTimeout
 from tfs_proxy.wire.http_messages import HttpResponse, StreamedResponse
+from tfs_proxy.wire.media_types import BYTES
 from tfs_proxy.wire.routes import INVOCATIONS
 
 MOST_BYTES = 6_291_456
 """Limit of bodies in both directions (botocore's BodyBlob)."""
 
 SUCCESSES = range(200, 300)
-UNKNOWN_TYPE = "application/octet-stream"
 TIMED_OUT = (
     "The container did not answer in time. Look at its latency, let it answer sooner, or call it "
     "asynchronously."
@@ -87,7 +87,7 @@ class Passage(Struct, frozen=True):
             with counted.by_container(container.name):
                 answer = await self._ask_one(container, body, sent)
             body = answer.body
-            headers = {**headers, "Content-Type": answer.header("Content-Type") or UNKNOWN_TYPE}
+            headers = {**headers, "Content-Type": answer.header("Content-Type") or BYTES}
         return body, headers
 
     async def _ask_one(

@@ -16,9 +16,9 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tfs_proxy.data import media_types as media
 from tfs_proxy.values.errors import UnsupportedMediaType
 from tfs_proxy.values.latencies import Latencies
+from tfs_proxy.wire import media_types as media
 
 RELATIVE, ABSOLUTE = 1e-5, 1e-7
 """Default tolerances: the usual difference between two machines' float32 kernels."""

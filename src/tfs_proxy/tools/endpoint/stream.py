@@ -15,6 +15,7 @@ from tfs_proxy.tools.endpoint.invoke import InvocationLimits, Passage, picked, r
 from tfs_proxy.tools.endpoint.metrics import VariantMetrics
 from tfs_proxy.values.errors import UpstreamError, UpstreamTimeout
 from tfs_proxy.wire.http_messages import HttpRequest, Parts, StreamedResponse
+from tfs_proxy.wire.media_types import BYTES, JSON
 
 CONTENT_TYPE = "application/vnd.amazon.eventstream"
 
@@ -44,7 +45,7 @@ def payload_part(data: bytes) -> bytes:
     """A PayloadPart: some bytes of the container's answer."""
     headers = {
         ":event-type": "PayloadPart",
-        ":content-type": "application/octet-stream",
+        ":content-type": BYTES,
         ":message-type": "event",
     }
     return message(headers, data)
@@ -61,7 +62,7 @@ def internal_stream_failure(text: str) -> bytes:
 
 
 def _exception(kind: str, members: Mapping[str, str]) -> bytes:
-    headers = {":exception-type": kind, ":content-type": "application/json", ":message-type": "exception"}
+    headers = {":exception-type": kind, ":content-type": JSON, ":message-type": "exception"}
     return message(headers, json.dumps(members).encode())
 
 

@@ -9,13 +9,13 @@ from string import Template
 from msgspec import Struct
 
 from tfs_proxy import testing
-from tfs_proxy.data import media_types as media
 from tfs_proxy.model.graph_inputs import GraphInputs
 from tfs_proxy.model.openapi.examples import ANY_STRING, example_bodies, sample_string
 from tfs_proxy.model.report.first_request import EXAMPLE_ENDINGS
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import DiscoveryError
 from tfs_proxy.values.signature import Signature, TensorSpec
+from tfs_proxy.wire import media_types as media
 from tfs_proxy.wire.dtypes import ARRAY_TYPES
 
 LONGEST_JSON = 20_000

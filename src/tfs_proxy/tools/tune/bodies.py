@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tfs_proxy.data import media_types as media
 from tfs_proxy.data.capture.record import CapturedRequest
 from tfs_proxy.model.graph_inputs import read_graph_inputs
 from tfs_proxy.model.openapi.examples import PICTURES, example_bodies, sample_string
@@ -15,6 +14,7 @@ from tfs_proxy.settings.settings import Settings
 from tfs_proxy.tools.tune.axes import TunedModel
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature
+from tfs_proxy.wire import media_types as media
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 from tfs_proxy.wire.routes import INVOCATIONS
 

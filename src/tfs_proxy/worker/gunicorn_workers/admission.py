@@ -17,6 +17,7 @@ from tfs_proxy.observe.request_record import WAIT, RequestRecord, current_reques
 from tfs_proxy.values.errors import OverLimit
 from tfs_proxy.wire.error_body import error_body
 from tfs_proxy.wire.error_status import status_of_error
+from tfs_proxy.wire.media_types import JSON
 from tfs_proxy.wire.routes import is_inference
 from tfs_proxy.worker.gunicorn_workers.adaptive_limit import AdaptiveLimit, AdmissionQueue, Turn, TurnState
 from tfs_proxy.worker.gunicorn_workers.journal import WsgiApp
@@ -179,7 +180,7 @@ class AdmissionGate:
         error = OverLimit("too many requests are under way to answer this one in time: try again")
         body = error_body(str(error))
         headers = [
-            ("Content-Type", "application/json"),
+            ("Content-Type", JSON),
             ("Content-Length", str(len(body))),
             ("Retry-After", str(RETRY_SECONDS)),
         ]

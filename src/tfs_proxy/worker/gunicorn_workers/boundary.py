@@ -23,6 +23,7 @@ from tfs_proxy.observe.request_record import (
 )
 from tfs_proxy.serving.script.deadline import WITHIN_ANOTHER, DeadlineWatch
 from tfs_proxy.serving.upstream.recovery import sent_before
+from tfs_proxy.wire.error_status import CLIENT_GONE
 from tfs_proxy.wire.header_names import ASKS_TIMING, DECODED, INFERENCE_ID, REQUEST_ID, wsgi_name
 from tfs_proxy.worker.gunicorn_workers.journal import (
     AGAIN,
@@ -36,9 +37,6 @@ from tfs_proxy.worker.gunicorn_workers.late_calls import SOCKET
 from tfs_proxy.worker.gunicorn_workers.refusals import refusal
 
 log = logging.getLogger(__name__)
-
-CLIENT_GONE = 499
-"""Status in nginx of a request whose client did not wait for the answer."""
 
 HALF_A_TICK_SECONDS = 0.0005
 """Average error of nginx's times, which are cut to milliseconds."""

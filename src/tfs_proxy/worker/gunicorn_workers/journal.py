@@ -15,6 +15,7 @@ from tfs_proxy.observe.logs.reasons import note_refusal
 from tfs_proxy.observe.shared_files import BEGUN, ENDED, ID_BYTES, NOTE_BYTES, FixedFile
 from tfs_proxy.wire.error_body import WORKER_DIED, error_body
 from tfs_proxy.wire.header_names import HAD_MODEL_SERVER, NGINX_ID, SENT_AGAIN, wsgi_name
+from tfs_proxy.wire.media_types import JSON
 
 REQUEST, AGAIN, SENT = map(wsgi_name, (NGINX_ID, SENT_AGAIN, HAD_MODEL_SERVER))
 """Keys in a WSGI environ of nginx's headers: request id, mark, and true if a model server had it."""
@@ -70,6 +71,6 @@ def worker_died(_environ: dict[str, Any], start_response: Callable[..., Any]) ->
     """Answer a request that has killed a worker, instead of the application."""
     note_refusal(WORKER_DIED)
     body = error_body(WORKER_DIED)
-    headers: Mapping[str, str] = {"Content-Type": "application/json", "Content-Length": str(len(body))}
+    headers: Mapping[str, str] = {"Content-Type": JSON, "Content-Length": str(len(body))}
     start_response("502 Bad Gateway", list(headers.items()))
     return [body]

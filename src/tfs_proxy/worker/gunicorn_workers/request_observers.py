@@ -7,6 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
+from http import HTTPStatus
 from pathlib import Path
 
 from msgspec import Struct
@@ -21,7 +22,7 @@ from tfs_proxy.observe.logs.access import (
 from tfs_proxy.observe.request_counts import FinishedRequest, KnownModels, request_line
 from tfs_proxy.observe.request_record import READ, RequestRecord
 from tfs_proxy.observe.shared_files import LineWriter
-from tfs_proxy.observe.stage_table import FAILED_FROM, StageLayout, StageTable
+from tfs_proxy.observe.stage_table import StageLayout, StageTable
 from tfs_proxy.settings.parsers import AccessLog
 from tfs_proxy.settings.settings import inherited_environment
 from tfs_proxy.values.deployment import Deployment
@@ -74,7 +75,7 @@ class StageObserver:
 
     def end(self, record: RequestRecord) -> None:
         """Count the request's stages, and the one that it failed in."""
-        if record.status >= FAILED_FROM and path_of(record.target) not in PROBES:
+        if record.status >= HTTPStatus.BAD_REQUEST and path_of(record.target) not in PROBES:
             self._table.add_failure(record)
         if record.model or (self._is_script_model and record.seconds[READ]):
             self._table.add(record)

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import falcon
 
-from tfs_proxy.data import media_types as media
 from tfs_proxy.data.open_inference.datatypes import triton_type
 from tfs_proxy.data.open_inference.infer_codec import InferAnswer, InferCodec, version_text, write_answer
 from tfs_proxy.data.open_inference.json_request import read_request
@@ -17,6 +16,7 @@ from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.errors import UnknownModel, UpstreamRefused
 from tfs_proxy.values.memory import MemoryBudget
 from tfs_proxy.values.signature import Target
+from tfs_proxy.wire import media_types as media
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_HEADER_LENGTH
 from tfs_proxy.worker.body import BodyReader
 from tfs_proxy.worker.inference_protocol.framing import ONLY_VERSION, json_size, targeted_signature, write

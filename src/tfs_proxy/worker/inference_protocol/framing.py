@@ -5,7 +5,6 @@ import re
 import falcon
 from msgspec.structs import replace
 
-from tfs_proxy.data.media_types import parse
 from tfs_proxy.data.open_inference.datatypes import JSON_SIZE, TRITON_TYPE
 from tfs_proxy.data.open_inference.infer_request import InferRequest
 from tfs_proxy.values.deployment import Deployment
@@ -13,6 +12,7 @@ from tfs_proxy.values.errors import BadInput, RequestError, UnknownModel, from_c
 from tfs_proxy.values.names import HIGHEST_VERSION, LABEL, VERSION, printable
 from tfs_proxy.values.signature import Target
 from tfs_proxy.wire.header_names import INFERENCE_HEADER_LENGTH
+from tfs_proxy.wire.media_types import parse
 from tfs_proxy.wire.packed_body import packed
 
 _MOST_DIGITS = 18

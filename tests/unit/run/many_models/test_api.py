@@ -13,7 +13,7 @@ from tfs_proxy.run.many_models.api import PAGE_SIZE, ModelsApi
 from tfs_proxy.run.many_models.registry import ModelRegistry
 from tfs_proxy.values.errors import ArchiveError, NoArchive, NotEnoughResources
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
-from tfs_proxy.wire.routes import Routes
+from tfs_proxy.wire.routes import answer_by
 
 READY_SECONDS = 60.0
 LOAD_A = json.dumps({"model_name": "a", "url": "/opt/ml/models/a/model"}).encode()
@@ -26,12 +26,12 @@ class Client:
         remaining = list(parts or (Part(),))
         self.fleet = Fleet(lambda _name, _url: remaining.pop(0) if len(remaining) > 1 else remaining[0])
         self.registry = ModelRegistry(self.fleet.launch, None, admit_all)
-        self._api = Routes(ModelsApi(self.registry, READY_SECONDS).routes)
+        self._api = ModelsApi(self.registry, READY_SECONDS).routes
 
     async def response(self, method: str, target: str, body: bytes = b"") -> HttpResponse | None:
         """The answer as the API gives it."""
         path, _, query = target.partition("?")
-        return await self._api.answer(HttpRequest(method, path, {}, body, query))
+        return await answer_by(self._api, HttpRequest(method, path, {}, body, query))
 
     async def send(self, method: str, target: str, body: bytes = b"") -> tuple[int, Any]:
         """Status and parsed body of an answer that there must be."""

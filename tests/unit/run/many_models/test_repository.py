@@ -16,7 +16,7 @@ from tfs_proxy.run.open_inference import InferenceTimes, OpenInferenceApi
 from tfs_proxy.run.readiness import Readiness
 from tfs_proxy.values.errors import ModelLoadError
 from tfs_proxy.wire.http_messages import HttpRequest
-from tfs_proxy.wire.routes import Routes
+from tfs_proxy.wire.routes import answer_by
 
 LOAD_SECONDS = 30.0
 SERVED: Mapping[str, Mapping[str, Collection[int]]] = {"a": {"a": (1, 2)}, "b": {"b.x": (1,), "b.y": (3,)}}
@@ -39,12 +39,12 @@ class Client:
         )
         readiness = Readiness(Heartbeats(1.0))
         api = OpenInferenceApi(lambda: readiness, self.models, InferenceTimes, {}, Path("no router"))
-        self._api = Routes(api.routes)
+        self._api = api.routes
 
     async def send(self, method: str, path: str, **fields: Any) -> tuple[int, Any]:
         """Status and parsed body of the answer."""
         body = json.dumps(fields).encode() if fields else b""
-        response = await self._api.answer(HttpRequest(method, path, {}, body))
+        response = await answer_by(self._api, HttpRequest(method, path, {}, body))
         assert response is not None
         return response.status, json.loads(response.body)
 

@@ -16,6 +16,7 @@ from tfs_proxy.tools.conform.judging import Judging
 from tfs_proxy.tools.conform.raw_http import RawReply
 from tfs_proxy.tools.conform.requests_file import KnownRequest
 from tfs_proxy.values.memory import MEGABYTE
+from tfs_proxy.wire.media_types import CSV, JSON_LINES
 
 GROUP = CheckGroup("batch", RuleSource.BATCH)
 PATH = "/execution-parameters"
@@ -24,7 +25,7 @@ STRATEGIES = ("MULTI_RECORD", "SINGLE_RECORD")
 MOST_MEGABYTES = 100
 MOST_AT_ONCE = 64
 """Limit of simultaneous requests of this program, whatever the container says."""
-LINE_TYPES = frozenset({"text/csv", "application/jsonlines", "application/jsonl", "application/x-ndjson"})
+LINE_TYPES = frozenset({CSV, JSON_LINES, "application/jsonl", "application/x-ndjson"})
 
 
 @GROUP.must("GET /execution-parameters is answered with 200 or 4xx.")

@@ -8,22 +8,22 @@ from tfs_proxy.tools.conform.checks.invocations import expect_good
 from tfs_proxy.tools.conform.judging import INVOCATIONS, Judging
 from tfs_proxy.tools.conform.raw_http import NoReply, RawReply
 from tfs_proxy.tools.conform.requests_file import KnownRequest
+from tfs_proxy.wire.media_types import JSON
 
 GROUP = CheckGroup("errors", RuleSource.INVOCATIONS)
 LONGEST_MESSAGE = 2048
-ERRORS_FROM, FAILURES_FROM = 400, 500
 BAD_REQUESTS, BROKEN_CLIENTS = 20, 10
 CLAIMED_BYTES = 10_000
 GARBAGE = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(range(256)) + b"\r\n\r\n"
 """The beginning of a TLS client's greeting, followed by every byte value."""
-NOT_UNDERSTOOD = KnownRequest("application/json", b'{"instances": [[1.0, 2.0], "')
+NOT_UNDERSTOOD = KnownRequest(JSON, b'{"instances": [[1.0, 2.0], "')
 TRACEBACK = re.compile(rb"Traceback \(most recent call last\)|^\s+at [\w.$]+\([\w.]+:\d+\)", re.MULTILINE)
 
 
 @GROUP.must("The bad request is answered with an error, 4xx or 5xx.")
 def bad_request(judging: Judging) -> str:
     reply = judging.post(judging.bad)
-    if reply.status < ERRORS_FROM:
+    if reply.status < HTTPStatus.BAD_REQUEST:
         raise Violation(
             expected="4xx",
             got=reply.shown(),
@@ -102,7 +102,7 @@ def unknown_path(judging: Judging) -> None:
 @GROUP.should("GET /invocations is refused with 4xx.")
 def get_invocations(judging: Judging) -> str:
     reply = judging.get(INVOCATIONS)
-    if not ERRORS_FROM <= reply.status < FAILURES_FROM:
+    if not HTTPStatus.BAD_REQUEST <= reply.status < HTTPStatus.INTERNAL_SERVER_ERROR:
         raise Violation(expected="405", got=reply.shown())
     return f"answered with {reply.status}"
 

@@ -10,6 +10,7 @@ from tfs_proxy.tools.conform.checks.invocations import expect_good, expect_no_fa
 from tfs_proxy.tools.conform.judging import INVOCATIONS, Judging
 from tfs_proxy.tools.conform.raw_http import RawReply, RawRequest
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_ID, SAGEMAKER_PREFIX, TARGET_MODEL, X_RAY
+from tfs_proxy.wire.media_types import JSON
 
 GROUP = CheckGroup("headers", RuleSource.HEADERS)
 LONGEST_ATTRIBUTES = 1024
@@ -116,7 +117,7 @@ def no_content_type(judging: Judging) -> str:
 
 def _new_session(judging: Judging) -> RawReply:
     body = b'{"requestType": "NEW_SESSION"}'
-    request = replace(judging.good, content_type="application/json", body=body)
+    request = replace(judging.good, content_type=JSON, body=body)
     return judging.post(request, {SESSION: "NEW_SESSION"})
 
 

@@ -12,9 +12,9 @@ from tfs_proxy.tools.conform.checks.invocations import expect_good
 from tfs_proxy.tools.conform.judging import Judging
 from tfs_proxy.tools.conform.raw_http import RawReply, RawRequest
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_ID
+from tfs_proxy.wire.media_types import OPEN_METRICS, TEXT
 
 GROUP = CheckGroup("metrics", RuleSource.METRICS)
-TEXT, OPEN_METRICS = "text/plain", "application/openmetrics-text"
 SCRAPE = {"Accept": "text/plain;version=0.0.4"}
 DIFFERENT = 50
 Samples = Mapping[str, float]

@@ -17,16 +17,15 @@ from tfs_proxy.tools.conform.judging import PING, Judging
 from tfs_proxy.tools.conform.occasions import MODEL_NAMES
 from tfs_proxy.tools.conform.raw_http import RawReply, RawRequest
 from tfs_proxy.tools.conform.target import PING_SECONDS, Capability
+from tfs_proxy.wire.media_types import JSON
 
 GROUP = CheckGroup("multi-model", RuleSource.MULTI_MODEL, Occasion.MULTI_MODEL)
 FIRST, SECOND = MODEL_NAMES
 MISSING = "0000000000000000000000000000000000000000"
-NOT_FOUND, CONFLICT = 404, 409
 LOAD_SECONDS = 360.0
 """SageMaker's limit for a load: docs/reference/sagemaker.md, Multi-model endpoints."""
 BETWEEN_PINGS = 0.05
 MOST_PAGES = 100
-JSON = {"Content-Type": "application/json"}
 
 
 @GROUP.must("Ping answers 200 with no model loaded.")
@@ -43,17 +42,17 @@ def list_empty(judging: Judging) -> None:
 
 @GROUP.must("GET of a model that is not loaded answers 404.")
 def get_unknown(judging: Judging) -> None:
-    _expect_status(judging.get(f"/models/{MISSING}"), NOT_FOUND, "GET /models/NAME")
+    _expect_status(judging.get(f"/models/{MISSING}"), HTTPStatus.NOT_FOUND, "GET /models/NAME")
 
 
 @GROUP.must("Invoke of a model that is not loaded answers 404.")
 def invoke_unknown(judging: Judging) -> None:
-    _expect_status(_invoke(judging, MISSING), NOT_FOUND, "POST /models/NAME/invoke")
+    _expect_status(_invoke(judging, MISSING), HTTPStatus.NOT_FOUND, "POST /models/NAME/invoke")
 
 
 @GROUP.must("DELETE of a model that is not loaded answers 404.")
 def unload_unknown(judging: Judging) -> None:
-    _expect_status(_unload(judging, MISSING), NOT_FOUND, "DELETE /models/NAME")
+    _expect_status(_unload(judging, MISSING), HTTPStatus.NOT_FOUND, "DELETE /models/NAME")
 
 
 @GROUP.must("A load from a folder that does not exist is not answered with 2xx.")
@@ -90,7 +89,7 @@ def ping_while_loading(judging: Judging) -> str:
 @GROUP.must("A second load of a model answers 409.")
 def load_again(judging: Judging) -> None:
     _require_loaded(judging, FIRST)
-    _expect_status(_load(judging, FIRST), CONFLICT, "POST /models of a loaded model")
+    _expect_status(_load(judging, FIRST), HTTPStatus.CONFLICT, "POST /models of a loaded model")
 
 
 @GROUP.must("GET /models has modelName and modelUrl of each loaded model.")
@@ -150,8 +149,8 @@ def unload(judging: Judging) -> None:
 @GROUP.must("After it, get and invoke answer 404 and the list lacks it.")
 def unloaded_is_gone(judging: Judging) -> None:
     _require_unloaded(judging, SECOND)
-    _expect_status(judging.get(f"/models/{SECOND}"), NOT_FOUND, "GET of an unloaded model")
-    _expect_status(_invoke(judging, SECOND), NOT_FOUND, "invoke of an unloaded model")
+    _expect_status(judging.get(f"/models/{SECOND}"), HTTPStatus.NOT_FOUND, "GET of an unloaded model")
+    _expect_status(_invoke(judging, SECOND), HTTPStatus.NOT_FOUND, "invoke of an unloaded model")
     if any(model.get("modelName") == SECOND for page in _pages(judging) for model in page):
         raise Violation(expected=f"a list without {SECOND}", got="it is still in the list")
 
@@ -170,7 +169,7 @@ def label(judging: Judging) -> None:
 
 def _load(judging: Judging, name: str) -> RawReply:
     body = json.dumps({"model_name": name, "url": _url(judging, name)}).encode()
-    return judging.ask(RawRequest("POST", "/models", JSON, body), LOAD_SECONDS)
+    return judging.ask(RawRequest("POST", "/models", {"Content-Type": JSON}, body), LOAD_SECONDS)
 
 
 def _unload(judging: Judging, name: str) -> RawReply:

@@ -5,8 +5,8 @@ from msgspec.structs import replace
 from tfs_proxy.tools.conform.check import CheckGroup, NotRun, Occasion, RuleSource, Violation
 from tfs_proxy.tools.conform.checks.invocations import expect_good
 from tfs_proxy.tools.conform.judging import Judging
-from tfs_proxy.tools.conform.occasions import DEFAULT_ACCEPT
 from tfs_proxy.tools.conform.target import Capability, StartFailed
+from tfs_proxy.wire.media_types import JSON
 
 GROUP = CheckGroup("pipeline", RuleSource.START_AND_STOP, Occasion.PIPELINE)
 DEFAULT_PORT = 8080
@@ -57,9 +57,9 @@ def safe_port_range(judging: Judging) -> str:
 def default_accept(judging: Judging) -> None:
     _ = judging.start
     reply = expect_good(judging.post(replace(judging.good, accept=None)))
-    if reply.content_type != DEFAULT_ACCEPT:
+    if reply.content_type != JSON:
         raise Violation(
-            expected=DEFAULT_ACCEPT,
+            expected=JSON,
             got=reply.content_type or "no Content-Type",
             mend="Containers of AWS read it.",
         )

@@ -25,6 +25,8 @@ TF_EXAMPLE = "application/x-tfexample"
 TF_RECORD = "application/x-tfrecord"
 RECORDIO = "application/x-recordio-protobuf"
 FORM = "application/x-www-form-urlencoded"
+OPEN_METRICS = "application/openmetrics-text"
+GRPC = "application/grpc"
 
 _TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"  # noqa: S105
 _TYPE = re.compile(rf"\s*({_TOKEN}/{_TOKEN})\s*")
