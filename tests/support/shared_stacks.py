@@ -1,7 +1,9 @@
 """Stacks that tests share, one of each kind for a whole session: tests leave them as they are."""
 
+import contextlib
 import functools
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,10 @@ import pytest
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 from support.archives import has_nginx, stand_in_archive, stand_in_program
+from support.multi_model import MultiModelStack, serving_many
 from support.stack import Stack, serving
 
-KINDS = ("served", "stand_in")
+KINDS = ("served", "stand_in", "many")
 PAYLOAD_MB, STAND_IN_PAYLOAD_MB = 40, 1
 
 
@@ -25,7 +28,10 @@ class ByStack(LoadFileScheduling):  # type: ignore[misc]
 @functools.cache
 def _kind_in(path: Path) -> str:
     text = path.read_text()
-    return next((kind for kind in KINDS if f"{kind}: Stack" in text), str(path))
+    for kind in KINDS:
+        if re.search(rf"\b{kind}: (MultiModel)?Stack\b", text) and f"def {kind}(" not in text:
+            return kind
+    return str(path)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -63,3 +69,23 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     }
     with serving(str(archive), "--model-server", stand_in_program(folder), env=env) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def many_by_mode() -> Iterator[Callable[[str], MultiModelStack]]:
+    """Multi-model endpoints as SageMaker starts them, by their mode."""
+    with contextlib.ExitStack() as stacks:
+
+        @functools.cache
+        def started(mode: str) -> MultiModelStack:
+            return stacks.enter_context(serving_many(env={"TFS_PROXY_MULTI_MODEL": mode}))
+
+        yield started
+
+
+@pytest.fixture(params=["shared", "process"])
+def many(request: pytest.FixtureRequest, many_by_mode: Callable[[str], MultiModelStack]) -> MultiModelStack:
+    """A multi-model endpoint in both modes, for tests that take away the models which they add."""
+    if not has_nginx():
+        pytest.skip("nginx is not installed")
+    return many_by_mode(request.param)

@@ -6,7 +6,7 @@ import re
 import signal
 import socket
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -39,20 +39,9 @@ def handler(data, context):
         return b"", "text/csv"
     return body, context.request_content_type or "application/json"
 """
-FRONTS = [
-    pytest.param({}, id="nginx", marks=NEEDS_NGINX),
-    pytest.param(without_nginx(), id="gunicorn"),
-]
 
 
 CLASSES = ("gthread", "sync", "gevent")
-
-
-@pytest.fixture(params=FRONTS)
-def front(request: pytest.FixtureRequest) -> Mapping[str, str]:
-    """Settings of a run with nginx, and of one without."""
-    settings: Mapping[str, str] = request.param
-    return settings
 
 
 def started(tmp_path: Path, target: str | Path, **env: str) -> Any:
@@ -61,12 +50,10 @@ def started(tmp_path: Path, target: str | Path, **env: str) -> Any:
     return serving(*stand_in_words(tmp_path, SCRIPT), env=settings)
 
 
-def test_a_request_and_its_answer_are_recorded_as_sagemaker_does(
-    tmp_path: Path, front: Mapping[str, str]
-) -> None:
+def test_a_request_and_its_answer_are_recorded_as_sagemaker_does(tmp_path: Path) -> None:
     """One line each, in a folder of the hour, with the encodings of the content types; errors are not."""
     target = tmp_path / "capture"
-    with started(tmp_path, target, **front) as stack:
+    with started(tmp_path, target) as stack:
         attributes = {
             "X_Amzn_SageMaker_Inference_Id": "id-1",
             "X_Amzn_SageMaker_Custom_Attributes": "trace=7",
@@ -172,10 +159,10 @@ def test_without_nginx_the_worker_chooses_the_share(tmp_path: Path) -> None:
     assert 55 <= len(captured(target)) <= 145
 
 
-def test_what_is_too_large_is_answered_and_counted(tmp_path: Path, front: Mapping[str, str]) -> None:
+def test_what_is_too_large_is_answered_and_counted(tmp_path: Path) -> None:
     """Bodies and streams over the limit, which bounds the files, too."""
     target = tmp_path / "capture"
-    with started(tmp_path, target, TFS_PROXY_CAPTURE_MAX_MB="1", **front) as stack:
+    with started(tmp_path, target, TFS_PROXY_CAPTURE_MAX_MB="1") as stack:
         assert stack.invoke(b"large" * 300_000, "text/csv").status == 200
         assert len(stack.invoke("flood").body) == 2_000_000
         for number in range(1, 7):  # two at once would be more than may wait
@@ -222,10 +209,10 @@ def test_a_full_disk_costs_records_and_no_answers(tmp_path: Path) -> None:
     assert re.search(r"records are dropped: .*No space left on device", stack.log)
 
 
-def test_a_killed_worker_leaves_whole_lines(tmp_path: Path, front: Mapping[str, str]) -> None:
+def test_a_killed_worker_leaves_whole_lines(tmp_path: Path) -> None:
     """What was answered before is in the file, and the next worker writes another one."""
     target = tmp_path / "capture"
-    with started(tmp_path, target, **front) as stack:
+    with started(tmp_path, target) as stack:
         for number in range(20):
             stack.invoke(f"[{number}]")
         stack.wait_until(lambda: written(target) == 20, "all are in the file")

@@ -5,29 +5,24 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from support.archives import NEEDS_NGINX, stand_in_archive, stand_in_program, stand_in_words, without_nginx
+from support.archives import stand_in_archive, stand_in_program, stand_in_words
 from support.processes import wait_until_ended
 from support.stack import Stack, serving
 from support.waiting import wait_until
 from tfs_proxy.run.process import ChildProcess, ProcessSpec
 
 SECONDS = 60.0
-FRONTS = [
-    pytest.param({}, id="nginx", marks=NEEDS_NGINX),
-    pytest.param(without_nginx(), id="gunicorn"),
-]
 
 
-@pytest.fixture(params=FRONTS)
-def stack(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stack]:
+@pytest.fixture
+def stack(tmp_path: Path) -> Iterator[Stack]:
     """A stack that is ready."""
-    env: Mapping[str, str] = request.param
-    with serving(*stand_in_words(tmp_path), env=env) as running:
+    with serving(*stand_in_words(tmp_path)) as running:
         yield running
 
 

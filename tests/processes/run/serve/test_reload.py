@@ -2,77 +2,17 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from support.archives import SAVED_MODEL, stand_in_archive, stand_in_program
+from support.archives import stand_in_archive
+from support.following import BROKEN, Serve, answer, answers, script
 from support.load_generator import load
 from support.processes import is_running
 from support.scraping import scrape
 from support.stack import Stack
-
-SCRIPT = """
-import json
-
-def handler(data, context):
-    if context.request_content_type == "text/plain":
-        return {answer}, "text/plain"
-    (value,) = json.loads(data.read())["instances"]
-    return json.dumps({{"predictions": [value / 2 + 2]}}), "application/json"
-"""
-BROKEN = "\nimport no_such_module_here\n"
-
-
-def script(answer: str) -> str:
-    """A script that answers this to a text, and the stand-in model's prediction to JSON."""
-    return SCRIPT.format(answer=repr(answer))
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A model folder whose script answers `first`."""
-    folder = tmp_path / "models"
-    (folder / "m" / "1").mkdir(parents=True)
-    (folder / "m" / "1" / "saved_model.pb").write_bytes(SAVED_MODEL)
-    (folder / "code").mkdir()
-    (folder / "code" / "inference.py").write_text(script("first"))
-    return folder
-
-
-Serve = Callable[..., Stack]
-
-
-@pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Serve]:
-    """Starts `serve --reload` of a folder or archive; it is stopped at the end."""
-    stacks: list[Stack] = []
-
-    def start(model: Path, workers: str = "1", *, reload: bool = True, **env: str) -> Stack:
-        words = [str(model), *(["--reload"] if reload else []), "--model-server", stand_in_program(tmp_path)]
-        stack = Stack(*words, env={"SAGEMAKER_GUNICORN_WORKERS": workers, **env})
-        stacks.append(stack)
-        stack.wait_ready()
-        assert answer(stack) == "first"
-        return stack
-
-    yield start
-    for stack in stacks:
-        stack.close()
-
-
-def answer(stack: Stack) -> str:
-    """What the script answers to a text."""
-    reply = stack.ask("POST", "/invocations", "x", {"Content-Type": "text/plain", "Connection": "close"})
-    assert reply.status == 200, reply.body
-    return reply.body.decode()
-
-
-def answers(stack: Stack, text: str) -> bool:
-    """Whether this is what the script answers."""
-    return answer(stack) == text
 
 
 def write(path: Path, text: str) -> None:
@@ -84,7 +24,7 @@ def write(path: Path, text: str) -> None:
 
 def test_a_changed_script_serves_and_no_request_fails(serve: Serve, folder: Path) -> None:
     """Three versions under load with two workers: each one answers, and every request gets its answer."""
-    stack = serve(folder, workers="2")
+    stack = serve(folder, "--reload")
     with load(stack.port) as sending:
         for version in ("second", "third!", "fourth"):  # of the same size
             write(folder / "code" / "inference.py", script(version))
@@ -97,7 +37,7 @@ def test_a_changed_script_serves_and_no_request_fails(serve: Serve, folder: Path
 
 def test_a_broken_script_is_reported_while_the_old_one_serves(serve: Serve, folder: Path) -> None:
     """The traceback has file and line, once; requests and /ping go on; the next good script is taken."""
-    stack = serve(folder, workers="2")
+    stack = serve(folder, "--reload")
     with load(stack.port) as sending:
         write(folder / "code" / "inference.py", script("second") + BROKEN)
         stack.wait_for_log("go on serving")
@@ -116,7 +56,7 @@ def test_a_broken_script_is_reported_while_the_old_one_serves(serve: Serve, fold
 
 def test_a_misspelt_handler_is_refused_while_the_old_script_serves(serve: Serve, folder: Path) -> None:
     """What a start would only warn of keeps a change from serving."""
-    stack = serve(folder)
+    stack = serve(folder, "--reload", workers="1")
 
     halves = script("second").replace("def handler", "def output_handler") + "def input_hander(d, c): ...\n"
     write(folder / "code" / "inference.py", halves)
@@ -141,7 +81,7 @@ except FileExistsError:
 
 def test_new_workers_answer_nothing_before_all_of_them_can(serve: Serve, folder: Path) -> None:
     """The first of two new workers loads the script, the second fails: no answer is the new one's, none is lost."""
-    stack = serve(folder, workers="2")
+    stack = serve(folder, "--reload")
     marker = str(folder.parent / "loaded")
     with load(stack.port) as sending:
         write(folder / "code" / "inference.py", script("second") + ONLY_ONCE.format(marker=marker))
@@ -155,7 +95,7 @@ def test_new_workers_answer_nothing_before_all_of_them_can(serve: Serve, folder:
 
 def test_a_worker_that_can_not_load_the_script_ends_no_other(serve: Serve, folder: Path) -> None:
     """One of two is killed while the script is broken, and nothing is reloaded: the other serves; then both do."""
-    stack = serve(folder, workers="2", reload=False)
+    stack = serve(folder)
     stack.wait_until(lambda: scrape(stack).total("tfs_proxy_workers") == 2, "both workers serve")
     (folder / "code" / "inference.py").write_text(script("second") + BROKEN)
     killed, kept = stack.workers()
@@ -177,7 +117,7 @@ def test_a_script_that_hangs_while_it_is_imported_does_not_hold_up_the_next(
     serve: Serve, folder: Path
 ) -> None:
     """A change during a reload begins it anew."""
-    stack = serve(folder)
+    stack = serve(folder, "--reload", workers="1")
     write(folder / "code" / "inference.py", "while True: pass\n")
     stack.wait_for_log("loading the code in new workers")
 
@@ -189,7 +129,7 @@ def test_a_script_that_hangs_while_it_is_imported_does_not_hold_up_the_next(
 def test_a_stop_during_a_reload_ends_both_kinds_of_workers(serve: Serve, folder: Path) -> None:
     """SIGTERM while new workers hang in the import: the exit status is 0, and no process is left."""
     imported = folder.parent / "imported"
-    stack = serve(folder)
+    stack = serve(folder, "--reload", workers="1")
     handler = "def handler(data, context): pass\n"
     write(folder / "code" / "inference.py", f"{handler}open({str(imported)!r}, 'w')\nwhile True: pass\n")
     stack.wait_until(imported.exists, "a new worker imports the script")
@@ -209,7 +149,7 @@ def test_modules_beside_the_script_and_links_to_folders_are_followed(serve: Serv
     (code / "..data").symlink_to("..1")
     (code / "words.py").symlink_to("..data/words.py")
     (code / "inference.py").write_text("from words import WORD\ndef handler(data, context): return WORD\n")
-    stack = serve(folder)
+    stack = serve(folder, "--reload", workers="1")
 
     (code / "..new").symlink_to("..2")
     (code / "..new").rename(code / "..data")
@@ -219,7 +159,7 @@ def test_modules_beside_the_script_and_links_to_folders_are_followed(serve: Serv
 
 def test_a_script_that_is_gone_is_reported_until_it_is_back(serve: Serve, folder: Path) -> None:
     """The loaded one goes on; caches and editors' files are no changes."""
-    stack = serve(folder)
+    stack = serve(folder, "--reload", workers="1")
     path = folder / "code" / "inference.py"
     (path.parent / "__pycache__").mkdir(exist_ok=True)
     (path.parent / "__pycache__" / "x.pyc").touch()
@@ -238,7 +178,7 @@ def test_a_script_that_is_gone_is_reported_until_it_is_back(serve: Serve, folder
 def test_an_archive_that_is_replaced_is_unpacked_beside(serve: Serve, tmp_path: Path) -> None:
     """Its code/ is taken; one that is not whole, or broken inside, leaves the old code in place."""
     archive = stand_in_archive(tmp_path / "model.tar.gz", script=script("first"))
-    stack = serve(archive)
+    stack = serve(archive, "--reload", workers="1")
     whole = stand_in_archive(tmp_path / "new.tar.gz", script=script("second")).read_bytes()
 
     archive.write_bytes(whole[: len(whole) // 2])

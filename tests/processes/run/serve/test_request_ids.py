@@ -10,10 +10,8 @@ from support.stack import Stack, serving
 
 FRONTS = [
     pytest.param({}, id="nginx", marks=NEEDS_NGINX),
-    *(
-        pytest.param({**without_nginx(), "SAGEMAKER_GUNICORN_WORKER_CLASS": name}, id=name)
-        for name in ("gthread", "sync", "gevent")
-    ),
+    pytest.param({**without_nginx(), "SAGEMAKER_GUNICORN_WORKER_CLASS": "sync"}, id="sync"),
+    pytest.param({**without_nginx(), "SAGEMAKER_GUNICORN_WORKER_CLASS": "gevent"}, id="gevent"),
 ]
 INSTANCES = b'{"instances": [1.0]}'
 INFERENCE_ID, REQUEST_ID = "X-Amzn-SageMaker-Inference-Id", "X-Request-Id"

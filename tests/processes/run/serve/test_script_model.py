@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from support.archives import NEEDS_NGINX, pack, without_nginx
+from support.archives import pack, without_nginx
 from support.stack import Stack, serving
 from support.transform_command import transform
 
@@ -33,17 +33,10 @@ def archive(folder: Path, script: str = SCRIPT) -> str:
     return str(pack(folder / "model.tar.gz", files))
 
 
-FRONTS = [
-    pytest.param({}, id="nginx", marks=NEEDS_NGINX),
-    pytest.param(without_nginx(), id="gunicorn"),
-]
-
-
-@pytest.fixture(scope="module", params=FRONTS)
-def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """One worker with the script model, and a model server that can't be started: the run must not try to."""
-    env = {"SAGEMAKER_GUNICORN_WORKERS": "1", **request.param}
-    with serving(archive(tmp_path_factory.mktemp("model")), "--model-server", "/nowhere", env=env) as running:
+    with serving(archive(tmp_path_factory.mktemp("model")), "--model-server", "/nowhere") as running:
         yield running
 
 

@@ -2,7 +2,7 @@
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -14,8 +14,8 @@ from support.archives import (
     SAVED_MODEL,
     pack,
     stand_in_archive,
-    stand_in_program,
 )
+from support.following import Serve, add_version, answer, answers, script
 from support.gates import Gate
 from support.grpc_calls import hold, ones, predict
 from support.load_generator import load
@@ -23,71 +23,7 @@ from support.scraping import scrape
 from support.stack import Stack
 from support.transform_command import s3_server
 
-SCRIPT = """
-import json
-
-def handler(data, context):
-    if context.request_content_type == "text/plain":
-        return {answer}, "text/plain"
-    (value,) = json.loads(data.read())["instances"]
-    return json.dumps({{"predictions": [value / 2 + 2]}}), "application/json"
-"""
 MODEL_ENDED = "model server 0 ended with exit status 1 while loading"
-
-Serve = Callable[..., Stack]
-
-
-def script(answer: str) -> str:
-    """A script that answers this to a text, and the stand-in model's prediction to JSON."""
-    return SCRIPT.format(answer=repr(answer))
-
-
-def add_version(folder: Path, version: int) -> None:
-    """A whole version of the stand-in's model, in one step."""
-    new = folder.parent / f"new-{version}"
-    new.mkdir()
-    (new / "saved_model.pb").write_bytes(SAVED_MODEL)
-    new.rename(folder / "m" / str(version))
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A model folder with version 1, whose script answers `first`."""
-    folder = tmp_path / "models"
-    (folder / "m").mkdir(parents=True)
-    add_version(folder, 1)
-    (folder / "code").mkdir()
-    (folder / "code" / "inference.py").write_text(script("first"))
-    return folder
-
-
-@pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Serve]:
-    """Starts `serve --watch` of a folder or archive; it is stopped at the end."""
-    stacks: list[Stack] = []
-
-    def start(model: Path | str, *flags: str, **env: str) -> Stack:
-        words = [str(model), *(flags or ("--watch", "--model-server", stand_in_program(tmp_path)))]
-        stack = Stack(*words, env={"SAGEMAKER_GUNICORN_WORKERS": "2", **env})
-        stacks.append(stack)
-        stack.wait_ready()
-        return stack
-
-    yield start
-    for stack in stacks:
-        stack.close()
-
-
-def answer(stack: Stack) -> str:
-    """What the script answers to a text."""
-    reply = stack.ask("POST", "/invocations", "x", {"Content-Type": "text/plain", "Connection": "close"})
-    assert reply.status == 200, reply.body
-    return reply.body.decode()
-
-
-def answers(stack: Stack, text: str) -> bool:
-    """Whether this is what the script answers."""
-    return answer(stack) == text
 
 
 def versions(stack: Stack, model: str = "m") -> list[int]:
@@ -109,7 +45,7 @@ def wait_for_one_generation(stack: Stack) -> None:
 
 def test_versions_come_and_go_under_load_and_no_request_fails(serve: Serve, folder: Path) -> None:
     """A second version with a changed script, and the first removed: what is told of the run follows."""
-    stack = serve(folder)
+    stack = serve(folder, "--watch")
     assert answer(stack) == "first"
     with load(stack.port) as sending:
         (folder / "code" / "inference.py").write_text(script("second"))
@@ -158,7 +94,7 @@ def test_a_new_archive_is_served_and_one_that_can_not_be_is_reported(serve: Serv
     """Cut off, without a model, with a script that fails: once each, and the old one serves; then a good one."""
     archive = stand_in_archive(tmp_path / "model.tar.gz", script=script("first"))
     new = tmp_path / "new.tar.gz"
-    stack = serve(archive)
+    stack = serve(archive, "--watch")
     with load(stack.port) as sending:
         for number, (reason, make) in enumerate(UNUSABLE.items(), 1):
             make(new).rename(archive)
@@ -180,7 +116,7 @@ def test_a_model_server_that_ends_while_it_loads_is_reported(
     serve: Serve, folder: Path, tmp_path: Path
 ) -> None:
     """The old one serves on; the next version that can be loaded is taken."""
-    stack = serve(folder)
+    stack = serve(folder, "--watch")
     program = tmp_path / "tensorflow_model_server"
     good = program.read_text()
     program.write_text("#!/bin/sh\nexit 1\n")
@@ -198,7 +134,7 @@ def test_a_version_is_loaded_once_the_script_that_came_with_it_is_repaired(
     serve: Serve, folder: Path, tmp_path: Path, flag: str
 ) -> None:
     """It hangs while it is imported, or fails: what came with it is not forgotten."""
-    stack = serve(folder, flag, "--model-server", stand_in_program(tmp_path))
+    stack = serve(folder, flag)
     code = folder / "code" / "inference.py"
     broken = "import no_such_module" if flag == "--watch" else "while True: pass"
     add_version(folder, 2)
@@ -213,7 +149,7 @@ def test_a_version_is_loaded_once_the_script_that_came_with_it_is_repaired(
 
 def test_a_version_that_is_being_copied_is_not_taken(serve: Serve, folder: Path, tmp_path: Path) -> None:
     """Nothing is loaded as long as its graph is not there, or still grows; afterwards it is loaded once."""
-    stack = serve(folder)
+    stack = serve(folder, "--watch")
     copy = folder / "m" / "2"
     (copy / "variables").mkdir(parents=True)
     (copy / "variables" / "variables.index").touch()
@@ -241,7 +177,7 @@ def test_a_stop_while_a_new_version_loads_ends_both(serve: Serve, folder: Path, 
     """SIGTERM while the new model server loads for ever: the exit status is 0, and no process is left."""
     gate = Gate(tmp_path / "gate")
     gate.open()
-    stack = serve(folder, STAND_IN_GATE=gate.mark())
+    stack = serve(folder, "--watch", STAND_IN_GATE=gate.mark())
     (tmp_path / "gate" / "open").unlink()
     add_version(folder, 2)
     stack.wait_until(lambda: len(stack.children()["model_server"]) == 2, "the new model server runs")
@@ -256,7 +192,7 @@ def test_code_alone_is_not_followed_and_reload_follows_both(
     serve: Serve, folder: Path, tmp_path: Path
 ) -> None:
     """With --reload a changed script, a new version, and again a script are taken, one after the other."""
-    stack = serve(folder, "--reload", "--model-server", stand_in_program(tmp_path))
+    stack = serve(folder, "--reload")
     (folder / "code" / "inference.py").write_text(script("second"))
     stack.wait_until(partial(answers, stack, "second"), "the new code answers")
     add_version(folder, 2)
@@ -275,7 +211,7 @@ def test_calls_over_grpc_and_the_fast_path_go_on(serve: Serve, saved_models: Pat
     shutil.copytree(saved_models / "gate", folder / "gate")
     gate = Gate(tmp_path / "gate")
     default = {"SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "versions", "TFS_PROXY_GRPC_PORT": "0"}
-    stack = serve(folder, "--watch", **default)
+    stack = serve(folder, "--watch", official=True, **default)
     with grpc.insecure_channel(stack.grpc) as channel, load(stack.port, clients=2) as sending:
         assert predict(channel, ones(1), "versions")["y"].tolist() == [2.5]
         held = threading.Thread(target=hold, args=(channel, gate.mark()))
@@ -311,7 +247,7 @@ def test_a_new_archive_in_s3_is_downloaded_and_served(
         s3.create_bucket(Bucket="models")
         archive = stand_in_archive(tmp_path / "a.tar.gz", script=script("first"))
         s3.upload_file(str(archive), "models", "model.tar.gz")
-        stack = serve("s3://models/model.tar.gz")
+        stack = serve("s3://models/model.tar.gz", "--watch")
         assert answer(stack) == "first"
         archive = stand_in_archive(tmp_path / "b.tar.gz", script=script("second"))
         s3.upload_file(str(archive), "models", "model.tar.gz")

@@ -18,26 +18,20 @@ from support.waiting import wait_until
 from tfs_proxy.wire.protos import open_inference as messages
 from tfs_proxy.wire.protos.open_inference import ModelInferRequest, ModelInferResponse
 
-pytestmark = pytest.mark.tensorflow
-FRONTS = [
-    pytest.param({}, id="nginx", marks=NEEDS_NGINX),
-    pytest.param(without_nginx(), id="router"),
-]
+pytestmark = [pytest.mark.tensorflow, NEEDS_NGINX]
 GRPC = {"TFS_PROXY_GRPC_PORT": "0"}
 WORDS = ("--model-server", "embedded")
 CALLS = "tfs_proxy_grpc_requests_total"
 MODEL = "half_plus_two"
 
 
-@pytest.fixture(scope="module", params=FRONTS)
-def single(
-    request: pytest.FixtureRequest, saved_models: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Stack]:
+@pytest.fixture(scope="module")
+def single(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Two models and a label, on two model servers."""
     folders = {name: saved_models / name for name in (MODEL, "half_plus_three")}
     archive = pack(tmp_path_factory.mktemp("single") / "model.tar.gz", {}, folders)
     env = {**GRPC, "SAGEMAKER_TFS_VERSION_LABELS": "stable=1", "SAGEMAKER_TFS_INSTANCE_COUNT": "2"}
-    env = {**env, "SAGEMAKER_TFS_DEFAULT_MODEL_NAME": MODEL, **request.param}
+    env = {**env, "SAGEMAKER_TFS_DEFAULT_MODEL_NAME": MODEL}
     with serving(str(archive), *WORDS, env=env) as running:
         yield running
 
@@ -217,7 +211,6 @@ def test_shared_memory_is_refused_with_the_reason(channel: grpc.Channel) -> None
     )
 
 
-@NEEDS_NGINX
 def test_many_models_are_loaded_by_their_first_call(many_channel: grpc.Channel) -> None:
     """Being ready is told without a load; a script that is the model answers over HTTP only."""
     assert not call(many_channel, "ModelReady", name=MODEL).ready
