@@ -18,6 +18,9 @@ KINDS = ("served", "stand_in", "many")
 PAYLOAD_MB, STAND_IN_PAYLOAD_MB = 40, 1
 
 
+StackOf = Callable[[str], MultiModelStack]
+
+
 class ByStack(LoadFileScheduling):  # type: ignore[misc]
     """Tests of a file go to one worker, and so do files whose tests share a stack."""
 
@@ -29,7 +32,10 @@ class ByStack(LoadFileScheduling):  # type: ignore[misc]
 def _kind_in(path: Path) -> str:
     text = path.read_text()
     for kind in KINDS:
-        if re.search(rf"\b{kind}: (MultiModel)?Stack\b", text) and f"def {kind}(" not in text:
+        if (
+            re.search(rf"\b{kind}(_by_mode)?: (MultiModelStack|Stack|StackOf)\b", text)
+            and f"def {kind}(" not in text
+        ):
             return kind
     return str(path)
 
@@ -72,8 +78,10 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture(scope="session")
-def many_by_mode() -> Iterator[Callable[[str], MultiModelStack]]:
+def many_by_mode() -> Iterator[StackOf]:
     """Multi-model endpoints as SageMaker starts them, by their mode."""
+    if not has_nginx():
+        pytest.skip("nginx is not installed")
     with contextlib.ExitStack() as stacks:
 
         @functools.cache
@@ -83,9 +91,7 @@ def many_by_mode() -> Iterator[Callable[[str], MultiModelStack]]:
         yield started
 
 
-@pytest.fixture(params=["shared", "process"])
-def many(request: pytest.FixtureRequest, many_by_mode: Callable[[str], MultiModelStack]) -> MultiModelStack:
+@pytest.fixture(scope="session", params=["shared", "process"])
+def many(request: pytest.FixtureRequest, many_by_mode: StackOf) -> MultiModelStack:
     """A multi-model endpoint in both modes, for tests that take away the models which they add."""
-    if not has_nginx():
-        pytest.skip("nginx is not installed")
     return many_by_mode(request.param)

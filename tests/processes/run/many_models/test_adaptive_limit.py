@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from support import gates
-from support.archives import has_nginx
+from support.archives import NEEDS_NGINX
 from support.multi_model import MultiModelStack, script_model, serving_many
 from support.scraping import scrape
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, NEEDS_NGINX]
 JSON = "application/json"
 ROWS = '{"instances": [1.0]}'
 HOLDS = f"""
@@ -39,8 +39,6 @@ def output_fn(prediction, accept):
 @pytest.fixture(scope="module", params=["shared", "process"])
 def limited(request: pytest.FixtureRequest) -> Iterator[MultiModelStack]:
     """Each worker with a limit, which is 1 in the beginning."""
-    if not has_nginx():
-        pytest.skip("nginx is not installed")
     env = {
         "TFS_PROXY_MULTI_MODEL": request.param,
         "TFS_PROXY_ADAPTIVE_LIMIT": "200ms",

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from support.archives import SAVED_MODEL, has_nginx, pack
+from support.archives import NEEDS_NGINX, SAVED_MODEL, pack
 from support.multi_model import MultiModelStack, saying, script_model, serving_many
 from support.scraping import scrape
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, NEEDS_NGINX]
 SHAPE = '{"model_name": "NAME", "url": "/PATH/TO/MODEL"}'
 
 UNTAGGED = SAVED_MODEL.replace(b"serve", b"train")
@@ -22,16 +22,6 @@ def half(many: MultiModelStack, saved_models: Path) -> Iterator[str]:
     many.loaded("half", saved_models / "half_plus_two")
     yield "half"
     assert many.unload("half").status == 200
-
-
-def test_ping_needs_no_model() -> None:
-    """The platform waits for a 200 before it loads the first."""
-    if not has_nginx():
-        pytest.skip("nginx is not installed")
-    with serving_many() as stack:
-        answer = stack.ask("GET", "/ping")
-        assert (answer.status, answer.body) == (200, b"")
-        assert stack.ask("GET", "/models").json == {"models": []}
 
 
 def test_a_model_from_its_load_to_its_unload(many: MultiModelStack, tmp_path: Path) -> None:
@@ -133,8 +123,6 @@ def test_a_name_whose_load_has_failed_is_free(many: MultiModelStack, tmp_path: P
 
 def test_more_models_than_may_be_loaded_are_a_507(tmp_path: Path) -> None:
     """The platform unloads another one then, and tries again."""
-    if not has_nginx():
-        pytest.skip("nginx is not installed")
     archive = script_model(tmp_path / "a.tar.gz", saying("a"))
     with serving_many(env={"TFS_PROXY_MAX_LOADED_MODELS": "1"}) as stack:
         stack.loaded("a", archive)
@@ -239,11 +227,3 @@ def test_requests_are_counted_by_model(many: MultiModelStack, half: str) -> None
     many.wait_until(
         lambda: scrape(many).total(requests, model=half, outcome="ok") == before + 3, "all are counted"
     )
-
-
-def test_other_methods_are_refused(many: MultiModelStack) -> None:
-    """With the methods that there are."""
-    answer = many.ask("PUT", "/models", "{}")
-
-    assert answer.status == 405
-    assert "GET" in answer.headers["allow"]

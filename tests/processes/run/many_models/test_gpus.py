@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from support.archives import has_nginx
+from support.archives import NEEDS_NGINX
 from support.multi_model import MultiModelStack, serving_many
 from support.nvidia_smi import A10G, Card, description, gpu_uuid, listing
 from support.scraping import scrape
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, NEEDS_NGINX]
 SHARE = "tfs_proxy_model_gpu_share_ratio"
 
 
@@ -37,8 +37,6 @@ def gpus_of(stack: MultiModelStack) -> list[str]:
 @pytest.mark.parametrize("mode", ["shared", "process"])
 def test_instances_of_a_model_are_spread_over_gpus(mode: str, saved_models: Path, tmp_path: Path) -> None:
     """Each has one, the emptiest first; in shared mode they are the same for all models."""
-    if not has_nginx():
-        pytest.skip("nginx is not installed")
     cards = [Card(A10G.name, A10G.total, used=9000, divisible=False), A10G]
     env = {"TFS_PROXY_MULTI_MODEL": mode, "SAGEMAKER_TFS_INSTANCE_COUNT": "2"}
     with serving_many(env={**env, **driver(tmp_path, cards)}) as stack:
@@ -50,8 +48,6 @@ def test_instances_of_a_model_are_spread_over_gpus(mode: str, saved_models: Path
 
 def test_models_are_spread_over_gpus(saved_models: Path, tmp_path: Path) -> None:
     """The emptiest by memory first; a line of the log and /metrics say where each is."""
-    if not has_nginx():
-        pytest.skip("nginx is not installed")
     cards = [Card(A10G.name, A10G.total, used=9000, divisible=False), A10G]
     env = {"TFS_PROXY_MULTI_MODEL": "process", "TFS_PROXY_MAX_LOADED_MODELS": "4"}
     with serving_many(env={**env, **driver(tmp_path, cards)}) as stack:

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from support import gates
-from support.archives import has_nginx
+from support.archives import NEEDS_NGINX
 from support.gates import gate
 from support.multi_model import MultiModelStack, saying, script_model, serving_many
 from support.processes import descendants, is_running
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, NEEDS_NGINX]
 JSON = "application/json"
 IMPORTS = """
 import rules
@@ -97,8 +97,6 @@ def test_a_script_that_ends_its_process_ends_no_other(many: MultiModelStack, tmp
 
 def test_a_script_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
     """Its request is a 504 at the deadline, its worker is replaced; others do not wait."""
-    if not has_nginx():
-        pytest.skip("nginx is not installed")
     with (
         serving_many(env={"TFS_PROXY_SCRIPT_TIMEOUT_SECONDS": "3"}) as stack,
         ThreadPoolExecutor(1) as pool,
@@ -113,13 +111,13 @@ def test_a_script_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
         stack.wait_until(lambda: stack.answers("hangs", "x"), "the model answers again")
 
 
+@pytest.mark.parametrize("many", ["process"], indirect=True)
 def test_a_model_server_that_is_killed_comes_back(many: MultiModelStack, saved_models: Path) -> None:
-    """All models answer, those of a shared one once it is back, and the model is still in the list."""
+    """All others answer meanwhile, and the model is still in the list; test_shared.py has the other mode."""
     many.loaded("other", saved_models / "half_plus_two")
     before = set(descendants(many.process.pid))
     many.loaded("killed", saved_models / "half_plus_two")
-    servers = set(many.model_servers())
-    (server,) = servers if many.is_shared else servers - before
+    (server,) = set(many.model_servers()) - before
 
     os.kill(server, signal.SIGKILL)
 
@@ -161,8 +159,6 @@ def parent_of(pid: int) -> int | None:
 
 def test_what_a_script_leaves_behind_is_collected_at_its_end(tmp_path: Path) -> None:
     """As PID 1 of a container, for which this stack stands in, the supervisor inherits it."""
-    if not has_nginx():
-        pytest.skip("nginx is not installed")
     with serving_many(launcher=[sys.executable, "-c", INHERITS_ORPHANS]) as stack:
         stack.loaded("a", script_model(tmp_path / "a.tar.gz", LEAVES_ORPHANS))
         orphan = int(stack.invoke_model("a", "x").body)

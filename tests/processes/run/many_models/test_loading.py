@@ -5,10 +5,7 @@ import socket
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
-import pytest
-
 from support import gates
-from support.archives import has_nginx
 from support.gates import gate
 from support.multi_model import MultiModelStack, saying, script_model, serving_many
 from support.processes import descendants
@@ -66,8 +63,6 @@ def test_a_request_to_a_model_that_is_loading_waits_for_it(many: MultiModelStack
 
 def test_a_request_does_not_wait_longer_than_requests_may_take(tmp_path: Path) -> None:
     """Then it is a 503 that says why, and the load goes on."""
-    if not has_nginx():
-        pytest.skip("nginx is not installed")
     with (
         serving_many(env={"TFS_PROXY_REQUEST_TIMEOUT_SECONDS": "1"}) as stack,
         ThreadPoolExecutor(1) as pool,
@@ -99,8 +94,6 @@ def test_a_client_that_hangs_up_does_not_stop_a_load(many: MultiModelStack, tmp_
 
 def test_an_unload_ends_a_load_that_is_under_way(tmp_path: Path) -> None:
     """Its processes are gone when the call returns; the load is a 503 that says so."""
-    if not has_nginx():
-        pytest.skip("nginx is not installed")
     with (
         serving_many(env={"TFS_PROXY_STOP_SECONDS": "2"}) as stack,
         ThreadPoolExecutor(1) as pool,

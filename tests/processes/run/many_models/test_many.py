@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from support.archives import has_nginx, pack
+from support.archives import NEEDS_NGINX, pack
 from support.multi_model import MultiModelStack, serving_many
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, NEEDS_NGINX]
 LOADS_AT_ONCE = 4
 CLASSIC = """
 def input_handler(data, context):
@@ -39,8 +39,6 @@ def load_and_ask_all(stack: MultiModelStack, names: Sequence[str], archive: Path
 
 def test_forty_models_without_a_script_in_shared_mode(saved_models: Path) -> None:
     """Each answers by both ways, and is gone after its unload."""
-    if not has_nginx():
-        pytest.skip("nginx is not installed")
     with serving_many("--model-server", "embedded") as stack:
         names = [f"m{number}" for number in range(40)]
         load_and_ask_all(stack, names, saved_models / "half_plus_two")
@@ -48,8 +46,6 @@ def test_forty_models_without_a_script_in_shared_mode(saved_models: Path) -> Non
 
 def test_four_models_with_a_script_in_process_mode(saved_models: Path, tmp_path: Path) -> None:
     """Each has a model server and a worker of its own."""
-    if not has_nginx():
-        pytest.skip("nginx is not installed")
     archive = pack(
         tmp_path / "a.tar.gz", {"code/inference.py": CLASSIC}, {"half": saved_models / "half_plus_two"}
     )

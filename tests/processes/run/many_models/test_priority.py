@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from support import gates
-from support.archives import has_nginx, pack
+from support.archives import NEEDS_NGINX, pack
 from support.gates import gate
 from support.multi_model import MultiModelStack, saying, script_model, serving_many
 from support.processes import descendants
 from tfs_proxy.run.host.load_priority import NOT_RESTORED, LoadPriority
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, NEEDS_NGINX]
 HELD_SCRIPT = """
 def handler(data, context):
     return str(context.predict([2.0])["y"].tolist()), "text/plain"
@@ -75,8 +75,6 @@ def test_a_load_has_low_priority_until_the_model_is_ready(
 
 def test_without_the_right_to_raise_it_again_loads_have_normal_priority(tmp_path: Path) -> None:
     """They would stay slow for ever; the start says what would help."""
-    if not has_nginx():
-        pytest.skip("nginx is not installed")
     launcher = [sys.executable, "-c", WITHOUT_THE_CAPABILITY]
     normal = os.getpriority(os.PRIO_PROCESS, 0)
     with (

@@ -4,20 +4,20 @@ import contextlib
 import os
 import shutil
 import signal
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
 
-from support.archives import has_nginx, pack
+from support.archives import NEEDS_NGINX, pack
 from support.gates import gate
 from support.multi_model import MultiModelStack, serving_many
 from support.processes import descendants, is_running
 from support.scraping import scrape
+from support.shared_stacks import StackOf
 from support.warmup_files import recorded, warm_up_with
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, NEEDS_NGINX]
 JSON = "application/json"
 ROWS = '{"instances": [1.0]}'
 HELD_SECONDS = 0.5
@@ -32,13 +32,10 @@ def output_handler(data, context):
 """
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[MultiModelStack]:
-    """A stack of this module's own, whose model servers are killed."""
-    if not has_nginx():
-        pytest.skip("nginx is not installed")
-    with serving_many() as stack:
-        yield stack
+@pytest.fixture
+def shared(many_by_mode: StackOf) -> MultiModelStack:
+    """The endpoint of this mode; what a test kills comes back before its end."""
+    return many_by_mode("shared")
 
 
 def slow_to_load(saved_models: Path, folder: Path, mark: str) -> Path:
@@ -176,8 +173,6 @@ def _answers_csv(stack: MultiModelStack, name: str) -> bool:
 
 def test_several_model_servers_have_all_models(saved_models: Path) -> None:
     """SAGEMAKER_TFS_INSTANCE_COUNT: each of them answers for every model, and one may die."""
-    if not has_nginx():
-        pytest.skip("nginx is not installed")
     with serving_many(env={"SAGEMAKER_TFS_INSTANCE_COUNT": "2"}) as stack:
         stack.loaded("both", saved_models / "half_plus_two")
         first, _ = stack.model_servers()
@@ -190,8 +185,6 @@ def test_several_model_servers_have_all_models(saved_models: Path) -> None:
 
 def test_a_load_that_one_of_several_model_servers_did_not_survive(saved_models: Path, tmp_path: Path) -> None:
     """Nothing of it is left in the others, and the name is free."""
-    if not has_nginx():
-        pytest.skip("nginx is not installed")
     env = {"SAGEMAKER_TFS_INSTANCE_COUNT": "2"}
     with serving_many(env=env) as stack, ThreadPoolExecutor(1) as pool, gate(tmp_path / "gate") as shut:
         loading = pool.submit(stack.load, "bad", slow_to_load(saved_models, tmp_path, shut.mark()))
@@ -206,8 +199,6 @@ def test_a_load_that_one_of_several_model_servers_did_not_survive(saved_models: 
 
 def test_batching_works_for_all_models(saved_models: Path) -> None:
     """Its parameters are those of the run."""
-    if not has_nginx():
-        pytest.skip("nginx is not installed")
     with serving_many(env={"SAGEMAKER_TFS_ENABLE_BATCHING": "true"}) as stack:
         stack.loaded("batched", saved_models / "half_plus_two")
         assert stack.invoke_model("batched", ROWS, JSON).json == {"predictions": [2.5]}
@@ -215,8 +206,6 @@ def test_batching_works_for_all_models(saved_models: Path) -> None:
 
 def test_the_end_of_the_run_does_not_wait_for_a_load(saved_models: Path, tmp_path: Path) -> None:
     """Which is held for ever, as far as anybody knows; nor for an unload that waits for it."""
-    if not has_nginx():
-        pytest.skip("nginx is not installed")
     env = {"TFS_PROXY_STOP_SECONDS": "2"}
     with serving_many(env=env) as stack, ThreadPoolExecutor(2) as pool, gate(tmp_path / "gate") as shut:
         stack.loaded("ready", saved_models / "half_plus_two")

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from support import gates
-from support.archives import has_nginx
+from support.archives import NEEDS_NGINX
 from support.gates import gate
 from support.multi_model import MultiModelStack, saying, script_model, serving_many
 from support.processes import descendants, wait_until_ended
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, NEEDS_NGINX]
 HELD_SECONDS = 0.5
 HOLDS = f"""{gates.SCRIPT}
 
@@ -95,8 +95,6 @@ def test_a_name_can_be_loaded_again(many: MultiModelStack, tmp_path: Path) -> No
 
 def test_the_end_of_the_run_waits_for_requests(tmp_path: Path) -> None:
     """SIGTERM: requests in flight to several models finish, /ping and loads are 503, nothing is left."""
-    if not has_nginx():
-        pytest.skip("nginx is not installed")
     archive = script_model(tmp_path / "a.tar.gz", HOLDS)
     with (
         serving_many() as stack,

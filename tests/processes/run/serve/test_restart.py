@@ -9,24 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from support.archives import NEEDS_NGINX, has_nginx, stand_in_archive, stand_in_program, stand_in_words
+from support.archives import NEEDS_NGINX, stand_in_words
 from support.running import START_SECONDS
 from support.stack import Stack, serving
 from support.waiting import wait_until
 
-
-@pytest.fixture
-def program(tmp_path: Path) -> Path:
-    """The stand-in model server."""
-    return Path(stand_in_program(tmp_path))
+pytestmark = NEEDS_NGINX
 
 
-@pytest.fixture
-def stack(tmp_path: Path, program: Path) -> Iterator[Stack]:
-    """A running stack of stand-in model server, gunicorn, and nginx if it is installed."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz")
-    env = {"SAGEMAKER_GUNICORN_WORKERS": "2"}
-    with serving(str(archive), "--model-server", str(program), env=env) as running:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the stand-in model server is."""
+    return tmp_path_factory.mktemp("restart")
+
+
+@pytest.fixture(scope="module")
+def stack(folder: Path) -> Iterator[Stack]:
+    """A stack that gets well again after each test; the last one ends it."""
+    with serving(*stand_in_words(folder), env={"SAGEMAKER_GUNICORN_WORKERS": "2"}) as running:
         yield running
 
 
@@ -49,7 +49,7 @@ def replaced(stack: Stack, name: str, pid: int) -> bool:
     return bool(pids) and pid not in pids
 
 
-@pytest.mark.parametrize("name", [pytest.param("nginx", marks=NEEDS_NGINX), "gunicorn", "model_server"])
+@pytest.mark.parametrize("name", ["nginx", "gunicorn", "model_server"])
 def test_a_killed_process_comes_back(stack: Stack, name: str) -> None:
     """Kill -9 of nginx, of gunicorn's master and of the model server: soon all answers again."""
     old = stack.children()[name][0]
@@ -75,17 +75,18 @@ def test_a_killed_worker_comes_back(stack: Stack) -> None:
     assert stack.ask("GET", "/ping").status == 200
 
 
-@NEEDS_NGINX
 def test_the_port_accepts_while_nginx_is_away(stack: Stack) -> None:
     """The supervisor holds the socket: a connection made meanwhile is answered, not refused."""
     os.kill(stack.children()["nginx"][0], signal.SIGKILL)
 
     assert [stack.ask("GET", "/ping", timeout=10).status in {200, 503} for _ in range(50)] == [True] * 50
+    wait_for_ping(stack, 200)
 
 
-def test_ping_is_503_while_the_model_server_is_away(stack: Stack, program: Path) -> None:
+def test_ping_is_503_while_the_model_server_is_away(stack: Stack, folder: Path) -> None:
     """The reason names it; a request waits until it is back, as it is safe to be sent again."""
-    away = program.rename(program.with_name("away"))
+    program = folder / "tensorflow_model_server"
+    away = program.rename(folder / "away")
     os.kill(stack.children()["model_server"][0], signal.SIGKILL)
     wait_for_ping(stack, 503)
 
@@ -96,6 +97,20 @@ def test_ping_is_503_while_the_model_server_is_away(stack: Stack, program: Path)
         away.rename(program)
         assert waiting.result().status == 200
     wait_for_ping(stack, 200)
+
+
+def test_workers_that_hang_are_told_by_ping(tmp_path: Path) -> None:
+    """Stopped workers send no heartbeat: within the limit /ping turns 503, and back when they go on."""
+    env = {"SAGEMAKER_GUNICORN_TIMEOUT_SECONDS": "3"}
+    with serving(*stand_in_words(tmp_path), env=env) as stack:
+        everyone = stack.children()["gunicorn"]
+        for pid in everyone:
+            os.kill(pid, signal.SIGSTOP)
+        wait_for_ping(stack, 503)
+        assert "heartbeats" in stack.ask("GET", "/ping").json["error"]
+        for pid in everyone:
+            os.kill(pid, signal.SIGCONT)
+        wait_for_ping(stack, 200)
 
 
 def test_a_process_that_dies_again_and_again_ends_the_run(stack: Stack) -> None:
@@ -110,19 +125,3 @@ def test_a_process_that_dies_again_and_again_ends_the_run(stack: Stack) -> None:
 
     assert stack.wait() == 6
     assert "too often" in stack.log
-
-
-def test_workers_that_hang_are_told_by_ping(tmp_path: Path) -> None:
-    """Stopped workers send no heartbeat: within the limit /ping turns 503, and back when they go on."""
-    env = {"SAGEMAKER_GUNICORN_TIMEOUT_SECONDS": "3"}
-    if not has_nginx():
-        pytest.skip("without nginx a worker has to answer /ping")
-    with serving(*stand_in_words(tmp_path), env=env) as stack:
-        everyone = stack.children()["gunicorn"]
-        for pid in everyone:
-            os.kill(pid, signal.SIGSTOP)
-        wait_for_ping(stack, 503)
-        assert "heartbeats" in stack.ask("GET", "/ping").json["error"]
-        for pid in everyone:
-            os.kill(pid, signal.SIGCONT)
-        wait_for_ping(stack, 200)
