@@ -19,7 +19,7 @@ from support.archives import (
     stand_in_words,
 )
 from support.gates import gate
-from support.grpc_calls import SECONDS, STATUS, hold, ones, predict, refusal
+from support.grpc_calls import SECONDS, hold, ones, predict, refusal
 from support.ports import free_port
 from support.running import Answer
 from support.stack import Stack, serving
@@ -139,33 +139,12 @@ def test_bodies_are_limited_packed_or_not(stack: Stack) -> None:
     assert "SAGEMAKER_MAX_PAYLOAD_IN_MB" in refused.json["error"]
 
 
-def test_grpc_predicts_as_rest_does(stack: Stack, channel: grpc.Channel) -> None:
-    """Predict with the newest version, a version and a label; what the model server refuses is its own."""
-    assert predict(channel, ones(2))["y"].tolist() == [2.5, 2.5]
-    assert predict(channel, ones(1), "versions")["y"].tolist() == [3.5]
-    assert predict(channel, ones(1), "versions", version=1)["y"].tolist() == [2.5]
+def test_what_the_model_server_refuses_over_grpc_is_its_own(stack: Stack, channel: grpc.Channel) -> None:
+    """The words of its REST API, which the log has, too; a label reaches it."""
     assert predict(channel, ones(1), "versions", label="stable")["y"].tolist() == [2.5]
     code, text = refusal(lambda: predict(channel, ones(1), "nope"))
     assert (code, text) == ("NOT_FOUND", stack.ask("GET", "/v1/models/nope/metadata").json["error"])
     stack.wait_for_log(f"reason={text}")
-
-
-def test_grpc_gives_status_and_metadata(channel: grpc.Channel) -> None:
-    """GetModelStatus is let through beside PredictionService, GetModelMetadata is a part of that."""
-    status = protos.GetModelStatusRequest()
-    status.model_spec.name = "versions"
-    metadata = protos.GetModelMetadataRequest(metadata_field=["signature_def"])
-    metadata.model_spec.name = "versions"
-
-    states = protos.GetModelStatusResponse.FromString(
-        channel.unary_unary(STATUS)(status.SerializeToString(), timeout=SECONDS)
-    ).model_version_status
-    described = channel.unary_unary("/tensorflow.serving.PredictionService/GetModelMetadata")(
-        metadata.SerializeToString(), timeout=SECONDS
-    )
-
-    assert sorted(status.version for status in states) == [1, 2]
-    assert b"serving_default" in described
 
 
 @pytest.mark.parametrize(

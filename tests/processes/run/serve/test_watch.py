@@ -1,5 +1,6 @@
 """`serve --watch`: new versions and archives are served once they are ready, and no request fails meanwhile."""
 
+import contextlib
 import shutil
 import threading
 from collections.abc import Callable
@@ -255,20 +256,21 @@ def test_a_new_archive_in_s3_is_downloaded_and_served(
         stack.wait_until(partial(answers, stack, "second"), "the new archive serves")
 
 
+MANY = {"SAGEMAKER_MULTI_MODEL": "true"}
 REFUSED = {
-    "many models": (("serve",), {"SAGEMAKER_MULTI_MODEL": "true"}, "can't be used in multi-model mode"),
-    "too few ports": (("serve",), {"SAGEMAKER_SAFE_PORT_RANGE": "21000-21002"}, "need 4 ports"),
+    "watch many models": ("WATCH", (), MANY, "can't be used in multi-model mode"),
+    "watch with too few ports": ("WATCH", (), {"SAGEMAKER_SAFE_PORT_RANGE": "21000-21002"}, "need 4 ports"),
+    "reload many models": ("RELOAD", (), MANY, "can't be used in multi-model mode"),
+    "reload an address in S3": ("RELOAD", ("s3://bucket/model.tar.gz",), {}, "Download it first"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_can_not_be_followed_is_refused(case: str) -> None:
     """Exit status 2 and a sentence; the setting does the same as the flag."""
-    _, env, sentence = REFUSED[case]
-    stack = Stack(env={"TFS_PROXY_WATCH": "true", **env})
-    try:
+    name, words, env, sentence = REFUSED[case]
+    stack = Stack(*words, env={f"TFS_PROXY_{name}": "true", **env})
+    with contextlib.closing(stack):
         assert stack.wait() == 2
-        assert "--watch (TFS_PROXY_WATCH) can't be used" in stack.messages[-1]
+        assert f"--{name.lower()} (TFS_PROXY_{name}) can't be used" in stack.messages[-1]
         assert sentence in stack.messages[-1]
-    finally:
-        stack.close()
