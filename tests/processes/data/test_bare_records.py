@@ -1,8 +1,6 @@
 """Models whose inputs have no dimension that counts records, and those that take lists of one, in every format."""
 
 import io
-import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +37,8 @@ def _record(*values: float) -> bytes:
     return recordio_frame(record.SerializeToString())
 
 
-@pytest.fixture(scope="module")
-def stack(saved_models: Path) -> Iterator[Stack]:
-    """The model, with a signature for each shape."""
-    with serving(str(saved_models / "bare"), "--model-server", "embedded") as running:
-        yield running
-
-
 def _ask(stack: Stack, signature: str, content_type: str, body: bytes | str, accept: str = JSON) -> Any:
-    attributes = f"tfs-signature-name={signature}"
+    attributes = f"tfs-model-name=bare,tfs-signature-name={signature}"
     return stack.invoke(body, content_type, Accept=accept, X_Amzn_SageMaker_Custom_Attributes=attributes)
 
 
@@ -84,19 +75,19 @@ def _ask(stack: Stack, signature: str, content_type: str, body: bytes | str, acc
     ],
 )
 def test_shapes_that_a_person_writes(
-    stack: Stack, signature: str, content_type: str, body: bytes | str, answer: Any
+    served: Stack, signature: str, content_type: str, body: bytes | str, answer: Any
 ) -> None:
     """A record becomes what the signature declares, and its outputs are one record."""
-    asked = _ask(stack, signature, content_type, body)
+    asked = _ask(served, signature, content_type, body)
     assert (asked.status, asked.json) == (200, answer)
 
 
-def test_one_record_in_each_format(stack: Stack) -> None:
+def test_one_record_in_each_format(served: Stack) -> None:
     """What has no axis of records is one line, one row and one element."""
-    assert _ask(stack, "serving_default", CSV, "5\n", CSV).body == b"10.0\n"
-    assert _ask(stack, "three", CSV, "1,2,3\n", CSV).body == b"6.0,2.0,4.0,6.0\n"
-    assert _ask(stack, "three", JSON, "[1,2,3]", LINES).json == TRIPLE["predictions"][0]
-    assert np.load(io.BytesIO(_ask(stack, "serving_default", JSON, "5.0", NPY).body)).tolist() == [10.0]
+    assert _ask(served, "serving_default", CSV, "5\n", CSV).body == b"10.0\n"
+    assert _ask(served, "three", CSV, "1,2,3\n", CSV).body == b"6.0,2.0,4.0,6.0\n"
+    assert _ask(served, "three", JSON, "[1,2,3]", LINES).json == TRIPLE["predictions"][0]
+    assert np.load(io.BytesIO(_ask(served, "serving_default", JSON, "5.0", NPY).body)).tolist() == [10.0]
 
 
 @pytest.mark.parametrize(
@@ -116,21 +107,18 @@ def test_one_record_in_each_format(stack: Stack) -> None:
         ("three", "application/x-recordio-protobuf", _record(1, 2, 3) * 2, "takes one record a request"),
     ],
 )
-def test_refused(stack: Stack, signature: str, content_type: str, body: bytes | str, says: str) -> None:
+def test_refused(served: Stack, signature: str, content_type: str, body: bytes | str, says: str) -> None:
     """Several records, and values of another size or type, are the client's mistakes."""
-    refused = _ask(stack, signature, content_type, body)
+    refused = _ask(served, signature, content_type, body)
     assert (refused.status, says in refused.json["error"]) == (400, True), refused.json
 
 
-@pytest.mark.parametrize("strategy", [(), ("--strategy", "MultiRecord")])
-def test_transform_sends_one_record_a_request(
-    saved_models: Path, tmp_path: Path, strategy: tuple[str, ...]
-) -> None:
+def test_transform_sends_one_record_a_request(saved_models: Path, tmp_path: Path) -> None:
     """Whatever the strategy of the job is."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.csv").write_text("1\n2\n3\n")
     done = transform(
-        *("--model", str(saved_models / "bare"), "--model-server", "embedded", *strategy),
+        *("--model", str(saved_models / "bare"), "--model-server", "embedded", "--strategy", "MultiRecord"),
         *("--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--split-type", "Line"),
         *("--content-type", CSV, "--accept", CSV),
     )
@@ -138,6 +126,7 @@ def test_transform_sends_one_record_a_request(
     assert outputs(tmp_path / "out")["a.csv.out"] == b"2.0\n4.0\n6.0\n"
 
 
-def test_execution_parameters(stack: Stack) -> None:
+def test_execution_parameters(saved_models: Path) -> None:
     """Batch jobs on SageMaker are told, too."""
-    assert json.loads(stack.ask("GET", "/execution-parameters").body)["BatchStrategy"] == "SINGLE_RECORD"
+    with serving(str(saved_models / "bare"), "--model-server", "embedded") as stack:
+        assert stack.ask("GET", "/execution-parameters").json["BatchStrategy"] == "SINGLE_RECORD"

@@ -104,6 +104,7 @@ def test_a_watch_sees_the_models_come_and_go(tmp_path: Path, front: dict[str, st
     archive, port = stand_in_archive(tmp_path / "model.tar.gz"), free_port()
     with gate(tmp_path / "gate") as held:
         env = {**front, "TFS_PROXY_GRPC_PORT": str(port), "TFS_PROXY_V2": "off", "STAND_IN_GATE": held.mark()}
+        env["TFS_PROXY_STOP_SECONDS"] = "3"  # nginx waits that long for the stream
         stack = Stack(str(archive), "--model-server", stand_in_program(tmp_path), env=env)
         with contextlib.closing(stack), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
             stack.wait_until(lambda: health(channel) == "NOT_SERVING", "the router answers")

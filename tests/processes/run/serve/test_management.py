@@ -1,7 +1,6 @@
 """Who may change what `tfs-proxy serve` runs: reloads and profiles go over the socket in its own folder alone."""
 
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +8,8 @@ import grpc
 import numpy as np
 import pytest
 
-from support.archives import pack
 from support.predict_messages import request_bytes, response_arrays
-from support.stack import Stack, serving
+from support.stack import Stack
 from tfs_proxy.wire import protos
 from tfs_proxy.wire.protos.predict import model_spec
 
@@ -27,19 +25,9 @@ MANAGEMENT = [
 ]
 
 
-@pytest.fixture(scope="module")
-def stack(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """One model on the embedded server, as `serve` starts it."""
-    archive = pack(
-        tmp_path_factory.mktemp("archive") / "model.tar.gz", {}, {"m": saved_models / "half_plus_two"}
-    )
-    with serving(str(archive), "--model-server", "embedded") as running:
-        yield running
-
-
-def flag(stack: Stack, name: str) -> str:
+def flag(served: Stack, name: str) -> str:
     """A flag of its model server."""
-    (pid,) = stack.children()["embedded"]
+    (pid,) = served.children()["embedded"]
     words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     return next(word.partition("=")[2] for word in words if word.startswith(f"--{name}="))
 
@@ -53,28 +41,28 @@ def refusal(address: str, method: str, request: Any) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(("method", "request_"), MANAGEMENT)
-def test_nobody_manages_the_model_server_over_tcp(stack: Stack, method: str, request_: Any) -> None:
+def test_nobody_manages_the_model_server_over_tcp(served: Stack, method: str, request_: Any) -> None:
     """Any local user reaches 127.0.0.1, and a reload would put another model in the place of the served one."""
-    code, text = refusal(f"127.0.0.1:{flag(stack, 'port')}", method, request_)
+    code, text = refusal(f"127.0.0.1:{flag(served, 'port')}", method, request_)
 
     assert code == "PERMISSION_DENIED"
     assert "unix socket" in text
 
 
 @pytest.mark.parametrize(("method", "request_"), MANAGEMENT)
-def test_who_may_enter_its_folder_manages_the_model_server(stack: Stack, method: str, request_: Any) -> None:
+def test_who_may_enter_its_folder_manages_the_model_server(served: Stack, method: str, request_: Any) -> None:
     """On the unix socket the call is looked at; the folder is the user's own."""
-    path = Path(flag(stack, "grpc_socket_path"))
+    path = Path(flag(served, "grpc_socket_path"))
 
     assert refusal(f"unix:{path}", method, request_)[0] == "INVALID_ARGUMENT"
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_scripts_predict_over_tcp(stack: Stack) -> None:
+def test_scripts_predict_over_tcp(served: Stack) -> None:
     """`context.grpc_port` leads to predictions and to the model's status."""
-    with grpc.insecure_channel(f"127.0.0.1:{flag(stack, 'port')}") as channel:
-        message = request_bytes(model_spec("m"), {"x": np.ones(1, np.float32)})
+    with grpc.insecure_channel(f"127.0.0.1:{flag(served, 'port')}") as channel:
+        message = request_bytes(model_spec("half_plus_two"), {"x": np.ones(1, np.float32)})
         assert response_arrays(channel.unary_unary(PREDICT)(message, timeout=30))["y"].tolist() == [2.5]
         status = protos.GetModelStatusRequest()
-        status.model_spec.name = "m"
+        status.model_spec.name = "half_plus_two"
         assert channel.unary_unary(MODEL_STATUS)(status.SerializeToString(), timeout=30)
