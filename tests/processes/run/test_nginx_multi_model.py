@@ -479,13 +479,6 @@ def test_the_control_api_answers_for_the_server(front: Front, method: str, path:
     assert not a.received
 
 
-def test_probes_are_the_control_api_s(front: Front) -> None:
-    """As for a single archive."""
-    front.control.respond = lambda request: Given(200, request.target.encode())
-
-    assert [front.ask("GET", path).body for path in ("/ping", "/metrics")] == [b"/ping", b"/metrics"]
-
-
 @pytest.mark.parametrize("takes_target_model", [False, True])
 def test_invocations_need_a_model(folder: Path, takes_target_model: bool) -> None:
     """A client learns how to name one; with a header that the run does not understand, too."""
@@ -546,16 +539,6 @@ def test_a_target_model_is_a_path_of_plain_names(front: Front, path: str, suffix
         assert (answer.status, answer.json["error"].startswith(TARGET)) == (400, True)
     else:
         assert "/models/NAME/invoke" in answer.json["error"]
-
-
-def test_a_target_model_gets_the_request(front: Front) -> None:
-    """As if it had been sent to the path of the model."""
-    model = front.model("team--a", Given(200, b'"a"'))
-
-    answer = front.ask("POST", "/invocations?x", b"{}", {TARGET: "team/a.tar.gz"})
-
-    assert (answer.status, answer.body) == (200, b'"a"')
-    assert [request.target for request in model.received] == ["/invocations?x"]
 
 
 def test_each_request_has_a_line_with_the_model_that_it_names(front: Front) -> None:
