@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 from collections import Counter
@@ -23,9 +24,19 @@ from support.stack import Stack, serving
 NGINX = pytest.param({}, id="nginx", marks=NEEDS_NGINX)
 GUNICORN = pytest.param(without_nginx(), id="gunicorn")
 GEVENT = pytest.param({**without_nginx(), "SAGEMAKER_GUNICORN_WORKER_CLASS": "gevent"}, id="gevent")
+SYNC = pytest.param({**without_nginx(), "SAGEMAKER_GUNICORN_WORKER_CLASS": "sync"}, id="sync")
 FRONTS = [NGINX, GUNICORN]
 ROUNDS = 20
 INSTANCES = b'{"instances": [1.0]}'
+INFERENCE_ID, REQUEST_ID = "X-Amzn-SageMaker-Inference-Id", "X-Request-Id"
+ANSWERS = {
+    "fast path": ("POST", "/invocations", INSTANCES, "application/json", 200),
+    "worker": ("GET", "/execution-parameters", None, "", 200),
+    "serving API": ("GET", "/v1/models/m", None, "", 200),
+    "unsupported": ("POST", "/invocations", b"?", "application/x-unknown", 415),
+    "too large": ("POST", "/invocations", b" " * 1_100_000, "application/json", 413),
+    "not found": ("GET", "/nothing/here", None, "", 404),
+}
 JSON = {"Content-Type": "application/json"}
 SCRIPT = f"""{gates.SCRIPT}
 
@@ -114,7 +125,29 @@ def test_refusals_are_json(stack: Stack, sent: bytes, statuses: set[int]) -> Non
     assert b"application/json" in head, reply
     assert json.loads(body).keys() == {"error"}
     assert json.loads(body)["error"]
-    assert len([line for line in head.splitlines() if line.lower().startswith(b"x-request-id: ")]) == 1
+    assert len(re.findall(rb"(?i)x-request-id: [0-9a-f]{32}\r\n", head + b"\r\n")) == 1
+
+
+@pytest.mark.parametrize("stack", [*FRONTS, SYNC, GEVENT], indirect=True)
+@pytest.mark.parametrize("kind", ANSWERS)
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({INFERENCE_ID: "of-sagemaker", REQUEST_ID: "of-the-client"}, "of-sagemaker"),
+        ({REQUEST_ID: "of-the-client"}, "of-the-client"),
+        ({INFERENCE_ID: "a b", REQUEST_ID: "<script>"}, "[0-9a-f]{32}"),
+        ({}, "[0-9a-f]{32}"),
+    ],
+    ids=["inference id", "request id", "hostile", "none"],
+)
+def test_every_answer_has_an_id(stack: Stack, kind: str, headers: dict[str, str], expected: str) -> None:
+    """The client's if it is plain, else a new one, whatever path the request takes."""
+    method, path, body, content_type, status = ANSWERS[kind]
+
+    answer = stack.ask(method, path, body, {"Content-Type": content_type, **headers})
+
+    assert answer.status == status
+    assert re.fullmatch(expected, answer.headers[REQUEST_ID.lower()])
 
 
 def test_no_path_of_a_client_leads_to_what_workers_ask_the_supervisor(stack: Stack) -> None:

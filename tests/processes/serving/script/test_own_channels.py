@@ -19,7 +19,7 @@ from support.stack import serving
 
 pytestmark = NEEDS_NGINX
 
-CALLS, CLIENTS, KILLED_AT = 1000, 8, 300
+CALLS, CLIENTS, KILLED_AT = 400, 8, 120
 MOST_LOST = CLIENTS
 """A killed worker had begun at most one request of each client."""
 
@@ -73,7 +73,7 @@ def ask(port: int, path: str) -> tuple[Counter[str], set[int]]:
 
 
 def test_two_workers_use_channels_of_their_own(tmp_path: Path, script: str) -> None:
-    """1,000 calls through both workers, one of which is killed: each is answered, or a 502."""
+    """400 calls through both workers, one of which is killed: each is answered, or a 502."""
     env = {"SAGEMAKER_GUNICORN_WORKERS": "2"}
     with serving(*stand_in_words(tmp_path, script), env=env) as stack:
         outcomes, pids = ask(stack.port, "/invocations")
