@@ -66,6 +66,155 @@ def stack(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
         yield running
 
 
+def send(method: str, path: str, route: str, body: bytes | None, content_type: str, stack: Stack) -> Labels:
+    """One request; the labels under which it is to be counted."""
+    answer = stack.ask(method, path, body, {"Content-Type": content_type})
+    return route, method if method != "BREW" else "_OTHER", str(answer.status)
+
+
+def send_garbage(stack: Stack) -> Labels:
+    """Bytes that are not HTTP."""
+    answer = stack.raw(b"nonsense\r\n\r\n")
+    assert b" 400 " in answer.split(b"\r\n", 1)[0]
+    return "other", "_OTHER", "400"
+
+
+def hang_up(stack: Stack) -> Labels:
+    """Half a body, and nobody who waits for the answer."""
+    with socket.create_connection((stack.host, stack.port)) as link:
+        link.sendall(b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{")
+    return "/invocations", "POST", "hung up"
+
+
+MIX: tuple[Callable[[Stack], Labels], ...] = (
+    partial(send, "POST", "/invocations", "/invocations", INSTANCES, "application/json"),
+    partial(send, "POST", "/invocations?a=b", "/invocations", b"1.0\n", "text/csv"),
+    partial(send, "POST", "/invocations", "/invocations", b"?", "application/x-unknown"),
+    partial(send, "POST", "/invocations", "/invocations", b" " * 1_100_000, "application/json"),
+    partial(send, "GET", "/invocations", "/invocations", None, "application/json"),
+    partial(send, "BREW", "/invocations", "/invocations", None, "application/json"),
+    partial(send, "GET", "/nothing/here", "other", None, "application/json"),
+    partial(send, "GET", "/execution-parameters", "/execution-parameters", None, "application/json"),
+    partial(send, "GET", "/v1/models/m", "/v1/models/{model}", None, "application/json"),
+    partial(
+        send, "POST", "/v1/models/m:predict", "/v1/models/{model}:predict", INSTANCES, "application/json"
+    ),
+    send_garbage,
+    hang_up,
+)
+ANSWERED: Labels = ("/invocations", "POST", "200")
+
+
+def send_mix(stack: Stack) -> Counter[Labels]:
+    """Every kind of request, many at a time; what was sent."""
+    with ThreadPoolExecutor(8) as clients:
+        return Counter(clients.map(lambda send: send(stack), MIX * ROUNDS))
+
+
+def wait_for_counts(stack: Stack, sent: Counter[Labels]) -> Counter[Labels]:
+    """Wait until as many are counted as were sent; a line is written after the answer."""
+    stack.wait_until(lambda: counted(stack).total() >= sent.total(), f"{sent.total()} are counted")
+    return counted(stack)
+
+
+def hung_up_as(counts: Counter[Labels], sent: Counter[Labels]) -> Counter[Labels]:
+    """``counts`` with what is there beyond ``sent`` as requests whose clients hung up, whatever their status."""
+    beyond = counts - sent
+    assert {labels[:2] for labels in beyond} == {("/invocations", "POST")}, (counts, sent)
+    return counts - beyond + Counter({("/invocations", "POST", "hung up"): beyond.total()})
+
+
+@pytest.mark.parametrize("stack", [*FRONTS, GEVENT], indirect=True)
+def test_a_mix_of_requests_adds_up(stack: Stack) -> None:
+    """Fast path, refusals, errors and clients that hang up, before and after everything was killed once.
+
+    It comes first: the lines of requests of a test before it could come later than their answers.
+    """
+    before = counted(stack)  # requests that came while it started
+    sent = before + send_mix(stack)
+    assert hung_up_as(wait_for_counts(stack, sent), sent) == sent
+
+    for name in ("nginx", "gunicorn"):
+        for pid in stack.children().get(name, [])[1:]:
+            os.kill(pid, signal.SIGKILL)
+    stack.wait_until(lambda: stack.is_ready() and stack.invoke(INSTANCES).status == 200, "it answers again")
+    # The line of the request that was just answered comes after its answer, and belongs to no mix.
+    stack.wait_until(lambda: counted(stack)[ANSWERED] > sent[ANSWERED], "the answered one is counted")
+    between = counted(stack)
+    assert not sent - between - Counter({("/invocations", "POST", "hung up"): ROUNDS})
+
+    sent = between + send_mix(stack)
+    assert hung_up_as(wait_for_counts(stack, sent), sent) == sent
+    assert scrape(stack).total("tfs_proxy_unreadable_request_lines_total") == 0
+
+
+def test_probes_are_counted_apart(stack: Stack) -> None:
+    """They are no requests of clients."""
+
+    def probes(path: str) -> float:
+        return scrape(stack).total("tfs_proxy_probe_requests_total", path=path, status="200")
+
+    paths = ("/ping", "/v2/health/live")
+    before, scrapes = [probes(path) for path in paths], probes("/metrics")
+    for path in paths * 5:
+        stack.ask("GET", path)
+    stack.wait_until(
+        lambda: [probes(path) for path in paths] == [count + 5 for count in before], "five more are counted"
+    )
+    stack.wait_until(lambda: probes("/metrics") > scrapes, "scrapes are counted")
+
+    assert not list(scrape(stack).values("http_server_request_duration_seconds_count", http_route="/ping"))
+
+
+def outcomes(metrics: Scrape) -> Counter[tuple[str, str, str]]:
+    """Requests by model, version and outcome."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for labels, value in metrics.values("tfs_proxy_model_requests_total"):
+        counts[labels["model"], labels["version"], labels["outcome"]] += int(value)
+    return counts
+
+
+def test_requests_count_for_their_model_on_every_path(stack: Stack) -> None:
+    """The fast path, workers, TF Serving's API and refusals; what a client makes up shares a value."""
+    first = scrape(stack)
+    before = outcomes(first)
+    stack.invoke(INSTANCES)
+    stack.invoke(INSTANCES, **{ATTRIBUTES: "tfs-model-name=m,tfs-model-version=1"})
+    stack.invoke(b"?", "application/x-unknown", **{ATTRIBUTES: "tfs-model-version=1"})
+    stack.invoke(INSTANCES, **{ATTRIBUTES: "tfs-model-name=made-up"})
+    stack.ask("POST", "/v1/models/m/versions/1:predict", INSTANCES, {"Content-Type": "application/json"})
+    stack.ask("GET", "/nothing/here")
+    expected = Counter(
+        {
+            ("m", "latest", "ok"): 1,
+            ("m", "1", "ok"): 2,
+            ("m", "1", "client_error"): 1,
+            ("other", "other", "ok"): 1,  # the stand-in answers for any model
+        }
+    )
+    stack.wait_until(lambda: outcomes(scrape(stack)) - before == expected, "all are counted")
+    metrics = scrape(stack)
+
+    assert (
+        metrics.total("tfs_proxy_model_request_duration_seconds_count", model="m", version="1")
+        == first.total("tfs_proxy_model_request_duration_seconds_count", model="m", version="1") + 3
+    )
+    assert metrics.total("tfs_proxy_request_bytes_total", model="m", version="1") >= 2 * len(INSTANCES)
+    assert metrics.total("tfs_proxy_response_bytes_total", model="m", version="latest") > 0
+
+
+def test_the_path_of_the_model_servers_metrics_is_published_nowhere(stack: Stack) -> None:
+    """Neither at the serving port, nor where anybody would look at a model server that is open to the outside."""
+    (file,) = stack.home.glob("*/monitoring.pbtxt")
+    path, usual = file.read_text().split('"')[1], "/monitoring/prometheus/metrics"
+    assert stack.ask("GET", path, port=stack.model_server_port()).status == 200
+    assert stack.ask("GET", usual, port=stack.model_server_port()).status == 404
+    for guess in (path, usual, f"/v1{path}", f"/v1/..{path}", f"/v1/models/..%2f..{path}"):
+        answer = stack.ask("GET", guess)
+        assert answer.status in {400, 404}, guess
+        assert b"request_count" not in answer.body, guess
+
+
 @pytest.mark.parametrize(
     ("sent", "statuses"),
     [
@@ -174,152 +323,6 @@ def test_http_1_0_needs_no_host(stack: Stack) -> None:
     """As old clients and probes send it; nginx passes it on in HTTP/1.1."""
     head = b"POST /invocations HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
     assert b" 200 " in stack.raw(head % len(INSTANCES) + INSTANCES).partition(b"\r\n")[0]
-
-
-def send(method: str, path: str, route: str, body: bytes | None, content_type: str, stack: Stack) -> Labels:
-    """One request; the labels under which it is to be counted."""
-    answer = stack.ask(method, path, body, {"Content-Type": content_type})
-    return route, method if method != "BREW" else "_OTHER", str(answer.status)
-
-
-def send_garbage(stack: Stack) -> Labels:
-    """Bytes that are not HTTP."""
-    answer = stack.raw(b"nonsense\r\n\r\n")
-    assert b" 400 " in answer.split(b"\r\n", 1)[0]
-    return "other", "_OTHER", "400"
-
-
-def hang_up(stack: Stack) -> Labels:
-    """Half a body, and nobody who waits for the answer."""
-    with socket.create_connection((stack.host, stack.port)) as link:
-        link.sendall(b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{")
-    return "/invocations", "POST", "hung up"
-
-
-MIX: tuple[Callable[[Stack], Labels], ...] = (
-    partial(send, "POST", "/invocations", "/invocations", INSTANCES, "application/json"),
-    partial(send, "POST", "/invocations?a=b", "/invocations", b"1.0\n", "text/csv"),
-    partial(send, "POST", "/invocations", "/invocations", b"?", "application/x-unknown"),
-    partial(send, "POST", "/invocations", "/invocations", b" " * 1_100_000, "application/json"),
-    partial(send, "GET", "/invocations", "/invocations", None, "application/json"),
-    partial(send, "BREW", "/invocations", "/invocations", None, "application/json"),
-    partial(send, "GET", "/nothing/here", "other", None, "application/json"),
-    partial(send, "GET", "/execution-parameters", "/execution-parameters", None, "application/json"),
-    partial(send, "GET", "/v1/models/m", "/v1/models/{model}", None, "application/json"),
-    partial(
-        send, "POST", "/v1/models/m:predict", "/v1/models/{model}:predict", INSTANCES, "application/json"
-    ),
-    send_garbage,
-    hang_up,
-)
-ANSWERED: Labels = ("/invocations", "POST", "200")
-
-
-def send_mix(stack: Stack) -> Counter[Labels]:
-    """Every kind of request, many at a time; what was sent."""
-    with ThreadPoolExecutor(8) as clients:
-        return Counter(clients.map(lambda send: send(stack), MIX * ROUNDS))
-
-
-def wait_for_counts(stack: Stack, sent: Counter[Labels]) -> Counter[Labels]:
-    """Wait until as many are counted as were sent; a line is written after the answer."""
-    stack.wait_until(lambda: counted(stack).total() >= sent.total(), f"{sent.total()} are counted")
-    return counted(stack)
-
-
-def hung_up_as(counts: Counter[Labels], sent: Counter[Labels]) -> Counter[Labels]:
-    """``counts`` with what is there beyond ``sent`` as requests whose clients hung up, whatever their status."""
-    beyond = counts - sent
-    assert {labels[:2] for labels in beyond} == {("/invocations", "POST")}, (counts, sent)
-    return counts - beyond + Counter({("/invocations", "POST", "hung up"): beyond.total()})
-
-
-@pytest.mark.parametrize("stack", [*FRONTS, GEVENT], indirect=True)
-def test_a_mix_of_requests_adds_up(stack: Stack) -> None:
-    """Fast path, refusals, errors and clients that hang up, before and after everything was killed once."""
-    before = counted(stack)  # requests that came while it started
-    sent = before + send_mix(stack)
-    assert hung_up_as(wait_for_counts(stack, sent), sent) == sent
-
-    for name in ("nginx", "gunicorn"):
-        for pid in stack.children().get(name, [])[1:]:
-            os.kill(pid, signal.SIGKILL)
-    stack.wait_until(lambda: stack.is_ready() and stack.invoke(INSTANCES).status == 200, "it answers again")
-    # The line of the request that was just answered comes after its answer, and belongs to no mix.
-    stack.wait_until(lambda: counted(stack)[ANSWERED] > sent[ANSWERED], "the answered one is counted")
-    between = counted(stack)
-    assert not sent - between - Counter({("/invocations", "POST", "hung up"): ROUNDS})
-
-    sent = between + send_mix(stack)
-    assert hung_up_as(wait_for_counts(stack, sent), sent) == sent
-    assert scrape(stack).total("tfs_proxy_unreadable_request_lines_total") == 0
-
-
-def test_probes_are_counted_apart(stack: Stack) -> None:
-    """They are no requests of clients."""
-
-    def probes(path: str) -> float:
-        return scrape(stack).total("tfs_proxy_probe_requests_total", path=path, status="200")
-
-    paths = ("/ping", "/v2/health/live")
-    before, scrapes = [probes(path) for path in paths], probes("/metrics")
-    for path in paths * 5:
-        stack.ask("GET", path)
-    stack.wait_until(
-        lambda: [probes(path) for path in paths] == [count + 5 for count in before], "five more are counted"
-    )
-    stack.wait_until(lambda: probes("/metrics") > scrapes, "scrapes are counted")
-
-    assert not list(scrape(stack).values("http_server_request_duration_seconds_count", http_route="/ping"))
-
-
-def outcomes(metrics: Scrape) -> Counter[tuple[str, str, str]]:
-    """Requests by model, version and outcome."""
-    counts: Counter[tuple[str, str, str]] = Counter()
-    for labels, value in metrics.values("tfs_proxy_model_requests_total"):
-        counts[labels["model"], labels["version"], labels["outcome"]] += int(value)
-    return counts
-
-
-def test_requests_count_for_their_model_on_every_path(stack: Stack) -> None:
-    """The fast path, workers, TF Serving's API and refusals; what a client makes up shares a value."""
-    first = scrape(stack)
-    before = outcomes(first)
-    stack.invoke(INSTANCES)
-    stack.invoke(INSTANCES, **{ATTRIBUTES: "tfs-model-name=m,tfs-model-version=1"})
-    stack.invoke(b"?", "application/x-unknown", **{ATTRIBUTES: "tfs-model-version=1"})
-    stack.invoke(INSTANCES, **{ATTRIBUTES: "tfs-model-name=made-up"})
-    stack.ask("POST", "/v1/models/m/versions/1:predict", INSTANCES, {"Content-Type": "application/json"})
-    stack.ask("GET", "/nothing/here")
-    expected = Counter(
-        {
-            ("m", "latest", "ok"): 1,
-            ("m", "1", "ok"): 2,
-            ("m", "1", "client_error"): 1,
-            ("other", "other", "ok"): 1,  # the stand-in answers for any model
-        }
-    )
-    stack.wait_until(lambda: outcomes(scrape(stack)) - before == expected, "all are counted")
-    metrics = scrape(stack)
-
-    assert (
-        metrics.total("tfs_proxy_model_request_duration_seconds_count", model="m", version="1")
-        == first.total("tfs_proxy_model_request_duration_seconds_count", model="m", version="1") + 3
-    )
-    assert metrics.total("tfs_proxy_request_bytes_total", model="m", version="1") >= 2 * len(INSTANCES)
-    assert metrics.total("tfs_proxy_response_bytes_total", model="m", version="latest") > 0
-
-
-def test_the_path_of_the_model_servers_metrics_is_published_nowhere(stack: Stack) -> None:
-    """Neither at the serving port, nor where anybody would look at a model server that is open to the outside."""
-    (file,) = stack.home.glob("*/monitoring.pbtxt")
-    path, usual = file.read_text().split('"')[1], "/monitoring/prometheus/metrics"
-    assert stack.ask("GET", path, port=stack.model_server_port()).status == 200
-    assert stack.ask("GET", usual, port=stack.model_server_port()).status == 404
-    for guess in (path, usual, f"/v1{path}", f"/v1/..{path}", f"/v1/models/..%2f..{path}"):
-        answer = stack.ask("GET", guess)
-        assert answer.status in {400, 404}, guess
-        assert b"request_count" not in answer.body, guess
 
 
 def pings_until_loading(stack: Stack) -> list[Answer]:

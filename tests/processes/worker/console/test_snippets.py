@@ -1,4 +1,4 @@
-"""The code that the page gives for other clients, run as it stands: each gets the answer that the page shows."""
+"""Versions and labels on the page, and its code for other clients: each gets the answer that the page shows."""
 
 import ast
 import json
@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and its driver are not installed"),
 ]
 CURL, REQUESTS, BOTO3 = CLIENTS = ("curl", "Python requests", "boto3")
-SIGNATURES = {"SAGEMAKER_TFS_VERSION_LABELS": "stable=1", "SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "versions"}
+LABELS = {"SAGEMAKER_TFS_VERSION_LABELS": "stable=1,canary=2", "SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "versions"}
 RUN_SECONDS = 120
 
 
@@ -36,7 +36,7 @@ def versions(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> It
     """Two models, one of them with versions and a label: requests need custom attributes."""
     folders = {"versions": saved_models / "versions", "three": saved_models / "half_plus_three"}
     archive = pack(tmp_path_factory.mktemp("versions") / "m.tar.gz", {}, folders)
-    with serving(str(archive), "--model-server", "embedded", env=SIGNATURES) as stack:
+    with serving(str(archive), "--model-server", "embedded", env=LABELS) as stack:
         yield stack
 
 
@@ -133,3 +133,39 @@ def test_a_request_to_one_of_many(
     assert (
         json.loads(answered(many, browser, client, tmp_path)) == {"predictions": [2.5]} == shown_json(browser)
     )
+
+
+def choices(browser: Browser) -> list[str]:
+    """What the field of versions offers."""
+    return [option.text for option in browser.driver.find_elements("css selector", "#version option")]
+
+
+@pytest.mark.parametrize(
+    ("choice", "attribute", "answer"),
+    [
+        ("newest (2)", "", "3.5"),
+        ("stable (label)", "tfs-model-label=stable", "2.5"),
+        ("canary (label)", "tfs-model-label=canary", "3.5"),
+        ("1", "tfs-model-version=1", "2.5"),
+    ],
+)
+def test_a_version_is_chosen_by_number_or_label(
+    versions: Stack, browser: Browser, choice: str, attribute: str, answer: str
+) -> None:
+    """The request names it, and that version answers; so does the code to copy."""
+    browser.open(url_of(versions))
+    assert choices(browser) == ["newest (2)", "stable (label)", "canary (label)", "2", "1"]
+    assert "Labels of versions: stable, canary" in browser.text("#served")
+    browser.choose("#version", choice)
+    browser.fill("#panel-form [data-input=x]", "1")
+    assert browser.send().startswith("200 OK")
+    assert answer in browser.text("#answer")
+    assert attribute in browser.text("#snippet")
+    assert browser.complaints() == []
+
+
+def test_a_label_is_offered_only_for_models_that_have_its_version(versions: Stack, browser: Browser) -> None:
+    """The settings give labels to all models; a request with one that a model lacks would be refused."""
+    browser.open(url_of(versions))
+    browser.choose("#model", "three")
+    assert choices(browser) == ["newest (123)", "123"]
