@@ -227,3 +227,23 @@ def test_requests_are_counted_by_model(many: MultiModelStack, half: str) -> None
     many.wait_until(
         lambda: scrape(many).total(requests, model=half, outcome="ok") == before + 3, "all are counted"
     )
+
+
+def test_failed_requests_count_by_model_and_stage(many: MultiModelStack, saved_models: Path) -> None:
+    """As those of one model, whichever workers have answered; a model that has gone leaves no series of its own."""
+
+    def errors() -> dict[tuple[str, str], float]:
+        values = scrape(many).values("tfs_proxy_stage_errors_total")
+        failed = ((labels["stage"], labels["model"], value) for labels, value in values)
+        return {(stage, model): value for stage, model, value in failed if model.startswith("failing-")}
+
+    for name in ("failing-1", "failing-2"):
+        many.loaded(name, saved_models / "half_plus_two")
+        assert many.invoke_model(name, '{"instances": ["a"]}', "application/json").status == 400
+        assert many.invoke_model(name, "a,b\nc", "text/csv").status == 400
+    many.wait_until(lambda: sum(errors().values()) >= 4, "all failed requests are counted")
+    assert {stage for stage, _ in errors()} == {"convert", "model_server"}
+    assert {model for _, model in errors()} == {"failing-1", "failing-2"}
+    assert many.unload("failing-1").status == 200
+    assert {model for _, model in errors()} == {"failing-2"}
+    assert many.unload("failing-2").status == 200

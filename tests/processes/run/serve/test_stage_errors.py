@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from support.archives import NEEDS_NGINX, pack
-from support.multi_model import serving_many
+from support.archives import pack
 from support.running import Running
 from support.scraping import scrape
 from support.stack import serving
@@ -61,20 +60,3 @@ def test_failed_requests_count_in_the_stage_of_their_first_error(saved_models: P
             ("output_handler", "half"): 2,
             ("other", "other"): 1,
         }
-
-
-@NEEDS_NGINX
-@pytest.mark.parametrize("mode", ["shared", "process"])
-def test_failed_requests_of_many_models_count_as_those_of_one_run(mode: str, saved_models: Path) -> None:
-    """By model, whichever workers have answered; a model that has gone leaves no series of its own."""
-    with serving_many("--model-server", "embedded", env={"TFS_PROXY_MULTI_MODEL": mode}) as stack:
-        for name in ("one", "two"):
-            stack.loaded(name, saved_models / "half_plus_two")
-            assert stack.invoke_model(name, '{"instances": ["a"]}', "application/json").status == 400
-            assert stack.invoke_model(name, "a,b\nc", "text/csv").status == 400
-        stack.wait_until(lambda: sum(errors(stack).values()) >= 4, "all failed requests are counted")
-        stages = {stage for stage, _ in errors(stack)}
-        assert stages == {"convert", "model_server"}
-        assert {model for _, model in errors(stack)} == {"one", "two"}
-        assert stack.unload("one").status == 200
-        assert {model for _, model in errors(stack)} == {"two"}
