@@ -99,6 +99,8 @@ class Stack(RunningProcess):
         if words == _words_of(self.process.pid):
             return "only forked"
         words = re.sub(r"\S*/", "", words)  # folders, which may have any name
+        if "zygote" in words:
+            return words
         return next(
             (key for key in ("nginx", "zygote", "gunicorn", "embedded", "model_server") if key in words),
             words,

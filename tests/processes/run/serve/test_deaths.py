@@ -17,7 +17,7 @@ import pytest
 
 from support import gates
 from support.archives import NEEDS_NGINX, stand_in_archive, stand_in_program, stand_in_words
-from support.processes import stop
+from support.processes import is_running, stop
 from support.sockets import wait_until_all_read
 from support.stack import Stack, serving
 from support.waiting import wait_until
@@ -62,7 +62,11 @@ def wait_for_workers(stack: Stack, count: int = 2) -> None:
 def wait_for_rest(stack: Stack) -> None:
     """Wait until no worker has a request in progress: the client has its answer a moment before."""
     stack.wait_until(
-        lambda: not any(under_way(record) for record in stack.home.glob("*/journal/*")),
+        lambda: (
+            not any(
+                under_way(record) for record in stack.home.glob("*/journal/*") if is_running(int(record.name))
+            )
+        ),
         "no worker has a request in progress",
     )
 
