@@ -1,4 +1,4 @@
-"""Requests that nginx alone knows of are counted exactly; test_fronts.py has those that workers answer."""
+"""Counts of requests that nginx alone knows of, of records, and the times of stages; test_fronts.py has the rest."""
 
 import os
 import signal
@@ -17,6 +17,8 @@ from support.scraping import counted, scrape
 from support.stack import Stack, serving
 
 pytestmark = NEEDS_NGINX
+INSTANCES = b'{"instances": [1.0, 2.0]}'
+RECORDS = "tfs_proxy_request_records"
 SLOW_READER_REQUESTS = 3000
 WRITE_SECONDS, MARGIN = 0.010, 4
 """What nginx may wait for whoever reads its lines, and what the machine may take for other things."""
@@ -90,3 +92,29 @@ def test_a_client_that_does_not_wait_counts_as_499(tmp_path: Path) -> None:
         stack.wait_until(lambda: counted(stack)["/invocations", "POST", "499"] == 1, "it is counted")
         gate.open()
         assert counted(stack)["/invocations", "POST", "200"] == 0
+
+
+def test_records_are_counted_where_they_are_known(stand_in: Stack) -> None:
+    """By a worker that reads them."""
+
+    def counts() -> tuple[float, float]:
+        metrics = scrape(stand_in)
+        requests, records = (metrics.total(f"{RECORDS}_{part}", model="m") for part in ("count", "sum"))
+        return requests, records
+
+    requests, records = counts()
+    assert stand_in.invoke(INSTANCES, Accept="application/json;q=1").status == 200
+    stand_in.wait_until(lambda: counts() == (requests + 1, records + 2), "its two records are counted")
+
+
+@pytest.mark.parametrize("path", ["/invocations", "/v1/models/m:predict"])
+def test_a_client_that_asks_gets_the_times_of_the_stages(stand_in: Stack, path: str) -> None:
+    """Whatever path the request would take otherwise, and with the same answer."""
+    headers = {"Content-Type": "application/json"}
+    untimed = stand_in.ask("POST", path, INSTANCES, headers)
+    timed = stand_in.ask("POST", path, INSTANCES, {**headers, "X-Tfs-Proxy-Timing": "1"})
+    names = [part.partition(";dur=")[0] for part in timed.headers["server-timing"].split(", ")]
+
+    assert (timed.status, timed.body) == (untimed.status, untimed.body) == (200, untimed.body)
+    assert {"read", "model_server", "total"} <= set(names)
+    assert "server-timing" not in untimed.headers

@@ -1,14 +1,19 @@
-"""What KServe's and Triton's clients ask of the server itself."""
+"""What KServe's and Triton's clients ask of the server itself, and the times of stages behind their statistics."""
 
+import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from support.archives import NEEDS_NGINX, stand_in_words
+from support.scraping import scrape
 from support.stack import Stack, serving
 
 pytestmark = NEEDS_NGINX
+INSTANCES = b'{"instances": [1.0, 2.0]}'
+STAGES = "tfs_proxy_stage_duration_seconds_count"
 SCRIPT = """
 def input_handler(data, context):
     return data.read()
@@ -32,6 +37,26 @@ def asked(stack: Stack, method: str, path: str, body: str | None = None) -> tupl
     answer = stack.ask(method, path, body)
     assert answer.headers["content-type"] == "application/json"
     return answer.status, answer.json
+
+
+def test_stages_of_requests_are_timed_and_outlive_the_worker(stack: Stack) -> None:
+    """Those that a request passes; a worker that is killed takes nothing along."""
+    for _ in range(3):
+        assert stack.invoke(INSTANCES).status == 200
+    stack.wait_until(
+        lambda: scrape(stack).total(STAGES, stage="write", model="m") == 3, "the third is counted"
+    )
+    before = scrape(stack)
+    for pid in stack.workers():
+        os.kill(pid, signal.SIGKILL)
+    stack.wait_until(lambda: stack.is_ready() and stack.invoke(INSTANCES).status == 200, "it answers again")
+    stack.wait_until(
+        lambda: scrape(stack).total(STAGES, stage="write", model="m") >= 4, "the fourth is counted"
+    )
+
+    for name in ("read", "input_handler", "model_server", "output_handler", "write"):
+        assert before.total(STAGES, stage=name, model="m") == 3
+    assert before.total("tfs_proxy_stage_duration_seconds_sum", stage="model_server") > 0
 
 
 def test_the_server_says_what_it_is(stack: Stack) -> None:
