@@ -113,6 +113,7 @@ def test_refused(served: Stack, signature: str, content_type: str, body: bytes |
     assert (refused.status, says in refused.json["error"]) == (400, True), refused.json
 
 
+@pytest.mark.slow
 def test_transform_sends_one_record_a_request(saved_models: Path, tmp_path: Path) -> None:
     """Whatever the strategy of the job is."""
     (tmp_path / "in").mkdir()

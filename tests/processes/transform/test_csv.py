@@ -31,6 +31,7 @@ def run(saved_models: Path, tmp_path: Path) -> Run:
     return of
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [(), ("--strategy", "SingleRecord"), ("--join", "Input")])
 def test_one_bad_row_costs_one_record(run: Run, tmp_path: Path, flags: tuple[str, ...]) -> None:
     """Each half of a refused mini-batch has the header, which is neither a record nor joined."""

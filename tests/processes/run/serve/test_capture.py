@@ -126,6 +126,7 @@ def test_only_one_side_is_kept(tmp_path: Path) -> None:
     assert [list(record["captureData"]) for record in captured(target)] == [["endpointOutput"]]
 
 
+@pytest.mark.slow
 @NEEDS_NGINX
 @pytest.mark.tensorflow
 def test_nginx_sends_the_chosen_share_through_the_workers(saved_models: Path, tmp_path: Path) -> None:
@@ -259,6 +260,7 @@ def test_s3_gets_objects_in_the_same_layout(
     assert [body_of(record) for record in records] == [f"[{number}]".encode() for number in range(10)]
 
 
+@pytest.mark.slow
 def test_an_s3_that_is_silent_costs_records_and_no_answers(tmp_path: Path) -> None:
     """Memory is bounded, what has no room is counted while S3 hangs, and the end does not wait for it."""
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -186,6 +186,7 @@ def wait_for_answers(clients: list[Client], more: int) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "signals", [(signal.SIGKILL,), (signal.SIGSEGV, signal.SIGKILL)], ids=["kill", "crash"]
 )
@@ -221,6 +222,7 @@ def test_under_kills_every_request_is_accounted_for(
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/invocations", "/v1/models/m:predict"])
 @pytest.mark.parametrize("accept", ["application/json", "application/json;q=1"], ids=["fast", "python"])
 def test_a_request_that_kills_model_servers_kills_two_at_most(tmp_path: Path, path: str, accept: str) -> None:

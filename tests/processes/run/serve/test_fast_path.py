@@ -93,6 +93,7 @@ def test_only_answers_to_a_named_type_are_one_line(served: Stack, accept: str) -
     assert [answer.json for answer in answers] == [{"predictions": [2.5, 3.0]}, {"outputs": [2.5, 3.0]}]
 
 
+@pytest.mark.slow
 def test_all_json_of_a_batch_job_is_one_line(saved_models: Path) -> None:
     """Past the workers, from them and in errors, whatever the Accept."""
     env = {"SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "half_plus_two", "SAGEMAKER_BATCH": "true"}

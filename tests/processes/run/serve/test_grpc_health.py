@@ -98,6 +98,7 @@ def test_both_count_as_probes(stand_in: Stack, channel: grpc.Channel) -> None:
     assert not scrape(stand_in).total("tfs_proxy_grpc_requests_total", grpc_status="0")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("front", FRONTS)
 def test_a_watch_sees_the_models_come_and_go(tmp_path: Path, front: dict[str, str]) -> None:
     """At the end of the run its stream ends; the Open Inference Protocol may be off."""

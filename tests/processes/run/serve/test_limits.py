@@ -132,6 +132,7 @@ def output_handler(response, context):
 MANY = 100
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_few_tasks_mean_few_threads_and_no_request_is_lost(tmp_path: Path, saved_models: Path) -> None:
     """A hundred slow requests at once under pids.max of 64: workers that can't start a thread would die."""

@@ -273,6 +273,7 @@ TYPES = (
 SECRETS = {"Authorization": f"Bearer {SECRET}", "Cookie": f"session={SECRET}", "X-Api-Key": SECRET}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("front", "script"),
     [
@@ -358,6 +359,7 @@ def test_without_a_run_the_command_says_where_it_looked(tmp_path: Path) -> None:
     assert "TFS_PROXY_HOME must be that of the run" in text
 
 
+@pytest.mark.slow
 def test_the_stages_of_a_pipeline_log_in_its_form_and_follow_its_level(tmp_path: Path) -> None:
     """Each entry of a stage has its number."""
     script = (

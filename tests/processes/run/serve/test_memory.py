@@ -66,6 +66,7 @@ LARGE_BODY = b" " * 4_900_000
 FITTING = 3
 
 
+@pytest.mark.slow
 def test_large_requests_that_do_not_fit_together_are_refused_for_a_while(tmp_path: Path) -> None:
     """They wait a little, then get a 503 that says when to come back; small ones are answered."""
     env = {**LIMITS, "TFS_PROXY_MAX_DECODED_TOTAL_MB": "20", "SAGEMAKER_GUNICORN_WORKERS": "2"}

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
+
 from support import gates
 from support.archives import NEEDS_NGINX, stand_in_words
 from support.scraping import OPEN_METRICS, scrape
@@ -87,6 +89,7 @@ def waiting_requests(stack: Stack, gate: gates.Gate) -> Iterator[list[socket.soc
         yield waiting
 
 
+@pytest.mark.slow
 def test_beside_waiting_requests_and_while_draining(tmp_path: Path) -> None:
     """Nobody who waits for the script holds it up; when the port is closed, the control API goes on."""
     with (

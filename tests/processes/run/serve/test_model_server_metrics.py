@@ -38,6 +38,7 @@ def test_all_instances_are_shown_with_their_number(tmp_path: Path) -> None:
     assert text.total("tensorflow_serving_request_latency_bucket", le="10.0") == 0
 
 
+@pytest.mark.slow
 def test_a_model_server_that_hangs_holds_nothing_up(tmp_path: Path) -> None:
     """Everything else is shown, and at once."""
     with serving(*stand_in_words(tmp_path), env={"STAND_IN_SILENT": "1"}) as stack:
@@ -48,6 +49,7 @@ def test_a_model_server_that_hangs_holds_nothing_up(tmp_path: Path) -> None:
     assert not any(list(metrics.values(AGE)) for metrics in scrapes)
 
 
+@pytest.mark.slow
 def test_the_users_own_path_stays(tmp_path: Path) -> None:
     """Their config file is the model server's, and its path is the one that is shown."""
     own = tmp_path / "own.txt"
@@ -60,6 +62,7 @@ def test_the_users_own_path_stays(tmp_path: Path) -> None:
         assert list(stack.home.glob("*/monitoring.pbtxt")) == []
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_the_embedded_server_shows_its_batches(saved_models: Path) -> None:
     """Requests by model, latencies, and how long requests waited in the batcher's queue."""

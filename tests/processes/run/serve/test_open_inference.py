@@ -164,6 +164,7 @@ def test_readiness_by_version(served: Stack, path: str, status: int) -> None:
     assert served.ask("GET", f"/v2/models/{MODEL}{path}/ready").status == status
 
 
+@pytest.mark.slow
 def test_a_model_is_not_ready_while_the_model_server_is_away(saved_models: Path) -> None:
     """Although its signature is known; it is ready again once the model server is."""
     with serving(
@@ -182,6 +183,7 @@ def test_a_model_is_not_ready_while_the_model_server_is_away(saved_models: Path)
         stack.wait_until(lambda: ready() == 200, "the model is ready again")
 
 
+@pytest.mark.slow
 def test_the_server_is_not_ready_without_its_grpc_router(saved_models: Path) -> None:
     """KServe's probe follows gRPC, which all clients of the port need; SageMaker's never does."""
     env = {"TFS_PROXY_GRPC_PORT": "0"}

@@ -55,6 +55,7 @@ def test_a_run_whose_watchdog_and_supervisor_are_killed_ends(stack: Stack) -> No
     wait_until_ended(pids)
 
 
+@pytest.mark.slow
 def test_the_next_run_removes_the_folder_that_such_a_run_leaves(tmp_path: Path, stack: Stack) -> None:
     """It holds a copy of the model; folders of runs that live stay, and those without an owner."""
     unknown = stack.home / "tfs-proxy-unknown"

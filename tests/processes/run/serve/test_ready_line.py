@@ -96,6 +96,7 @@ def test_every_address_is_called_localhost(tmp_path: Path) -> None:
     assert line == f"tfs-proxy: ready: {url}{TRY}curl {url}/v1/models/m/metadata"
 
 
+@pytest.mark.slow
 def test_a_pipeline_suggests_the_first_stages_request_at_its_own_port(tmp_path: Path) -> None:
     """The stages' own ports stay out of it."""
     script = (

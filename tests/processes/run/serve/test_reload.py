@@ -5,6 +5,8 @@ import signal
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from support.archives import stand_in_archive
 from support.following import BROKEN, Serve, answer, answers, script
 from support.load_generator import load
@@ -65,6 +67,7 @@ except FileExistsError:
 """
 
 
+@pytest.mark.slow
 def test_new_workers_answer_nothing_before_all_of_them_can(serve: Serve, folder: Path) -> None:
     """The first of two new workers loads the script, the second fails: no answer is the new one's, none is lost."""
     stack = serve(folder, "--reload")
@@ -161,6 +164,7 @@ def test_a_script_that_is_gone_is_reported_until_it_is_back(serve: Serve, folder
     assert "pyc" not in stack.log
 
 
+@pytest.mark.slow
 def test_an_archive_that_is_replaced_is_unpacked_beside(serve: Serve, tmp_path: Path) -> None:
     """Its code/ is taken; one that is not whole, or broken inside, leaves the old code in place."""
     archive = stand_in_archive(tmp_path / "model.tar.gz", script=script("first"))

@@ -99,6 +99,7 @@ def test_ping_is_503_while_the_model_server_is_away(stack: Stack, folder: Path) 
     wait_for_ping(stack, 200)
 
 
+@pytest.mark.slow
 def test_workers_that_hang_are_told_by_ping(tmp_path: Path) -> None:
     """Stopped workers send no heartbeat: within the limit /ping turns 503, and back when they go on."""
     env = {"SAGEMAKER_GUNICORN_TIMEOUT_SECONDS": "3"}
@@ -113,6 +114,7 @@ def test_workers_that_hang_are_told_by_ping(tmp_path: Path) -> None:
         wait_for_ping(stack, 200)
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_again_and_again_ends_the_run(stack: Stack) -> None:
     """After the cap the exit status is not 0."""
 

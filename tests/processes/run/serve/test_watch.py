@@ -204,6 +204,7 @@ def test_code_alone_is_not_followed_and_reload_follows_both(
     assert "the new code serves" in stack.log
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_calls_over_grpc_and_the_fast_path_go_on(serve: Serve, saved_models: Path, tmp_path: Path) -> None:
     """Real model servers: a call that is under way ends at the old one, and JSON is answered all the time."""

@@ -204,6 +204,7 @@ def test_a_request_that_hangs(shared: Stack) -> None:
     assert "within 2 seconds" in answer.json["error"]
 
 
+@pytest.mark.slow
 def test_the_old_worker_finishes_its_other_requests(tmp_path: Path) -> None:
     """The new worker answers while the old one still works on a request, which is not lost."""
     for timeout_seconds in (6, 12, 24, 48):
@@ -287,6 +288,7 @@ def predict_fn(data, model):
 """
 
 
+@pytest.mark.slow
 def test_a_script_model_that_hangs(tmp_path: Path) -> None:
     """Script models have the same deadline."""
     archive = pack(tmp_path / "model.tar.gz", {"code/inference.py": SCRIPT_MODEL})
@@ -306,6 +308,7 @@ def test_a_script_model_that_hangs(tmp_path: Path) -> None:
     assert (answer.status, after.status) == (504, 200)
 
 
+@pytest.mark.slow
 def test_a_pipeline_with_a_stage_that_hangs(tmp_path: Path) -> None:
     """The caller learns which stage it was and its 504; the next request passes."""
     archives = [
@@ -364,6 +367,7 @@ def handler(data, context):
 """
 
 
+@pytest.mark.slow
 def test_new_workers_that_do_not_come_up(tmp_path: Path) -> None:
     """/ping says so once the time for a start is over, and 200 again when one comes up."""
     env = {
@@ -388,6 +392,7 @@ def test_new_workers_that_do_not_come_up(tmp_path: Path) -> None:
     assert f"inference.py:{line_of('here a new worker hangs', SECOND_START_HANGS)} in init" in stack.log
 
 
+@pytest.mark.slow
 def test_new_workers_that_hang_as_well(tmp_path: Path) -> None:
     """Where replacing them is of no use /ping is 503, until a request is answered."""
     with hanging(tmp_path, {}) as stack:

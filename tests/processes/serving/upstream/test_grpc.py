@@ -399,6 +399,7 @@ def serving_api() -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("ours_first", [True, False])
 def test_beside_tensorflow_serving_apis(serving_api: Path, ours_first: bool) -> None:
