@@ -14,7 +14,7 @@ from support.stack import serving
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "assets" / "console.png"
-PAGE = ROOT / "src" / "tfs_proxy" / "console" / "files"
+PAGE = ROOT / "src" / "tfs_proxy" / "model" / "console_page"
 DIGITS = ROOT / "code_examples" / "digits"
 WIDTH, HEIGHT = 1280, 1180
 REQUESTS = 12
