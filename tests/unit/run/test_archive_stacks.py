@@ -62,4 +62,5 @@ def test_memory_for_two_is_told_to_be_short_before_it_is_taken(
 
     assert (warning is not None) == warns
     if warning is not None:
-        assert "may take 500 MB (the models count as 2 x 100 MB), and 499 MB are free" in warning
+        assert "may take 500 MB while the old ones serve (the models count as 2 x 100 MB)" in warning
+        assert "and 499 MB are free" in warning
