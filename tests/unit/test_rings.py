@@ -36,9 +36,9 @@ def test_a_ring_leaves_out_the_paths_of_another() -> None:
 
 @pytest.mark.parametrize(
     ("times", "ci", "warned", "too_long"),
-    [(1, True, False, False), (1.5, True, True, False), (2.5, True, True, True), (2.5, False, True, False)],
+    [(1, True, False, False), (1.5, True, True, False), (4.5, True, True, True), (4.5, False, True, False)],
 )
-def test_a_slow_ring_warns_and_fails_at_twice_its_budget(
+def test_a_slow_ring_warns_and_fails_far_above_its_budget(
     times: float, ci: bool, warned: bool, too_long: bool
 ) -> None:
     """Machines are noisy: only CI fails, and only far beyond."""
