@@ -66,6 +66,12 @@ def respond(
     return asyncio.run(endpoint.respond(HttpRequest(method, path, {}, body)))
 
 
+def test_stages_and_answer_have_the_id_that_the_pipeline_chooses(answers: Answers) -> None:
+    answer = respond("POST", "/invocations")
+    assert answer.body.decode() == answer.headers["X-Request-Id"]
+    assert len(answer.body) == 32
+
+
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
