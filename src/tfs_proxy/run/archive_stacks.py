@@ -20,13 +20,14 @@ from tfs_proxy.run.control_api import ControlApi, captured_records, served_model
 from tfs_proxy.run.heartbeats import WorkerStarts
 from tfs_proxy.run.host.load_priority import LoadPriority
 from tfs_proxy.run.host.sockets import Listener
+from tfs_proxy.run.host.watchdog import guarded_workspace
 from tfs_proxy.run.host.workspace import LONGEST_PATH, make_workspace_within
 from tfs_proxy.run.metrics import RunMetrics
 from tfs_proxy.run.open_inference import OpenInferenceApi, ServedArchive
 from tfs_proxy.run.opening import ServeRequest
 from tfs_proxy.run.process import ChildProcess
 from tfs_proxy.run.readiness import Readiness
-from tfs_proxy.run.run import RunHost, run_in_workspace
+from tfs_proxy.run.run import Run, RunHost
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, cancel, together
 from tfs_proxy.run.scraping import OutsideMetrics
 from tfs_proxy.run.stack import Stack, StackHost
@@ -57,10 +58,12 @@ async def serve(settings: Settings, listener: Listener, request: ServeRequest) -
     """
     reloading = _reloading(settings, request)
     longest_path = LONGEST_PATH if reloading is None else LONGEST_PATH_WITHIN
-    return await run_in_workspace(
-        *(settings, listener, request.environ, longest_path),
-        lambda host: ArchiveStacks(settings, request, host, reloading),
-    )
+    with guarded_workspace(settings.home, longest_path) as (workspace, watchdog):
+        run = Run(
+            *(settings, listener, request.environ, workspace, watchdog),
+            lambda host: ArchiveStacks(settings, request, host, reloading),
+        )
+        return await run.run()
 
 
 def _reloading(settings: Settings, request: ServeRequest) -> "Reloading | None":

@@ -51,7 +51,7 @@ MAX_BODY_BYTES = 64 * 1024
 
 
 class ControlledStack(Protocol):
-    """What workers ask about: the stack that they belong to."""
+    """The stack that workers belong to, as far as they ask about it."""
 
     @property
     def readiness(self) -> Readiness:
@@ -59,7 +59,7 @@ class ControlledStack(Protocol):
 
     @property
     def deployment(self) -> Deployment | None:
-        """What it serves; None until that is known."""
+        """Its deployment; None until that is known."""
 
     def serves(self, group: str, /) -> bool:
         """True if the gunicorn of this process group serves: only its workers may accept."""

@@ -123,7 +123,7 @@ def deployment_of(
     many_models: Path | None = None,
     by_flags: bool = False,
 ) -> Deployment:
-    """What workers get to know: the only place where a deployment is made.
+    """Make a deployment, which is all that workers get to know; it is made nowhere else.
 
     With ``many_models``, the folder of all models' workspaces, its workers serve models without a script.
     With ``by_flags`` the model server's flags say what is served: a script is never the model itself.

@@ -16,7 +16,7 @@ from tfs_proxy.run.control_api import ControlApi
 from tfs_proxy.run.front import Front
 from tfs_proxy.run.host.processes import Orphans
 from tfs_proxy.run.host.sockets import Listener
-from tfs_proxy.run.host.watchdog import Watchdog, guarded_workspace
+from tfs_proxy.run.host.watchdog import Watchdog
 from tfs_proxy.run.logs.run_records import RunRecords
 from tfs_proxy.run.nginx.many_models import MultiModelRoutes
 from tfs_proxy.run.process import ChildProcess
@@ -68,7 +68,7 @@ class Stacks(Protocol):
 
 
 class RunHost(Struct, frozen=True):
-    """What a run has once, for its stacks."""
+    """Parts that a run has once, for its stacks."""
 
     workspace: Workspace
     watchdog: Watchdog
@@ -165,15 +165,3 @@ class Run:
     def _children(self) -> Iterator[ChildProcess]:
         yield from self._front.children.in_start_order()
         yield from self._stacks.children()
-
-
-async def run_in_workspace(
-    settings: Settings,
-    listener: Listener,
-    environ: Mapping[str, str],
-    longest_path: str,
-    make_stacks: MakeStacks,
-) -> int:
-    """Runs in a new workspace, whose sockets' paths are no longer; ``listener`` is closed at the end."""
-    with guarded_workspace(settings.home, longest_path) as (workspace, watchdog):
-        return await Run(settings, listener, environ, workspace, watchdog, make_stacks).run()

@@ -1,4 +1,4 @@
-"""What the models of a run share: common model servers and workers, and a model that these serve."""
+"""Parts that the models of a run share: model servers and workers, and a model that these serve."""
 
 import asyncio
 import logging
@@ -54,7 +54,7 @@ class SharedReadiness(Readiness):
 
 
 class SharedParts:
-    """What the models of a run share: in shared mode model servers and workers, else only the front.
+    """Parts that the models of a run share: in shared mode model servers and workers, else none.
 
     ``lost`` is called for each model server that ends.
     """
