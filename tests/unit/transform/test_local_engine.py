@@ -185,3 +185,10 @@ def test_no_more_of_a_failed_object_is_sent() -> None:
     run = Run({"a": b"x\n" * 1000}, sender, concurrent=1)
     assert run.failure("a")["record"] == 1
     assert len(sender.bodies) < 10
+
+
+@pytest.mark.parametrize(
+    ("status", "is_final"), [(None, False), (400, True), (499, True), (500, False), (503, False)]
+)
+def test_only_a_clients_mistake_is_sent_once(status: int | None, is_final: bool) -> None:
+    assert Refused(status, "no").is_final == is_final

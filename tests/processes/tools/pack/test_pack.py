@@ -255,6 +255,24 @@ def test_the_order_of_columns_of_a_keras_model(home: Path, model_files: Path) ->
 
 
 @pytest.mark.tensorflow
+def test_another_order_of_columns_changes_nothing_in_the_folder_that_is_packed(
+    home: Path, model_files: Path
+) -> None:
+    """Its files are linked where the disk allows that."""
+    assert pack(home, model_files / "listed.keras").returncode == 0
+    folder = home / "unpacked"
+    with tarfile.open(home.parent / "model.tar.gz") as tar:
+        tar.extractall(folder, filter="data")
+    (recorded,) = (path for path in folder.rglob("*") if path.is_file() and "columns" in path.name)
+    before = recorded.read_text()
+
+    packed = pack(home, folder, "--csv-columns", "age,zoom")
+
+    assert packed.returncode == 0, packed.stderr
+    assert (recorded.read_text(), before) == (before, "zoom,age\n")
+
+
+@pytest.mark.tensorflow
 def test_serving_a_file(model_files: Path) -> None:
     """`serve` packs on the way, says so, and answers."""
     stack = Stack(str(model_files / "keras3.keras"), "--model-server", "embedded")

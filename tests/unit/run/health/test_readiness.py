@@ -89,6 +89,14 @@ def test_the_adaptive_limit_is_that_of_the_workers_that_live() -> None:
     assert heartbeats.limit is None
 
 
+def test_a_file_that_no_worker_can_write_is_named() -> None:
+    readiness = health_of({}, Clock())
+    readiness.state = StackState.READY
+    readiness.heartbeats.hear(serving(17, problem="the disk is full"))
+
+    assert readiness.reason() == "the disk is full"
+
+
 def test_a_process_that_is_down_is_named() -> None:
     readiness = health_of({}, Clock())
     readiness.state = StackState.READY
