@@ -56,6 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=1e-5,
         help="by how much of its value a number of a shadow variant may differ (default: %(default)s)",
     )
+    parser.add_argument(
+        "--jobs",
+        type=_at_least_one,
+        default=1,
+        metavar="N",
+        help="transform jobs that run at once (default: %(default)s)",
+    )
     parser.add_argument("--port", type=int, default=PORT, help="port to listen on (default: %(default)s)")
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine alone)"
@@ -69,6 +76,12 @@ def _tolerance(text: str) -> float:
     return share
 
 
+def _at_least_one(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 1 up")
+    return int(text)
+
+
 def run(arguments: argparse.Namespace) -> int:
     if arguments.update:
         return _update(arguments)
@@ -80,7 +93,12 @@ def run(arguments: argparse.Namespace) -> int:
     catalogue_of(arguments.files)
     settings, listener = listen(arguments.host, arguments.port)
     options = EndpointOptions(
-        arguments.files, choices, inherited_environment(), arguments.notifications, arguments.tolerance
+        arguments.files,
+        choices,
+        inherited_environment(),
+        arguments.notifications,
+        arguments.tolerance,
+        arguments.jobs,
     )
     return asyncio.run(serve(settings, listener, options))
 

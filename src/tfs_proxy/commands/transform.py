@@ -56,6 +56,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--model", help="model.tar.gz, folder or s3:// address to serve for this run")
     source.add_argument("--endpoint", metavar="URL", help="http://HOST:PORT of a stack that runs")
     source.add_argument(
+        "--served-as",
+        metavar="ID",
+        help="what --endpoint serves, so that a later run at another address knows what is finished "
+        "(default: its address)",
+    )
+    source.add_argument(
         "--model-server", default="auto", metavar="auto|embedded|PATH", help="as for serve (default: auto)"
     )
     job = parser.add_argument_group("the job")

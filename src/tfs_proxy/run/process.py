@@ -66,6 +66,7 @@ class ProcessSpec(Struct, frozen=True):
     """A program to run, and how to stop it.
 
     ``env`` replaces the environment; ``pass_fds`` are handed down under their own numbers;
+    ``ends_itself`` says that its end is no fault, whatever its exit status;
     ``drops_output`` says that it loses lines of its log rather than wait for the supervisor to read them,
     ``logs_by_lines`` that each of its lines is complete;
     ``survivors_signal`` goes to the rest of its process group when the leader died alone;
@@ -79,6 +80,7 @@ class ProcessSpec(Struct, frozen=True):
     stop_signal: signal.Signals = signal.SIGTERM
     survivors_signal: signal.Signals = signal.SIGTERM
     orphaned_signal: signal.Signals = signal.SIGKILL
+    ends_itself: bool = False
     drops_output: bool = False
     logs_by_lines: bool = False
     backoff: Backoff = field(default_factory=Backoff)
@@ -168,6 +170,9 @@ class ChildProcess:
                 lived_seconds = await self._live()
                 if self._stop_asked.is_set():
                     break
+                if self.spec.ends_itself:
+                    self.change_state(ProcessState.STOPPING)
+                    break
                 deaths = 1 if lived_seconds >= self.spec.backoff.healthy_seconds else deaths + 1
                 if deaths > self.spec.backoff.tries or not self._may_restart(self):
                     self.change_state(ProcessState.GAVE_UP)
@@ -225,6 +230,11 @@ class ChildProcess:
         )
         self.signal_group(self.spec.survivors_signal)
         await unless_set(self._stop_asked, self._sleep(delay_seconds))
+
+    async def ended(self) -> int:
+        """Waits until it has ended for good; returns its exit status."""
+        await self._ended.wait()
+        return NOT_STARTED if self.exit_status is None else self.exit_status
 
     def ask_to_stop(self) -> None:
         """Sends the stop signal, without waiting; idempotent."""

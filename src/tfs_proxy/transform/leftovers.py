@@ -150,15 +150,16 @@ def _log_header(job: Job, plan: ExecutionPlan) -> None:
 
 
 def served_content(options: TransformOptions) -> str:
-    """Identifies what is served: a digest of the model; for an endpoint, its address and its parameters.
+    """Identifies what is served.
 
+    For a model its digest; for an endpoint ``served_as`` or its address, and its parameters.
     Raises SettingsError if there is no such model, or if nothing listens at the endpoint.
     """
     if options.model is not None:
         return model_digest(options.model, options.client)
     plan = fetch_plan(options.job, EndpointAddress.parse(str(options.endpoint)))
     header = "" if plan.header is None else f" {plan.header}"
-    return f"{options.endpoint} {plan.strategy} {plan.payload_bytes}{header}"
+    return f"{options.served_as or options.endpoint} {plan.strategy} {plan.payload_bytes}{header}"
 
 
 def job_fingerprint(job: Job, on_error: str, served: str) -> str:

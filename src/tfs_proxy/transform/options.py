@@ -35,7 +35,13 @@ REQUEST_SECONDS = 10.0
 
 
 def stack_environment(base: Mapping[str, str], job: Job) -> dict[str, str]:
-    """``base``, the variables that SageMaker sets in a batch job, and the job's own Environment.
+    """``base``, and those of the job, for a stack that serves it."""
+    inner = {name: value for name, value in for_inner_stack(base).items() if name != "TFS_PROXY_LOG_FORMAT"}
+    return {**inner, **job_environment(job)}
+
+
+def job_environment(job: Job) -> dict[str, str]:
+    """The variables that SageMaker sets in a batch job, and the job's own Environment.
 
     Only what the job sets explicitly is included (docs/reference/sagemaker.md).
     """
@@ -45,8 +51,7 @@ def stack_environment(base: Mapping[str, str], job: Job) -> dict[str, str]:
         "SAGEMAKER_BATCH_STRATEGY": {SINGLE: "SINGLE_RECORD", MULTI: "MULTI_RECORD"}.get(job.strategy or ""),
     }
     variables = {name: str(value) for name, value in requested.items() if value is not None}
-    inner = {name: value for name, value in for_inner_stack(base).items() if name != "TFS_PROXY_LOG_FORMAT"}
-    return {**inner, "SAGEMAKER_BATCH": "true", **variables, **job.environment}
+    return {"SAGEMAKER_BATCH": "true", **variables, **job.environment}
 
 
 def fetch_plan(job: Job, endpoint: EndpointAddress) -> ExecutionPlan:
@@ -100,13 +105,15 @@ log = logging.getLogger(__name__)
 class TransformOptions(Struct, frozen=True, kw_only=True):
     """Options of the command line; either ``model`` or ``endpoint`` is set.
 
-    A serving stack inherits ``environment``. If ``ray_address`` is None, Ray chooses the cluster. Raises
+    ``served_as`` identifies what the endpoint serves, wherever it is; None stands for its address. A serving
+    stack inherits ``environment``. If ``ray_address`` is None, Ray chooses the cluster. Raises
     SettingsError if the options contradict each other.
     """
 
     job: Job
     model: str | None = None
     endpoint: str | None = None
+    served_as: str | None = None
     model_server: str = "auto"
     environment: Mapping[str, str] = field(default_factory=dict)
     on_error: str = FAIL
@@ -124,6 +131,8 @@ class TransformOptions(Struct, frozen=True, kw_only=True):
             raise SettingsError(
                 "Give either --model, to serve it for this run, or --endpoint, the address of a running one."
             )
+        if self.served_as is not None and self.endpoint is None:
+            raise SettingsError("--served-as has an effect only with --endpoint.")
         if not 0 <= self.instance_index < self.instance_count:
             raise SettingsError(
                 f"--instance-index {self.instance_index} must be from 0 to {self.instance_count - 1}, "

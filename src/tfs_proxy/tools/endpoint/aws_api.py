@@ -105,6 +105,7 @@ def _compiled(pattern: str) -> re.Pattern[str] | None:
 ERROR_TYPE = "x-amzn-ErrorType"
 MODEL_ERROR, NOT_READY, UNAVAILABLE = "ModelError", "ModelNotReadyException", "ServiceUnavailable"
 REFUSED = "ValidationError"
+IN_USE, NOT_FOUND = "ResourceInUse", "ResourceNotFound"
 NO_ANSWER = 0
 """AWS's OriginalStatusCode for a container that gave no answer."""
 

@@ -8,6 +8,7 @@ from typing import Any
 from tfs_proxy.tools.endpoint.aws_api import problems
 from tfs_proxy.tools.endpoint.capturing import destination_of
 from tfs_proxy.tools.endpoint.delivery import async_config
+from tfs_proxy.tools.endpoint.job_request import JobRequest, conflicts_of_job, job_request
 from tfs_proxy.tools.endpoint.operations import (
     DIRECT,
     KINDS,
@@ -62,6 +63,7 @@ class Catalogue:
         self.configs: dict[str, EndpointConfig] = {}
         self.endpoints: dict[str, str] = {}
         self.components: dict[str, InferenceComponent] = {}
+        self.jobs: dict[str, JobRequest] = {}
         self.created: dict[str, dict[str, Mapping[str, Any]]] = {operation: {} for operation in OPERATIONS}
 
     def create(self, request: OperationRequest) -> None:
@@ -73,8 +75,9 @@ class Catalogue:
         found = found or list(self._conflicts(request))
         if found:
             raise SettingsError(f"{request.place} is refused: {'; '.join(found)}.")
-        self._keep(request)
-        self.created[request.operation][name] = {**request.parameters, "CreationTime": time.time()}
+        created = time.time()
+        self._keep(request, created)
+        self.created[request.operation][name] = {**request.parameters, "CreationTime": created}
 
     def forget(self, operation: str, name: str) -> None:
         """Deletes what ``operation`` created under ``name``, if anything."""
@@ -87,7 +90,7 @@ class Catalogue:
         }
         kept[operation].pop(name, None)
 
-    def _keep(self, request: OperationRequest) -> None:
+    def _keep(self, request: OperationRequest, created: float) -> None:
         parameters = request.parameters
         match request.operation:
             case "CreateModel":
@@ -98,6 +101,8 @@ class Catalogue:
                 self.endpoints[request.name] = parameters["EndpointConfigName"]
             case "CreateInferenceComponent":
                 self.components[request.name] = self._component(request)
+            case "CreateTransformJob":
+                self.jobs[request.name] = job_request(request, self.models, created)
 
     def _conflicts(self, request: OperationRequest) -> Iterator[str]:
         """Faults beyond AWS's service model: names that must exist, or differ."""
@@ -114,6 +119,8 @@ class Catalogue:
                     yield f"EndpointConfigName {config} is unknown: CreateEndpointConfig has not made it"
             case "CreateInferenceComponent":
                 yield from self._conflicts_of_component(parameters)
+            case "CreateTransformJob":
+                yield from conflicts_of_job(request, self.models, self.created["CreateModel"])
 
     def _conflicts_of_config(self, parameters: Mapping[str, Any]) -> Iterator[str]:
         names: set[str] = set()

@@ -16,6 +16,7 @@ from typing import Self
 from tfs_proxy.run.process import ChildProcess, ProcessState
 from tfs_proxy.tools.endpoint.aws_api import NOT_READY, AwsError, model_error, refused
 from tfs_proxy.values.errors import ArchiveError, UpstreamError, UpstreamTimeout
+from tfs_proxy.wire.connect import authority
 from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.http_answer import ComingAnswer
 from tfs_proxy.wire.http_client import ConnectionPool, Timeouts, get_async
@@ -70,6 +71,10 @@ class HostedContainer:
         self.child, self.mounts_models = child, mounts_models
         self._threads, self._held = threads, held or ExitStack()
         self._connections = ConnectionPool(host, port, Timeouts(60.0), server=name)
+
+    @property
+    def authority(self) -> str:
+        return authority(self.host, self.port)
 
     @property
     def has_ended(self) -> bool:

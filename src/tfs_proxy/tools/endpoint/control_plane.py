@@ -1,23 +1,18 @@
 """Calls of `sagemaker` that SDKs make besides the runtime's: create, describe, list, update, delete."""
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from tfs_proxy.tools.endpoint.aws_api import AwsError, problems, refused
+from tfs_proxy.tools.endpoint.aws_api import REFUSED, AwsError, problems, refused
 from tfs_proxy.tools.endpoint.hosting import Hosting
 from tfs_proxy.tools.endpoint.instances import InstanceGroup
-from tfs_proxy.tools.endpoint.operations import ACCOUNT, KINDS, REGION, OperationRequest
+from tfs_proxy.tools.endpoint.jobs import TransformJobs
+from tfs_proxy.tools.endpoint.operations import JOB, KINDS, OperationRequest, arn
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
-
-
-def arn(kind: str, name: str) -> str:
-    hyphened = re.sub(r"\B(?=[A-Z])", "-", kind).lower()
-    return f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:{hyphened}/{name.lower()}"
 
 
 def described(kind: str, name: str, hosting: Hosting) -> dict[str, Any]:
@@ -79,7 +74,8 @@ def _component(name: str, hosting: Hosting) -> Mapping[str, Any]:
 
 TARGET, PREFIX = "x-amz-target", "SageMaker."
 CONTENT_TYPE = "application/x-amz-json-1.1"
-REFUSED = "ValidationException"
+VALIDATION = "ValidationException"
+"""Name of ValidationError in this service."""
 
 Call = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 Start = Callable[[Mapping[str, Any]], None]
@@ -88,13 +84,14 @@ Start = Callable[[Mapping[str, Any]], None]
 class ControlPlane:
     """Answers ``X-Amz-Target: SageMaker.OPERATION``."""
 
-    def __init__(self, hosting: Hosting) -> None:
+    def __init__(self, hosting: Hosting, jobs: TransformJobs) -> None:
         self._hosting = hosting
         self._calls: dict[str, Call] = {
             "UpdateEndpoint": partial(self._change, hosting.update),
             "UpdateEndpointWeightsAndCapacities": partial(self._change, hosting.change_weights),
+            **jobs.calls,
         }
-        for kind in KINDS:
+        for kind in KINDS.keys() - {JOB}:
             self._calls[f"Create{kind}"] = partial(self._create, kind)
             self._calls[f"Describe{kind}"] = partial(self._describe, kind)
             self._calls[f"List{kind}s"] = partial(self._list, kind)
@@ -106,13 +103,15 @@ class ControlPlane:
         try:
             answer = self._answer(operation, request.body)
         except AwsError as error:
-            return _json(HTTPStatus.BAD_REQUEST, {"__type": REFUSED, "message": error.message})
+            code = VALIDATION if error.code == REFUSED else error.code
+            return _json(HTTPStatus.BAD_REQUEST, {"__type": code, "message": error.message})
         return _json(HTTPStatus.OK, answer)
 
     def _answer(self, operation: str, body: bytes) -> Mapping[str, Any]:
         call = self._calls.get(operation)
         if call is None:
-            raise refused(f"{operation or 'A call without X-Amz-Target'} is not answered here.")
+            named = operation or "A call without X-Amz-Target"
+            raise refused(f"{named} is not answered here: {', '.join(sorted(self._calls))} are.")
         try:
             parameters = json.loads(body or b"{}")
         except ValueError as error:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,11 @@ SERIAL, DIRECT = "Serial", "Direct"
 LEAST_OUTSTANDING, RANDOM = "LEAST_OUTSTANDING_REQUESTS", "RANDOM"
 STARTUP_SECONDS = 480.0
 """Limit for the first 200 of /ping (docs/reference/sagemaker.md)."""
+
+
+def arn(kind: str, name: str) -> str:
+    hyphened = re.sub(r"\B(?=[A-Z])", "-", kind).lower()
+    return f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:{hyphened}/{name.lower()}"
 
 
 class ContainerDefinition(Struct, frozen=True):
@@ -83,11 +89,13 @@ class InferenceComponent(Struct, frozen=True):
     startup_seconds: float
 
 
+JOB = "TransformJob"
 KINDS = {
     "Model": "ModelName",
     "EndpointConfig": "EndpointConfigName",
     "Endpoint": "EndpointName",
     "InferenceComponent": "InferenceComponentName",
+    JOB: "TransformJobName",
 }
 """Members with the name of each kind of thing."""
 
@@ -155,6 +163,8 @@ def _keyed(content: Mapping[str, Any], path: Path) -> Iterator[OperationRequest]
 
 def _operation_of(content: Mapping[str, Any], path: Path) -> str:
     """The operation of a bare request, by members that only one operation needs."""
+    if "TransformJobName" in content:
+        return "CreateTransformJob"
     if "InferenceComponentName" in content:
         return "CreateInferenceComponent"
     if "ProductionVariants" in content:
@@ -173,10 +183,10 @@ def _shown(path: Path) -> str:
     return printable(str(path))
 
 
-def located(address: str, folder: Path) -> str:
+def located(address: str, folder: Path, member: str = "ModelDataUrl") -> str:
     """An ``s3://`` address unchanged; a ``file://`` address or a path as an absolute path.
 
-    Raises SettingsError for other schemes.
+    Raises SettingsError that names AWS's ``member`` for other schemes.
     """
     if address.startswith(S3_SCHEME):
         return address
@@ -185,7 +195,7 @@ def located(address: str, folder: Path) -> str:
         return unquote(parts.path)
     if "://" in address:
         raise SettingsError(
-            f"ModelDataUrl {printable(address)} can't be used here: take s3://, file:// or a path."
+            f"{member} {printable(address)} can't be used here: take s3://, file:// or a path."
         )
     return str((folder / address).absolute())
 
@@ -233,6 +243,10 @@ def _send(client: Any, request: OperationRequest) -> None:
         case "CreateInferenceComponent":
             client.create_inference_component(**parameters)
             return
+        case "CreateTransformJob":
+            places = frozenset({"S3Uri", "S3OutputPath"})
+            client.create_transform_job(**_with_absolute_paths(parameters, request.folder, places))
+            return
         case "CreateModel":
             describe, create = client.describe_model, client.create_model
         case _:
@@ -249,15 +263,15 @@ def _send(client: Any, request: OperationRequest) -> None:
         )
 
 
-def _with_absolute_paths(value: Any, folder: Path) -> Any:
+def _with_absolute_paths(
+    value: Any, folder: Path, members: frozenset[str] = frozenset({"ModelDataUrl", "S3Uri"})
+) -> Any:
     if isinstance(value, list):
-        return [_with_absolute_paths(each, folder) for each in value]
+        return [_with_absolute_paths(each, folder, members) for each in value]
     if not isinstance(value, Mapping):
         return value
     return {
-        name: located(part, folder)
-        if name in {"ModelDataUrl", "S3Uri"}
-        else _with_absolute_paths(part, folder)
+        name: located(part, folder, name) if name in members else _with_absolute_paths(part, folder, members)
         for name, part in value.items()
     }
 

@@ -1,5 +1,6 @@
 """The run loop of `tfs-proxy endpoint`: reads the files, starts every endpoint, answers, drains, sums up."""
 
+import asyncio
 import json
 import logging
 import re
@@ -9,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http import HTTPStatus
+from itertools import chain
 from pathlib import Path
 
 from msgspec import Struct
@@ -24,12 +26,15 @@ from tfs_proxy.tools.endpoint.aws_api import AwsError, answer_to
 from tfs_proxy.tools.endpoint.catalogue import Catalogue
 from tfs_proxy.tools.endpoint.control_plane import TARGET, ControlPlane
 from tfs_proxy.tools.endpoint.hosting import HostedEndpoint, Hosting
-from tfs_proxy.tools.endpoint.invoke import MOST_BYTES, refuse_large
+from tfs_proxy.tools.endpoint.invoke import refuse_large
+from tfs_proxy.tools.endpoint.job_run import JobRun
+from tfs_proxy.tools.endpoint.jobs import TransformJobs
 from tfs_proxy.tools.endpoint.metrics import VariantMetrics
 from tfs_proxy.tools.endpoint.operations import read_operations
 from tfs_proxy.tools.endpoint.starter import Choice, ContainerStarter, unused_choices
 from tfs_proxy.tools.endpoint.stream import invoke_stream
 from tfs_proxy.values.layout import Workspace
+from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse, StreamedResponse
 from tfs_proxy.wire.http_server import HttpServer, app_of
 
@@ -46,9 +51,11 @@ RuntimeCall = Callable[[HostedEndpoint, HttpRequest], Awaitable[RuntimeAnswer]]
 class EndpointServer:
     """Answers clients of AWS's two services; ``calls`` are those of the runtime, by the end of their path."""
 
-    def __init__(self, hosting: Hosting, metrics: VariantMetrics, additions: Additions) -> None:
-        self._hosting, self._metrics, self._additions = hosting, metrics, additions
-        self._control_plane = ControlPlane(hosting)
+    def __init__(
+        self, hosting: Hosting, jobs: TransformJobs, metrics: VariantMetrics, additions: Additions
+    ) -> None:
+        self._hosting, self._jobs, self._metrics, self._additions = hosting, jobs, metrics, additions
+        self._control_plane = ControlPlane(hosting, jobs)
         self.calls: dict[str, RuntimeCall] = {
             "invocations": additions.invoke,
             "invocations-response-stream": partial(invoke_stream, metrics),
@@ -79,6 +86,8 @@ class EndpointServer:
             return await self.calls[match[2]](self._hosting.known(match[1]), request)
         if request.path == "/" and TARGET in request.headers:
             return self._control_plane.respond(request)
+        if request.method == "POST" and (hopped := await self._jobs.hop(request)) is not None:
+            return hopped
         page = self._pages.get(request.path)
         if page is None or request.method not in {"GET", "HEAD"}:
             text = f"{request.method} {request.path} is not a call of AWS's API, or {', '.join(self._pages)}."
@@ -99,18 +108,22 @@ class EndpointServer:
 
 CALLS_AT_ONCE = 256
 
-LARGER_BYTES = 16 * MOST_BYTES
-"""Bytes read of a body over AWS's limit, so that it gets AWS's answer."""
+LARGER_BYTES = 101 * MEGABYTE
+"""Bytes read of a body: of one over AWS's limit, so that it gets AWS's answer, and of a transform job's."""
 
 
 class EndpointOptions(Struct, frozen=True):
-    """Options of the command line: ``notifications`` is their folder, ``tolerance`` that of shadows."""
+    """Options of the command line.
+
+    ``notifications`` is their folder, ``tolerance`` that of shadows; ``jobs`` transform jobs run at once.
+    """
 
     files: Sequence[Path]
     choices: Mapping[str, Choice]
     environ: Mapping[str, str]
     notifications: Path | None
     tolerance: float
+    jobs: int
 
 
 def catalogue_of(files: Sequence[Path]) -> Catalogue:
@@ -156,9 +169,11 @@ class EndpointRun:
             settings, workspace, watchdog, self._threads, options.environ, options.choices
         )
         self._hosting = Hosting(catalogue, starter)
+        new_run = partial(JobRun, starter=starter, url=sockets.local_url(listener))
+        self._jobs = TransformJobs(catalogue, new_run, options.jobs)
         self._metrics = VariantMetrics()
         self._additions = Additions(self._metrics, options.notifications, options.tolerance)
-        front = EndpointServer(self._hosting, self._metrics, self._additions)
+        front = EndpointServer(self._hosting, self._jobs, self._metrics, self._additions)
         self._server = HttpServer(app_of(front.respond, LARGER_BYTES))
         self._run_loop = RunLoop(settings.stop_seconds)
         self._ready = False
@@ -176,6 +191,7 @@ class EndpointRun:
         await self._hosting.start_all()
         for endpoint in self._hosting.endpoints.values():
             self._additions.of(endpoint)
+        self._jobs.start_all()
         self._ready = True
         log.info("ready: boto3.client('sagemaker-runtime', endpoint_url='%s')", url)
         await self._hosting.watch()
@@ -184,11 +200,13 @@ class EndpointRun:
         deadline = time.monotonic() + self._settings.stop_seconds
         if self._ready:
             await self._run_loop.accept_pending([self._listener], deadline)
-        await self._run_loop.stop(self._stop_all(deadline), self._hosting.children())
+        children = chain(self._hosting.children(), self._jobs.children())
+        await self._run_loop.stop(self._stop_all(deadline), children)
         self._listener.close()
 
     async def _stop_all(self, deadline: float) -> None:
-        await self._server.drain(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
+        draining = self._server.drain(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
+        await asyncio.gather(self._jobs.stop(), draining)
         await self._additions.close(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
         await self._hosting.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)

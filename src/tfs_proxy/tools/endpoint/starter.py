@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -254,6 +255,18 @@ class ContainerStarter:
         child = self._run(spec)
         return HostedContainer(definition.name, LOOPBACK, ports[0], self._threads, child, held=held)
 
+    def start_command(self, of: str, words: Sequence[str]) -> ChildProcess:
+        """Starts a command of ours that ends by itself; ``of`` is the prefix of its log lines."""
+        argv = (sys.executable, "-m", "tfs_proxy.cli", *words)
+        spec = ProcessSpec(name=of, argv=argv, env=self._environ, backoff=NO_RESTARTS, ends_itself=True)
+        return self._run(spec)
+
+    def new_folder(self) -> Path:
+        """A folder in the workspace, which goes with it."""
+        folder = self._workspace.root / f"c{next(self._numbers)}"
+        folder.mkdir()
+        return folder
+
     async def _start_image(
         self, endpoint: str, of: str, reference: str, definition: ContainerDefinition
     ) -> HostedContainer:
@@ -292,8 +305,7 @@ class ContainerStarter:
 
     async def unpacked(self, archive: str) -> Path:
         """A model's folder, unpacked into the workspace if need be. Raises ArchiveError."""
-        root = self._workspace.root / f"c{next(self._numbers)}"
-        root.mkdir()
+        root = self.new_folder()
         settings, cancelled = self._settings, threading.Event()
         limits = ExtractLimits.of(settings)
         opening = partial(fetch, archive, Workspace(root), limits, cancelled)

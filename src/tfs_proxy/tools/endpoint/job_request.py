@@ -1,0 +1,127 @@
+"""A CreateTransformJob request as values: the job, its model with a batch's variables, the engine's file."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfs_proxy.tools.endpoint.operations import DIRECT, HostedModel, OperationRequest, located
+from tfs_proxy.transform.job import WITHOUT_EFFECT, Job, make_job
+from tfs_proxy.transform.leftovers import model_digest
+from tfs_proxy.transform.options import job_environment
+from tfs_proxy.values.errors import SettingsError
+from tfs_proxy.wire.s3_client import s3_client
+
+RESOURCES = "TransformResources"
+"""A member without effect that the engine's file must have, too."""
+
+
+class JobRequest(Struct, frozen=True):
+    """A job and the ``model`` that does it, as they were when it was created.
+
+    ``parameters`` are the members of its request, ``created`` seconds since 1970.
+    """
+
+    name: str
+    job: Job
+    model: HostedModel
+    parameters: Mapping[str, Any]
+    created: float
+
+    @property
+    def batch_model(self) -> HostedModel:
+        """The model, whose containers get the variables of a batch job and those of the job."""
+        variables = job_environment(self.job)
+        containers = tuple(
+            replace(each, environment={**each.environment, **variables}) for each in self.model.containers
+        )
+        return replace(self.model, containers=containers)
+
+    @property
+    def without_effect(self) -> list[str]:
+        """Members of the request that have no effect here, but for those that the engine names."""
+        members = [name for name in WITHOUT_EFFECT if name in self.parameters and name != RESOURCES]
+        key = ["TransformOutput.KmsKeyId"] if "KmsKeyId" in self.parameters["TransformOutput"] else []
+        return members + key
+
+    def engine_file(self) -> str:
+        """The JSON that `tfs-proxy transform` reads, with the addresses as this machine has them."""
+        left_out = {*WITHOUT_EFFECT, "Environment"} - {RESOURCES}  # containers have the environment
+        members = {name: value for name, value in self.parameters.items() if name not in left_out}
+        source = members["TransformInput"]["DataSource"]["S3DataSource"]
+        members["TransformInput"] = {
+            **members["TransformInput"],
+            "DataSource": {"S3DataSource": {**source, "S3Uri": self.job.input}},
+        }
+        members["TransformOutput"] = {**members["TransformOutput"], "S3OutputPath": self.job.output}
+        return json.dumps(members)
+
+    def served_as(self, addresses: Mapping[str, str]) -> str:
+        """Identifies what answers: archives, images, ``addresses`` of containers that ran already, variables.
+
+        Reads all archives. Raises SettingsError if one is not there.
+        """
+        parts = [
+            [
+                each.name,
+                each.image,
+                addresses.get(each.name),
+                each.archive and model_digest(each.archive, s3_client),
+                sorted({**each.environment, **self.job.environment}.items()),
+            ]
+            for each in self.model.containers
+        ]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+def job_of(request: OperationRequest) -> Job:
+    """The job of a request; ``file://`` addresses and relative paths become absolute paths.
+
+    Raises SettingsError if SageMaker would refuse it, beyond what its service model says.
+    """
+    parameters = {name: part for name, part in request.parameters.items() if name not in WITHOUT_EFFECT}
+    job = make_job(parameters, {})
+    return replace(
+        job,
+        input=located(job.input, request.folder, "S3Uri"),
+        output=located(job.output, request.folder, "S3OutputPath"),
+    )
+
+
+def conflicts_of_job(
+    request: OperationRequest, models: Mapping[str, HostedModel], created: Mapping[str, Mapping[str, Any]]
+) -> Iterator[str]:
+    """Faults beyond AWS's service model; ``created`` has the requests that made the ``models``."""
+    name = request.parameters["ModelName"]
+    model = models.get(name)
+    if model is None:
+        yield f"ModelName {name} is unknown: CreateModel has not made it"
+        return
+    if model.mode == DIRECT:
+        yield f"ModelName {name} has the mode {DIRECT}: a transform job takes Serial"
+    if any(container.many_models for container in model.containers):
+        yield f"ModelName {name} has a container with many models, which a transform job can't use"
+    if any(map(_is_uncompressed, _containers(created[name]))):
+        yield f"ModelName {name} has an uncompressed ModelDataSource, which a transform job can't use"
+    try:
+        job_of(request)
+    except SettingsError as error:
+        yield str(error).rstrip(".")
+
+
+def _containers(model: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return model.get("Containers") or [model["PrimaryContainer"]]
+
+
+def _is_uncompressed(container: Mapping[str, Any]) -> bool:
+    source = container.get("ModelDataSource", {}).get("S3DataSource", {})
+    return bool(source.get("CompressionType") == "None")
+
+
+def job_request(request: OperationRequest, models: Mapping[str, HostedModel], created: float) -> JobRequest:
+    return JobRequest(
+        request.name, job_of(request), models[request.parameters["ModelName"]], request.parameters, created
+    )

@@ -1,0 +1,139 @@
+"""One transform job under way: its instance, `tfs-proxy transform` as its engine, the hop between both."""
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tfs_proxy.run.process import ChildProcess
+from tfs_proxy.tools.endpoint.aws_api import INVOKE, NO_ANSWER, AwsError, given_members
+from tfs_proxy.tools.endpoint.instances import STOP_SECONDS, VariantInstance
+from tfs_proxy.tools.endpoint.invoke import TIMED_OUT, InvocationLimits, Passage
+from tfs_proxy.tools.endpoint.job_request import JobRequest
+from tfs_proxy.tools.endpoint.metrics import VariantMetrics
+from tfs_proxy.tools.endpoint.starter import ContainerStarter
+from tfs_proxy.transform.run_statistics import BadRecord
+from tfs_proxy.values.errors import StopServing
+from tfs_proxy.values.memory import MEGABYTE
+from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+from tfs_proxy.wire.routes import INVOCATIONS
+
+STARTUP_SECONDS = 1800.0
+"""Limit for the first 200 of /ping in a batch job (docs/reference/sagemaker.md)."""
+
+LOOK_SECONDS = 0.5
+ANSWER_BYTES = 100 * MEGABYTE
+"""Limit of an answer within a pipeline: that of a request of a job."""
+
+_SAID = "tfs-proxy: "
+
+
+class JobFailed(StopServing):
+    """A job has failed; the text is its FailureReason."""
+
+
+class JobRun:
+    """A job from the start of its containers to the end of its engine; ``url`` is that of this endpoint."""
+
+    def __init__(self, request: JobRequest, starter: ContainerStarter, url: str) -> None:
+        self._request, self._starter = request, starter
+        self._hop_url = f"{url}{hop_path(request.name)}"
+        self._instance = VariantInstance(
+            request.name, request.name, request.batch_model, STARTUP_SECONDS, starter
+        )
+        self._engine: ChildProcess | None = None
+        self._metrics = VariantMetrics()  # those of the endpoints have no jobs, as on AWS
+
+    async def run(self) -> None:
+        """Returns once all objects are transformed. Raises StopServing with the reason if that fails.
+
+        Leaves no process behind, also if it is cancelled.
+        """
+        try:
+            await self._instance.start()
+            ran_already = {each.name: each.authority for each in self._instance.containers if not each.child}
+            served_as = await asyncio.to_thread(self._request.served_as, ran_already)
+            await self._transform(served_as)
+        finally:
+            if self._engine is not None:
+                await self._engine.stop(STOP_SECONDS)
+            await self._instance.stop()
+
+    async def _transform(self, served_as: str) -> None:
+        folder = self._starter.new_folder()
+        job, summary = folder / "job.json", folder / "summary.json"
+        job.write_text(self._request.engine_file())
+        words = ("transform", str(job), "--endpoint", self._engine_url, "--served-as", served_as)
+        self._engine = self._starter.start_command(
+            f"{self._request.name}/transform", (*words, "--summary", str(summary))
+        )
+        ended = asyncio.create_task(self._engine.ended())
+        while not ended.done() and not self._instance.has_failed():
+            await asyncio.wait({ended}, timeout=LOOK_SECONDS)
+        if ended.done() and ended.result() == 0:
+            return
+        lost = "\n".join(_ends_of_containers(self._instance))
+        raise JobFailed(lost or _failure_reason(summary, self._engine.last_lines))
+
+    @property
+    def _engine_url(self) -> str:
+        """The container itself if there is only one, else the hop through all of them."""
+        first, *others = self._instance.containers
+        return self._hop_url if others else f"http://{first.authority}"
+
+    async def hop(self, request: HttpRequest) -> HttpResponse:
+        """Passes one request of the engine through all containers, as an endpoint does."""
+        limits = InvocationLimits(self._request.job.timeout_seconds, ANSWER_BYTES)
+        name = self._request.name
+        try:
+            passage = Passage(name, self._instance, given_members(INVOKE, request.headers), limits)
+            with self._metrics.invocation(name, name) as counted:
+                return await passage.through(request.body, counted)
+        except AwsError as error:
+            return HttpResponse(_status_for_engine(error), error.message.encode())
+
+    def children(self) -> Iterator[ChildProcess]:
+        yield from (each.child for each in self._instance.containers if each.child is not None)
+        if self._engine is not None:
+            yield self._engine
+
+
+def hop_path(job: str) -> str:
+    return f"/transform-jobs/{job}{INVOCATIONS.path}"
+
+
+def _status_for_engine(error: AwsError) -> int:
+    """The container's own status; for none, the one by which the engine knows if to try again."""
+    status = int(error.members.get("OriginalStatusCode", HTTPStatus.BAD_REQUEST))
+    if status != NO_ANSWER:
+        return status if status >= HTTPStatus.BAD_REQUEST else HTTPStatus.BAD_GATEWAY
+    timed_out = error.members.get("OriginalMessage") == TIMED_OUT
+    return HTTPStatus.GATEWAY_TIMEOUT if timed_out else HTTPStatus.BAD_GATEWAY
+
+
+def _ends_of_containers(instance: VariantInstance) -> Iterator[str]:
+    for container in instance.containers:
+        if container.has_ended:
+            yield f"The container {container.name} has ended.\n{container.last_lines}"
+
+
+def _failure_reason(summary: Path, last_lines: Sequence[str]) -> str:
+    """The first failures of the engine's summary; without one, its last words."""
+    failures: list[Any] = []
+    with suppress(OSError):
+        failures = json.loads(summary.read_text())["failures"]
+    if failures:
+        first, *others = failures
+        more = f" (and {len(others)} more)" if others else ""
+        return f"{_bad_record(first)}{more}"
+    said = [number for number, line in enumerate(last_lines) if line.startswith(_SAID)]
+    return "\n".join(list(last_lines)[said[-1] :] if said else last_lines).removeprefix(_SAID)
+
+
+def _bad_record(values: Any) -> BadRecord:
+    return msgspec.convert({**values, "name": values["object"]}, BadRecord)

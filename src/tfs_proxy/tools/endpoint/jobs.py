@@ -1,0 +1,214 @@
+"""Transform jobs: their queue, their states, and AWS's calls that create, describe, list and stop them."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from itertools import dropwhile, islice
+from pathlib import Path
+from typing import Any
+
+from botocore.model import StructureShape
+
+from tfs_proxy.run.process import ChildProcess
+from tfs_proxy.tools.endpoint.aws_api import (
+    CONTROL_PLANE,
+    IN_USE,
+    NOT_FOUND,
+    AwsError,
+    operation_model,
+    refused,
+)
+from tfs_proxy.tools.endpoint.catalogue import Catalogue
+from tfs_proxy.tools.endpoint.job_request import JobRequest
+from tfs_proxy.tools.endpoint.job_run import JobRun, hop_path
+from tfs_proxy.tools.endpoint.operations import OperationRequest, arn
+from tfs_proxy.values.errors import SettingsError, StopServing
+from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+
+IN_PROGRESS, COMPLETED, FAILED = "InProgress", "Completed", "Failed"
+STOPPING, STOPPED = "Stopping", "Stopped"
+
+LONGEST_REASON = 1024
+"""Characters of a FailureReason (botocore's model)."""
+
+OPERATION = "CreateTransformJob"
+DEFAULT_RESULTS = 10
+
+log = logging.getLogger(__name__)
+
+
+class TransformJob:
+    """A job and its state: ``status`` is AWS's TransformJobStatus, and times are in seconds since 1970."""
+
+    def __init__(self, request: JobRequest) -> None:
+        self.name, self.request = request.name, request
+        self.status, self.failure_reason = IN_PROGRESS, ""
+        self.changed = request.created
+        self.started: float | None = None
+        self.ended: float | None = None
+        self.work: JobRun | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, new_run: Callable[[JobRequest], JobRun], slots: asyncio.Semaphore) -> None:
+        """Queues the job for one of the ``slots``."""
+        if self.request.without_effect:
+            members = ", ".join(self.request.without_effect)
+            log.info("transform job %s: %s: no effect here", self.name, members)
+        self._task = asyncio.create_task(self._run(new_run, slots))
+
+    async def _run(self, new_run: Callable[[JobRequest], JobRun], slots: asyncio.Semaphore) -> None:
+        if slots.locked():
+            log.info("transform job %s waits for the others: --jobs says how many run at once", self.name)
+        try:
+            async with slots:
+                self.started = time.time()
+                self._change(IN_PROGRESS)
+                self.work = new_run(self.request)
+                await self.work.run()
+            self._end(COMPLETED)
+        except asyncio.CancelledError:
+            self._end(STOPPED)
+        except StopServing as error:
+            self._end(FAILED, str(error))
+        except Exception:
+            log.exception("transform job %s failed", self.name)
+            self._end(FAILED, "The endpoint failed; its log has the reason.")
+
+    def stop(self) -> None:
+        """Lets the job end soon; does nothing to one that has ended."""
+        if self.status == IN_PROGRESS and self._task is not None:
+            self._change(STOPPING)
+            self._task.cancel()
+
+    async def wait(self) -> None:
+        if self._task is not None:
+            await asyncio.wait({self._task})
+
+    def _end(self, status: str, reason: str = "") -> None:
+        self.ended = time.time()
+        self._change(status, reason)
+
+    def _change(self, status: str, reason: str = "") -> None:
+        self.status, self.failure_reason, self.changed = status, reason[:LONGEST_REASON], time.time()
+        level = logging.ERROR if status == FAILED else logging.INFO
+        log.log(level, "transform job %s: %s%s", self.name, status, f": {reason}" if reason else "")
+
+    def described(self) -> dict[str, Any]:
+        """The members of DescribeTransformJob."""
+        times = {"TransformStartTime": self.started, "TransformEndTime": self.ended}
+        answer = {**self.request.parameters, **self.summary(), **times}
+        shape = operation_model(CONTROL_PLANE, "DescribeTransformJob").output_shape
+        members = shape.members if isinstance(shape, StructureShape) else {}
+        return {name: answer[name] for name in members if answer.get(name) is not None}
+
+    def summary(self) -> dict[str, Any]:
+        """The members of one of ListTransformJobs."""
+        answer = {
+            "TransformJobName": self.name,
+            "TransformJobArn": arn("TransformJob", self.name),
+            "CreationTime": self.request.created,
+            "TransformEndTime": self.ended,
+            "LastModifiedTime": self.changed,
+            "TransformJobStatus": self.status,
+            "FailureReason": self.failure_reason or None,
+        }
+        return {name: value for name, value in answer.items() if value is not None}
+
+
+class TransformJobs:
+    """All jobs by name, of which ``at_once`` run; ``new_run`` makes the work of one."""
+
+    def __init__(self, catalogue: Catalogue, new_run: Callable[[JobRequest], JobRun], at_once: int) -> None:
+        self._catalogue, self._new_run = catalogue, new_run
+        self._slots = asyncio.Semaphore(at_once)
+        self._jobs: dict[str, TransformJob] = {}
+        self.calls: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
+            OPERATION: self._create,
+            "DescribeTransformJob": lambda parameters: self._known(parameters).described(),
+            "ListTransformJobs": self._list,
+            "StopTransformJob": self._stop,
+        }
+
+    def start_all(self) -> None:
+        """Starts the jobs that the catalogue has and that are not started yet."""
+        for name, request in self._catalogue.jobs.items():
+            if name not in self._jobs:
+                job = self._jobs[name] = TransformJob(request)
+                job.start(self._new_run, self._slots)
+
+    async def hop(self, request: HttpRequest) -> HttpResponse | None:
+        """The answer to a request of a job's engine; None if it is none."""
+        for job in self._jobs.values():
+            if request.path == hop_path(job.name) and job.work is not None and job.ended is None:
+                return await job.work.hop(request)
+        return None
+
+    def children(self) -> Iterator[ChildProcess]:
+        for job in self._jobs.values():
+            if job.work is not None and job.ended is None:
+                yield from job.work.children()
+
+    async def stop(self) -> None:
+        """Stops all jobs, and returns once they have ended."""
+        for job in self._jobs.values():
+            job.stop()
+        await asyncio.gather(*(job.wait() for job in self._jobs.values()))
+
+    def _create(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        name = parameters["TransformJobName"]
+        if name in self._jobs:
+            raise AwsError(IN_USE, f"A transform job {name} exists already: its name must be unique.")
+        try:
+            self._catalogue.create(OperationRequest(OPERATION, parameters, OPERATION, Path.cwd()))
+        except SettingsError as error:
+            raise refused(str(error)) from error
+        self.start_all()
+        return {"TransformJobArn": arn("TransformJob", name)}
+
+    def _stop(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        job = self._known(parameters)
+        if job.status != IN_PROGRESS:
+            raise refused(f"The transform job {job.name} can't be stopped: its status is {job.status}.")
+        job.stop()
+        return {}
+
+    def _known(self, parameters: Mapping[str, Any]) -> TransformJob:
+        name = parameters["TransformJobName"]
+        if name not in self._jobs:
+            raise AwsError(NOT_FOUND, f"Could not find transform job {name}.")
+        return self._jobs[name]
+
+    def _list(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        """One page of the jobs that pass the filters; a token is the name of the page's last job."""
+        by = _SORTS[parameters.get("SortBy", "CreationTime")]
+        descending = parameters.get("SortOrder", "Descending") == "Descending"
+        jobs: Iterator[TransformJob] = iter(sorted(self._jobs.values(), key=by, reverse=descending))
+        token = parameters.get("NextToken")
+        if token is not None:
+            if token not in self._jobs:
+                raise refused(f"NextToken {token} is none that a list has ended with.")
+            jobs = islice(dropwhile(lambda job: job.name != token, jobs), 1, None)
+        fit = [job for job in jobs if _passes(job, parameters)]
+        most = parameters.get("MaxResults", DEFAULT_RESULTS)
+        answer: dict[str, Any] = {"TransformJobSummaries": [job.summary() for job in fit[:most]]}
+        return {**answer, "NextToken": fit[most - 1].name} if len(fit) > most else answer
+
+
+_SORTS: Mapping[str, Callable[[TransformJob], Any]] = {
+    "Name": lambda job: job.name,
+    "CreationTime": lambda job: job.request.created,
+    "Status": lambda job: job.status,
+}
+
+
+def _passes(job: TransformJob, parameters: Mapping[str, Any]) -> bool:
+    """True if the filters of ListTransformJobs let the job through; botocore cuts their times to seconds."""
+    later = {"CreationTimeAfter": job.request.created, "LastModifiedTimeAfter": job.changed}
+    earlier = {"CreationTimeBefore": job.request.created, "LastModifiedTimeBefore": job.changed}
+    return (
+        parameters.get("NameContains", "").lower() in job.name.lower()
+        and parameters.get("StatusEquals", job.status) == job.status
+        and all(parameters.get(member, value) <= value for member, value in later.items())
+        and all(parameters.get(member, value) >= value for member, value in earlier.items())
+    )

@@ -1,0 +1,313 @@
+"""Transform jobs by boto3's calls: their states, what reaches the containers, and what they leave behind."""
+
+import datetime as dt
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from support.endpoints import Endpoint
+from support.multi_model import script_model
+from support.remote_container import remote_container
+from support.transform_command import outputs, posts, release, stand_in
+from support.transform_jobs import ended_job, job_request, written
+from support.waiting import wait_until
+
+SECONDS = 60.0
+ENVIRONMENT_SCRIPT = """
+import json
+import os
+
+
+def model_fn(model_dir):
+    return None
+
+
+def transform_fn(model, data, content_type, accept):
+    names = ("MINE", "OF_MODEL", "SAGEMAKER_BATCH", "SAGEMAKER_BATCH_STRATEGY", "SAGEMAKER_MAX_PAYLOAD_IN_MB",
+             "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS")
+    return json.dumps({name: os.environ.get(name) for name in names}), "application/json"
+"""
+
+
+@pytest.fixture
+def echo() -> Iterator[str]:
+    with stand_in({"EXECUTION_PARAMETERS": "{}"}) as address:
+        yield address
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    running = Endpoint()
+    try:
+        running.wait_ready()
+        yield running
+    finally:
+        running.close()
+
+
+@pytest.fixture
+def client(endpoint: Endpoint, echo: str) -> Any:
+    """A client of an endpoint that has the model ``m`` and no endpoint."""
+    client = endpoint.control_plane
+    client.create_model(ModelName="m", PrimaryContainer={"Image": echo})
+    return client
+
+
+def status_of(client: Any, name: str) -> str:
+    return str(client.describe_transform_job(TransformJobName=name)["TransformJobStatus"])
+
+
+def refusal(call: Any, **members: object) -> tuple[str, str]:
+    with pytest.raises(ClientError) as raised:
+        call(**members)
+    error = raised.value.response["Error"]
+    return error["Code"], error["Message"]
+
+
+def test_job_writes_what_its_model_answers(endpoint: Endpoint, client: Any, tmp_path: Path) -> None:
+    """Without any endpoint; the description has every member of the request, and its times."""
+    asked = job_request(
+        "first",
+        written(tmp_path / "in", a="1\n2\n").as_uri(),
+        tmp_path / "out",
+        ExperimentConfig={"TrialComponentDisplayName": "t"},
+        Tags=[{"Key": "a", "Value": "b"}],
+    )
+
+    client.create_transform_job(**asked)
+
+    seen = ended_job(endpoint, "first")
+    assert seen["TransformJobStatus"] == "Completed", endpoint.log
+    assert outputs(tmp_path / "out") == {"a.csv.out": b"1\n2\n"}
+    assert {name: seen.get(name) for name in asked} == {**asked, "Tags": None}  # as AWS: ListTags has them
+    assert seen["CreationTime"] <= seen["TransformStartTime"] <= seen["TransformEndTime"]
+    assert endpoint.log.count("no effect here") == 1 + len(["TransformResources, which the engine names"])
+    assert "transform job first: ExperimentConfig, Tags: no effect here" in endpoint.log
+
+
+def test_failure_reason_has_the_container_s_own_words(
+    endpoint: Endpoint, client: Any, tmp_path: Path
+) -> None:
+    """A bad record fails its object and so the job, as `tfs-proxy transform` says it; other objects are done."""
+    source = written(tmp_path / "in", a="1\n2\n", b="1\nBAD\n")
+
+    client.create_transform_job(**job_request("bad", source, tmp_path / "out", BatchStrategy="SingleRecord"))
+
+    seen = ended_job(endpoint, "bad")
+    reason = 'b.csv, record 2 at byte 2: status 400: {"error": "this is bad"}'
+    assert (seen["TransformJobStatus"], seen["FailureReason"]) == ("Failed", reason)
+    assert f"[bad/transform] tfs-proxy: {reason}" in endpoint.log
+    left = outputs(tmp_path / "out")
+    assert (sorted(left), left["a.csv.out"]) == (["a.csv.out", "b.csv.err"], b"12")
+
+
+@pytest.mark.parametrize(
+    ("model", "source", "reason"),
+    [
+        ({"ModelDataUrl": "/none.tar.gz"}, "in", "none.tar.gz"),
+        ({"Image": "ECHO"}, "elsewhere", "There is no input"),
+    ],
+)
+def test_job_that_can_t_begin_says_why(
+    endpoint: Endpoint, echo: str, model: dict[str, str], source: str, reason: str, tmp_path: Path
+) -> None:
+    container = {name: value.replace("ECHO", echo) for name, value in model.items()}
+    endpoint.control_plane.create_model(ModelName="m", PrimaryContainer=container)
+    written(tmp_path / "in", a="1\n")
+
+    endpoint.control_plane.create_transform_job(**job_request("failing", tmp_path / source, tmp_path / "out"))
+
+    seen = ended_job(endpoint, "failing")
+    assert seen["TransformJobStatus"] == "Failed"
+    assert reason in seen["FailureReason"]
+
+
+def test_pipeline_does_a_job(endpoint: Endpoint, tmp_path: Path) -> None:
+    """Each container's answer and its type go to the next, Accept to the last; an error names its container."""
+    client = endpoint.control_plane
+    with (
+        remote_container(answer=b"[1]", headers={"Content-Type": "application/json"}) as first,
+        remote_container() as second,
+    ):
+        images = [
+            {"Image": each.address, "ContainerHostname": name}
+            for name, each in (("first", first), ("second", second))
+        ]
+        client.create_model(ModelName="m", Containers=images)
+        source = written(tmp_path / "in", a="1\n")
+        asked = job_request("through", source, tmp_path / "out")
+        asked["TransformOutput"]["Accept"] = "text/csv"
+        client.create_transform_job(**asked)
+        assert ended_job(endpoint, "through")["TransformJobStatus"] == "Completed", endpoint.log
+        assert outputs(tmp_path / "out") == {"a.csv.out": b"]1["}
+        assert [each.requests[0].headers.get("Accept") for each in (first, second)] == [None, "text/csv"]
+        assert [each.requests[0].headers["Content-Type"] for each in (first, second)] == [
+            "text/csv",
+            "application/json",
+        ]
+
+        second.status, second.answer = 422, b"not today"
+        client.create_transform_job(**job_request("broken", source, tmp_path / "more"))
+        reason = 'status 422: Received client error (422) from second with message "not today".'
+        assert reason in ended_job(endpoint, "broken")["FailureReason"]
+
+
+def test_jobs_wait_for_each_other_and_can_be_stopped(
+    endpoint: Endpoint, client: Any, echo: str, tmp_path: Path
+) -> None:
+    """One runs at a time; the next is InProgress without a start, as on AWS. A stopped one leaves no output."""
+    source = written(tmp_path / "in", a="HELD\n")
+    for name in ("running", "queued", "last"):
+        client.create_transform_job(**job_request(name, source, tmp_path / name))
+    wait_until(lambda: posts(echo) == 1, SECONDS, "the first job has sent its record")
+    queued = client.describe_transform_job(TransformJobName="queued")
+    assert (queued["TransformJobStatus"], "TransformStartTime" in queued) == ("InProgress", False)
+
+    client.stop_transform_job(TransformJobName="queued")
+    wait_until(lambda: status_of(client, "queued") == "Stopped", SECONDS, "the queued job is stopped")
+    assert "TransformStartTime" not in client.describe_transform_job(TransformJobName="queued")
+
+    client.stop_transform_job(TransformJobName="running")
+    assert status_of(client, "running") == "Stopping"
+    release(echo)
+    assert ended_job(endpoint, "running")["TransformJobStatus"] == "Stopped"
+    assert not (tmp_path / "running" / "a.csv.out").exists()
+    assert ended_job(endpoint, "last")["TransformJobStatus"] == "Completed", endpoint.log
+    assert "is Completed" in refusal(client.stop_transform_job, TransformJobName="last")[1]
+
+
+def test_requests_that_aws_refuses(client: Any, echo: str, tmp_path: Path) -> None:
+    """With AWS's codes and the names of its members."""
+    asked = job_request("once", written(tmp_path / "in", a="1\n"), tmp_path / "out")
+    client.create_transform_job(**asked)
+    containers = [{"Image": echo, "ContainerHostname": name} for name in ("a", "b")]
+    direct = {"Containers": containers, "InferenceExecutionConfig": {"Mode": "Direct"}}
+    client.create_model(ModelName="direct", **direct)
+    client.create_model(ModelName="many", PrimaryContainer={"Image": echo, "Mode": "MultiModel"})
+
+    assert refusal(client.create_transform_job, **asked)[0] == "ResourceInUse"
+    for call in (client.describe_transform_job, client.stop_transform_job):
+        assert refusal(call, TransformJobName="none")[0] == "ResourceNotFound"
+    for members, words in (
+        ({"ModelName": "none"}, "ModelName none is unknown"),
+        ({"ModelName": "direct"}, "Direct"),
+        ({"ModelName": "many"}, "many models"),
+        ({"MaxPayloadInMB": 50, "MaxConcurrentTransforms": 4}, "at most 100 MB"),
+        ({"MaxPayloadInMB": 101}, "MaxPayloadInMB can't be 101"),
+        ({"Environment": {f"V{n}": "" for n in range(17)}}, "Environment has 17 entries"),
+        ({"DataProcessing": {"JoinSource": "Input"}}, "A join needs SplitType and AssembleWith"),
+        ({"TransformInput": {"SplitType": "Lines"}}, "SplitType"),
+        ({"TransformOutput": {"S3OutputPath": "https://a/b"}}, "S3OutputPath https://a/b"),
+    ):
+        code, message = refusal(
+            client.create_transform_job, **{**asked, "TransformJobName": "x", **merged(asked, members)}
+        )
+        assert (code, words in message) == ("ValidationException", True), message
+    message = refusal(
+        client.create_training_job,
+        TrainingJobName="t",
+        RoleArn="r" * 20,
+        OutputDataConfig={"S3OutputPath": "s3://b"},
+        ResourceConfig={"VolumeSizeInGB": 1},
+        StoppingCondition={},
+    )[1]
+    assert "CreateTrainingJob is not answered here" in message
+    assert "CreateTransformJob" in message
+
+
+def merged(asked: dict[str, Any], members: dict[str, Any]) -> dict[str, Any]:
+    """The members, those of TransformInput beside the others of the request."""
+    given = members.get("TransformInput")
+    return {**members, "TransformInput": {**asked["TransformInput"], **given}} if given else members
+
+
+def test_list_filters_sorts_and_pages(endpoint: Endpoint, client: Any, tmp_path: Path) -> None:
+    source = written(tmp_path / "in", a="1\n")
+    for name in ("one", "two", "three"):
+        client.create_transform_job(**job_request(name, source, tmp_path / name))
+    assert ended_job(endpoint, "three")["TransformJobStatus"] == "Completed"
+
+    def names(**members: object) -> list[str]:
+        listed = client.list_transform_jobs(**members)["TransformJobSummaries"]
+        return [each["TransformJobName"] for each in listed]
+
+    assert names() == ["three", "two", "one"]
+    assert names(SortBy="Name", SortOrder="Ascending") == ["one", "three", "two"]
+    assert names(NameContains="T") == ["three", "two"]
+    assert names(StatusEquals="Failed") == []
+    now = dt.datetime.now(dt.UTC)
+    hour = dt.timedelta(hours=1)
+    assert names(CreationTimeAfter=now - hour, LastModifiedTimeBefore=now + hour) == ["three", "two", "one"]
+    assert names(CreationTimeAfter=now + hour) == names(LastModifiedTimeBefore=now - hour) == []
+    pages = client.get_paginator("list_transform_jobs").paginate(PaginationConfig={"PageSize": 2})
+    assert [len(page["TransformJobSummaries"]) for page in pages] == [2, 1]
+    (summary,) = client.list_transform_jobs(NameContains="one")["TransformJobSummaries"]
+    assert set(summary) == {
+        "TransformJobName",
+        "TransformJobArn",
+        "CreationTime",
+        "TransformEndTime",
+        "LastModifiedTime",
+        "TransformJobStatus",
+    }
+
+
+def test_container_gets_the_variables_of_a_batch_job(endpoint: Endpoint, tmp_path: Path) -> None:
+    """And those of the job's Environment, which win over the model's."""
+    archive = script_model(tmp_path / "model.tar.gz", ENVIRONMENT_SCRIPT)
+    container = {"ModelDataUrl": str(archive), "Environment": {"MINE": "model's", "OF_MODEL": "yes"}}
+    endpoint.control_plane.create_model(ModelName="m", PrimaryContainer=container)
+    source = written(tmp_path / "in", a="1\n")
+
+    endpoint.control_plane.create_transform_job(
+        **job_request("j", source, tmp_path / "out", MaxPayloadInMB=2, Environment={"MINE": "job's"})
+    )
+
+    assert ended_job(endpoint, "j")["TransformJobStatus"] == "Completed", endpoint.log
+    assert json.loads((tmp_path / "out" / "a.csv.out").read_bytes()) == {
+        "MINE": "job's",
+        "OF_MODEL": "yes",
+        "SAGEMAKER_BATCH": "true",
+        "SAGEMAKER_BATCH_STRATEGY": None,
+        "SAGEMAKER_MAX_PAYLOAD_IN_MB": "2",
+        "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS": None,
+    }
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_second_run_goes_on_where_the_first_was_ended(
+    echo: str, tmp_path: Path, number: signal.Signals
+) -> None:
+    """By a file with the model and the job; what is finished is not sent again, and nothing is half there."""
+    written(tmp_path / "in", a="1\n", b="HELD\n")
+    config = tmp_path / "config.json"
+    model = {"ModelName": "m", "PrimaryContainer": {"Image": echo}}
+    config.write_text(json.dumps({"CreateModel": model, "CreateTransformJob": job_request("j", "in", "out")}))
+    first = Endpoint(str(config))
+    try:
+        wait_until(lambda: posts(echo) == 2, SECONDS, "both records are sent", details=lambda: first.log)
+        first.process.send_signal(number)
+        if number == signal.SIGTERM:
+            first.wait_for_log("transform job j: Stopping")
+            release(echo)
+        first.wait()
+        assert ("transform job j: Stopped" in first.log) == (number == signal.SIGTERM)
+    finally:
+        first.close()
+    assert outputs(tmp_path / "out").get("a.csv.out") == b"1\n"
+    release(echo)
+    before = posts(echo)
+
+    second = Endpoint(str(config))
+    try:
+        second.wait_ready()
+        assert ended_job(second, "j")["TransformJobStatus"] == "Completed", second.log
+    finally:
+        second.close()
+    assert posts(echo) - before == 1
+    assert outputs(tmp_path / "out") == {"a.csv.out": b"1\n", "b.csv.out": b"HELD\n"}
