@@ -12,6 +12,7 @@ PORT = 8090
 DESCRIPTION = """\
 Serve what CreateModel, CreateEndpointConfig and CreateEndpoint describe, as SageMaker does, to clients of
 sagemaker-runtime and sagemaker: boto3.client("sagemaker-runtime", endpoint_url="http://localhost:8090").
+Batch jobs of CreateTransformJob run here, too.
 
 CONFIG.json has the requests, by operation: {"CreateModel": {...}, "CreateEndpointConfig": {...},
 "CreateEndpoint": {...}}, each one or a list; or is one request, as `aws sagemaker create-model

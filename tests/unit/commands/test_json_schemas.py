@@ -56,6 +56,7 @@ SAMPLES: tuple[tuple[str, object, bool], ...] = (
     ("transform-job", [], False),
     ("endpoint", ENDPOINT, True),
     ("endpoint", {**ENDPOINT, "CreateEndpoint": [ENDPOINT["CreateEndpoint"]]}, True),
+    ("endpoint", {**ENDPOINT, "CreateTransformJob": {**JOB, "ModelName": "m"}}, True),
     ("endpoint", {**ENDPOINT, "CreateModel": [{"Name": "m"}]}, False),
     ("endpoint", {**ENDPOINT, "CreateEndpoint": {"EndpointName": "e"}}, False),
     ("endpoint", {**ENDPOINT, "DeleteModel": {}}, False),
