@@ -21,7 +21,7 @@ REQUESTS = KnownRequests(
     streaming=KnownRequest(JSON, b'{"instances": [], "stream": true}'),
     records=KnownRequest("text/csv", b"1.0\n2.0\n3.0\n"),
 )
-CAPABILITIES = frozenset({Capability.MULTI_MODEL, Capability.PIPELINE})
+CAPABILITIES = frozenset(Capability)
 DEAF = ["env", "--ignore-signal=TERM"]
 """So is a process before it runs a line of its own: the judge's early signal must not come before that."""
 
@@ -38,6 +38,7 @@ def judged(
     words += ["--fault", fault] if fault else []
     env = {**os.environ, "PYTHONPATH": str(TESTS)}
     target = CommandTarget(shlex.join(words).replace("'", ""), model, env, 0)
-    options = JudgingOptions(model, CAPABILITIES, start_seconds, stop_seconds=3.0)
+    answer_seconds = 2.0 if fault.startswith("ws-") else 60.0
+    options = JudgingOptions(model, CAPABILITIES, start_seconds, answer_seconds, stop_seconds=3.0)
     with closing(Judging(target, REQUESTS, options)) as judging:
         yield Judge(judging)

@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
 from support.toy_container.models import ToyModels
+from support.toy_container.websocket import STREAM, talk
 
 ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
 SESSION, NEW_SESSION = "X-Amzn-SageMaker-Session-Id", "X-Amzn-SageMaker-New-Session-Id"
@@ -75,7 +76,10 @@ class ToyHandler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
         self._count(path)
-        if path == "/ping":
+        if "Upgrade" in self.headers:
+            self.close_connection = True
+            talk(self.connection, self.path, self.headers.items(), self.server.fault)
+        elif path == "/ping":
             self._ping()
         elif path == "/metrics" and self.server.fault != "no-metrics":
             self._metrics()
@@ -85,7 +89,7 @@ class ToyHandler(BaseHTTPRequestHandler):
             self._error(405, "POST it")
         elif path.startswith("/models") and self.server.is_multi_model:
             self._answer(*self.server.models.get(path))
-        elif self.server.fault == "catch-all":
+        elif self.server.fault == "catch-all" or (self.server.fault == "ws-get-is-200" and path == STREAM):
             self._answer(200, {})
         else:
             self._error(404, "no such path")

@@ -31,6 +31,7 @@ class RuleSource(Enum):
     METRICS = "Metrics"
     HEADERS = "Headers"
     STREAMING = "Streaming"
+    BIDIRECTIONAL = "Bidirectional streams"
     MULTI_MODEL = "Multi-model endpoints"
     PIPELINES = "Inference pipelines"
     BATCH = "Batch transform"

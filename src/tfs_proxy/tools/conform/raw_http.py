@@ -209,29 +209,13 @@ class RawConnection:
         """Waits at most ``seconds`` for the beginning of an answer."""
         self._readable(seconds)
 
-    def receive_until(self, mark: bytes, seconds: float) -> bytes:
-        """Bytes up to and including ``mark``. Raises NoReply."""
-        deadline = time.monotonic() + seconds
-        received = bytearray()
-        while not received.endswith(mark):
-            if time.monotonic() > deadline or len(received) > PIECE_BYTES:
-                raise NoReply(f"no end of its headers in {len(received)} bytes")
-            received += self.receive_exactly(1, seconds)
-        return bytes(received)
-
-    def receive_exactly(self, count: int, seconds: float) -> bytes:
-        """Raises NoReply."""
-        self.socket.settimeout(seconds)
-        received = b""
+    def receive_some(self, seconds: float) -> bytes:
+        """The next bytes; none if the container has closed the connection. Raises NoReply."""
         try:
-            while len(received) < count:
-                part = self.socket.recv(min(count - len(received), PIECE_BYTES))
-                if not part:
-                    raise NoReply("the connection was closed")
-                received += part
+            self.socket.settimeout(max(seconds, 0.001))
+            return self.socket.recv(PIECE_BYTES)
         except OSError as error:
-            raise NoReply(f"the connection broke ({error})") from None
-        return received
+            raise NoReply(f"nothing came, or the connection broke ({error})") from None
 
     def _next_event(self, began: float) -> object:
         while True:

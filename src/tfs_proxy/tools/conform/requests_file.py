@@ -27,6 +27,7 @@ REQUESTS = {
     "slow": "A good request that takes a second or more: several of them keep every worker busy.",
     "streaming": "A good request whose answer comes in parts.",
     "records": "A good request of several records, one a line: text/csv or application/jsonlines.",
+    "message": "A message that its bidirectional streams answer (default: the body of `good`).",
 }
 PATHS = {
     "metrics_path": f"The path of its metrics (default: {METRICS_PATH}).",
@@ -66,6 +67,7 @@ class KnownRequests(Struct, frozen=True):
     slow: KnownRequest | None = None
     streaming: KnownRequest | None = None
     records: KnownRequest | None = None
+    message: KnownRequest | None = None
     capabilities: frozenset[Capability] = field(default_factory=frozenset)
     metrics_path: str = METRICS_PATH
     websocket_path: str = WEBSOCKET_PATH

@@ -12,8 +12,14 @@ from tfs_proxy.tools.conform.checks import ALL
 from tfs_proxy.tools.conform.judge import CheckOutcome, CheckResult
 
 CHECKS = {check.name: check for check in ALL}
-NEEDS_AN_IMAGE = {"start-stop/exec-form", "start-stop/no-tini", "pipeline/label", "multi-model/label"}
-NOT_SAID = {"streaming/websocket", "streaming/websocket-ping", "batch/declared-chunks"}
+NEEDS_AN_IMAGE = {
+    "start-stop/exec-form",
+    "start-stop/no-tini",
+    "pipeline/label",
+    "multi-model/label",
+    "streaming/websocket-label",
+}
+NOT_SAID = {"batch/declared-chunks"}
 SHORT_SECONDS = {"never-ready": 2.0, "no-ping": 2.0, "ignores-port": 2.0, "empty-waits": 2.0}
 
 

@@ -61,13 +61,6 @@ def test_the_beginning_of_a_long_body_is_kept(monkeypatch: pytest.MonkeyPatch) -
     assert (reply.body, reply.length) == (b"0123456789", 16)
 
 
-def test_the_headers_of_a_websocket_end() -> None:
-    with sending(forever=b"x" * 65536) as address, RawConnection(address) as connection:
-        connection.send_bytes(b"GET / HTTP/1.1\r\n\r\n")
-        with pytest.raises(NoReply, match="no end of its headers"):
-            connection.receive_until(b"\r\n\r\n", 5)
-
-
 def test_a_name_that_is_no_name_of_a_host() -> None:
     with pytest.raises(NoReply, match="label"):
         RawConnection(("..", 80))

@@ -11,7 +11,7 @@ from tfs_proxy.tools.conform.checks import (
     ping,
     pipeline,
     start_stop,
-    streaming,
+    websockets,
 )
 
 GROUPS = (
@@ -20,7 +20,7 @@ GROUPS = (
     invocations.GROUP,
     headers.GROUP,
     errors.GROUP,
-    streaming.GROUP,
+    websockets.GROUP,  # that of `streaming`, with both halves
     batch.GROUP,
     pipeline.GROUP,
     multi_model.GROUP,
