@@ -157,6 +157,13 @@ protos: $(READY)  ## compile src/tfs_proxy/wire/protos/schema/*.proto into the d
 	$(BIN)/ruff format --quiet src/tfs_proxy/wire/protos/schema
 	$(BIN)/ruff check --quiet --fix src/tfs_proxy/wire/protos/schema
 
+.PHONY: release
+release: $(READY) try-nginx try-chromium  ## make and judge the files of a release in build/release (REHEARSAL=1: of a version that is not decided)
+	@scripts/vendor-mermaid
+	@scripts/install-judge release
+	$(BIN)/python scripts/release.py $(if $(REHEARSAL),--rehearsal)
+	$(BIN)/python scripts/ring.py release
+
 .PHONY: lock
 lock: $(READY)  ## resolve pyproject.toml into requirements.lock, for Python 3.11 to 3.13 at once
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
@@ -168,7 +175,7 @@ refresh: $(READY)  ## take the base images' newest digests and the newest versio
 
 .PHONY: lock-judges
 lock-judges: $(READY)  ## resolve tests/judges/*.in into the newest versions of the judges (ONLY="kserve ...")
-	@scripts/install-judge --lock $(or $(ONLY),$(JUDGES) perf loadgen)
+	@scripts/install-judge --lock $(or $(ONLY),$(JUDGES) perf loadgen release)
 
 .PHONY: nginx
 nginx:  ## install nginx from the distribution (needs root)
