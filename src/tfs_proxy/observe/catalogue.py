@@ -108,6 +108,10 @@ MODEL_LOAD_SECONDS = _gauge(
     "version",
     "server",
 )
+SESSIONS = _gauge(
+    "tfs_proxy_sessions",
+    "Sessions that are open; none without SAGEMAKER_ENABLE_STATEFUL_SESSIONS.",
+)
 LOADED_MODELS = _gauge(
     "tfs_proxy_models",
     "Models that are loaded at run time, by state: loading, ready, unloading or failed.",

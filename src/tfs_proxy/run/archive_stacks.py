@@ -9,6 +9,7 @@ import shutil
 import signal
 import time
 from collections.abc import Collection, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -30,6 +31,7 @@ from tfs_proxy.run.readiness import Readiness
 from tfs_proxy.run.run import Run, RunHost
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, cancel, together
 from tfs_proxy.run.scraping import OutsideMetrics
+from tfs_proxy.run.sessions import session_metrics, with_session_store
 from tfs_proxy.run.stack import Stack, StackHost
 from tfs_proxy.settings.parsers import PortRange
 from tfs_proxy.settings.settings import Settings
@@ -58,10 +60,13 @@ async def serve(settings: Settings, listener: Listener, request: ServeRequest) -
     """
     reloading = _reloading(settings, request)
     longest_path = LONGEST_PATH if reloading is None else LONGEST_PATH_WITHIN
-    with guarded_workspace(settings.home, longest_path) as (workspace, watchdog):
+    with (
+        guarded_workspace(settings.home, longest_path) as (workspace, watchdog),
+        with_session_store(settings, workspace) as stored,
+    ):
         run = Run(
-            *(settings, listener, request.environ, workspace, watchdog),
-            lambda host: ArchiveStacks(settings, request, host, reloading),
+            *(stored, listener, request.environ, workspace, watchdog),
+            lambda host: ArchiveStacks(stored, request, host, reloading),
         )
         return await run.run()
 
@@ -106,6 +111,7 @@ class ArchiveStacks:
             workspace.journal,
             self._outside.measure,
             records.measure,
+            partial(session_metrics, settings),
             front=self._front.children,
             steps=self.current.readiness.steps,
             threads_each=settings.gunicorn_threads,

@@ -11,6 +11,7 @@ from tfs_proxy.run.gpus import Placement
 from tfs_proxy.run.process import ProcessSpec
 from tfs_proxy.run.programs import model_server
 from tfs_proxy.run.programs.model_server import NO_MONITORING, Monitoring
+from tfs_proxy.run.sessions import session_options
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import (
     Deployment,
@@ -160,6 +161,7 @@ def deployment_of(
         traces=traces,
         counts_requests=counts_requests,
         many_models=None if many_models is None else str(many_models),
+        sessions=session_options(settings),
     )
 
 

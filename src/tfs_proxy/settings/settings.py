@@ -29,6 +29,7 @@ SCRIPTS = Group("Scripts")
 MODEL_SERVERS = Group("Model servers")
 BATCHING = Group("Batching")
 WORKERS = Group("Workers and timeouts")
+SESSIONS = Group("Sessions")
 JOBS = Group("Batch transform and pipelines")
 CAPTURE = Group("Data capture")
 FILES_AND_LOGS = Group("Files and logs")
@@ -41,8 +42,8 @@ class Settings:
 
     ``changed`` has the variables whose values are not the defaults, ``given`` all those that are set;
     ``machine`` is what the defaults are taken from. ``universal_code`` is a folder with the script for
-    archives that have none, ``inter_op_reason`` says why the inter-op threads are what they are; no variable
-    sets these.
+    archives that have none, ``sessions_file`` the run's store of sessions, ``inter_op_reason`` says why the
+    inter-op threads are what they are; no variable sets these.
     """
 
     port: int = ADDRESSES.setting(
@@ -251,6 +252,23 @@ class Settings:
         "TFS_PROXY_STOP_SECONDS", parse.number(0, 86400), 25.0,
         "s for requests in flight to finish after SIGTERM")
 
+    sessions: bool = SESSIONS.setting(
+        "SAGEMAKER_ENABLE_STATEFUL_SESSIONS", parse.flag, False,
+        "open, check and close sessions for requests to /invocations, and keep their state for scripts")
+    sessions_expiration_seconds: int = SESSIONS.setting(
+        "SAGEMAKER_SESSIONS_EXPIRATION", parse.whole(1, 31_536_000), 1200,
+        "s from the opening of a session to its end")
+    sessions_path: str | None = SESSIONS.setting(
+        "SAGEMAKER_SESSIONS_PATH", str, None,
+        "folder on a local disk for the sessions' state; each run makes one of its own there, and removes it",
+        shown="/dev/shm if it has room, else TFS_PROXY_HOME", aws="/dev/shm")  # noqa: S108 - as AWS has it
+    sessions_max_mb: int = SESSIONS.setting(
+        "TFS_PROXY_SESSIONS_MAX_MB", parse.whole(1, 1_000_000), 32,
+        "MB of state in all sessions together; another session is a 424", aws="no limit")
+    session_max_kb: int = SESSIONS.setting(
+        "TFS_PROXY_SESSION_MAX_KB", parse.whole(1, 1_000_000), 1024,
+        "KB of keys and values in one session; more is a 424", aws="no limit")
+
     batch: bool = JOBS.setting(
         "SAGEMAKER_BATCH", parse.flag, False, "true in a batch transform job; set by SageMaker")
     max_concurrent_transforms: int | None = JOBS.setting(
@@ -304,6 +322,7 @@ class Settings:
     changed: Mapping[str, str] = field(default_factory=dict)
     given: frozenset[str] = frozenset()
     universal_code: str | None = None
+    sessions_file: str | None = None
     loaded_as: str | None = None
     inter_op_reason: str = ""
 # fmt: on

@@ -68,6 +68,15 @@ class CaptureOptions(Struct, frozen=True):
         return self.target.startswith("s3://")
 
 
+class SessionOptions(Struct, frozen=True):
+    """Store of sessions: an SQLite ``file``, the seconds that a session lasts, and limits in bytes."""
+
+    file: str
+    expiration_seconds: int
+    session_bytes: int
+    total_bytes: int
+
+
 class ServedModel(Struct, frozen=True):
     """One model as the model server gets it: versions lie below ``base_path``, in ascending order."""
 
@@ -100,7 +109,7 @@ class Deployment(Struct, frozen=True):
     the columns of CSV without a header, between commas, by the model's name. ``adaptive_limit_seconds`` is
     the target of the workers' adaptive limit, None if they refuse no requests because of the load.
     ``model_dir`` is the folder of the archive, in which a script looks for its own files.
-    ``is_batch`` is True in a batch transform job.
+    ``is_batch`` is True in a batch transform job. ``sessions`` is None if there are no sessions.
     """
 
     default_model: str
@@ -134,6 +143,7 @@ class Deployment(Struct, frozen=True):
     adaptive_limit_seconds: float | None = None
     model_dir: str = ""
     is_batch: bool = False
+    sessions: SessionOptions | None = None
 
     def served_name(self, name: str) -> str:
         """Name in the model server of the model that a request for this deployment calls ``name``."""

@@ -30,6 +30,7 @@ from tfs_proxy.worker.inference_protocol.resources import Inference, Serves, add
 from tfs_proxy.worker.invocations import ModelInvocations, ScriptInvocations, ScriptModelInvocations
 from tfs_proxy.worker.openapi import OpenApiResource
 from tfs_proxy.worker.serving_api import PREFIX, AskControlApi, PassOn, ServingApi, add_relay
+from tfs_proxy.worker.sessions import InvocationsResource, SessionInvocations
 from tfs_proxy.worker.status import ExecutionParameters, FetchMetrics, MetricsResource, Ping, PingResource
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def create_app(
 def _add_model(app: ContainerApp, deployment: Deployment, bodies: BodyReader, plane: DataPlane) -> Inference:
     """Routes invocations directly to a model; returns the handler of inferences."""
     inference = ModelInference(bodies, plane)
-    app.add_route(INVOCATIONS.path, ModelInvocations(deployment, bodies, plane, inference))
+    _add_invocations(app, deployment, ModelInvocations(deployment, bodies, plane, inference))
     return inference
 
 
@@ -175,7 +176,7 @@ def _add_script(
     app.held.callback(caller.close)
     caller.begin()
     inference = ScriptInference(deployment, bodies, caller)
-    app.add_route(INVOCATIONS.path, ScriptInvocations(deployment, bodies, caller, inference))
+    _add_invocations(app, deployment, ScriptInvocations(deployment, bodies, caller, inference))
     return inference if deployment.open_inference == BY_SCRIPT else ModelInference(bodies, plane)
 
 
@@ -203,7 +204,7 @@ def create_script_model_app(
     app.add_route(EXECUTION_PARAMETERS.path, ExecutionParameters(deployment.transforms))
     bodies = _bodies(deployment, ledger, capturing)
     inference = ScriptModelInference(deployment, bodies, caller)
-    app.add_route(INVOCATIONS.path, ScriptModelInvocations(deployment, bodies, caller, inference))
+    _add_invocations(app, deployment, ScriptModelInvocations(deployment, bodies, caller, inference))
     if deployment.open_inference != OFF:
         add_routes(app, deployment, inference, None, None)
     if ask_control_api is not None:
@@ -211,6 +212,17 @@ def create_script_model_app(
     app.add_route(OPENAPI.path, OpenApiResource(deployment, lambda _: {}, script_model))
     console.add_routes(app, deployment, None)
     return app
+
+
+def _add_invocations(app: ContainerApp, deployment: Deployment, resource: InvocationsResource) -> None:
+    """Route invocations to ``resource``, through the sessions if there are any."""
+    if deployment.sessions is not None:
+        from tfs_proxy.serving.session_store import SessionStore
+
+        store = SessionStore(deployment.sessions, deployment.loaded_as or "")
+        app.held.callback(store.close)
+        resource = SessionInvocations(store, resource)
+    app.add_route(INVOCATIONS.path, resource)
 
 
 def _bodies(deployment: Deployment, ledger: Ledger | None, capturing: Capturing | None) -> BodyReader:

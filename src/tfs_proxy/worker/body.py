@@ -55,6 +55,33 @@ class BodyReader:
             return decoded_body(body, encoding, self._limit_bytes, budget.reserve) if encoding else body
 
 
+class _PutBack:
+    """Stream of a body whose first bytes have been read: it begins with them again."""
+
+    def __init__(self, head: bytes, rest: Any) -> None:
+        self._head, self._rest = head, rest
+
+    def read(self, size: int | None = None, /) -> bytes:
+        whole = size is None or size < 0
+        taken = self._head if whole else self._head[:size]
+        self._head = self._head[len(taken) :]
+        rest: bytes = self._rest.read() if whole else self._rest.read((size or 0) - len(taken))
+        return taken + rest
+
+
+def short_body(req: falcon.Request, most_bytes: int) -> bytes | None:
+    """Body of a request whose whole body is still to be read, if it has at most so many bytes; else None.
+
+    Raises BrokenBody if it can't be read.
+    """
+    length = req.content_length
+    if length is not None and length > most_bytes:
+        return None
+    head = _read(req.stream, most_bytes + 1 if length is None else length)
+    req.stream = _PutBack(head, req.stream)
+    return head if len(head) <= most_bytes else None
+
+
 def file_of_form(body: bytes, content_type: str | None) -> tuple[bytes, str | None]:
     """Find the only file of a form, as ``curl -F`` sends it, and its type; other bodies are unchanged.
 

@@ -23,6 +23,7 @@ from tfs_proxy.worker.body import BodyReader, file_of_form
 from tfs_proxy.worker.inference_protocol.answers import ModelInference, ScriptInference, ScriptModelInference
 from tfs_proxy.worker.inference_protocol.framing import is_triton_type
 from tfs_proxy.worker.script_reply import write_reply
+from tfs_proxy.worker.sessions import session_of
 
 if TYPE_CHECKING:
     from tfs_proxy.serving.script.handlers import ScriptCaller
@@ -104,6 +105,7 @@ class ScriptInvocations:
                     content_length=req.content_length,
                     headers=lambda: req.headers,
                     budget=budget,
+                    session=session_of(req),
                 )
             )
         write_reply(resp, reply)
@@ -135,7 +137,9 @@ class ScriptModelInvocations:
             note_model(self._deployment.default_model)
             body = self._bodies.read(req, budget)
             accept = accept_of(req, self._deployment)
-            request = ScriptModelRequest(body, req.content_type, accept, lambda: req.headers, budget)
+            request = ScriptModelRequest(
+                *(body, req.content_type, accept, lambda: req.headers, budget), session=session_of(req)
+            )
             reply = self._caller.answer(request)
         write_reply(resp, reply)
 

@@ -6,6 +6,7 @@ POST /models -> api -> registry -> model_life -> model_stack -> run.stack
 import asyncio
 import logging
 from collections.abc import Awaitable, Iterator
+from functools import partial
 from typing import Final
 
 from tfs_proxy.data.capture.files import capture_options
@@ -33,6 +34,7 @@ from tfs_proxy.run.programs.zygote import Zygote
 from tfs_proxy.run.readiness import Readiness
 from tfs_proxy.run.run import Run, RunHost
 from tfs_proxy.run.run_loop import together
+from tfs_proxy.run.sessions import session_metrics, with_session_store
 from tfs_proxy.run.stack import StackHost
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import SettingsError, StartTimeout
@@ -82,11 +84,14 @@ async def serve_many(
     StopServing if the run can't start or go on. ``listener`` is closed at the end.
     """
     refuse_unusable(settings)
-    with guarded_workspace(settings.home, LONGEST_PATH) as (workspace, watchdog):
+    with (
+        guarded_workspace(settings.home, LONGEST_PATH) as (workspace, watchdog),
+        with_session_store(settings, workspace) as stored,
+    ):
         code = await asyncio.to_thread(universal_code, settings, workspace)
         if code is not None:
             log.info("Script of models without one: %s", settings.program)
-        settings = settings.with_values(universal_code=code)
+        settings = stored.with_values(universal_code=code)
         models = None if folder is None else await _open_folder(folder)
         run = Run(
             *(settings, listener, request.environ, workspace, watchdog),
@@ -160,6 +165,7 @@ class ManyModels:
             records.measure,
             self._stacks.measure,
             self._registry.measure,
+            partial(session_metrics, self._settings),
             front=self._front.children,
         )
         return make_control_api(

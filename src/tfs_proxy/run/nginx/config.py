@@ -295,6 +295,7 @@ def _of_models(proxy: ProxyConfig, settings: Settings) -> dict[str, Any]:
     return {
         "keep_seconds": KEEP_ALIVE_SECONDS if served else 0,
         "traces": _traces(sampling) if sampling else None,
+        "has_sessions": settings.sessions,
         "captured_percent": f"{capture.percent:.2f}" if capture else None,
         "model_servers": [f"{instance.host}:{instance.rest_port}" for instance in instances],
         "fast": FastPath(proxy.fast or "", one_line, proxy.edits_answers) if is_fast else None,

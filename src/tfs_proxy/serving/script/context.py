@@ -15,6 +15,7 @@ from tfs_proxy.data.open_inference.infer_codec import InferCodec
 from tfs_proxy.observe.request_record import current_id
 from tfs_proxy.serving.bodies import Body
 from tfs_proxy.serving.plane import DataPlane
+from tfs_proxy.serving.script.session import Session
 from tfs_proxy.serving.script.values import HeaderMap, check_version_or_label, custom_attributes
 from tfs_proxy.serving.upstream.grpc_channels import Channels
 from tfs_proxy.serving.upstream.rest import model_path
@@ -198,6 +199,8 @@ class ScriptRequest(Struct, frozen=True):
     codec: InferCodec | None = None
     """Codec of a request of the Open Inference Protocol."""
 
+    session: Session | None = None
+
 
 class Context(ModelClient):
     """Context of one request, with the names, types and order of AWS's namedtuple.
@@ -287,6 +290,11 @@ class Context(ModelClient):
         """Logger whose records carry ``model_name`` and ``inference_id``."""
         known = {"model_name": self.model_name, "inference_id": self.inference_id}
         return logging.LoggerAdapter(LOGGER, known)
+
+    @property
+    def session(self) -> Session | None:
+        """State of the request's session, kept for its next request; None if it belongs to none."""
+        return self._request.session
 
     @property
     def reply_attributes(self) -> str | None:

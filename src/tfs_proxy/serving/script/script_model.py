@@ -27,6 +27,7 @@ from tfs_proxy.serving.script.deadline import DeadlineWatch
 from tfs_proxy.serving.script.load import function_of, import_script, own_function, takes
 from tfs_proxy.serving.script.runner import ScriptReply, ScriptRunner, script_reply
 from tfs_proxy.serving.script.sagemaker_shims import install_shims
+from tfs_proxy.serving.script.session import Session
 from tfs_proxy.serving.script.values import FRAMING, HeaderMap, Response, custom_attributes
 from tfs_proxy.values.errors import ScriptLoadError
 from tfs_proxy.values.memory import MemoryBudget
@@ -45,6 +46,8 @@ class ScriptModelRequest(Struct, frozen=True):
     budget: MemoryBudget = field(default_factory=MemoryBudget)
     codec: InferCodec | None = None
     """Codec of a request of the Open Inference Protocol."""
+
+    session: Session | None = None
 
 
 class ScriptModelContext:
@@ -104,6 +107,11 @@ class ScriptModelContext:
     def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
         """Logger whose records carry ``inference_id``."""
         return logging.LoggerAdapter(LOGGER, {"model_name": None, "inference_id": self.inference_id})
+
+    @property
+    def session(self) -> Session | None:
+        """State of the request's session, kept for its next request; None if it belongs to none."""
+        return self._request.session
 
     @property
     def reply_attributes(self) -> str | None:

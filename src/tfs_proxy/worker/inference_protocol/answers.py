@@ -21,6 +21,7 @@ from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_HEADER_LENG
 from tfs_proxy.worker.body import BodyReader
 from tfs_proxy.worker.inference_protocol.framing import ONLY_VERSION, json_size, targeted_signature, write
 from tfs_proxy.worker.script_reply import write_reply
+from tfs_proxy.worker.sessions import session_of
 
 
 class ModelInference:
@@ -125,6 +126,7 @@ class ScriptInference:
                 headers=lambda: req.headers,
                 budget=budget,
                 codec=codec,
+                session=session_of(req),
             )
             write_reply(resp, self._caller.answer(request))
         return codec
@@ -161,6 +163,8 @@ class ScriptModelInference:
         with self._bodies.budget(req) as budget:
             codec = InferCodec(json_size(req), name, str(ONLY_VERSION), budget, binary_type)
             body, accept = self._bodies.read(req, budget), req.get_header("Accept")
-            request = ScriptModelRequest(body, req.content_type, accept, lambda: req.headers, budget, codec)
+            request = ScriptModelRequest(
+                *(body, req.content_type, accept, lambda: req.headers, budget, codec, session_of(req))
+            )
             write_reply(resp, self._caller.answer(request))
         return codec

@@ -1,0 +1,101 @@
+"""Store of the run's sessions: its folder, made at the start and removed at the end, and its metric."""
+
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+
+from tfs_proxy.observe import catalogue
+from tfs_proxy.observe.metric import MeasuredMetric
+from tfs_proxy.run.host.workspace import PREFIX, temporary_workspace
+from tfs_proxy.serving.session_store import SessionStore
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.deployment import SessionOptions
+from tfs_proxy.values.errors import SessionFailure, SettingsError
+from tfs_proxy.values.layout import Workspace
+from tfs_proxy.values.memory import KILOBYTE, MEGABYTE
+from tfs_proxy.values.names import printable
+
+log = logging.getLogger(__name__)
+
+PATH = "SAGEMAKER_SESSIONS_PATH"
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of the run's own is made in it
+LOG_BYTES = 16 * MEGABYTE
+"""Room for SQLite's log of changes, beside the sessions themselves."""
+
+
+def session_options(settings: Settings) -> SessionOptions | None:
+    """The store as workers get it; None if there are no sessions."""
+    if settings.sessions_file is None:
+        return None
+    return SessionOptions(
+        settings.sessions_file,
+        settings.sessions_expiration_seconds,
+        settings.session_max_kb * KILOBYTE,
+        settings.sessions_max_mb * MEGABYTE,
+    )
+
+
+@contextmanager
+def with_session_store(settings: Settings, workspace: Workspace) -> Iterator[Settings]:
+    """The settings of a run in ``workspace``, with an empty store if it has sessions; removed at the end.
+
+    Raises SettingsError if none can be made.
+    """
+    if not settings.sessions:
+        yield settings
+        return
+    if settings.session_max_kb * KILOBYTE * 2 > settings.sessions_max_mb * MEGABYTE:
+        raise SettingsError(
+            f"TFS_PROXY_SESSION_MAX_KB={settings.session_max_kb} can't be used: "
+            f"TFS_PROXY_SESSIONS_MAX_MB={settings.sessions_max_mb} has no room for two such sessions. "
+            "Lower it, or raise the other."
+        )
+    with ExitStack() as held:
+        folder = _folder(settings, workspace, held)
+        file = folder / "sessions.db"
+        file.touch(mode=0o600, exist_ok=False)
+        settings = settings.with_values(sessions_file=str(file))
+        try:
+            open_sessions(settings)
+            log.info("sessions are kept in %s", folder)
+        except SessionFailure as error:
+            raise SettingsError(f"{error} Name a folder on a local disk in {PATH}.") from error
+        yield settings
+
+
+def _folder(settings: Settings, workspace: Workspace, held: ExitStack) -> Path:
+    """A new folder that only this user can enter; the run's own if shared memory has too little room."""
+    path = settings.sessions_path
+    if path is None and not _has_room(settings.sessions_max_mb * MEGABYTE + LOG_BYTES):
+        return workspace.root
+    try:
+        return held.enter_context(temporary_workspace(path or str(SHARED_MEMORY), f"{PREFIX}sessions-")).root
+    except SettingsError as error:
+        if path is None:
+            return workspace.root
+        raise SettingsError(f"{PATH}={printable(path)} can't be used: {error.__cause__}.") from error
+
+
+def _has_room(wanted_bytes: int) -> bool:
+    try:
+        return shutil.disk_usage(SHARED_MEMORY).free >= wanted_bytes and os.access(SHARED_MEMORY, os.W_OK)
+    except OSError:
+        return False
+
+
+def session_metrics(settings: Settings) -> Iterator[MeasuredMetric]:
+    """The open sessions now; nothing if there are none to be opened."""
+    if settings.sessions_file is not None:
+        with suppress(SessionFailure):  # only left out of this scrape
+            yield MeasuredMetric(catalogue.SESSIONS, {(): open_sessions(settings)})
+
+
+def open_sessions(settings: Settings) -> int:
+    options = session_options(settings)
+    if options is None:
+        return 0
+    with closing(SessionStore(options)) as store:
+        return store.count()
