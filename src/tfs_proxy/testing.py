@@ -26,6 +26,7 @@ from tfs_proxy.model.fetch import fetch
 from tfs_proxy.model.report.served import look_into
 from tfs_proxy.model.saved_model import read_summary
 from tfs_proxy.model.script_syntax import HANDLERS, SCRIPT_MODEL_FUNCTIONS, read_ast_names
+from tfs_proxy.run.sessions import session_options
 from tfs_proxy.serving.script.load import load_script, module_name
 from tfs_proxy.serving.script.script_model import load_script_model
 from tfs_proxy.serving.upstream.fake_server import FakeModelServer, FakeOutputs, ModelCall, Versions
@@ -132,6 +133,8 @@ def load(
         )
         with _undone_imports(contents.script):
             model_server = FakeModelServer(contents.models, outputs)
+            if settings.sessions:
+                settings = settings.with_values(sessions_file=f"{folder}/sessions.db")
             with contextlib.closing(_app(model_server, contents, settings)) as app:
                 yield LoadedScript(app, model_server)
 
@@ -229,6 +232,7 @@ def _app(model_server: FakeModelServer, contents: _Contents, settings: Settings)
         csv_columns=contents.csv_columns,
         model_dir=contents.model_dir,
         is_batch=settings.batch,
+        sessions=session_options(settings),
     )
     if contents.script_model and contents.script:
         return create_script_model_app(

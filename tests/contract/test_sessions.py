@@ -20,7 +20,7 @@ from contract.stacks import EMBEDDED
 pytestmark = pytest.mark.tensorflow
 
 HEADER, NEW, CLOSED = (f"x-amzn-sagemaker-{name}session-id" for name in ("", "new-", "closed-"))
-OPENED = re.compile(r"([A-Za-z0-9_-]{32}); Expires=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+OPENED = re.compile(r"([0-9a-f]{32}); Expires=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 KILLS = 10
 ON = {"SAGEMAKER_ENABLE_STATEFUL_SESSIONS": "true"}
 SCRIPT = """

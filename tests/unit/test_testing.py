@@ -38,6 +38,24 @@ def saved_model(inputs: dict[str, TensorInfo], outputs: dict[str, TensorInfo]) -
     return SavedModel(meta_graphs=[graph]).SerializeToString()
 
 
+def test_a_script_has_its_session(tmp_path: Path) -> None:
+    """With the setting, a request that opens a session, and one that names it, share its state."""
+    script = tmp_path / "inference.py"
+    script.write_text(
+        "def handler(data, context):\n"
+        "    context.session['n'] = context.session.get('n', 0) + 1\n"
+        "    return str(context.session['n'])\n"
+    )
+    settings = Settings.from_env({"SAGEMAKER_ENABLE_STATEFUL_SESSIONS": "true"})
+    header = "X-Amzn-SageMaker-Session-Id"
+
+    with testing.load(script, signatures=HALF, settings=settings) as loaded:
+        first = loaded.post(headers={header: "NEW_SESSION"})
+        session = first.headers["x-amzn-sagemaker-new-session-id"].partition(";")[0]
+        assert (first.text, loaded.post(headers={header: session}).text) == ("1", "2")
+        assert loaded.post(headers={header: "f" * 32}).status == 400
+
+
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
     """Two models of one signature, and a script that imports a module beside it."""

@@ -25,8 +25,8 @@ BUSY_SECONDS = 5.0
 """Longest wait for the transaction of another worker, each of which takes less than a millisecond."""
 
 SWEEP_SECONDS = 60.0
-ID_BYTES = 24
-_ID = re.compile(r"[A-Za-z0-9_-]{32}")
+ID_BYTES = 16
+_ID = re.compile(r"[0-9a-f]{32}")
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS sessions (id TEXT PRIMARY KEY, model TEXT NOT NULL, expires INTEGER NOT NULL);
 CREATE INDEX IF NOT EXISTS by_end ON sessions (expires);
@@ -39,7 +39,7 @@ UNKNOWN = (
     f"Open one with {SESSION_ID}: {NEW_SESSION}."
 )
 MALFORMED = (
-    f"{SESSION_ID} must be {NEW_SESSION}, or an id as {NEW_SESSION_ID} had it: 32 letters, digits, - and _."
+    f"{SESSION_ID} must be {NEW_SESSION}, or an id as {NEW_SESSION_ID} had it: 32 characters, 0-9 and a-f."
 )
 
 
@@ -68,7 +68,7 @@ class SessionStore:
     def open(self) -> OpenSession:
         """Open a session. Raises SessionFailure unless there is room for all that one may hold."""
         expires = int(self._clock()) + self._options.expiration_seconds
-        session_id = secrets.token_urlsafe(ID_BYTES)
+        session_id = secrets.token_hex(ID_BYTES)
         with self._writing() as database:
             self._sweep(database)
             if self._free_bytes(database) < self._options.session_bytes:

@@ -75,9 +75,9 @@ def stage(number: int, order: StageOrder, ports: range, environ: Mapping[str, st
         "SAGEMAKER_BIND_TO_PORT": str(ports[0]),
         "SAGEMAKER_SAFE_PORT_RANGE": f"{ports[1]}-{ports[-1]}",
     }
-    return Stage(
-        number, order.archive, ports[0], {**for_inner_stack(environ), **order.variables, **ports_variables}
-    )
+    # A session's header reaches every stage, but only one of them can have the session: --env names it.
+    inner = {**for_inner_stack(environ), "SAGEMAKER_ENABLE_STATEFUL_SESSIONS": "false"}
+    return Stage(number, order.archive, ports[0], {**inner, **order.variables, **ports_variables})
 
 
 def process(stage: Stage, model_server: str) -> ProcessSpec:
