@@ -2,9 +2,16 @@
 
 import pytest
 
-from tfs_proxy.settings.parsers import PLATFORM_VARIABLES, AccessLog, ExtraPorts, GrpcPort, PortRange
+from tfs_proxy.settings.parsers import (
+    PLATFORM_VARIABLES,
+    AccessLog,
+    ExtraPorts,
+    GrpcPort,
+    PortRange,
+    for_inner_stack,
+)
 from tfs_proxy.settings.rows import unknown_variables
-from tfs_proxy.settings.settings import TABLE, Settings, for_inner_stack
+from tfs_proxy.settings.settings import TABLE, Settings
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.values.resources import Resources

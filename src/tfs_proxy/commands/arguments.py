@@ -13,8 +13,8 @@ from socket import socket
 from tfs_proxy.data.capture.record import BEGINNING_BYTES, CapturedRequest, captured_requests, is_capture
 from tfs_proxy.observe.logs.config import STDERR, set_level, wants_colour
 from tfs_proxy.observe.logs.entry import JSON, EntryHandler, writer
-from tfs_proxy.settings.parsers import HIGHEST_PORT
-from tfs_proxy.settings.settings import Settings, asks_for_json, inherited_environment
+from tfs_proxy.settings.parsers import HIGHEST_PORT, asks_for_json
+from tfs_proxy.settings.settings import Settings, inherited_environment
 from tfs_proxy.values.errors import ArchiveError, BadInput, Interrupted, SettingsError
 from tfs_proxy.values.names import one_entry
 from tfs_proxy.values.resources import raise_descriptor_limit

@@ -421,20 +421,6 @@ TABLE = table_of(Settings)
 _ROWS = {row.field: row for row in TABLE}
 
 
-def for_inner_stack(environ: Mapping[str, str]) -> dict[str, str]:
-    """Change ``environ`` for a stack inside another program.
-
-    Several stacks can't share gRPC's port or extra ports, and the program captures its own requests.
-    """
-    outer = {"TFS_PROXY_GRPC_PORT", "TFS_PROXY_EXTRA_PORTS", "TFS_PROXY_CAPTURE"}
-    return {name: value for name, value in environ.items() if name not in outer}
-
-
-def asks_for_json(environ: Mapping[str, str]) -> bool:
-    """Tell if the log should be JSON, even if another setting can't be used."""
-    return environ.get("TFS_PROXY_LOG_FORMAT", "").strip().lower() == "json"
-
-
 def inherited_environment() -> dict[str, str]:
     """Copy of this process's environment for its children."""
     return dict(os.environ)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tfs_proxy.model.openapi.components import INPUT_NAMES
 from tfs_proxy.serving.inner_stack import serving
-from tfs_proxy.settings.settings import for_inner_stack
+from tfs_proxy.settings.parsers import for_inner_stack
 from tfs_proxy.transform.batches import asks_model, header_of
 from tfs_proxy.transform.files import InputObject, LocalTarget, OutputTarget, open_file
 from tfs_proxy.transform.job import MANIFEST, MULTI, SINGLE, ExecutionPlan, Job

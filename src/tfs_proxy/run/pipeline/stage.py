@@ -16,7 +16,8 @@ from tfs_proxy.observe.logs.foreign import read_event
 from tfs_proxy.run.host.sockets import LOOPBACK
 from tfs_proxy.run.process import ChildProcess, ProcessSpec
 from tfs_proxy.serving.inner_stack import SERVE
-from tfs_proxy.settings.settings import Settings, for_inner_stack
+from tfs_proxy.settings.parsers import for_inner_stack
+from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import NotReached, RequestError, SettingsError, UpstreamError, UpstreamTimeout
 from tfs_proxy.values.latencies import Latencies
 from tfs_proxy.wire.error_body import error_text

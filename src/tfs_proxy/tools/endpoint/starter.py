@@ -29,7 +29,8 @@ from tfs_proxy.run.host.watchdog import Watchdog
 from tfs_proxy.run.process import Backoff, ChildProcess, ProcessSpec
 from tfs_proxy.run.reloading.files import snapshot_of_file, snapshot_of_folder
 from tfs_proxy.serving.inner_stack import SERVE
-from tfs_proxy.settings.settings import Settings, for_inner_stack
+from tfs_proxy.settings.parsers import for_inner_stack
+from tfs_proxy.settings.settings import Settings
 from tfs_proxy.tools.endpoint.container import HostedContainer, ManyModels
 from tfs_proxy.tools.endpoint.operations import ContainerDefinition, HostedModel
 from tfs_proxy.values.errors import SettingsError

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from tfs_proxy.data.capture.record import CapturedRequest
 from tfs_proxy.model.report.prepare import prepare
 from tfs_proxy.serving.inner_stack import serving
-from tfs_proxy.settings.settings import Settings, for_inner_stack
+from tfs_proxy.settings.parsers import for_inner_stack
+from tfs_proxy.settings.settings import Settings
 from tfs_proxy.tools.tune.axes import Point, Space, space_of
 from tfs_proxy.tools.tune.bodies import GIVE_REQUESTS, made_request, whole_request, workload_of
 from tfs_proxy.tools.tune.clients import ClosedLoop
