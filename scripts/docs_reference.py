@@ -24,6 +24,7 @@ COMMANDS = {
     "init": "Begin a script: [how to](../how-to/scripts.md#begin-one).",
     "tune": "Find the best settings on this machine: [how to](../how-to/tune.md).",
     "conform": "Judge any container against SageMaker's contract: [all checks](conform.md).",
+    "ask": "Send a file to a container: [how to](../how-to/ask.md).",
     "check": "Say what would be served, and try a script on a request.",
     "transform": "Run a batch transform job: [how to](../how-to/batch-transform.md).",
     "pipeline": "Serve several archives as an inference pipeline: [how to](../how-to/pipelines.md).",

@@ -80,6 +80,7 @@ COMMANDS = {
     "pack": Command("pack", "write a model.tar.gz from a SavedModel, or from a .keras, .h5 or .tflite file"),
     "deploy": Command("deploy", "pack a model and make it an endpoint on SageMaker"),
     "check": Command("check", "report what would be served, import the script, and try it on a request"),
+    "ask": Command("ask", "send a file to a container, and print the answer or a table of latencies"),
     "conform": Command("conform", "judge whether any container keeps SageMaker's contract"),
     "warmup": Command("warmup", "record requests in a model, so that its first one is not slow"),
     "tune": Command("tune", "find the settings with which this machine answers most requests to a model"),

@@ -1,0 +1,162 @@
+"""``tfs-proxy ask``: sends a file to a container, prints the answer, and how long repeated requests took."""
+
+import argparse
+import mimetypes
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfs_proxy.commands.arguments import STDIN, interruptible
+from tfs_proxy.values.errors import ArchiveError, SettingsError
+from tfs_proxy.wire import media_types as media
+
+if TYPE_CHECKING:
+    from tfs_proxy.tools.client import Reply
+
+DESCRIPTION = """\
+Send FILE to the container at URL and print the answer; with --repeat, print how long the requests took.
+
+URL is http://HOST:PORT, or the whole address of invocations, such as http://HOST:PORT/models/NAME/invoke.
+Requests that the server did not take up (no connection, 429, 503) are sent again, but not with --repeat.
+
+Exit status: 0 if all were answered; 1 if one was refused or failed; 2 if the file or the URL can't be used.
+"""
+
+TYPES = mimetypes.MimeTypes()
+"""The content types of files by their endings: those of the web, and of arrays and records."""
+
+for _ending, _type in (
+    *((".npy", media.NPY), (".npz", media.NPZ), (".jsonl", media.JSON_LINES), (".ndjson", media.JSON_LINES)),
+    *((".tfrecord", media.TF_RECORD), (".tfrecords", media.TF_RECORD), (".webp", "image/webp")),
+):
+    TYPES.add_type(_type, _ending)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("url", metavar="URL", help="http://HOST:PORT of a container")
+    parser.add_argument("file", type=Path, metavar="FILE", help="body of the request; - reads standard input")
+    parser.add_argument("--content-type", metavar="TYPE", help="default: by the ending of FILE")
+    parser.add_argument("--accept", metavar="TYPE", help="the type of the answer (default: the server's)")
+    parser.add_argument("--custom-attributes", metavar="TEXT", help="such as tfs-model-name=NAME")
+    parser.add_argument(
+        "--timeout", type=float, default=60.0, metavar="SECONDS", help="for an answer (default: 60)"
+    )
+    parser.add_argument(
+        "--repeat", type=_positive, default=1, metavar="N", help="send it so many times, and print a table"
+    )
+    parser.add_argument(
+        "--concurrency", type=_positive, default=1, metavar="N", help="requests at once (default: 1)"
+    )
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 1")
+    return int(text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from tfs_proxy.tools.client import Client, ClientError
+
+    body, content_type = _body(arguments.file), _content_type(arguments)
+    repeats = arguments.repeat > 1 or arguments.concurrency > 1
+    headers = {"custom_attributes": arguments.custom_attributes} if arguments.custom_attributes else {}
+    try:
+        client = Client(
+            arguments.url,
+            timeout_seconds=arguments.timeout,
+            retries=0 if repeats else 3,
+            connections=arguments.concurrency,
+        )
+    except ValueError as error:
+        raise SettingsError(f"{error}.") from None
+    with client, interruptible():
+
+        def send() -> "Reply":
+            return client.invoke(body, content_type, accept=arguments.accept, **headers)
+
+        if repeats:
+            return _measure(send, max(arguments.repeat, arguments.concurrency), arguments.concurrency)
+        try:
+            _print_answer(send())
+        except ClientError as error:
+            print(f"tfs-proxy: {error}", file=sys.stderr)
+            return 1
+    return 0
+
+
+def _body(file: Path) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if file == STDIN else file.read_bytes()
+    except OSError as error:
+        raise ArchiveError(f"The request {file} can't be read: {error.strerror}.") from error
+
+
+def _content_type(arguments: argparse.Namespace) -> str:
+    known = arguments.content_type or TYPES.guess_type(arguments.file.name)[0]
+    if known is None:
+        raise SettingsError(f"The ending of {arguments.file} does not say what it is: give --content-type.")
+    return str(known)
+
+
+def _print_answer(reply: "Reply") -> None:
+    """Writes the bytes of the answer; arrays are shown as text if a person reads them."""
+    from tfs_proxy.tools.client import arrays_of
+
+    kind = reply.content_type.partition(";")[0]
+    if sys.stdout.isatty() and kind in {media.NPY, media.NPZ}:
+        for name, array in arrays_of(reply).items():
+            print(f"{name or 'output'}: {array.dtype}{list(array.shape)}\n{array}")
+        return
+    sys.stdout.buffer.write(reply.body)
+    if sys.stdout.isatty() and not reply.body.endswith(b"\n"):
+        sys.stdout.buffer.write(b"\n")
+
+
+def _measure(send: "Callable[[], Reply]", times: int, concurrency: int) -> int:
+    """Sends ``times`` requests, prints their table, and returns the exit status."""
+    from tfs_proxy.tools.client import ClientError
+
+    left, stopped, results = iter(range(times)), threading.Event(), []
+
+    def send_on() -> None:
+        for _number in left:
+            if stopped.is_set():
+                return
+            before, error = time.perf_counter(), ""
+            try:
+                send()
+            except ClientError as refused:
+                error = str(refused)
+            results.append((time.perf_counter() - before, error))
+
+    started = time.perf_counter()
+    with ThreadPoolExecutor(concurrency) as threads:
+        try:
+            for sending in [threads.submit(send_on) for _ in range(concurrency)]:
+                sending.result()
+        finally:
+            stopped.set()
+    seconds = time.perf_counter() - started
+    print(*_table([taken for taken, error in results if not error], times, concurrency, seconds), sep="\n")
+    failures = Counter(error for _, error in results if error)
+    for error, count in failures.most_common(5):
+        print(f"tfs-proxy: {count} failed: {error}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def _table(answered: list[float], times: int, concurrency: int, seconds: float) -> Iterator[str]:
+    """Lines for people: ``answered`` and ``seconds`` are durations in seconds."""
+    yield f"{len(answered)} of {times} requests answered in {seconds:.2f} s, {concurrency} at once"
+    if not answered:
+        return
+    yield f"{len(answered) / seconds:10.1f} requests/s"
+    in_order = sorted(answered)
+    for percent, name in ((50, "p50"), (90, "p90"), (99, "p99"), (100, "longest")):
+        place = min(percent * len(in_order) // 100, len(in_order) - 1)
+        yield f"{in_order[place] * 1000:10.1f} ms  {name}"

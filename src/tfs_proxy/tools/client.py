@@ -1,0 +1,187 @@
+"""Client of a container: sends arrays or bodies to its /invocations, and raises what it refuses."""
+
+import io
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import numpy as np
+import numpy.typing as npt
+import urllib3
+from msgspec import Struct
+
+from tfs_proxy.values.errors import TfsProxyError
+from tfs_proxy.wire.error_body import error_text
+from tfs_proxy.wire.media_types import JSON, NPY, NPZ
+from tfs_proxy.wire.routes import INVOCATIONS, PING
+
+Array = npt.NDArray[Any]
+
+NOT_PROCESSED = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
+"""Answers that a server gives before it takes a request up, so that it can be sent again."""
+
+PAUSE_SECONDS, LONGEST_RETRY_AFTER_SECONDS = 0.25, 60
+SHOWN_CHARACTERS = 2048
+
+
+class ClientError(TfsProxyError):
+    """A request without a good answer; ``status`` is that of the answer, None if there was none."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.message, self.status = message, status
+
+
+class NotAnswered(ClientError):
+    """No whole answer arrived: nothing listens there, the connection broke, or the time was up."""
+
+
+class RequestRefused(ClientError):
+    """The server says that the request is wrong (4xx)."""
+
+
+class ServerFailed(ClientError):
+    """The server says that it failed (5xx)."""
+
+
+class Reply(Struct, frozen=True):
+    """A good answer; the names of ``headers`` are in lower case."""
+
+    body: bytes
+    content_type: str
+    headers: Mapping[str, str]
+
+
+class Client:
+    """Sends requests to the container at ``url``: http://HOST:PORT, or the whole address of its invocations.
+
+    ``timeout_seconds`` is the longest wait for a connection, and between two parts of an answer. A request
+    that was not taken up (no connection, 429, 503) is sent again up to ``retries`` times, after the
+    answer's Retry-After of at most a minute, else after growing pauses. Threads can share a client, which
+    keeps ``connections`` open.
+    """
+
+    def __init__(
+        self, url: str, *, timeout_seconds: float = 60.0, retries: int = 3, connections: int = 8
+    ) -> None:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError(f"{url!r} is not the address of a server: it must be http://HOST:PORT")
+        path = parts.path.rstrip("/") or INVOCATIONS.path
+        self._server = f"{parts.scheme}://{parts.netloc}"
+        self._address = f"{self._server}{path}" + (f"?{parts.query}" if parts.query else "")
+        self._pool = urllib3.PoolManager(
+            maxsize=connections,
+            timeout=timeout_seconds,
+            retries=urllib3.Retry(
+                total=retries,
+                read=False,
+                redirect=False,
+                allowed_methods=None,
+                status_forcelist=NOT_PROCESSED,
+                backoff_factor=PAUSE_SECONDS,
+                backoff_jitter=PAUSE_SECONDS,
+                retry_after_max=LONGEST_RETRY_AFTER_SECONDS,
+                raise_on_status=False,
+            ),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes all connections."""
+        self._pool.clear()
+
+    def is_ready(self) -> bool:
+        """True if /ping answers 200; it is asked once."""
+        try:
+            answer = self._pool.request("GET", f"{self._server}{PING.path}", retries=False)
+        except urllib3.exceptions.HTTPError:
+            return False
+        return answer.status == HTTPStatus.OK
+
+    def predict(self, arrays: npt.ArrayLike | Mapping[str, npt.ArrayLike]) -> Array | dict[str, Array]:
+        """Sends a batch, ``[records, ...]``: one array, or one for each input of the model by its name.
+
+        Returns arrays by output name; a model of one output that got one array answers one array. Raises
+        ClientError, and ValueError for arrays of objects.
+        """
+        body, named = io.BytesIO(), isinstance(arrays, Mapping)
+        if isinstance(arrays, Mapping):
+            np.savez(body, allow_pickle=False, **{name: np.asarray(each) for name, each in arrays.items()})
+        else:
+            np.save(body, np.asarray(arrays), allow_pickle=False)
+        reply = self.invoke(body.getvalue(), NPZ if named else NPY, accept=NPZ)
+        outputs = arrays_of(reply)
+        return outputs if named or len(outputs) != 1 else next(iter(outputs.values()))
+
+    def invoke(self, body: bytes, content_type: str, *, accept: str | None = None, **headers: str) -> Reply:
+        """Sends ``body`` as it is.
+
+        Further ``headers`` are SageMaker's: ``custom_attributes`` is X-Amzn-SageMaker-Custom-Attributes.
+
+        Raises ClientError.
+        """
+        sent = {"Content-Type": content_type} | ({"Accept": accept} if accept else {})
+        sent |= {_header_name(name): value for name, value in headers.items()}
+        try:
+            answer = self._pool.request("POST", self._address, body=body, headers=sent)
+        except urllib3.exceptions.HTTPError as error:
+            raise NotAnswered(f"{self._address}: {_reason(error)}") from error
+        if answer.status >= HTTPStatus.BAD_REQUEST:
+            kind = ServerFailed if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR else RequestRefused
+            raise kind(f"{answer.status}: {_sentence(answer.data)}", answer.status)
+        received = {name.lower(): value for name, value in answer.headers.items()}
+        return Reply(answer.data, received.get("content-type", ""), received)
+
+
+def arrays_of(reply: Reply) -> dict[str, Array]:
+    """Arrays by output name of an answer in npz or npy, or in TensorFlow Serving's JSON, as scripts write it.
+
+    An array without a name has the name "". Raises ClientError for anything else.
+    """
+    kind = reply.content_type.partition(";")[0].strip().lower()
+    try:
+        if kind == NPZ:
+            with np.load(io.BytesIO(reply.body), allow_pickle=False) as outputs:
+                return dict(outputs)
+        if kind == NPY:
+            return {"": np.load(io.BytesIO(reply.body), allow_pickle=False)}
+        if kind == JSON:
+            return _arrays_of_json(json.loads(reply.body))
+    except ValueError as error:
+        raise ClientError(f"The answer is not what its Content-Type {kind} says: {error}") from error
+    raise ClientError(
+        f"The answer is of type {kind or '(none)'}, which has no arrays: call invoke() for its bytes."
+    )
+
+
+def _arrays_of_json(document: Any) -> dict[str, Array]:
+    outputs = document.get("outputs") if isinstance(document, dict) else None
+    if isinstance(outputs, dict):
+        return {name: np.asarray(values) for name, values in outputs.items()}
+    rows = document.get("predictions", outputs or document) if isinstance(document, dict) else document
+    if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
+        return {name: np.asarray([row[name] for row in rows]) for name in rows[0]}
+    return {"": np.asarray(rows)}
+
+
+def _header_name(name: str) -> str:
+    return "X-Amzn-SageMaker-" + name.replace("_", "-").title()
+
+
+def _sentence(body: bytes) -> str:
+    """The server's own sentence, or the beginning of its answer on one line."""
+    text = error_text(body) or " ".join(body.decode(errors="replace").split())
+    return text[:SHOWN_CHARACTERS] or "the answer is empty"
+
+
+def _reason(error: Exception) -> str:
+    cause = getattr(error, "reason", None) or error
+    return str(cause).rpartition(": ")[2] or type(cause).__name__

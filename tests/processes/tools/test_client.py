@@ -1,0 +1,73 @@
+"""`tfs-proxy ask` and `tfs_proxy.Client` against a running stack."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from support.stack import Stack
+from tfs_proxy import Client, RequestRefused
+
+
+def url_of(stack: Stack) -> str:
+    return f"http://127.0.0.1:{stack.port}"
+
+
+def ask(*words: str, body: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
+    argv = [sys.executable, "-m", "tfs_proxy.cli", "ask", *words]
+    return subprocess.run(argv, input=body, capture_output=True, timeout=60, check=False)
+
+
+def test_arrays_go_and_come_without_a_lost_digit(served: Stack) -> None:
+    with Client(url_of(served)) as client:
+        assert client.is_ready()
+        exact = np.array([0.1, 1 / 3, 16777217.0], np.float32)
+        answer = client.predict(exact)
+    assert isinstance(answer, np.ndarray)
+    assert answer.tolist() == (exact / np.float32(2) + np.float32(2)).tolist()
+
+
+def test_inputs_by_name_are_answered_by_name(served: Stack) -> None:
+    with Client(url_of(served)) as client:
+        answer = client.predict({"x": np.array([2.0], np.float32)})
+    assert {name: array.tolist() for name, array in dict(answer).items()} == {"y": [3.0]}
+
+
+def test_a_refusal_is_the_servers_sentence(served: Stack) -> None:
+    with Client(url_of(served)) as client, pytest.raises(RequestRefused, match="npz") as raised:
+        client.invoke(b"no array", "application/x-npz")
+    assert raised.value.status == 400
+
+
+def test_ask_prints_the_answer_to_a_file(served: Stack, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("1.0\n2.0\n")
+    done = ask(url_of(served), str(tmp_path / "rows.csv"), "--accept", "text/csv")
+    assert (done.returncode, done.stdout) == (0, b"2.5\n3.0\n")
+
+
+def test_ask_prints_the_servers_sentence_and_ends_with_1(served: Stack) -> None:
+    done = ask(url_of(served), "-", "--content-type", "text/csv", body=b"one\n")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.startswith(b"tfs-proxy: 400: ")
+
+
+def test_ask_measures_repeated_requests(served: Stack, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("1.0\n")
+    done = ask(url_of(served), str(tmp_path / "rows.csv"), "--repeat", "40", "--concurrency", "4")
+    lines = done.stdout.decode().splitlines()
+    assert lines[0].startswith("40 of 40 requests answered in ")
+    assert [line.split()[-1] for line in lines[1:]] == ["requests/s", "p50", "p90", "p99", "longest"]
+
+
+def test_ask_can_be_stopped(served: Stack, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("1.0\n")
+    words = ["ask", url_of(served), str(tmp_path / "rows.csv"), "--repeat", "10000000"]
+    with subprocess.Popen([sys.executable, "-m", "tfs_proxy.cli", *words], stderr=subprocess.PIPE) as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(3)
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait(30) == 130

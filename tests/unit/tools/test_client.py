@@ -1,0 +1,110 @@
+"""The client against a server that says what it is told: typed errors, and what is sent again."""
+
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import ClassVar
+
+import pytest
+
+from tfs_proxy import Client, ClientError, NotAnswered, RequestRefused, ServerFailed
+from tfs_proxy.cli import main
+
+Answer = tuple[int, dict[str, str], bytes]
+
+
+class Told(BaseHTTPRequestHandler):
+    """Answers as ``answers`` say, the last one again and again; counts requests in ``asked``."""
+
+    answers: ClassVar[list[Answer]] = []
+    asked: ClassVar[list[dict[str, str]]] = []
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.asked.append(dict(self.headers))
+        status, headers, body = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    Told.answers, Told.asked = [], []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Told)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(400, RequestRefused), (500, ServerFailed), (504, ServerFailed)]
+)
+def test_an_error_has_the_servers_sentence_and_is_not_sent_again(
+    url: str, status: int, kind: type[ClientError]
+) -> None:
+    Told.answers = [(status, {}, b'{"error": "x must be a number"}')]
+    with Client(url) as client, pytest.raises(kind, match="x must be a number") as raised:
+        client.invoke(b"1", "text/csv")
+    assert (raised.value.status, len(Told.asked)) == (status, 1)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_request_that_was_not_taken_up_is_sent_again_after_retry_after(url: str, status: int) -> None:
+    Told.answers = [(status, {"Retry-After": "0"}, b"{}"), (200, {"Content-Type": "text/csv"}, b"2.5")]
+    with Client(url) as client:
+        assert client.invoke(b"1", "text/csv", custom_attributes="a=b").body == b"2.5"
+    assert [asked["X-Amzn-SageMaker-Custom-Attributes"] for asked in Told.asked] == ["a=b", "a=b"]
+
+
+def test_a_server_that_stays_busy_is_an_error_at_the_end(url: str) -> None:
+    Told.answers = [(503, {"Retry-After": "0"}, b'{"error": "starting"}')]
+    with Client(url, retries=2) as client, pytest.raises(ServerFailed, match="503: starting"):
+        client.invoke(b"1", "text/csv")
+    assert len(Told.asked) == 3
+
+
+def test_nothing_at_the_address_is_not_answered() -> None:
+    with (
+        Client("http://127.0.0.1:9", retries=0) as client,
+        pytest.raises(NotAnswered, match=r"127\.0\.0\.1:9"),
+    ):
+        client.invoke(b"1", "text/csv")
+
+
+def test_what_is_not_an_address_is_refused() -> None:
+    with pytest.raises(ValueError, match="http://HOST:PORT"):
+        Client("ftp://host")
+
+
+def test_answers_of_scripts_in_json_become_arrays(url: str) -> None:
+    Told.answers = [(200, {"Content-Type": "application/json"}, b'{"predictions": [{"a": 1, "b": [2]}]}')]
+    with Client(url) as client:
+        outputs = client.predict([1.0])
+    assert isinstance(outputs, dict)
+    assert {name: array.tolist() for name, array in outputs.items()} == {"a": [1], "b": [[2]]}
+
+
+def test_an_answer_without_arrays_says_its_type(url: str) -> None:
+    Told.answers = [(200, {"Content-Type": "image/png"}, b"..")]
+    with Client(url) as client, pytest.raises(ClientError, match="image/png"):
+        client.predict([1.0])
+
+
+def test_ask_says_how_to_name_an_unknown_type(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ask", url, "pyproject.toml"]) == 2
+    assert "give --content-type" in capsys.readouterr().err
+
+
+def test_ask_counts_what_failed_and_why(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Told.answers = [(200, {}, b"1"), (200, {}, b"1"), (400, {}, b'{"error": "no"}')]
+    assert main(["ask", url, "README.md", "--content-type", "text/csv", "--repeat", "5"]) == 1
+    said = capsys.readouterr()
+    assert said.out.startswith("2 of 5 requests answered")
+    assert "3 failed: 400: no" in said.err
