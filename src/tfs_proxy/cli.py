@@ -16,7 +16,8 @@ from msgspec import Struct
 
 from tfs_proxy import __version__
 from tfs_proxy.values.errors import SettingsError, StopServing
-from tfs_proxy.values.names import how_to_install, one_entry, printable, similar
+from tfs_proxy.values.installation import how_to_install
+from tfs_proxy.values.names import one_entry, printable, similar
 
 SCHEMAS = ("standardize", "transform-job", "endpoint", "conform-requests")
 """For ``pack --standardize``, ``transform``, ``endpoint`` and ``conform --requests``."""

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from tfs_proxy.values.names import how_to_install
+from tfs_proxy.values.installation import how_to_install
 
 _NEEDED = ("tensorflow", "uvicorn", "httptools", "uvloop", "simdjson")
 

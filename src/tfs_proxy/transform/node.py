@@ -30,7 +30,7 @@ from tfs_proxy.transform.run_statistics import (
 )
 from tfs_proxy.transform.sender import EndpointAddress, Sender
 from tfs_proxy.values.errors import SettingsError
-from tfs_proxy.values.names import how_to_install
+from tfs_proxy.values.installation import how_to_install
 from tfs_proxy.wire.s3_client import S3_SCHEME
 
 _REMEDY = "give s3:// addresses, or folders that all nodes share."

@@ -73,11 +73,6 @@ def printable(text: str) -> str:
     )
 
 
-def how_to_install(extra: str) -> str:
-    """Command that installs an extra's packages; this package is in no index, only in its clones."""
-    return f"pip install '.[{extra}]' in a clone of tfs_proxy (or 'WHEEL[{extra}]', if you have its wheel)"
-
-
 def similar(word: str, known: Iterable[str], least: float = 0.6) -> str | None:
     """The one of ``known`` most like ``word``; ``least`` is the similarity that it needs, from 0 to 1."""
     from difflib import get_close_matches

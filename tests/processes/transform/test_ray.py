@@ -15,6 +15,7 @@ import pytest
 from support.archives import stand_in_archive, stand_in_program
 from support.transform_command import Done, outputs, posts, stand_in, transform
 from support.waiting import wait_until
+from tfs_proxy.values.installation import how_to_install
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -187,7 +188,7 @@ def test_without_ray(tmp_path: Path) -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 2
-    assert "pip install '.[ray]' in a clone" in done.stderr
+    assert how_to_install("ray") in done.stderr
     assert "Traceback" not in done.stderr
 
 

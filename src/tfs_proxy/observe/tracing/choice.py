@@ -12,13 +12,12 @@ from typing import Literal
 from msgspec import Struct
 
 from tfs_proxy.values.deployment import TraceSampling
-from tfs_proxy.values.names import how_to_install
+from tfs_proxy.values.installation import how_to_install
 
 EXPORTERS = ("otlp", "console")
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 PROTOCOL = "http/protobuf"
-NOT_INSTALLED = f"OpenTelemetry is not installed. Install it with {how_to_install('otel')}."
 
 MARKED, NOT_MARKED = "1", "0"
 _STEPS = 10_000
@@ -41,7 +40,8 @@ def trace_choice(environ: Mapping[str, str], *, installed: bool | None = None) -
         return TraceChoice()
     warning = _unusable(environ)
     if warning is None and not (_is_installed() if installed is None else installed):
-        warning = f"{variable} is set, and no traces are sent: {NOT_INSTALLED}"
+        advice = f"OpenTelemetry is not installed. Install it with {how_to_install('otel')}."
+        warning = f"{variable} is set, and no traces are sent: {advice}"
     return TraceChoice(warning=warning) if warning else TraceChoice(_sampling(environ))
 
 

@@ -16,7 +16,7 @@ from tfs_proxy.run.gpus import Placement
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import Instance, ServedModel
 from tfs_proxy.values.errors import SettingsError
-from tfs_proxy.values.names import how_to_install
+from tfs_proxy.values.installation import how_to_install
 
 OFFICIAL_BINARY = "tensorflow_model_server"
 EMBEDDED = "embedded"

@@ -22,8 +22,9 @@ from msgspec import Struct, convert, to_builtins
 from tfs_proxy.settings.settings import inherited_environment
 from tfs_proxy.tools.export.preprocessing import Preprocessing
 from tfs_proxy.values.errors import ExportError, SettingsError
+from tfs_proxy.values.installation import how_to_install
 from tfs_proxy.values.memory import GIGABYTE
-from tfs_proxy.values.names import how_to_install, printable
+from tfs_proxy.values.names import printable
 
 
 class ExportRequest(Struct, frozen=True):

@@ -12,6 +12,7 @@ import pytest
 from tfs_proxy.model.saved_model import read_saved_model
 from tfs_proxy.tools.export.child import ExportRequest, export
 from tfs_proxy.values.errors import ExportError
+from tfs_proxy.values.installation import how_to_install
 
 pytestmark = pytest.mark.tensorflow
 
@@ -151,5 +152,5 @@ def test_without_tensorflow(model_files: Path, tmp_path: Path) -> None:
     )
 
     assert done.returncode == 2
-    assert "pip install '.[embedded]' in a clone" in done.stderr
+    assert how_to_install("embedded") in done.stderr
     assert list(tmp_path.iterdir()) == []

@@ -8,6 +8,7 @@ import pytest
 
 from tfs_proxy.observe.tracing.choice import TraceChoice, is_divided, kept_share, marked_share, trace_choice
 from tfs_proxy.values.deployment import TraceSampling
+from tfs_proxy.values.installation import how_to_install
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 
@@ -65,7 +66,7 @@ def test_a_missing_package_is_a_warning_that_says_how_to_get_it() -> None:
     warning = trace_choice(ENDPOINT, installed=False).warning or ""
 
     assert warning.startswith("OTEL_EXPORTER_OTLP_ENDPOINT is set, and no traces are sent")
-    assert "pip install '.[otel]' in a clone" in warning
+    assert how_to_install("otel") in warning
 
 
 @pytest.mark.parametrize(
