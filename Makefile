@@ -61,7 +61,7 @@ test-rest: $(READY) try-nginx try-curl try-prometheus try-chromium  ## run the t
 test-contract: $(READY) try-nginx  ## try what users can see, through public doors alone, against what is recorded
 	$(BIN)/python scripts/ring.py contract
 
-JUDGES := hosting kserve mlserver sbom schemathesis tritonclient typing
+JUDGES := hosting kserve mlserver sbom schemathesis tritonclient typing workflows
 .PHONY: judges test-judges test-judges-short
 judges: $(READY)  ## install the clients of other projects that judge ours, each into build/judges/NAME
 	@scripts/install-judge $(JUDGES)
@@ -88,6 +88,18 @@ image-embedded:  ## build tfs-proxy:embedded, with the embedded model server; ne
 .PHONY: sbom
 sbom:  ## copy SBOM and licence list out of tfs-proxy:IMAGE (default: embedded) into build/
 	@scripts/copy-sbom $(or $(IMAGE),embedded)
+
+.PHONY: publish publish-image publish-manifests
+publish: $(READY)  ## upload the files of `make release` to a package index (UV_PUBLISH_URL, UV_PUBLISH_TOKEN; see uv publish)
+	$(BIN)/uv publish build/release/*.whl build/release/*.tar.gz
+publish-image:  ## push tfs-proxy:IMAGE to REPOSITORY:TAG
+	docker tag tfs-proxy:$(IMAGE) $(REPOSITORY):$(TAG)
+	docker push $(REPOSITORY):$(TAG)
+publish-manifests:  ## make REPOSITORY:TAG-cpu, -gpu and -embedded of what was pushed for each architecture
+	docker buildx imagetools create --tag $(REPOSITORY):$(TAG)-cpu $(REPOSITORY):$(TAG)-cpu-amd64
+	docker buildx imagetools create --tag $(REPOSITORY):$(TAG)-gpu $(REPOSITORY):$(TAG)-gpu-amd64
+	docker buildx imagetools create --tag $(REPOSITORY):$(TAG)-embedded \
+		$(REPOSITORY):$(TAG)-embedded-amd64 $(REPOSITORY):$(TAG)-embedded-arm64
 
 .PHONY: prove-transform
 prove-transform: $(READY)  ## batch transform: 20 kills lose nothing, a 2 GB object needs little memory

@@ -101,11 +101,26 @@ def table_of(settings: type) -> tuple[Setting, ...]:
     return tuple(Setting(field=row.name, **row.metadata) for row in fields(settings) if row.metadata)
 
 
+GONE: Mapping[str, str] = {
+    "SAGEMAKER_TFS_VERSION": "the image, or tensorflow_model_server on PATH, decides the version",
+    "SAGEMAKER_MODEL_SERVER_WORKERS": "set SAGEMAKER_GUNICORN_WORKERS",
+    "SAGEMAKER_MODEL_SERVER_TIMEOUT": "set SAGEMAKER_GUNICORN_TIMEOUT_SECONDS",
+    "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS": "set SAGEMAKER_GUNICORN_TIMEOUT_SECONDS",
+    "SAGEMAKER_STARTUP_TIMEOUT": "set SAGEMAKER_TFS_WAIT_TIME_SECONDS",
+}
+"""Settings of earlier releases and of AWS's other containers that are not read, and what to do instead.
+
+A setting that is renamed or goes is added here, for as long as docs/reference/compatibility.md promises.
+"""
+
+
 def unknown_variables(environ: Mapping[str, str], table: Iterable[Setting]) -> list[str]:
-    """Names in ``environ`` that look like settings of AWS's container or this one, but are not."""
+    """Names in ``environ`` that look like settings of AWS's container or this one, or are `GONE`."""
     known = {row.variable for row in table}
     prefixes = ("SAGEMAKER_TFS_", "SAGEMAKER_GUNICORN_", "SAGEMAKER_NGINX_", "TFS_PROXY_")
-    return sorted(name for name in environ if name.startswith(prefixes) and name not in known)
+    return sorted(
+        name for name in environ if (name.startswith(prefixes) or name in GONE) and name not in known
+    )
 
 
 def duration(low_ms: float, high_ms: float) -> Callable[[str], float]:

@@ -16,7 +16,7 @@ from tfs_proxy.model.report.script import report_on_script, words_joined
 from tfs_proxy.model.report.served import Served
 from tfs_proxy.model.report.serving_flags import capacity
 from tfs_proxy.model.saved_model import SavedModelSummary, read_summary
-from tfs_proxy.settings.rows import unknown_variables
+from tfs_proxy.settings.rows import GONE, unknown_variables
 from tfs_proxy.settings.settings import SERVING_VARIABLES, TABLE, Settings
 from tfs_proxy.values.layout import ModelLayout
 from tfs_proxy.values.names import printable, similar
@@ -286,6 +286,9 @@ def _leftovers(layout: ModelLayout, models: Sequence[DiscoveredModel]) -> Iterat
 def _variable_notes(environ: Mapping[str, str]) -> Iterator[str]:
     known = [row.variable for row in TABLE]
     for name in unknown_variables(environ, TABLE):
+        if name in GONE:
+            yield f"{name} is set, and is not read any more: {GONE[name]}."
+            continue
         close = similar(name, known, 0.85)
         hint = f": did you mean {close}?" if close else "."
         yield f"{name} is set, but it is not a setting{hint}"

@@ -285,6 +285,17 @@ def test_misspelt_variables_are_told(tmp_path: Path) -> None:
     assert "TFS_PROXY_WHATEVER_ELSE is set, but it is not a setting." in text
 
 
+def test_variables_that_are_not_read_any_more_are_told(tmp_path: Path) -> None:
+    """Those of AWS's other containers, too, with the setting that does the same here."""
+    write_model(tmp_path / "half/1")
+    text = text_on(tmp_path, SAGEMAKER_MODEL_SERVER_WORKERS="4", SAGEMAKER_TFS_VERSION="2.20")
+    assert (
+        "SAGEMAKER_MODEL_SERVER_WORKERS is set, and is not read any more: set SAGEMAKER_GUNICORN_WORKERS."
+        in text
+    )
+    assert "SAGEMAKER_TFS_VERSION is set, and is not read any more: the image" in text
+
+
 def test_models_that_cannot_answer_are_told(tmp_path: Path) -> None:
     """A model without the serve tag, and one without signatures."""
     write_model(tmp_path / "a/1", tag="train")

