@@ -127,7 +127,7 @@ def sentences_of_the_code() -> Iterator[str]:
 
 
 def test_no_index_is_asked_for_this_package() -> None:
-    """It is published in none, so its name there may become somebody else's: clones and wheels are named."""
+    """Its name in one may be somebody else's: clones and wheels are named, and where this copy came from."""
     texts = [README.read_text(), *(page.read_text() for page in DOCS.rglob("*.md")), *sentences_of_the_code()]
 
     assert [text for text in texts if re.search(r"install[^.\n]*tfs.proxy(\[|$)", text)] == []

@@ -18,7 +18,7 @@ def how_to_install(extra: str, installed: Distribution | None = None) -> str:
     try:
         installed = installed or distribution(NAME)
     except PackageNotFoundError:  # it runs from its source, by PYTHONPATH
-        return f"pip install {_quoted('.', extra)} in a clone of tfs_proxy"
+        return f"pip install {_quoted('.', extra)} in a clone"
     install = "uv pip install" if (installed.read_text("INSTALLER") or "").strip() == "uv" else "pip install"
     record = installed.read_text("direct_url.json")
     if record is None:
