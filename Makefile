@@ -91,7 +91,7 @@ sbom:  ## copy SBOM and licence list out of tfs-proxy:IMAGE (default: embedded) 
 
 .PHONY: publish publish-image publish-manifests
 publish: $(READY)  ## upload the files of `make release` to a package index (UV_PUBLISH_URL, UV_PUBLISH_TOKEN; see uv publish)
-	$(BIN)/uv publish build/release/*.whl build/release/*.tar.gz
+	$(BIN)/uv publish build/release/tfs_proxy-*
 publish-image:  ## push tfs-proxy:IMAGE to REPOSITORY:TAG
 	docker tag tfs-proxy:$(IMAGE) $(REPOSITORY):$(TAG)
 	docker push $(REPOSITORY):$(TAG)
