@@ -21,6 +21,7 @@ from tfs_proxy.tools.endpoint.operations import (
     OperationRequest,
     Variant,
 )
+from tfs_proxy.tools.endpoint.sessions import EndpointSessions
 from tfs_proxy.tools.endpoint.starter import ContainerStarter
 from tfs_proxy.values.errors import SettingsError, StopServing
 
@@ -41,6 +42,7 @@ class HostedEndpoint:
         self.variants: dict[str, InstanceGroup] = {}
         self.shadows: dict[str, InstanceGroup] = {}
         self.components: dict[str, InstanceGroup] = {}
+        self.sessions = EndpointSessions()
         self._catalogue, self._starter = catalogue, starter
         self.draw = random.Random()  # noqa: S311 - it only spreads load
 
@@ -111,6 +113,9 @@ class HostedEndpoint:
 
     def group_for(self, members: Mapping[str, str]) -> InstanceGroup:
         """The variant or component for a request with these members. Raises AwsError."""
+        home = self.sessions.home(members)
+        if home is not None:
+            return home.group
         component = members.get("InferenceComponentName")
         if component is not None:
             if component not in self.components:

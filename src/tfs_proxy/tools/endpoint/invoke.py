@@ -192,14 +192,22 @@ async def ask(metrics: VariantMetrics, invocation: Invocation, limits: Invocatio
     """The good answer of an instance of the group, counted. Raises AwsError for anything else."""
     endpoint, group = invocation.endpoint, invocation.group
     with metrics.invocation(endpoint.name, group.variant) as counted:
-        instance = picked(endpoint, group)
+        instance = picked(endpoint, group, invocation.members)
         with instance.answering():
             passage = Passage(endpoint.name, instance, invocation.members, limits)
-            return await passage.through(invocation.body, counted)
+            answer = await passage.through(invocation.body, counted)
+        endpoint.sessions.learn(group, instance, answer)
+        return answer
 
 
-def picked(endpoint: HostedEndpoint, group: InstanceGroup) -> VariantInstance:
-    """An instance for a request. Raises AwsError if none is in service: try again if one is starting."""
+def picked(endpoint: HostedEndpoint, group: InstanceGroup, members: Mapping[str, str]) -> VariantInstance:
+    """An instance for a request, that of its session if it has one.
+
+    Raises AwsError if none is in service: try again if one is starting.
+    """
+    home = endpoint.sessions.home(members)
+    if home is not None and home.group is group:  # a shadow variant has no part in it
+        return home.instance
     instance = group.pick(endpoint.draw)
     if instance is None and group.is_starting:
         raise AwsError(NOT_READY, f"{group.name} is not in service yet; try again.")
