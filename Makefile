@@ -66,7 +66,7 @@ JUDGES := hosting kserve mlserver sbom schemathesis tritonclient typing workflow
 judges: $(READY)  ## install the clients of other projects that judge ours, each into build/judges/NAME
 	@scripts/install-judge $(JUDGES)
 test-judges: judges try-nginx  ## let them all judge the running stack, the load generators of Triton and MLCommons, too
-	@scripts/install-judge perf loadgen mms standards
+	@scripts/install-judge perf loadgen mms standards awscli sagemaker2 sagemaker3
 	$(BIN)/python -m pytest tests/judges
 test-judges-short: judges try-nginx  ## the same without what takes long
 	$(BIN)/python scripts/ring.py judges
@@ -187,7 +187,7 @@ refresh: $(READY)  ## take the base images' newest digests and the newest versio
 
 .PHONY: lock-judges
 lock-judges: $(READY)  ## resolve tests/judges/*.in into the newest versions of the judges (ONLY="kserve ...")
-	@scripts/install-judge --lock $(or $(ONLY),$(JUDGES) perf loadgen release)
+	@scripts/install-judge --lock $(or $(ONLY),$(JUDGES) perf loadgen release awscli)
 
 .PHONY: nginx
 nginx:  ## install nginx from the distribution (needs root)

@@ -15,7 +15,7 @@ from tfs_proxy.values.errors import RequestError
 from tfs_proxy.wire.http_messages import HttpResponse, StreamedResponse
 from tfs_proxy.wire.media_types import JSON
 
-CONTROL_PLANE, RUNTIME = "sagemaker", "sagemaker-runtime"
+CONTROL_PLANE, RUNTIME, LOGS = "sagemaker", "sagemaker-runtime", "logs"
 OURS = frozenset(
     {"ModelDataUrl", "S3Uri", "S3OutputPath", "S3FailurePath", "DestinationS3Uri", "InputLocation"}
 )
@@ -34,9 +34,9 @@ def operation_model(service: str, operation: str) -> OperationModel:
     return service_model(service).operation_model(operation)
 
 
-def problems(operation: str, request: Mapping[str, Any]) -> list[str]:
+def problems(operation: str, request: Mapping[str, Any], service: str = CONTROL_PLANE) -> list[str]:
     """Reasons why AWS would refuse the request: a sentence each, with the member's name."""
-    shape = operation_model(CONTROL_PLANE, operation).input_shape
+    shape = operation_model(service, operation).input_shape
     assert shape is not None  # noqa: S101 - all of these operations take parameters
     report = ParamValidator().validate(request, shape)
     if report.has_errors():

@@ -7,10 +7,11 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from tfs_proxy.tools.endpoint.aws_api import REFUSED, AwsError, problems, refused
+from tfs_proxy.tools.endpoint.aws_api import CONTROL_PLANE, LOGS, REFUSED, AwsError, problems, refused
 from tfs_proxy.tools.endpoint.hosting import Hosting
 from tfs_proxy.tools.endpoint.instances import InstanceGroup
 from tfs_proxy.tools.endpoint.jobs import TransformJobs
+from tfs_proxy.tools.endpoint.log_streams import LogStreams
 from tfs_proxy.tools.endpoint.operations import JOB, KINDS, OperationRequest, arn
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
@@ -72,7 +73,10 @@ def _component(name: str, hosting: Hosting) -> Mapping[str, Any]:
     }
 
 
-TARGET, PREFIX = "x-amz-target", "SageMaker."
+TARGET = "x-amz-target"
+SERVICES = {"SageMaker": CONTROL_PLANE, "Logs_20140328": LOGS}
+"""AWS's services by what stands before the operation in the header."""
+
 CONTENT_TYPE = "application/x-amz-json-1.1"
 VALIDATION = "ValidationException"
 """Name of ValidationError in this service."""
@@ -82,14 +86,15 @@ Start = Callable[[Mapping[str, Any]], None]
 
 
 class ControlPlane:
-    """Answers ``X-Amz-Target: SageMaker.OPERATION``."""
+    """Answers ``X-Amz-Target: SageMaker.OPERATION``, and CloudWatch's calls for the log of a job."""
 
-    def __init__(self, hosting: Hosting, jobs: TransformJobs) -> None:
+    def __init__(self, hosting: Hosting, jobs: TransformJobs, logs: LogStreams) -> None:
         self._hosting = hosting
         self._calls: dict[str, Call] = {
             "UpdateEndpoint": partial(self._change, hosting.update),
             "UpdateEndpointWeightsAndCapacities": partial(self._change, hosting.change_weights),
             **jobs.calls,
+            **logs.calls,
         }
         for kind in KINDS.keys() - {JOB}:
             self._calls[f"Create{kind}"] = partial(self._create, kind)
@@ -99,15 +104,15 @@ class ControlPlane:
 
     def respond(self, request: HttpRequest) -> HttpResponse:
         """The answer to one call; botocore can decode its errors."""
-        operation = request.headers.get(TARGET, "").removeprefix(PREFIX)
+        service, _, operation = request.headers.get(TARGET, "").partition(".")
         try:
-            answer = self._answer(operation, request.body)
+            answer = self._answer(SERVICES.get(service, CONTROL_PLANE), operation, request.body)
         except AwsError as error:
             code = VALIDATION if error.code == REFUSED else error.code
             return _json(HTTPStatus.BAD_REQUEST, {"__type": code, "message": error.message})
         return _json(HTTPStatus.OK, answer)
 
-    def _answer(self, operation: str, body: bytes) -> Mapping[str, Any]:
+    def _answer(self, service: str, operation: str, body: bytes) -> Mapping[str, Any]:
         call = self._calls.get(operation)
         if call is None:
             named = operation or "A call without X-Amz-Target"
@@ -116,7 +121,7 @@ class ControlPlane:
             parameters = json.loads(body or b"{}")
         except ValueError as error:
             raise refused(f"The body is not JSON: {error}.") from error
-        found = problems(operation, parameters)
+        found = problems(operation, parameters, service)
         if found:
             raise refused("; ".join(found))
         return call(parameters)

@@ -15,6 +15,7 @@ from tfs_proxy.tools.endpoint.aws_api import INVOKE, NO_ANSWER, AwsError, given_
 from tfs_proxy.tools.endpoint.instances import STOP_SECONDS, VariantInstance
 from tfs_proxy.tools.endpoint.invoke import TIMED_OUT, InvocationLimits, Passage
 from tfs_proxy.tools.endpoint.job_request import JobRequest
+from tfs_proxy.tools.endpoint.log_streams import ENGINE
 from tfs_proxy.tools.endpoint.metrics import VariantMetrics
 from tfs_proxy.tools.endpoint.starter import ContainerStarter
 from tfs_proxy.transform.run_statistics import BadRecord
@@ -70,7 +71,7 @@ class JobRun:
         job.write_text(self._request.engine_file())
         words = ("transform", str(job), "--endpoint", self._engine_url, "--served-as", served_as)
         self._engine = self._starter.start_command(
-            f"{self._request.name}/transform", (*words, "--summary", str(summary))
+            f"{self._request.name}/{ENGINE}", (*words, "--summary", str(summary))
         )
         ended = asyncio.create_task(self._engine.ended())
         while not ended.done() and not self._instance.has_failed():

@@ -29,6 +29,7 @@ from tfs_proxy.tools.endpoint.hosting import HostedEndpoint, Hosting
 from tfs_proxy.tools.endpoint.invoke import refuse_large
 from tfs_proxy.tools.endpoint.job_run import JobRun
 from tfs_proxy.tools.endpoint.jobs import TransformJobs
+from tfs_proxy.tools.endpoint.log_streams import LogStreams
 from tfs_proxy.tools.endpoint.metrics import VariantMetrics
 from tfs_proxy.tools.endpoint.operations import read_operations
 from tfs_proxy.tools.endpoint.starter import Choice, ContainerStarter, unused_choices
@@ -52,10 +53,15 @@ class EndpointServer:
     """Answers clients of AWS's two services; ``calls`` are those of the runtime, by the end of their path."""
 
     def __init__(
-        self, hosting: Hosting, jobs: TransformJobs, metrics: VariantMetrics, additions: Additions
+        self,
+        hosting: Hosting,
+        jobs: TransformJobs,
+        logs: LogStreams,
+        metrics: VariantMetrics,
+        additions: Additions,
     ) -> None:
         self._hosting, self._jobs, self._metrics, self._additions = hosting, jobs, metrics, additions
-        self._control_plane = ControlPlane(hosting, jobs)
+        self._control_plane = ControlPlane(hosting, jobs, logs)
         self.calls: dict[str, RuntimeCall] = {
             "invocations": additions.invoke,
             "invocations-response-stream": partial(invoke_stream, metrics),
@@ -165,15 +171,16 @@ class EndpointRun:
     ) -> None:
         self._settings, self._listener = settings, listener
         self._threads = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="container-client")
+        logs = LogStreams(catalogue.jobs)
         starter = ContainerStarter(
-            settings, workspace, watchdog, self._threads, options.environ, options.choices
+            settings, workspace, watchdog, self._threads, options.environ, options.choices, logs.hear
         )
         self._hosting = Hosting(catalogue, starter)
         new_run = partial(JobRun, starter=starter, url=sockets.local_url(listener))
         self._jobs = TransformJobs(catalogue, new_run, options.jobs)
         self._metrics = VariantMetrics()
         self._additions = Additions(self._metrics, options.notifications, options.tolerance)
-        front = EndpointServer(self._hosting, self._jobs, self._metrics, self._additions)
+        front = EndpointServer(self._hosting, self._jobs, logs, self._metrics, self._additions)
         self._server = HttpServer(app_of(front.respond, LARGER_BYTES))
         self._run_loop = RunLoop(settings.stop_seconds)
         self._ready = False

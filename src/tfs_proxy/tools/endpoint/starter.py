@@ -202,6 +202,7 @@ class ContainerStarter:
     """Starts containers.
 
     ``choices`` are those of the command line, by hostname or model. Our own containers inherit ``environ``.
+    ``heard`` gets each line of what is started, after the prefix of its log lines.
     """
 
     def __init__(
@@ -212,9 +213,10 @@ class ContainerStarter:
         threads: Executor,
         environ: Mapping[str, str],
         choices: Mapping[str, Choice],
+        heard: Callable[[str, str], None] = lambda _of, _line: None,
     ) -> None:
         self._settings, self._workspace, self._watchdog = settings, workspace, watchdog
-        self._threads, self._choices = threads, choices
+        self._threads, self._choices, self._heard = threads, choices, heard
         self._environ, self._environ_of_ours = environ, for_inner_stack(environ)
         self._numbers = itertools.count(1)
         self._running: set[asyncio.Task[None]] = set()
@@ -318,6 +320,7 @@ class ContainerStarter:
             may_restart=lambda _child: False,
             started=self._watchdog.guard,
             ended=self._watchdog.forget,
+            heard=partial(self._heard, spec.name),
             show=_shown_with_name,
         )
         task = asyncio.create_task(child.run())
