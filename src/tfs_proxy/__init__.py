@@ -24,7 +24,7 @@ __all__ = [
     "ServerFailed",
     "describe",
 ]
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 _CLIENT = "tfs_proxy.tools.client"
 _LATER = {
