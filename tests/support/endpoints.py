@@ -59,6 +59,11 @@ class Endpoint(Stack):
     def control_plane(self) -> Any:
         return self._client("sagemaker")
 
+    @property
+    def logs(self) -> Any:
+        """A client of CloudWatch Logs."""
+        return self._client("logs")
+
     def invoke_endpoint(self, body: bytes | str = b"abc", **members: str) -> Any:
         """InvokeEndpoint of ``shop``."""
         return self.runtime.invoke_endpoint(EndpointName="shop", Body=body, **members)

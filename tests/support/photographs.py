@@ -41,4 +41,5 @@ def photograph_archive(target: Path, saved_models: Path, example: str) -> Path:
 def shade(answer: bytes | str) -> int:
     """The shade of grey that a prediction of the model `picture` says."""
     (prediction,) = json.loads(answer)["predictions"]
-    return round((prediction["mean"] if isinstance(prediction, dict) else prediction) * (SHADES - 1))
+    mean = prediction["mean"] if isinstance(prediction, dict) else prediction
+    return round(float(mean) * (SHADES - 1))

@@ -257,6 +257,27 @@ def test_list_filters_sorts_and_pages(endpoint: Endpoint, client: Any, tmp_path:
     }
 
 
+def test_log_of_a_job_is_read_page_by_page(endpoint: Endpoint, client: Any, tmp_path: Path) -> None:
+    """By CloudWatch's calls, as the SDKs do; this container runs already, so that only the engine has lines."""
+    client.create_transform_job(**job_request("j", written(tmp_path / "in", a="1\n"), tmp_path / "out"))
+    assert ended_job(endpoint, "j")["TransformJobStatus"] == "Completed"
+    asked = {"logGroupName": "/aws/sagemaker/TransformJobs", "logStreamName": "j/i-local/data-log"}
+    logs = endpoint.logs
+
+    listed = logs.describe_log_streams(logGroupName=asked["logGroupName"], logStreamNamePrefix="j/")
+    assert [each["logStreamName"] for each in listed["logStreams"]] == [asked["logStreamName"]]
+    whole = [each["message"] for each in logs.get_log_events(**asked, startFromHead=True)["events"]]
+    first = logs.get_log_events(**asked, startFromHead=True, limit=2)
+    rest = logs.get_log_events(**asked, nextToken=first["nextForwardToken"])
+    assert [each["message"] for page in (first, rest) for each in page["events"]] == whole
+    assert "1 object(s) done" in whole[-1]
+    assert logs.get_log_events(**asked, nextToken=rest["nextForwardToken"])["events"] == []
+    assert logs.get_log_events(**asked, limit=1)["events"][0]["message"] == whole[-1]
+    nothing = {**asked, "logStreamName": "none"}
+    assert refusal(logs.get_log_events, **nothing)[0] == "ResourceNotFoundException"
+    assert refusal(logs.get_log_events, **asked, nextToken="f/x")[0] == "ValidationException"
+
+
 def test_container_gets_the_variables_of_a_batch_job(endpoint: Endpoint, tmp_path: Path) -> None:
     """And those of the job's Environment, which win over the model's."""
     archive = script_model(tmp_path / "model.tar.gz", ENVIRONMENT_SCRIPT)
