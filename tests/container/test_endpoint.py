@@ -1,10 +1,12 @@
 """`tfs-proxy endpoint` with containers of our image, by Docker."""
 
+import json
 from pathlib import Path
 
 from support import containers
 from support.containers import EMBEDDED
 from support.endpoints import described, of_image, running_endpoint, variant
+from support.transform_jobs import ended_job, job_request, written
 
 
 def test_image_that_docker_has_is_started_asked_and_removed(plain: Path, tmp_path: Path) -> None:
@@ -42,3 +44,22 @@ def test_many_models_are_unpacked_where_their_own_container_sees_them(
                 listed[container] = containers.docker("exec", container, *find)
 
     assert sorted(map(bool, listed.values())) == [False, True]
+
+
+def test_transform_job_runs_in_an_image_that_docker_has(plain: Path, tmp_path: Path) -> None:
+    """With the variables of a batch job; a second job knows by the image what the first has finished."""
+    model = {"ModelName": "m", "PrimaryContainer": {"Image": EMBEDDED, "ModelDataUrl": str(plain)}}
+    source = written(tmp_path / "in", a="1.0\n2.0\n")
+    asked = job_request("j", source, tmp_path / "out", Environment={"SAGEMAKER_GUNICORN_WORKERS": "1"})
+    with running_endpoint(tmp_path, {"CreateModel": model}) as endpoint:
+        endpoint.control_plane.create_transform_job(**asked)
+        status = ended_job(endpoint, "j")["TransformJobStatus"]
+        endpoint.control_plane.create_transform_job(**{**asked, "TransformJobName": "again"})
+        again = ended_job(endpoint, "again")["TransformJobStatus"]
+        log = endpoint.log
+
+    assert (status, again) == ("Completed", "Completed"), log
+    assert json.loads((tmp_path / "out" / "a.csv.out").read_bytes()) == {"predictions": [2.5, 3.0]}
+    assert "SAGEMAKER_BATCH=true" in log
+    assert "1 finished before" in log
+    assert "tfs-proxy-endpoint-" not in containers.docker("ps", "-a", "--format", "{{.Names}}")

@@ -52,7 +52,7 @@ class ComingParts:
 class HostedContainer:
     """A container at ``host:port``; ``child`` is None if this process has not started it.
 
-    Errors call it ``name``. ``mounts_models`` says that it sees the models' folder elsewhere.
+    Errors call it ``name``. ``image`` is what Docker runs, and sees the models' folder elsewhere.
     ``held`` holds its ports, and is closed at the end.
     """
 
@@ -64,11 +64,11 @@ class HostedContainer:
         threads: Executor,
         child: ChildProcess | None = None,
         *,
-        mounts_models: bool = False,
+        image: str | None = None,
         held: ExitStack | None = None,
     ) -> None:
         self.name, self.host, self.port = name, host, port
-        self.child, self.mounts_models = child, mounts_models
+        self.child, self.image = child, image
         self._threads, self._held = threads, held or ExitStack()
         self._connections = ConnectionPool(host, port, Timeouts(60.0), server=name)
 

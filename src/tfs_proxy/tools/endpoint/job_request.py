@@ -59,16 +59,15 @@ class JobRequest(Struct, frozen=True):
         members["TransformOutput"] = {**members["TransformOutput"], "S3OutputPath": self.job.output}
         return json.dumps(members)
 
-    def served_as(self, addresses: Mapping[str, str]) -> str:
-        """Identifies what answers: archives, images, ``addresses`` of containers that ran already, variables.
+    def served_as(self, programs: Mapping[str, str]) -> str:
+        """Identifies what answers: archives, variables, and ``programs``, which identify each container's.
 
         Reads all archives. Raises SettingsError if one is not there.
         """
         parts = [
             [
                 each.name,
-                each.image,
-                addresses.get(each.name),
+                programs[each.name],
                 each.archive and model_digest(each.archive, s3_client),
                 sorted({**each.environment, **self.job.environment}.items()),
             ]

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from http import HTTPStatus
@@ -10,14 +11,16 @@ from typing import Any
 
 import msgspec
 
+from tfs_proxy.run.host.processes import describe_exit
 from tfs_proxy.run.process import ChildProcess
 from tfs_proxy.tools.endpoint.aws_api import INVOKE, NO_ANSWER, AwsError, given_members
-from tfs_proxy.tools.endpoint.instances import STOP_SECONDS, VariantInstance
+from tfs_proxy.tools.endpoint.container import HostedContainer
+from tfs_proxy.tools.endpoint.instances import VariantInstance
 from tfs_proxy.tools.endpoint.invoke import TIMED_OUT, InvocationLimits, Passage
 from tfs_proxy.tools.endpoint.job_request import JobRequest
 from tfs_proxy.tools.endpoint.log_streams import ENGINE
 from tfs_proxy.tools.endpoint.metrics import VariantMetrics
-from tfs_proxy.tools.endpoint.starter import ContainerStarter
+from tfs_proxy.tools.endpoint.starter import ContainerStarter, image_id
 from tfs_proxy.transform.run_statistics import BadRecord
 from tfs_proxy.values.errors import StopServing
 from tfs_proxy.values.memory import MEGABYTE
@@ -27,11 +30,16 @@ from tfs_proxy.wire.routes import INVOCATIONS
 STARTUP_SECONDS = 1800.0
 """Limit for the first 200 of /ping in a batch job (docs/reference/sagemaker.md)."""
 
+ENGINE_STOP_SECONDS = 10.0
+"""Seconds from SIGTERM to SIGKILL: requests of a job that is stopped need no answer."""
+
 LOOK_SECONDS = 0.5
 ANSWER_BYTES = 100 * MEGABYTE
 """Limit of an answer within a pipeline: that of a request of a job."""
 
 _SAID = "tfs-proxy: "
+
+log = logging.getLogger(__name__)
 
 
 class JobFailed(StopServing):
@@ -57,13 +65,21 @@ class JobRun:
         """
         try:
             await self._instance.start()
-            ran_already = {each.name: each.authority for each in self._instance.containers if not each.child}
-            served_as = await asyncio.to_thread(self._request.served_as, ran_already)
-            await self._transform(served_as)
+            self._warn_of_unset()
+            await self._transform(await asyncio.to_thread(self._served_as))
         finally:
             if self._engine is not None:
-                await self._engine.stop(STOP_SECONDS)
+                await self._engine.stop(ENGINE_STOP_SECONDS)
             await self._instance.stop()
+
+    def _warn_of_unset(self) -> None:
+        names = [each.name for each in self._instance.containers if each.child is None]
+        if names and self._request.job.environment:
+            text = "transform job %s: Environment has no effect on %s, which ran already"
+            log.warning(text, self._request.name, ", ".join(names))
+
+    def _served_as(self) -> str:
+        return self._request.served_as({each.name: _program(each) for each in self._instance.containers})
 
     async def _transform(self, served_as: str) -> None:
         folder = self._starter.new_folder()
@@ -79,7 +95,7 @@ class JobRun:
         if ended.done() and ended.result() == 0:
             return
         lost = "\n".join(_ends_of_containers(self._instance))
-        raise JobFailed(lost or _failure_reason(summary, self._engine.last_lines))
+        raise JobFailed(lost or _failure_reason(summary, ended.result(), self._engine.last_lines))
 
     @property
     def _engine_url(self) -> str:
@@ -104,6 +120,13 @@ class JobRun:
             yield self._engine
 
 
+def _program(container: HostedContainer) -> str:
+    """Identifies the program in a container; "" for this package's own."""
+    if container.child is None:
+        return container.authority
+    return image_id(container.image) if container.image else ""
+
+
 def hop_path(job: str) -> str:
     return f"/transform-jobs/{job}{INVOCATIONS.path}"
 
@@ -119,11 +142,12 @@ def _status_for_engine(error: AwsError) -> int:
 
 def _ends_of_containers(instance: VariantInstance) -> Iterator[str]:
     for container in instance.containers:
-        if container.has_ended:
-            yield f"The container {container.name} has ended.\n{container.last_lines}"
+        if container.child is not None and container.has_ended:
+            how = describe_exit(container.child.exit_status)
+            yield f"The container {container.name} has ended with {how}.\n{container.last_lines}"
 
 
-def _failure_reason(summary: Path, last_lines: Sequence[str]) -> str:
+def _failure_reason(summary: Path, status: int, last_lines: Sequence[str]) -> str:
     """The first failures of the engine's summary; without one, its last words."""
     failures: list[Any] = []
     with suppress(OSError):
@@ -132,6 +156,8 @@ def _failure_reason(summary: Path, last_lines: Sequence[str]) -> str:
         first, *others = failures
         more = f" (and {len(others)} more)" if others else ""
         return f"{_bad_record(first)}{more}"
+    if status < 0:
+        return f"tfs-proxy transform was ended by {describe_exit(status)}."
     said = [number for number, line in enumerate(last_lines) if line.startswith(_SAID)]
     return "\n".join(list(last_lines)[said[-1] :] if said else last_lines).removeprefix(_SAID)
 

@@ -56,6 +56,11 @@ class TransformJob:
             members = ", ".join(self.request.without_effect)
             log.info("transform job %s: %s: no effect here", self.name, members)
         self._task = asyncio.create_task(self._run(new_run, slots))
+        self._task.add_done_callback(self._note_stop)
+
+    def _note_stop(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            self._end(STOPPED)
 
     async def _run(self, new_run: Callable[[JobRequest], JobRun], slots: asyncio.Semaphore) -> None:
         if slots.locked():
@@ -67,8 +72,6 @@ class TransformJob:
                 self.work = new_run(self.request)
                 await self.work.run()
             self._end(COMPLETED)
-        except asyncio.CancelledError:
-            self._end(STOPPED)
         except StopServing as error:
             self._end(FAILED, str(error))
         except Exception:

@@ -126,6 +126,16 @@ def _why_docker_has_not(image: str) -> str | None:
     return None if found.returncode == 0 else f"Docker has no image {image}"
 
 
+def image_id(image: str) -> str:
+    """The digest of an image that Docker has: a name may come to mean another; "" if Docker does not say."""
+    inspect = [shutil.which("docker") or "docker", "image", "inspect", "--format", "{{.Id}}", image]
+    try:
+        found = subprocess.run(inspect, capture_output=True, timeout=INSPECT_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return found.stdout.decode(errors="replace").strip()
+
+
 class UnpackedModels:
     """The models of ``endpoint`` below ``prefix``, each in ``folder/ID/model``, private to this endpoint.
 
@@ -288,7 +298,7 @@ class ContainerStarter:
         # Everyone on this machine could see a value on the command line of `docker run`.
         spec = ProcessSpec(name=of, argv=argv, env={**self._environ, **variables}, backoff=NO_RESTARTS)
         child = self._run(spec)
-        return HostedContainer(definition.name, LOOPBACK, ports[0], self._threads, child, mounts_models=True)
+        return HostedContainer(definition.name, LOOPBACK, ports[0], self._threads, child, image=reference)
 
     async def _mounts(self, endpoint: str, definition: ContainerDefinition) -> list[str]:
         if definition.many_models:
@@ -299,7 +309,7 @@ class ContainerStarter:
     def many_models(
         self, endpoint: str, container: HostedContainer, definition: ContainerDefinition
     ) -> ManyModels:
-        mount = MODELS_MOUNT if container.mounts_models else None
+        mount = MODELS_MOUNT if container.image else None
         unpack = partial(self._models(endpoint, definition).unpack, mount=mount)
         return ManyModels(container, definition.archive or "", unpack, keeps=definition.caches_models)
 

@@ -1,12 +1,16 @@
 """Transform jobs by boto3's calls: their states, what reaches the containers, and what they leave behind."""
 
+import contextlib
 import datetime as dt
 import json
+import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from botocore.exceptions import ClientError
 
@@ -31,6 +35,20 @@ def transform_fn(model, data, content_type, accept):
     names = ("MINE", "OF_MODEL", "SAGEMAKER_BATCH", "SAGEMAKER_BATCH_STRATEGY", "SAGEMAKER_MAX_PAYLOAD_IN_MB",
              "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS")
     return json.dumps({name: os.environ.get(name) for name in names}), "application/json"
+"""
+
+
+SLOW_SCRIPT = """
+import time
+
+
+def model_fn(model_dir):
+    return None
+
+
+def transform_fn(model, data, content_type, accept):
+    time.sleep(0.3)
+    return data, "text/csv"
 """
 
 
@@ -125,6 +143,48 @@ def test_job_that_can_t_begin_says_why(
     seen = ended_job(endpoint, "failing")
     assert seen["TransformJobStatus"] == "Failed"
     assert reason in seen["FailureReason"]
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("serve", "The container primary has ended with SIGKILL."),
+        ("transform", "tfs-proxy transform was ended by SIGKILL."),
+    ],
+)
+def test_job_whose_processes_are_killed_fails_and_the_next_goes_on(
+    endpoint: Endpoint, program: str, reason: str, tmp_path: Path
+) -> None:
+    """Its finished objects stay, none is half there, and the processes of the job are gone."""
+    archive = script_model(tmp_path / "model.tar.gz", SLOW_SCRIPT)
+    endpoint.control_plane.create_model(ModelName="m", PrimaryContainer={"ModelDataUrl": str(archive)})
+    source = written(tmp_path / "in", **{f"f{number}": f"{number}\n" for number in range(9)})
+    asked = job_request("killed", source, tmp_path / "out")
+    endpoint.control_plane.create_transform_job(**asked)
+    wait_until(
+        lambda: outputs(tmp_path / "out"), SECONDS, "an object is finished", details=lambda: endpoint.log
+    )
+
+    os.kill(child_of(endpoint, program), signal.SIGKILL)
+
+    seen = ended_job(endpoint, "killed")
+    assert seen["TransformJobStatus"] == "Failed"
+    assert seen["FailureReason"].startswith(reason)
+    wait_until(lambda: not child_of(endpoint, "serve"), SECONDS, "the job's container is gone")
+    endpoint.control_plane.create_transform_job(**{**asked, "TransformJobName": "next"})
+    assert ended_job(endpoint, "next")["TransformJobStatus"] == "Completed", endpoint.log
+    expected = {f"f{number}.csv.out": f"{number}\n".encode() for number in range(9)}
+    assert {name: text for name, text in outputs(tmp_path / "out").items() if name in expected} == expected
+    assert re.search(r"[1-9] finished before, 0 failed", endpoint.log)
+
+
+def child_of(endpoint: Endpoint, command: str) -> int:
+    """The process id of a child of the endpoint that runs this command of ours; 0 if none does."""
+    for child in psutil.Process(endpoint.process.pid).children():
+        with contextlib.suppress(psutil.Error):
+            if command in child.cmdline():
+                return child.pid
+    return 0
 
 
 def test_pipeline_does_a_job(endpoint: Endpoint, tmp_path: Path) -> None:
