@@ -3,7 +3,10 @@
 import json
 import os
 import re
+import shutil
 import signal
+import subprocess
+import tarfile
 import threading
 import time
 from collections import Counter
@@ -14,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.doors import ONE, Answer, Running, pack, serving, until
+from contract.doors import COMMAND, ONE, Answer, Running, environment, pack, serving, until
 from contract.stacks import EMBEDDED
 
 pytestmark = pytest.mark.tensorflow
@@ -252,6 +255,29 @@ class Writer(threading.Thread):
                     }
 
 
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"SAGEMAKER_SESSIONS_PATH": "/etc/passwd"}, "SAGEMAKER_SESSIONS_PATH"),
+        ({"TFS_PROXY_SESSION_MAX_KB": "40000"}, "TFS_PROXY_SESSION_MAX_KB"),
+        ({"TFS_PROXY_SESSIONS_MAX_MB": "1000000", "TFS_PROXY_HOME": "/dev/shm"}, "TFS_PROXY_SESSIONS_MAX_MB"),
+        ({"SAGEMAKER_SESSIONS_EXPIRATION": "0"}, "SAGEMAKER_SESSIONS_EXPIRATION"),
+    ],
+)
+def test_a_store_that_can_not_be_ends_the_start(script: Path, settings: dict[str, str], named: str) -> None:
+    """A sentence names the setting to change."""
+    done = subprocess.run(
+        [COMMAND, "serve", str(script), "--port", "0"],
+        check=False,
+        env=environment({**ON, **settings}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert named in done.stderr
+
+
 def test_killed_workers_lose_no_state(script: Path) -> None:
     """What was answered is there after each kill, in every session, and each value is whole."""
     env = {**ON, "SAGEMAKER_GUNICORN_WORKERS": "4"}
@@ -276,6 +302,40 @@ def test_killed_workers_lose_no_state(script: Path) -> None:
     print(counts)
     assert (counts["lost"], counts["broken"]) == (0, 0)
     assert counts["writes"] > KILLS
+
+
+def test_a_session_belongs_to_one_of_many_models(saved_models: Path, script: Path, tmp_path: Path) -> None:
+    """Models with a script and without one, in the workers of all models or their own, know no other's sessions."""
+    pack(tmp_path / "plain.tar.gz", {}, {"half_plus_two": saved_models / "half_plus_two"})
+    shutil.copy(script, tmp_path / "script.tar.gz")
+    with serving("serve", "--multi-model", str(tmp_path), *EMBEDDED, env=ON) as running:
+
+        def ask(model: str, session: str, body: str = ONE) -> Answer:
+            return running.invoke(
+                body, **{HEADER: session, "X-Amzn-SageMaker-Target-Model": f"{model}.tar.gz"}
+            )
+
+        plain, scripts = (opened(ask(model, "NEW_SESSION")) for model in ("plain", "script"))
+        assert ask("plain", plain).json == {"predictions": [2.5]}
+        assert ask("script", scripts, '{"set": {"a": 1}}').json["state"] == {"a": 1}
+        assert [ask("plain", scripts).status, ask("script", plain).status] == [400, 400]
+        assert ask("plain", plain, '{"requestType": "CLOSE"}').headers[CLOSED] == plain
+        assert ask("plain", plain).status == 400
+        assert "tfs_proxy_sessions 1" in running.ask("GET", "/metrics").body.decode()
+
+
+def test_sessions_outlive_a_reload_of_the_script(script: Path, tmp_path: Path) -> None:
+    """New workers with new code know the state; gevent's workers do, too."""
+    folder = tmp_path / "model"
+    with tarfile.open(script) as archive:
+        archive.extractall(folder, filter="data")
+    env = {**ON, "SAGEMAKER_GUNICORN_WORKER_CLASS": "gevent"}
+    with serving("serve", str(folder), "--reload", *EMBEDDED, env=env) as running:
+        session = opened(send(running, set={"a": 1}))
+        code = folder / "code" / "inference.py"
+        code.write_text(SCRIPT.replace('"pid": os.getpid()', '"pid": "new"'))
+        until(lambda: send(running, session).json["pid"] == "new", "the new code answers")
+        assert send(running, session).json["state"] == {"a": 1}
 
 
 def test_without_the_setting_nothing_is_refused(script: Path) -> None:

@@ -1,7 +1,6 @@
 """Store of the run's sessions: its folder, made at the start and removed at the end, and its metric."""
 
 import logging
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -22,8 +21,8 @@ log = logging.getLogger(__name__)
 
 PATH = "SAGEMAKER_SESSIONS_PATH"
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of the run's own is made in it
-LOG_BYTES = 16 * MEGABYTE
-"""Room for SQLite's log of changes, beside the sessions themselves."""
+LOG_BYTES = 24 * MEGABYTE
+"""Room for SQLite's log of changes, beside the sessions: what 8 busy workers make of it, and a third."""
 
 
 def session_options(settings: Settings) -> SessionOptions | None:
@@ -55,6 +54,11 @@ def with_session_store(settings: Settings, workspace: Workspace) -> Iterator[Set
         )
     with ExitStack() as held:
         folder = _folder(settings, workspace, held)
+        if not _has_room(folder, settings):
+            raise SettingsError(
+                f"{folder} has too little room for TFS_PROXY_SESSIONS_MAX_MB={settings.sessions_max_mb} and "
+                f"{LOG_BYTES // MEGABYTE} MB of changes. Lower it, or name another folder in {PATH}."
+            )
         file = folder / "sessions.db"
         file.touch(mode=0o600, exist_ok=False)
         settings = settings.with_values(sessions_file=str(file))
@@ -69,7 +73,7 @@ def with_session_store(settings: Settings, workspace: Workspace) -> Iterator[Set
 def _folder(settings: Settings, workspace: Workspace, held: ExitStack) -> Path:
     """A new folder that only this user can enter; the run's own if shared memory has too little room."""
     path = settings.sessions_path
-    if path is None and not _has_room(settings.sessions_max_mb * MEGABYTE + LOG_BYTES):
+    if path is None and not _has_room(SHARED_MEMORY, settings):
         return workspace.root
     try:
         return held.enter_context(temporary_workspace(path or str(SHARED_MEMORY), f"{PREFIX}sessions-")).root
@@ -79,11 +83,12 @@ def _folder(settings: Settings, workspace: Workspace, held: ExitStack) -> Path:
         raise SettingsError(f"{PATH}={printable(path)} can't be used: {error.__cause__}.") from error
 
 
-def _has_room(wanted_bytes: int) -> bool:
+def _has_room(folder: Path, settings: Settings) -> bool:
     try:
-        return shutil.disk_usage(SHARED_MEMORY).free >= wanted_bytes and os.access(SHARED_MEMORY, os.W_OK)
+        free_bytes = shutil.disk_usage(folder).free
     except OSError:
         return False
+    return free_bytes >= settings.sessions_max_mb * MEGABYTE + LOG_BYTES
 
 
 def session_metrics(settings: Settings) -> Iterator[MeasuredMetric]:
