@@ -61,7 +61,7 @@ test-rest: $(READY) try-nginx try-curl try-prometheus try-chromium  ## run the t
 test-contract: $(READY) try-nginx  ## try what users can see, through public doors alone, against what is recorded
 	$(BIN)/python scripts/ring.py contract
 
-JUDGES := hosting kserve mlserver sbom schemathesis tritonclient typing workflows
+JUDGES := bidirectional hosting kserve mlserver sbom schemathesis tritonclient typing workflows
 .PHONY: judges test-judges test-judges-short
 judges: $(READY)  ## install the clients of other projects that judge ours, each into build/judges/NAME
 	@scripts/install-judge $(JUDGES)

@@ -84,7 +84,7 @@ DOCUMENTED_PARTS_OF_GUNICORN = {
     "SyncWorker",
 }
 TESTS = Path(__file__).parents[1]
-MOST_MODULES_TESTED = 252
+MOST_MODULES_TESTED = 250
 MOST_INNER_MODULES_TESTED = 109
 """Modules of ours that tests import, and those of them that no other room imports: both numbers only fall."""
 

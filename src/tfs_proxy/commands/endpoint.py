@@ -3,9 +3,14 @@
 import argparse
 import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tfs_proxy.commands.arguments import exit_on_stop_signals, listen, log_to_stderr
 from tfs_proxy.settings.settings import inherited_environment
+from tfs_proxy.values.errors import SettingsError
+
+if TYPE_CHECKING:
+    from tfs_proxy.tools.endpoint.run import StreamPort
 
 PORT = 8090
 
@@ -64,6 +69,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="transform jobs that run at once (default: %(default)s)",
     )
+    parser.add_argument(
+        "--stream-port",
+        type=int,
+        metavar="PORT",
+        help="port of InvokeEndpointWithBidirectionalStream, by HTTP/2 (default: none)",
+    )
+    parser.add_argument(
+        "--stream-certificate",
+        type=Path,
+        metavar="FILE.pem",
+        help="its certificate, since clients speak HTTP/2 over TLS alone",
+    )
+    parser.add_argument(
+        "--stream-key", type=Path, metavar="FILE.pem", help="the certificate's key, if it is in another file"
+    )
     parser.add_argument("--port", type=int, default=PORT, help="port to listen on (default: %(default)s)")
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine alone)"
@@ -83,6 +103,20 @@ def _at_least_one(text: str) -> int:
     return int(text)
 
 
+def _streams(arguments: argparse.Namespace) -> "StreamPort | None":
+    """The port of bidirectional streams, if it is asked for. Raises SettingsError if it can't be had."""
+    certificate = arguments.stream_certificate
+    if arguments.stream_port is None and certificate is None:
+        return None
+    if arguments.stream_port is None or certificate is None:
+        raise SettingsError("--stream-port and --stream-certificate need each other.")
+    from tfs_proxy.run.host.sockets import listen
+    from tfs_proxy.tools.endpoint.http2_server import tls_of
+
+    tls = tls_of(certificate, arguments.stream_key)
+    return listen(arguments.host, arguments.stream_port, "Take another --stream-port."), tls
+
+
 def run(arguments: argparse.Namespace) -> int:
     if arguments.update:
         return _update(arguments)
@@ -92,6 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     choices = parse_choices(arguments.container)
     catalogue_of(arguments.files)
+    streams = _streams(arguments)
     settings, listener = listen(arguments.host, arguments.port)
     options = EndpointOptions(
         arguments.files,
@@ -100,6 +135,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.notifications,
         arguments.tolerance,
         arguments.jobs,
+        streams,
     )
     return asyncio.run(serve(settings, listener, options))
 

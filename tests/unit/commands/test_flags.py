@@ -41,6 +41,21 @@ def test_a_picture_needs_its_folder(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "its folder is not there" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--stream-port", "8443"], "need each other"),
+        (["--stream-certificate", "cert.pem"], "need each other"),
+        (["--stream-port", "8443", "--stream-certificate", "none.pem"], "none.pem must have a certificate"),
+    ],
+)
+def test_a_port_of_streams_has_its_certificate(
+    words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["endpoint", *words]) == 2
+    assert sentence in capsys.readouterr().err
+
+
 def parsed(*words: str) -> Preprocessing | None:
     parser = argparse.ArgumentParser()
     add_preprocessing_arguments(parser)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import re
+import ssl
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -23,9 +24,11 @@ from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, RunLoop
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.tools.endpoint.additions import Additions
 from tfs_proxy.tools.endpoint.aws_api import AwsError, answer_to
+from tfs_proxy.tools.endpoint.bidirectional import BidirectionalStreams
 from tfs_proxy.tools.endpoint.catalogue import Catalogue
 from tfs_proxy.tools.endpoint.control_plane import TARGET, ControlPlane
 from tfs_proxy.tools.endpoint.hosting import HostedEndpoint, Hosting
+from tfs_proxy.tools.endpoint.http2_server import Http2Server
 from tfs_proxy.tools.endpoint.invoke import refuse_large
 from tfs_proxy.tools.endpoint.job_run import JobRun
 from tfs_proxy.tools.endpoint.jobs import TransformJobs
@@ -118,10 +121,15 @@ LARGER_BYTES = 101 * MEGABYTE
 """Bytes read of a body: of one over AWS's limit, so that it gets AWS's answer, and of a transform job's."""
 
 
+StreamPort = tuple[Listener, ssl.SSLContext]
+"""The port of bidirectional streams, and its certificate."""
+
+
 class EndpointOptions(Struct, frozen=True):
     """Options of the command line.
 
     ``notifications`` is their folder, ``tolerance`` that of shadows; ``jobs`` transform jobs run at once.
+    ``streams`` is the port of bidirectional streams, if they are wanted.
     """
 
     files: Sequence[Path]
@@ -130,6 +138,7 @@ class EndpointOptions(Struct, frozen=True):
     notifications: Path | None
     tolerance: float
     jobs: int
+    streams: StreamPort | None = None
 
 
 def catalogue_of(files: Sequence[Path]) -> Catalogue:
@@ -182,6 +191,8 @@ class EndpointRun:
         self._additions = Additions(self._metrics, options.notifications, options.tolerance)
         front = EndpointServer(self._hosting, self._jobs, logs, self._metrics, self._additions)
         self._server = HttpServer(app_of(front.respond, LARGER_BYTES))
+        self._streams = BidirectionalStreams(self._hosting, self._metrics)
+        self._stream_server = options.streams and Http2Server(self._streams, *options.streams)
         self._run_loop = RunLoop(settings.stop_seconds)
         self._ready = False
 
@@ -195,6 +206,8 @@ class EndpointRun:
         await self._server.open([self._listener])
         url = sockets.local_url(self._listener)
         log.info("listening on %s", url)
+        if self._stream_server is not None:
+            await self._stream_server.open()
         await self._hosting.start_all()
         for endpoint in self._hosting.endpoints.values():
             self._additions.of(endpoint)
@@ -212,8 +225,11 @@ class EndpointRun:
         self._listener.close()
 
     async def _stop_all(self, deadline: float) -> None:
-        draining = self._server.drain(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
-        await asyncio.gather(self._jobs.stop(), draining)
+        seconds = max(deadline - time.monotonic(), LAST_STEPS_SECONDS)
+        self._streams.stop()
+        if self._stream_server is not None:
+            await self._stream_server.drain(LAST_STEPS_SECONDS)
+        await asyncio.gather(self._jobs.stop(), self._server.drain(seconds))
         await self._additions.close(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
         await self._hosting.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
