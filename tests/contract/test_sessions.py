@@ -98,6 +98,12 @@ def test_a_model_alone_keeps_the_contract_of_sessions(model: Running) -> None:
         model.invoke(ONE, **{HEADER: "NEW_SESSION"}),
     )
     session = opened(alone)
+    opened(model.invoke(b"", **{HEADER: "NEW_SESSION"}))
+    opened(
+        model.ask(
+            "POST", "/invocations", iter([b'{"requestType": ', b'"NEW_SESSION"}']), {HEADER: "NEW_SESSION"}
+        )
+    )
 
     assert with_request.json == {"predictions": [2.5]}
     assert opened(with_request) != session

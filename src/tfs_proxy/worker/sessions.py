@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tfs_proxy.serving.script.session import Session
     from tfs_proxy.serving.session_store import OpenSession, SessionStore
 
-CLOSE = "CLOSE"
+CLOSE, NOTHING = "CLOSE", ""
 REQUEST_TYPE = "requestType"
 LONGEST_ACT_BYTES = 256
 """Longest body that is looked into for an act, which has some 30 bytes."""
@@ -60,7 +60,7 @@ class SessionInvocations:
         if act == CLOSE:
             raise BadInput(f"{SESSION_ID}: {NEW_SESSION} names no session to close: send the id of one.")
         opened = self._store.open()
-        if act == NEW_SESSION:
+        if act in {NEW_SESSION, NOTHING}:
             _write(resp, "opened")
             resp.set_header(NEW_SESSION_ID, header_value(opened.id, opened.expires))
             return
@@ -78,7 +78,7 @@ class SessionInvocations:
         opened, act = self._store.find(session_id), _act(req)
         if act == NEW_SESSION:
             raise BadInput(f"{SESSION_ID}: {NEW_SESSION} opens a session, not the id of another one.")
-        if act is None:
+        if act != CLOSE:
             self._answer(req, resp, opened)
             return
         self._store.close_session(session_id)
@@ -108,10 +108,13 @@ def header_value(session_id: str, expires: datetime) -> str:
 
 
 def _act(req: falcon.Request) -> str | None:
-    """Act that the whole body asks for, `NEW_SESSION` or `CLOSE`; None if it is for the script or model."""
+    """Act that the whole body asks for, `NEW_SESSION` or `CLOSE`; None if it is for the script or model.
+
+    An empty body is `NOTHING`.
+    """
     body = short_body(req, LONGEST_ACT_BYTES)
-    if not body or REQUEST_TYPE.encode() not in body:
-        return None
+    if body is None or REQUEST_TYPE.encode() not in body:
+        return NOTHING if body == b"" else None
     try:
         asked = json.loads(body)
     except ValueError:
