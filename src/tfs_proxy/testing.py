@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from tfs_proxy.model.discover import DiscoveredModel
 from tfs_proxy.model.extract import ExtractLimits
 from tfs_proxy.model.fetch import fetch
-from tfs_proxy.model.report.served import look_into
+from tfs_proxy.model.report.served import gets_arriving_bodies, look_into
 from tfs_proxy.model.saved_model import read_summary
 from tfs_proxy.model.script_syntax import HANDLERS, SCRIPT_MODEL_FUNCTIONS, read_ast_names
 from tfs_proxy.run.sessions import session_options
@@ -233,6 +233,8 @@ def _app(model_server: FakeModelServer, contents: _Contents, settings: Settings)
         model_dir=contents.model_dir,
         is_batch=settings.batch,
         sessions=session_options(settings),
+        streams=gets_arriving_bodies(None if contents.script_model else contents.script, settings),
+        max_arriving_bytes=settings.max_arriving_bytes,
     )
     if contents.script_model and contents.script:
         return create_script_model_app(

@@ -10,6 +10,10 @@ from msgspec import Struct, field
 from tfs_proxy.values.names import similar
 
 HANDLERS = ("handler", "input_handler", "output_handler")
+BODY_READERS = HANDLERS[:2]
+STREAMS = "streams"
+"""Attribute of the function that gets the body: if it is true, the body is read as it arrives."""
+
 SCRIPT_MODEL_FUNCTIONS = ("model_fn", "input_fn", "predict_fn", "output_fn", "transform_fn")
 """Functions that make a script the model itself (docs/reference/sagemaker.md)."""
 
@@ -120,6 +124,22 @@ def read_ast_names(script: Path) -> AstNames | None:
         return AstNames(fault=f"is not valid Python (line {line or '?'}: {error.args[0]})")
     bound = list(_bound(tree.body))
     return AstNames(frozenset(name for name, _ in bound), _functions(bound), _is_open(tree), tree=tree)
+
+
+def reads_arriving_bodies(ast_names: AstNames) -> bool:
+    """True if the script has a line like ``handler.streams = True`` for the function that gets the body."""
+    readers = ast_names.defined(BODY_READERS)[:1]
+    if ast_names.tree is None:
+        return False
+    return any(
+        isinstance(target, ast.Attribute)
+        and target.attr == STREAMS
+        and getattr(target.value, "id", "") in readers
+        and bool(getattr(node.value, "value", False))
+        for node in ast.walk(ast_names.tree)
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+    )
 
 
 def _bound(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.AST]]:

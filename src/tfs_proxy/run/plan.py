@@ -6,7 +6,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from tfs_proxy.data.capture.files import capture_options
-from tfs_proxy.model.report.served import Served
+from tfs_proxy.model.report.served import Served, gets_arriving_bodies
 from tfs_proxy.run.gpus import Placement
 from tfs_proxy.run.process import ProcessSpec
 from tfs_proxy.run.programs import model_server
@@ -158,6 +158,8 @@ def deployment_of(
         adaptive_limit_seconds=settings.adaptive_limit_seconds,
         model_dir=str(served.layout.root),
         is_batch=settings.batch,
+        streams=gets_arriving_bodies(None if by_flags else served.script, settings),
+        max_arriving_bytes=settings.max_arriving_bytes,
         traces=traces,
         counts_requests=counts_requests,
         many_models=None if many_models is None else str(many_models),

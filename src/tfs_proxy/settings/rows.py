@@ -15,6 +15,9 @@ _SECONDS = {"ms": 0.001, "s": 1.0}
 LONGER_SECONDS = 5
 """Difference between the timeouts of script, gunicorn and nginx: the one that knows most answers first."""
 
+STALLED_SECONDS = 15
+"""Between two reads of a body: longer than a network's hiccup, and a stalled upload soon makes room."""
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:

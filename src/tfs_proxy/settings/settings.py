@@ -19,6 +19,7 @@ from tfs_proxy.settings.rows import Group, duration, ordered_timeouts, patient, 
 from tfs_proxy.values.memory import GIGABYTE, MEGABYTE
 from tfs_proxy.values.resources import Machine, Resources, available_resources
 
+DEFAULT_PAYLOAD_MB = 100
 SERVING_VARIABLES = ("MODEL_NAME", "MODEL_BASE_PATH")
 """Variables that count only if the image replaces tensorflow/serving; else they may be a script's own."""
 
@@ -75,8 +76,9 @@ class Settings:
         "TFS_PROXY_NGINX", parse.flag, True,
         "put nginx in front if it is installed; false: the workers listen on the port themselves")
     max_payload_mb: int = ADDRESSES.setting(
-        "SAGEMAKER_MAX_PAYLOAD_IN_MB", lambda value: parse.whole(0, 100_000)(value) or 100, 100,
-        "largest request body in MB; 0 means 100", aws="no limit")
+        "SAGEMAKER_MAX_PAYLOAD_IN_MB", parse.whole(0, 100_000), DEFAULT_PAYLOAD_MB,
+        "largest request body in MB; 0 means no limit for scripts that read bodies as they arrive, else 100",
+        aws="no limit")
     max_decoded_mb: int | None = ADDRESSES.setting(
         "TFS_PROXY_MAX_DECODED_MB", parse.whole(1, 1_000_000), None,
         "MB of memory that the values of one request's body may take; more is a 413",
@@ -162,6 +164,9 @@ class Settings:
         "TFS_PROXY_RELOAD", parse.flag, False,
         "load changes at once, for development: code/ in new workers, models and archives as TFS_PROXY_WATCH "
         "does; the old ones serve meanwhile, and go on if what is new is broken")
+    unbuffered_bodies: bool = SCRIPTS.setting(
+        "TFS_PROXY_UNBUFFERED_BODIES", parse.flag, False,
+        "give the script bodies as they arrive, as handler.streams = True in it does", aws="never")
     pool_requests: bool = SCRIPTS.setting(
         "TFS_PROXY_POOL_REQUESTS", parse.flag, True,
         "send a script's requests.post(context.rest_uri) over the worker's pooled connections")
@@ -402,13 +407,23 @@ class Settings:
         return self.open_inference != "off"
 
     @property
+    def payload_limit_mb(self) -> int:
+        """Limit in MB of a body that is kept whole."""
+        return self.max_payload_mb or DEFAULT_PAYLOAD_MB
+
+    @property
     def max_payload_bytes(self) -> int:
-        return self.max_payload_mb * MEGABYTE
+        return self.payload_limit_mb * MEGABYTE
+
+    @property
+    def max_arriving_bytes(self) -> int | None:
+        """Limit of a body that a script reads as it arrives; None means no limit."""
+        return self.max_payload_mb * MEGABYTE or None
 
     @property
     def max_decoded_bytes(self) -> int:
         """Limit in bytes of one request's body after decoding."""
-        return (self.max_decoded_mb or 4 * self.max_payload_mb) * MEGABYTE
+        return (self.max_decoded_mb or 4 * self.payload_limit_mb) * MEGABYTE
 
     @property
     def max_decoded_total_bytes(self) -> int:

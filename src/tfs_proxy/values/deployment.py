@@ -110,6 +110,7 @@ class Deployment(Struct, frozen=True):
     the target of the workers' adaptive limit, None if they refuse no requests because of the load.
     ``model_dir`` is the folder of the archive, in which a script looks for its own files.
     ``is_batch`` is True in a batch transform job. ``sessions`` is None if there are no sessions.
+    ``streams`` gives the script bodies as they arrive, of at most ``max_arriving_bytes``; None is no limit.
     """
 
     default_model: str
@@ -144,6 +145,8 @@ class Deployment(Struct, frozen=True):
     model_dir: str = ""
     is_batch: bool = False
     sessions: SessionOptions | None = None
+    streams: bool = False
+    max_arriving_bytes: int | None = None
 
     def served_name(self, name: str) -> str:
         """Name in the model server of the model that a request for this deployment calls ``name``."""

@@ -22,6 +22,7 @@ TfsProxyError
     ├── BadInput                 the client's body or header is malformed
     │   ├── NotJson              it is not JSON
     │   └── WrongType            a value in it is not of a type that the input takes
+    ├── ClientStalled            the client has stopped sending a body that is read as it arrives
     ├── UnsupportedMediaType     no decoder reads the request's Content-Type
     ├── NotAcceptable            the answer can't be given in any type of Accept
     ├── PayloadTooLarge          the body is over the limit
@@ -206,6 +207,10 @@ class NotJson(BadInput):
 
 class WrongType(BadInput):
     """A value of the client's body is not of a type that the signature's dtype takes."""
+
+
+class ClientStalled(RequestError):
+    """The client has stopped sending a body that is read as it arrives."""
 
 
 class UnsupportedMediaType(RequestError):

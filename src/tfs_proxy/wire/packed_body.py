@@ -20,6 +20,7 @@ _MIN_BYTES = 18
 _PIECE_BYTES = 1024 * 1024
 _MAX_MEMBERS = 10_000
 
+Read = Callable[[int], bytes]
 Reserve = Callable[[int], None]
 
 
@@ -32,20 +33,28 @@ def decoded_body(
 ) -> bytes:
     """The body without its Content-Encoding: ``gzip`` or ``deflate``, once, or none (RFC 9110, 8.4).
 
-    Raises what `gunzip` does, and UnsupportedMediaType for other encodings.
+    Raises what `gunzip` and `read_encoding` do.
     """
+    name = read_encoding(encoding)
+    if name is None:
+        return body
+    if name == DEFLATE:
+        return _unpacked(unpacked_pieces(io.BytesIO(body).read, DEFLATE), DEFLATE, limit_bytes, reserve)
+    return gunzip(body, limit_bytes, reserve=reserve)
+
+
+def read_encoding(encoding: str | None) -> str | None:
+    """`GZIP`, `DEFLATE` or None for no encoding; raises UnsupportedMediaType for any other."""
     names = [name for part in (encoding or "").split(",") if (name := part.strip().lower())]
     names = [name for name in names if name != "identity"]
-    if not names:
-        return body
-    if names == [DEFLATE]:
-        return _unpacked(_pieces(body, 1, DEFLATE), DEFLATE, limit_bytes, reserve)
+    if not names or names == [DEFLATE]:
+        return DEFLATE if names else None
     if len(names) > 1 or names[0] not in _GZIP_NAMES:
         shown = ", ".join(names)[:100]
         raise UnsupportedMediaType(
             f"Content-Encoding {from_client(shown)} is not read here, only gzip or deflate, once, or none."
         )
-    return gunzip(body, limit_bytes, reserve=reserve)
+    return GZIP
 
 
 def packed(body: bytes, accept_encoding: str | None) -> tuple[bytes, str | None]:
@@ -83,7 +92,8 @@ def gunzip(
     """
     # A body that declares too much is read on without keeping it, to see whether it is damaged.
     keeps = len(body) < _MIN_BYTES or int.from_bytes(body[-4:], "little") <= limit_bytes
-    return _unpacked(_pieces(body, most_members, GZIP), GZIP, limit_bytes, reserve, keeps=keeps)
+    pieces = unpacked_pieces(io.BytesIO(body).read, GZIP, most_members)
+    return _unpacked(pieces, GZIP, limit_bytes, reserve, keeps=keeps)
 
 
 def _unpacked(
@@ -95,34 +105,45 @@ def _unpacked(
     for piece in pieces:
         size += len(piece)
         if size > limit_bytes:
-            raise PayloadTooLarge(
-                f"The {encoding} body unpacks to over {limit_bytes} bytes, the limit of a body."
-            )
+            raise unpacks_to_more(encoding, limit_bytes)
         if keeps:
             reserve(len(piece))
             unpacked.write(piece)
     return unpacked.getvalue()
 
 
-def _pieces(body: bytes, most_members: int, encoding: str) -> Iterator[bytes]:
-    """The contents of the members, in pieces of bounded size."""
-    position, members = 0, 0
-    while position < len(body):
+def unpacks_to_more(encoding: str, limit_bytes: int) -> PayloadTooLarge:
+    """Make the error for a body that is larger unpacked than it may be."""
+    return PayloadTooLarge(f"The {encoding} body unpacks to over {limit_bytes} bytes, the limit of a body.")
+
+
+def unpacked_pieces(read: Read, encoding: str, most_members: int | None = None) -> Iterator[bytes]:
+    """The contents of the members of what ``read`` reads, in pieces of bounded size, some of them empty.
+
+    Raises BadInput if it is damaged, cut off, or has more than ``most_members``.
+    """
+    most_members = most_members or (_MAX_MEMBERS if encoding == GZIP else 1)
+    position, members, packed = 0, 0, read(_SLICE_BYTES)
+    while packed:
         members += 1
         if members > most_members:
             raise BadInput(f"The {encoding} body has over {most_members} members: send one.")
         unpacker = zlib.decompressobj(_WINDOW[encoding])
+        position += len(packed)
         try:
-            while not unpacker.eof:
-                rest = unpacker.unconsumed_tail
-                packed = rest or body[position : position + _SLICE_BYTES]
-                position += 0 if rest else len(packed)
+            while True:
                 yield (piece := unpacker.decompress(packed, _PIECE_BYTES))
-                if not (packed or piece or unpacker.eof):
+                if unpacker.eof:
+                    break
+                if not (packed or piece):
                     raise BadInput(f"The {encoding} body is cut off: it ends inside its data.")
+                rest = unpacker.unconsumed_tail
+                packed = rest or read(_SLICE_BYTES)
+                position += 0 if rest else len(packed)
         except zlib.error as error:
             reason = str(error).rpartition(": ")[2]
             raise BadInput(
                 f"The body is not {encoding}, or damaged, before byte {position}: {reason}."
             ) from None
         position -= len(unpacker.unused_data)
+        packed = unpacker.unused_data or read(_SLICE_BYTES)

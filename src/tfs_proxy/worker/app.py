@@ -176,7 +176,13 @@ def _add_script(
     app.held.callback(caller.close)
     caller.begin()
     inference = ScriptInference(deployment, bodies, caller)
-    _add_invocations(app, deployment, ScriptInvocations(deployment, bodies, caller, inference))
+    if script.reads_arriving(wanted=deployment.streams):
+        from tfs_proxy.worker.arriving import ArrivingInvocations
+
+        invocations: ScriptInvocations = ArrivingInvocations(deployment, bodies, caller, inference, app.watch)
+    else:
+        invocations = ScriptInvocations(deployment, bodies, caller, inference)
+    _add_invocations(app, deployment, invocations)
     return inference if deployment.open_inference == BY_SCRIPT else ModelInference(bodies, plane)
 
 

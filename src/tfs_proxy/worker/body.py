@@ -3,7 +3,7 @@
 import io
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -116,12 +116,12 @@ def _is_connected(req: falcon.Request) -> bool:
 def _whole(req: falcon.Request, limit_bytes: int) -> bytes:
     length = req.content_length
     if length is not None and length > limit_bytes:
-        raise _too_large(limit_bytes)
+        raise too_large(limit_bytes)
     body = _read(req.stream, limit_bytes + 1 if length is None else length)
     if length is not None and len(body) < length:
         raise BrokenBody(f"the body ended after {len(body)} of {length} bytes")
     if len(body) > limit_bytes:
-        raise _too_large(limit_bytes)
+        raise too_large(limit_bytes)
     return body
 
 
@@ -135,33 +135,37 @@ def _read(stream: Any, count: int) -> bytes:
 
 
 class AnswerBeforeTheEnd:
-    """Body of the answer to a request that was not read to its end.
+    """Pieces of the answer to a request that was not read to its end.
 
     A client that still writes when its connection is closed never sees the answer. So the rest is read and
     dropped after it was sent, until the client stops, or for ``DISCARD_SECONDS``.
     """
 
-    def __init__(self, body: bytes, req: falcon.Request, clock: Callable[[], float] = time.monotonic) -> None:
-        self._body = body
-        self._stream = req.stream
+    def __init__(
+        self, pieces: Iterable[bytes], req: falcon.Request, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._pieces = pieces
+        self._discard = req.context.get("discard") or (lambda count: _read(req.stream, count))
         self._socket = req.env.get("gunicorn.socket")
         self._clock = clock
 
     def __iter__(self) -> Iterator[bytes]:
-        yield self._body
+        return iter(self._pieces)
 
     def close(self) -> None:
         """Read the rest of the request; the server calls it once the answer is sent."""
+        if hasattr(self._pieces, "close"):
+            self._pieces.close()
         if self._socket is not None:
             self._socket.settimeout(DISCARD_SECONDS)
         deadline = self._clock() + DISCARD_SECONDS
         try:
-            while self._clock() < deadline and _read(self._stream, _PIECE_BYTES):
+            while self._clock() < deadline and self._discard(_PIECE_BYTES):
                 pass
         except BrokenBody:
             return
 
 
-def _too_large(limit_bytes: int) -> PayloadTooLarge:
+def too_large(limit_bytes: int) -> PayloadTooLarge:
     limit = f"{limit_bytes // MEGABYTE} MB" if limit_bytes >= MEGABYTE else f"{limit_bytes} bytes"
     return PayloadTooLarge(body_too_large(limit))

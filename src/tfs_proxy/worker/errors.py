@@ -64,10 +64,10 @@ def _request_error(req: falcon.Request, resp: falcon.Response, error: RequestErr
         resp.set_header("Retry-After", str(RETRY_SECONDS))
     if isinstance(error, (PayloadTooLarge, BrokenBody, Overloaded)):
         resp.set_header("Connection", "close")
-    if isinstance(error, (PayloadTooLarge, Overloaded)):
-        body = error_body(str(error))
+    if isinstance(error, (PayloadTooLarge, Overloaded)) or "discard" in req.context:
+        body = resp.data or b""
         resp.data, resp.content_length = None, len(body)
-        resp.stream = AnswerBeforeTheEnd(body, req)
+        resp.stream = AnswerBeforeTheEnd([body], req)
 
 
 def _script_failure_of_one_of_many(

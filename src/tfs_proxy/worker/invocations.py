@@ -1,6 +1,6 @@
 """Resource POST /invocations: passes headers and body to the script, or to the default conversion."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import falcon
 from msgspec.structs import replace
@@ -94,21 +94,25 @@ class ScriptInvocations:
             return
         with self._bodies.budget(req) as budget:
             body = self._bodies.read(req, budget)
-            attributes = req.get_header(CUSTOM_ATTRIBUTES)
-            reply = self._caller.answer(
-                ScriptRequest(
-                    target=_target(attributes, self._deployment),
-                    body=body,
-                    content_type=req.content_type,
-                    accept=accept_of(req, self._deployment),
-                    custom_attributes=attributes,
-                    content_length=req.content_length,
-                    headers=lambda: req.headers,
-                    budget=budget,
-                    session=session_of(req),
-                )
-            )
+            reply = self._caller.answer(self._request(req, body, budget))
         write_reply(resp, reply)
+
+    def _request(
+        self, req: falcon.Request, body: bytes, budget: MemoryBudget, arriving: BinaryIO | None = None
+    ) -> ScriptRequest:
+        attributes = req.get_header(CUSTOM_ATTRIBUTES)
+        return ScriptRequest(
+            target=_target(attributes, self._deployment),
+            body=body,
+            content_type=req.content_type,
+            accept=accept_of(req, self._deployment),
+            custom_attributes=attributes,
+            content_length=req.content_length,
+            headers=lambda: req.headers,
+            budget=budget,
+            session=session_of(req),
+            arriving=arriving,
+        )
 
 
 class ScriptModelInvocations:

@@ -13,6 +13,7 @@ from tfs_proxy.model.script_syntax import (
     doubts_about,
     fault_of,
     read_ast_names,
+    reads_arriving_bodies,
 )
 from tfs_proxy.values.errors import ScriptLoadError
 from tfs_proxy.values.layout import ModelLayout
@@ -49,7 +50,8 @@ def report_on_script(layout: ModelLayout, *, script_model: bool) -> ScriptFindin
     if script_model:
         sentence = f"{path} is the model itself{_functions(ast_names)}; no model server"
     else:
-        sentence = f"{path} defines {_handlers(ast_names)}"
+        arriving = ", and reads bodies as they arrive" if reads_arriving_bodies(ast_names) else ""
+        sentence = f"{path} defines {_handlers(ast_names)}{arriving}"
     return ScriptFindings(
         sentence=sentence,
         notes=_notes(ast_names, path, script_model=script_model),

@@ -8,7 +8,15 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tfs_proxy.model.discover import ROOT_MODEL_NAME, DiscoveredModel, default_model, discover
-from tfs_proxy.model.script_syntax import HANDLERS, SCRIPT_MODEL_FUNCTIONS, form_of, misspelt, read_ast_names
+from tfs_proxy.model.script_syntax import (
+    BODY_READERS,
+    HANDLERS,
+    SCRIPT_MODEL_FUNCTIONS,
+    form_of,
+    misspelt,
+    read_ast_names,
+    reads_arriving_bodies,
+)
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values import names
 from tfs_proxy.values.errors import DiscoveryError, NoModelFound, ScriptLoadError
@@ -101,6 +109,14 @@ class Served(Struct, frozen=True):
     def import_paths(self) -> tuple[str, ...]:
         """Folders from which the script may import."""
         return tuple(str(path) for path in (self.layout.code, self.layout.lib) if path.is_dir())
+
+
+def gets_arriving_bodies(script: str | None, settings: Settings) -> bool:
+    """True if the handler of ``script`` reads bodies while the client sends them."""
+    ast_names = None if script is None else read_ast_names(Path(script))
+    if ast_names is None or not (ast_names.defined(BODY_READERS) or ast_names.is_open):
+        return False
+    return settings.unbuffered_bodies or reads_arriving_bodies(ast_names)
 
 
 def look_into(root: Path, settings: Settings) -> Served:

@@ -27,7 +27,7 @@ from tfs_proxy.run.nginx import many_models
 from tfs_proxy.run.nginx.fast_path import MAX_BODY_MB, FastPath
 from tfs_proxy.run.nginx.many_models import MultiModelRoutes
 from tfs_proxy.settings.parsers import AccessLog
-from tfs_proxy.settings.rows import LONGER_SECONDS
+from tfs_proxy.settings.rows import LONGER_SECONDS, STALLED_SECONDS
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values import attributes, names
 from tfs_proxy.values.deployment import Deployment, TraceSampling
@@ -43,6 +43,7 @@ from tfs_proxy.wire.error_body import (
     UNKNOWN_HTTP_VERSION,
     UNKNOWN_TRANSFER_CODING,
     UPLOAD_RETRY_SECONDS,
+    WORKER_DIED,
     body_too_large,
     error_body,
     not_answered,
@@ -69,9 +70,6 @@ HTTP2_DIRECTIVE = (1, 25, 1)
 
 TOO_MANY_UPLOADS_STATUS = 590
 """A status that nothing else uses, between ``limit_conn`` and the answer to the client."""
-
-STALLED_SECONDS = 15
-"""Between two reads of a body: longer than a network's hiccup, and a stalled upload soon makes room."""
 
 DISK_SHARE = 0.8
 """Part of the free disk for bodies; the rest is for answers to slow readers."""
@@ -251,7 +249,7 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> dic
         "access": _access(settings, workspace),
         "plain_id": PLAIN_ID,
         "in_flight": "$connections_writing" if proxy.counts_requests else '""',
-        "max_payload_mb": settings.max_payload_mb,
+        "max_payload_mb": settings.payload_limit_mb,
         "max_fast_body_mb": MAX_BODY_MB,
         "read_seconds": answer_seconds(settings),
         "stop_seconds": max(int(settings.stop_seconds), 1),
@@ -262,7 +260,8 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> dic
             "least_mb": MAX_BODY_MB * 5 // 4,  # nginx takes a quarter more than its buffer
         },
         "refusals": {
-            status: text.replace("$limit", str(settings.max_payload_mb)) for status, text in REFUSALS.items()
+            status: text.replace("$limit", str(settings.payload_limit_mb))
+            for status, text in REFUSALS.items()
         },
         "replaced": REPLACED,
         "too_late": not_answered(MODEL_SERVER, settings.request_timeout_seconds),
@@ -301,6 +300,9 @@ def _of_models(proxy: ProxyConfig, settings: Settings) -> dict[str, Any]:
         "fast": FastPath(proxy.fast or "", one_line, proxy.edits_answers) if is_fast else None,
         "web": proxy.web,
         "rest_api": settings.rest_api if many else serving is not None and serving.publishes_rest,
+        "streams": serving is not None and serving.streams,
+        "is_unbounded": settings.max_arriving_bytes is None,
+        "worker_died": WORKER_DIED,
         "is_limited": serving is not None and serving.adaptive_limit_seconds is not None,
         "bad_gateway": "/.refused/502" if many else "= @again",
         "repository": _repository(names.LOADED_MODEL if many else names.MODEL),
@@ -333,7 +335,7 @@ def _grpc(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> Mappi
         "read_seconds": seconds,
         "refusals": [
             (int(code), GRPC_REFUSALS[code], quote(text, safe=" ,.:"))
-            for code, text in _grpc_refusals(settings.max_payload_mb, seconds).items()
+            for code, text in _grpc_refusals(settings.payload_limit_mb, seconds).items()
         ],
     }
 

@@ -5,7 +5,7 @@ import copy
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, BinaryIO, ClassVar, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -198,6 +198,8 @@ class ScriptRequest(Struct, frozen=True):
     budget: MemoryBudget = field(default_factory=MemoryBudget)
     codec: InferCodec | None = None
     """Codec of a request of the Open Inference Protocol."""
+    arriving: BinaryIO | None = None
+    """The body, if it is read as it arrives; then ``body`` is empty."""
 
     session: Session | None = None
 
@@ -314,7 +316,7 @@ class Context(ModelClient):
 
         Raises BadInput (400) if the body is malformed, and UnsupportedMediaType (415).
         """
-        body = data if isinstance(data, bytes) else data.read()
+        body = data if isinstance(data, bytes) else self._whole(data)
         if self._request.codec is not None:
             return dict(self._request.codec.batch(body, self._worker.plane.signature(self._target)).inputs)
         batch = self._worker.plane.decode(
@@ -322,6 +324,14 @@ class Context(ModelClient):
         )
         self._records, self._is_bare = batch.records, batch.is_bare
         return dict(batch.inputs)
+
+    def _whole(self, data: Any) -> bytes:
+        """Read a file to its end; of a body that arrives no more than its values may take."""
+        if self._request.arriving is None:
+            return bytes(data.read())
+        body = bytes(data.read(self._request.budget.limit_bytes + 1))
+        self._request.budget.require(len(body))
+        return body
 
     def default_output(self, tensors: Any) -> tuple[bytes, str]:
         """Encode arrays by output name, or a response that has them, in the type that Accept asks for.

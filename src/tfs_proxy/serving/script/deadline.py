@@ -14,9 +14,9 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
@@ -162,6 +162,19 @@ class DeadlineWatch:
             self._abandoned.discard(call)
             raise Abandoned from None
         self.answered = True
+
+    @contextmanager
+    def waiting_for_client(self) -> Iterator[None]:
+        """Stop the clock of this thread's call in the block; after it the call has its whole time again."""
+        call = self._here.call
+        if call is None:
+            yield
+            return
+        call.deadline = math.inf
+        try:
+            yield
+        finally:
+            call.deadline = self._clock() + self.seconds
 
     def current(self) -> ScriptCall | None:
         """Call that this thread runs."""

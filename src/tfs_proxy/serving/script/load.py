@@ -20,7 +20,7 @@ from typing import Any
 from msgspec import Struct
 
 from tfs_proxy.model.openapi.description import Description, importing
-from tfs_proxy.model.script_syntax import CURE, HANDLERS, PARAMETERS, form_of, no_handler
+from tfs_proxy.model.script_syntax import CURE, HANDLERS, PARAMETERS, STREAMS, form_of, no_handler
 from tfs_proxy.values.errors import ScriptLoadError
 from tfs_proxy.values.layout import SAGEMAKER_MODEL_DIR
 from tfs_proxy.wire.error_body import error_text
@@ -140,6 +140,37 @@ class Script(Struct, frozen=True):
     init: Callable[[Any], Any] | None = None
     close: Callable[[], Any] | None = None
     description: Description | None = None
+
+    @property
+    def body_reader(self) -> Handler | None:
+        """Function that gets the body of each request."""
+        return self.handler or self.input_handler
+
+    @property
+    def streams(self) -> bool:
+        """True if that function says that it reads bodies as they arrive."""
+        return bool(getattr(self.body_reader, STREAMS, False))
+
+    def reads_arriving(self, *, wanted: bool) -> bool:
+        """True if the run, in which that is ``wanted``, can give it bodies as they arrive.
+
+        Raises ScriptLoadError for an ``async def``: its reads would stop the event loop of all requests.
+        """
+        function = self.body_reader
+        if self.streams and not wanted:
+            log.warning(
+                "%s: bodies are read whole, since the start has found no line like handler.streams = True: "
+                "set TFS_PROXY_UNBUFFERED_BODIES=true",
+                self.path,
+            )
+        if not wanted or function is None:
+            return False
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            raise ScriptLoadError(
+                f"{self.path}: {function.__name__} is an async def, and can't read bodies as they arrive: "
+                "make it a def, or remove what sets its streams."
+            )
+        return True
 
 
 def load_script(path: str, import_paths: Sequence[str] = ()) -> Script:
