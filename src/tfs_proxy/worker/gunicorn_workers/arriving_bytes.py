@@ -33,7 +33,7 @@ def arriving_bytes(stream: Any) -> ArrivingBytes:
 
 
 class _OfFile:
-    """File that may wait for as much as it is asked for: in tests of scripts, or of requests with a session."""
+    """File that may wait for as much as it is asked for: in a test of a script, or behind a session."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
