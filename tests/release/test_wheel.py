@@ -6,17 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from support.fresh_environment import FreshEnvironment, interpreter
+from support.fresh_environment import FreshEnvironment, interpreter, printed_command, write_houses
 
 PYTHONS = ("3.11", "3.12", "3.13")
-HOUSES = """
-import keras, numpy
-rooms, area = keras.Input((1,), name="rooms"), keras.Input((1,), name="area")
-price = keras.layers.Dense(1, name="price")
-model = keras.Model({"rooms": rooms, "area": area}, price(keras.layers.Concatenate()([rooms, area])))
-price.set_weights([numpy.array([[20.0], [3.0]]), numpy.array([10.0])])
-model.save("houses.keras")
-"""
 HOUSE = {"instances": [{"rooms": [3], "area": [80]}]}
 PRICE = {"predictions": [[310.0]]}
 
@@ -28,9 +20,7 @@ def fresh(
     """An environment with the wheel and its extra ``embedded``, and a Keras file that was made in it."""
     environment = FreshEnvironment(interpreter(request.param), tmp_path_factory.mktemp("fresh"))
     environment.install(f"{wheel}[embedded]")
-    (environment.folder / "train.py").write_text(HOUSES)
-    environment.run("python train.py")
-    environment.run("tfs-proxy pack houses.keras -o houses.tar.gz")
+    write_houses(environment)
     return environment
 
 
@@ -60,3 +50,8 @@ def test_it_serves_what_it_has_packed(fresh: FreshEnvironment) -> None:
         assert ask(url) == PRICE
         for page in ("/", "/openapi.json", "/metrics"):
             assert urllib.request.urlopen(url + page, timeout=60).status == 200
+
+
+def test_completion_works_once_its_remedy_was_run(fresh: FreshEnvironment) -> None:
+    fresh.run(printed_command(fresh.attempt("tfs-proxy --completion bash").stdout))
+    fresh.run("source <(tfs-proxy --completion bash) && complete -p tfs-proxy")

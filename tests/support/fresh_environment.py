@@ -15,6 +15,14 @@ ROOT = Path(__file__).resolve().parents[2]
 UV = Path(sys.prefix) / "bin" / "uv"
 PRINTED_COMMAND = re.compile(r"(?:uv )?pip install (?:-\S+ )*(?:'[^']+'|[^\s'),]+)")
 RUN_SECONDS = 600.0
+HOUSES = """
+import keras, numpy
+rooms, area = keras.Input((1,), name="rooms"), keras.Input((1,), name="area")
+price = keras.layers.Dense(1, name="price")
+model = keras.Model({"rooms": rooms, "area": area}, price(keras.layers.Concatenate()([rooms, area])))
+price.set_weights([numpy.array([[20.0], [3.0]]), numpy.array([10.0])])
+model.save("houses.keras")
+"""
 READY = re.compile(rb"ready: (http://localhost:[0-9]+)")
 
 
@@ -39,7 +47,9 @@ class FreshEnvironment:
         self.folder = folder / "work"
         self.folder.mkdir()
         self.bin = folder / "venv" / "bin"
+        self.log = self.folder / "serve.log"
         subprocess.run([python, "-m", "venv", self.bin.parent], check=True)
+        (self.bin / "uv").symlink_to(UV)  # whoever installs with uv has it on PATH
 
     @property
     def env(self) -> dict[str, str]:
@@ -67,21 +77,31 @@ class FreshEnvironment:
         assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}"
         return done.stdout
 
+    def said(self) -> str:
+        """What the last server has written."""
+        return self.log.read_text()
+
     @contextmanager
     def serving(self, model: str, **variables: str) -> Iterator[str]:
         """The address of `tfs-proxy serve MODEL`, which must end well."""
-        log = self.folder / "serve.log"
-        with log.open("wb") as file:
+        with self.log.open("wb") as file:
             process = subprocess.Popen(
                 [self.bin / "tfs-proxy", "serve", model, "--port", "0"],
                 cwd=self.folder, env={**self.env, **variables}, stdout=file, stderr=file,
             )  # fmt: skip
         try:
-            yield wait_for_address(process, log)
+            yield wait_for_address(process, self.log)
         finally:
             process.terminate()
             status = process.wait(60)
-        assert status == 0, log.read_text()
+        assert status == 0, self.said()
+
+
+def write_houses(environment: FreshEnvironment) -> None:
+    """Write houses.keras, and pack it as houses.tar.gz; 3 rooms on 80 m² cost 310."""
+    (environment.folder / "train.py").write_text(HOUSES)
+    environment.run("python train.py")
+    environment.run("tfs-proxy pack houses.keras -o houses.tar.gz")
 
 
 def wait_for_address(process: subprocess.Popen[bytes], log: Path) -> str:
