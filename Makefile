@@ -48,7 +48,7 @@ schemas: $(READY)  ## write the JSON schemas of the files that commands read
 dashboards: $(READY)  ## write the dashboards of deploy/ from their scripts
 	@$(BIN)/python scripts/dashboards.py
 
-.PHONY: test test-all test-rest test-contract
+.PHONY: test test-all test-rest test-contract test-oldest
 test: $(READY_TEST) try-nginx  ## run what holds the core: contract, unit tests, a server of one model
 	$(BIN)/python scripts/ring.py contract unit core
 test-all: $(READY) test test-rest  ## run all tests, the fast ones first
@@ -60,6 +60,9 @@ test-rest: $(READY) try-nginx try-curl try-prometheus try-chromium  ## run the t
 	@$(MAKE) --no-print-directory test-container
 test-contract: $(READY) try-nginx  ## try what users can see, through public doors alone, against what is recorded
 	$(BIN)/python scripts/ring.py contract
+test-oldest: $(READY) try-nginx  ## try the same with the oldest packages that pyproject.toml allows, in build/oldest
+	@scripts/make-oldest build/oldest
+	build/oldest/bin/python -m pytest -W "ignore:Protobuf gencode version" tests/contract
 
 JUDGES := bidirectional hosting kserve mlserver sbom schemathesis tritonclient typing workflows
 .PHONY: judges test-judges test-judges-short
