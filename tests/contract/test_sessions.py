@@ -35,8 +35,10 @@ import tfs_proxy
 
 def handler(data, context):
     asked, session = json.loads(data.read() or "{}"), context.session
+    headers = {"X-Amzn-SageMaker-New-Session-Id": asked["own"]} if "own" in asked else {}
     if session is None:
-        return json.dumps({"session": None, "header": context.headers.get("X-Amzn-SageMaker-Session-Id")})
+        found = {"session": None, "header": context.headers.get("X-Amzn-SageMaker-Session-Id")}
+        return tfs_proxy.Response(json.dumps(found), headers=headers)
     if "set" in asked:
         session.update(asked["set"])
     if "fill" in asked:
@@ -45,7 +47,6 @@ def handler(data, context):
         raise tfs_proxy.HTTPError(422, "as asked")
     if "bad" in asked:
         session["window"] = {1, 2}
-    headers = {"X-Amzn-SageMaker-New-Session-Id": asked["own"]} if "own" in asked else {}
     found = {key: len(value) if isinstance(value, bytes) else value for key, value in session.items()}
     return tfs_proxy.Response(json.dumps({"state": found, "pid": os.getpid()}), headers=headers)
 """
@@ -345,9 +346,11 @@ def test_sessions_outlive_a_reload_of_the_script(script: Path, tmp_path: Path) -
 
 
 def test_without_the_setting_nothing_is_refused(script: Path) -> None:
-    """Headers reach the script as they are, and answers have none of a session."""
+    """Headers reach the script as they are, and answers have only those that it sets."""
     with serving("serve", str(script), *EMBEDDED) as running:
         for named in ("NEW_SESSION", "anything", "a" * 300):
-            answer = send(running, named)
+            answer, own = send(running, named), send(running, named, own="mine; Expires=2030-01-01T00:00:00Z")
             assert answer.json == {"session": None, "header": named}
             assert NEW not in answer.headers
+            assert own.headers[NEW] == "mine; Expires=2030-01-01T00:00:00Z"
+        assert act(running, "NEW_SESSION", "NEW_SESSION").json["header"] == "NEW_SESSION"
