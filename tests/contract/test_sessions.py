@@ -311,11 +311,15 @@ def test_killed_workers_lose_no_state(script: Path) -> None:
     assert counts["writes"] > KILLS
 
 
-def test_a_session_belongs_to_one_of_many_models(saved_models: Path, script: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["shared", "process"])
+def test_a_session_belongs_to_one_of_many_models(
+    saved_models: Path, script: Path, tmp_path: Path, mode: str
+) -> None:
     """Models with a script and without one, in the workers of all models or their own, know no other's sessions."""
     pack(tmp_path / "plain.tar.gz", {}, {"half_plus_two": saved_models / "half_plus_two"})
     shutil.copy(script, tmp_path / "script.tar.gz")
-    with serving("serve", "--multi-model", str(tmp_path), *EMBEDDED, env=ON) as running:
+    env = {**ON, "TFS_PROXY_MULTI_MODEL": mode}
+    with serving("serve", "--multi-model", str(tmp_path), *EMBEDDED, env=env) as running:
 
         def ask(model: str, session: str, body: str = ONE) -> Answer:
             return running.invoke(
@@ -324,6 +328,8 @@ def test_a_session_belongs_to_one_of_many_models(saved_models: Path, script: Pat
 
         plain, scripts = (opened(ask(model, "NEW_SESSION")) for model in ("plain", "script"))
         assert ask("plain", plain).json == {"predictions": [2.5]}
+        assert running.ask("POST", "/models/plain/invoke", ONE, {HEADER: plain}).status == 200
+        assert running.ask("POST", "/models/plain/invoke", ONE, {HEADER: scripts}).status == 400
         assert ask("script", scripts, '{"set": {"a": 1}}').json["state"] == {"a": 1}
         assert [ask("plain", scripts).status, ask("script", plain).status] == [400, 400]
         assert ask("plain", plain, '{"requestType": "CLOSE"}').headers[CLOSED] == plain
