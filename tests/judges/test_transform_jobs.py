@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.long]
 
 @pytest.fixture(scope="module")
 def aws() -> Iterator[Mapping[str, str]]:
-    """The environment of clients: S3 is moto's, all else is ours."""
+    """The environment of clients: SageMaker and CloudWatch are ours, S3 is moto's."""
     with s3_server() as address:
         settings = {**S3_SETTINGS, "AWS_ENDPOINT_URL_S3": address}
         endpoint = Endpoint(env={**settings, "SAGEMAKER_GUNICORN_WORKERS": "1"})
@@ -30,7 +30,11 @@ def aws() -> Iterator[Mapping[str, str]]:
             ours = f"http://{endpoint.host}:{endpoint.port}"
             session = boto3.Session("test", "test", region_name="us-east-1")
             session.client("s3", endpoint_url=address).create_bucket(Bucket="local")
-            yield {**settings, "AWS_ENDPOINT_URL_SAGEMAKER": ours, "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS": ours}
+            yield {
+                **settings,
+                "AWS_ENDPOINT_URL_SAGEMAKER": ours,
+                "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS": ours,
+            }
         finally:
             endpoint.close()
 
@@ -55,7 +59,7 @@ def test_sdk_2_does_a_job_on_jpeg_files(
     )
 
     seen = json.loads(printed.splitlines()[-1])["answer"]
-    assert list(seen) == [f"notebook/output/{number:03}.jpg.out" for number in range(COUNT)]
+    assert list(seen) == [f"{number:03}.jpg.out" for number in range(COUNT)]
     assert [shade(json.dumps(answer)) for answer in seen.values()] == list(range(COUNT))
     assert "ready" in printed
 

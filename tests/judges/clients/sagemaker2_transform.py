@@ -1,20 +1,25 @@
-"""SageMaker's SDK 2 does a notebook's batch job on JPEG files where AWS_ENDPOINT_URL_SAGEMAKER leads."""
+"""A notebook's batch job on JPEG files by SageMaker's SDK 2, where AWS_ENDPOINT_URL_SAGEMAKER leads.
+
+The SDK's class has the name of 2020, as notebooks of that time import it.
+"""
 
 import json
 import sys
 
-from sagemaker import Session
-from sagemaker.tensorflow import TensorFlowModel
+import sagemaker
+from sagemaker.tensorflow.serving import Model
 
 archive, input_path = sys.argv[1:]
-session = Session(default_bucket="local")  # else it asks AWS for its account
-s3_path = "s3://local/notebook"
-model_data = session.upload_data(archive, "local", "notebook/model")
-model = TensorFlowModel(
+sagemaker_session = sagemaker.Session(default_bucket="local")  # else it asks AWS for its account
+bucket = sagemaker_session.default_bucket()
+prefix = "sagemaker/DEMO-tf-batch-inference-jpeg-images-python-sdk"
+s3_path = f"s3://{bucket}/{prefix}"
+model_data = sagemaker_session.upload_data(archive, bucket, f"{prefix}/model")
+model = Model(
     model_data=model_data,
-    role="arn:aws:iam::123456789012:role/local",
-    framework_version="2.19",
-    sagemaker_session=session,
+    role="arn:aws:iam::123456789012:role/notebook",
+    framework_version="1.13",
+    sagemaker_session=sagemaker_session,
 )
 output_path = f"{s3_path}/output"
 transformer = model.transformer(
@@ -26,6 +31,6 @@ transformer = model.transformer(
 )
 transformer.transform(input_path, content_type="application/x-image", wait=False)
 transformer.wait()
-keys = sorted(session.list_s3_files("local", "notebook/output"))
-answers = {key: json.loads(session.read_s3_file("local", key)) for key in keys}
+keys = sorted(sagemaker_session.list_s3_files(bucket, f"{prefix}/output"))
+answers = {key.rpartition("/")[2]: json.loads(sagemaker_session.read_s3_file(bucket, key)) for key in keys}
 print("\n" + json.dumps({"answer": answers}), flush=True)
