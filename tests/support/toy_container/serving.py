@@ -14,6 +14,7 @@ from support.toy_container.websocket import STREAM, talk
 
 ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
 SESSION, NEW_SESSION = "X-Amzn-SageMaker-Session-Id", "X-Amzn-SageMaker-New-Session-Id"
+CLOSED_SESSION = "X-Amzn-SageMaker-Closed-Session-Id"
 KNOWN = {"host", "content-type", "content-length", "accept", "transfer-encoding", "expect"}
 PARAMETERS = {"MaxConcurrentTransforms": 2, "BatchStrategy": "MULTI_RECORD", "MaxPayloadInMB": 6}
 BENT_PARAMETERS: dict[str, dict[str, Any]] = {
@@ -38,6 +39,8 @@ class ToyServer(ThreadingHTTPServer):
         self.is_multi_model = os.environ["SAGEMAKER_MULTI_MODEL"] == "true"
         self.models = ToyModels(fault)
         self.counts: dict[str, int] = {}
+        self.sessions: set[str] = set()
+        self.closed: set[str] = set()
         self.pings = self.working = 0
         self.lock, self.pinging = threading.Lock(), threading.Lock()
         self.other: socket.socket | None = None
@@ -196,6 +199,9 @@ class ToyHandler(BaseHTTPRequestHandler):
         except (ValueError, KeyError, TypeError):
             self._bad(body)
             return
+        if document.get("requestType") == "CLOSE":
+            self._close(self.headers[SESSION])
+            return
         time.sleep(LONG_SECONDS if document.get("slow") else 0)
         if document.get("stream"):
             self._stream()
@@ -216,10 +222,31 @@ class ToyHandler(BaseHTTPRequestHandler):
         if ATTRIBUTES in self.headers and self.server.fault != "drops-attributes":
             long = "a" * 2000 if self.server.fault == "long-attributes" else ""
             extra[ATTRIBUTES] = self.headers[ATTRIBUTES] + long
-        if SESSION in self.headers:
+        if self.headers.get(SESSION) == "NEW_SESSION":
             expires = "" if self.server.fault == "session-form" else "; Expires=2030-01-01T00:00:00Z"
-            extra[NEW_SESSION] = f"id-1{expires}"
+            with self.server.lock:
+                self.server.sessions.add(session := f"id-{len(self.server.sessions)}")
+            extra[NEW_SESSION] = f"{session}{expires}"
         return extra
+
+    def _has_session(self) -> bool:
+        """False for the id of a session that is closed, or was never opened."""
+        fault, named = self.server.fault, self.headers.get(SESSION, "NEW_SESSION")
+        if named == "NEW_SESSION" or fault == "session-any":
+            return True
+        is_open = named in self.server.sessions and (
+            fault == "session-remains" or named not in self.server.closed
+        )
+        return is_open and fault != "session-lost"
+
+    def _close(self, named: str) -> None:
+        self.server.closed.add(named)
+        self._answer(
+            200,
+            {},
+            "application/json",
+            {} if self.server.fault == "session-not-named" else {CLOSED_SESSION: named},
+        )
 
     def _refused(self, body: bytes) -> tuple[int, str] | None:
         server, headers = self.server, self.headers
@@ -247,6 +274,8 @@ class ToyHandler(BaseHTTPRequestHandler):
         late = {"always-500", "accept-500", "session-500", "empty-500", "constant-ping", "one-worker"}
         if not server.has_model:
             return 503, "no model"
+        if not self._has_session():
+            return 400, "no such session"
         if refusals.get(server.fault):
             return statuses.get(server.fault, 500 if server.fault in late else 400), "refused"
         return None

@@ -1,7 +1,9 @@
 """The group ``headers``: headers that SageMaker passes on, and unknown ones."""
 
+import json
 import re
 from collections.abc import Mapping
+from http import HTTPStatus
 
 from msgspec.structs import replace
 
@@ -9,7 +11,17 @@ from tfs_proxy.tools.conform.check import CheckGroup, Level, NotRun, RuleSource,
 from tfs_proxy.tools.conform.checks.invocations import expect_good, expect_no_failure
 from tfs_proxy.tools.conform.judging import INVOCATIONS, Judging
 from tfs_proxy.tools.conform.raw_http import RawReply, RawRequest
-from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_ID, SAGEMAKER_PREFIX, TARGET_MODEL, X_RAY
+from tfs_proxy.wire.header_names import (
+    CLOSED_SESSION_ID,
+    CUSTOM_ATTRIBUTES,
+    INFERENCE_ID,
+    NEW_SESSION,
+    NEW_SESSION_ID,
+    SAGEMAKER_PREFIX,
+    SESSION_ID,
+    TARGET_MODEL,
+    X_RAY,
+)
 from tfs_proxy.wire.media_types import JSON
 
 GROUP = CheckGroup("headers", RuleSource.HEADERS)
@@ -25,9 +37,12 @@ LONGEST = {
     SAGEMAKER_PREFIX + "Prefix-Aware-Id": "p" * 64,
 }
 """Headers of InvokeEndpoint with values of their greatest lengths; they are the platform's business."""
-SESSION = SAGEMAKER_PREFIX + "Session-Id"
-NEW_SESSION = SAGEMAKER_PREFIX + "New-Session-Id"
-NEW_SESSION_FORM = re.compile(r"\S+; ?Expires=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+NEW_SESSION_FORM = re.compile(
+    r"([a-zA-Z0-9](?:-*[a-zA-Z0-9])*); Expires=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII
+)
+"""The form that SageMaker takes from a container: docs/reference/sagemaker.md, Headers."""
+NO_SESSIONS = "it opens no sessions"
+NO_SUCH_SESSION = "0" * 32
 UNKNOWN = {SAGEMAKER_PREFIX + "Of-Tomorrow": "1", "X-Unknown": "x" * 200, X_RAY: "Root=1-0-0", "Via": "1.1 a"}
 
 
@@ -81,17 +96,49 @@ def all_at_once(judging: Judging) -> None:
 
 @GROUP.should("Session-Id: NEW_SESSION is answered, or refused with 4xx.")
 def new_session(judging: Judging) -> str:
-    return expect_no_failure(_new_session(judging), "Ignore the header if there are no sessions.")
+    return expect_no_failure(_session(judging), "Ignore the header if there are no sessions.")
 
 
 @GROUP.must("New-Session-Id in an answer is `ID; Expires=YYYY-MM-DDTHH:MM:SSZ`.")
 def new_session_form(judging: Judging) -> str:
-    value = _new_session(judging).header(NEW_SESSION)
+    value = _session(judging).header(NEW_SESSION_ID)
     if value is None:
-        raise NotRun("the answer has none")
+        raise NotRun(NO_SESSIONS)
     if not NEW_SESSION_FORM.fullmatch(value):
-        raise Violation(expected="ID; Expires=YYYY-MM-DDTHH:MM:SSZ", got=value)
+        raise Violation(
+            expected="ID; Expires=YYYY-MM-DDTHH:MM:SSZ",
+            got=value,
+            mend="An id has letters, digits and hyphens.",
+        )
     return value
+
+
+@GROUP.must("A request of an open session is answered.")
+def session_goes_on(judging: Judging) -> None:
+    expect_good(judging.post(judging.good, {SESSION_ID: _opened(judging)}))
+
+
+@GROUP.should('The body `{"requestType": "CLOSE"}` closes a session, which Closed-Session-Id names.')
+def session_closes(judging: Judging) -> None:
+    session = _opened(judging)
+    reply = expect_good(_session(judging, session, "CLOSE"))
+    closed = reply.header(CLOSED_SESSION_ID)
+    if closed != session:
+        raise Violation(expected=f"{CLOSED_SESSION_ID}: {session}", got="none" if closed is None else closed)
+
+
+@GROUP.should("A session that was closed is refused with 4xx.")
+def closed_session(judging: Judging) -> None:
+    session = _opened(judging)
+    if _session(judging, session, "CLOSE").header(CLOSED_SESSION_ID) is None:
+        raise NotRun("it closes no session")
+    _expect_refused(judging, session)
+
+
+@GROUP.should("A session that was never opened is refused with 4xx.")
+def unknown_session(judging: Judging) -> None:
+    _opened(judging)
+    _expect_refused(judging, NO_SUCH_SESSION)
 
 
 @GROUP.should("Any Host header is answered.", RuleSource.INVOCATIONS)
@@ -115,10 +162,28 @@ def no_content_type(judging: Judging) -> str:
     return expect_no_failure(reply, "Take a default type, or answer 415.")
 
 
-def _new_session(judging: Judging) -> RawReply:
-    body = b'{"requestType": "NEW_SESSION"}'
-    request = replace(judging.good, content_type=JSON, body=body)
-    return judging.post(request, {SESSION: "NEW_SESSION"})
+def _session(judging: Judging, named: str = NEW_SESSION, act: str = NEW_SESSION) -> RawReply:
+    """The answer to a request that opens or closes a session by its body."""
+    body = json.dumps({"requestType": act}).encode()
+    return judging.post(replace(judging.good, content_type=JSON, body=body), {SESSION_ID: named})
+
+
+def _opened(judging: Judging) -> str:
+    """The id of a new session. Raises NotRun if there are no sessions."""
+    opened = NEW_SESSION_FORM.fullmatch(_session(judging).header(NEW_SESSION_ID) or "")
+    if opened is None:
+        raise NotRun(NO_SESSIONS)
+    return opened[1]
+
+
+def _expect_refused(judging: Judging, session: str) -> None:
+    reply = judging.post(judging.good, {SESSION_ID: session})
+    if not HTTPStatus.BAD_REQUEST <= reply.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        raise Violation(
+            expected=f"4xx for {SESSION_ID}: {session}",
+            got=reply.shown(),
+            mend="Answer 400: the client would go on as if its state were there.",
+        )
 
 
 def _expect_ignored(judging: Judging, headers: Mapping[str, str]) -> None:
