@@ -45,6 +45,11 @@ class ForkRequest(Struct, frozen=True):
         return convert(json.loads(text), cls)
 
 
+def folder_for_files() -> str | None:
+    """Folder for files that a request needs; None, which is the system's, outside of a run."""
+    return inherited_environment().get(WORKSPACE_VARIABLE)
+
+
 def worker_workspace() -> Workspace:
     """Workspace of the run that started this worker; raises SettingsError outside of a run."""
     root = inherited_environment().get(WORKSPACE_VARIABLE)

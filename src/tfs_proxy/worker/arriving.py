@@ -16,6 +16,7 @@ from tfs_proxy.serving.script.deadline import DeadlineWatch
 from tfs_proxy.serving.script.handlers import ScriptCaller
 from tfs_proxy.serving.script.runner import ScriptReply, Stream
 from tfs_proxy.settings.rows import LONGER_SECONDS, STALLED_SECONDS
+from tfs_proxy.settings.worker_environment import folder_for_files
 from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.errors import ClientStalled, RequestError
 from tfs_proxy.values.memory import MEGABYTE
@@ -59,6 +60,7 @@ class ArrivingBody(io.RawIOBase):
         self._socket = req.env.get("gunicorn.socket")
         # nginx ends the request of a client that stalls, but may stall itself while an answer is sent.
         self._stalled_seconds = STALLED_SECONDS + (0 if deployment.counts_requests else LONGER_SECONDS)
+        self._is_batch = deployment.is_batch
         self._watch = watch
         self._pieces = (
             iter(lambda: self._receive(PIECE_BYTES), b"") if encoding is None else self._unpacked(encoding)
@@ -96,13 +98,18 @@ class ArrivingBody(io.RawIOBase):
         return count
 
     def is_awaited(self) -> bool:
-        """True if the script has read all that has come, and nothing more comes for `WAITS_SECONDS`."""
+        """True if the script has read all that has come, and nothing more comes for `WAITS_SECONDS`.
+
+        No client of a batch transform job waits for an answer before it has sent everything.
+        """
+        if self.file.closed:
+            return True
         self._is_peeking = True
         try:
             has_more = bool(self._left or self.file.peek(1)) or not self._source.is_dry()
         finally:
             self._is_peeking = False
-        if has_more or self.at_end or self._socket is None:
+        if has_more or self.at_end or self._is_batch or self._socket is None:
             return False
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
@@ -161,7 +168,7 @@ class EarlyAnswer:
 
     def __init__(self, pieces: Stream, body: ArrivingBody) -> None:
         self._pieces, self._body = pieces, body
-        self._held = SpooledTemporaryFile(HELD_BYTES)  # noqa: SIM115 - closed by close
+        self._held = SpooledTemporaryFile(HELD_BYTES, dir=folder_for_files())  # noqa: SIM115 - closed by close
         try:
             self._hold()
         except BaseException:

@@ -4,7 +4,9 @@ import gzip
 import hashlib
 import http.client
 import json
+import os
 import re
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ import pytest
 from support.archives import NEEDS_NGINX, stand_in_words, without_nginx
 from support.scraping import scrape
 from support.stack import Stack, serving
+from support.transform_command import outputs, transform
 
 FRONTS = [
     pytest.param({}, id="nginx", marks=NEEDS_NGINX),
@@ -108,6 +111,12 @@ def answer_of(client: socket.socket) -> http.client.HTTPResponse:
     return answer
 
 
+def resident_mb(stack: Stack) -> int:
+    """The most memory that any worker has had."""
+    status = "".join(Path(f"/proc/{pid}/status").read_text() for pid in stack.workers())
+    return max(int(size) // 1024 for size in re.findall(r"VmHWM:\s+(\d+)", status))
+
+
 def until_there(path: Path) -> None:
     deadline = time.monotonic() + 20
     while not path.exists():
@@ -117,7 +126,8 @@ def until_there(path: Path) -> None:
 
 @pytest.mark.parametrize("by_length", [False, True])
 def test_the_script_reads_while_the_client_sends(stack: Stack, marks: Path, by_length: bool) -> None:
-    """It has the first line before the second is sent."""
+    """It has the first line before the second is sent; the report of the start says that it reads so."""
+    assert "code/inference.py defines handler, and reads bodies as they arrive" in stack.log
     name = f"{stack.port}-{by_length}"
     line, rest = f"{name}\n".encode(), b"second\n"
     headers = (f"Content-Length: {len(line + rest)}",) if by_length else ()
@@ -217,24 +227,58 @@ def test_a_body_that_ends_early_is_no_whole_body(stack: Stack, marks: Path) -> N
     stack.wait_for_log(f"the body ended after {len(line)} of 100 bytes")
 
 
+@pytest.mark.slow
 @NEEDS_NGINX
-def test_zero_is_no_limit_and_nothing_waits_on_disk(tmp_path: Path) -> None:
-    """More than nginx would let wait, without a file of it; a script that says nothing keeps the limit of 100 MB."""
-    body = b"x" * (110 * MEGABYTE)
+def test_zero_is_no_limit_and_nothing_waits(tmp_path: Path) -> None:
+    """No file on nginx's disk, no memory of a worker; a script that says nothing keeps the limit of 100 MB."""
+    body = b"x" * (200 * MEGABYTE)
     env = {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "0"}
     with serving(*stand_in_words(tmp_path, SCRIPT), env=env) as stack:
         sizes = []
+        stack.invoke(b"warm", "text/sums")
+        before = resident_mb(stack)
         with begun(stack, "sums", f"Content-Length: {len(body)}") as client:
             for at in range(0, len(body), 10 * MEGABYTE):
                 client.sendall(body[at : at + 10 * MEGABYTE])
                 sizes += [path.stat().st_size for path in stack.home.rglob("nginx/*/*") if path.is_file()]
             answer = answer_of(client)
             assert (answer.status, answer.read().split()[0]) == (200, b"%d" % len(body))
+        assert resident_mb(stack) - before < 20
     assert sizes == []
     folder = tmp_path / "whole"
     folder.mkdir()
     with serving(*stand_in_words(folder, SCRIPT.replace(".streams", ".other")), env=env) as stack:
         assert stack.invoke(body, "text/sums").status == 413
+
+
+@NEEDS_NGINX
+def test_a_request_whose_worker_dies_is_not_sent_again(tmp_path: Path, marks: Path) -> None:
+    """502: what the dead worker has read is gone; the next request is answered."""
+    env = {"MARKS": str(marks), "TFS_PROXY_UNBUFFERED_BODIES": "true"}
+    with serving(*stand_in_words(tmp_path, SCRIPT.replace("handler.streams = True", "")), env=env) as stack:
+        with begun(stack, "parts") as client:
+            client.sendall(chunk(b"killed\n"))
+            until_there(marks / "killed")
+            for pid in stack.workers():
+                os.kill(pid, signal.SIGKILL)
+            answer = answer_of(client)
+            assert (answer.status, list(json.loads(answer.read()))) == (502, ["error"])
+        assert stack.invoke(b"alive\n", "text/first").body == b"alive\n"
+
+
+def test_a_transform_job_of_payload_0_reaches_such_a_script(tmp_path: Path) -> None:
+    """An object of any size in chunks, and the answer that a generator makes meanwhile."""
+    body = b"line\n" * (3 * MEGABYTE // 5)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a").write_bytes(body)
+    archive, *words = stand_in_words(tmp_path, SCRIPT)
+    where = ("--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"))
+    done = transform(
+        *("--model", archive, *words, *where),
+        *("--max-payload-mb", "0", "--max-concurrent", "1", "--content-type", "text/echo"),
+    )
+    assert done.status == 0, done.log
+    assert outputs(tmp_path / "out") == {"a.out": body.upper()}
 
 
 @pytest.mark.slow
