@@ -127,6 +127,12 @@ def test_an_id_that_was_not_given_out_is_a_400(model: Running, named: str) -> No
         assert "NEW_SESSION" in answer.json["error"]
 
 
+def test_a_large_request_of_an_unknown_session_reads_its_400(model: Running) -> None:
+    """Its body is dropped, so that the client that still sends it sees why."""
+    answer = model.invoke(b" " * 20_000_000, **{HEADER: "f" * 32})
+    assert (answer.status, "no such session" in answer.json["error"]) == (400, True)
+
+
 def test_an_act_must_fit_its_header(model: Running) -> None:
     """There is nothing to close in a new session, and an open one opens no other."""
     session = opened(act(model, "NEW_SESSION", "NEW_SESSION"))

@@ -15,6 +15,8 @@ from tfs_proxy.values.errors import (
     PayloadTooLarge,
     RequestError,
     ScriptFailure,
+    SessionFailure,
+    UnknownSession,
     UpstreamRefused,
     UpstreamTimeout,
     UpstreamUnavailable,
@@ -26,6 +28,8 @@ from tfs_proxy.worker.body import AnswerBeforeTheEnd, BrokenBody
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1
+BEFORE_THE_END = PayloadTooLarge, Overloaded, UnknownSession, SessionFailure
+"""Errors of requests whose body may not have been read."""
 
 
 def install(app: "falcon.App[falcon.Request, falcon.Response]", *, one_of_many: bool = False) -> None:
@@ -62,9 +66,9 @@ def _request_error(req: falcon.Request, resp: falcon.Response, error: RequestErr
         log.warning("answered %s: %s", resp.status, error)
     if isinstance(error, Overloaded):
         resp.set_header("Retry-After", str(RETRY_SECONDS))
-    if isinstance(error, (PayloadTooLarge, BrokenBody, Overloaded)):
+    if isinstance(error, (BrokenBody, *BEFORE_THE_END)):
         resp.set_header("Connection", "close")
-    if isinstance(error, (PayloadTooLarge, Overloaded)) or "discard" in req.context:
+    if isinstance(error, BEFORE_THE_END) or "discard" in req.context:
         body = resp.data or b""
         resp.data, resp.content_length = None, len(body)
         resp.stream = AnswerBeforeTheEnd([body], req)
