@@ -77,13 +77,14 @@ class BidirectionalStreams:
         self._stopping.set()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answers one call. Raises nothing but what the server itself raises."""
         if scope["type"] != "http":
             return
         try:
             await self._call(scope, receive, send)
         except AwsError as error:
             await _answer(send, _in_its_terms(error))
+        except ConnectionError as error:
+            log.info("a client of a stream has gone: %s", error)
         except Exception:
             log.exception("a stream failed")
             await _answer(send, _in_its_terms(AwsError(INTERNAL, _FAILED)))

@@ -113,17 +113,15 @@ async def open_stream(host: str, port: int, target: str, seconds: float) -> Asyn
         protocol = ClientProtocol(parse_uri(f"ws://{host}:{port}{target}"), max_size=(None, MOST_BYTES))
     except InvalidURI as error:
         raise BadInput(f"{target!r} can't be a path and a query: {error}") from error
-    writer = None
-    try:
-        async with asyncio.timeout(seconds):
-            reader, writer = await asyncio.open_connection(host, port)
-            stream = ContainerStream(protocol, reader, writer)
-            await stream.handshake()
+    async with contextlib.AsyncExitStack() as held:
+        try:
+            async with asyncio.timeout(seconds):
+                reader, writer = await asyncio.open_connection(host, port)
+                held.callback(writer.close)
+                stream = ContainerStream(protocol, reader, writer)
+                await stream.handshake()
+        except TimeoutError as error:
+            raise UpstreamTimeout("no answer to the handshake") from error
+        except OSError as error:
+            raise NotReached(str(error)) from error
         yield stream
-    except TimeoutError as error:
-        raise UpstreamTimeout("no answer to the handshake") from error
-    except OSError as error:
-        raise (NotReached if writer is None else UpstreamError)(str(error)) from error
-    finally:
-        if writer is not None:
-            writer.close()

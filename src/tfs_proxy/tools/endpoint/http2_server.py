@@ -27,6 +27,7 @@ from h2.events import (
     WindowUpdated,
 )
 from h2.exceptions import H2Error, ProtocolError
+from h2.settings import SettingCodes
 
 from tfs_proxy.run.host.sockets import Listener
 from tfs_proxy.values.errors import SettingsError
@@ -36,8 +37,10 @@ from tfs_proxy.wire.http_server import AsgiApp, Message
 log = logging.getLogger(__name__)
 
 _READ_BYTES = 64 * 1024
-_WINDOW_BYTES = 16 * MEGABYTE
-"""Of a connection; a stream has h2's 64 KB, so that one which is not read does not hold up the others."""
+_STREAM_WINDOW, _WINDOW = MEGABYTE, 16 * MEGABYTE
+"""Bytes that a stream, and a connection, may be ahead of what the application has taken."""
+
+_END_SECONDS = 1.0
 
 
 def tls_of(certificate: Path, key: Path | None) -> ssl.SSLContext:
@@ -101,7 +104,8 @@ class _Connection:
     async def run(self) -> None:
         """Until the client ends the connection. Raises OSError or ProtocolError if it breaks."""
         self._http.initiate_connection()
-        self._http.increment_flow_control_window(_WINDOW_BYTES)
+        self._http.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: _STREAM_WINDOW})
+        self._http.increment_flow_control_window(_WINDOW)
         await self._flush()
         while data := await self._reader.read(_READ_BYTES):
             for event in self._http.receive_data(data):
@@ -152,13 +156,15 @@ class _Connection:
         }
         try:
             await self._app(scope, partial(self._receive, number), partial(self._send, number))
-        except (OSError, H2Error) as error:
-            log.info("a stream broke: %s", error)
         finally:
             await self._finish(number)
 
     async def _finish(self, number: int) -> None:
-        """Asks a client that still sends to stop: the answer is whole (RFC 9113, 8.1)."""
+        """Asks a client that does not end its request soon to stop: the answer is whole (RFC 9113, 8.1)."""
+        with contextlib.suppress(OSError, H2Error, TimeoutError):
+            async with asyncio.timeout(_END_SECONDS):
+                while (await self._receive(number)).get("more_body", False):
+                    pass
         with contextlib.suppress(OSError, H2Error):
             self._http.reset_stream(number, ErrorCodes.NO_ERROR)
             await self._flush()
@@ -174,19 +180,26 @@ class _Connection:
         return message
 
     async def _send(self, number: int, message: Message) -> None:
-        """Waits until the client takes it. Raises OSError or H2Error if it does not any more."""
-        if message["type"] == "http.response.start":
-            self._http.send_headers(number, [(b":status", b"%d" % message["status"]), *message["headers"]])
-        else:
-            data = memoryview(message["body"])
-            while data:
-                size = min(await self._window_of(number), len(data), self._http.max_outbound_frame_size)
-                self._http.send_data(number, bytes(data[:size]))
-                data = data[size:]
+        """Waits until the client takes it. Raises OSError if it does not any more."""
+        try:
+            if message["type"] == "http.response.start":
+                status = (b":status", b"%d" % message["status"])
+                self._http.send_headers(number, [status, *message["headers"]])
                 await self._flush()
-            if not message.get("more_body", False):
-                self._http.end_stream(number)
-        await self._flush()
+            else:
+                await self._send_body(number, memoryview(message["body"]))
+                if not message.get("more_body", False):
+                    self._http.end_stream(number)
+                    await self._flush()
+        except H2Error as error:
+            raise ConnectionResetError(f"the client has ended the stream ({error})") from error
+
+    async def _send_body(self, number: int, data: memoryview) -> None:
+        while data:
+            size = min(await self._window_of(number), len(data), self._http.max_outbound_frame_size)
+            self._http.send_data(number, bytes(data[:size]))
+            data = data[size:]
+            await self._flush()
 
     async def _window_of(self, number: int) -> int:
         while not (size := self._http.local_flow_control_window(number)):
