@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from http import HTTPStatus
@@ -51,7 +52,7 @@ class JobRun:
 
     def __init__(self, request: JobRequest, starter: ContainerStarter, url: str) -> None:
         self._request, self._starter = request, starter
-        self._hop_url = f"{url}{hop_path(request.name)}"
+        self._hop_url = f"{url}/transform-jobs/{request.name}{INVOCATIONS.path}"
         self._instance = VariantInstance(
             request.name, request.name, request.batch_model, STARTUP_SECONDS, starter
         )
@@ -127,8 +128,8 @@ def _program(container: HostedContainer) -> str:
     return image_id(container.image) if container.image else ""
 
 
-def hop_path(job: str) -> str:
-    return f"/transform-jobs/{job}{INVOCATIONS.path}"
+HOP = re.compile(rf"/transform-jobs/([^/]+){INVOCATIONS.path}")
+"""Path of the hop through the containers of a job, with the job's name."""
 
 
 def _status_for_engine(error: AwsError) -> int:

@@ -21,7 +21,7 @@ from tfs_proxy.tools.endpoint.aws_api import (
 )
 from tfs_proxy.tools.endpoint.catalogue import Catalogue
 from tfs_proxy.tools.endpoint.job_request import JobRequest
-from tfs_proxy.tools.endpoint.job_run import JobRun, hop_path
+from tfs_proxy.tools.endpoint.job_run import HOP, JobRun
 from tfs_proxy.tools.endpoint.operations import OperationRequest, arn
 from tfs_proxy.values.errors import SettingsError, StopServing
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
@@ -142,10 +142,11 @@ class TransformJobs:
 
     async def hop(self, request: HttpRequest) -> HttpResponse | None:
         """The answer to a request of a job's engine; None if it is none."""
-        for job in self._jobs.values():
-            if request.path == hop_path(job.name) and job.work is not None and job.ended is None:
-                return await job.work.hop(request)
-        return None
+        match = HOP.fullmatch(request.path)
+        job = self._jobs.get(match[1]) if match else None
+        if job is None or job.work is None or job.ended is not None:
+            return None
+        return await job.work.hop(request)
 
     def children(self) -> Iterator[ChildProcess]:
         for job in self._jobs.values():
