@@ -92,9 +92,15 @@ image-embedded:  ## build tfs-proxy:embedded, with the embedded model server; ne
 sbom:  ## copy SBOM and licence list out of tfs-proxy:IMAGE (default: embedded) into build/
 	@scripts/copy-sbom $(or $(IMAGE),embedded)
 
-.PHONY: publish publish-image publish-manifests
+.PHONY: publish publish-docs publish-notes publish-image publish-manifests
 publish: $(READY)  ## upload the files of `make release` to a package index (UV_PUBLISH_URL, UV_PUBLISH_TOKEN; see uv publish)
 	$(BIN)/uv publish build/release/tfs_proxy-*
+publish-docs: $(READY)  ## add the documentation of `make release` to the branch gh-pages of this clone's origin
+	@if [ -n "$${GH_TOKEN:-}" ]; then gh auth setup-git; fi
+	$(BIN)/python scripts/publish_docs.py "$$(git remote get-url origin)"
+publish-notes:  ## make a release of the tag TAG on GitHub, with the files and notes of `make release`
+	gh release create "$(TAG)" --verify-tag --title "$(TAG)" --notes-file build/release/RELEASE_NOTES.md \
+		build/release/*.whl build/release/*.tar.gz build/release/*.json build/release/SHA256SUMS
 publish-image:  ## push tfs-proxy:IMAGE to REPOSITORY:TAG
 	docker tag tfs-proxy:$(IMAGE) $(REPOSITORY):$(TAG)
 	docker push $(REPOSITORY):$(TAG)

@@ -30,6 +30,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from publish_docs import write_root
+
 ROOT = Path(__file__).resolve().parents[1]
 RELEASE = ROOT / "build" / "release"
 JUDGE = ROOT / "build" / "judges" / "release" / "bin"
@@ -216,17 +218,7 @@ def build_docs(source: Source, copy: Path) -> None:
     run(sys.executable, "-m", "zensical", "build", "--strict", "--clean", folder=copy)
     docs = RELEASE / "docs"
     shutil.copytree(copy / "build" / "site", docs / source.version)
-    tags = run("git", "tag", "--list", "v[0-9]*", "--sort=-version:refname").split()
-    versions = dict.fromkeys([source.version, *(tag.removeprefix("v") for tag in tags)])
-    write_json(
-        docs / "versions.json",
-        [{"version": version, "title": version, "aliases": []} for version in versions],
-    )
-    (docs / "index.html").write_text(
-        '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>tfs_proxy</title>\n'
-        f'<meta http-equiv="refresh" content="0; url={source.version}/">\n'
-        f'<a href="{source.version}/">The documentation of {source.version}</a>\n</html>\n'
-    )
+    write_root(docs)
     with (
         (RELEASE / "docs.tar.gz").open("wb") as file,
         gzip.GzipFile("", "wb", fileobj=file, mtime=source.seconds) as zipped,
