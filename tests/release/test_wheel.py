@@ -2,6 +2,7 @@
 
 import json
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,13 @@ PRICE = {"predictions": [[310.0]]}
 @pytest.fixture(scope="module", params=PYTHONS)
 def fresh(
     request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory
-) -> FreshEnvironment:
+) -> Iterator[FreshEnvironment]:
     """An environment with the wheel and its extra ``embedded``, and a Keras file that was made in it."""
     environment = FreshEnvironment(interpreter(request.param), tmp_path_factory.mktemp("fresh"))
     environment.install(f"{wheel}[embedded]")
     write_houses(environment)
-    return environment
+    yield environment
+    environment.remove()
 
 
 def ask(url: str) -> object:
@@ -39,7 +41,7 @@ def test_it_says_its_version_and_lists_settings(fresh: FreshEnvironment, wheel: 
 
 
 def test_it_checks_what_it_has_packed(fresh: FreshEnvironment) -> None:
-    (fresh.folder / "house.csv").write_text("rooms,area\n3,80\n")
+    fresh.write("house.csv", "rooms,area\n3,80\n")
     said = fresh.run("tfs-proxy check houses.tar.gz --request house.csv --content-type text/csv")
     assert "area float[?, 1], rooms float[?, 1] -> price float[?, 1]" in said
     assert "Answer: 200 application/json" in said
@@ -48,6 +50,8 @@ def test_it_checks_what_it_has_packed(fresh: FreshEnvironment) -> None:
 def test_it_serves_what_it_has_packed(fresh: FreshEnvironment) -> None:
     with fresh.serving("houses.tar.gz") as url:
         assert ask(url) == PRICE
+        fresh.write("house.json", json.dumps(HOUSE))
+        assert json.loads(fresh.run(f"tfs-proxy ask {url} house.json")) == PRICE
         for page in ("/", "/openapi.json", "/metrics"):
             assert urllib.request.urlopen(url + page, timeout=60).status == 200
 

@@ -60,6 +60,12 @@ class FreshEnvironment:
         path = [part for part in kept["PATH"].split(os.pathsep) if not Path(part).is_relative_to(ROOT)]
         return {**kept, "PATH": os.pathsep.join([str(self.bin), *path]), "VIRTUAL_ENV": str(self.bin.parent)}
 
+    def write(self, name: str, text: str) -> None:
+        """Write a file of its folder."""
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+
     def install(self, what: str) -> None:
         """Install by uv, which has the wheels of tensorflow in its cache."""
         subprocess.run([UV, "pip", "install", "--quiet", "--python", self.bin / "python", what], check=True)
@@ -76,6 +82,10 @@ class FreshEnvironment:
         done = self.attempt(command, **variables)
         assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}"
         return done.stdout
+
+    def remove(self) -> None:
+        """Remove its packages, which take more than a gigabyte."""
+        shutil.rmtree(self.bin.parent)
 
     def said(self) -> str:
         """What the last server has written."""
@@ -99,7 +109,7 @@ class FreshEnvironment:
 
 def write_houses(environment: FreshEnvironment) -> None:
     """Write houses.keras, and pack it as houses.tar.gz; 3 rooms on 80 m² cost 310."""
-    (environment.folder / "train.py").write_text(HOUSES)
+    environment.write("train.py", HOUSES)
     environment.run("python train.py")
     environment.run("tfs-proxy pack houses.keras -o houses.tar.gz")
 
