@@ -3,10 +3,8 @@
 import errno
 import io
 import logging
-import select
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from tempfile import SpooledTemporaryFile
 from typing import Any
 
 import falcon
@@ -16,13 +14,13 @@ from tfs_proxy.serving.script.deadline import DeadlineWatch
 from tfs_proxy.serving.script.handlers import ScriptCaller
 from tfs_proxy.serving.script.runner import ScriptReply, Stream
 from tfs_proxy.settings.rows import LONGER_SECONDS, STALLED_SECONDS
-from tfs_proxy.settings.worker_environment import folder_for_files
 from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.errors import ClientStalled, RequestError
 from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.wire.packed_body import read_encoding, unpacked_pieces, unpacks_to_more
 from tfs_proxy.worker.body import AnswerBeforeTheEnd, BodyReader, BrokenBody, too_large
 from tfs_proxy.worker.gunicorn_workers.arriving_bytes import arriving_bytes
+from tfs_proxy.worker.gunicorn_workers.read_ahead import ReadAhead, is_silent, waiting_file
 from tfs_proxy.worker.inference_protocol.answers import ScriptInference
 from tfs_proxy.worker.inference_protocol.framing import is_triton_type
 from tfs_proxy.worker.invocations import ScriptInvocations
@@ -31,11 +29,8 @@ from tfs_proxy.worker.script_reply import write_reply
 log = logging.getLogger(__name__)
 
 PIECE_BYTES = 64 * 1024
-WAITS_SECONDS = 0.25
+WAITS_SECONDS = 0.1
 """Time without a byte, after everything has been read, from which on a client seems to wait for an answer."""
-
-HELD_BYTES = MEGABYTE
-"""Size from which on pieces of an answer wait in a file."""
 
 MOST_UNREAD_BYTES = 64 * MEGABYTE
 """Size of an answer from which on a script that has stopped reading seems to want no more."""
@@ -58,6 +53,7 @@ class ArrivingBody(io.RawIOBase):
         encoding = read_encoding(req.get_header("Content-Encoding"))
         self._source = arriving_bytes(req.stream)
         self._socket = req.env.get("gunicorn.socket")
+        self._ahead: ReadAhead | None = None
         # nginx ends the request of a client that stalls, but may stall itself while an answer is sent.
         self._stalled_seconds = STALLED_SECONDS + (0 if deployment.counts_requests else LONGER_SECONDS)
         self._is_batch = deployment.is_batch
@@ -111,9 +107,19 @@ class ArrivingBody(io.RawIOBase):
             self._is_peeking = False
         if has_more or self.at_end or self._is_batch or self._socket is None:
             return False
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        return not poll.poll(1000 * WAITS_SECONDS)
+        return is_silent(self._socket, WAITS_SECONDS)
+
+    def read_ahead(self) -> None:
+        """Take what comes from here on at once, since the answer begins."""
+        if self._socket is not None and not self.at_end:
+            self._ahead = ReadAhead(self._socket, self._stalled_seconds)
+            self._source.read_from(self._ahead)
+            self._socket = None
+
+    def end(self) -> None:
+        """Stop to read ahead, and drop the rest."""
+        if self._ahead is not None:
+            self._ahead.end(at_once=self.at_end)
 
     def discard(self, most_bytes: int) -> bool:
         """Read and drop some of the rest; False at its end, or if it can't be read."""
@@ -161,14 +167,13 @@ class ArrivingBody(io.RawIOBase):
 class EarlyAnswer:
     """Pieces of an answer whose script may still read ``body`` when it yields the first.
 
-    They are held back until the body has been read, or its client waits for an answer. Most clients read only
-    when they have sent all; and once an answer has begun, nginx never again passes on what a worker did not
-    take at once. Raises what the script raises until then, and the body's error.
+    They are held back until the body has been read, or its client seems to wait for an answer: most read only
+    when they have sent all. Raises what the script raises until then, and the body's error.
     """
 
     def __init__(self, pieces: Stream, body: ArrivingBody) -> None:
         self._pieces, self._body = pieces, body
-        self._held = SpooledTemporaryFile(HELD_BYTES, dir=folder_for_files())  # noqa: SIM115 - closed by close
+        self._held = waiting_file()
         try:
             self._hold()
         except BaseException:
@@ -189,6 +194,7 @@ class EarlyAnswer:
         if body.error is not None:
             raise body.error
         self._held.seek(0)
+        body.read_ahead()
 
     def __iter__(self) -> Iterator[bytes]:
         yield from iter(lambda: self._held.read(PIECE_BYTES), b"")
@@ -197,9 +203,10 @@ class EarlyAnswer:
             raise ConnectionResetError(errno.ECONNRESET, "the body of a streamed answer's request broke off")
 
     def close(self) -> None:
-        """Close the script's generator, and the file."""
+        """Close the file and the script's generator, and drop the rest of the body."""
         self._held.close()
         self._pieces.close()
+        self._body.end()
 
 
 class ArrivingInvocations(ScriptInvocations):

@@ -5,7 +5,7 @@ gunicorn's own ``read`` waits for as many bytes as it is asked for.
 
 from typing import Any, Protocol, runtime_checkable
 
-from tfs_proxy.worker.gunicorn_workers.gunicorn_parts import ChunkedReader, LengthReader
+from tfs_proxy.worker.gunicorn_workers.gunicorn_parts import ChunkedReader, LengthReader, SocketUnreader
 
 
 @runtime_checkable
@@ -17,6 +17,9 @@ class ArrivingBytes(Protocol):
 
     def is_dry(self) -> bool:
         """True if the next `receive` needs bytes that may not have come yet."""
+
+    def read_from(self, connection: Any) -> None:
+        """Receive what has not come yet from another object with ``recv``."""
 
 
 def arriving_bytes(stream: Any) -> ArrivingBytes:
@@ -44,6 +47,9 @@ class _OfFile:
     def is_dry(self) -> bool:
         return False
 
+    def read_from(self, connection: Any) -> None:
+        """Do nothing: no answer begins while this is read."""
+
 
 class _OfLength:
     def __init__(self, reader: Any) -> None:
@@ -61,6 +67,9 @@ class _OfLength:
         held = self._reader.unreader.take_buffered()
         self._reader.unreader.unread(held)
         return not held
+
+    def read_from(self, connection: Any) -> None:
+        self._reader = LengthReader(_unreader(self._reader.unreader, connection), self._reader.length)
 
 
 class _Chunks:
@@ -81,6 +90,9 @@ class _Chunks:
     def is_dry(self) -> bool:
         return self._last.endswith((self._piece, self._piece + b"\r\n"))
 
+    def read_from(self, connection: Any) -> None:
+        self._unreader = _unreader(self._unreader, connection)
+
     def read(self, size: int | None = None, read_ahead: int | None = None) -> bytes:
         """Read for the parser."""
         self._last = self._unreader.read(size, read_ahead)
@@ -89,3 +101,10 @@ class _Chunks:
     def unread(self, data: bytes) -> None:
         """Take back what the parser did not need."""
         self._unreader.unread(data)
+
+
+def _unreader(before: Any, connection: Any) -> Any:
+    """Make an unreader with the bytes that another one holds, then those of ``connection``."""
+    after = SocketUnreader(connection)
+    after.unread(before.take_buffered())
+    return after

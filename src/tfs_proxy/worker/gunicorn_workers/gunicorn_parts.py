@@ -3,6 +3,15 @@
 from gunicorn.arbiter import Arbiter
 from gunicorn.http.body import ChunkedReader, LengthReader
 from gunicorn.http.parser import RequestParser
+from gunicorn.http.unreader import SocketUnreader
 from gunicorn.http.wsgi import Response, create
 
-__all__ = ("Arbiter", "ChunkedReader", "LengthReader", "RequestParser", "Response", "create")
+__all__ = (
+    "Arbiter",
+    "ChunkedReader",
+    "LengthReader",
+    "RequestParser",
+    "Response",
+    "SocketUnreader",
+    "create",
+)

@@ -58,6 +58,10 @@ class PlainBody:
         self.left -= len(piece)
         return piece
 
+    def read_from(self, connection: Any) -> None:
+        """Receive the rest from another object with ``recv``."""
+        self._source = connection
+
     def is_dry(self) -> bool:
         """True if all that has been received is read."""
         return not self._first

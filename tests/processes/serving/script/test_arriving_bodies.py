@@ -171,6 +171,26 @@ def test_an_answer_begins_before_the_body_ends(stack: Stack) -> None:
         assert answer.read() == b"THREE\nFOUR\n"
 
 
+@NEEDS_NGINX
+def test_a_client_may_be_ahead_of_an_answer_that_has_begun(tmp_path: Path) -> None:
+    """What the script has not read yet waits in a file, so that nginx need not hold it back."""
+    script = SCRIPT.replace("line.upper() for", "time.sleep(0.002) or line[:4].upper() for")
+    env = {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "0"}
+    with (
+        serving(*stand_in_words(tmp_path, f"import time\n{script}"), env=env) as stack,
+        begun(stack, "echo") as client,
+    ):
+        client.sendall(chunk(b"one\n"))
+        answer = answer_of(client)
+        assert answer.read(3) == b"ONE"
+        line = chunk(b"more" * 25_000 + b"\n")
+        for _ in range(200):
+            client.sendall(line)
+            time.sleep(0.001)
+        client.sendall(chunk(b""))
+        assert answer.read() == b"\n" + b"MORE" * 200
+
+
 def test_a_client_that_reads_only_at_the_end_gets_all(stack: Stack) -> None:
     """An answer as large as the body waits for it."""
     body = b"line\n" * (MEGABYTE // 5)
