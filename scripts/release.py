@@ -3,7 +3,7 @@
 They come from the commit that is checked out, never from the working tree. A rehearsal takes a version whose
 section of CHANGELOG.md is still called unreleased, or is another's; its files are not for publishing.
 
-    tfs_proxy-VERSION.tar.gz, tfs_proxy-VERSION-py3-none-any.whl   the same bytes whoever builds them
+    tfs_proxy-VERSION.tar.gz, tfs_proxy-VERSION-py3-none-any.whl   the same bytes from each copy of the commit
     sbom.cdx.json           CycloneDX: the packages of the extra `all`, as requirements.lock pins them
     docs/, docs.tar.gz      index.html leads to VERSION/; versions.json is the menu of all versions
     RELEASE_NOTES.md        the newest section of CHANGELOG.md

@@ -28,13 +28,16 @@ READY = re.compile(rb"ready: (http://localhost:[0-9]+)")
 
 def interpreter(version: str) -> str:
     """A Python of this version: uv's, PATH's or pyenv's. Skips the test if there is none."""
-    asked = [str(UV), "python", "find", "--no-project", "--no-python-downloads", version]
+    asked = [str(UV), "python", "find", "--system", "--no-project", "--no-python-downloads", version]
     found = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     for path in (found, shutil.which(f"python{version}"), *pyenv.glob(f"{version}.*/bin/python{version}")):
         if (
             path
-            and subprocess.run([path, "-c", "import venv"], capture_output=True, check=False).returncode == 0
+            and subprocess.run(
+                [path, "-c", "import ensurepip, venv"], capture_output=True, check=False
+            ).returncode
+            == 0
         ):
             return str(path)
     pytest.skip(f"this machine has no Python {version}")
