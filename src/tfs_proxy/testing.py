@@ -233,7 +233,7 @@ def _app(model_server: FakeModelServer, contents: _Contents, settings: Settings)
         model_dir=contents.model_dir,
         is_batch=settings.batch,
         sessions=session_options(settings),
-        streams=gets_arriving_bodies(None if contents.script_model else contents.script, settings),
+        arriving_bodies=gets_arriving_bodies(None if contents.script_model else contents.script, settings),
         max_arriving_bytes=settings.max_arriving_bytes,
     )
     if contents.script_model and contents.script:

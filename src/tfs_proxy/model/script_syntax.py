@@ -17,6 +17,9 @@ STREAMS = "streams"
 SCRIPT_MODEL_FUNCTIONS = ("model_fn", "input_fn", "predict_fn", "output_fn", "transform_fn")
 """Functions that make a script the model itself (docs/reference/sagemaker.md)."""
 
+STREAM = "stream"
+"""Function that serves bidirectional streams; it counts only as ``async def``."""
+
 PARAMETERS: Mapping[str, Sequence[str]] = {
     "handler": ("data", "context"),
     "input_handler": ("data", "context"),
@@ -26,6 +29,9 @@ PARAMETERS: Mapping[str, Sequence[str]] = {
     "predict_fn": ("data", "model"),
     "output_fn": ("prediction", "accept"),
     "transform_fn": ("model", "data", "content_type", "accept"),
+    "init": ("context",),
+    "close": (),
+    STREAM: ("messages", "context"),
 }
 """Positional arguments of each function; a script model's functions may take a context after them."""
 
@@ -99,7 +105,8 @@ class AstNames(Struct, frozen=True):
     """Names that a script defines; ``fault`` says why it can't be read, then there are none.
 
     ``functions`` are those of its names that are plain functions and nothing else. ``is_open`` tells
-    that only running the script shows all of its names. ``tree`` is its whole syntax.
+    that only running the script shows all of its names. ``tree`` is its whole syntax. ``streams`` says that
+    it defines ``async def stream(messages, context)``.
     """
 
     names: frozenset[str] = frozenset()
@@ -107,6 +114,7 @@ class AstNames(Struct, frozen=True):
     is_open: bool = False
     fault: str = ""
     tree: ast.Module | None = None
+    streams: bool = False
 
     def defined(self, wanted: Iterable[str]) -> tuple[str, ...]:
         """Those of ``wanted`` that the script defines, in their order."""
@@ -123,7 +131,14 @@ def read_ast_names(script: Path) -> AstNames | None:
         line = error.lineno if isinstance(error, SyntaxError) else None
         return AstNames(fault=f"is not valid Python (line {line or '?'}: {error.args[0]})")
     bound = list(_bound(tree.body))
-    return AstNames(frozenset(name for name, _ in bound), _functions(bound), _is_open(tree), tree=tree)
+    names = frozenset(name for name, _ in bound)
+    return AstNames(names, _functions(bound), _is_open(tree), tree=tree, streams=_has_stream(bound))
+
+
+def _has_stream(bound: Iterable[tuple[str, ast.AST]]) -> bool:
+    count = len(PARAMETERS[STREAM])
+    functions = (node for name, node in bound if name == STREAM and isinstance(node, ast.AsyncFunctionDef))
+    return any(_parameters(function).take(count) for function in functions)
 
 
 def reads_arriving_bodies(ast_names: AstNames) -> bool:
@@ -261,7 +276,9 @@ def _what_is_missing(ast_names: AstNames, path: object, *, script_model: bool) -
         return None
     if script_model:
         return None if "model_fn" in ast_names.names else no_model_fn(path, ast_names.functions)
-    return None if ast_names.defined(HANDLERS) else no_handler(path, ast_names.names, ast_names.functions)
+    if ast_names.defined(HANDLERS) or ast_names.streams:
+        return None
+    return no_handler(path, ast_names.names, ast_names.functions)
 
 
 def _misfits(ast_names: AstNames, path: object, *, script_model: bool) -> Iterator[str]:

@@ -190,6 +190,15 @@ RESPONSE_BYTES = _counter(
     "model",
     "version",
 )
+STREAMS_OPEN = _gauge("tfs_proxy_streams_open", "Bidirectional streams that are open.")
+STREAMS = _counter(
+    "tfs_proxy_streams_total",
+    "Bidirectional streams that have ended, by outcome, such as completed, client_closed or script_error.",
+    "outcome",
+)
+STREAM_MESSAGES = _counter(
+    "tfs_proxy_stream_messages_total", "Messages of bidirectional streams, in or out.", "direction"
+)
 STAGE_DURATION = _histogram(
     "tfs_proxy_stage_duration_seconds",
     "Seconds that a request spent in a stage, such as input_handler; not of requests that nginx "

@@ -33,6 +33,7 @@ from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, cancel, together
 from tfs_proxy.run.scraping import OutsideMetrics
 from tfs_proxy.run.sessions import session_metrics, with_session_store
 from tfs_proxy.run.stack import Stack, StackHost
+from tfs_proxy.run.stream_reports import StreamReports
 from tfs_proxy.settings.parsers import PortRange
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import Deployment
@@ -47,6 +48,9 @@ log = logging.getLogger(__name__)
 
 ROUTER_SECONDS = 5.0
 """Longest time for the gRPC router to follow: it is told at once."""
+
+NGINX_SECONDS = 0.5
+"""Time in which former workers of nginx may still open streams: until they know of the reload."""
 
 LONGEST_PATH_WITHIN = "999999/control.sock"
 """The longest path of a socket in the folder of a later stack."""
@@ -88,6 +92,7 @@ class ArchiveStacks:
     ) -> None:
         self._settings, self._request, self._host, self._reloading = settings, request, host, reloading
         self._front, self._records = host.front, host.records
+        self._streams = StreamReports()
         self._stack_host = StackHost(
             host.workspace,
             host.watchdog,
@@ -95,6 +100,7 @@ class ArchiveStacks:
             deaths=host.deaths,
             starts=WorkerStarts(),
             tick=self._route_grpc,
+            stream_reports=self._streams,
             front_down=host.front.children.down,
         )
         self.current = Stack(settings, request, self._stack_host)
@@ -112,6 +118,7 @@ class ArchiveStacks:
             self._outside.measure,
             records.measure,
             partial(session_metrics, settings),
+            self._streams.measure,
             front=self._front.children,
             steps=self.current.readiness.steps,
             threads_each=settings.gunicorn_threads,
@@ -128,6 +135,7 @@ class ArchiveStacks:
             **(protocol.routes if settings.publishes_open_inference else {}),
             **served_models(archive.served),
             **captured_records(records.captured.add),
+            **self._streams.routes,
         }
         return ControlApi(self._now, routes, measure=metrics.measure, outside=self._outside)
 
@@ -196,7 +204,9 @@ class ArchiveStacks:
         self.current.abandon_loading()
 
     def begin_draining(self, _deadline: float) -> None:
-        """Nothing loads by a request."""
+        """Nothing loads by a request; streams begin to end, since nginx waits for them."""
+        for stack in (self.current, *self._former):
+            stack.children.begin_to_end_streams()
 
     async def stop(self, deadline: float) -> None:
         """Ends the workers, former stacks, and then the model servers."""
@@ -284,6 +294,8 @@ class ArchiveStacks:
     async def _end(self, old: Stack, former_nginx: Collection[int]) -> None:
         """Lets requests in flight end, then the processes: the model servers get no requests after that."""
         seconds = self._settings.stop_seconds
+        if old.children.streams is not None:
+            await asyncio.sleep(NGINX_SECONDS)
         old_sockets = [
             str(old.workspace.grpc_socket(index)) for index in range(self._settings.instance_count)
         ]

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 NO_NGINX = (
     "no nginx in front: the workers listen on the port themselves, which is for development. A client that "
     "stalls holds a thread, there is no answer to /ping while all threads are busy, no fast path for JSON, "
-    "and no second try if a worker dies"
+    "no second try if a worker dies, and no bidirectional streams"
 )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tfs_proxy.data.capture.files import capture_options
 from tfs_proxy.model.report.served import Served, gets_arriving_bodies
@@ -14,6 +15,9 @@ from tfs_proxy.run.programs.model_server import NO_MONITORING, Monitoring
 from tfs_proxy.run.sessions import session_options
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import (
+    BY_MODEL,
+    BY_SCRIPT,
+    OFF,
     Deployment,
     Instance,
     ServedModel,
@@ -69,8 +73,10 @@ def plan(
     host: HostResources,
 ) -> ProcessPlan:
     instances = host.common or instances_on(host.ports, workspace)
-    deployment = deployment_of(
-        served, settings, instances, traces=host.traces, counts_requests=host.counts_requests
+    deployment = replace(
+        deployment_of(served, settings, instances, traces=host.traces, counts_requests=host.counts_requests),
+        streams=OFF if host.counts_requests else streams_of(served, settings),
+        streams_socket=str(workspace.streams),
     )
     if host.common:
         return ProcessPlan(deployment, files={}, model_servers=())
@@ -158,13 +164,22 @@ def deployment_of(
         adaptive_limit_seconds=settings.adaptive_limit_seconds,
         model_dir=str(served.layout.root),
         is_batch=settings.batch,
-        streams=gets_arriving_bodies(None if by_flags else served.script, settings),
+        arriving_bodies=gets_arriving_bodies(None if by_flags else served.script, settings),
         max_arriving_bytes=settings.max_arriving_bytes,
         traces=traces,
         counts_requests=counts_requests,
         many_models=None if many_models is None else str(many_models),
         sessions=session_options(settings),
     )
+
+
+def streams_of(served: Served, settings: Settings) -> str:
+    """The answerer of bidirectional streams: the script if it can, else the model, if the settings say so."""
+    if settings.stream is False or settings.loaded_as is not None:
+        return OFF
+    if served.has_stream:
+        return BY_SCRIPT
+    return BY_MODEL if settings.stream else OFF
 
 
 def transform_limits(settings: Settings) -> TransformLimits:

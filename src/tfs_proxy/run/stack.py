@@ -20,6 +20,7 @@ from tfs_proxy.run.children import Deaths, Tick
 from tfs_proxy.run.control_api import Answer, ControlApi
 from tfs_proxy.run.gpus import Placement
 from tfs_proxy.run.heartbeats import Heartbeats, WorkerStarts
+from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.load_priority import LoadPriority
 from tfs_proxy.run.host.sockets import Listener
 from tfs_proxy.run.host.watchdog import Watchdog
@@ -28,13 +29,14 @@ from tfs_proxy.run.nginx import config as nginx
 from tfs_proxy.run.opening import ServeRequest, find_host_resources, open_archive, plan_processes
 from tfs_proxy.run.plan import HostResources, ProcessPlan
 from tfs_proxy.run.process import ChildProcess, Spawn, spawn
-from tfs_proxy.run.programs import gunicorn, packages
+from tfs_proxy.run.programs import gunicorn, packages, streams
 from tfs_proxy.run.readiness import Readiness
 from tfs_proxy.run.run_loop import together
 from tfs_proxy.run.stack_children import StackChildren
+from tfs_proxy.run.stream_reports import StreamReports
 from tfs_proxy.settings.parsers import PortRange
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.deployment import Deployment, Instance, ServedModel
+from tfs_proxy.values.deployment import OFF, Deployment, Instance, ServedModel
 from tfs_proxy.values.errors import ModelLoadError, StartTimeout
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.wire.routes import Handlers
@@ -81,6 +83,7 @@ class StackHost(Struct, frozen=True):
     deaths: Deaths | None = None
     starts: WorkerStarts | None = None
     tick: Tick = lambda: None
+    stream_reports: StreamReports | None = None
     front_down: frozenset[str] | set[str] = frozenset()
 
 
@@ -104,6 +107,7 @@ class Stack:
             own_exit_status=request.flags is not None,
             priority=host.priority,
             tick=host.tick,
+            stream_reports=host.stream_reports,
         )
         self.has_workers = True
         self.prepared: Prepared | None = None
@@ -252,6 +256,7 @@ class Stack:
         if self.has_workers:
             self.readiness.begin_step("starting: waiting for a worker")
             await self.readiness.heartbeats.until_alive(every_worker=every_worker)
+            await self.children.until_streams_serve()
 
     async def _models_available(self, models: Sequence[ServedModel]) -> None:
         if self._host.servers is not None and models:
@@ -290,6 +295,12 @@ class Stack:
             behind_nginx=nginx.program(self.settings) is not None,
         )
         self.children.start_workers(spec.named(self._of), self._host.spawn_workers)
+        if self.deployment is not None and self.deployment.streams != OFF:
+            workers, seconds = sockets.shown_address(web[0]), nginx.answer_seconds(self.settings)
+            spec = streams.process(
+                self.settings, self.workspace, workers, seconds, paths, environ, self._host.log
+            )
+            self.children.start_streams(spec)
 
 
 def heartbeats_of(settings: Settings, starts: WorkerStarts | None = None) -> Heartbeats:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import re
+import time
 from collections.abc import Callable
 
 from tfs_proxy.model.report.prepare import without_workspace
@@ -11,9 +12,10 @@ from tfs_proxy.run.host.load_priority import LoadPriority
 from tfs_proxy.run.host.processes import describe_exit, shell_status
 from tfs_proxy.run.host.watchdog import Watchdog
 from tfs_proxy.run.logs.request_lines import ChildLog
-from tfs_proxy.run.process import ChildProcess, ProcessSpec, Spawn, spawn
-from tfs_proxy.run.programs import gunicorn
+from tfs_proxy.run.process import LOOK_SECONDS, ChildProcess, ProcessSpec, ProcessState, Spawn, spawn
+from tfs_proxy.run.programs import gunicorn, streams
 from tfs_proxy.run.readiness import Readiness, StackState
+from tfs_proxy.run.stream_reports import StreamReports
 from tfs_proxy.values.deployment import BootFailure
 from tfs_proxy.values.errors import ModelLoadError, ModelServerEnded, ScriptLoadError, StopServing
 from tfs_proxy.values.layout import Workspace
@@ -25,12 +27,12 @@ SPARE_WORKERS = 3
 
 
 class StackChildren(Children):
-    """The model servers, which run on ``devices``, and gunicorn.
+    """The model servers, which run on ``devices``, gunicorn, and the process of bidirectional streams.
 
-    ``other_workers`` are gunicorns that don't serve yet, or finish their last requests. With
-    ``own_exit_status`` a model server that ends during the start ends the run with its exit status; with
-    a ``priority`` what is started then begins at low priority, until `restore_priority`. ``died`` is called
-    for each model server that ends.
+    ``other_workers`` are gunicorns, and processes of streams, that don't serve yet, or finish their last
+    requests. With ``own_exit_status`` a model server that ends during the start ends the run with its exit
+    status; with a ``priority`` what is started then begins at low priority, until `restore_priority`.
+    ``died`` is called for each model server that ends.
     """
 
     def __init__(
@@ -44,14 +46,17 @@ class StackChildren(Children):
         priority: LoadPriority | None = None,
         tick: Tick = lambda: None,
         died: Callable[[ChildProcess], None] = lambda _child: None,
+        stream_reports: StreamReports | None = None,
     ) -> None:
         counted = Deaths() if deaths is None else deaths
         super().__init__(watchdog, readiness.down, counted, ChildLog(), tick)
         self.model_servers: list[ChildProcess] = []
         self.workers: ChildProcess | None = None
         self.other_workers: list[ChildProcess] = []
+        self.streams: ChildProcess | None = None
         self._readiness, self._workspace = readiness, workspace
         self._own_exit_status, self._priority, self._died = own_exit_status, priority, died
+        self._stream_reports = stream_reports or StreamReports()
         self._script: str | None = None
         self._logged_failure: BootFailure | None = None
 
@@ -64,6 +69,38 @@ class StackChildren(Children):
 
     def start_workers(self, spec: ProcessSpec, spawn: Spawn = spawn) -> None:
         self.workers = self.start(spec, spawn)
+
+    def start_streams(self, spec: ProcessSpec) -> None:
+        self.streams = self.start(spec)
+
+    async def until_streams_serve(self) -> None:
+        """Returns once streams are taken, if there is a process for them."""
+        if (child := self.streams) is not None:
+            await self._stream_reports.until_serves(lambda: child.pid)
+
+    async def replace_streams(self, seconds: float) -> ChildProcess | None:
+        """Starts another process of streams, which takes the place of the former one; returns that one.
+
+        Raises ScriptLoadError, with the former one as it was, if it does not serve within ``seconds``.
+        """
+        former = self.streams
+        if former is None:
+            return None
+        new = self.start_next_workers(former.spec)
+        deadline = time.monotonic() + seconds
+        while not self._stream_reports.serves(new.pid):
+            if new.state is ProcessState.GAVE_UP or time.monotonic() > deadline:
+                await self.stop_others(new, 0)
+                raise self._reason_of_failed_streams()
+            await asyncio.sleep(LOOK_SECONDS)
+        self.other_workers[self.other_workers.index(new)] = former
+        self.streams = new
+        return former
+
+    def begin_to_end_streams(self) -> None:
+        """Takes no more streams; those that are open have the time to stop."""
+        if self.streams is not None:
+            self.streams.ask_to_stop()
 
     def start_next_workers(self, spec: ProcessSpec) -> ChildProcess:
         """Starts another gunicorn, which does not serve yet and is not restarted if it ends."""
@@ -94,8 +131,8 @@ class StackChildren(Children):
             self.other_workers.remove(child)
 
     async def stop_workers(self, seconds: float) -> None:
-        """Lets requests end, then ends all gunicorns."""
-        workers = [self.workers, *self.other_workers]
+        """Lets requests and streams end, then ends all gunicorns."""
+        workers = [self.workers, self.streams, *self.other_workers]
         await asyncio.gather(*(child.stop(seconds) for child in workers if child is not None))
 
     async def stop_model_servers(self, seconds: float) -> None:
@@ -112,7 +149,8 @@ class StackChildren(Children):
             self._priority.restore(child.pid for child in self.in_start_order() if child.pid)
 
     def in_start_order(self) -> list[ChildProcess]:
-        return [*self.model_servers, *([] if self.workers is None else [self.workers])]
+        others = (self.workers, self.streams)
+        return [*self.model_servers, *(child for child in others if child is not None)]
 
     def all(self) -> list[ChildProcess]:
         """Those in start order, and gunicorns that do not serve."""
@@ -133,6 +171,11 @@ class StackChildren(Children):
         if self._priority is not None and self._readiness.state is StackState.STARTING:
             self._priority.lower_until_ready(pid)
 
+    def _is_down(self, child: ChildProcess) -> bool:
+        if child is self.streams and not self._stream_reports.serves(child.pid):
+            return True
+        return super()._is_down(child)
+
     def _may_restart(self, child: ChildProcess) -> bool:
         """A model server or a script that fails during the start is not restarted."""
         if child in self.other_workers:
@@ -146,8 +189,8 @@ class StackChildren(Children):
             self._readiness.lose(self.model_servers.index(child))
             self._died(child)
             return not starting
-        failed_to_boot = child is self.workers and child.exit_status in gunicorn.BOOT_FAILED
-        return not (starting and failed_to_boot)
+        failed = {id(self.workers): gunicorn.BOOT_FAILED, id(self.streams): streams.BOOT_FAILED}
+        return not (starting and child.exit_status in failed.get(id(child), ()))
 
     def _log_failed_worker(self) -> None:
         """Logs once why one of several workers can't load the application."""
@@ -182,6 +225,8 @@ class StackChildren(Children):
             return ModelLoadError(text, ended_with=child.exit_status)
         if child is self.workers and child.exit_status in gunicorn.BOOT_FAILED:
             return self.reason_of_failed_boot(child)
+        if child is self.streams and child.exit_status in streams.BOOT_FAILED:
+            return self._reason_of_failed_streams()
         return super()._reason_to_stop(child)
 
     def reason_of_failed_boot(self, workers: ChildProcess) -> ScriptLoadError:
@@ -193,6 +238,10 @@ class StackChildren(Children):
             return self.ended_by_import()
         text = f"no worker can start: {workers.name} ended with {describe_exit(workers.exit_status)}. "
         return ScriptLoadError(without_workspace(text + _last_output(workers), self._workspace))
+
+    def _reason_of_failed_streams(self) -> ScriptLoadError:
+        script = without_workspace(self._script or "the application", self._workspace)
+        return ScriptLoadError(f"no streams can be served by {script}: the log says why.")
 
     def ended_by_import(self) -> ScriptLoadError:
         """The error of a script that ends each worker that imports it."""

@@ -160,6 +160,17 @@ class Settings:
         "s from the script's call to the head of its answer, calls of the model server included, and for "
         "each piece of a streamed body; 5 more than one such call, more if gunicorn and nginx may wait",
         shown="65; 3605 in a batch job", aws="no limit")
+    stream: bool | None = SCRIPTS.setting(
+        "TFS_PROXY_STREAM", parse.flag, None,
+        "serve bidirectional streams, as WebSockets at /invocations-bidirectional-stream: by the script's "
+        "stream, else each message as a request to /invocations; needs nginx",
+        shown="true if the script defines stream")
+    stream_idle_seconds: float = SCRIPTS.setting(
+        "TFS_PROXY_STREAM_IDLE_SECONDS", parse.number(1, 86400), 600.0,
+        "s without a message either way after which a stream is closed", shown="600")
+    most_streams: int = SCRIPTS.setting(
+        "TFS_PROXY_MAX_STREAMS", parse.whole(1, 10_000), 1000,
+        "streams at a time; others are refused with 503")
     reload: bool = SCRIPTS.setting(
         "TFS_PROXY_RELOAD", parse.flag, False,
         "load changes at once, for development: code/ in new workers, models and archives as TFS_PROXY_WATCH "

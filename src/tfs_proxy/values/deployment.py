@@ -110,7 +110,9 @@ class Deployment(Struct, frozen=True):
     the target of the workers' adaptive limit, None if they refuse no requests because of the load.
     ``model_dir`` is the folder of the archive, in which a script looks for its own files.
     ``is_batch`` is True in a batch transform job. ``sessions`` is None if there are no sessions.
-    ``streams`` gives the script bodies as they arrive, of at most ``max_arriving_bytes``; None is no limit.
+    With ``arriving_bodies`` the script reads them as they arrive, at most ``max_arriving_bytes``; None is no
+    limit. ``streams`` says who serves bidirectional streams, on
+    ``streams_socket``: the script, the model for each message, or off.
     """
 
     default_model: str
@@ -145,8 +147,10 @@ class Deployment(Struct, frozen=True):
     model_dir: str = ""
     is_batch: bool = False
     sessions: SessionOptions | None = None
-    streams: bool = False
+    arriving_bodies: bool = False
     max_arriving_bytes: int | None = None
+    streams: str = OFF
+    streams_socket: str = ""
 
     def served_name(self, name: str) -> str:
         """Name in the model server of the model that a request for this deployment calls ``name``."""
@@ -177,6 +181,16 @@ def open_inference_of(choice: str, script: str | None, script_model: str | None)
     if script_model is not None or (choice == BY_SCRIPT and script is not None):
         return BY_SCRIPT
     return "model"
+
+
+class StreamReport(Struct, frozen=True):
+    """Streams of one process since its start: those that are open, ends by outcome, and messages."""
+
+    pid: int
+    open: int = 0
+    ended: Mapping[str, int] = field(default_factory=dict)
+    messages_in: int = 0
+    messages_out: int = 0
 
 
 class BootFailure(Struct, frozen=True):

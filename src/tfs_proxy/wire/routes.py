@@ -88,6 +88,8 @@ METRICS = Route("/metrics", GET, _EVERYWHERE,
     "the metrics of the container, for Prometheus", is_probe=True, early=True)
 INVOCATIONS = Route("/invocations", POST, (_WORKER, _WORKER, _SUPERVISOR),
     "the answer of the model or of the script", is_inference=True, names_model="line")
+STREAM = Route("/invocations-bidirectional-stream", GET[:1], (_WORKER, "", ""),
+    "a bidirectional stream, as a WebSocket, if streams are on")
 EXECUTION_PARAMETERS = Route("/execution-parameters", GET, (_WORKER, "", _SUPERVISOR),
     "the sizes of requests that suit a batch transform job")
 OPENAPI = Route("/openapi.json", GET, _BY_WORKERS_OF_ONE, "an OpenAPI 3.1 document of all that is served")
@@ -144,6 +146,7 @@ SETTLED = Route("/settled", GET, _BY_RUN, inner=True)
 HEARTBEAT = Route("/workers/{group}", POST, _BY_RUN, inner=True)
 WORKERS = Route("/workers/{group}", GET, _BY_RUN, inner=True)
 CAPTURED = Route("/captured", POST, _BY_RUN, inner=True)
+STREAMS = Route("/streams", POST, _BY_RUN, inner=True)
 GRPC_ROUTES = Route("/grpc-routes", POST, _BY_RUN, inner=True)
 LOG_LEVEL = Route("/log-level", ("GET",), _EVERYWHERE, inner=True)
 NEW_LOG_LEVEL = Route("/log-level/{level}", ("PUT",), _EVERYWHERE, inner=True)

@@ -176,7 +176,7 @@ def _add_script(
     app.held.callback(caller.close)
     caller.begin()
     inference = ScriptInference(deployment, bodies, caller)
-    if script.reads_arriving(wanted=deployment.streams):
+    if script.reads_arriving(wanted=deployment.arriving_bodies):
         from tfs_proxy.worker.arriving import ArrivingInvocations
 
         invocations: ScriptInvocations = ArrivingInvocations(deployment, bodies, caller, inference, app.watch)

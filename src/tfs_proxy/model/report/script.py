@@ -8,6 +8,7 @@ from msgspec import Struct
 from tfs_proxy.model.script_syntax import (
     HANDLERS,
     SCRIPT_MODEL_FUNCTIONS,
+    STREAM,
     AstNames,
     bound_to_one_thread,
     doubts_about,
@@ -62,11 +63,14 @@ def report_on_script(layout: ModelLayout, *, script_model: bool) -> ScriptFindin
 
 
 def _handlers(ast_names: AstNames) -> str:
-    match ast_names.defined(HANDLERS):
+    streams = (STREAM,) if ast_names.streams else ()
+    match (*ast_names.defined(HANDLERS), *streams):
         case ():
             return f"none of {', '.join(HANDLERS)}"
-        case ("handler", _, *_) as handlers:
-            return f"handler, which is used; its {words_joined(handlers[1:])} {_are(handlers[1:])} not"
+        case ("handler", str() as other, *_) as handlers if other != STREAM:
+            unused = [name for name in handlers[1:] if name != STREAM]
+            also = "; stream serves streams" if streams else ""
+            return f"handler, which is used; its {words_joined(unused)} {_are(unused)} not{also}"
         case handlers:
             return words_joined(handlers)
 

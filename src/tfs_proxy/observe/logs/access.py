@@ -8,6 +8,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
+from types import MappingProxyType
 from urllib.parse import quote, unquote
 from zlib import crc32
 
@@ -34,6 +35,7 @@ OVER_LIMIT = "!over-limit"
 """Text in place of the stages if the adaptive limit refuses a request; a line of its own counts those."""
 
 LONGEST_PATH = 300
+NOTHING: Mapping[str, object] = MappingProxyType({})
 _HASHES = 2**32
 _LINE = re.compile(rb"([0-9]+) (" + PLAIN_ID.encode() + rb') ([!-~]*) "([^"]*)" (.*)', re.DOTALL)
 
@@ -87,11 +89,14 @@ class RequestLog:
         self._wanted = wanted
         self._handler = handler or entry_handler()
 
-    def show(self, line: RequestLine, process: str, pid: int | None = None) -> None:
-        """Log a request that ``process`` has answered, if ``wanted`` asks for it."""
+    def show(
+        self, line: RequestLine, process: str, pid: int | None = None, more: Mapping[str, object] = NOTHING
+    ) -> None:
+        """Log a request that ``process`` has answered, with ``more`` fields, if ``wanted`` asks for it."""
         if not is_shown(line, self._wanted):
             return
         entry = line.entry(process, pid)
+        entry = replace(entry, fields={**entry.fields, **more})
         if logging.getLogger().isEnabledFor(getattr(logging, entry.level.upper())):
             self._handler.write(entry)
 

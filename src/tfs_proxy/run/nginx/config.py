@@ -30,7 +30,7 @@ from tfs_proxy.settings.parsers import AccessLog
 from tfs_proxy.settings.rows import LONGER_SECONDS, STALLED_SECONDS
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values import attributes, names
-from tfs_proxy.values.deployment import Deployment, TraceSampling
+from tfs_proxy.values.deployment import OFF, Deployment, TraceSampling
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.names import is_model_name
 from tfs_proxy.wire import header_names, routes
@@ -53,6 +53,13 @@ from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.media_types import JSON
 
 KEEP_ALIVE_SECONDS = 75
+
+STREAMS_OFF = (
+    "bidirectional streams are off: define async def stream(messages, context) in the script, or set "
+    "TFS_PROXY_STREAM=true"
+)
+STREAMS_DOWN = "the process of bidirectional streams is being started: try again"
+PIPELINES_STREAM = "a pipeline serves no streams"
 
 MOST_CONNECTIONS = 8192
 CONNECTIONS_A_CORE = 2048
@@ -91,6 +98,7 @@ REFUSALS: Mapping[int, str] = {
     414: "the URI is too long",
     416: "the range can't be satisfied",
     421: "misdirected request",
+    426: "streams are WebSockets: send an upgrade",
     429: "too many requests",
     431: HEADERS_TOO_LARGE,
     500: "internal error of nginx",
@@ -192,6 +200,7 @@ def pipeline_config(proxy: ProxyConfig, settings: Settings, workspace: Workspace
         "bad_gateway": "/.refused/503",
         "read_seconds": read_seconds,
         "keep_seconds": KEEP_ALIVE_SECONDS,
+        "refused_streams": PIPELINES_STREAM,
     }
     return _rendered("pipeline", values)
 
@@ -299,8 +308,10 @@ def _of_models(proxy: ProxyConfig, settings: Settings) -> dict[str, Any]:
         "model_servers": [f"{instance.host}:{instance.rest_port}" for instance in instances],
         "fast": FastPath(proxy.fast or "", one_line, proxy.edits_answers) if is_fast else None,
         "web": proxy.web,
+        "streams": serving.streams_socket if serving and serving.streams != OFF else None,
+        "refused_streams": _refused_streams(proxy),
         "rest_api": settings.rest_api if many else serving is not None and serving.publishes_rest,
-        "streams": serving is not None and serving.streams,
+        "arriving": serving is not None and serving.arriving_bodies,
         "is_unbounded": settings.max_arriving_bytes is None,
         "worker_died": WORKER_DIED,
         "is_limited": serving is not None and serving.adaptive_limit_seconds is not None,
@@ -308,6 +319,15 @@ def _of_models(proxy: ProxyConfig, settings: Settings) -> dict[str, Any]:
         "repository": _repository(names.LOADED_MODEL if many else names.MODEL),
         "many": many_models.values(many, settings) if many else None,
     }
+
+
+def _refused_streams(proxy: ProxyConfig) -> str | None:
+    """The reason why a stream can't be opened; None until it is known what is served."""
+    if proxy.multi_model is not None:
+        return "many models serve no streams: start a container for this one"
+    if proxy.serving is None:
+        return None
+    return STREAMS_OFF if proxy.serving.streams == OFF else STREAMS_DOWN
 
 
 def _repository(model: str) -> str:

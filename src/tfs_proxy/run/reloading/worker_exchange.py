@@ -11,7 +11,7 @@ from tfs_proxy.run.heartbeats import Heartbeats
 from tfs_proxy.run.process import ChildProcess, ProcessState
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
 from tfs_proxy.run.stack import Stack
-from tfs_proxy.run.stack_children import SPARE_WORKERS
+from tfs_proxy.run.stack_children import SPARE_WORKERS, StackChildren
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import ScriptLoadError
 
@@ -49,7 +49,13 @@ class WorkerExchange:
             raise
         children.exchange_workers(new)
         heartbeats.forget_loading()
-        ending = asyncio.create_task(children.stop_others(old, self._stop_seconds))
+        self._end_later(children, old)
+        streams = await children.replace_streams(self._load_seconds)
+        if streams is not None:
+            self._end_later(children, streams)
+
+    def _end_later(self, children: StackChildren, former: ChildProcess) -> None:
+        ending = asyncio.create_task(children.stop_others(former, self._stop_seconds))
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
 

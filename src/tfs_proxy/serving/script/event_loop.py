@@ -6,19 +6,22 @@ costs 31 µs; ``asyncio.run`` for each would be 84 µs, and no session could be 
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from tfs_proxy.serving.script.deadline import CoroutineLane, Lane, ScriptCall
 
+Result = TypeVar("Result")
+
 CALL_THREADS = 64
 """Blocking calls, those of ``context.predict_async`` among them, that run at a time next to the loop."""
 
 CLOSE_SECONDS = 5.0
+LOOP_THREAD = "script-loop"
 
 
 class _Raised(Struct, frozen=True):
@@ -73,6 +76,10 @@ class WorkerLoop:
             raise outcome.error
         return outcome
 
+    def begin(self, coroutine: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Run a coroutine that raises no SystemExit, without waiting for it."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._started())
+
     def close(self) -> None:
         """Cancel running awaitables and end the thread; idempotent."""
         with self._lock:
@@ -87,7 +94,7 @@ class WorkerLoop:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(
-                    target=_serve, args=(self._loop,), name="script-loop", daemon=True
+                    target=_serve, args=(self._loop,), name=LOOP_THREAD, daemon=True
                 )
                 self._thread.start()
                 self._lane = Lane(self._thread.ident)

@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from functools import cached_property
 from http import HTTPStatus
 from http.client import responses
@@ -13,7 +14,6 @@ import numpy.typing as npt
 
 from tfs_proxy.serving.script.values import HeaderMap
 from tfs_proxy.serving.upstream.interface import ModelAnswer
-from tfs_proxy.values.errors import UpstreamRefused
 from tfs_proxy.values.signature import Signature
 
 if TYPE_CHECKING:
@@ -35,10 +35,22 @@ from tfs_proxy.serving.script.context import (
 from tfs_proxy.serving.script.deadline import DeadlineWatch
 from tfs_proxy.serving.script.load import Script
 from tfs_proxy.serving.script.runner import ScriptReply, ScriptRunner, ServerRefusal, encoded, script_reply
+from tfs_proxy.serving.script.streams import (
+    Messages,
+    StreamContext,
+    StreamRequest,
+    begin_stream,
+)
 from tfs_proxy.serving.script.values import STATUSES, Request
 from tfs_proxy.values.batch import Batch
 from tfs_proxy.values.deployment import Instance
-from tfs_proxy.values.errors import BadInput, ScriptFailure, ScriptLoadError
+from tfs_proxy.values.errors import (
+    BadInput,
+    RequestError,
+    ScriptFailure,
+    ScriptLoadError,
+    UpstreamRefused,
+)
 from tfs_proxy.values.signature import Target
 from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
@@ -249,6 +261,21 @@ class ScriptCaller:
         else:
             reply = self._halves(request, context, instance)
         return reply.with_header(CUSTOM_ATTRIBUTES, context.reply_attributes)
+
+    def begin_stream(
+        self, request: StreamRequest, messages: Messages, ended: Callable[[], object]
+    ) -> "Future[RequestError | None]":
+        """Serve a stream by the script's ``stream``, in the loop of its coroutines; does not wait."""
+        opened = ScriptRequest(
+            request.target or Target(self._worker.default_model),
+            b"",
+            content_type=request.content_type,
+            accept=request.accept,
+            custom_attributes=request.custom_attributes,
+            headers=lambda: request.headers,
+        )
+        context = StreamContext(opened, request, self._worker.plane.choose(), self._worker)
+        return begin_stream(self._runner, self._script.stream, messages, context, ended)
 
     def close(self) -> None:
         """Call the script's ``close()``, then close what requests opened; idempotent."""

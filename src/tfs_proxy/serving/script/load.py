@@ -20,7 +20,7 @@ from typing import Any
 from msgspec import Struct
 
 from tfs_proxy.model.openapi.description import Description, importing
-from tfs_proxy.model.script_syntax import CURE, HANDLERS, PARAMETERS, STREAMS, form_of, no_handler
+from tfs_proxy.model.script_syntax import CURE, HANDLERS, PARAMETERS, STREAM, STREAMS, form_of, no_handler
 from tfs_proxy.values.errors import ScriptLoadError
 from tfs_proxy.values.layout import SAGEMAKER_MODEL_DIR
 from tfs_proxy.wire.error_body import error_text
@@ -130,6 +130,7 @@ class Script(Struct, frozen=True):
     ``input_handler`` makes the model server's request, ``output_handler`` the client's answer; if
     only one of them is there, the other half is the conversion that models without a script get.
     ``init(context)`` is called once in each worker before its first request, ``close()`` after its last.
+    ``stream(messages, context)`` serves bidirectional streams.
     ``description`` describes its bodies.
     """
 
@@ -139,6 +140,7 @@ class Script(Struct, frozen=True):
     output_handler: Handler | None = None
     init: Callable[[Any], Any] | None = None
     close: Callable[[], Any] | None = None
+    stream: Handler | None = None
     description: Description | None = None
 
     @property
@@ -147,7 +149,7 @@ class Script(Struct, frozen=True):
         return self.handler or self.input_handler
 
     @property
-    def streams(self) -> bool:
+    def wants_arriving(self) -> bool:
         """True if that function says that it reads bodies as they arrive."""
         return bool(getattr(self.body_reader, STREAMS, False))
 
@@ -157,7 +159,7 @@ class Script(Struct, frozen=True):
         Raises ScriptLoadError for an ``async def``: its reads would stop the event loop of all requests.
         """
         function = self.body_reader
-        if self.streams and not wanted:
+        if self.wants_arriving and not wanted:
             log.warning(
                 "%s: bodies are read whole, since the start has found no line like handler.streams = True: "
                 "set TFS_PROXY_UNBUFFERED_BODIES=true",
@@ -181,7 +183,8 @@ def load_script(path: str, import_paths: Sequence[str] = ()) -> Script:
     with importing(Path(path)) as described:
         module = import_script(path, import_paths)
     handlers = {name: function_of(module, name) for name in HANDLERS}
-    if not any(handlers.values()):
+    stream = stream_of(module)
+    if not any(handlers.values()) and stream is None:
         raise ScriptLoadError(no_handler(path, vars(module), _functions(module)))
     for name in HANDLERS[:1] if handlers["handler"] else HANDLERS[1:]:
         _check_arguments(module, name, handlers[name])
@@ -190,6 +193,7 @@ def load_script(path: str, import_paths: Sequence[str] = ()) -> Script:
         **handlers,
         init=own_function(module, "init", 1),
         close=own_function(module, "close", 0),
+        stream=stream,
         description=described.description,
     )
 
@@ -240,6 +244,15 @@ def takes(signature: inspect.Signature, count: int) -> bool:
     return True
 
 
+def stream_of(module: ModuleType) -> Handler | None:
+    """Find ``async def stream(messages, context)``; any other of that name is the script's own business."""
+    function = getattr(module, STREAM, None)
+    written = inspect.unwrap(function) if callable(function) else None
+    if not (inspect.isasyncgenfunction(written) or inspect.iscoroutinefunction(written)):
+        return None
+    return own_function(module, STREAM, len(PARAMETERS[STREAM]))
+
+
 def own_function(module: ModuleType, name: str, arguments: int) -> Callable[..., Any] | None:
     """Function that the script defines itself and that takes so many arguments.
 
@@ -249,7 +262,7 @@ def own_function(module: ModuleType, name: str, arguments: int) -> Callable[...,
     if not inspect.isfunction(function) or function.__module__ != module.__name__:
         return None
     if not takes(inspect.signature(function), arguments):
-        wanted = f"{name}(context)" if arguments else f"{name}()"
+        wanted = form_of(name)
         log.warning(
             "%s: its %s is not called, because it does not take the arguments of %s",
             module.__file__,

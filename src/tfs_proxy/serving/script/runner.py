@@ -106,7 +106,7 @@ class ScriptRunner:
             # A subclass of SystemExit is the worker's own end, which arises in whatever code runs.
             if isinstance(error, SystemExit) and type(error) is not SystemExit:
                 raise
-            raise self._failure(name, error) from error
+            raise self.failure(name, error) from error
 
     def close(self, function: Callable[[], Any] | None) -> None:
         """Call the script's ``close()`` if it has one, and end the event loop; idempotent."""
@@ -127,7 +127,8 @@ class ScriptRunner:
         log.warning("%s: %s (%s)", self.path, error, refusal.noted)
         return refusal.then(str(error), str(error))
 
-    def _failure(self, name: str, error: BaseException) -> RequestError:
+    def failure(self, name: str, error: BaseException) -> RequestError:
+        """Log an exception of the script's function ``name``; returns the error for the client."""
         line, text, refusal = own_line(error, self.path, name), client_text(error, self.path), self._refusal()
         if refusal is None:
             log.error("%s\n%s", line, own_report(error, self.path))

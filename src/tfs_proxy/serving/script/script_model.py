@@ -3,6 +3,7 @@
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from http import HTTPStatus
 from pathlib import Path
 from types import ModuleType
@@ -24,12 +25,13 @@ from tfs_proxy.model.script_syntax import PARAMETERS, SCRIPT_MODEL_FUNCTIONS, no
 from tfs_proxy.observe.request_record import current_id
 from tfs_proxy.serving.script.context import LOGGER
 from tfs_proxy.serving.script.deadline import DeadlineWatch
-from tfs_proxy.serving.script.load import function_of, import_script, own_function, takes
+from tfs_proxy.serving.script.load import function_of, import_script, own_function, stream_of, takes
 from tfs_proxy.serving.script.runner import ScriptReply, ScriptRunner, script_reply
 from tfs_proxy.serving.script.sagemaker_shims import install_shims
 from tfs_proxy.serving.script.session import Session
+from tfs_proxy.serving.script.streams import Messages, StreamRequest, begin_stream
 from tfs_proxy.serving.script.values import FRAMING, HeaderMap, Response, custom_attributes
-from tfs_proxy.values.errors import ScriptLoadError
+from tfs_proxy.values.errors import RequestError, ScriptLoadError
 from tfs_proxy.values.memory import MemoryBudget
 from tfs_proxy.wire import media_types as media
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_ID
@@ -142,6 +144,18 @@ class ScriptModelContext:
         self._reply_attributes = custom_attributes(value)
 
 
+class ScriptModelStreamContext(ScriptModelContext):
+    """Context of ``stream``: of the request that opened it, with what ``model_fn`` returned."""
+
+    __slots__ = ("model", "path", "query")
+
+    def __init__(
+        self, model_dir: str, opened: ScriptModelRequest, request: StreamRequest, model: Any
+    ) -> None:
+        super().__init__(model_dir, opened)
+        self.path, self.query, self.model = request.path, request.query, model
+
+
 MODEL, INPUT, PREDICT, OUTPUT, TRANSFORM = SCRIPT_MODEL_FUNCTIONS
 TEXT = frozenset({media.JSON, media.CSV})
 """Types whose bodies reach a script as str; all others are bytes."""
@@ -159,6 +173,7 @@ class ScriptModel(Struct, frozen=True):
     output_fn: Function | None = None
     transform_fn: Function | None = None
     close: Callable[[], Any] | None = None
+    stream: Function | None = None
     description: Description | None = None
 
 
@@ -181,7 +196,10 @@ def load_script_model(path: str, import_paths: Sequence[str] = ()) -> ScriptMode
             f"{path} defines transform_fn and {others[0]}: transform_fn replaces the others, keep one."
         )
     close = own_function(module, "close", 0)
-    return ScriptModel(path, model_fn, **functions, close=close, description=described.description)
+    stream = stream_of(module)
+    return ScriptModel(
+        path, model_fn, **functions, close=close, stream=stream, description=described.description
+    )
 
 
 def _with_context(module: ModuleType, name: str) -> Function | None:
@@ -263,6 +281,14 @@ class ScriptModelCaller:
             returned = request.codec.encode(returned)
         reply = script_reply(_response(returned), function, accept, HTTPStatus.OK, self._runner)
         return reply.with_header(CUSTOM_ATTRIBUTES, context.reply_attributes)
+
+    def begin_stream(
+        self, request: StreamRequest, messages: Messages, ended: Callable[[], object]
+    ) -> "Future[RequestError | None]":
+        """Serve a stream by the script's ``stream``, whose context has the ``model``; does not wait."""
+        opened = ScriptModelRequest(b"", request.content_type, request.accept, lambda: request.headers)
+        context = ScriptModelStreamContext(self._model_dir, opened, request, self._model)
+        return begin_stream(self._runner, self._script_model.stream, messages, context, ended)
 
     def close(self) -> None:
         """Call the script's ``close()``; idempotent."""

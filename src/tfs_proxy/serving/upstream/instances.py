@@ -11,12 +11,12 @@ from urllib.parse import quote
 from msgspec import DecodeError
 from msgspec.json import decode, encode
 
-from tfs_proxy.values.deployment import Deployment, KnownWorkers, WorkerOrders, WorkerState
+from tfs_proxy.values.deployment import Deployment, KnownWorkers, StreamReport, WorkerOrders, WorkerState
 from tfs_proxy.values.errors import UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.wire.connect import connect_unix
 from tfs_proxy.wire.http_client import ConnectionPool, Timeouts, get
 from tfs_proxy.wire.http_messages import HttpResponse
-from tfs_proxy.wire.routes import CAPTURED, DEPLOYMENT, METRICS, PING, SETTLED, WORKERS
+from tfs_proxy.wire.routes import CAPTURED, DEPLOYMENT, METRICS, PING, SETTLED, STREAMS, WORKERS
 
 TIMEOUT_SECONDS = 5.0
 Answer = TypeVar("Answer")
@@ -71,6 +71,11 @@ def report_state(control_socket: Path, state: WorkerState) -> WorkerOrders:
 def known_workers(control_socket: Path) -> KnownWorkers:
     """Ask which workers of this process group the supervisor knows; raises as `ping`."""
     return _read(ask(control_socket, "GET", WORKERS.path.format(group=os.getpgrp()), b""), KnownWorkers)
+
+
+def report_streams(control_socket: Path, report: StreamReport) -> WorkerOrders:
+    """Tell the supervisor of a process's streams; raises as `ping`."""
+    return _read(ask(control_socket, "POST", STREAMS.path, encode(report)), WorkerOrders)
 
 
 def report_captured(control_socket: Path, counts: Mapping[str, int]) -> None:

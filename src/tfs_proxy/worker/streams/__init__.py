@@ -1,0 +1,1 @@
+"""Process of bidirectional streams: WebSocket on a unix socket behind nginx, beside gunicorn's workers."""

@@ -1,0 +1,190 @@
+"""The process of streams, from its log and its script to the drain at SIGTERM."""
+
+import asyncio
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Final, Protocol
+
+from tfs_proxy.observe.logs.access import RequestLog
+from tfs_proxy.observe.logs.config import STDERR, LogConfig, current_level, set_level
+from tfs_proxy.observe.logs.entry import EntryHandler, writer
+from tfs_proxy.observe.logs.streams import LoggedStream
+from tfs_proxy.serving.plane import DataPlane
+from tfs_proxy.serving.script.context import WorkerModels
+from tfs_proxy.serving.script.deadline import Lane, place_of
+from tfs_proxy.serving.script.event_loop import LOOP_THREAD
+from tfs_proxy.serving.script.handlers import ScriptCaller
+from tfs_proxy.serving.script.load import load_script
+from tfs_proxy.serving.script.script_model import ScriptModelCaller, load_script_model
+from tfs_proxy.serving.script.streams import Messages, StreamRequest
+from tfs_proxy.serving.upstream.binary import BinaryUpstream
+from tfs_proxy.serving.upstream.for_deployment import ForDeployment
+from tfs_proxy.serving.upstream.instances import fetch_deployment, report_streams, settled
+from tfs_proxy.serving.upstream.recovery import Recovering
+from tfs_proxy.settings.parsers import access_log
+from tfs_proxy.settings.settings import inherited_environment
+from tfs_proxy.values.deployment import BY_SCRIPT, Deployment, StreamReport
+from tfs_proxy.values.errors import RequestError, ScriptLoadError, UpstreamError
+from tfs_proxy.wire.media_types import JSON
+from tfs_proxy.worker.streams.options import StreamOptions
+from tfs_proxy.worker.streams.records import THREADS, Records
+from tfs_proxy.worker.streams.server import StreamServer
+from tfs_proxy.worker.streams.stream import PROCESS, OpenStream, ScriptEnd
+
+REPORT_SECONDS: Final = 1.0
+LEAST_SECONDS: Final = 0.05
+"""Pause between two reports while streams begin and end."""
+
+BOOT_FAILED: Final = 3
+STDOUT: Final = 1
+
+log = logging.getLogger(__name__)
+
+
+def main(options: StreamOptions) -> int:
+    """Serve until SIGTERM; returns the exit status, `BOOT_FAILED` if the script can't be loaded."""
+    _begin_log(options.log_level)
+    deployment = fetch_deployment(options.control_socket)
+    try:
+        answering = _answering(deployment, options)
+    except ScriptLoadError as error:
+        log.error("%s", "\n".join(filter(None, (error.report, str(error)))))  # noqa: TRY400 - it has its own
+        return BOOT_FAILED
+    try:
+        return asyncio.run(_run(options, deployment, answering))
+    finally:
+        answering.close()
+
+
+class Answering(Protocol):
+    """Answerer of streams."""
+
+    async def serve(self, stream: OpenStream, /) -> RequestError | None:
+        """Serve a stream until its end; returns the script's error."""
+
+    def close(self) -> None:
+        """Release what it holds."""
+
+
+class Script(Protocol):
+    """Loaded script."""
+
+    def begin(self) -> None:
+        """Call its ``init``, or load its model. Raises ScriptLoadError."""
+
+    def begin_stream(
+        self, request: StreamRequest, messages: Messages, ended: Callable[[], object], /
+    ) -> "Future[RequestError | None]":
+        """Serve a stream; does not wait."""
+
+    def close(self) -> None:
+        """Call its ``close``."""
+
+
+class ByScript:
+    """Streams that the script's ``stream`` serves."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+
+    async def serve(self, stream: OpenStream) -> RequestError | None:
+        """Return once the function has ended, also if it is cancelled meanwhile."""
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        serving = self._script.begin_stream(
+            stream.request, ScriptEnd(stream, loop), partial(loop.call_soon_threadsafe, ended.set)
+        )
+        try:
+            return await asyncio.wrap_future(serving)
+        except asyncio.CancelledError:
+            await ended.wait()
+            return None
+
+    def close(self) -> None:
+        self._script.close()
+
+
+def _answering(deployment: Deployment, options: StreamOptions) -> Answering:
+    """Raises ScriptLoadError if the script has to serve, and can't be loaded."""
+    if deployment.streams != BY_SCRIPT:
+        return Records(options.workers, options.answer_seconds)
+    load = _script if deployment.script_model is None else _script_model
+    script = load(deployment, options)
+    script.begin()
+    return ByScript(script)
+
+
+def _script(deployment: Deployment, options: StreamOptions) -> Script:
+    servers = BinaryUpstream(deployment.instances, deployment.request_timeout_seconds)
+    upstream = ForDeployment(Recovering(servers, partial(settled, options.control_socket)), deployment)
+    models = WorkerModels(
+        DataPlane(upstream, deployment.csv_columns),
+        deployment.models,
+        deployment.default_model,
+        deployment.request_timeout_seconds,
+        deployment.model_dir,
+    )
+    return ScriptCaller(load_script(deployment.script or "", deployment.import_paths), models)
+
+
+def _script_model(deployment: Deployment, _: StreamOptions) -> Script:
+    loaded = load_script_model(deployment.script or "", deployment.import_paths)
+    return ScriptModelCaller(loaded, deployment.script_model or "", deployment.default_accept or JSON)
+
+
+async def _run(options: StreamOptions, deployment: Deployment, answering: Answering) -> int:
+    loop, stopping = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, stopping.set)
+    loop.set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="stream-record"))
+    access = RequestLog(access_log(deployment.access_log))
+    place = partial(_place_of_script, deployment.script_folder)
+    streams = StreamServer(options, answering.serve, access, deployment.default_model, place)
+    server = await streams.open()
+    reporting = asyncio.create_task(_keep_reporting(streams, options))
+    await stopping.wait()
+    await streams.drain(server)
+    reporting.cancel()
+    await _report(streams.report(), options)
+    return 0
+
+
+async def _keep_reporting(streams: StreamServer, options: StreamOptions) -> None:
+    """Report when streams begin and end, and messages once a second."""
+    while True:
+        streams.changed.clear()
+        await _report(streams.report(), options)
+        await asyncio.sleep(LEAST_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(REPORT_SECONDS):
+                await streams.changed.wait()
+
+
+async def _report(report: StreamReport, options: StreamOptions) -> None:
+    try:
+        orders = await asyncio.to_thread(report_streams, options.control_socket, report)
+    except UpstreamError as error:
+        log.debug("the supervisor does not hear of streams: %s", error)
+        return
+    if orders.level != current_level():
+        set_level(orders.level)
+
+
+def _place_of_script(folder: str) -> str:
+    """Line of the script at which its event loop is."""
+    thread = next((each for each in threading.enumerate() if each.name == LOOP_THREAD), None)
+    return place_of(() if thread is None else Lane(thread.ident).frames(), folder)
+
+
+def _begin_log(level: str) -> None:
+    """Log, and print, as workers do."""
+    config = LogConfig.inherited(inherited_environment())
+    handler = EntryHandler(writer(config.form, coloured=config.coloured), config.descriptor, lambda: PROCESS)
+    logging.getLogger().handlers = [handler]
+    set_level(level)
+    sys.stdout = LoggedStream(handler.say, "info", STDOUT)
+    sys.stderr = LoggedStream(handler.say, "warning", STDERR)
