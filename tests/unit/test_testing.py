@@ -50,7 +50,7 @@ def test_a_script_has_its_session(tmp_path: Path) -> None:
     header = "X-Amzn-SageMaker-Session-Id"
 
     with testing.load(script, signatures=HALF, settings=settings) as loaded:
-        first = loaded.post(headers={header: "NEW_SESSION"})
+        first = loaded.post(b"1", headers={header: "NEW_SESSION"})
         session = first.headers["x-amzn-sagemaker-new-session-id"].partition(";")[0]
         assert (first.text, loaded.post(headers={header: session}).text) == ("1", "2")
         assert loaded.post(headers={header: "f" * 32}).status == 400

@@ -7,7 +7,7 @@ the values of several.
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from msgspec import Struct
 
@@ -319,14 +319,20 @@ def asks_for_json(environ: Mapping[str, str]) -> bool:
     return environ.get("TFS_PROXY_LOG_FORMAT", "").strip().lower() == "json"
 
 
-def is_on_sagemaker(environ: Mapping[str, str]) -> bool:
-    """Tell if SageMaker has started this container."""
-    return any(environ.get(name, "").strip() for name in PLATFORM_VARIABLES)
-
-
-def has_ports_of_sagemaker(environ: Mapping[str, str]) -> bool:
-    """Tell if SageMaker has limited the ports that this container may use."""
-    return any(environ.get(name, "").strip() for name in PLATFORM_PORTS)
+def closed_on_sagemaker(
+    values: Mapping[str, Any], given: Mapping[str, Any], environ: Mapping[str, str]
+) -> dict[str, None | bool]:
+    """Tell which doors stay closed if SageMaker runs this container, unless they are ``given`` or required."""
+    on_sagemaker, limits_ports = (
+        any(environ.get(name, "").strip() for name in names) for names in (PLATFORM_VARIABLES, PLATFORM_PORTS)
+    )
+    closed: dict[str, bool | None] = {}
+    for field, applies in (("grpc_port", on_sagemaker), ("extra_ports", limits_ports)):
+        if applies and values[field] is not None and not values[field].required:
+            closed[field] = None
+    if on_sagemaker and "console" not in given:
+        closed["console"] = False
+    return closed
 
 
 def check_ports(ports: PortRange | None, instance_count: int, grpc: GrpcPort | None) -> None:

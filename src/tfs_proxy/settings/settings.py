@@ -23,16 +23,11 @@ DEFAULT_PAYLOAD_MB = 100
 SERVING_VARIABLES = ("MODEL_NAME", "MODEL_BASE_PATH")
 """Variables that count only if the image replaces tensorflow/serving; else they may be a script's own."""
 
-ADDRESSES = Group("Addresses and HTTP")
-MODELS = Group("Models and archives")
-MULTI_MODEL = Group("Multi-model mode")
-SCRIPTS = Group("Scripts")
-MODEL_SERVERS = Group("Model servers")
-BATCHING = Group("Batching")
-WORKERS = Group("Workers and timeouts")
-SESSIONS = Group("Sessions")
-JOBS = Group("Batch transform and pipelines")
-CAPTURE = Group("Data capture")
+ADDRESSES, MODELS = Group("Addresses and HTTP"), Group("Models and archives")
+MULTI_MODEL, SCRIPTS = Group("Multi-model mode"), Group("Scripts")
+MODEL_SERVERS, BATCHING = Group("Model servers"), Group("Batching")
+WORKERS, SESSIONS = Group("Workers and timeouts"), Group("Sessions")
+JOBS, CAPTURE = Group("Batch transform and pipelines"), Group("Data capture")
 FILES_AND_LOGS = Group("Files and logs")
 
 
@@ -361,14 +356,7 @@ class Settings:
         values = {**defaults, **set_values}
         changed_rows = [row for row in set_rows if values[row.field] != defaults[row.field]]
         changed = {row.variable: environ[row.variable] for row in changed_rows}
-        grpc = values["grpc_port"]
-        if grpc is not None and not grpc.required and parse.is_on_sagemaker(environ):
-            values["grpc_port"] = None
-        extra = values["extra_ports"]
-        if extra is not None and not extra.required and parse.has_ports_of_sagemaker(environ):
-            values["extra_ports"] = None
-        if "console" not in set_values and parse.is_on_sagemaker(environ):
-            values["console"] = False
+        values |= parse.closed_on_sagemaker(values, set_values, environ)
         timeouts = ordered_timeouts(values["request_timeout_seconds"], set_values)
         values |= {name: seconds for name, seconds in timeouts.items() if name not in set_values}
         given = frozenset(row.variable for row in set_rows)

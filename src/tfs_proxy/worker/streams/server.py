@@ -14,6 +14,7 @@ from websockets.asyncio.server import Server, ServerConnection, unix_serve
 from websockets.datastructures import Headers
 from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
+from websockets.protocol import State
 
 from tfs_proxy.observe.logs.access import RequestLog
 from tfs_proxy.observe.request_record import RequestRecord, chosen_id, handling, note_model
@@ -192,6 +193,8 @@ class StreamServer:
 
 async def _close_at_end(stream: OpenStream, serving: "asyncio.Future[RequestError | None]") -> None:
     error = serving.result()
+    if error is None and stream.connection.state is not State.OPEN:
+        return  # the script ended because the client had
     if error is None:
         await stream.close(COMPLETED, CloseCode.NORMAL_CLOSURE)
     else:
