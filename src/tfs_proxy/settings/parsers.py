@@ -321,8 +321,8 @@ def asks_for_json(environ: Mapping[str, str]) -> bool:
 
 def closed_on_sagemaker(
     values: Mapping[str, Any], given: Mapping[str, Any], environ: Mapping[str, str]
-) -> dict[str, None | bool]:
-    """Tell which doors stay closed if SageMaker runs this container, unless they are ``given`` or required."""
+) -> dict[str, bool | None]:
+    """Settings of doors that stay closed on SageMaker, unless they are ``given`` or required."""
     on_sagemaker, limits_ports = (
         any(environ.get(name, "").strip() for name in names) for names in (PLATFORM_VARIABLES, PLATFORM_PORTS)
     )
