@@ -22,6 +22,10 @@ def handler(data, context):
     time.sleep(request.get("seconds", 0))
     return parts() if request.get("stream") else json.dumps(request), "application/json"
 
+async def stream(messages, context):
+    async for message in messages:
+        yield message
+
 def parts():
     for number in range(3):
         time.sleep(0.1)
@@ -50,13 +54,15 @@ def judged(saved_models: Path, tmp_path: Path) -> list[str]:
 
 
 def failed(folder: Path) -> list[Any]:
+    """Musts, and all that is said of bidirectional streams."""
     checks = json.loads((folder / "results.json").read_text())["checks"]
-    return [check for check in checks if check["outcome"] == "failed" and check["level"] == "must"]
+    found = [check for check in checks if check["outcome"] == "failed"]
+    return [check for check in found if check["level"] == "must" or "websocket" in check["name"]]
 
 
 @pytest.mark.nginx
 def test_with_nginx(judged: list[str], tmp_path: Path) -> None:
-    status = main([*judged, "--pipeline", "--multi-model"])
+    status = main([*judged, "--pipeline", "--multi-model", "--websocket"])
 
     assert failed(tmp_path) == []
     assert status == 0

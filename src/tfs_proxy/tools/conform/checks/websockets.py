@@ -74,7 +74,7 @@ def websocket_binary(judging: Judging) -> str:
 def websocket_fragments(judging: Judging) -> str:
     message = _message(judging)
     half = len(message) // 2
-    return _expect_answer(judging, Opcode.BINARY, message[:half], b"", message[half:])
+    return _expect_answer(judging, Opcode.TEXT, message[:half], b"", message[half:])
 
 
 @GROUP.must("A close is answered with a close and its code.", RULES)
