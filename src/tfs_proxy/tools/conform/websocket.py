@@ -33,7 +33,11 @@ class WebSocket:
         self._next_event()
         if self._protocol.state is not OPEN:
             refused = str(self._protocol.handshake_exc or "a frame before them")
-            raise Violation(expected="101 and the headers of RFC 6455", got=refused)
+            raise Violation(
+                expected="101 and the headers of RFC 6455",
+                got=refused,
+                mend="Agree to the handshake; a server of streams may have to be turned on.",
+            )
         self.opened_seconds = time.monotonic() - began
 
     def send(self, opcode: Opcode, *fragments: bytes) -> None:

@@ -31,8 +31,7 @@ def websocket_label(judging: Judging) -> None:
 
 @GROUP.should("The path of bidirectional streams takes a WebSocket.", RULES)
 def websocket(judging: Judging) -> None:
-    with _opened(judging):
-        return
+    _open(judging, _path(judging))
 
 
 @GROUP.must("It takes a WebSocket within 250 ms.", RULES)
@@ -92,9 +91,8 @@ def websocket_close(judging: Judging) -> str:
 
 @GROUP.should("A path and a query of the client's take a WebSocket, too.", RULES)
 def websocket_other_path(judging: Judging) -> None:
-    _path(judging)
-    with _opened(judging, OTHER_PATH + QUERY):
-        return
+    with _opened(judging):
+        _open(judging, OTHER_PATH + QUERY)
 
 
 @GROUP.should("Without an upgrade those paths are unknown, and requests are answered as before.", RULES)
@@ -114,10 +112,20 @@ def _path(judging: Judging) -> str:
     return judging.known.websocket_path
 
 
-@contextmanager
-def _opened(judging: Judging, path: str = "") -> Iterator[WebSocket]:
+def _open(judging: Judging, path: str) -> None:
     with judging.connect() as connection:
-        yield WebSocket(connection, path or _path(judging), judging.options.answer_seconds)
+        WebSocket(connection, path, judging.options.answer_seconds)
+
+
+@contextmanager
+def _opened(judging: Judging) -> Iterator[WebSocket]:
+    """A WebSocket at its path. Raises NotRun if it is refused, which the check `websocket` tells of."""
+    with judging.connect() as connection:
+        try:
+            stream = WebSocket(connection, _path(judging), judging.options.answer_seconds)
+        except Violation as refusal:
+            raise NotRun(f"its path takes no WebSocket ({refusal.got})") from None
+        yield stream
 
 
 def _message(judging: Judging) -> bytes:
