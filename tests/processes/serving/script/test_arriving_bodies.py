@@ -22,7 +22,6 @@ from support.transform_command import outputs, transform
 
 FRONTS = [
     pytest.param({}, id="nginx", marks=NEEDS_NGINX),
-    pytest.param({"TFS_PROXY_ACCESS_LOG": "all"}, id="nginx-logged", marks=NEEDS_NGINX),
     pytest.param(without_nginx(), id="gunicorn"),
     pytest.param({"SAGEMAKER_GUNICORN_WORKER_CLASS": "gevent"}, id="gevent", marks=NEEDS_NGINX),
 ]
@@ -302,7 +301,7 @@ def test_a_transform_job_of_payload_0_reaches_such_a_script(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("front", [*FRONTS[:1], FRONTS[2]])
+@pytest.mark.parametrize("front", FRONTS[:2])
 def test_a_client_that_stalls_is_a_408(tmp_path: Path, marks: Path, front: dict[str, str]) -> None:
     """After the time of any stalled upload; it is counted, and the worker stays."""
     env = {"MARKS": str(marks), "TFS_PROXY_SCRIPT_TIMEOUT_SECONDS": "5", **front}
