@@ -3,6 +3,7 @@
 import argparse
 import os
 import shlex
+from importlib.util import find_spec
 from pathlib import Path
 
 from tfs_proxy.commands.arguments import interruptible, log_to_stderr
@@ -45,5 +46,6 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"Next: put a model into {folder}/{model.name}/1, or run init with --model")
     else:
         print(f"Next: tfs-proxy serve {folder}")
-    print(f"Test: python -m pytest {folder}/tests")
+    install = "" if find_spec("pytest") else "pip install pytest && "
+    print(f"Test: {install}python -m pytest {folder}/tests")
     return 0

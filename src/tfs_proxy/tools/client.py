@@ -184,4 +184,7 @@ def _sentence(body: bytes) -> str:
 
 def _reason(error: Exception) -> str:
     cause = getattr(error, "reason", None) or error
-    return str(cause).rpartition(": ")[2] or type(cause).__name__
+    text = str(cause).rpartition(": ")[2] or type(cause).__name__
+    if isinstance(cause, urllib3.exceptions.NewConnectionError):
+        return f"{text}. Is the server started, and is this its address?"
+    return text

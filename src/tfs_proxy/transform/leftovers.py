@@ -124,6 +124,8 @@ def log_plan(options: TransformOptions, plan: ExecutionPlan, items: Sequence[Inp
     """Log how ``items`` are sent, and a warning if some are too large for that."""
     payload = "streamed" if plan.payload_bytes is None else f"{plan.payload_bytes >> 20} MB"
     log.info("%d request(s) at once, %s, payload %s", plan.concurrent, plan.strategy, payload)
+    if options.job.content_type is None:
+        log.info("no Content-Type is sent, which means JSON: --content-type names another")
     if options.job.strategy not in {None, plan.strategy}:
         log.warning("the model takes one record a request, whatever the job's BatchStrategy")
     _log_header(options.job, plan)

@@ -23,7 +23,7 @@ from tfs_proxy.transform.options import RAY, TransformOptions, fetch_plan, open_
 from tfs_proxy.transform.ordered_output import OrderedOutput
 from tfs_proxy.transform.run_statistics import ObjectFailed, RunStatistics, StorageError, shown_progress
 from tfs_proxy.transform.sender import EndpointAddress, Sender
-from tfs_proxy.transform.transformer import PLACEHOLDER, BadLimit, Transformer
+from tfs_proxy.transform.transformer import FAIL, PLACEHOLDER, BadLimit, Transformer
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.wire.s3_client import S3_SCHEME
 
@@ -188,7 +188,7 @@ def run(options: TransformOptions) -> int:
     target = output_target(options)
     target.prepare(items)
     statistics = (on_cluster if options.engine == RAY else on_this_machine)(options, items, target)
-    _report(statistics, options.summary)
+    _report(statistics, options)
     return INCOMPLETE if statistics.counts["failed"] else 0
 
 
@@ -247,8 +247,8 @@ def _check_apart(job: Job) -> None:
         raise SettingsError(f"The output {job.output} is inside the input {job.input}: give another folder.")
 
 
-def _report(statistics: RunStatistics, path: Path | None) -> None:
-    summary, counts = statistics.summary(), statistics.counts
+def _report(statistics: RunStatistics, options: TransformOptions) -> None:
+    summary, counts, path = statistics.summary(), statistics.counts, options.summary
     for failure in statistics.failures[:_SHOWN_FAILURES]:
         log.error("%s", failure)
     if len(statistics.failures) > _SHOWN_FAILURES:
@@ -276,3 +276,5 @@ def _report(statistics: RunStatistics, path: Path | None) -> None:
             counts["bad_records"],
             counts["records"],
         )
+    if options.on_error == FAIL and any(failure.record is not None for failure in statistics.failures):
+        log.info("--on-error placeholder or sidecar goes on without bad records, and finishes their objects")

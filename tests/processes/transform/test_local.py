@@ -74,6 +74,7 @@ def test_whole_objects(job: Job) -> None:
         job.put(content, name)
     done = job.run()
     assert done.status == 0, done.log
+    assert "no Content-Type is sent, which means JSON" in done.log
     assert job.outputs == {name + ".out": content for name, content in files.items()}
     assert done.summary["objects"] == {"all": 4, "done": 4, "already_done": 0, "failed": 0}
 
@@ -119,6 +120,7 @@ def test_bad_records(job: Job, on_error: str) -> None:
     assert "this is bad" in errors[0]["error"]
     if on_error == "fail":
         assert (done.status, sorted(written), len(errors)) == (1, ["a.err"], 1)
+        assert "--on-error placeholder or sidecar" in done.log.splitlines()[-1]
         return
     assert (done.status, [error["record"] for error in errors]) == (0, [38, 81])
     assert done.summary["bad_records"] == 2

@@ -73,7 +73,7 @@ def test_a_server_that_stays_busy_is_an_error_at_the_end(url: str) -> None:
 def test_nothing_at_the_address_is_not_answered() -> None:
     with (
         Client("http://127.0.0.1:9", retries=0) as client,
-        pytest.raises(NotAnswered, match=r"127\.0\.0\.1:9"),
+        pytest.raises(NotAnswered, match=r"127\.0\.0\.1:9/.*refused\. Is the server started"),
     ):
         client.invoke(b"1", "text/csv")
 

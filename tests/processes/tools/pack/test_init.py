@@ -42,6 +42,14 @@ def test_it_passes_its_own_tests(projects: Path, name: str) -> None:
     )
 
 
+def test_a_machine_without_pytest_is_told_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pytest", None)
+    assert main(["init", str(tmp_path / "new")]) == 0
+    assert "Test: pip install pytest && python -m pytest " in capsys.readouterr().out
+
+
 def test_ruff_has_nothing_against_it(projects: Path) -> None:
     """By its own defaults, and by the rules of this repository: but tests assert, and are not a package."""
     for rules in (
