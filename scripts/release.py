@@ -41,6 +41,22 @@ SECTION = re.compile(
 )
 VERSION = re.compile(r'^__version__ = "(.*)"', re.MULTILINE)
 SOURCES = "src/tfs_proxy/"
+INSTALL = """\
+### Install
+
+```console
+$ sha256sum --check --ignore-missing SHA256SUMS
+$ python3 -m venv .venv && . .venv/bin/activate
+$ pip install './{wheel}[embedded]'
+```
+
+`tfs_proxy-{version}.tar.gz` has what a clone has: README, `make` for images, `deploy/`, `code_examples/`.
+`docs.tar.gz` is the documentation, to be read at http://localhost:8000/{version}/ after:
+
+```console
+$ mkdir docs && tar -xzf docs.tar.gz -C docs && python3 -m http.server -d docs
+```
+"""
 
 
 @dataclass(frozen=True)
@@ -204,8 +220,8 @@ def write_sbom(source: Source, copy: Path) -> None:
 def write_notes(source: Source, wheel: Path) -> None:
     """Write what changed, and how to install and check the files."""
     head = f"This is a rehearsal of {source.heading}: not for publishing.\n\n" if source.rehearsal else ""
-    commands = f"$ sha256sum --check --ignore-missing SHA256SUMS\n$ pip install './{wheel.name}[embedded]'\n"
-    text = f"{head}{source.changes}\n\n### Install\n\n```console\n{commands}```\n"
+    install = INSTALL.format(wheel=wheel.name, version=source.version)
+    text = f"{head}{source.changes}\n\n{install}"
     (RELEASE / "RELEASE_NOTES.md").write_text(text)
 
 
