@@ -67,6 +67,19 @@ def test_messages_go_and_come_with_their_times(echo: Stack, browser: Browser, tm
     assert browser.complaints() == []
 
 
+def test_a_stream_and_a_request_show_what_is_theirs(echo: Stack, browser: Browser) -> None:
+    """Messages of the one and fields and answer of the other, also after both have been used."""
+    opened(browser, echo)
+    sent(browser, "hello", "received")
+    browser.click("#tab-form")
+    browser.send()
+    for tab, of_streams in (("form", False), ("stream", True), ("text", False)):
+        browser.click(f"#tab-{tab}")
+        assert browser.element(LOG).is_displayed() is of_streams
+        for selector in ("#answer", "#facts", "#status", "#model", "#clients"):
+            assert browser.element(selector).is_displayed() is not of_streams, selector
+
+
 def test_an_error_of_the_script_is_shown_by_its_code(echo: Stack, browser: Browser) -> None:
     opened(browser, echo)
     sent(browser, "fail", "failed\n1011")
