@@ -63,6 +63,15 @@ NODE_NAME, NODE_OP, NODE_INPUT, NODE_ATTRIBUTE = 1, 2, 3, 5
 VALUE_LIST, VALUE_FUNCTION, LIST_FUNCTION = 1, 10, 9
 
 
+RESTORING_OPS = frozenset({"RestoreV2", "VarHandleOp"})
+
+
+def misses_variables(folder: Path) -> bool:
+    """True if the SavedModel in ``folder`` restores variables from files that are not there."""
+    there = (folder / "variables" / "variables.index").is_file()
+    return not there and ops_in(folder, RESTORING_OPS) == RESTORING_OPS
+
+
 class _GraphStep(Struct, frozen=True):
     op: str
     inputs: tuple[str, ...]

@@ -19,12 +19,17 @@ LAST_STEPS_SECONDS = 3.0
 """For processes that get no more requests to end, also if the time to stop is over."""
 
 
+TWICE_SECONDS = 0.1
+"""A SIGTERM so soon after another one is the same: `timeout` signals its command, then the process group."""
+
+
 class RunLoop:
     """Serves until SIGTERM, SIGINT or SIGHUP, then drains; a second signal stops waiting."""
 
     def __init__(self, stop_seconds: float) -> None:
         self._stop_seconds = stop_seconds
         self._signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
+        self._terminated = -TWICE_SECONDS
 
     async def run(self, serve: Coroutine[None, None, None], drain: Callable[[bool], Awaitable[None]]) -> None:
         """Runs ``serve`` until it raises or a signal comes, then always ``drain``.
@@ -33,7 +38,7 @@ class RunLoop:
         """
         loop = asyncio.get_running_loop()
         for number in stop_signals():
-            loop.add_signal_handler(number, self._signals.put_nowait, number)
+            loop.add_signal_handler(number, self._take, number)
         serving = asyncio.create_task(serve)
         stopping = asyncio.create_task(self._signals.get())
         try:
@@ -46,6 +51,13 @@ class RunLoop:
             stop_requested = not serving.done()
             await cancel(serving, stopping)
             await drain(stop_requested)
+
+    def _take(self, number: signal.Signals) -> None:
+        if number == signal.SIGTERM:
+            before, self._terminated = self._terminated, time.monotonic()
+            if self._terminated - before < TWICE_SECONDS:
+                return
+        self._signals.put_nowait(number)
 
     async def accept_pending(self, listeners: Sequence[Listener], deadline: float) -> None:
         """Waits for pending connections to be accepted, at most until ``deadline``."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from tfs_proxy.model.discover import DiscoveredModel
-from tfs_proxy.model.graph_ops import calls_python
+from tfs_proxy.model.graph_ops import calls_python, misses_variables
 from tfs_proxy.model.report.script import report_on_script, words_joined
 from tfs_proxy.model.report.served import Served
 from tfs_proxy.model.report.serving_flags import capacity
@@ -210,6 +210,11 @@ def _model_faults(models: Sequence[DiscoveredModel], read: Summaries) -> Iterato
                     f"{name} will fail every predict with 'Could not find variable {lost}': "
                     "tf.saved_model.save loses the variables of Keras 3 models. "
                     "Export it again with model.export(FOLDER)."
+                )
+            if misses_variables(folder):
+                yield (
+                    f"{name} has no variables/variables.index, so it answers errors: copy the whole "
+                    "folder, variables included."
                 )
             if calls_python(folder, summary.signatures.values()):
                 yield (

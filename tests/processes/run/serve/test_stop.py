@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,25 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, archive: Path, number: 
         assert stack.stop(signal.SIGINT) == 0
         answer = slow.join()
         assert answer is None or answer.status >= 500
+
+
+def test_a_signal_that_timeout_sends_twice_is_one(tmp_path: Path, archive: Path) -> None:
+    """It signals its command, and then the process group, in which the command is."""
+    with (
+        serving(str(archive), "--model-server", stand_in_program(tmp_path), env=LONG) as stack,
+        gates.gate(tmp_path / "gate") as held,
+    ):
+        slow = InBackground(stack, held.mark())
+        held.wait_for()
+        stack.process.send_signal(signal.SIGTERM)
+        time.sleep(0.01)
+        stack.process.send_signal(signal.SIGTERM)
+        stack.wait_for_log("tfs-proxy: SIGTERM: ")
+        time.sleep(0.3)
+        held.open()
+        answer = slow.join()
+        assert answer is not None
+        assert answer.status == 200
 
 
 def test_a_signal_during_start_up_ends_it(tmp_path: Path) -> None:

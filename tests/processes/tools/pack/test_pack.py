@@ -104,6 +104,20 @@ def test_a_model_that_can_not_answer(home: Path, saved_models: Path) -> None:
     assert not (home.parent / "model.tar.gz").exists()
 
 
+def test_a_model_that_was_copied_without_its_variables(home: Path) -> None:
+    """It would load, and answer every request with an error."""
+    nodes = [field(1, field(1, op) + field(2, op)) for op in (b"VarHandleOp", b"RestoreV2")]
+    (home.parent / "m" / "1").mkdir(parents=True)
+    tagged = field(1, field(4, b"serve")) + field(2, b"".join(nodes))
+    (home.parent / "m" / "1" / "saved_model.pb").write_bytes(field(2, tagged))
+
+    done = pack(home, "m")
+
+    assert done.returncode == 2
+    assert "m version 1 has no variables/variables.index" in done.stderr
+    assert "copy the whole folder" in done.stderr
+
+
 def test_a_model_that_calls_python(home: Path) -> None:
     """The function is not in the SavedModel, so that no server could answer: it is not packed."""
     node = field(1, b"python") + field(2, b"EagerPyFunc")
