@@ -276,5 +276,5 @@ def _report(statistics: RunStatistics, options: TransformOptions) -> None:
             counts["bad_records"],
             counts["records"],
         )
-    if options.on_error == FAIL and any(failure.record is not None for failure in statistics.failures):
+    if options.on_error == FAIL and any((failure.record or 0) > 1 for failure in statistics.failures):
         log.info("--on-error placeholder or sidecar goes on without bad records, and finishes their objects")

@@ -132,6 +132,13 @@ def test_bad_records(job: Job, on_error: str) -> None:
     assert written["a.out"] == b"".join(lines)
 
 
+def test_a_job_that_fails_from_its_first_record_on_is_not_told_to_go_on(job: Job) -> None:
+    """Then the job is wrong, such as its content type, and not a record."""
+    job.put(b"BAD 1\nBAD 2\n")
+    done = job.run(split_type="Line", on_error="fail")
+    assert (done.status, "--on-error" in done.log) == (1, False), done.log
+
+
 def test_a_run_of_which_nothing_succeeds_ends_soon(job: Job) -> None:
     """After fifty failures alike it says which, unless any number may be bad; one that succeeds lets it go on."""
     bad = b"".join(b"BAD %d\n" % number for number in range(200))
