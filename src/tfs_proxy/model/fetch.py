@@ -99,7 +99,8 @@ def _missing(path: Path, *, is_default: bool) -> str:
             f"There is no {path}, and no MODEL was given: "
             f"give a {ARCHIVE_NAME}, a folder or an s3:// address, or mount one there."
         )
-    return f"There is no file or folder {path}: MODEL must be a {ARCHIVE_NAME}, a folder or an s3:// address."
+    kinds = f"a {ARCHIVE_NAME}, a folder, a .keras, .h5 or .tflite file, or an s3:// address"
+    return f"There is no file or folder {path}: MODEL must be {kinds}."
 
 
 def _from_s3(

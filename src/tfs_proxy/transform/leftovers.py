@@ -189,7 +189,9 @@ def model_digest(model: str, client: S3ClientFactory) -> str:
 
 def _contents(path: Path) -> Iterator[tuple[str, str]]:
     if not path.exists():
-        raise SettingsError(f"There is no model {path}: give a model.tar.gz, a folder or an s3:// address.")
+        raise SettingsError(
+            f"There is no model {path}: give an archive, a model file, a folder or an s3:// address."
+        )
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     for file in files:
         with file.open("rb") as content:
