@@ -24,6 +24,7 @@ from tfs_proxy.values.deployment import StreamReport
 from tfs_proxy.values.errors import BadInput, RequestError
 from tfs_proxy.wire.error_body import error_body
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_ID, REQUEST_ID
+from tfs_proxy.wire.http_server import BACKLOG
 from tfs_proxy.wire.media_types import JSON
 from tfs_proxy.wire.routes import OTHER_ROUTE, STREAM, path_of, route_of
 from tfs_proxy.worker.streams.options import StreamOptions
@@ -91,6 +92,7 @@ class StreamServer:
             close_timeout=CLOSE_SECONDS,
             max_size=self._options.message_bytes,
             max_queue=QUEUED_FRAMES,
+            backlog=BACKLOG,
         )
         new.rename(self._options.socket)
         return server
@@ -150,6 +152,9 @@ class StreamServer:
             with handling(stream.record):
                 note_model(request.target.model if request.target else self._default_model)
                 await self._until_it_ends(stream)
+        except Exception:
+            log.exception("a stream failed")
+            raise
         finally:
             del self._open[stream]
             self._messages_in += stream.messages_in

@@ -1,14 +1,17 @@
 """Bidirectional streams through nginx: a script's, those of records, and every way in which one ends."""
 
+import asyncio
 import contextlib
 import os
 import signal
+import tarfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from websockets.asyncio.client import connect as connect_async
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
@@ -301,3 +304,39 @@ def test_streams_are_off_by_default(tmp_path: Path) -> None:
         for path in (PATH, "/my/own"):
             status, body = refused(stack, path)
             assert (status, "TFS_PROXY_STREAM=true" in body) == (404, True)
+
+
+def test_many_streams_open_at_once(tmp_path: Path) -> None:
+    """None of 300 that connect in one moment is refused."""
+    with serving(*stand_in_words(tmp_path, SCRIPT)) as stack:
+
+        async def open_all() -> list[str | bytes]:
+            return await asyncio.gather(*(ask(number) for number in range(300)))
+
+        async def ask(number: int) -> str | bytes:
+            url = f"ws://{stack.host}:{stack.port}{PATH}"
+            async with connect_async(url, compression=None, open_timeout=60) as stream:
+                await stream.send(f"{number}")
+                return await stream.recv()
+
+        assert asyncio.run(open_all()) == [f"{number}" for number in range(300)]
+
+
+def test_new_code_takes_new_streams(tmp_path: Path) -> None:
+    """With --reload: an open stream goes on with the old code, the next has the new, and broken code changes nothing."""
+    *words, program = stand_in_words(tmp_path, SCRIPT)
+    with tarfile.open(words[0]) as archive:
+        archive.extractall(tmp_path / "model", filter="data")
+    script = tmp_path / "model" / "code" / "inference.py"
+    with serving(str(tmp_path / "model"), words[1], program, "--reload") as stack, opened(stack) as old:
+        script.write_text(SCRIPT.replace("yield message", "yield 'new'"))
+        stack.wait_for_log("serves")
+
+        def answer() -> str | bytes:
+            with opened(stack) as stream:
+                stream.send("a")
+                return stream.recv(10)
+
+        assert within(20, lambda: answer() == "new")
+        old.send("a")
+        assert old.recv(10) == "a"
