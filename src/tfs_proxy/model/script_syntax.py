@@ -64,9 +64,11 @@ def no_handler(path: object, defined: Collection[str], functions: Iterable[str] 
     """Sentence for a script without a handler, with a hint if a name is similar."""
     sentence = (
         f"{path} defines no handler: it must define {form_of('handler')}, "
-        f"or {form_of('input_handler')} and {form_of('output_handler')}."
+        f"or {form_of('input_handler')} and {form_of('output_handler')}, or async def {form_of(STREAM)}."
     )
-    for written, name in misspelt(HANDLERS, functions).items():
+    if STREAM in defined:
+        return f"{sentence} Its {STREAM} is no async def of these arguments."
+    for written, name in misspelt((*HANDLERS, STREAM), functions).items():
         return f"{sentence} It defines {written}: did you mean {name}?"
     script_model = [name for name in SCRIPT_MODEL_FUNCTIONS if name in defined]
     if script_model:
