@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Final
 
 from tfs_proxy.observe.logs.config import LogConfig
-from tfs_proxy.run.process import ProcessSpec
+from tfs_proxy.run.process import Backoff, ProcessSpec
 from tfs_proxy.run.programs import gunicorn
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.layout import Workspace
 
 PROGRAM: Final = "tfs_proxy.worker.streams"
+BACKOFF: Final = Backoff(longest_seconds=1.0, tries=60)
+"""Requests are answered without it, so that its deaths don't soon end the run."""
+
 BOOT_FAILED: Final = (3,)
 """Its exit status if it can't load the script."""
 
@@ -49,4 +52,5 @@ def process(
         argv=argv(settings, workspace, workers, answer_seconds),
         env={**gunicorn.environment(environ, settings, workspace, packages), **log.variable()},
         pass_fds=(log.descriptor,),
+        backoff=BACKOFF,
     )
