@@ -191,7 +191,7 @@ def test_a_busy_script_holds_up_no_handshake(stack: Stack) -> None:
 
 
 def test_a_client_that_does_not_read_holds_up_the_script(stack: Stack) -> None:
-    """The script's next yield waits; 500 MB are not gathered in memory, and all arrive in the end."""
+    """The script's next yield waits: 30 MB are not gathered in memory, and all arrive in the end."""
     with opened(stack) as stream:
         stream.send("many")
         time.sleep(1)
