@@ -40,6 +40,10 @@ docs-examples: $(READY) try-nginx try-curl  ## run the commands of the documenta
 docs-links: $(READY)  ## ask every outside link of the documentation; needs the network
 	@$(BIN)/python scripts/check_links.py
 
+.PHONY: contract-changes
+contract-changes: $(READY)  ## record that CHANGELOG.md says what changed in tests/contract (SAME_FOR_USERS=1: nothing)
+	@$(BIN)/python scripts/contract_changes.py $(if $(SAME_FOR_USERS),--same-for-users)
+
 .PHONY: schemas
 schemas: $(READY)  ## write the JSON schemas of the files that commands read
 	@$(BIN)/python scripts/json_schemas.py
