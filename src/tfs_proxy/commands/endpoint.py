@@ -69,6 +69,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="transform jobs that run at once (default: %(default)s)",
     )
+    _add_stream_arguments(parser)
+    parser.add_argument("--port", type=int, default=PORT, help="port to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine alone)"
+    )
+
+
+def _add_stream_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stream-port",
         type=int,
@@ -83,10 +91,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--stream-key", type=Path, metavar="FILE.pem", help="the certificate's key, if it is in another file"
-    )
-    parser.add_argument("--port", type=int, default=PORT, help="port to listen on (default: %(default)s)")
-    parser.add_argument(
-        "--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine alone)"
     )
 
 

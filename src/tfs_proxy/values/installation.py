@@ -1,4 +1,4 @@
-"""How this copy of the package was installed, for sentences that say how to install more of it."""
+"""The command that installs extras beside this copy of the package, by the records that installers leave."""
 
 import json
 import shlex

@@ -102,11 +102,8 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
     Python.
     """
     layout, models = served.layout, served.models
-    read = {
-        (model.name, version): read_summary(path)
-        for model in models
-        for version, path in model.versions.items()
-    }
+    versions = [(each.name, *version) for each in models for version in each.versions.items()]
+    read = {(name, version): read_summary(path) for name, version, path in versions}
     reports = tuple(_model_report(model, read) for model in models)
     faults = tuple(_model_faults(models, read))
     processes = capacity(settings, models=bool(models))
