@@ -23,3 +23,8 @@ def sizes() -> dict[str, Size]:
         parts = path.relative_to(PACKAGE).parts
         modules[parts[0] if len(parts) > 1 else TOP].append(path.read_text().count("\n"))
     return {room: Size(sum(lines), len(lines)) for room, lines in modules.items()}
+
+
+def total() -> int:
+    """Lines of all rooms together."""
+    return sum(size.lines for size in sizes().values())
