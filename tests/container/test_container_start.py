@@ -55,6 +55,16 @@ def test_the_platform_chooses_the_ports(plain: Path) -> None:
         assert "--rest_api_port=21001" in server
 
 
+def test_variables_of_kubernetes_services_change_nothing(plain: Path) -> None:
+    """Services tfs-proxy and tfs-proxy-grpc put theirs into each pod, in place of the image's own value."""
+    address = "tcp://10.96.1.3:8500"
+    links = {"TFS_PROXY_PORT": address, "TFS_PROXY_SERVICE_HOST": "10.96.1.3", "TFS_PROXY_GRPC_PORT": address}
+    with container(*mounted(plain), env=links) as running:
+        assert running.invoke(ASKED).json == ANSWERED
+        assert ":8500" in running.log
+        assert "TFS_PROXY_" not in running.log
+
+
 def test_a_read_only_root_and_a_user_without_rights_are_enough(scripted: Path) -> None:
     options = (
         *("--read-only", "--tmpfs", "/tmp", "--user", "12345:12345"),

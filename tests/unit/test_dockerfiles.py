@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tfs_proxy.settings.rows import IMAGE_VALUES
+
 ROOT = Path(__file__).parents[2]
 FILES = ("Dockerfile.cpu", "Dockerfile.gpu")
 EMBEDDED_STAGES = ("embedded-packages", "embedded")
@@ -53,6 +55,14 @@ def test_the_two_files_differ_in_base_binary_and_cuda_only() -> None:
 
     assert {line[2:] for line in changes if line.startswith("-")} == CPU_ONLY
     assert {line[2:] for line in changes if line.startswith("+")} == GPU_ONLY
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_images_give_the_settings_their_own_values(name: str) -> None:
+    """They hold, too, where Kubernetes has put a Service's variable in their place."""
+    (line,) = [line for line in stages(name)["serving"] if line.startswith("ENV ")]
+    values = dict(word.split("=", 1) for word in line.split()[1:])
+    assert {name: value for name, value in values.items() if name.startswith("TFS_PROXY_")} == IMAGE_VALUES
 
 
 def test_the_embedded_target_needs_no_other_image_than_the_base() -> None:

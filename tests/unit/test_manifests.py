@@ -212,6 +212,7 @@ def test_containers_have_limits_that_workers_are_counted_by(name: str) -> None:
 def test_pods_get_no_token_for_the_api_server() -> None:
     """No script needs one, and none can leak it."""
     assert pod("deployment.yaml")["automountServiceAccountToken"] is False
+    assert pod("deployment.yaml")["enableServiceLinks"] is False
 
 
 def test_probes_ask_ping_where_the_image_listens() -> None:

@@ -225,6 +225,29 @@ def test_unknown_variables_that_look_like_ours_are_found() -> None:
     ) == ["SAGEMAKER_TFS_WAIT_TIME"]
 
 
+def test_variables_of_kubernetes_services_count_as_unset() -> None:
+    """Services tfs-proxy and tfs-proxy-grpc beside a pod change no setting, and the image's value holds."""
+    address = "tcp://10.96.1.3:8500"
+    environ = {
+        "TFS_PROXY_PORT": address,
+        "TFS_PROXY_PORT_8500_TCP": address,
+        "TFS_PROXY_PORT_8500_TCP_ADDR": "10.96.1.3",
+        "TFS_PROXY_PORT_8500_TCP_PORT": "8500",
+        "TFS_PROXY_PORT_8500_TCP_PROTO": "tcp",
+        "TFS_PROXY_SERVICE_HOST": "10.96.1.3",
+        "TFS_PROXY_SERVICE_PORT": "80",
+        "TFS_PROXY_SERVICE_PORT_HTTP": "80",
+        "TFS_PROXY_GRPC_PORT": address,
+        "TFS_PROXY_GRPC_SERVICE_HOST": "10.96.1.3",
+        "SAGEMAKER_BIND_TO_PORT": "udp://[fd00::3]:53",
+    }
+
+    settings = Settings.from_env(environ)
+
+    assert unknown_variables(environ, TABLE) == []
+    assert (settings.port, settings.grpc_port) == (8080, GrpcPort(8500, required=False))
+
+
 def test_every_setting_has_help_and_a_variable_of_its_own() -> None:
     """The page of settings is written from the table."""
     assert len({row.variable for row in TABLE}) == len(TABLE)

@@ -117,9 +117,28 @@ A setting that is renamed or goes is added here, for as long as docs/reference/c
 """
 
 
+IMAGE_VALUES: Mapping[str, str] = {"TFS_PROXY_GRPC_PORT": "auto", "TFS_PROXY_EXTRA_PORTS": "auto"}
+"""Settings that the Dockerfiles give a value."""
+
+_OF_A_SERVICE = re.compile(
+    r"\w+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)=.*"
+    r"|\w+_PORT=(tcp|udp|sctp)://.*"
+)
+
+
+def without_services(environ: Mapping[str, str]) -> dict[str, str]:
+    """Leave out the variables by which Kubernetes tells each container of the namespace's Services.
+
+    A Service called tfs-proxy-grpc has a TFS_PROXY_GRPC_PORT, which took the place of the image's value.
+    """
+    links = {name for name, value in environ.items() if _OF_A_SERVICE.fullmatch(f"{name}={value}")}
+    image_values = {name: value for name, value in IMAGE_VALUES.items() if name in links}
+    return {name: value for name, value in environ.items() if name not in links} | image_values
+
+
 def unknown_variables(environ: Mapping[str, str], table: Iterable[Setting]) -> list[str]:
     """Names in ``environ`` that look like settings of AWS's container or this one, or are `GONE`."""
-    known = {row.variable for row in table}
+    environ, known = without_services(environ), {row.variable for row in table}
     prefixes = ("SAGEMAKER_TFS_", "SAGEMAKER_GUNICORN_", "SAGEMAKER_NGINX_", "TFS_PROXY_")
     return sorted(
         name for name in environ if (name.startswith(prefixes) or name in GONE) and name not in known

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tfs_proxy.settings import parsers as parse
 from tfs_proxy.settings.parsers import HIGHEST_PORT, AccessLog, ExtraPorts, GrpcPort, PortRange
-from tfs_proxy.settings.rows import Group, duration, ordered_timeouts, patient, table_of
+from tfs_proxy.settings.rows import Group, duration, ordered_timeouts, patient, table_of, without_services
 from tfs_proxy.values.memory import GIGABYTE, MEGABYTE
 from tfs_proxy.values.resources import Machine, Resources, available_resources
 
@@ -344,10 +344,11 @@ class Settings:
     ) -> "Settings":
         """Read all of `TABLE` from ``environ`` (default: the process's own).
 
-        Defaults come from ``resources`` (default: those of this process). An empty value counts as unset.
-        Raises SettingsError that names variable and value.
+        Defaults come from ``resources`` (default: those of this process). An empty value counts as unset, and
+        so does one that Kubernetes sets for a Service. Raises SettingsError that names variable and value.
         """
-        environ = parse.with_log_level(os.environ if environ is None else environ)
+        environ = without_services(os.environ if environ is None else environ)
+        environ = parse.with_log_level(environ)
         set_rows = [row for row in TABLE if environ.get(row.variable, "").strip()]
         set_values = {row.field: row.parsed(environ[row.variable]) for row in set_rows}
         concurrent = set_values.get("max_concurrent_transforms") or None
