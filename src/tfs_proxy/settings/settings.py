@@ -176,11 +176,12 @@ class Settings:
     pool_requests: bool = SCRIPTS.setting(
         "TFS_PROXY_POOL_REQUESTS", parse.flag, True,
         "send a script's requests.post(context.rest_uri) over the worker's pooled connections")
-    install_environment: str = SCRIPTS.setting(
-        "TFS_PROXY_INSTALL_ENVIRONMENT", parse.one_of("filtered", "all"), "filtered",
-        "variables that the installer of requirements.txt gets: filtered leaves out AWS_*, *_TOKEN, "
-        "*_SECRET* and *_PASSWORD, but for PIP_* and UV_*",
-        aws="all")
+    install_environment: tuple[str, ...] = SCRIPTS.setting(
+        "TFS_PROXY_INSTALL_ENVIRONMENT", parse.variables, (),
+        "variables, such as DATABASE_URL,AWS_*, that the installer of requirements.txt gets as well as PATH, "
+        "HOME, TMPDIR, PIP_*, UV_* and those of language, proxies, certificates, compilers and CUDA; all "
+        "lets everything through, filtered nothing more",
+        shown="filtered", aws="all")
     index: str = SCRIPTS.setting(
         "TFS_PROXY_INDEX", parse.one_of("without-wheels", "also"), "without-wheels",
         "when the package index is asked for requirements.txt: only if there is no code/wheels, or also for "

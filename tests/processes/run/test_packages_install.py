@@ -144,7 +144,7 @@ def test_a_package_s_set_up_sees_no_secrets(
     layout: ModelLayout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the installer runs has the filtered environment."""
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
     seen = tmp_path / "seen"
     program = f"import os, pathlib; pathlib.Path({str(seen)!r}).write_text(' '.join(os.environ))"
     layout.requirements.write_text("never-asked-for\n")
@@ -154,8 +154,24 @@ def test_a_package_s_set_up_sees_no_secrets(
 
     asyncio.run(run(replace(planned, attempts=((sys.executable, "-c", program),))))
 
-    assert "AWS_SECRET_ACCESS_KEY" not in seen.read_text()
+    assert "OPENAI_API_KEY" not in seen.read_text()
     assert "PIP_INDEX_URL" in seen.read_text()
+
+
+def test_a_failure_names_variables_that_were_not_passed(
+    layout: ModelLayout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A private index's password in requirements.txt is the usual reason."""
+    monkeypatch.setenv("INDEX_USER", "me")
+    lines = (
+        "--index-url http://${INDEX_USER}:${INDEX_KEY}@127.0.0.1:1/simple",
+        "no-such-package-here ${PIP_RETRIES}",
+    )
+    with pytest.raises(RequirementsError) as failure:
+        install(layout, tmp_path, *lines)
+
+    assert "uses ${INDEX_USER}, ${INDEX_KEY}, which the installer did not get" in str(failure.value)
+    assert "TFS_PROXY_INSTALL_ENVIRONMENT=INDEX_USER,INDEX_KEY." in str(failure.value)
 
 
 @pytest.mark.skipif(not Path(sys.executable).with_name("uv").exists(), reason="uv is not installed here")

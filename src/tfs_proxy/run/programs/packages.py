@@ -6,6 +6,7 @@ and imported from there. The running environment is never changed.
 """
 
 import asyncio
+import fnmatch
 import importlib.util
 import logging
 import os
@@ -32,8 +33,19 @@ TAIL_LINES = 15
 MAX_LINE_BYTES = 256 * 1024
 TENSORFLOW = "tensorflow"
 BASE_PTH = "running-environment.pth"
-_SECRETS = re.compile(r"AWS_.*|.*_TOKEN|.*_SECRET.*|.*_PASSWORD", re.IGNORECASE | re.DOTALL)
-_INSTALLERS = re.compile(r"PIP_|UV_")
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+LET_THROUGH = (
+    *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR"),
+    *("XDG_*", "PIP_*", "UV_*"),
+    *("PYTHONHOME", "PYTHONPATH", "PYTHONUSERBASE", "PYTHONNOUSERSITE", "PYTHONUTF8"),
+    *(*_PROXIES, *map(str.lower, _PROXIES)),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO"),
+    *("CC", "CXX", "CFLAGS", "CPPFLAGS", "CXXFLAGS", "LDFLAGS", "CPATH", "LIBRARY_PATH", "PKG_CONFIG_PATH"),
+    *("MAKEFLAGS", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CARGO_HOME", "RUSTUP_HOME"),
+)
+"""Names, some with ``*``, of the variables that an installer gets: packages' set-up code sees no others."""
+
+_VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +55,7 @@ class Install(Struct, frozen=True):
 
     ``overlay`` is the virtual environment, ``site_packages`` its folder for the workers' import
     path, ``folder`` that of requirements.txt: relative paths in it start there. ``remedy`` is one more
-    thing to do if no attempt succeeds.
+    thing to do if no attempt succeeds, ``unset`` has variables that the file uses and ``env`` lacks.
     """
 
     overlay: Path
@@ -52,6 +64,7 @@ class Install(Struct, frozen=True):
     attempts: tuple[tuple[str, ...], ...]
     env: Mapping[str, str]
     remedy: str = ""
+    unset: tuple[str, ...] = ()
 
 
 def plan_install(
@@ -81,17 +94,12 @@ def plan_install(
             attempts += ((*begin, *links, *end),)
         else:
             remedy = "set TFS_PROXY_INDEX=also to have the package index asked for them, "
-    env = environ if settings.install_environment == "all" else without_secrets(environ)
-    return Install(overlay, _site_packages(overlay), layout.code.absolute(), attempts, env, remedy)
-
-
-def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """``environ`` without what packages' set-up code must not see; installers keep their settings."""
-    return {
-        name: value
-        for name, value in environ.items()
-        if _INSTALLERS.match(name) or not _SECRETS.fullmatch(name)
-    }
+    patterns = (*LET_THROUGH, *settings.install_environment)
+    passed = {name for pattern in patterns for name in fnmatch.filter(environ, pattern)}
+    env = {name: environ[name] for name in passed}
+    used = dict.fromkeys(_VARIABLE.findall(layout.requirements.read_text(errors="replace")))
+    unset = tuple(name for name in used if name not in env)
+    return Install(overlay, _site_packages(overlay), layout.code.absolute(), attempts, env, remedy, unset)
 
 
 def is_noexec(folder: Path) -> bool:
@@ -141,8 +149,17 @@ async def run(install: Install, started: Callable[[int], None] = lambda _pid: No
             )
     raise RequirementsError(
         f"code/requirements.txt can't be installed; put the missing wheels into code/wheels, {install.remedy}"
-        "vendor the packages in code/lib, or correct the file. The installer's last lines:\n"
-        + "\n".join(output)
+        f"vendor the packages in code/lib, or correct the file.{_names_unset(install.unset)} "
+        "The installer's last lines:\n" + "\n".join(output)
+    )
+
+
+def _names_unset(names: Sequence[str]) -> str:
+    if not names:
+        return ""
+    return (
+        f" It uses {', '.join(f'${{{name}}}' for name in names)}, which the installer did not get: set it, "
+        f"and TFS_PROXY_INSTALL_ENVIRONMENT={','.join(names)}."
     )
 
 
