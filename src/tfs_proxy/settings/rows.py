@@ -1,12 +1,14 @@
-"""Rows of the table of settings, as metadata of dataclass fields; and the parser of durations."""
+"""Rows of the table of settings, as metadata of fields: how they are made, and those of particular uses."""
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
+from tfs_proxy.settings import parsers as parse
 from tfs_proxy.values.errors import SettingsError
+from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.values.resources import Machine
 
 Value = TypeVar("Value")
@@ -99,9 +101,10 @@ def ordered_timeouts(request_seconds: float, given: Mapping[str, Any]) -> dict[s
     return {**defaults, nginx: given.get(gunicorn, defaults[gunicorn]) + LONGER_SECONDS}
 
 
-def table_of(settings: type) -> tuple[Setting, ...]:
-    """Rows of a dataclass of settings; fields without a row are left out."""
-    return tuple(Setting(field=row.name, **row.metadata) for row in fields(settings) if row.metadata)
+def table_of(settings: type, groups: Sequence[Group]) -> tuple[Setting, ...]:
+    """Rows of a dataclass of settings in the order of ``groups``; fields without a row are left out."""
+    rows = [Setting(field=row.name, **row.metadata) for row in fields(settings) if row.metadata]
+    return tuple(row for group in groups for row in rows if row.group == group.heading)
 
 
 GONE: Mapping[str, str] = {
@@ -160,3 +163,61 @@ def duration(low_ms: float, high_ms: float) -> Callable[[str], float]:
         raise ValueError(f"a duration from {low_ms:g}ms to {high_ms:g}ms, with its unit: 50ms or 0.05s")
 
     return parse
+
+
+SESSIONS = Group("Sessions")
+JOBS, CAPTURE = Group("Batch transform and pipelines"), Group("Data capture")
+
+
+# fmt: off
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UseSettings:
+    """The part of `settings.Settings` about sessions, batch transform, pipelines and data capture."""
+
+    sessions: bool = SESSIONS.setting(
+        "SAGEMAKER_ENABLE_STATEFUL_SESSIONS", parse.flag, False,
+        "open, check and close sessions for requests to /invocations, and keep their state for scripts")
+    sessions_expiration_seconds: int = SESSIONS.setting(
+        "SAGEMAKER_SESSIONS_EXPIRATION", parse.whole(1, 31_536_000), 1200,
+        "s from the opening of a session to its end")
+    sessions_path: str | None = SESSIONS.setting(
+        "SAGEMAKER_SESSIONS_PATH", str, None,
+        "folder on a local disk for the sessions' state; each run makes one of its own there, and removes it",
+        shown="/dev/shm if it has room, else TFS_PROXY_HOME", aws="/dev/shm")  # noqa: S108 - as AWS has it
+    sessions_max_mb: int = SESSIONS.setting(
+        "TFS_PROXY_SESSIONS_MAX_MB", parse.whole(1, 1_000_000), 32,
+        "MB of state in all sessions together; another session is a 424", aws="no limit")
+    session_max_kb: int = SESSIONS.setting(
+        "TFS_PROXY_SESSION_MAX_KB", parse.whole(1, 1_000_000), 1024,
+        "KB of keys and values in one session; more is a 424", aws="no limit")
+
+    batch: bool = JOBS.setting(
+        "SAGEMAKER_BATCH", parse.flag, False, "true in a batch transform job; set by SageMaker")
+    max_concurrent_transforms: int | None = JOBS.setting(
+        "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS", parse.whole(0), None,
+        "requests at a time in a batch transform job; set by SageMaker", shown="unset", aws="ignored")
+    pipeline_timeout_seconds: float = JOBS.setting(
+        "TFS_PROXY_PIPELINE_TIMEOUT_SECONDS", parse.number(1, 86400), patient(60.0, 3600.0),
+        "s that a request may take through all stages of a pipeline", shown="60; 3600 in a batch job")
+    hop_limit_bytes: int = JOBS.setting(
+        "TFS_PROXY_HOP_LIMIT_MB", lambda value: int(parse.number(0.001)(value) * MEGABYTE), 5 * MEGABYTE,
+        "largest body in MB that one stage of a pipeline passes to the next", shown="5")
+
+    capture_target: str | None = CAPTURE.setting(
+        "TFS_PROXY_CAPTURE", parse.capture_target, None,
+        "folder or s3://BUCKET/PREFIX that requests to /invocations and their answers are recorded in",
+        shown="off")
+    capture_percent: float = CAPTURE.setting(
+        "TFS_PROXY_CAPTURE_PERCENT", parse.percent, 100.0, "percent of the requests that are recorded",
+        shown="100")
+    capture_max_mb: int = CAPTURE.setting(
+        "TFS_PROXY_CAPTURE_MAX_MB", parse.whole(1, 1024), 16,
+        "MB of a file of records at most, and of the records that wait to be written in each worker; a "
+        "request that is larger is not recorded")
+    capture_keeps: frozenset[str] = CAPTURE.setting(
+        "TFS_PROXY_CAPTURE_KEEP", parse.some_of("input", "output"), frozenset({"input", "output"}),
+        "what is recorded: input, output or both", shown="input,output")
+    capture_name: str | None = CAPTURE.setting(
+        "TFS_PROXY_CAPTURE_NAME", parse.model_name, None,
+        "folder below the target, where SageMaker has the endpoint's name", shown="the default model's name")
+# fmt: on

@@ -15,7 +15,18 @@ from msgspec.structs import replace
 
 from tfs_proxy.settings import parsers as parse
 from tfs_proxy.settings.parsers import HIGHEST_PORT, AccessLog, ExtraPorts, GrpcPort, PortRange
-from tfs_proxy.settings.rows import Group, duration, ordered_timeouts, patient, table_of, without_services
+from tfs_proxy.settings.rows import (
+    CAPTURE,
+    JOBS,
+    SESSIONS,
+    Group,
+    UseSettings,
+    duration,
+    ordered_timeouts,
+    patient,
+    table_of,
+    without_services,
+)
 from tfs_proxy.values.memory import GIGABYTE, MEGABYTE
 from tfs_proxy.values.resources import Machine, Resources, available_resources
 
@@ -26,14 +37,12 @@ SERVING_VARIABLES = ("MODEL_NAME", "MODEL_BASE_PATH")
 ADDRESSES, MODELS = Group("Addresses and HTTP"), Group("Models and archives")
 MULTI_MODEL, SCRIPTS = Group("Multi-model mode"), Group("Scripts")
 MODEL_SERVERS, BATCHING = Group("Model servers"), Group("Batching")
-WORKERS, SESSIONS = Group("Workers and timeouts"), Group("Sessions")
-JOBS, CAPTURE = Group("Batch transform and pipelines"), Group("Data capture")
-FILES_AND_LOGS = Group("Files and logs")
+WORKERS, FILES_AND_LOGS = Group("Workers and timeouts"), Group("Files and logs")
 
 
 # fmt: off
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class Settings(UseSettings):
     """Every setting of one run, typed: a field, with its row of the table of settings.
 
     ``changed`` has the variables whose values are not the defaults, ``given`` all those that are set;
@@ -264,53 +273,6 @@ class Settings:
         "TFS_PROXY_STOP_SECONDS", parse.number(0, 86400), 25.0,
         "s for requests in flight to finish after SIGTERM")
 
-    sessions: bool = SESSIONS.setting(
-        "SAGEMAKER_ENABLE_STATEFUL_SESSIONS", parse.flag, False,
-        "open, check and close sessions for requests to /invocations, and keep their state for scripts")
-    sessions_expiration_seconds: int = SESSIONS.setting(
-        "SAGEMAKER_SESSIONS_EXPIRATION", parse.whole(1, 31_536_000), 1200,
-        "s from the opening of a session to its end")
-    sessions_path: str | None = SESSIONS.setting(
-        "SAGEMAKER_SESSIONS_PATH", str, None,
-        "folder on a local disk for the sessions' state; each run makes one of its own there, and removes it",
-        shown="/dev/shm if it has room, else TFS_PROXY_HOME", aws="/dev/shm")  # noqa: S108 - as AWS has it
-    sessions_max_mb: int = SESSIONS.setting(
-        "TFS_PROXY_SESSIONS_MAX_MB", parse.whole(1, 1_000_000), 32,
-        "MB of state in all sessions together; another session is a 424", aws="no limit")
-    session_max_kb: int = SESSIONS.setting(
-        "TFS_PROXY_SESSION_MAX_KB", parse.whole(1, 1_000_000), 1024,
-        "KB of keys and values in one session; more is a 424", aws="no limit")
-
-    batch: bool = JOBS.setting(
-        "SAGEMAKER_BATCH", parse.flag, False, "true in a batch transform job; set by SageMaker")
-    max_concurrent_transforms: int | None = JOBS.setting(
-        "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS", parse.whole(0), None,
-        "requests at a time in a batch transform job; set by SageMaker", shown="unset", aws="ignored")
-    pipeline_timeout_seconds: float = JOBS.setting(
-        "TFS_PROXY_PIPELINE_TIMEOUT_SECONDS", parse.number(1, 86400), patient(60.0, 3600.0),
-        "s that a request may take through all stages of a pipeline", shown="60; 3600 in a batch job")
-    hop_limit_bytes: int = JOBS.setting(
-        "TFS_PROXY_HOP_LIMIT_MB", lambda value: int(parse.number(0.001)(value) * MEGABYTE), 5 * MEGABYTE,
-        "largest body in MB that one stage of a pipeline passes to the next", shown="5")
-
-    capture_target: str | None = CAPTURE.setting(
-        "TFS_PROXY_CAPTURE", parse.capture_target, None,
-        "folder or s3://BUCKET/PREFIX that requests to /invocations and their answers are recorded in",
-        shown="off")
-    capture_percent: float = CAPTURE.setting(
-        "TFS_PROXY_CAPTURE_PERCENT", parse.percent, 100.0, "percent of the requests that are recorded",
-        shown="100")
-    capture_max_mb: int = CAPTURE.setting(
-        "TFS_PROXY_CAPTURE_MAX_MB", parse.whole(1, 1024), 16,
-        "MB of a file of records at most, and of the records that wait to be written in each worker; a "
-        "request that is larger is not recorded")
-    capture_keeps: frozenset[str] = CAPTURE.setting(
-        "TFS_PROXY_CAPTURE_KEEP", parse.some_of("input", "output"), frozenset({"input", "output"}),
-        "what is recorded: input, output or both", shown="input,output")
-    capture_name: str | None = CAPTURE.setting(
-        "TFS_PROXY_CAPTURE_NAME", parse.model_name, None,
-        "folder below the target, where SageMaker has the endpoint's name", shown="the default model's name")
-
     gunicorn_loglevel: str = FILES_AND_LOGS.setting(
         parse.LOG_LEVEL, parse.log_level, "info", "log level of the workers and the supervisor; debug shows "
         "how gunicorn and TensorFlow start; SAGEMAKER_CONTAINER_LOG_LEVEL counts if it is unset")
@@ -433,7 +395,8 @@ class Settings:
         return max(total_bytes, 3 * self.max_payload_bytes + self.max_decoded_bytes)
 
 
-TABLE = table_of(Settings)
+_GROUPS = (ADDRESSES, MODELS, MULTI_MODEL, SCRIPTS, MODEL_SERVERS, BATCHING, WORKERS, SESSIONS, JOBS, CAPTURE)
+TABLE = table_of(Settings, (*_GROUPS, FILES_AND_LOGS))
 _ROWS = {row.field: row for row in TABLE}
 
 
