@@ -1,7 +1,7 @@
 """Records in the shapes that a signature declares, and the sentence about tensors that have others.
 
-TensorFlow Serving takes many shapes that a signature does not declare, so nothing is refused for its
-shape alone, unless the model takes one record without an axis that counts it.
+TensorFlow Serving takes many shapes that a signature does not declare, in its own form here, too, and from
+scripts. Bodies that are converted must have the sizes that are declared behind the first.
 """
 
 import sys
@@ -20,6 +20,13 @@ _WIDEST_ITEM_BYTES = 16
 
 Declared = Sequence[int | None] | None
 """Shape of a signature: None for an unknown rank, and in it None for an unknown size."""
+
+
+PASSES = (
+    " If the model takes more than it declares, send TensorFlow Serving's form "
+    '({"instances": [...]}), which is passed on in any shape.'
+)
+"""End of a refusal for a shape alone."""
 
 
 def fits(shape: Sequence[int], declared: Declared) -> bool:
@@ -63,6 +70,18 @@ def listed(batch: Batch, signature: Signature) -> Batch:
 def has_records(spec: TensorSpec) -> bool:
     """True if a first dimension may count records: it is open, or the rank is unknown."""
     return spec.shape is None or spec.shape[:1] == (None,)
+
+
+def held(batch: Batch, signature: Signature) -> Batch:
+    """Return the batch; raises BadInput for an input that declares other sizes behind the first.
+
+    One that declares none takes arrays of every rank, as it does in AWS's container.
+    """
+    for name, spec in signature.inputs.items():
+        sizes, shape = (spec.shape or ())[1:], batch.inputs[name].shape
+        if any(size is not None for size in sizes) and not fits(shape[1:], sizes):
+            raise BadInput(_misfit(name, shape, spec.shape or ()) + PASSES)
+    return batch
 
 
 def _not_one_record(shape: Sequence[int], spec: TensorSpec, records: int) -> BadInput:

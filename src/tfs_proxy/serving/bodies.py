@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from tfs_proxy.data.arrays import typed
 from tfs_proxy.data.formats.json_records import (
+    Documents,
     batch_of_lines,
     decode_documents,
     examples_of,
@@ -19,6 +20,7 @@ from tfs_proxy.data.formats.json_records import (
 from tfs_proxy.data.registry import as_utf8, decode, decode_examples, parse_media_type, readable
 from tfs_proxy.data.serving_json.documents import BYTE_ORDER_MARK, documents
 from tfs_proxy.data.serving_json.requests import COLUMN, PREDICT, SIGNATURE_NAME, serving_form
+from tfs_proxy.data.shapes import held
 from tfs_proxy.values.batch import BYTES, Batch, Examples
 from tfs_proxy.values.errors import BadInput, NotJson, ScriptFailure
 from tfs_proxy.values.memory import MemoryBudget
@@ -83,7 +85,8 @@ class BodyDecoder:
 
     def _decoded(self, target: Target, body: Body, kind: MediaType) -> Batch | Examples:
         if target.method == PREDICT:
-            return decode(body.data, kind, self._signature(target), body.budget)
+            signature = self._signature(target)
+            return _held(decode(body.data, kind, signature, body.budget), signature)
         return decode_examples(body.data, kind, body.budget)
 
     def _read_objects(
@@ -99,7 +102,13 @@ class BodyDecoder:
             return ServingForm(text, name, records_in(form), COLUMN in form)
         if target.method != PREDICT:
             return examples_of(records_of(values))
-        return (batch_of_lines if by_line else decode_documents)(values, self._signature(target))
+        signature = self._signature(target)
+        return _held((batch_of_lines if by_line else decode_documents)(values, signature), signature)
+
+
+def _held(batch: Batch, signature: Signature) -> Batch:
+    is_serving_form = isinstance(batch, Documents) and all(batch.keys)
+    return batch if is_serving_form else held(batch, signature)
 
 
 FORMS = "an array, or a dict of input names to arrays, bytes, or lists"

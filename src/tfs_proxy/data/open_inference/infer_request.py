@@ -9,7 +9,7 @@ import numpy.typing as npt
 from msgspec import Struct, field
 
 from tfs_proxy.data.open_inference.datatypes import Datatype, datatype_of, from_raw
-from tfs_proxy.data.shapes import fits, is_possible, shape_text
+from tfs_proxy.data.shapes import PASSES, fits, is_possible, shape_text
 from tfs_proxy.values.batch import BYTES, Batch
 from tfs_proxy.values.errors import BadInput, from_client
 from tfs_proxy.values.signature import Signature, TensorSpec
@@ -142,7 +142,7 @@ def _check(given: InferInput, spec: TensorSpec) -> None:
     if not fits(given.array.shape, spec.shape) and spec.shape is not None:
         raise BadInput(
             f"{subject} has the shape {list(given.array.shape)}, "
-            f"but the model takes {shape_text(spec.shape)}."
+            f"but the model takes {shape_text(spec.shape)}.{PASSES}"
         )
 
 

@@ -314,6 +314,8 @@ class Context(ModelClient):
     def default_input(self, data: Any) -> dict[str, npt.NDArray[Any]]:
         """Decode a body, or the file that a handler gets, to arrays by input name, as without a script.
 
+        Their shape is the body's: only what goes to the model without a script must be as declared.
+
         Raises BadInput (400) if the body is malformed, and UnsupportedMediaType (415).
         """
         body = data if isinstance(data, bytes) else self._whole(data)

@@ -191,3 +191,79 @@ def test_zero_and_one_as_booleans(front: Any, error_of: ErrorOf) -> None:
         assert result.status_code == status
     assert [call.json for call in front.upstream.calls] == [{"instances": [True]}]
     assert "DT_BOOL takes true or false" in error_of(result)
+
+
+def _npz(**arrays: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("declared", "content_type", "body", "came"),
+    [
+        ((None, 1), "text/csv", b"1,2\n", "[1, 2]"),
+        ((None, 3), "text/csv", b"1\n2\n", "[2]"),
+        ((None, 1), "application/x-npy", _npy(np.zeros((2, 3, 4))), "[2, 3, 4]"),
+        ((None, 1), "application/x-npz", _npz(x=np.zeros((2, 3))), "[2, 3]"),
+        ((None, 3), "application/json", b"[[1, 2]]", "[1, 2]"),
+        ((None, 3), "application/json", b'{"x": [1, 2]}', "[1, 2]"),
+        ((None, 3), "application/json", b'[{"x": [1, 2]}, {"x": [3, 4]}]', "[2, 2]"),
+        ((None, 3), "application/jsonlines", b'{"x": [1, 2]}\n{"x": [3, 4]}\n', "[2, 2]"),
+        ((None, 3), "application/jsonlines", b'[1, 2]\n{"instances": [[3, 4]]}\n', "[2, 2]"),
+    ],
+)
+def test_sizes_that_the_signature_fixes(
+    front: Any,
+    error_of: ErrorOf,
+    declared: tuple[int | None, ...],
+    content_type: str,
+    body: bytes,
+    came: str,
+) -> None:
+    """A body that is converted has them, or is refused before the model is asked, in one sentence."""
+    _takes(front, "DT_FLOAT", *declared)
+    result = front.post(body, Content_Type=content_type)
+
+    assert (result.status_code, front.upstream.calls) == (400, [])
+    shape = str(list(declared)).replace("None", "?")
+    begins = (
+        f'The input "x" has shape {came}, expected {shape}. If the model takes more than it declares, send'
+    )
+    assert error_of(result).startswith(begins)
+
+
+@pytest.mark.parametrize(
+    ("declared", "content_type", "body"),
+    [
+        ((None, 3), "application/json", b'{"instances": [[1, 2]]}'),
+        ((None, 3), "application/json", b'{"inputs": {"x": [[1, 2]]}}'),
+        ((None, 3), "application/jsonlines", b'{"instances": [[1, 2]]}\n{"instances": [[3, 4]]}\n'),
+        ((1, 3), "text/csv", b"1,2,3\n4,5,6\n"),
+        ((None, None), "application/x-npy", _npy(np.zeros((2, 3, 4)))),
+        ((None,), "text/csv", b"1,2,3\n"),
+        ((None, None, 1), "application/x-npy", _npy(np.zeros((2, 3, 1)))),
+    ],
+)
+def test_sizes_that_are_not_held(
+    front: Any, declared: tuple[int | None, ...], content_type: str, body: bytes
+) -> None:
+    """TensorFlow Serving's form, the first dimension, unknown sizes, and a rank without a size behind it."""
+    _takes(front, "DT_FLOAT", *declared)
+    front.says.body = b'{"predictions": [1.0, 2.0]}'
+    assert front.post(body, Content_Type=content_type).status_code == 200
+    assert len(front.upstream.calls) == 1
+
+
+def test_a_script_reshapes_what_it_decodes(make_front: Any) -> None:
+    """What a script decodes and what it asks for is not held."""
+    script = (
+        "def handler(data, context):\n"
+        "    arrays = context.default_input(data)\n"
+        "    context.predict({'x': arrays['x'][:, :2]})\n"
+        "    return str(arrays['x'].shape)\n"
+    )
+    front = make_front(script)
+    _takes(front, "DT_FLOAT", None, 3)
+    result = front.post(b"1,2,3,4\n", Content_Type="text/csv")
+    assert (result.status_code, result.text) == (200, "(1, 4)")
