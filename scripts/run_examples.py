@@ -36,7 +36,7 @@ from printed_answers import matches
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES, DOCS = ROOT / "code_examples", ROOT / "docs"
-MODEL_PAGE = "start/first-script.md"
+MODEL_PAGE = "how-to/first-script.md"
 """Makes `my_model` and `model.tar.gz`, which the other pages use."""
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]*)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PORTS = ("8080", "8500", "8090")
@@ -101,10 +101,10 @@ def run_docs(names: Sequence[str]) -> int:
 
 
 def page_names() -> list[str]:
-    """All pages, in the order of the site's navigation."""
-    return re.findall(
-        r"'([\w./-]+\.md)'", str(tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"])
-    )
+    """All pages in the order of the site's navigation, but for the page that makes the model, which is the second."""
+    nav = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"]
+    home, *pages = re.findall(r"'([\w./-]+\.md)'", str(nav))
+    return [home, MODEL_PAGE, *(page for page in pages if page != MODEL_PAGE)]
 
 
 def run_all(texts: Mapping[str, tuple[Path, Path]]) -> int:

@@ -29,11 +29,13 @@ def test_links_within_the_repository_lead_somewhere(name: str) -> None:
 
 
 def test_every_page_is_in_the_navigation_and_every_entry_is_a_page() -> None:
-    """A page that nothing leads to is not found by readers."""
+    """A page that nothing leads to is not found by readers; those who work on the project have theirs in CONTRIBUTING."""
     listed = re.findall(r'"([\w./-]+\.md)"', (ROOT / "zensical.toml").read_text())
-    pages = [str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")]
+    pages = {str(path.relative_to(ROOT / "docs")): path.read_text() for path in (ROOT / "docs").rglob("*.md")}
+    apart = {name for name, text in pages.items() if text.startswith("---\nsearch:\n  exclude: true\n---\n")}
 
-    assert sorted(listed) == sorted(pages)
+    assert sorted(listed) == sorted(pages.keys() - apart)
+    assert [name for name in apart if f"docs/{name}" not in (ROOT / "CONTRIBUTING.md").read_text()] == []
 
 
 def test_the_readme_installs_this_release() -> None:
