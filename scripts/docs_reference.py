@@ -60,7 +60,8 @@ def settings_page() -> str:
     return f"""{GENERATED}
 # Settings
 
-All environment variables. `--port`, `--host` and MODEL on the command line come first; everything else is read from the environment.
+All environment variables. `--port`, `--host` and MODEL on the command line come first; everything else is
+read from the environment.
 Names and meanings of `SAGEMAKER_*` are those of AWS's TensorFlow container; the last column has AWS's default
 if it differs.
 
@@ -73,7 +74,8 @@ The standard `OTEL_*` variables switch traces on and configure them:
 
 ## Cores
 
-The number of workers follows from cores and memory. "Cores" are those that the process may run on, or the CPU limit rounded up if that is less (cgroup v1 or v2,
+The number of workers follows from cores and memory.
+"Cores" are those that the process may run on, or the CPU limit rounded up if that is less (cgroup v1 or v2,
 the smallest on the way up). There is a worker for each, or as many as memory holds if that is fewer:
 (memory limit - 2 x the models' size) / 150 MB. A limit of processes and threads (`pids.max`,
 `docker run --pids-limit`) bounds workers and threads, too. The start-up report says which of them decided.

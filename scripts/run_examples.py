@@ -101,7 +101,7 @@ def run_docs(names: Sequence[str]) -> int:
 
 
 def page_names() -> list[str]:
-    """All pages in the order of the site's navigation, but for the page that makes the model, which is the second."""
+    """All pages as the navigation has them, but for the one that makes the model, which is the second."""
     nav = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"]
     home, *pages = re.findall(r"'([\w./-]+\.md)'", str(nav))
     return [home, MODEL_PAGE, *(page for page in pages if page != MODEL_PAGE)]

@@ -29,7 +29,7 @@ def test_links_within_the_repository_lead_somewhere(name: str) -> None:
 
 
 def test_every_page_is_in_the_navigation_and_every_entry_is_a_page() -> None:
-    """A page that nothing leads to is not found by readers; those who work on the project have theirs in CONTRIBUTING."""
+    """Nobody finds a page that nothing leads to; CONTRIBUTING leads to those apart from the navigation."""
     listed = re.findall(r'"([\w./-]+\.md)"', (ROOT / "zensical.toml").read_text())
     pages = {str(path.relative_to(ROOT / "docs")): path.read_text() for path in (ROOT / "docs").rglob("*.md")}
     apart = {name for name, text in pages.items() if text.startswith("---\nsearch:\n  exclude: true\n---\n")}
