@@ -215,12 +215,12 @@ class Server:
                 log.warning("Keeping the previous configuration, since %s cannot be used: %s", path, error)
 
     async def _serve(self, listener: socket.socket | None, grpc_running: GrpcioServer) -> None:
-        """Serve until a signal, then until nothing is in flight; a second signal cuts off what still is."""
+        """Serve until a signal, then until nothing is in flight; SIGINT then cuts off what still is."""
         never_wait_here()
-        signals: asyncio.Queue[None] = asyncio.Queue()
+        signals: asyncio.Queue[int] = asyncio.Queue()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, signals.put_nowait, None)
+            loop.add_signal_handler(number, signals.put_nowait, number)
         with ThreadPoolExecutor(self._rest_threads, thread_name_prefix="rest") as pool:
             rest = self._rest(pool) if listener is not None else None
             serving = asyncio.create_task(rest.serve([listener])) if rest and listener else None
@@ -243,14 +243,15 @@ class Server:
 
 
 async def _cut_off_at(
-    signals: "asyncio.Queue[None]", grpc_running: GrpcioServer, rest: RestServer | None
+    signals: "asyncio.Queue[int]", grpc_running: GrpcioServer, rest: RestServer | None
 ) -> None:
-    """Close all connections at one more signal, and end the process if TensorFlow still computes."""
+    """Close all connections at one more SIGINT, and end the process if TensorFlow still computes."""
     await asyncio.sleep(_ONE_SIGNAL_SECONDS)
     while not signals.empty():
         signals.get_nowait()
-    await signals.get()
-    log.warning("A second signal: cutting off the requests that are still in flight.")
+    while await signals.get() != signal.SIGINT:  # `docker stop` sends SIGTERM each time it is typed
+        pass
+    log.warning("SIGINT: cutting off the requests that are still in flight.")
     _end_soon()
     if rest:
         rest.force_exit = True

@@ -6,16 +6,17 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Protocol
 
 from msgspec import Struct
 
+from tfs_proxy.observe.shared_files import under_way
 from tfs_proxy.run.children import Deaths
 from tfs_proxy.run.control_api import ControlApi
 from tfs_proxy.run.front import Front
 from tfs_proxy.run.host.processes import Orphans
-from tfs_proxy.run.host.sockets import Listener
+from tfs_proxy.run.host.sockets import Listener, connections
 from tfs_proxy.run.host.watchdog import Watchdog
 from tfs_proxy.run.logs.run_records import RunRecords
 from tfs_proxy.run.nginx.many_models import MultiModelRoutes
@@ -108,9 +109,9 @@ class Run:
         self._run_loop = RunLoop(settings.stop_seconds)
 
     async def run(self) -> int:
-        """Serves until SIGTERM, SIGINT or SIGHUP; returns 0 then. Raises StopServing."""
+        """Serves until a stop signal; returns the exit status then. Raises StopServing."""
         await self._run_loop.run(self._start_and_watch(), self._drain)
-        return 0
+        return self._run_loop.end()
 
     async def _start_and_watch(self) -> None:
         many_models = self._stacks.prepare()
@@ -142,14 +143,18 @@ class Run:
         starting = self._stacks.readiness.state is StackState.STARTING
         deadline = time.monotonic() + (LAST_STEPS_SECONDS if starting else self._settings.stop_seconds)
         self._stacks.readiness.begin_stopping()
+        public = self._front.public()
+        ports = [listener.getsockname()[1] for listener in public]
         if stop_requested:
-            await self._run_loop.accept_pending(self._front.public(), deadline)
+            await self._run_loop.accept_pending(public, deadline)
         self._front.close_public()
         if starting:
             self._stacks.abandon_loading()
         reading = asyncio.create_task(self._records.keep_reading())
         try:
-            await self._run_loop.stop(self._stop(deadline), self._children())
+            await self._run_loop.stop(
+                *(self._stop, self._children(), deadline), lambda: 0 if starting else self._left(ports)
+            )
         finally:
             reading.cancel()
         self._stacks.close()
@@ -161,6 +166,12 @@ class Run:
         self._stacks.begin_draining(deadline)  # requests that wait for a load would keep nginx
         await self._front.stop(deadline)
         await self._stacks.stop(deadline)
+
+    def _left(self, ports: Collection[int]) -> int:
+        """Number of requests in flight: connections that nginx has kept, else what workers have noted."""
+        if self._front.behind_nginx:
+            return connections(ports)
+        return sum(map(under_way, self._workspace.journal.iterdir()))
 
     def _children(self) -> Iterator[ChildProcess]:
         yield from self._front.children.in_start_order()

@@ -1,4 +1,4 @@
-"""The life of every run: serve until a stop signal, then drain; a second signal ends it at once."""
+"""The life of every run: serve until a stop signal, then drain; SIGINT or SIGQUIT ends the drain at once."""
 
 import asyncio
 import contextlib
@@ -19,17 +19,25 @@ LAST_STEPS_SECONDS = 3.0
 """For processes that get no more requests to end, also if the time to stop is over."""
 
 
-TWICE_SECONDS = 0.1
-"""A SIGTERM so soon after another one is the same: `timeout` signals its command, then the process group."""
+COUNTED_SECONDS = 0.2
+"""From the end of the time to stop until processes are killed: requests in flight are counted meanwhile."""
+
+HURRYING = frozenset({signal.SIGINT, signal.SIGQUIT})
+"""Signals that end a drain at once. Others come twice without being meant so, as from `docker stop`."""
+
+CUT_OFF = 7
+"""Exit status of a run whose time to stop was too short for the requests in flight."""
 
 
 class RunLoop:
-    """Serves until SIGTERM, SIGINT or SIGHUP, then drains; a second signal stops waiting."""
+    """Serves until a stop signal, then drains; while draining, signals of `HURRYING` stop waiting."""
 
     def __init__(self, stop_seconds: float) -> None:
         self._stop_seconds = stop_seconds
         self._signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
-        self._terminated = -TWICE_SECONDS
+        self._hurried = asyncio.Event()
+        self._draining = self._is_told = False
+        self._cut_off = 0
 
     async def run(self, serve: Coroutine[None, None, None], drain: Callable[[bool], Awaitable[None]]) -> None:
         """Runs ``serve`` until it raises or a signal comes, then always ``drain``.
@@ -48,34 +56,56 @@ class RunLoop:
             else:
                 log.info("%s, requests in flight have %g s", reason(stopping.result()), self._stop_seconds)
         finally:
-            stop_requested = not serving.done()
+            stop_requested, self._draining = not serving.done(), True
             await cancel(serving, stopping)
             await drain(stop_requested)
 
     def _take(self, number: signal.Signals) -> None:
-        if number == signal.SIGTERM:
-            before, self._terminated = self._terminated, time.monotonic()
-            if self._terminated - before < TWICE_SECONDS:
-                return
-        self._signals.put_nowait(number)
+        if not self._draining:
+            self._signals.put_nowait(number)
+        elif number in HURRYING:
+            log.warning("%s: not waiting any longer", number.name)
+            self._hurried.set()
+        elif not self._is_told:
+            self._is_told = True
+            log.info("%s again changes nothing: requests in flight go on; SIGINT would end them", number.name)
 
     async def accept_pending(self, listeners: Sequence[Listener], deadline: float) -> None:
         """Waits for pending connections to be accepted, at most until ``deadline``."""
-        await sockets.accept_pending(
-            listeners, lambda: not self._signals.empty() or time.monotonic() > deadline
-        )
+        await sockets.accept_pending(listeners, lambda: self._hurried.is_set() or time.monotonic() > deadline)
 
-    async def stop(self, stopping: Coroutine[None, None, None], children: Iterable[ChildProcess]) -> None:
-        """Awaits ``stopping``, which stops ``children``; at a second signal kills them first."""
-        draining = asyncio.create_task(stopping)
-        second_signal = asyncio.create_task(self._signals.get())
-        await asyncio.wait({second_signal, draining}, return_when=asyncio.FIRST_COMPLETED)
+    async def stop(
+        self,
+        stopping: Callable[[float], Coroutine[None, None, None]],
+        children: Iterable[ChildProcess],
+        deadline: float,
+        left: Callable[[], int],
+    ) -> None:
+        """Awaits ``stopping``, which gets a deadline and stops ``children``.
+
+        Kills them first at a signal of `HURRYING`, or at ``deadline`` if requests are ``left``.
+        """
+        draining = asyncio.create_task(stopping(deadline + COUNTED_SECONDS))
+        hurrying = asyncio.create_task(self._hurried.wait())
+        either, seconds = {draining, hurrying}, max(deadline - time.monotonic(), 0.0)
+        await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        self._cut_off = 0 if draining.done() else left()
+        if not self._cut_off:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not draining.done():
-            log.warning("%s again: not waiting any longer", second_signal.result().name)
             for child in children:
                 child.signal_group(signal.SIGKILL)
         await draining
-        await cancel(second_signal)
+        await cancel(hurrying)
+
+    def end(self) -> int:
+        """Logs how many requests were cut off; returns the exit status."""
+        if not self._cut_off:
+            return 0
+        hurried = self._hurried.is_set()
+        why = "not waited for" if hurried else f"TFS_PROXY_STOP_SECONDS={self._stop_seconds:g} was too short"
+        log.error("requests in flight that were cut off: %d (%s)", self._cut_off, why)
+        return 0 if hurried else CUT_OFF
 
 
 async def together(*work: Awaitable[None]) -> None:

@@ -179,10 +179,9 @@ def has_ended(pid: int, proc: Path = PROC) -> bool:
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:
-    """SIGTERM, SIGINT, and SIGHUP unless it is ignored, as ``nohup`` does."""
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-        return signal.SIGTERM, signal.SIGINT
-    return signal.SIGTERM, signal.SIGINT, signal.SIGHUP
+    """SIGTERM, SIGINT, SIGQUIT, and SIGHUP unless it is ignored, as ``nohup`` does."""
+    hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+    return signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, *hangup
 
 
 def reason(number: signal.Signals) -> str:

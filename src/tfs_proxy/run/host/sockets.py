@@ -12,7 +12,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -230,6 +230,18 @@ def local_url(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"http://localhost:{port}" if host in EVERY_ADDRESS else f"http://{shown_address(listener)}"
 
+
+def connections(ports: Collection[int]) -> int:
+    """Number of open connections that other programs have with local ``ports`` (Linux; elsewhere 0)."""
+    lines: list[str] = []
+    for table in ("tcp", "tcp6"):
+        with suppress(OSError):
+            lines += Path("/proc/self/net", table).read_text().splitlines()[1:]
+    rows = [line.split() for line in lines]
+    return sum(row[3] == _ESTABLISHED and int(row[1].rpartition(":")[2], 16) in ports for row in rows)
+
+
+_ESTABLISHED = "01"
 
 QUIET_LOOKS = 10
 """The queue must be empty this many times in a row: a handshake may still be under way."""

@@ -261,7 +261,7 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> dic
         "max_payload_mb": settings.payload_limit_mb,
         "max_fast_body_mb": MAX_BODY_MB,
         "read_seconds": answer_seconds(settings),
-        "stop_seconds": max(int(settings.stop_seconds), 1),
+        "stop_seconds": max(math.ceil(settings.stop_seconds), 1),
         "most_large_bodies": most_large_bodies(proxy.free_bytes, settings.max_payload_bytes),
         "uploads": {
             "status": TOO_MANY_UPLOADS_STATUS,

@@ -145,7 +145,7 @@ class Pipeline:
         await self._run_loop.run(self._start_and_watch(), self._drain)
         self._capture.close()
         self._sum_up()
-        return 0
+        return self._run_loop.end()
 
     async def _start_and_watch(self) -> None:
         captures = self._capture.start()
@@ -197,8 +197,11 @@ class Pipeline:
         deadline = time.monotonic() + self._settings.stop_seconds
         if self._endpoint.is_ready:
             await self._run_loop.accept_pending([self._listener], deadline)
+        ports = [self._listener.getsockname()[1]]
         self._front.close()
-        await self._run_loop.stop(self._stop_all(deadline), self._all_children())
+        await self._run_loop.stop(
+            *(self._stop_all, self._all_children(), deadline), lambda: sockets.connections(ports)
+        )
 
     async def _stop_all(self, deadline: float) -> None:
         await self._front.drain(deadline - time.monotonic())

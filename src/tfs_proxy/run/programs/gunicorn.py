@@ -1,5 +1,6 @@
 """The process of gunicorn, which runs the workers: pure."""
 
+import math
 import select
 import signal
 import sys
@@ -56,7 +57,7 @@ def argv(settings: Settings, listener_fds: Sequence[int], *, behind_nginx: bool 
         f"--threads={settings.gunicorn_threads}",
         f"--worker-class={BEHIND_NGINX if in_place else WORKER_CLASSES[name]}",
         f"--timeout={settings.gunicorn_timeout_seconds}",
-        f"--graceful-timeout={max(int(settings.stop_seconds), 1)}",
+        f"--graceful-timeout={max(math.ceil(settings.stop_seconds), 1)}",
         f"--keep-alive={KEEP_ALIVE_SECONDS}",
         f"--log-level={settings.gunicorn_loglevel}",
         "--http-parser=python",

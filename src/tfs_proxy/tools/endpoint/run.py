@@ -200,7 +200,7 @@ class EndpointRun:
         await self._run_loop.run(self._start_and_watch(), self._drain)
         for line in self._metrics.table():
             log.info("%s", line)
-        return 0
+        return self._run_loop.end()
 
     async def _start_and_watch(self) -> None:
         await self._server.open([self._listener])
@@ -221,7 +221,8 @@ class EndpointRun:
         if self._ready:
             await self._run_loop.accept_pending([self._listener], deadline)
         children = chain(self._hosting.children(), self._jobs.children())
-        await self._run_loop.stop(self._stop_all(deadline), children)
+        ports = [self._listener.getsockname()[1]]
+        await self._run_loop.stop(self._stop_all, children, deadline, lambda: sockets.connections(ports))
         self._listener.close()
 
     async def _stop_all(self, deadline: float) -> None:

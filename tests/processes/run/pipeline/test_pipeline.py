@@ -248,6 +248,8 @@ def test_sigterm_lets_requests_through_all_stages_finish(tmp_path: Path) -> None
         processes = list(descendants(stack.process.pid))
         stack.process.send_signal(signal.SIGTERM)
         stack.wait_for_log("SIGTERM: stopping")
+        stack.process.send_signal(signal.SIGTERM)
+        stack.wait_for_log("SIGTERM again changes nothing")
         held.open()
         assert stack.wait() == 0
         answer = slow.result()
@@ -259,6 +261,19 @@ def test_sigterm_lets_requests_through_all_stages_finish(tmp_path: Path) -> None
         in stack.log
     )
     assert [pid for pid in processes if is_running(pid)] == []
+
+
+def test_a_request_that_the_time_to_stop_is_too_short_for_is_counted(tmp_path: Path) -> None:
+    """As by a single archive: the log's last line says so, and the exit status."""
+    with (
+        pipeline(tmp_path, env={"TFS_PROXY_STOP_SECONDS": "0.5"}) as stack,
+        concurrent.futures.ThreadPoolExecutor(1) as pool,
+        gates.gate(tmp_path / "gate") as held,
+    ):
+        pool.submit(tell, stack, {"1": {"hold": held.mark()}})
+        held.wait_for()
+        assert stack.stop() == 7
+    assert "requests in flight that were cut off: 1 (TFS_PROXY" in stack.log.splitlines()[-1]
 
 
 def test_nothing_is_left_of_a_pipeline_that_is_killed(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The end of a run: requests in flight finish, everything stops in order, nothing is left behind."""
 
+import contextlib
 import http.client
 import os
 import signal
@@ -108,40 +109,77 @@ def _reset(link: socket.socket) -> bool:
         return True
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_a_second_signal_ends_it_at_once(tmp_path: Path, archive: Path, number: signal.Signals) -> None:
-    """A person at the keyboard presses Ctrl-C twice, or closes a terminal."""
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (signal.SIGINT, signal.SIGINT),
+        pytest.param(signal.SIGHUP, signal.SIGINT, marks=pytest.mark.slow),
+        (signal.SIGTERM, signal.SIGQUIT),
+    ],
+)
+def test_who_presses_ctrl_c_while_it_stops_waits_no_longer(
+    tmp_path: Path, archive: Path, first: signal.Signals, second: signal.Signals
+) -> None:
+    """SIGINT or SIGQUIT ends it at once, as asked for; the request is counted as cut off."""
     with (
         serving(str(archive), "--model-server", stand_in_program(tmp_path), env=LONG) as stack,
         gates.gate(tmp_path / "gate") as held,
     ):
         slow = InBackground(stack, held.mark())
         held.wait_for()
-        stack.process.send_signal(number)
-        stack.wait_for_log(f"tfs-proxy: {number.name}: ")
+        stack.process.send_signal(first)
+        stack.wait_for_log(f"tfs-proxy: {first.name}: ")
 
-        assert stack.stop(signal.SIGINT) == 0
+        assert stack.stop(second) == 0
         answer = slow.join()
         assert answer is None or answer.status >= 500
+        assert stack.log.splitlines()[-1].endswith("requests in flight that were cut off: 1 (not waited for)")
 
 
-def test_a_signal_that_timeout_sends_twice_is_one(tmp_path: Path, archive: Path) -> None:
-    """It signals its command, and then the process group, in which the command is."""
+@pytest.mark.parametrize("nginx", ["true", "false"])
+def test_another_sigterm_changes_nothing(tmp_path: Path, archive: Path, nginx: str) -> None:
+    """`docker stop` is typed twice, and `timeout` signals its command, then its process group."""
+    env = {**LONG, "TFS_PROXY_NGINX": nginx}
     with (
-        serving(str(archive), "--model-server", stand_in_program(tmp_path), env=LONG) as stack,
+        serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack,
         gates.gate(tmp_path / "gate") as held,
     ):
         slow = InBackground(stack, held.mark())
         held.wait_for()
         stack.process.send_signal(signal.SIGTERM)
-        time.sleep(0.01)
-        stack.process.send_signal(signal.SIGTERM)
         stack.wait_for_log("tfs-proxy: SIGTERM: ")
-        time.sleep(0.3)
+        for _ in range(3):
+            stack.process.send_signal(signal.SIGTERM)
+            time.sleep(0.2)
         held.open()
         answer = slow.join()
         assert answer is not None
         assert answer.status == 200
+        assert stack.wait() == 0
+        assert stack.log.count("SIGTERM again changes nothing") == 1
+
+
+@pytest.mark.parametrize("nginx", ["true", "false"])
+def test_requests_that_the_time_was_too_short_for_are_counted(
+    tmp_path: Path, archive: Path, nginx: str
+) -> None:
+    """The log's last line says how many, and the exit status tells it from a stop that lost none."""
+    env = {"TFS_PROXY_STOP_SECONDS": "0.7", "TFS_PROXY_NGINX": nginx, "SAGEMAKER_GUNICORN_THREADS": "4"}
+    with (
+        serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack,
+        gates.gate(tmp_path / "gate") as held,
+        contextlib.closing(http.client.HTTPConnection(stack.host, stack.port)) as idle,
+    ):
+        idle.request("GET", "/ping")
+        assert idle.getresponse().read() == b""
+        slow = [InBackground(stack, held.mark(str(number))) for number in range(3)]
+        held.wait_for(3)
+
+        assert stack.stop() == 7
+        answers = [each.join() for each in slow]
+        assert all(answer is None or answer.status >= 500 for answer in answers)
+    last = stack.log.splitlines()[-1]
+    assert last.endswith("requests in flight that were cut off: 3 (TFS_PROXY_STOP_SECONDS=0.7 was too short)")
 
 
 def test_a_signal_during_start_up_ends_it(tmp_path: Path) -> None:
