@@ -8,6 +8,7 @@ from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.run_statistics import RunStatistics, StorageError
 from tfs_proxy.transform.sender import EndpointAddress, Refused, Sender
 from tfs_proxy.wire.http_client import Pieces
+from tfs_proxy.wire.http_messages import HttpResponse
 
 
 def answer_unless_bad(body: bytes) -> bytes:
@@ -27,10 +28,10 @@ class FakeSender(Sender):
 
     def send(
         self, body: bytes | Pieces, _headers: Mapping[str, str] | None = None, *, in_parts: bool = False
-    ) -> bytes:
+    ) -> HttpResponse:
         text = body if isinstance(body, bytes) else b"".join(body())
         self.bodies.append(text)
-        return self.respond(text)
+        return HttpResponse(200, self.respond(text))
 
 
 @dataclass

@@ -37,7 +37,7 @@ class OrderedOutput:
         self.item, self._target, self._statistics, self._release = item, target, statistics, release
         self._on_end = on_end
         self._limit = limit or BadLimit()
-        self._records = self._bad = 0
+        self._records = self._bad = self._surplus = self._uneven = 0
         self._fingerprint = fingerprint
         self._sinks: dict[str, OutputSink] = {}
         self._early: dict[int, tuple[Outcome, int]] = {}
@@ -117,6 +117,7 @@ class OrderedOutput:
                 self._counted_bytes += size
                 self._records += outcome.records
                 self._bad += len(outcome.bad)
+                self._surplus, self._uneven = self._surplus + outcome.surplus, self._uneven + outcome.uneven
                 self._statistics.add(records=outcome.records, bad_records=len(outcome.bad), bytes=size)
                 self._release()
         except StorageError as error:
@@ -149,7 +150,15 @@ class OrderedOutput:
             self._abort()
         else:
             self._statistics.add(objects=1, bytes=self.item.size - self._counted_bytes)
+            self._note_rows()
         self._on_end(self)
+
+    def _note_rows(self) -> None:
+        """Count rows that are too many or too few, as far as the output was written."""
+        if self._uneven:
+            answered = self._records - self._bad
+            log.warning("%s: %d records got %d rows", self.item.name, answered, answered + self._surplus)
+            self._statistics.add(uneven=1, uneven_records=answered, surplus=self._surplus)
 
     def _commit(self) -> None:
         output = self._sink(OUT)

@@ -21,7 +21,13 @@ from tfs_proxy.transform.local_engine import LocalEngine
 from tfs_proxy.transform.node import on_cluster
 from tfs_proxy.transform.options import RAY, TransformOptions, fetch_plan, open_endpoint, output_target
 from tfs_proxy.transform.ordered_output import OrderedOutput
-from tfs_proxy.transform.run_statistics import ObjectFailed, RunStatistics, StorageError, shown_progress
+from tfs_proxy.transform.run_statistics import (
+    ObjectFailed,
+    RunCounts,
+    RunStatistics,
+    StorageError,
+    shown_progress,
+)
 from tfs_proxy.transform.sender import EndpointAddress, Sender
 from tfs_proxy.transform.transformer import FAIL, PLACEHOLDER, BadLimit, Transformer
 from tfs_proxy.values.errors import SettingsError
@@ -270,11 +276,17 @@ def _report(statistics: RunStatistics, options: TransformOptions) -> None:
             path.write_text(json.dumps(summary, indent=1) + "\n")
         except OSError as error:
             raise SettingsError(f"The summary {path} can't be written: {error.strerror}.") from error
-    if counts["bad_records"]:
-        log.warning(
-            "WARNING: %d of %d records are bad: the .err files name them",
-            counts["bad_records"],
-            counts["records"],
-        )
     if options.on_error == FAIL and any((failure.record or 0) > 1 for failure in statistics.failures):
         log.info("--on-error placeholder or sidecar goes on without bad records, and finishes their objects")
+    if warnings := list(_warnings(counts)):
+        log.warning("WARNING: %s", "; ".join(warnings))
+
+
+def _warnings(counts: RunCounts) -> Iterator[str]:
+    """What a run that ends with status 0 may have lost."""
+    bad, records = counts["bad_records"], counts["records"]
+    if bad:
+        yield f"{bad} of {records} records are bad: the .err files name them"
+    if counts["uneven"]:
+        sent, objects = counts["uneven_records"], counts["uneven"]
+        yield f"{sent} records got {sent + counts['surplus']} rows, in {objects} object(s) named above"

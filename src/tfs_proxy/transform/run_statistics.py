@@ -62,7 +62,8 @@ MAX_LISTED_FAILURES = 1000
 
 RunCounts = Counter[str]
 """Counters of a run: ``objects`` done, ``skipped`` (done by an earlier run) and ``failed``, ``records``,
-``bad_records``, ``bytes`` as stored, ``requests`` and ``retries``; before they are written, ``answered`` and
+``bad_records``, ``bytes`` as stored, ``requests`` and ``retries``; ``uneven`` objects, whose
+``uneven_records`` got ``surplus`` rows more than they are; before they are written, ``answered`` and
 ``refused`` records, and their ``settled_bytes``."""
 
 

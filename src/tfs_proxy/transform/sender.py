@@ -17,6 +17,7 @@ from tfs_proxy.wire.backoff import growing_pause
 from tfs_proxy.wire.connect import authority, connect_tcp, connect_tls
 from tfs_proxy.wire.http_client import ConnectionPool, Pieces, Timeouts
 from tfs_proxy.wire.http_messages import HttpResponse
+from tfs_proxy.wire.media_types import is_named
 from tfs_proxy.wire.routes import INVOCATIONS
 
 
@@ -91,7 +92,12 @@ def pause_seconds(attempt: int, chance: Callable[[], float] = random.random) -> 
 
 
 CONNECT_SECONDS = 10.0
-_OK = range(200, 300)
+_WITHOUT_ROWS = {
+    HTTPStatus.NO_CONTENT: "the answer has no body",
+    HTTPStatus.RESET_CONTENT: "the answer has no body",
+    HTTPStatus.PARTIAL_CONTENT: "the answer is only a part of the rows",
+}
+_HTML = "text/html"
 
 
 class Sender:
@@ -118,8 +124,8 @@ class Sender:
 
     def send(
         self, body: bytes | Pieces, headers: Mapping[str, str] | None = None, *, in_parts: bool = False
-    ) -> bytes:
-        """Send ``body`` and return the body of the answer; ``headers`` replace the job's.
+    ) -> HttpResponse:
+        """Send ``body`` and return the answer; ``headers`` replace the job's.
 
         Repeats it after growing pauses if the connection fails, time runs out or the status is 5xx, as
         SageMaker does (docs/reference/sagemaker.md), except that a body that took too long is not repeated if
@@ -129,7 +135,7 @@ class Sender:
         retries = 0
         while True:
             result = self._attempt(body, headers or {})
-            if isinstance(result, bytes):
+            if isinstance(result, HttpResponse):
                 return result
             refused = isinstance(result, Refused) and (result.is_final or (in_parts and result.timed_out))
             if retries >= self._max_retries or refused:
@@ -144,7 +150,9 @@ class Sender:
     def close(self) -> None:
         self._connections.close()
 
-    def _attempt(self, body: bytes | Pieces, headers: Mapping[str, str]) -> "bytes | Refused | ServerLost":
+    def _attempt(
+        self, body: bytes | Pieces, headers: Mapping[str, str]
+    ) -> "HttpResponse | Refused | ServerLost":
         try:
             with self._free:
                 response = self._post(body, headers)
@@ -152,7 +160,7 @@ class Sender:
             return ServerLost(f"{error}. Finished objects are kept: run the same command again to continue.")
         except UpstreamError as error:
             return Refused(None, str(error), timed_out=isinstance(error, UpstreamTimeout))
-        return response.body if response.status in _OK else _refusal(response)
+        return self._refusal(response) or response
 
     def _post(self, body: bytes | Pieces, headers: Mapping[str, str]) -> HttpResponse:
         if self._stop.is_set():
@@ -162,8 +170,21 @@ class Sender:
         self.statistics.add_request(time.monotonic() - started)
         return response
 
-
-def _refusal(response: HttpResponse) -> Refused:
-    text = response.body[:2048].decode("utf-8", "replace")
-    message = " ".join(text.split()) or "the answer's body is empty"
-    return Refused(response.status, message, timed_out=response.status == HTTPStatus.GATEWAY_TIMEOUT)
+    def _refusal(self, response: HttpResponse) -> Refused | None:
+        """The failure in an answer; None if it has the rows that were asked for."""
+        status, encoding = response.status, response.header("Content-Encoding") or "identity"
+        if status in _WITHOUT_ROWS:
+            return Refused(status, _WITHOUT_ROWS[HTTPStatus(status)])
+        if 300 <= status < 400:  # noqa: PLR2004
+            return Refused(status, f"the server redirects to {response.header('Location')}: give its address")
+        if status >= 400:  # noqa: PLR2004
+            text = response.body[:2048].decode("utf-8", "replace")
+            message = " ".join(text.split()) or "the answer's body is empty"
+            return Refused(status, message, timed_out=status == HTTPStatus.GATEWAY_TIMEOUT)
+        if encoding.strip().lower() != "identity":
+            return Refused(status, f"the answer has the Content-Encoding {encoding}, which nobody asked for")
+        kind = (response.header("Content-Type") or "").partition(";")[0].strip().lower()
+        if kind == _HTML and not is_named(_HTML, self._headers.get("Accept")):
+            text = "a page, such as a login, or a server that does not name the type of its answers"
+            return Refused(status, f"the answer is {_HTML}: {text}")
+        return None

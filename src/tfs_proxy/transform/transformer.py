@@ -11,13 +11,16 @@ from typing import Any, Self
 
 from msgspec import Struct, field
 
+from tfs_proxy.data.formats.csv_records import csv_rows
+from tfs_proxy.data.registry import parse_media_type
 from tfs_proxy.transform.batches import MiniBatch, whole_object
 from tfs_proxy.transform.job import GZIP, INPUT, LINE, Job
 from tfs_proxy.transform.jsonpath import JsonPath, Missing
 from tfs_proxy.transform.run_statistics import BadRecord, ObjectFailed
 from tfs_proxy.transform.sender import Refused, Sender
-from tfs_proxy.values.errors import StopServing
+from tfs_proxy.values.errors import BadInput, StopServing, UnsupportedMediaType
 from tfs_proxy.wire.error_body import error_text
+from tfs_proxy.wire.http_messages import HttpResponse
 from tfs_proxy.wire.media_types import CSV, JSON, JSON_LINES
 
 FIRST_RECORDS = 50
@@ -118,6 +121,8 @@ class DataProcessing:
         if job.processes:
             self._read, self._write, self._join = _CODECS[job.record_type]
             self._read_answer, self._write_answer, _ = _CODECS[job.answer_type or job.record_type]
+        self._has_lines = job.split_type == LINE and bool(_type_of_lines(job.content_type))
+        self._accept = job.accept
         self._ending = b"\n" if job.assemble_with == LINE else b""
         self._keeps_answers = not self._joins and self._output_filter.is_identity
 
@@ -132,6 +137,22 @@ class DataProcessing:
         if self._input_filter.is_identity:
             return body
         return self._write(_filtered(self._input_filter, self._read(body)))
+
+    def rows(self, batch: MiniBatch, answer: HttpResponse) -> int:
+        """The rows of an answer if both sides are CSV or JSON lines; else as many as there are records.
+
+        Blank lines count if they make the numbers equal: a row may be an empty text.
+        """
+        body, content_type = answer.body, answer.header("Content-Type")
+        kinds = {_type_of_lines(self._accept), _type_of_lines(content_type)}
+        lines = body.removesuffix(b"\n").split(b"\n")
+        if kinds == {""} or not self._has_lines or (body and len(lines) == len(batch)):
+            return len(batch)
+        rows = sum(1 for line in lines if line.strip())
+        if rows > len(batch):  # one may take several lines
+            with contextlib.suppress(BadInput, ValueError):
+                return sum(1 for _ in csv_rows(body, ",")) if CSV in kinds else len([json.loads(body)])
+        return rows
 
     def output(self, batch: MiniBatch, answer: bytes) -> bytes:
         """The answers, joined to their records and filtered. Raises Unprocessable.
@@ -156,6 +177,14 @@ class DataProcessing:
                 f"in {CSV} or {JSON_LINES} as the input is"
             )
         return [self._join(record, answer) for record, answer in zip(records, answers, strict=True)]
+
+
+def _type_of_lines(header: str | None) -> str:
+    """CSV or JSON lines, whose rows are lines; "" for any other type."""
+    with contextlib.suppress(UnsupportedMediaType):
+        if (kind := parse_media_type(header).type) in {CSV, JSON_LINES}:
+            return kind
+    return ""
 
 
 def _filtered(path: JsonPath, values: Values) -> Values:
@@ -240,12 +269,17 @@ ON_ERROR = (FAIL, PLACEHOLDER, SIDECAR)
 
 
 class Outcome(Struct):
-    """The result of a batch: bytes for the output and for the error file."""
+    """The result of a batch: bytes for the output and for the error file.
+
+    ``uneven`` mini-batches have an answer of more rows than records, or of fewer: ``surplus`` more in all.
+    """
 
     records: int
     text: bytes
     errors: bytes = b""
     bad: list[BadRecord] = field(default_factory=list)
+    surplus: int = 0
+    uneven: int = 0
 
     def __add__(self, following: "Outcome") -> "Outcome":
         return Outcome(
@@ -253,6 +287,8 @@ class Outcome(Struct):
             self.text + following.text,
             self.errors + following.errors,
             self.bad + following.bad,
+            self.surplus + following.surplus,
+            self.uneven + following.uneven,
         )
 
 
@@ -288,14 +324,18 @@ class Transformer:
             answer = self._sender.send(chunks)
         except Refused as refused:
             raise ObjectFailed(BadRecord(name, refused.message, status=refused.status)) from refused
-        return Outcome(1, self._processing.output(whole_object(b""), answer))
+        return Outcome(1, self._processing.output(whole_object(b""), answer.body))
 
     def _send(self, batch: MiniBatch, name: str) -> Outcome:
         answer = self._sender.send(self._processing.request(batch), batch.headers, in_parts=len(batch) > 1)
         self._counts.note_success()
         self._note_settled(batch, answered=len(batch))
         try:
-            return Outcome(len(batch), self._processing.output(batch, answer))
+            text = self._processing.output(batch, answer.body)
+            surplus = self._processing.rows(batch, answer) - len(batch)
+            if surplus and self._job.processes:
+                raise Unprocessable(f"{len(batch)} record(s) got {len(batch) + surplus} answer(s)")  # noqa: TRY301
+            return Outcome(len(batch), text, surplus=surplus, uneven=int(surplus != 0))
         except Unprocessable as error:
             # Not the records' fault: halving the batch would repeat the same answer for each part.
             message = f"the answer can't be used: {error}"

@@ -132,6 +132,49 @@ def test_bad_records(job: Job, on_error: str) -> None:
     assert written["a.out"] == b"".join(lines)
 
 
+@pytest.mark.parametrize(
+    ("word", "status", "sentence"),
+    [
+        ("EMPTY", 204, "the answer has no body"),
+        ("PART", 206, "only a part"),
+        ("MOVED", 302, "http://login.example/"),
+        ("PAGE", 200, "text/html"),
+        ("PACKED", 200, "Content-Encoding gzip"),
+    ],
+)
+def test_an_answer_without_the_rows_is_a_failure(job: Job, word: str, status: int, sentence: str) -> None:
+    """An empty or partial answer, a redirection, a login page and an encoding are no predictions, whatever their status."""
+    job.put(f"1\n{word}\n3\n", "a.csv")
+    done = job.run(split_type="Line", assemble_with="Line", content_type="text/csv", on_error="placeholder")
+    assert job.outputs["a.csv.out"] == b"1\nERROR\n3\n"
+    (failure,) = done.summary["failures"]
+    assert (failure["record"], failure["status"], sentence in failure["error"]) == (2, status, True), failure
+    assert job.run(split_type="Line", content_type="text/csv").status == 1
+
+
+def test_a_page_that_was_asked_for_is_an_answer(job: Job) -> None:
+    job.put("PAGE")
+    assert (job.run(accept="text/html").status, job.outputs) == (0, {"a.out": b"PAGE"})
+
+
+@pytest.mark.parametrize("kind", ["text/csv", "application/jsonlines"])
+def test_answers_of_fewer_rows_are_a_warning_with_both_numbers(job: Job, kind: str) -> None:
+    """Where rows are filtered or joined, the object fails; answers in another type are not counted."""
+    job.put("".join("[1]\n" if number % 40 else '["LOST"]\n' for number in range(100)), "a")
+    job.put('"BAD"\n[1]\n', "b")
+    flags = {"split_type": "Line", "assemble_with": "Line", "content_type": kind, "on_error": "sidecar"}
+    done = job.run(accept=kind, **flags)
+    assert (done.status, len(job.outputs["a.out"].splitlines())) == (0, 97), done.log
+    last = done.log.splitlines()[-1]
+    assert "WARNING: 1 of 102 records are bad" in last
+    assert "; 100 records got 97 rows, in 1 object(s)" in last
+    assert "a: 100 records got 97 rows" in done.log
+    assert " rows" not in job.run(accept="text/plain", **flags).log
+    for processing in ({"output_filter": "$[0]"}, {"join": "Input"}, {"input_filter": "$[0:]"}):
+        done = job.run(accept=kind, **flags, **processing)
+        assert (done.status, "100 record(s) got 97 answer(s)" in done.log) == (1, True), done.log
+
+
 def test_a_job_that_fails_from_its_first_record_on_is_not_told_to_go_on(job: Job) -> None:
     """Then the job is wrong, such as its content type, and not a record."""
     job.put(b"BAD 1\nBAD 2\n")

@@ -2,7 +2,7 @@
 
 Run it as a program: it prints its port. Bodies tell it what to do: one with BAD is refused with 400, with BROKEN with 500,
 with BUSY it gets 503 the first time, with SLOW its answer takes a while, with HELD it waits until somebody
-asks for /release. `GET /count` says how many POSTs have come, and /execution-parameters what EXECUTION_PARAMETERS in the environment says, else 404.
+asks for /release; EMPTY, PART, MOVED, PAGE and PACKED are answers that are none, and lines with LOST are left out. `GET /count` says how many POSTs have come, and /execution-parameters what EXECUTION_PARAMETERS in the environment says, else 404.
 """
 
 import asyncio
@@ -13,6 +13,13 @@ LENGTH = re.compile(rb"\r\ncontent-length:\s*(\d+)", re.IGNORECASE)
 PARAMETERS = os.environ.get("EXECUTION_PARAMETERS", "")
 FIXED = os.environ.get("FIXED_ANSWER", "").encode()
 SLOW_SECONDS = 0.2
+NO_ANSWERS = {
+    b"EMPTY": (204, "X-Nothing: here"),
+    b"PART": (206, "Content-Range: bytes 0-0/9"),
+    b"MOVED": (302, "Location: http://login.example/"),
+    b"PAGE": (200, "Content-Type: text/html; charset=utf-8"),
+    b"PACKED": (200, "Content-Encoding: gzip"),
+}
 
 
 class Echo(asyncio.Protocol):
@@ -71,19 +78,22 @@ class Echo(asyncio.Protocol):
             asyncio.get_running_loop().call_later(SLOW_SECONDS, self.write, 200, body)
         elif b"HELD" in body:
             self.waiting = asyncio.ensure_future(self.answer_held(body))
+        elif words := [word for word in NO_ANSWERS if word in body]:
+            status, header = NO_ANSWERS[words[0]]
+            self.write(status, b"" if status == 204 else body, header)
         else:
-            self.write(200, FIXED or body)
+            kept = [line for line in body.splitlines(keepends=True) if b"LOST" not in line]
+            self.write(200, FIXED or b"".join(kept))
 
     async def answer_held(self, body: bytes) -> None:
         await Echo.released.wait()
         self.write(200, body)
 
-    def write(self, status: int, body: bytes) -> None:
+    def write(self, status: int, body: bytes, header: str = "Content-Type: text/plain") -> None:
         assert isinstance(self.transport, asyncio.WriteTransport)
-        self.transport.write(
-            b"HTTP/1.1 %d OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n" % (status, len(body))
-            + body
-        )
+        length = b"" if status == 204 else b"Content-Length: %d\r\n" % len(body)
+        head = b"HTTP/1.1 %d OK\r\n%b\r\n" % (status, header.encode())
+        self.transport.write(head + length + b"\r\n" + body)
 
 
 def unchunked(data: bytes) -> bytes:
