@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tfs_proxy.commands.arguments import STDIN, interruptible
 from tfs_proxy.values.errors import ArchiveError, SettingsError
+from tfs_proxy.values.names import printable
 from tfs_proxy.wire import media_types as media
 
 if TYPE_CHECKING:
@@ -105,17 +106,20 @@ def _content_type(arguments: argparse.Namespace) -> str:
 
 
 def _print_answer(reply: "Reply") -> None:
-    """Writes the bytes of the answer; arrays are shown as text if a person reads them."""
+    """Writes the bytes of the answer; a terminal gets text without control characters, for arrays, too."""
     from tfs_proxy.tools.client import arrays_of
 
     kind = reply.content_type.partition(";")[0]
     if sys.stdout.isatty() and kind in {media.NPY, media.NPZ}:
         for name, array in arrays_of(reply).items():
-            print(f"{name or 'output'}: {array.dtype}{list(array.shape)}\n{array}")
+            print(f"{printable(name) or 'output'}: {array.dtype}{list(array.shape)}\n{array}")
         return
-    sys.stdout.buffer.write(reply.body)
-    if sys.stdout.isatty() and not reply.body.endswith(b"\n"):
-        sys.stdout.buffer.write(b"\n")
+    if not sys.stdout.isatty():
+        sys.stdout.buffer.write(reply.body)
+        return
+    # Escapes of a terminal could write to its clipboard, or paint over what is above.
+    for line in reply.body.decode(errors="backslashreplace").expandtabs().splitlines():
+        sys.stdout.buffer.write(printable(line).encode() + b"\n")
 
 
 def _measure(send: "Callable[[], Reply]", times: int, concurrency: int) -> int:

@@ -13,6 +13,7 @@ import urllib3
 from msgspec import Struct
 
 from tfs_proxy.values.errors import TfsProxyError
+from tfs_proxy.values.names import printable
 from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.media_types import JSON, NPY, NPZ
 from tfs_proxy.wire.routes import INVOCATIONS, PING
@@ -27,7 +28,10 @@ SHOWN_CHARACTERS = 2048
 
 
 class ClientError(TfsProxyError):
-    """A request without a good answer; ``status`` is that of the answer, None if there was none."""
+    """A request without a good answer; ``status`` is that of the answer, None if there was none.
+
+    An answer that leads to another address (3xx) is this class itself: nothing is sent there.
+    """
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -134,9 +138,8 @@ class Client:
             answer = self._pool.request("POST", self._address, body=body, headers=sent)
         except urllib3.exceptions.HTTPError as error:
             raise NotAnswered(f"{self._address}: {_reason(error)}") from error
-        if answer.status >= HTTPStatus.BAD_REQUEST:
-            kind = ServerFailed if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR else RequestRefused
-            raise kind(f"{answer.status}: {_sentence(answer.data)}", answer.status)
+        if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
+            raise _kind(answer.status)(f"{answer.status}: {_sentence(answer)}", answer.status)
         received = {name.lower(): value for name, value in answer.headers.items()}
         return Reply(answer.data, received.get("content-type", ""), received)
 
@@ -176,15 +179,25 @@ def _header_name(name: str) -> str:
     return "X-Amzn-SageMaker-" + name.replace("_", "-").title()
 
 
-def _sentence(body: bytes) -> str:
-    """The server's own sentence, or the beginning of its answer on one line."""
-    text = error_text(body) or " ".join(body.decode(errors="replace").split())
-    return text[:SHOWN_CHARACTERS] or "the answer is empty"
+def _kind(status: int) -> type[ClientError]:
+    if status < HTTPStatus.BAD_REQUEST:
+        return ClientError
+    return ServerFailed if status >= HTTPStatus.INTERNAL_SERVER_ERROR else RequestRefused
+
+
+def _sentence(answer: urllib3.BaseHTTPResponse) -> str:
+    """The server's own sentence, or the beginning of its answer, on one line without control characters."""
+    if answer.status < HTTPStatus.BAD_REQUEST:
+        elsewhere = answer.headers.get("Location", "(no Location)")
+        text = f"this is not the address of invocations, it leads to {elsewhere}"
+    else:
+        text = error_text(answer.data) or answer.data.decode(errors="replace")
+    return printable(" ".join(text.split())[:SHOWN_CHARACTERS]) or "the answer is empty"
 
 
 def _reason(error: Exception) -> str:
     cause = getattr(error, "reason", None) or error
-    text = str(cause).rpartition(": ")[2] or type(cause).__name__
+    text = printable(str(cause).rpartition(": ")[2]) or type(cause).__name__
     if isinstance(cause, urllib3.exceptions.NewConnectionError):
         return f"{text}. Is the server started, and is this its address?"
     return text

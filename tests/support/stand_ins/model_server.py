@@ -3,7 +3,7 @@
 It takes the flags that the supervisor gives, reports every version of the config as these variables
 say (``STAND_IN_GATE``, ``STAND_IN_LOAD_ERROR``, ``STAND_IN_EXIT``), dies of a body with "die" after
 a line in the file ``STAND_IN_DEATHS``, and answers every predict with
-the body and the traceparent it got. It loads until the gate (tests/support/gates.py) is open. It shows
+the body and the traceparent it got, and with the headers in ``STAND_IN_HEADERS`` (JSON). It loads until the gate (tests/support/gates.py) is open. It shows
 metrics as the official server does, at the path of its monitoring config, and never answers there with
 ``STAND_IN_SILENT``.
 """
@@ -85,6 +85,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(code)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(text)))
+        for name, value in json.loads(os.environ.get("STAND_IN_HEADERS", "{}")).items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(text)
 

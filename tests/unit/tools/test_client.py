@@ -1,6 +1,11 @@
 """The client against a server that says what it is told: typed errors, and what is sent again."""
 
-from collections.abc import Iterator
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import ClassVar
@@ -51,6 +56,15 @@ def test_an_error_has_the_servers_sentence_and_is_not_sent_again(
 ) -> None:
     Told.answers = [(status, {}, b'{"error": "x must be a number"}')]
     with Client(url) as client, pytest.raises(kind, match="x must be a number") as raised:
+        client.invoke(b"1", "text/csv")
+    assert (raised.value.status, len(Told.asked)) == (status, 1)
+
+
+@pytest.mark.parametrize("status", [300, 302, 304, 307])
+def test_an_answer_that_leads_elsewhere_is_an_error(url: str, status: int) -> None:
+    """Nothing is sent to the other address, and the login page is no prediction."""
+    Told.answers = [(status, {"Location": "/login\t\x1b[2J"}, b"<html>")]
+    with Client(url) as client, pytest.raises(ClientError, match=r"leads to /login \\x1b\[2J$") as raised:
         client.invoke(b"1", "text/csv")
     assert (raised.value.status, len(Told.asked)) == (status, 1)
 
@@ -108,3 +122,25 @@ def test_ask_counts_what_failed_and_why(url: str, capsys: pytest.CaptureFixture[
     said = capsys.readouterr()
     assert said.out.startswith("2 of 5 requests answered")
     assert "3 failed: 400: no" in said.err
+
+
+ESCAPES = "\x1b]52;c;YQ==\x07 \x9b31m \r\tü"
+
+
+def test_ask_shows_a_terminal_no_control_characters(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither of an answer nor of an error, whose sentence is a script's own."""
+    body = f"one {ESCAPES}\ntwo".encode()
+    Told.answers = [(200, {}, body), (400, {}, json.dumps({"error": ESCAPES}).encode())]
+    words = ["ask", url, "README.md", "--content-type", "text/csv"]
+    assert on_a_terminal(words) == b"one \\x1b]52;c;YQ==\\x07 \\x9b31m \r\n        \xc3\xbc\r\ntwo\r\n"
+    assert main(words) == 1
+    assert capsys.readouterr().err == "tfs-proxy: 400: \\x1b]52;c;YQ==\\x07 \\x9b31m ü\n"
+
+
+def on_a_terminal(words: Sequence[str]) -> bytes:
+    """What a command writes if its standard output is a terminal."""
+    ours, theirs = pty.openpty()
+    program = [sys.executable, "-m", "tfs_proxy.cli", *words]
+    subprocess.run(program, stdout=theirs, timeout=60, check=True)
+    os.close(theirs)
+    return os.read(ours, 1 << 16)

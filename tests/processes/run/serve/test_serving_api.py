@@ -322,3 +322,16 @@ def test_a_port_that_is_taken_ends_the_start(tmp_path: Path) -> None:
             assert "TFS_PROXY_GRPC_PORT" in stack.log
         finally:
             stack.close()
+
+
+def test_a_model_servers_headers_are_no_orders_to_nginx(tmp_path: Path) -> None:
+    """Neither past the workers nor through them does an answer become another page."""
+    env = {"STAND_IN_HEADERS": '{"X-Accel-Redirect": "/metrics", "X-Accel-Limit-Rate": "1"}'}
+    with serving(*stand_in_words(tmp_path), env=env) as stack:
+        answers = [
+            stack.ask("POST", "/invocations", "{}", {"Content-Type": "application/json"}),
+            stack.ask("POST", "/v1/models/m:predict", "{}"),
+            stack.ask("POST", "/v1/models/m:predict", "{}", {"X-Tfs-Proxy-Timing": "1"}),
+        ]
+    assert [(each.status, b'"predictions"' in each.body) for each in answers] == [(200, True)] * 3
+    assert not [name for each in answers for name in each.headers if name.startswith("x-accel")]
