@@ -99,6 +99,9 @@ COMMANDS = {
     ),
 }
 
+SHORTEST_WORD = 4
+"""Letters of an unknown flag by which settings are found."""
+
 NO_FLAGS = "\0"
 """As argparse's ``prefix_chars``: no word is a flag, so the parser passes every word on as it is."""
 
@@ -139,7 +142,33 @@ def _run(words: Sequence[str]) -> int:
         return 2
     # Only the module of this command is imported: `serve` must listen at once.
     module = importlib.import_module(f"tfs_proxy.commands.{COMMANDS[arguments.command].module}")
-    return int(module.run(command_parser(arguments.command).parse_args(arguments.words)))
+    parser = command_parser(arguments.command)
+    parsed, unknown = parser.parse_known_args(arguments.words)
+    if unknown:
+        parser.error(_unknown(arguments.command, arguments.words, unknown))
+    return int(module.run(parsed))
+
+
+def _unknown(command: str, words: Sequence[str], unknown: Sequence[str]) -> str:
+    """Name the words that are too many, and what to write instead of those that people often try."""
+    from tfs_proxy.settings.settings import TABLE
+
+    text = f"unrecognized arguments: {printable(' '.join(unknown))}"
+    for flag in (word.partition("=")[0].removeprefix("--") for word in unknown if word.startswith("--")):
+        letters = flag.replace("-", "").upper()
+        rows = [
+            row for row in TABLE if len(letters) >= SHORTEST_WORD and letters in row.variable.replace("_", "")
+        ]
+        if rows:
+            settings = "".join(f"\n  {row.variable}: {row.help}" for row in rows[:4])
+            return f"{text}\n--{printable(flag)} is no flag, but a setting of the environment:{settings}"
+    if command == "serve" and not any(word.startswith("-") for word in words):
+        archives = printable(" ".join(words))
+        return (
+            f"{text}\nserve takes one MODEL: in a row they are `tfs-proxy pipeline {archives}`, "
+            "side by side `tfs-proxy serve --multi-model FOLDER`"
+        )
+    return text
 
 
 def _report(error: str) -> None:

@@ -31,7 +31,7 @@ ROOMS = (
 """From the ground up: a room may import itself and any room of an earlier line, and nothing else of ours."""
 
 RANKS = {room: rank for rank, room in enumerate(ROOMS)}
-BESIDE_THEIR_ROOM = {"testing": "tools", "cli": "commands", "__init__": "commands"}
+BESIDE_THEIR_ROOM = {"testing": "tools", "cli": "commands", "__init__": "commands", "__main__": "commands"}
 """Modules directly below the package, where users find them, and the room that each belongs to."""
 
 PEERS = ("worker", "run", "transform", "embedded")

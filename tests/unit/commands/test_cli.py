@@ -118,3 +118,31 @@ def test_a_reader_that_goes_early_hears_nothing(words: Sequence[str]) -> None:
     run = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
 
     assert run.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (["serve", "--workers", "3", "m"], "SAGEMAKER_GUNICORN_WORKERS: "),
+        (["serve", "--threads=4"], "SAGEMAKER_GUNICORN_THREADS: "),
+        (["serve", "--timeout", "30"], "TFS_PROXY_REQUEST_TIMEOUT_SECONDS: "),
+        (["serve", "--log-level", "debug"], "SAGEMAKER_GUNICORN_LOGLEVEL: "),
+        (["serve", "a.tar.gz", "b.tar.gz"], "`tfs-proxy pipeline a.tar.gz b.tar.gz`"),
+    ],
+)
+def test_words_that_people_try_are_answered_by_what_to_write(
+    words: Sequence[str], remedy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Settings are no flags, and one MODEL is served; the exit status is a usage error's."""
+    assert ended(words) == 2
+
+    assert remedy in capsys.readouterr().err
+
+
+def test_the_package_is_the_command() -> None:
+    """`python -m tfs_proxy` is what people try where the command is not on PATH."""
+    run = subprocess.run(
+        [sys.executable, "-m", "tfs_proxy", "--version"], capture_output=True, text=True, check=True
+    )
+
+    assert run.stdout.startswith("tfs-proxy ")

@@ -9,10 +9,14 @@ from tfs_proxy.data.shapes import fitted
 from tfs_proxy.values.batch import BYTES, Batch
 from tfs_proxy.values.errors import BadInput, UnsupportedMediaType
 from tfs_proxy.values.signature import Signature, TensorSpec
-from tfs_proxy.wire.media_types import IMAGE, MediaType
+from tfs_proxy.wire.media_types import IMAGE, TEXT, MediaType
 
 _LISTS_OF_ONE = 2
 _LINE_END = re.compile(rb"\r?\n\Z")
+_FETCH_HINT = (
+    "A browser's fetch sends a string as text/plain unless its headers name a type: set 'Content-Type': "
+    "'application/json' (or 'text/csv'). "
+)
 
 
 def string_input(signature: Signature) -> TensorSpec | None:
@@ -51,11 +55,14 @@ def decode_bytes(body: bytes, content_type: MediaType, signature: Signature) -> 
         inputs = ", ".join(
             f'"{name}" ({declared.dtype})' for name, declared in sorted(signature.inputs.items())
         )
-        is_picture = content_type.type.startswith("image/") or content_type.type == IMAGE
-        pack = "tfs-proxy pack --decode-image HxW puts the decoding of pictures into a model. "
+        hint = ""
+        if content_type.type.startswith("image/") or content_type.type == IMAGE:
+            hint = "tfs-proxy pack --decode-image HxW puts the decoding of pictures into a model. "
+        elif content_type.type == TEXT:
+            hint = _FETCH_HINT
         raise UnsupportedMediaType(
             f"{content_type.name} can't be converted for this model, which takes {inputs or 'nothing'}: only "
-            f"a model with one input of strings takes such a body as it is. {pack if is_picture else ''}"
+            f"a model with one input of strings takes such a body as it is. {hint}"
             "A script (code/inference.py with an input_handler) can turn it into arrays; or send "
             "application/x-npy or JSON."
         )

@@ -43,6 +43,7 @@ def _npy(array: Any) -> bytes:
         (b"no form", {"Content_Type": "multipart/form-data; boundary=x"}, 400, "form"),
         (b"x", {"Content_Type": "text/plain"}, 415, "script"),
         (b"x", {"Content_Type": "image/gif"}, 415, "image/gif can't be converted for this model"),
+        (b"[1.0]", {"Content_Type": "text/plain"}, 415, "A browser's fetch sends a string as text/plain"),
         (b"x", {"Content_Type": "image/tiff"}, 415, "image/tiff can't be read"),
         (
             b'{"instances": [1.0]}',
