@@ -6,6 +6,7 @@ named in ``/proc/self/cgroup``, and every group above it limits it, too.
 
 import math
 import os
+import re
 import resource
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -18,6 +19,7 @@ from tfs_proxy.values.memory import KILOBYTE, MEGABYTE
 GROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIPS = Path("/proc/self/cgroup")
 MACHINE_MEMORY = Path("/proc/meminfo")
+MOUNTS = Path("/proc/self/mountinfo")
 _NO_LIMIT_BYTES = 2**62
 WORKER_BYTES = 150 * MEGABYTE
 """Memory of one worker with a usual script, NumPy and Pillow imported."""
@@ -292,6 +294,16 @@ def _size(text: str | None) -> Iterable[int]:
     with suppress(ValueError):
         return [int(text or "")]
     return []
+
+
+def mounts(table: Path = MOUNTS) -> dict[Path, str]:
+    """The kind of file system at each mount point (Linux; elsewhere none)."""
+    with suppress(OSError):
+        rows = re.findall(r"^(?:\S+ ){4}(\S+) .* - (\S+)", os.fsdecode(table.read_bytes()), re.MULTILINE)
+        return {
+            Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), at)): kind for at, kind in rows
+        }
+    return {}
 
 
 def _memory_of_the_machine() -> int | None:

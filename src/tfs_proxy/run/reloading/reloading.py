@@ -1,5 +1,6 @@
 """All of ``serve --reload`` and ``--watch`` in one run: the followed files, and the loader of a change."""
 
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,8 @@ from tfs_proxy.values.errors import ScriptLoadError, SettingsError
 from tfs_proxy.values.layout import ModelLayout
 from tfs_proxy.values.names import printable
 from tfs_proxy.wire.s3_client import S3_SCHEME
+
+log = logging.getLogger(__name__)
 
 
 class Followed:
@@ -96,6 +99,10 @@ def served(stack: Stack) -> str:
 
 
 RELOAD, WATCH = "--reload (TFS_PROXY_RELOAD)", "--watch (TFS_PROXY_WATCH)"
+KEEPS_ITS_FILE: Final = (
+    "{file} is a mount of its own, so a file that is put in its place is never seen: mount its folder "
+    "instead (docker run -v FOLDER:/opt/ml/model; no subPath in Kubernetes)"
+)
 RELOAD_LOOK_SECONDS: Final = 0.2
 WATCH_LOOK_SECONDS: Final = 1.0
 
@@ -130,6 +137,8 @@ class Reloading:
     def look(self) -> None:
         """Notes the state of models and archive before they are opened."""
         self._models = self._source.look()
+        for file in map(str, self._source.mounted()):
+            log.warning("%s", KEEPS_ITS_FILE.format(file=printable(file)))
 
     async def run(self, stacks: ArchiveStacks) -> None:
         """Loads each change from now on."""

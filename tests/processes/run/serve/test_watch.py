@@ -2,6 +2,7 @@
 
 import contextlib
 import shutil
+import subprocess
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -15,13 +16,14 @@ from support.archives import (
     SAVED_MODEL,
     pack,
     stand_in_archive,
+    stand_in_program,
 )
 from support.following import Serve, add_version, answer, answers, script
 from support.gates import Gate
 from support.grpc_calls import hold, ones, predict
 from support.load_generator import load
 from support.scraping import scrape
-from support.stack import Stack
+from support.stack import Stack, serving
 from support.transform_command import s3_server
 
 MODEL_ENDED = "model server 0 ended with exit status 1 while loading"
@@ -69,6 +71,21 @@ def test_versions_come_and_go_under_load_and_no_request_fails(serve: Serve, fold
     assert measured.total("tfs_proxy_model_requests_total", model="m") >= counts["answered"]
     assert measured.total("tfs_proxy_workers") == 2
     wait_for_one_generation(stack)
+
+
+def test_a_file_that_is_a_mount_of_its_own_is_named(tmp_path: Path) -> None:
+    """A file mount keeps the old inode, so what `mv` puts in its place outside is never seen."""
+    (tmp_path / "mounted here").mkdir()
+    outside, inside = tmp_path / "model.tar.gz", tmp_path / "mounted here" / "model.tar.gz"
+    stand_in_archive(outside)
+    inside.touch()
+    mounted = f"mount --bind '{outside}' '{inside}' && exec \"$@\""
+    launcher = ["unshare", "--map-root-user", "--mount", "sh", "-c", mounted, "sh"]
+    if subprocess.run([*launcher, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this user may mount nothing")
+    words = (str(inside.parent), "--watch", "--model-server", stand_in_program(tmp_path))
+    with serving(*words, launcher=launcher) as stack:
+        assert f"{inside} is a mount of its own" in stack.log
 
 
 def has_lines(stack: Stack, text: str, count: int) -> bool:
