@@ -223,7 +223,7 @@ def test_probes_ask_ping_where_the_image_listens() -> None:
 
     assert served["ports"][0]["containerPort"] == int(exposed)
     assert {probe["httpGet"]["path"] for probe in probes} == {"/ping"}
-    assert [probe["periodSeconds"] * probe["failureThreshold"] for probe in probes] == [300, 4, 120]
+    assert [probe["periodSeconds"] * probe["failureThreshold"] for probe in probes] == [2100, 4, 120]
 
 
 def test_the_grace_period_covers_pre_stop_and_drain() -> None:

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Protocol
 
@@ -121,6 +121,7 @@ class Stack:
         self._control_api: ControlApi | None = None
         self._started_at = time.monotonic()
         self._installs = False
+        self._workers_began = 0.0
 
     @property
     def deployment(self) -> Deployment | None:
@@ -178,14 +179,19 @@ class Stack:
     async def start_in_time(self, web: Sequence[Listener], *, every_worker: bool = False) -> None:
         """Returns once everything is ready; workers accept on ``web``.
 
-        Raises StopServing if it can't be, StartTimeout at the limit. One worker is enough, unless
+        Raises StopServing if it can't be, StartTimeout at a limit. One worker is enough, unless
         ``every_worker`` has to be.
         """
+        await self.children.watch_during(self._become_ready(web, every_worker))
+
+    async def _in_time(self, loading: Awaitable[None], since: float) -> None:
+        """Waits for models or the script. Raises StartTimeout if they take too long ``since`` that time."""
         # With flags, the model server follows its folders, which may still be filled: there is no limit.
         limit_seconds = self.settings.wait_time_seconds if self.request.flags is None else None
+        left_seconds = None if limit_seconds is None else since + limit_seconds - time.monotonic()
         try:
-            async with asyncio.timeout(limit_seconds):
-                await self.children.watch_during(self._become_ready(web, every_worker))
+            async with asyncio.timeout(left_seconds):
+                await loading
         except TimeoutError:
             raise StartTimeout(
                 f"not ready within SAGEMAKER_TFS_WAIT_TIME_SECONDS={self.settings.wait_time_seconds:g}: "
@@ -246,17 +252,21 @@ class Stack:
         self.readiness.begin_step(f"starting: loading the {'models' if planned.model_servers else 'script'}")
         for spec in planned.model_servers:
             self.children.start_model_server(spec.named(self._of))
+        began = time.monotonic()
         try:
             async with asyncio.TaskGroup() as group:
                 if self.has_workers:
                     group.create_task(self._start_workers(prepared, web))
-                group.create_task(self._models_available(prepared.models))
+                group.create_task(self._in_time(self._models_available(prepared.models), began))
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
         if self.has_workers:
             self.readiness.begin_step("starting: waiting for a worker")
-            await self.readiness.heartbeats.until_alive(every_worker=every_worker)
-            await self.children.until_streams_serve()
+            await self._in_time(self._workers_alive(every_worker), self._workers_began)
+
+    async def _workers_alive(self, every_worker: bool) -> None:
+        await self.readiness.heartbeats.until_alive(every_worker=every_worker)
+        await self.children.until_streams_serve()
 
     async def _models_available(self, models: Sequence[ServedModel]) -> None:
         if self._host.servers is not None and models:
@@ -294,6 +304,7 @@ class Stack:
             self._host.log,
             behind_nginx=nginx.program(self.settings) is not None,
         )
+        self._workers_began = time.monotonic()
         self.children.start_workers(spec.named(self._of), self._host.spawn_workers)
         if self.deployment is not None and self.deployment.streams != OFF:
             workers, seconds = sockets.shown_address(web[0]), nginx.answer_seconds(self.settings)

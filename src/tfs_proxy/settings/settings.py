@@ -191,6 +191,9 @@ class Settings(UseSettings):
         "HOME, TMPDIR, PIP_*, UV_* and those of language, proxies, certificates, compilers and CUDA; all "
         "lets everything through, filtered nothing more",
         shown="filtered", aws="all")
+    install_seconds: float = SCRIPTS.setting(
+        "TFS_PROXY_INSTALL_SECONDS", parse.number(1, 86400), 1800.0,
+        "s until the packages of requirements.txt must be installed", shown="1800", aws="no limit")
     index: str = SCRIPTS.setting(
         "TFS_PROXY_INDEX", parse.one_of("without-wheels", "also"), "without-wheels",
         "when the package index is asked for requirements.txt: only if there is no code/wheels, or also for "
@@ -223,7 +226,8 @@ class Settings(UseSettings):
         shown="none")
     wait_time_seconds: float = MODEL_SERVERS.setting(
         "SAGEMAKER_TFS_WAIT_TIME_SECONDS", parse.number(1, 86400), 300.0,
-        "s until every model version must be loaded", aws="60, and also the request timeout")
+        "s until every model version must be loaded; the script has them, too, once its packages are there",
+        aws="60, and also the request timeout")
     request_timeout_seconds: float = MODEL_SERVERS.setting(
         "TFS_PROXY_REQUEST_TIMEOUT_SECONDS", parse.number(1, 86400), patient(60.0, 3600.0),
         "s that one call to the model server may take", shown="60; 3600 in a batch job")
@@ -353,6 +357,11 @@ class Settings(UseSettings):
             safe_port_range=ports,
             given=self.given | {_ROWS["gunicorn_workers"].variable},
         )
+
+    @property
+    def load_seconds(self) -> float:
+        """Time in which an archive is loaded, with the packages that it asks for."""
+        return self.install_seconds + self.wait_time_seconds
 
     @property
     def follows_changes(self) -> bool:

@@ -15,6 +15,7 @@ from support.running import START_SECONDS
 from support.waiting import wait_until
 from support.wheels import write_wheel
 from tfs_proxy.run.host.load_priority import LoadPriority
+from tfs_proxy.run.programs import packages
 from tfs_proxy.run.programs.packages import Install, plan_install, run
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import RequirementsError
@@ -201,6 +202,21 @@ def test_cancelling_kills_the_installer(layout: ModelLayout, tmp_path: Path) -> 
     asyncio.run(start_and_cancel())
     with pytest.raises(ProcessLookupError):
         os.kill(int(marker.read_text()), 0)
+
+
+def test_a_silent_installer_is_said_to_go_on(
+    layout: ModelLayout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Minutes of a download or a compiler do not look like a hang."""
+    monkeypatch.setattr(packages, "QUIET_SECONDS", 0.2)
+    overlay = tmp_path / "overlay"
+    argv = (sys.executable, "-c", "import time; time.sleep(0.7); print('done')")
+    with caplog.at_level("INFO"):
+        asyncio.run(run(Install(overlay, overlay, layout.code, (argv,), os.environ)))
+
+    said = [line for line in caplog.messages if "still installing, without a new line" in line]
+    assert len(said) > 1
+    assert caplog.messages.index(said[-1]) < caplog.messages.index("requirements: done")
 
 
 UNTIL_LOWERED = """

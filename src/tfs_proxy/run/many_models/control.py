@@ -114,7 +114,7 @@ def make_control_api(
     Without ``on_demand``, only requests to load a model load one. The gRPC router listens on ``grpc_router``.
     """
     repository = LoadedModels(
-        registry, stacks.versions, on_demand, settings.wait_time_seconds, is_published=settings.rest_api
+        registry, stacks.versions, on_demand, settings.load_seconds, is_published=settings.rest_api
     )
     protocol = OpenInferenceApi(
         lambda: common.readiness, repository, times, settings.version_labels, grpc_router

@@ -196,7 +196,7 @@ class ManyModels:
             log.warning("%s", choice.warning)
         is_limited = self._settings.adaptive_limit_seconds is not None
         return MultiModelRoutes(
-            load_seconds=self._settings.wait_time_seconds + UNLOAD_SECONDS,
+            load_seconds=self._settings.load_seconds + UNLOAD_SECONDS,
             takes_target_model=self._on_demand is not None,
             traces=choice.sampling,
             capture=capture_options(self._settings, ""),

@@ -16,6 +16,7 @@ import signal
 import site
 import sys
 import sysconfig
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -25,11 +26,14 @@ from msgspec import Struct
 
 from tfs_proxy.run.host.processes import signal_on_parent_death
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.errors import RequirementsError
+from tfs_proxy.values.errors import RequirementsError, StartTimeout
 from tfs_proxy.values.layout import ModelLayout, Workspace
 from tfs_proxy.values.names import printable
 
 TAIL_LINES = 15
+QUIET_SECONDS = 30.0
+"""Longest silence of an installer in the log: downloads and compilers may take many minutes."""
+
 MAX_LINE_BYTES = 256 * 1024
 TENSORFLOW = "tensorflow"
 BASE_PTH = "running-environment.pth"
@@ -65,6 +69,7 @@ class Install(Struct, frozen=True):
     env: Mapping[str, str]
     remedy: str = ""
     unset: tuple[str, ...] = ()
+    limit_seconds: float | None = None
 
 
 def plan_install(
@@ -99,7 +104,8 @@ def plan_install(
     env = {name: environ[name] for name in passed}
     used = dict.fromkeys(_VARIABLE.findall(layout.requirements.read_text(errors="replace")))
     unset = tuple(name for name in used if name not in env)
-    return Install(overlay, _site_packages(overlay), layout.code.absolute(), attempts, env, remedy, unset)
+    site_packages, folder = _site_packages(overlay), layout.code.absolute()
+    return Install(overlay, site_packages, folder, attempts, env, remedy, unset, settings.install_seconds)
 
 
 def is_noexec(folder: Path) -> bool:
@@ -133,9 +139,21 @@ async def run(install: Install, started: Callable[[int], None] = lambda _pid: No
     """Creates the overlay and installs into it; the running environment is not changed.
 
     ``started`` is called with the process id of each installer.
-    Raises RequirementsError with the end of the installer's output if no attempt succeeds. If
-    cancelled, it kills the installer first.
+    Raises RequirementsError with the end of the installer's output if no attempt succeeds, StartTimeout at
+    the limit. If cancelled, it kills the installer first.
     """
+    try:
+        async with asyncio.timeout(install.limit_seconds):
+            await _install(install, started)
+    except TimeoutError:
+        raise StartTimeout(
+            f"code/requirements.txt is not installed within TFS_PROXY_INSTALL_SECONDS="
+            f"{install.limit_seconds:g}; the log has the installer's last lines. Allow it more time, or put "
+            "the packages into code/wheels or code/lib."
+        ) from None
+
+
+async def _install(install: Install, started: Callable[[int], None]) -> None:
     provided = await asyncio.to_thread(prepare, install)
     output: Sequence[str] = ()
     for number, argv in enumerate(install.attempts, start=1):
@@ -281,8 +299,20 @@ async def _follow(process: asyncio.subprocess.Process) -> Sequence[str]:
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     if process.stdout is None:
         return tail
-    async for raw in process.stdout:
+    while raw := await _line_of(process.stdout):
         line = raw.decode(errors="replace").rstrip()
         _log.info("requirements: %s", line)
         tail.append(line)
     return tail
+
+
+async def _line_of(output: asyncio.StreamReader) -> bytes:
+    """Waits for the next line; logs that it is still waited for."""
+    began = time.monotonic()
+    while True:
+        try:
+            async with asyncio.timeout(QUIET_SECONDS):
+                return await output.readline()
+        except TimeoutError:
+            waited_seconds = time.monotonic() - began
+            _log.info("requirements: still installing, without a new line for %.0f s", waited_seconds)

@@ -261,17 +261,28 @@ def test_a_model_that_takes_too_long_ends_start_up(tmp_path: Path, failing: Fail
     assert "model m version 1 is LOADING" in log or "the model server does not answer yet" in log
 
 
-def test_packages_that_take_too_long_are_named(tmp_path: Path, failing: Failing) -> None:
-    """The models have been loaded by then; the index does not answer."""
+@pytest.mark.parametrize(
+    ("seconds", "expected", "words"),
+    [
+        ({"TFS_PROXY_INSTALL_SECONDS": "4"}, 5, "not installed within TFS_PROXY_INSTALL_SECONDS=4"),
+        ({"PIP_DEFAULT_TIMEOUT": "9", "UV_HTTP_TIMEOUT": "9"}, 3, "requirements.txt can't be installed"),
+    ],
+    ids=["its own limit", "the installer's"],
+)
+def test_an_installation_has_a_limit_of_its_own(
+    tmp_path: Path, failing: Failing, seconds: dict[str, str], expected: int, words: str
+) -> None:
+    """The index does not answer; the time that models have to be loaded does not count for packages."""
     more = {"code/requirements.txt": "nothing_of_this_name\n"}
     archive = stand_in_archive(tmp_path / "model.tar.gz", script=HANDLER, **more)
     with socket.create_server(("127.0.0.1", 0)) as index:
         silent = f"http://127.0.0.1:{index.getsockname()[1]}/simple"
-        env = {"PIP_INDEX_URL": silent, "UV_DEFAULT_INDEX": silent, "SAGEMAKER_TFS_WAIT_TIME_SECONDS": "8"}
-        status, log = failing(archive, env)
+        env = {"PIP_INDEX_URL": silent, "UV_DEFAULT_INDEX": silent, "SAGEMAKER_TFS_WAIT_TIME_SECONDS": "6"}
+        once = {"PIP_RETRIES": "0", "UV_HTTP_RETRIES": "0", "PIP_EXTRA_INDEX_URL": "", "PIP_FIND_LINKS": ""}
+        status, log = failing(archive, {**env, **once, **seconds})
 
-    assert status == 5
-    assert "WAIT_TIME_SECONDS=8: starting: installing packages" in log
+    assert status == expected
+    assert words in log
 
 
 @NEEDS_NGINX
