@@ -23,6 +23,7 @@ from tfs_proxy.data.serving_json.requests import (
     decode_serving_form,
     read_answer,
     targeted,
+    with_base64,
 )
 from tfs_proxy.data.shapes import listed
 from tfs_proxy.observe.request_record import CONVERT, note_decoded, note_records, stage
@@ -287,8 +288,10 @@ class DataPlane:
             answered, media_type, write = media.JSON_LINES if is_json else media_type, media.JSON, lines.write
         elif is_json and outcome.by_column:
             write = columns_of_outputs
-        elif is_json and (outcome.is_passed_on or _is_valid(answer)):
+        elif is_json and _is_valid(answer):
             return EncodedAnswer(answer.status, answer.body)
+        elif is_json and outcome.is_passed_on:
+            return EncodedAnswer(answer.status, with_base64(answer.body))
         if outcome.target.method == PREDICT:
             outputs = answer.outputs(self.signature(outcome.target))
             body = encode(outputs, outcome.records, media_type, write)

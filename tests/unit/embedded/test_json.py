@@ -18,7 +18,8 @@ from tfs_proxy.embedded.rest.handlers import decode_examples
 from tfs_proxy.values.memory import MemoryBudget
 from tfs_proxy.wire.protos import SignatureDef, TensorInfo
 
-FLOAT, DOUBLE, INT32, UINT8, STRING, INT64, BOOL, HALF = 1, 2, 3, 4, 7, 9, 10, 19
+FLOAT, DOUBLE, INT32, UINT8, INT8, STRING, COMPLEX64, INT64, BOOL = 1, 2, 3, 4, 6, 7, 8, 9, 10
+BFLOAT16, HALF = 14, 19
 LARGE = b" " * 5000
 """Behind a body it makes that one of those that are tried as one list of numbers."""
 
@@ -152,7 +153,7 @@ def test_what_is_no_json_is_refused(echoes: Echoes, body: str) -> None:
         ("[1.5]", "JSON Value: [1.5] Is not object"),
         (
             '{"instances": 1}',
-            "JSON Value: {\n    \"instances\": 1\n} Excepting 'instances' to be an list/array",
+            "JSON Value: {\n    \"instances\": 1\n} Expecting 'instances' to be an list/array",
         ),
         ('{"instances": [{"x": 1}, 2]}', "Expecting object but got list at item 1 of input list"),
         ('{"instances": [1, {"x": 2}]}', "Expecting value/list but got object at item 1 of input list"),
@@ -175,6 +176,25 @@ def test_types_without_json_are_unimplemented(echoes: Echoes) -> None:
     """Half has no JSON form: 501 in columns, and in rows what any row is refused with."""
     assert echoes.ask('{"inputs": [0.5]}', x=HALF).status == 501
     assert "Conversion of JSON Value to type: half" in echoes.refusal('{"instances": [0.5]}', x=HALF)
+    large = '{"instances": [%s0.5]}' % ("0.5, " * 2000)
+    assert "Conversion of JSON Value to type: half" in echoes.refusal(large, x=HALF)
+
+
+@pytest.mark.parametrize("form", ["instances", "inputs"])
+@pytest.mark.parametrize("data_type", [HALF, BFLOAT16, COMPLEX64])
+def test_no_values_of_a_type_without_json(echoes: Echoes, form: str, data_type: int) -> None:
+    """Lists without a value need no conversion, as in TensorFlow Serving."""
+    assert echoes.read(json.dumps({form: [[]]}), x=data_type) == [[]]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [("1.5", "1.5 is not a whole number, but DT_INT8 takes"), ("3000000000", "out of the range of DT_INT8")],
+)
+def test_an_error_names_the_inputs_own_type(echoes: Echoes, value: str, text: str) -> None:
+    """Not the one of 32 bits that its values are read by."""
+    assert text in echoes.refusal(f'{{"instances": [{value}]}}', x=INT8)
+    assert text in echoes.refusal(f'{{"inputs": {{"x": [{value}], "n": [1]}}}}', x=INT8, n=INT32)
 
 
 @pytest.mark.parametrize("text", ["!", "YQ=", "====", "YWJj=", "YQ===", " Y Q = ", "Y"])

@@ -293,6 +293,9 @@ def _one_by_one(data: list[Any], datatype: Datatype, subject: str) -> npt.NDArra
     except Irregular as error:
         raise BadInput(f"{subject} has {error.reason.value}.") from None
     expected, in_words = _EXPECTED[datatype.array.kind]
+    if float in types and datatype.array.kind in "iu":
+        leaves = [int(leaf) if type(leaf) is float and leaf.is_integer() else leaf for leaf in leaves]
+        types = set(map(type, leaves))
     if not types <= expected:
         position = next(number for number, leaf in enumerate(leaves) if type(leaf) not in expected)
         shown = f"{subject}: value {position + 1} is {_shown(leaves[position])}"

@@ -31,7 +31,7 @@ _JSON_NAMES: Mapping[type, str] = {
     list: "a list",
     bool: "a boolean",
     type(None): "no value",
-    float: "not a whole number",
+    float: "a number",
     int: "a number",
 }
 
@@ -191,6 +191,8 @@ def _ragged(level: Sequence[Any], records: int, spec: TensorSpec) -> BadInput:
 def _wrong_type(flat: Sequence[Any], records: int, spec: TensorSpec, kind: Kind) -> BadInput:
     odd = next(i for i, value in enumerate(flat) if type(value) not in _ALLOWED[kind])
     what = _JSON_NAMES.get(type(flat[odd]), "not a JSON value")
+    if type(flat[odd]) is float and kind is Kind.INTEGER:
+        what = "not a whole number"
     location = _location(odd, len(flat), records, spec)
     return WrongType(f"{location}: {_shown(flat[odd])} is {what}, but {spec.dtype} takes {kind.value}.")
 

@@ -12,7 +12,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfs_proxy.data.serving_json.columns import batch_of, column
-from tfs_proxy.data.serving_json.documents import BYTE_ORDER_MARK, documents, dumps, is_base64, rows, whole
+from tfs_proxy.data.serving_json.documents import (
+    BASE64,
+    BYTE_ORDER_MARK,
+    base64_of,
+    documents,
+    dumps,
+    is_base64,
+    rows,
+    text_of,
+    whole,
+)
 from tfs_proxy.values.batch import Batch, Examples, Outputs
 from tfs_proxy.values.errors import BadInput, UpstreamError, from_client
 from tfs_proxy.values.signature import Signature, Target, TensorSpec
@@ -248,6 +258,23 @@ def _lenient(body: bytes) -> Any:
         return json.loads(body.decode("utf-8", "surrogateescape"))
     except (ValueError, RecursionError) as error:
         raise UpstreamError("The model server's answer is not JSON.") from error
+
+
+def with_base64(body: bytes) -> bytes:
+    """Write an answer anew whose strings are not all UTF-8: those become base64 in objects."""
+    return json.dumps(_with_base64(read_answer(body))).encode()
+
+
+def _with_base64(value: Any) -> Any:
+    match value:
+        case dict():
+            return {name: _with_base64(element) for name, element in value.items()}
+        case list():
+            return [_with_base64(element) for element in value]
+        case str() if not value.isascii():
+            raw = value.encode("utf-8", "surrogateescape")
+            return value if text_of(raw) is not None else {BASE64: base64_of(raw)}
+    return value
 
 
 def _columns_of_rows(predictions: Sequence[Any], signature: Signature) -> Mapping[str, Any]:

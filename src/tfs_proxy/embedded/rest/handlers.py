@@ -5,7 +5,7 @@ Reading and running are two steps, so that the application can choose which thre
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -34,9 +34,10 @@ from tfs_proxy.values.errors import BadInput
 from tfs_proxy.values.memory import RESERVED_FROM_BYTES, STRING_BYTES, MemoryBudget
 from tfs_proxy.values.signature import CLASSIFY_METHOD, PREDICT_METHOD, REGRESS_METHOD, Signature, TensorSpec
 from tfs_proxy.wire.data_types import DataType, data_type_name
-from tfs_proxy.wire.dtypes import JSON_TYPES, NUMPY_TYPES
+from tfs_proxy.wire.dtypes import JSON_TYPES
 from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.protos import Example, Feature, Input
+from tfs_proxy.wire.protos.tensors import numpy_type
 
 _SHOWN_PIECES, _SHOWN_CHARACTERS = 1000, 1000
 
@@ -127,7 +128,7 @@ def _numbers(body: bytes, inputs_of: Callable[[str], Inputs], budget: MemoryBudg
     if found is None or len(inputs) != 1 or inputs[0].data_type in _WRAPPED:
         return None
     taken = budget.taken
-    spec = _spec(inputs[0])
+    spec = _own_spec(inputs[0])
     readable = is_numeric(spec) and spec.dtype in JSON_TYPES
     array = json_array(body, spec, budget, found.start, found.end) if readable else None
     if array is None:
@@ -154,7 +155,7 @@ def _columns(value: Any, inputs: Inputs) -> Any:
 def _check_rows(document: dict[str, Any], inputs: Inputs) -> None:
     rows = document[ROW]
     if type(rows) is not list:
-        raise invalid(f"JSON Value: {shown(document)} Excepting 'instances' to be an list/array")
+        raise invalid(f"JSON Value: {shown(document)} Expecting 'instances' to be an list/array")
     if not rows:
         raise invalid(f"JSON Value: {shown(document)} No values in 'instances' array")
     named = [type(row) is dict and not is_base64(row) for row in rows]
@@ -171,24 +172,44 @@ def _check_rows(document: dict[str, Any], inputs: Inputs) -> None:
 def _arrays(document: dict[str, Any], inputs: Inputs) -> Mapping[str, Array]:
     """The arrays of a form, by input. Raises ServingError."""
     unread = [tensor for tensor in inputs.values() if data_type_name(tensor.data_type) not in JSON_TYPES]
-    text = f"Conversion of JSON Value to type: {type_name(unread[0].data_type)}" if unread else ""
-    if unread and COLUMN in document:
-        raise ServingError(GrpcCode.UNIMPLEMENTED, text)
-    signature = Signature("", PREDICT_METHOD, {name: _spec(tensor) for name, tensor in inputs.items()}, {})
     try:
-        if unread:
-            raise BadInput(text)  # noqa: TRY301 (a row's refusal, in the words of one)
-        arrays = decode_serving_form(document, signature).inputs
+        arrays = decode_serving_form(document, _signature(inputs, _spec)).inputs
+        if any(arrays[tensor.alias].size for tensor in unread):
+            raise BadInput("a value of a type without JSON")  # noqa: TRY301 (a list of no values is read)
     except BadInput as error:
-        raise invalid(f"Failed to process element: {error}" if ROW in document else str(error)) from error
+        raise _refused(document, inputs, unread, error) from error
     return {
-        name: array.astype(NUMPY_TYPES[inputs[name].data_type], copy=False) for name, array in arrays.items()
+        name: array.astype(numpy_type(inputs[name].data_type), copy=False) for name, array in arrays.items()
     }
 
 
+def _refused(
+    document: dict[str, Any], inputs: Inputs, unread: Sequence[Tensor], error: BadInput
+) -> ServingError:
+    text = f"Conversion of JSON Value to type: {type_name(unread[0].data_type)}" if unread else str(error)
+    if unread and COLUMN in document:
+        return ServingError(GrpcCode.UNIMPLEMENTED, text)
+    if not unread:
+        try:  # once more, for the name of each input's own type
+            decode_serving_form(document, _signature(inputs, _own_spec))
+        except BadInput as own:
+            text = str(own)
+    return invalid(f"Failed to process element: {text}" if ROW in document else text)
+
+
+def _signature(inputs: Inputs, spec_of: Callable[[Tensor], TensorSpec]) -> Signature:
+    return Signature("", PREDICT_METHOD, {name: spec_of(tensor) for name, tensor in inputs.items()}, {})
+
+
 def _spec(tensor: Tensor) -> TensorSpec:
-    data_type = DataType.DT_INT32 if tensor.data_type in _WRAPPED else tensor.data_type
-    return TensorSpec(tensor.alias, data_type_name(data_type), None)
+    """The spec by which values are read: wider where TF Serving wraps, any for a type without JSON."""
+    name = data_type_name(DataType.DT_INT32 if tensor.data_type in _WRAPPED else tensor.data_type)
+    return TensorSpec(tensor.alias, name if name in JSON_TYPES else "DT_FLOAT", None)
+
+
+def _own_spec(tensor: Tensor) -> TensorSpec:
+    """The spec as the signature has it."""
+    return TensorSpec(tensor.alias, data_type_name(tensor.data_type), None)
 
 
 _MAX_INT64 = 2**63 - 1

@@ -329,7 +329,9 @@ class ScriptCaller:
                 target.method,
             )
         if not isinstance(inputs, Mapping) and not hasattr(inputs, "__array__"):
-            return target, encoded(inputs, INPUT, EXPECTED)
+            # AWS's container passes a file on, often the body itself, without a look at it.
+            text = inputs.read() if hasattr(inputs, "read") else inputs
+            return target, encoded(text, INPUT, EXPECTED)
         if target.method != PREDICT:
             raise BadInput(
                 f"tfs-method={target.method} can't be answered: the script returns tensors, which are for "

@@ -272,6 +272,13 @@ def test_inputs_that_do_not_fit_the_signature_are_refused(inputs: list[Any], sen
         read({"inputs": inputs}).batch(signature())
 
 
+@pytest.mark.parametrize("datatype", ["INT8", "UINT64"])
+def test_whole_numbers_may_have_a_point(datatype: str) -> None:
+    """As JSON has no whole numbers, 1.0 and 2e1 are some."""
+    request = read({"inputs": [tensor(datatype=datatype, shape=[3], data=[1.0, 2e1, 3])]})
+    assert request.inputs[0].array.tolist() == [1, 20, 3]
+
+
 def test_what_a_request_becomes_is_bounded() -> None:
     """Numbers and strings are counted before they are made."""
     text = b'{"inputs": [{"name": "x", "shape": [100001], "datatype": "%b", "data": [%b]}]}'

@@ -194,6 +194,19 @@ def test_unusable_request(
     assert front.upstream.calls == []
 
 
+@pytest.mark.parametrize("returned", ["data", "io.BytesIO(data.read())", "io.StringIO(data.read().decode())"])
+def test_a_file_is_the_request(make_front: Callable[..., Any], returned: str) -> None:
+    """An input_handler may return the body itself, or another file, as in AWS's container."""
+    front = make_front(
+        "import io\n"
+        f"def input_handler(data, context): return {returned}\n"
+        "def output_handler(response, context): return response.content, 'application/json'\n"
+    )
+
+    assert front.post('{"instances": [1]}').status_code == 200
+    assert front.upstream.calls[0].body == b'{"instances": [1]}'
+
+
 PAIR = """
 import json
 
