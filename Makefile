@@ -96,7 +96,7 @@ image-embedded:  ## build tfs-proxy:embedded, with the embedded model server; ne
 sbom:  ## copy SBOM and licence list out of tfs-proxy:IMAGE (default: embedded) into build/
 	@scripts/copy-sbom $(or $(IMAGE),embedded)
 
-.PHONY: publish publish-docs publish-notes publish-image publish-manifests
+.PHONY: publish publish-docs publish-notes save-image load-image publish-image publish-manifests
 publish: $(READY)  ## upload the files of `make release` to a package index (UV_PUBLISH_URL, UV_PUBLISH_TOKEN; see uv publish)
 	$(BIN)/uv publish build/release/tfs_proxy-*
 publish-docs: $(READY)  ## add the documentation of `make release` to the branch gh-pages of this clone's origin
@@ -105,6 +105,11 @@ publish-docs: $(READY)  ## add the documentation of `make release` to the branch
 publish-notes:  ## make a release of the tag TAG on GitHub, with the files and notes of `make release`
 	gh release create "$(TAG)" --verify-tag --title "$(TAG)" --notes-file build/release/RELEASE_NOTES.md \
 		build/release/*.whl build/release/*.tar.gz build/release/*.json build/release/SHA256SUMS
+save-image:  ## write tfs-proxy:IMAGE into build/image/
+	mkdir -p build/image
+	docker save tfs-proxy:$(IMAGE) | gzip -1 >build/image/$(IMAGE).tar.gz
+load-image:  ## take tfs-proxy:IMAGE out of build/image/
+	docker load <build/image/$(IMAGE).tar.gz
 publish-image:  ## push tfs-proxy:IMAGE to REPOSITORY:TAG
 	docker tag tfs-proxy:$(IMAGE) $(REPOSITORY):$(TAG)
 	docker push $(REPOSITORY):$(TAG)

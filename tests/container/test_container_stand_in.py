@@ -1,28 +1,24 @@
-"""The official binary's place, taken by a stand-in: the same supervisor gives it the same arguments."""
+"""The images of the official binary, built to their last step: a script stands in for the binary."""
 
-from collections.abc import Iterator
+import json
 from pathlib import Path
 
 import pytest
 
-from support.archives import STAND_IN
-from support.containers import EMBEDDED, container, docker, mounted
+from support import stand_in_images
+from support.containers import container, docker, mounted
 
-IMAGE = "tfs-proxy:stand-in"
+pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """An image on the embedded target with an executable named tensorflow_model_server, as in `official`."""
-    folder = tmp_path_factory.mktemp("image")
-    program = folder / "tensorflow_model_server"
-    program.write_text("#!/usr/bin/python3\n" + STAND_IN.read_text())
-    program.chmod(0o755)
-    copied = "COPY tensorflow_model_server /usr/bin/tensorflow_model_server"
-    (folder / "Dockerfile").write_text(f"FROM {EMBEDDED}\n{copied}\n")
-    docker("build", "-t", IMAGE, str(folder))
-    yield IMAGE
-    docker("rmi", "-f", IMAGE, check=False)
+def _sources(tmp_path_factory: pytest.TempPathFactory) -> None:
+    stand_in_images.make_sources(tmp_path_factory.mktemp("sources"))
+
+
+@pytest.fixture(scope="module", params=["cpu", "gpu"])
+def image(request: pytest.FixtureRequest, _sources: None) -> str:
+    return stand_in_images.built(request.param)
 
 
 def flags(words: str) -> set[str]:
@@ -42,11 +38,9 @@ def flags(words: str) -> set[str]:
 
 
 def test_the_binary_on_path_is_run_with_the_embedded_servers_arguments(image: str, plain: Path) -> None:
-    """It is found before the embedded server; only what closes it to others differs, because it has no flag."""
-    with container(*mounted(plain), image=image) as running:
-        assert running.invoke('{"instances": [1.0]}').json["predictions"][0]["path"] == (
-            "/v1/models/half_plus_two:predict"
-        )
+    """An archive is served by the binary; only what closes the other server to strangers differs."""
+    with container(*mounted(plain), image=image, env={"STAND_IN_HALVES": "1"}) as running:
+        assert running.invoke('{"instances": [1.0, 2.0]}').json == {"predictions": [2.5, 3.0]}
         (official,) = [
             words for _, words in running.processes().values() if "/tensorflow_model_server" in words
         ]
@@ -56,3 +50,13 @@ def test_the_binary_on_path_is_run_with_the_embedded_servers_arguments(image: st
     assert "/usr/bin/tensorflow_model_server --port=" in official
     assert flags(official) - flags(embedded) == {"--enable_profiler=false"}
     assert flags(embedded) - flags(official) == {"--management_on_socket_only=true"}
+
+
+def test_the_list_of_contents_has_the_binary(image: str) -> None:
+    """The last step of the build lists the binary by its version, and the packages beside it."""
+    shown = docker("run", "--rm", "--entrypoint", "cat", image, "/usr/share/tfs-proxy/sbom.cdx.json")
+    by_name = {each["name"]: each for each in json.loads(shown)["components"]}
+
+    assert by_name["tensorflow_model_server"]["version"] == stand_in_images.TAG
+    assert by_name["falcon"]["licenses"] == [{"license": {"id": "Apache-2.0"}}]
+    assert "tfs-proxy" in by_name

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from support.judges import CLIENTS, ROOT, Judge
 
@@ -57,3 +58,25 @@ def test_workflows_do_what_make_does_locally() -> None:
                 continue
             assert words[0] == "make", command
             assert {word for word in words[1:] if "=" not in word} <= targets, command
+
+
+def test_a_release_publishes_nothing_unless_all_images_were_built() -> None:
+    """Jobs that attest, push or publish come after the job that builds each image, and push what it has saved."""
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]
+    after = {
+        name: {job["needs"]} if isinstance(job.get("needs"), str) else set(job.get("needs", ()))
+        for name, job in jobs.items()
+    }
+    for _ in jobs:
+        after = {name: before.union(*(after[each] for each in before)) for name, before in after.items()}
+    outward = {
+        name for name, job in jobs.items() if re.search(r"'make publish|attest-build|docker login", str(job))
+    }
+    builds = {name for name, job in jobs.items() if 'make "image-$IMAGE"' in str(job)}
+    built = [each["image"] for each in jobs["images"]["strategy"]["matrix"]["include"]]
+
+    assert builds == {"images"}
+    assert {"cpu", "gpu", "embedded"} == set(built)
+    assert outward == set(jobs) - {"images"}
+    assert {name for name in outward if "images" not in after[name]} == set()
+    assert jobs["push"]["strategy"] == jobs["images"]["strategy"]

@@ -3,7 +3,8 @@
 It takes the flags that the supervisor gives, reports every version of the config as these variables
 say (``STAND_IN_GATE``, ``STAND_IN_LOAD_ERROR``, ``STAND_IN_EXIT``), dies of a body with "die" after
 a line in the file ``STAND_IN_DEATHS``, and answers every predict with
-the body and the traceparent it got, and with the headers in ``STAND_IN_HEADERS`` (JSON). It loads until the gate (tests/support/gates.py) is open. It shows
+the body and the traceparent it got, and with the headers in ``STAND_IN_HEADERS`` (JSON), or with half of each
+instance plus two (``STAND_IN_HALVES``). It loads until the gate (tests/support/gates.py) is open. It shows
 metrics as the official server does, at the path of its monitoring config, and never answers there with
 ``STAND_IN_SILENT``.
 """
@@ -77,6 +78,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 deaths.write(f"{body}\n")
             os.kill(os.getpid(), signal.SIGKILL)
         Handler.requests += 1
+        if "STAND_IN_HALVES" in os.environ:
+            self.answer(200, {"predictions": [x / 2 + 2 for x in json.loads(body)["instances"]]})
+            return
         trace = {"traceparent": sent} if (sent := self.headers["traceparent"]) else {}
         self.answer(200, {"predictions": [{"path": self.path, "body": body, **trace}]})
 
