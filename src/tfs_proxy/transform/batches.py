@@ -3,7 +3,9 @@
 import contextlib
 import gzip
 import io
+import itertools
 import logging
+import re
 import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,13 +17,14 @@ from msgspec import Struct, field
 from tfs_proxy.data.capture.record import BEGINNING_BYTES, CapturedRequest, captured_request, is_capture
 from tfs_proxy.data.formats.csv_records import NUMBER, Dialect, csv_dialect, csv_rows
 from tfs_proxy.data.formats.framing import Frame, recordio, tfrecords
-from tfs_proxy.data.registry import parse_media_type
+from tfs_proxy.data.registry import format_of, parse_media_type
 from tfs_proxy.data.serving_json.documents import BYTE_ORDER_MARK
 from tfs_proxy.transform.job import (
     ABSENT,
     AUTO,
     GZIP,
     LINE,
+    MULTI,
     NONE,
     PRESENT,
     RECORDIO,
@@ -35,19 +38,20 @@ from tfs_proxy.transform.jsonpath import JsonPath, Missing
 from tfs_proxy.transform.run_statistics import BadRecord, ObjectFailed, StorageError
 from tfs_proxy.values.errors import BadInput, PayloadTooLarge, RequestError, UnsupportedMediaType
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
-from tfs_proxy.wire.media_types import CSV
+from tfs_proxy.wire.media_types import BYTES, CSV, TF_EXAMPLE, TF_RECORD
 
 READ_BYTES = 1 << 20
+GZIP_MAGIC = b"\x1f\x8b"
 
 Split = Callable[["IO[bytes]", int | None], Iterator[Frame]]
 
 
 class LineTooLong(PayloadTooLarge):
-    """A line over the limit; ``offset`` is its position in bytes."""
+    """A line over the limit; ``offset`` is its position in bytes, ``line`` its number."""
 
-    def __init__(self, number: int, offset: int, max_bytes: int) -> None:
-        super().__init__(f"Line {number}, at byte {offset}, is over the limit of {max_bytes} bytes.")
-        self.offset = offset
+    def __init__(self, line: int, offset: int, max_bytes: int) -> None:
+        super().__init__(f"the record is over the limit of {max_bytes} bytes: raise MaxPayloadInMB")
+        self.line, self.offset = line, offset
 
 
 def lines(stream: "IO[bytes]", max_bytes: int | None = None) -> Iterator[Frame]:
@@ -56,15 +60,16 @@ def lines(stream: "IO[bytes]", max_bytes: int | None = None) -> Iterator[Frame]:
     The last line needs no newline. Blank lines are not records, as in this package's JSON-lines and CSV
     readers. Raises LineTooLong before more than ``max_bytes`` of a line are read.
     """
-    offset = number = 0
+    offset = 0
     limit = -1 if max_bytes is None else max_bytes + 2
-    while line := stream.readline(limit):
+    for number in itertools.count(1):
+        if not (line := stream.readline(limit)):
+            return
         if not line.isspace():
-            number += 1
             payload = line.removesuffix(b"\n")
             if max_bytes is not None and len(payload) > max_bytes:
                 raise LineTooLong(number, offset, max_bytes)
-            yield Frame(offset, line, payload)
+            yield Frame(offset, line, payload, number)
         offset += len(line)
 
 
@@ -79,6 +84,16 @@ They raise BadInput for damaged framing and PayloadTooLarge; both name the recor
 """
 
 
+def framing_hint(job: Job, plan: ExecutionPlan) -> str:
+    """What to add to a refusal if examples are sent in frames, which their type has not; else ""."""
+    if (job.split_type, plan.strategy) != (TFRECORD, MULTI) or job.content_type != TF_EXAMPLE:
+        return ""
+    return (
+        f" ({MULTI} sends TFRecord's frames, and {TF_EXAMPLE} has none: give --strategy {SINGLE} or "
+        f"--content-type {TF_RECORD})"
+    )
+
+
 def with_failure_location(frames: Iterable[Frame], name: str) -> Iterator[Frame]:
     """Yield ``frames`` of the object ``name``. Raises ObjectFailed with the position of a damaged record."""
     number, end = 0, 0
@@ -88,18 +103,30 @@ def with_failure_location(frames: Iterable[Frame], name: str) -> Iterator[Frame]
             end = frame.offset + len(frame.framed)
             yield frame
     except RequestError as error:
-        offset = error.offset if isinstance(error, LineTooLong) else end
-        raise ObjectFailed(BadRecord(name, str(error), number + 1, offset)) from error
+        line, offset = (error.line, error.offset) if isinstance(error, LineTooLong) else (None, end)
+        sentence = without_place(str(error), number + 1)
+        raise ObjectFailed(BadRecord(name, sentence, number + 1, offset, line=line)) from error
+
+
+def without_place(sentence: str, number: int) -> str:
+    """A sentence about record ``number`` without this number, which is another one in the object."""
+    return re.sub(
+        rf"^(?:TFRecord|RecordIO record|Record|Row|Line) {number}\b(?:, at byte \d+,)?",
+        "the record",
+        sentence,
+    )
 
 
 @contextlib.contextmanager
-def open_content(raw: io.RawIOBase, compression: str) -> "Iterator[IO[bytes]]":
-    """A buffered stream of an object's content, decompressed if ``compression`` is Gzip.
+def open_content(raw: io.RawIOBase, job: Job) -> "Iterator[IO[bytes]]":
+    """A buffered stream of an object's content, decompressed if the job's compression is Gzip.
 
-    In the block, damaged gzip data raise StorageError.
+    In the block, damaged gzip data raise StorageError, and so do unexpected ones.
     """
     with io.BufferedReader(raw, READ_BYTES) as stored:
-        if compression != GZIP:
+        if job.compression != GZIP:
+            if stored.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC) and not _may_be_gzip(job):
+                raise StorageError("it is gzip data: give --compression Gzip (CompressionType in a job)")
             yield stored
             return
         try:
@@ -109,6 +136,15 @@ def open_content(raw: io.RawIOBase, compression: str) -> "Iterator[IO[bytes]]":
             raise StorageError("its gzip data is truncated") from error
         except (gzip.BadGzipFile, zlib.error) as error:
             raise StorageError(f"it is not gzip data ({error})") from error
+
+
+def _may_be_gzip(job: Job) -> bool:
+    """True for whole objects that only a script can read."""
+    try:
+        known = format_of(parse_media_type(job.content_type).type)
+    except UnsupportedMediaType:
+        known = None
+    return job.split_type == NONE and (known is None or known.name == BYTES)
 
 
 def asks_model(job: Job) -> bool:
@@ -167,9 +203,10 @@ log = logging.getLogger(__name__)
 class MiniBatch(Struct):
     """Records that are sent together, in one piece of memory because an object per record would be large.
 
-    ``first`` is the number of the first record, from 1. ``offsets`` are the records' positions in the
-    object and ``ends`` their ends in ``body``, both in bytes. ``headers`` replace those of the job.
-    ``csv_header`` is the line that stands before the records in each request.
+    ``first`` is the number of the first record, from 1; 0 for a whole object. ``offsets`` are the records'
+    positions in the object and ``ends`` their ends in ``body``, both in bytes; ``lines`` are the numbers of
+    their lines, if they are lines. ``headers`` replace those of the job. ``csv_header`` is the line that
+    stands before the records in each request.
     """
 
     first: int
@@ -178,6 +215,7 @@ class MiniBatch(Struct):
     ends: "array[int]"
     headers: Mapping[str, str] = field(default_factory=dict)
     csv_header: bytes = b""
+    lines: "array[int]" = field(default_factory=lambda: array("Q"))
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -196,7 +234,15 @@ class MiniBatch(Struct):
             ends=array("Q", [record_end - start for record_end in self.ends[begin:end]]),
             headers=self.headers,
             csv_header=self.csv_header,
+            lines=self.lines[begin:end],
         )
+
+    def failure(self, name: str, error: str, status: int | None = None) -> BadRecord:
+        """The failure of its first record, in the object ``name``."""
+        if not self.first:
+            return BadRecord(name, error, status=status)
+        line = self.lines[0] if self.lines else None
+        return BadRecord(name, error, self.first, self.offsets[0], status, line)
 
 
 def pack(frames: Iterable[Frame], strategy: str, max_bytes: int | None, name: str) -> Iterator[MiniBatch]:
@@ -204,23 +250,25 @@ def pack(frames: Iterable[Frame], strategy: str, max_bytes: int | None, name: st
 
     Framing and checksums count. Raises ObjectFailed, with the object's ``name``, if a record is too large.
     """
-    body, offsets, ends, first = bytearray(), array("Q"), array("Q"), 1
+    body, offsets, ends, lines, first = bytearray(), array("Q"), array("Q"), array("Q"), 1
     for number, frame in enumerate(frames, 1):
         text = frame.payload if strategy == SINGLE else frame.framed
         if max_bytes is not None and len(text) > max_bytes:
             refusal = (
                 f"the record has {len(text)} bytes to send: raise MaxPayloadInMB, which allows {max_bytes}"
             )
-            raise ObjectFailed(BadRecord(name, refusal, number, frame.offset))
+            raise ObjectFailed(BadRecord(name, refusal, number, frame.offset, line=frame.line))
         is_full = max_bytes is not None and len(body) + len(text) > max_bytes
         if ends and (is_full or strategy == SINGLE):
-            yield MiniBatch(first, bytes(body), offsets, ends)
-            body, offsets, ends, first = bytearray(), array("Q"), array("Q"), number
+            yield MiniBatch(first, bytes(body), offsets, ends, lines=lines)
+            body, offsets, ends, lines, first = bytearray(), array("Q"), array("Q"), array("Q"), number
         body += text
         offsets.append(frame.offset)
         ends.append(len(body))
+        if frame.line is not None:
+            lines.append(frame.line)
     if ends:
-        yield MiniBatch(first, bytes(body), offsets, ends)
+        yield MiniBatch(first, bytes(body), offsets, ends, lines=lines)
 
 
 def batches_of(stream: "IO[bytes]", split_type: str, plan: ExecutionPlan, name: str) -> Iterator[MiniBatch]:
@@ -245,7 +293,7 @@ def batches_of(stream: "IO[bytes]", split_type: str, plan: ExecutionPlan, name: 
 
 
 def whole_object(body: bytes) -> MiniBatch:
-    return MiniBatch(1, body, array("Q", [0]), array("Q", [len(body)]))
+    return MiniBatch(0, body, array("Q", [0]), array("Q", [len(body)]))
 
 
 def may_be_captured(job: Job, name: str) -> bool:

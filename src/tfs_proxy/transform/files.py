@@ -5,6 +5,7 @@ import fcntl
 import io
 import itertools
 import json
+import logging
 import os
 import shutil
 import stat
@@ -17,6 +18,8 @@ from msgspec import Struct
 
 from tfs_proxy.transform.run_statistics import StorageError
 from tfs_proxy.values.errors import SettingsError
+
+log = logging.getLogger(__name__)
 
 OUT = ".out"
 ERRORS = ".err"
@@ -93,13 +96,16 @@ def local_objects(path: Path) -> Iterator[InputObject]:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """All files below ``path``; follows links, but visits no folder twice."""
+    """All files below ``path`` but hidden ones; follows links, but visits no folder twice."""
     seen = {path.resolve()}
     for folder, folders, files in os.walk(path, followlinks=True):
-        targets = {name: Path(folder, name).resolve() for name in folders if name != STATE_FOLDER}
+        hidden = [name for name in (*folders, *files) if name.startswith(".") and name != STATE_FOLDER]
+        if hidden:
+            log.info("names that begin with a dot are no input: %s in %s", ", ".join(hidden[:10]), folder)
+        targets = {name: Path(folder, name).resolve() for name in folders if not name.startswith(".")}
         folders[:] = [name for name, target in targets.items() if target not in seen]
         seen.update(targets[name] for name in folders)
-        yield from (Path(folder, file) for file in files)
+        yield from (Path(folder, file) for file in files if not file.startswith("."))
 
 
 def local_object(path: Path, name: str) -> InputObject:

@@ -13,6 +13,7 @@ from tfs_proxy.transform.batches import (
     MiniBatch,
     batches_of,
     captured_batches,
+    framing_hint,
     is_captured,
     may_be_captured,
     open_content,
@@ -45,7 +46,9 @@ class LocalEngine:
         self._plan = plan
         self._open_object = options.open_object
         self._sender = sender
-        self._transform = Transformer(options.job, sender, options.on_error, options.max_bad)
+        self._transform = Transformer(
+            options.job, sender, options.on_error, options.max_bad, framing_hint(options.job, plan)
+        )
         self._start_output = start_output
         # Threads beyond the requests at once let remote reads and writes go on while requests wait.
         self._pool = ThreadPoolExecutor(plan.concurrent * (2 if options.uses_remote_storage else 1), "send")
@@ -170,7 +173,7 @@ class LocalEngine:
                 yield chunk
 
     def _open(self, item: InputObject) -> "AbstractContextManager[IO[bytes]]":
-        return open_content(self._open_object(item), self._job.compression)
+        return open_content(self._open_object(item), self._job)
 
 
 def is_too_large(job: Job, plan: ExecutionPlan, item: InputObject) -> bool:

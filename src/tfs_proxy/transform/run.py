@@ -168,7 +168,7 @@ def _batches(
     """The batches of all objects that can be read; the run itself reports the others."""
     for item in items:
         try:
-            with open_content(open_object(item), job.compression) as stream:
+            with open_content(open_object(item), job) as stream:
                 if job.split_type != NONE:
                     yield from batches_of(stream, job.split_type, plan, item.name)
                 elif (body := stream.read(SAMPLE_BYTES)) and (

@@ -18,8 +18,9 @@ from tfs_proxy.values.latencies import Latencies
 class BadRecord(Struct, frozen=True):
     """A record that the server refused, or a position in an object that can't be read.
 
-    ``name`` is the object's. ``record`` counts from 1, ``offset`` is in bytes of the decompressed object;
-    both are None if the whole object is meant. ``status`` is the HTTP status, None if there is no answer.
+    ``name`` is the object's. ``record`` and ``line`` count from 1, ``offset`` is in bytes of the decompressed
+    object; they are None if the whole object is meant, and ``line`` if records are no lines. ``status`` is
+    the HTTP status, None if there is no answer.
     """
 
     name: str
@@ -27,13 +28,15 @@ class BadRecord(Struct, frozen=True):
     record: int | None = None
     offset: int | None = None
     status: int | None = None
+    line: int | None = None
 
     def to_values(self) -> dict[str, object]:
-        names = ("record", "offset", "status", "error")
+        names = ("line", "record", "offset", "status", "error")
         return {"object": self.name, **{name: getattr(self, name) for name in names}}
 
     def __str__(self) -> str:
-        position = f", record {self.record} at byte {self.offset}" if self.record is not None else ""
+        place = f"at byte {self.offset}" if self.line is None else f"in line {self.line}"
+        position = f", record {self.record} {place}" if self.record is not None else ""
         status = f"status {self.status}: " if self.status is not None else ""
         return f"{self.name}{position}: {status}{self.error}"
 

@@ -15,6 +15,7 @@ from tfs_proxy.transform.run_statistics import RunStatistics, RunStopped
 from tfs_proxy.values.errors import ServerLost, SettingsError, UpstreamError, UpstreamTimeout
 from tfs_proxy.wire.backoff import growing_pause
 from tfs_proxy.wire.connect import authority, connect_tcp, connect_tls
+from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.http_client import ConnectionPool, Pieces, Timeouts
 from tfs_proxy.wire.http_messages import HttpResponse
 from tfs_proxy.wire.media_types import is_named
@@ -178,8 +179,8 @@ class Sender:
         if 300 <= status < 400:  # noqa: PLR2004
             return Refused(status, f"the server redirects to {response.header('Location')}: give its address")
         if status >= 400:  # noqa: PLR2004
-            text = response.body[:2048].decode("utf-8", "replace")
-            message = " ".join(text.split()) or "the answer's body is empty"
+            text = error_text(response.body) or response.body[:2048].decode("utf-8", "replace")
+            message = " ".join(text[:2048].split()) or "the answer's body is empty"
             return Refused(status, message, timed_out=status == HTTPStatus.GATEWAY_TIMEOUT)
         if encoding.strip().lower() != "identity":
             return Refused(status, f"the answer has the Content-Encoding {encoding}, which nobody asked for")

@@ -13,13 +13,12 @@ from msgspec import Struct, field
 
 from tfs_proxy.data.formats.csv_records import csv_rows
 from tfs_proxy.data.registry import parse_media_type
-from tfs_proxy.transform.batches import MiniBatch, whole_object
-from tfs_proxy.transform.job import GZIP, INPUT, LINE, Job
+from tfs_proxy.transform.batches import MiniBatch, whole_object, without_place
+from tfs_proxy.transform.job import GZIP, INPUT, LINE, NONE, Job
 from tfs_proxy.transform.jsonpath import JsonPath, Missing
 from tfs_proxy.transform.run_statistics import BadRecord, ObjectFailed
 from tfs_proxy.transform.sender import Refused, Sender
 from tfs_proxy.values.errors import BadInput, StopServing, UnsupportedMediaType
-from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.http_messages import HttpResponse
 from tfs_proxy.wire.media_types import CSV, JSON, JSON_LINES
 
@@ -93,8 +92,7 @@ class BadRecordCounts:
 
 def _kind(bad_record: BadRecord) -> tuple[int | None, str]:
     """Kind of a failure: the status and the sentence without its values."""
-    sentence = error_text(bad_record.error.encode()) or bad_record.error
-    return bad_record.status, _VALUE.sub("…", sentence)
+    return bad_record.status, _VALUE.sub("…", bad_record.error)
 
 
 OUTPUT_KEY, INPUT_KEY = "SageMakerOutput", "SageMakerInput"
@@ -293,10 +291,12 @@ class Outcome(Struct):
 
 
 class Transformer:
-    """Turns batches into outcomes by means of the server. Thread-safe."""
+    """Turns batches into outcomes by means of the server; ``hint`` ends each refusal. Thread-safe."""
 
-    def __init__(self, job: Job, sender: Sender, on_error: str, limit: BadLimit | None = None) -> None:
-        self._job = job
+    def __init__(
+        self, job: Job, sender: Sender, on_error: str, limit: BadLimit | None = None, hint: str = ""
+    ) -> None:
+        self._job, self._hint = job, hint
         self._counts = BadRecordCounts(limit)
         self._processing = DataProcessing(job)
         self._sender, self._on_error = sender, on_error
@@ -310,11 +310,12 @@ class Transformer:
         try:
             return self._send(batch, name)
         except Refused as refused:
-            status, message = refused.status, refused.message
+            status, message = refused.status, refused.message + self._hint
         except Unprocessable as error:
             status, message = None, str(error)
         if len(batch) == 1:
-            return self._settle_bad(batch, BadRecord(name, message, batch.first, batch.offsets[0], status))
+            sentence = message if self._job.split_type == NONE else without_place(message, 1)
+            return self._settle_bad(batch, batch.failure(name, sentence, status))
         middle = len(batch) // 2
         return self(batch.part(0, middle), name) + self(batch.part(middle, len(batch)), name)
 
@@ -339,7 +340,7 @@ class Transformer:
         except Unprocessable as error:
             # Not the records' fault: halving the batch would repeat the same answer for each part.
             message = f"the answer can't be used: {error}"
-            raise ObjectFailed(BadRecord(name, message, batch.first, batch.offsets[0])) from error
+            raise ObjectFailed(batch.failure(name, message)) from error
 
     def _note_settled(self, batch: MiniBatch, **counts: int) -> None:
         size = 0 if self._job.compression == GZIP else len(batch.body)

@@ -1,6 +1,7 @@
 """`tfs-proxy transform` on local folders, against a stand-in for the serving stack."""
 
 import base64
+import gzip
 import json
 import os
 import random
@@ -68,11 +69,15 @@ def job(tmp_path: Path, echo: str) -> Job:
 
 
 def test_whole_objects(job: Job) -> None:
-    """Each file is a request and an output of its name, subfolders, odd names and empty ones included."""
-    files = {"a.bin": b"one", "sub/deep/b c%20ü'\"?#.bin": b"two", "empty": b"", "sub/.hidden": b"x"}
-    for name, content in files.items():
+    """Each file is a request and an output of its name, subfolders, odd names and empty ones included.
+
+    Names that begin with a dot are those of other programs.
+    """
+    files = {"a.bin": b"one", "sub/deep/b c%20ü'\"?#.bin": b"two", "empty": b"", "sub/x": b"x"}
+    for name, content in {**files, "sub/.DS_Store": b"BAD", ".ipynb_checkpoints/a.bin": b"BAD"}.items():
         job.put(content, name)
     done = job.run()
+    assert "no input: .DS_Store" in done.log
     assert done.status == 0, done.log
     assert "no Content-Type is sent, which means JSON" in done.log
     assert job.outputs == {name + ".out": content for name, content in files.items()}
@@ -152,6 +157,39 @@ def test_an_answer_without_the_rows_is_a_failure(job: Job, word: str, status: in
     assert job.run(split_type="Line", content_type="text/csv").status == 1
 
 
+@pytest.mark.parametrize("split", ["None", "Line", "TFRecord", "RecordIO"])
+def test_gzip_data_without_the_flag_are_named(job: Job, split: str) -> None:
+    """Whatever would read them; whole objects of a type that only a script knows are sent."""
+    job.put(gzip.compress(b"1\n"), "a.csv")
+    done = job.run(split_type=split, content_type="text/csv")
+    assert (done.status, list(job.outputs)) == (1, ["a.csv.err"]), done.log
+    assert done.summary["failures"][0]["error"].startswith("it is gzip data: give --compression Gzip")
+    assert job.run(content_type="application/x-mine").status == 0
+    assert job.run(split_type="None", content_type="text/csv", compression="Gzip").status == 0
+
+
+def test_examples_in_frames_name_the_cure(job: Job) -> None:
+    """MultiRecord sends TFRecord's frames, which are no tf.Example."""
+    job.put(tfrecord_frame(b"BAD"))
+    flags = {"split_type": "TFRecord", "content_type": "application/x-tfexample"}
+    multi, single = job.run(**flags), job.run("--strategy", "SingleRecord", **flags)
+    assert "give --strategy SingleRecord or --content-type application/x-tfrecord)" in multi.log
+    assert "--content-type" not in single.log
+
+
+def test_a_failure_names_line_and_record_once(job: Job) -> None:
+    """Blank lines are lines, but no records; the server's sentence is no JSON in the JSON."""
+    job.put("1\n\n2\nBAD\n", "a.csv")
+    done = job.run(split_type="Line", on_error="placeholder", accept="application/json", assemble_with="Line")
+    place = {"line": 4, "record": 3, "offset": 5, "status": 400, "error": "this is bad"}
+    assert json.loads(job.outputs["a.csv.err"]) == {"object": "a.csv", **place}
+    assert job.outputs["a.csv.out"].endswith(b'{"error":"this is bad"}\n')
+    assert "a.csv, record 3 in line 4: status 400: this is bad\n" in done.log
+    job.put("1\n\n" + "2" * 1_100_000, "a.csv")
+    reason = "a.csv, record 2 in line 3: the record is over the limit of 1048576 bytes: raise MaxPayloadInMB"
+    assert reason in job.run(split_type="Line", max_payload_mb="1").log
+
+
 def test_a_page_that_was_asked_for_is_an_answer(job: Job) -> None:
     job.put("PAGE")
     assert (job.run(accept="text/html").status, job.outputs) == (0, {"a.out": b"PAGE"})
@@ -190,7 +228,7 @@ def test_a_run_of_which_nothing_succeeds_ends_soon(job: Job) -> None:
     done, sent = job.sent(**flags)
     assert (done.status, job.outputs, sent < 120) == (1, {}, True), done.log
     assert "first 50 records that were sent alone failed alike" in done.log.splitlines()[-1]
-    assert "a, record 1 at byte 0: status 400" in done.log.splitlines()[-1]
+    assert "a, record 1 in line 1: status 400" in done.log.splitlines()[-1]
     assert job.run("--max-bad", "100%", **flags).status == 0
     job.put(b"good\n" + bad)
     done = job.run("--strategy", "SingleRecord", **flags)
@@ -373,12 +411,12 @@ def test_tune(job: Job) -> None:
         (
             "BAD\n" * 3,
             {},
-            ["The server refuses every record, so there is nothing to tune: sample, record 1 at byte 0"],
+            ["The server refuses every record, so there is nothing to tune: sample, record 1 in line 1"],
         ),
         (
             '{"a": 1}\n' * 3,
             {"content_type": "application/json", "output_filter": "$.nothing"},
-            ["There is nothing to tune: sample, record 1 at byte 0: the answer can't be used"],
+            ["There is nothing to tune: sample, record 1 in line 1: the answer can't be used"],
         ),
         (
             "BROKEN\n" * 100,
@@ -404,4 +442,4 @@ def test_tune_counts_good_answers_only(job: Job) -> None:
     )
     assert measured is not None, done.log
     assert float(measured[1]) * 20 < int(measured[2])  # 40 refused for each good one, in more than a second
-    assert "sample, record 2 at byte 7: status 400" in measured[3]
+    assert "sample, record 2 in line 2: status 400" in measured[3]

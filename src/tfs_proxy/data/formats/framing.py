@@ -32,11 +32,12 @@ class Readable(Protocol):
 
 
 class Frame(Struct, frozen=True):
-    """One record: its position (bytes), its bytes in the stream, and its payload."""
+    """One record: its position (bytes), its bytes in the stream, its payload, and its line if it is one."""
 
     offset: int
     framed: bytes
     payload: bytes | memoryview
+    line: int | None = None
 
 
 def masked_crc32c(data: bytes | memoryview) -> int:

@@ -25,6 +25,7 @@ from tfs_proxy.tools.endpoint.starter import ContainerStarter, image_id
 from tfs_proxy.transform.run_statistics import BadRecord
 from tfs_proxy.values.errors import StopServing
 from tfs_proxy.values.memory import MEGABYTE
+from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.routes import INVOCATIONS
 
@@ -113,7 +114,9 @@ class JobRun:
             with self._metrics.invocation(name, name) as counted:
                 return await passage.through(request.body, counted)
         except AwsError as error:
-            return HttpResponse(_status_for_engine(error), error.message.encode())
+            original = str(error.members.get("OriginalMessage", ""))
+            text = error.message.replace(original, error_text(original.encode()) or original)
+            return HttpResponse(_status_for_engine(error), text.encode())
 
     def children(self) -> Iterator[ChildProcess]:
         yield from (each.child for each in self._instance.containers if each.child is not None)

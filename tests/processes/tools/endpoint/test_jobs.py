@@ -117,7 +117,7 @@ def test_failure_reason_has_the_container_s_own_words(
     client.create_transform_job(**job_request("bad", source, tmp_path / "out", BatchStrategy="SingleRecord"))
 
     seen = ended_job(endpoint, "bad")
-    reason = 'b.csv, record 2 at byte 2: status 400: {"error": "this is bad"}'
+    reason = "b.csv, record 2 in line 2: status 400: this is bad"
     assert (seen["TransformJobStatus"], seen["FailureReason"]) == ("Failed", reason)
     assert f"[bad/transform] tfs-proxy: {reason}" in endpoint.log
     left = outputs(tmp_path / "out")
