@@ -205,6 +205,7 @@ def _is_open(tree: ast.Module) -> bool:
 
 
 CURE = "SAGEMAKER_GUNICORN_WORKER_CLASS=sync"
+NOT_FOR_MANY = "which multi-model mode does not have"
 LOADING = frozenset({"init", "model_fn"})
 """Functions that run once, in the thread that imports the script."""
 
@@ -219,10 +220,10 @@ def bound_to_one_thread(ast_names: AstNames, path: object) -> Iterator[str]:
         name, keywords = _name(call, names), {keyword.arg for keyword in call.keywords}
         several = f"{path}, line {call.lineno}: requests come in several threads, and"
         if name == "sqlite3.connect" and at_load and "check_same_thread" not in keywords:
-            cures = f"pass check_same_thread=False, or set {CURE}"
+            cures = f"pass check_same_thread=False, or set {CURE}, {NOT_FOR_MANY}"
             yield f"{several} this connection to SQLite works only in the one that opens it: {cures}."
         if name == "signal.signal" and not at_load:
-            yield f"{several} signal.signal works only in the main one: set {CURE}."
+            yield f"{several} signal.signal works only in the main one: set {CURE}, {NOT_FOR_MANY}."
 
 
 def _calls(tree: ast.AST, loading: frozenset[str]) -> Iterator[tuple[ast.Call, bool]]:

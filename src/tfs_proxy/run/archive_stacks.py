@@ -119,6 +119,7 @@ class ArchiveStacks:
             records.measure,
             partial(session_metrics, settings),
             self._streams.measure,
+            *([] if self._reloading is None else [self._reloading.measure]),
             front=self._front.children,
             steps=self.current.readiness.steps,
             threads_each=settings.gunicorn_threads,

@@ -96,6 +96,7 @@ class Reloader:
         self._code = SettlingFiles(loader.look_at_code(), CODE_SETTLED_SECONDS)
         self._models = SettlingFiles(models, MODELS_SETTLED_SECONDS)
         self._least_seconds = self._look_seconds = look_seconds
+        self.refused = False
 
     async def run(self) -> None:
         """Loads each change; a change during a load restarts it."""
@@ -147,8 +148,10 @@ class Reloader:
                 log.info("%s changed: loading the code in new workers", shown(change.code))
                 serving = await self._loader.load_code(change.code)
         except (StopServing, OSError) as error:
+            self.refused = True
             _report(error)
         else:
+            self.refused = False
             log.info("%s serves, after %.2f s", serving, time.monotonic() - began)
 
 

@@ -1,12 +1,14 @@
 """All of ``serve --reload`` and ``--watch`` in one run: the followed files, and the loader of a change."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from tfs_proxy.model.report.prepare import Prepared
 from tfs_proxy.model.report.script import report_on_script
+from tfs_proxy.observe.catalogue import UPDATE_REFUSED
+from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.run.archive_stacks import ArchiveStacks
 from tfs_proxy.run.opening import ServeRequest
 from tfs_proxy.run.reloading.files import Snapshot, forget_bytecode, model_source, snapshot_of_folder
@@ -133,6 +135,12 @@ class Reloading:
         self._settings = settings
         self._source = model_source(request.model or settings.model)
         self._models: Snapshot = {}
+        self._reloader: Reloader | None = None
+
+    def measure(self) -> Iterator[MeasuredMetric]:
+        """The metric of a change that is refused."""
+        refused = self._reloader is not None and self._reloader.refused
+        yield MeasuredMetric(UPDATE_REFUSED, {(): float(refused)})
 
     def look(self) -> None:
         """Notes the state of models and archive before they are opened."""
@@ -146,4 +154,5 @@ class Reloading:
         look_seconds = RELOAD_LOOK_SECONDS if follows_code else WATCH_LOOK_SECONDS
         exchange = WorkerExchange(self._settings) if follows_code else None
         followed = Followed(self._source.look, stacks, exchange)
-        await Reloader(followed, self._models, look_seconds, follows_code=follows_code).run()
+        self._reloader = Reloader(followed, self._models, look_seconds, follows_code=follows_code)
+        await self._reloader.run()

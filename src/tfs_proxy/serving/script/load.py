@@ -4,6 +4,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import linecache
 import logging
 import os
 import re
@@ -20,7 +21,16 @@ from typing import Any
 from msgspec import Struct
 
 from tfs_proxy.model.openapi.description import Description, importing
-from tfs_proxy.model.script_syntax import CURE, HANDLERS, PARAMETERS, STREAM, STREAMS, form_of, no_handler
+from tfs_proxy.model.script_syntax import (
+    CURE,
+    HANDLERS,
+    NOT_FOR_MANY,
+    PARAMETERS,
+    STREAM,
+    STREAMS,
+    form_of,
+    no_handler,
+)
 from tfs_proxy.values.errors import ScriptLoadError
 from tfs_proxy.values.layout import SAGEMAKER_MODEL_DIR
 from tfs_proxy.wire.error_body import error_text
@@ -48,7 +58,7 @@ def _remedy(error: BaseException, script: str, shown: Callable[[Path], str]) -> 
     """Name the remedy for an error that scripts moved from AWS's container often meet, or nothing."""
     text = _text(error)
     if _OF_ONE_THREAD.search(text):
-        return f" (requests come in several threads; {CURE} gives them one)"
+        return f" (requests come in several threads; {CURE}, {NOT_FOR_MANY}, gives them one)"
     if isinstance(error, ModuleNotFoundError):
         return " (add its package to code/requirements.txt, or put the module into code/)"
     if not isinstance(error, FileNotFoundError) and "No such file" not in text:
@@ -313,7 +323,17 @@ def _import(path: str) -> ModuleType:
             report=own_report(error, path),
             missing=(error.name or "") if isinstance(error, ImportError) else "",
         ) from None
+    _keep_sources(Path(path).parent)
     return module
+
+
+def _keep_sources(folder: Path) -> None:
+    """Keep the lines of the script's modules for tracebacks, which read files that may change later."""
+    files = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
+    for path in (path for path in files if path.startswith(f"{folder}/") and path.endswith(".py")):
+        lines = linecache.getlines(path)
+        # Without a time of change the entry is never compared with the file.
+        linecache.cache[path] = (sum(map(len, lines)), None, lines, path)
 
 
 def when_imported(name: str, then: Callable[[], None]) -> None:

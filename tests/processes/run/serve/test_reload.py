@@ -42,6 +42,21 @@ def test_a_broken_script_is_reported_while_the_old_one_serves(serve: Serve, fold
     assert "killing it" not in stack.log
 
 
+def test_tracebacks_quote_the_source_that_runs(serve: Serve, folder: Path) -> None:
+    """A refused change leaves the old code, and a traceback shows its lines, not those of the new file."""
+    running = (
+        script("first") + '\ndef handler(data, context):\n    raise ValueError("first")  # the old line\n'
+    )
+    write(folder / "code" / "inference.py", running)
+    stack = serve(folder, "--reload")
+
+    write(folder / "code" / "inference.py", "# another file\n" * 40 + BROKEN)
+    stack.wait_for_log("go on serving")
+    assert stack.ask("POST", "/invocations", "x").status == 500
+
+    stack.wait_for_log('raise ValueError("first")  # the old line')
+
+
 def test_a_misspelt_handler_is_refused_while_the_old_script_serves(serve: Serve, folder: Path) -> None:
     """What a start would only warn of keeps a change from serving."""
     stack = serve(folder, "--reload", workers="1")

@@ -41,6 +41,12 @@ def serves(stack: Stack, *expected: int) -> bool:
     return versions(stack) == list(expected)
 
 
+def is_refused(stack: Stack) -> bool:
+    """Tell what the metric of a refused change says."""
+    ((_, value),) = scrape(stack).values("tfs_proxy_update_refused")
+    return value == 1
+
+
 def wait_for_one_generation(stack: Stack) -> None:
     """Wait until the former processes have ended."""
     stack.wait_until(lambda: len(stack.children()["model_server"]) == 1, "one model server is left")
@@ -120,8 +126,10 @@ def test_a_new_archive_is_served_and_one_that_can_not_be_is_reported(serve: Serv
             stack.wait_until(reported, f"a change is reported: {reason}")
             assert reason in stack.log
             assert answer(stack) == "first"
+            assert is_refused(stack)
         stand_in_archive(new, script=script("second")).rename(archive)
         stack.wait_until(partial(answers, stack, "second"), "the new archive serves")
+        stack.wait_until(lambda: not is_refused(stack), "the metric says so")
         counts = sending.finish()
 
     assert (counts["failed"], counts["refused"]) == (0, 0), sending.failures

@@ -42,6 +42,8 @@ def test_the_setting_that_the_errors_name_cures_them(tmp_path: Path, worker_clas
             else:
                 assert reply.status == 500
                 assert CURE in reply.body.decode()
-        assert stack.log.count(f"set {CURE}.") == (0 if worker_class == "sync" else 2)
+        assert stack.log.count(f"set {CURE}, which multi-model mode does not have.") == (
+            0 if worker_class == "sync" else 2
+        )
     finally:
         stack.close()
