@@ -69,10 +69,10 @@ def discover(root: Path) -> tuple[DiscoveredModel, ...]:
     """Find every model below ``root``, sorted by name; skips ``code/`` of the root.
 
     ``NAME/VERSION/saved_model.pb`` at any depth is a version of NAME. A SavedModel in a folder whose name
-    is not a number is version 1 of a model of that name; in the root itself the model is called ``model``.
-    If there is no SavedModel, the same holds for ``model.tflite``. Raises NoModelFound if there is none,
-    DiscoveryError if two have the same name and version, if a folder's name can't be a model's name, or if
-    there are versions of both kinds.
+    is not a number is version 1 of a model of that name. So it is for the root itself, whose name may be that
+    of no model: then it is ``model``. If there is no SavedModel, the same holds for ``model.tflite``. Raises
+    NoModelFound if there is none, DiscoveryError if two have the same name and version, if a folder's name
+    can't be a model's name, or if there are versions of both kinds.
     """
     search = _Search(root)
     search.run()
@@ -204,20 +204,19 @@ def _once_each(saved_models: Sequence[_SavedModelFolder]) -> list[_SavedModelFol
 
 
 def _name_and_version(root: Path, saved_model: _SavedModelFolder) -> tuple[str, int]:
-    if saved_model.path == root:
-        return ROOT_MODEL_NAME, 1
-    folder = saved_model.path.parent if saved_model.versioned else saved_model.path
-    version = int(saved_model.path.name) if saved_model.versioned else 1
+    folder, version = saved_model.path.absolute(), 1
+    if saved_model.versioned:
+        folder, version = folder.parent, int(folder.name)
     if version > HIGHEST_VERSION:
         raise DiscoveryError(f"{saved_model.path} can't be served: a version is at most {HIGHEST_VERSION}.")
-    if folder == root:
+    if is_model_name(folder.name):
+        return folder.name, version
+    if saved_model.path == root or folder == root.absolute():
         return ROOT_MODEL_NAME, version
-    if not is_model_name(folder.name):
-        raise DiscoveryError(
-            f"{folder} can't be served: a model's name may have letters, digits, '.', '_' and '-', "
-            "and must begin with a letter or digit. Rename the folder."
-        )
-    return folder.name, version
+    raise DiscoveryError(
+        f"{folder} can't be served: a model's name may have letters, digits, '.', '_' and '-', "
+        "and must begin with a letter or digit. Rename the folder."
+    )
 
 
 def _enter(models: dict[str, dict[int, Path]], name: str, version: int, path: Path) -> None:

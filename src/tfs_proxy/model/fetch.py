@@ -13,7 +13,7 @@ from tfs_proxy.values.errors import ArchiveError, NoArchive
 from tfs_proxy.values.layout import ARCHIVE_NAME, SAGEMAKER_MODEL_DIR, Workspace
 from tfs_proxy.wire.s3_client import S3_SCHEME
 
-DOWNLOAD_FOLDER = "download"
+DOWNLOAD_FOLDER = "download/model"
 MODEL_FILE_ENDINGS = (".keras", ".h5", ".hdf5", ".tflite")
 
 _log = logging.getLogger(__name__)

@@ -31,6 +31,26 @@ def test_the_report_and_the_import(tmp_path: Path, capfd: pytest.CaptureFixture[
     assert "imported" in said.err
 
 
+@pytest.mark.parametrize(
+    ("folder", "given", "named"),
+    [
+        ("num/1", "num", "num, version 1"),
+        ("num", "num", "num, version 1"),
+        ("num/7", "num/7", "num, version 7"),
+        ("my num/1", "my num", "model, version 1"),
+    ],
+)
+def test_a_folder_of_one_model_gives_its_name(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], folder: str, given: str, named: str
+) -> None:
+    """A folder of versions, a SavedModel and one version of it are called as `pack` calls them."""
+    (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / folder / "saved_model.pb").write_bytes(SAVED_MODEL)
+
+    assert main(["check", str(tmp_path / given)]) == 0
+    assert f"Model {named}" in capfd.readouterr().out
+
+
 BROKEN = {
     "an import that is not there": (
         f"import nothing_of_this_name\n{MIRROR}",

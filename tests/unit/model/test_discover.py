@@ -26,8 +26,8 @@ LAYOUTS: dict[str, tuple[list[str], dict[str, list[int]]]] = {
     "the Servo layout": (["export/Servo/1"], {"Servo": [1]}),
     "any depth": (["a/b/c/d/e/7"], {"e": [7]}),
     "no version folder": (["resnet"], {"resnet": [1]}),
-    "a version at the root": (["1", "2"], {"model": [1, 2]}),
-    "the root itself": (["."], {"model": [1]}),
+    "a version at the root": (["1", "2"], {"root": [1, 2]}),
+    "the root itself": (["."], {"root": [1]}),
     "nothing below code": (["half/1", "code/model/1"], {"half": [1]}),
     "code elsewhere": (["models/code/1"], {"code": [1]}),
     "no look into a SavedModel's own folders": (["half/1", "half/1/assets.extra/old/1"], {"half": [1]}),
@@ -40,8 +40,8 @@ def test_layouts(tmp_path: Path, case: str) -> None:
     """Each layout that is served gives these names and versions."""
     folders, expected = LAYOUTS[case]
     for folder in folders:
-        saved_model(tmp_path / folder)
-    assert names(tmp_path) == expected
+        saved_model(tmp_path / "root" / folder)
+    assert names(tmp_path / "root") == expected
 
 
 def test_links_in_a_circle_end(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ def lite(folder: Path, content: bytes = b"\x1c\0\0\0TFL3") -> Path:
 
 
 @pytest.mark.parametrize(
-    ("folder", "name", "version"), [("m/3", "m", 3), ("3", "model", 3), ("m", "m", 1), (".", "model", 1)]
+    ("folder", "name", "version"), [("m/3", "m", 3), ("3", "root", 3), ("m", "m", 1), (".", "root", 1)]
 )
 def test_found(tmp_path: Path, folder: str, name: str, version: int) -> None:
     path = lite(tmp_path / "root" / folder)

@@ -21,7 +21,7 @@ from tfs_proxy.tools.pack.model_kinds import ModelKind, kind_of
 from tfs_proxy.tools.pack.options import LayoutOptions
 from tfs_proxy.values.errors import ArchiveError, RequirementsError, SettingsError
 from tfs_proxy.values.layout import CSV_COLUMNS_FILE, ModelLayout
-from tfs_proxy.values.names import HIGHEST_VERSION, is_model_name, is_version, printable
+from tfs_proxy.values.names import HIGHEST_VERSION, is_model_name, printable
 from tfs_proxy.values.signature import DEFAULT_SIGNATURE
 
 
@@ -195,10 +195,9 @@ def _lay_out_folder(options: LayoutOptions, root: Path, cancelled: threading.Eve
     models = discover(source)
     _check_one_model(options, source, models)
     for model in models:
-        name, single_version = _name_and_version(source, model)
+        name = options.name or _name_for(model.name)
         for version, folder in model.versions.items():
-            number = next(each for each in (options.version, single_version, version) if each is not None)
-            target = root / (options.name or name) / str(number)
+            target = root / name / str(version if options.version is None else options.version)
             if options.preprocessing is None:
                 _copy_tree(folder, target)
             else:
@@ -228,18 +227,6 @@ def _add_signatures(
     target.parent.mkdir(parents=True, exist_ok=True)
     _log.info("adding to the graph of %s, in a process of its own", printable(str(folder)))
     _warn(export(ExportRequest(folder, target, preprocessing=preprocessing), cancelled))
-
-
-def _name_and_version(source: Path, model: DiscoveredModel) -> tuple[str, int | None]:
-    """The model's name, and its version if ``source`` itself is the only version."""
-    if model.name != ROOT_MODEL_NAME:
-        return model.name, None
-    folders = list(model.versions.values())
-    if folders == [source] and is_version(source.name):
-        return _name_for(source.parent.name), int(source.name)
-    if folders == [source] or folders[0].parent == source:
-        return _name_for(source.name), None
-    return model.name, None
 
 
 def _listed(models: Iterable[DiscoveredModel]) -> str:
