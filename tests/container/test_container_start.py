@@ -65,6 +65,26 @@ def test_variables_of_kubernetes_services_change_nothing(plain: Path) -> None:
         assert "TFS_PROXY_" not in running.log
 
 
+@pytest.mark.parametrize(
+    "command", [("serve", "--port", "9000"), ("sh", "-c", "tfs-proxy serve --port=9000; true")]
+)
+def test_the_health_check_asks_the_port_of_the_command(plain: Path, command: tuple[str, ...]) -> None:
+    """Docker calls a container healthy that `serve --port` moved, whichever process has PID 1."""
+    options = (
+        *mounted(plain),
+        "--health-interval",
+        "1s",
+        "--health-start-period",
+        "0s",
+        "--health-retries",
+        "100",
+    )
+    with container(*options, command=command, inside=9000) as running:
+        running.wait_until(lambda: running.state["Health"]["Status"] == "healthy", "it is healthy")
+        said = running.run("sh", "-c", "/usr/local/lib/tfs-proxy/healthcheck /v1/models/none; echo $?")
+        assert said == "1"
+
+
 def test_a_read_only_root_and_a_user_without_rights_are_enough(scripted: Path) -> None:
     options = (
         *("--read-only", "--tmpfs", "/tmp", "--user", "12345:12345"),

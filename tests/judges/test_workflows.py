@@ -80,3 +80,14 @@ def test_a_release_publishes_nothing_unless_all_images_were_built() -> None:
     assert outward == set(jobs) - {"images"}
     assert {name for name in outward if "images" not in after[name]} == set()
     assert jobs["push"]["strategy"] == jobs["images"]["strategy"]
+
+
+def test_all_images_are_built_anew_each_week() -> None:
+    """SECURITY.md promises it, with the updates of their distributions, which the first stage takes."""
+    jobs = {
+        name: yaml.safe_load((ROOT / ".github" / "workflows" / name).read_text())["jobs"]
+        for name in ("release.yml", "weekly-image.yml")
+    }
+    assert jobs["weekly-image.yml"]["image"]["strategy"] == jobs["release.yml"]["images"]["strategy"]
+    assert "all three images are built anew" in " ".join((ROOT / "SECURITY.md").read_text().split())
+    assert "\napt-get upgrade -y" in (ROOT / "container" / "install-system").read_text()

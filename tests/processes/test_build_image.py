@@ -20,7 +20,7 @@ echo "$@" >> "$DOCKER_CALLS"
 case "$1 $2" in
   "image inspect") case " $DOCKER_HAS " in *" $3 "*) exit 0 ;; esac; exit 1 ;;
   "pull --quiet") echo "Using default tag"; echo "no route to the registry" >&2; exit 1 ;;
-  "build "*) echo "as far as the build"; exit 1 ;;
+  "build "*) echo "Step 1/2 : FROM base"; echo "as far as the build"; exit 1 ;;
 esac
 """
 
@@ -68,13 +68,17 @@ def test_a_missing_image_ends_it_before_anything_is_built(
     [("cpu", "debian:trixie-slim tensorflow/serving:2.20.0"), ("embedded", "debian:trixie-slim")],
 )
 def test_what_is_there_is_not_pulled(tmp_path: Path, name: str, has: str) -> None:
-    """The embedded image needs none but the base; without a registry, the tag that is here will do, and that is said."""
+    """The embedded image needs none but the base; without a registry, the tag that is here will do, and that is said.
+
+    Steps are printed as they come.
+    """
     done, calls = built(tmp_path, name, has=has)
 
     assert (
         f"{PINNED} (container/base-images.lock) can't be pulled: building from the tag debian" in done.stderr
     )
 
+    assert done.stdout == "Step 1/2 : FROM base\n"
     assert "as far as the build" in done.stderr
     assert calls[-1].startswith("build ")
     assert [call for call in calls if call.startswith("pull")] == [f"pull --quiet {PINNED}"]
