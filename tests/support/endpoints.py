@@ -47,8 +47,12 @@ def of_image(address: str, **more: object) -> dict[str, Any]:
 class Endpoint(Stack):
     """A running `tfs-proxy endpoint`."""
 
-    def __init__(self, *words: str, env: Mapping[str, str] | None = None) -> None:
-        super().__init__(*words, env=env, command="endpoint", workers=None)
+    def __init__(
+        self, *words: str, env: Mapping[str, str] | None = None, files: Path | None = Path("/")
+    ) -> None:
+        """Requests may name files below ``files``, or what is the default."""
+        allowed = [] if files is None else ["--files", str(files)]
+        super().__init__(*words, *allowed, env=env, command="endpoint", workers=None)
 
     @property
     def runtime(self) -> Any:
@@ -80,11 +84,13 @@ class Endpoint(Stack):
 
 
 @contextlib.contextmanager
-def running_endpoint(folder: Path, content: Mapping[str, Any], *words: str) -> Iterator[Endpoint]:
+def running_endpoint(
+    folder: Path, content: Mapping[str, Any], *words: str, files: Path = Path("/")
+) -> Iterator[Endpoint]:
     """An endpoint that is in service, by a CONFIG.json in ``folder``; stopped at the end."""
     config = folder / "config.json"
     config.write_text(json.dumps(content))
-    endpoint = Endpoint(str(config), *words)
+    endpoint = Endpoint(str(config), *words, files=files)
     try:
         endpoint.wait_ready()
         yield endpoint

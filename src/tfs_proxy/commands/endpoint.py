@@ -22,14 +22,14 @@ Batch jobs of CreateTransformJob run here, too.
 CONFIG.json has the requests, by operation: {"CreateModel": {...}, "CreateEndpointConfig": {...},
 "CreateEndpoint": {...}}, each one or a list; or is one request, as `aws sagemaker create-model
 --cli-input-json` takes it. Without CreateEndpoint, or without a file, it waits for calls that create what
-is served. ModelDataUrl may also be file:// or a path relative to the file. A container is
-the one that --container names, else its Image if that is http://HOST:PORT or an image that Docker has, else
-this package's own, without Docker.
+is served. Addresses may also be file:// or a path relative to the file, below the folders of --files.
+A container is the one that --container names, else its Image if that is http://HOST:PORT or an image that
+Docker has, else this package's own, without Docker.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", nargs="*", type=Path, metavar="CONFIG.json", help="requests to AWS's API")
+    parser.add_argument("configs", nargs="*", type=Path, metavar="CONFIG.json", help="requests to AWS's API")
     parser.add_argument(
         "--update",
         action="append",
@@ -49,6 +49,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME=WHERE",
         help="container for a ContainerHostname or ModelName: local, an image, or http://HOST:PORT",
+    )
+    parser.add_argument(
+        "--files",
+        action="append",
+        type=Path,
+        metavar="FOLDER",
+        help="requests may name files of this machine only below FOLDER; can be repeated "
+        "(default: the working directory)",
     )
     parser.add_argument(
         "--notifications",
@@ -127,13 +135,16 @@ def run(arguments: argparse.Namespace) -> int:
     exit_on_stop_signals()
     from tfs_proxy.tools.endpoint.run import EndpointOptions, catalogue_of, serve
     from tfs_proxy.tools.endpoint.starter import parse_choices
+    from tfs_proxy.values.layout import LocalFiles
 
     choices = parse_choices(arguments.container)
-    catalogue_of(arguments.files)
+    files = LocalFiles.below(arguments.files or [Path.cwd()])
+    catalogue_of(arguments.configs, files)
     streams = _streams(arguments)
     settings, listener = listen(arguments.host, arguments.port)
     options = EndpointOptions(
-        arguments.files,
+        arguments.configs,
+        files,
         choices,
         inherited_environment(),
         arguments.notifications,
@@ -148,5 +159,5 @@ def _update(arguments: argparse.Namespace) -> int:
     from tfs_proxy.tools.endpoint.operations import update
 
     log_to_stderr("info")
-    update([*arguments.files, *arguments.update], arguments.url)
+    update([*arguments.configs, *arguments.update], arguments.url)
     return 0

@@ -11,6 +11,7 @@ from tfs_proxy.settings.settings import inherited_environment
 from tfs_proxy.transform.job import CHOICES, MANIFEST, make_job, read_description
 from tfs_proxy.transform.options import ENGINES, LOCAL, TransformOptions
 from tfs_proxy.transform.transformer import FAIL, ON_ERROR, BadLimit
+from tfs_proxy.values.layout import ANYWHERE, LocalFiles
 from tfs_proxy.wire.s3_client import S3_TIMEOUT_SECONDS
 
 DESCRIPTION = """\
@@ -45,7 +46,9 @@ _JOB_FLAGS: Mapping[str, tuple[str, str, str]] = {
     "timeout_seconds": ("--timeout-seconds", "N", "s that a request may take (default: 600)"),
     "max_retries": ("--max-retries", "N", "further attempts after a failure that is not 4xx (default: 3)"),
 }  # fmt: skip
-_OPTIONS = [option for option in fields(TransformOptions) if option.name not in {"job", "environment"}]
+_OPTIONS = [
+    option for option in fields(TransformOptions) if option.name not in {"job", "environment", "files"}
+]
 
 _NUMBERS = {"max_payload_mb", "max_concurrent", "timeout_seconds", "max_retries"}
 
@@ -97,6 +100,14 @@ def _add_run_arguments(run: "argparse._ArgumentGroup") -> None:
         "--tune", action="store_true", help="measure a sample and print the best values; nothing is written"
     )
     run.add_argument("--summary", type=Path, metavar="FILE", help="write counts and latencies as JSON")
+    run.add_argument(
+        "--files",
+        action="append",
+        type=Path,
+        metavar="FOLDER",
+        help="input may be files of this machine only below FOLDER, also by a manifest or a link; can be "
+        "repeated (default: anywhere)",
+    )
     run.add_argument("--instance-index", type=int, default=0, metavar="I", help="which of N machines, from 0")
     run.add_argument(
         "--instance-count", type=int, default=1, metavar="N", help="machines that share the objects"
@@ -147,4 +158,5 @@ def request_from(arguments: argparse.Namespace, environment: Mapping[str, str]) 
     if flags["data_type"] is None and (flags["input"] or "").endswith(MANIFEST_ENDING):
         flags["data_type"] = MANIFEST
     named = {option.name: getattr(arguments, option.name) for option in _OPTIONS}
-    return TransformOptions(job=make_job(description, flags), environment=environment, **named)
+    files = LocalFiles.below(arguments.files) if arguments.files else ANYWHERE
+    return TransformOptions(job=make_job(description, flags), environment=environment, files=files, **named)

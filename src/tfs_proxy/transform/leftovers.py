@@ -21,6 +21,7 @@ from tfs_proxy.transform.run_statistics import RunStatistics, Workload
 from tfs_proxy.transform.s3 import CONCURRENT_HEADS, S3Stream, s3_object, s3_objects
 from tfs_proxy.transform.sender import EndpointAddress
 from tfs_proxy.values.errors import SettingsError
+from tfs_proxy.values.layout import ANYWHERE, LocalFiles
 from tfs_proxy.wire.s3_client import S3_SCHEME
 
 if TYPE_CHECKING:
@@ -30,17 +31,20 @@ S3ClientFactory = Callable[[], "S3Client"]
 """Gives the process's S3 client, which only inputs in S3 need."""
 
 
-def objects_of(address: str, data_type: str, client: S3ClientFactory) -> list[InputObject]:
+def objects_of(
+    address: str, data_type: str, client: S3ClientFactory, files: LocalFiles = ANYWHERE
+) -> list[InputObject]:
     """All objects of an input, sorted by name; no two have the same name.
 
-    Raises SettingsError if there are none, or if the input can't be read.
+    Raises SettingsError if there are none, or if the input can't be read, or is not one of ``files``.
     """
+    files.check("The input", address)
     if data_type == MANIFEST:
-        objects = list(_manifest_objects(address, client))
+        objects = list(_manifest_objects(address, client, files))
     elif address.startswith(S3_SCHEME):
         objects = list(s3_objects(client(), address))
     else:
-        objects = list(local_objects(Path(address)))
+        objects = list(_held(local_objects(Path(address)), files))
     if not objects:
         raise SettingsError(f"The input {address} has no objects.")
     objects.sort(key=lambda item: item.name)
@@ -50,12 +54,19 @@ def objects_of(address: str, data_type: str, client: S3ClientFactory) -> list[In
     return objects
 
 
+def _held(objects: Iterable[InputObject], files: LocalFiles) -> Iterator[InputObject]:
+    """The objects, up to one that is none of ``files``: a folder to which a link leads may be large."""
+    for item in objects:
+        files.check("The input", item.address)
+        yield item
+
+
 def shard(items: Iterable[InputObject], index: int, count: int) -> list[InputObject]:
     """The objects of machine ``index`` (from 0) of ``count``: every ``count``-th by key."""
     return [item for n, item in enumerate(items) if n % count == index]
 
 
-def _manifest_objects(address: str, client: S3ClientFactory) -> Iterator[InputObject]:
+def _manifest_objects(address: str, client: S3ClientFactory, files: LocalFiles) -> Iterator[InputObject]:
     """Read ``[{"prefix": "s3://…/"}, "key", …]``; the prefix may be a local folder too."""
     entries = _read_manifest(address, client)
     prefix, *names = entries
@@ -70,7 +81,9 @@ def _manifest_objects(address: str, client: S3ClientFactory) -> Iterator[InputOb
         with ThreadPoolExecutor(CONCURRENT_HEADS) as heads:
             yield from heads.map(lambda key: s3_object(s3, prefix["prefix"] + key, key), keys)
     else:
-        yield from (local_object(Path(prefix["prefix"]) / key, key) for key in keys)
+        for key in keys:
+            files.check("The input", str(path := Path(prefix["prefix"]) / key))
+            yield local_object(path, key)
 
 
 def _read_manifest(address: str, client: S3ClientFactory) -> list[object]:

@@ -23,6 +23,7 @@ from tfs_proxy.transform.s3 import S3Stream, S3Target
 from tfs_proxy.transform.sender import EndpointAddress, EndpointNotReached
 from tfs_proxy.transform.transformer import FAIL, BadLimit
 from tfs_proxy.values.errors import SettingsError, UpstreamError
+from tfs_proxy.values.layout import ANYWHERE, LocalFiles
 from tfs_proxy.wire.http_client import get
 from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INVOCATIONS, OPENAPI
 from tfs_proxy.wire.s3_client import S3_SCHEME, S3_TIMEOUT_SECONDS, s3_client
@@ -106,8 +107,8 @@ class TransformOptions(Struct, frozen=True, kw_only=True):
     """Options of the command line; either ``model`` or ``endpoint`` is set.
 
     ``served_as`` identifies what the endpoint serves, wherever it is; None stands for its address. A serving
-    stack inherits ``environment``. If ``ray_address`` is None, Ray chooses the cluster. Raises
-    SettingsError if the options contradict each other.
+    stack inherits ``environment``. Objects may be no files but ``files``. If ``ray_address`` is None, Ray
+    chooses the cluster. Raises SettingsError if the options contradict each other.
     """
 
     job: Job
@@ -125,6 +126,7 @@ class TransformOptions(Struct, frozen=True, kw_only=True):
     s3_timeout_seconds: float = S3_TIMEOUT_SECONDS
     engine: str = LOCAL
     ray_address: str | None = None
+    files: LocalFiles = ANYWHERE
 
     def __post_init__(self) -> None:
         if (self.model is None) == (self.endpoint is None):

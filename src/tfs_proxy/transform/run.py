@@ -220,7 +220,7 @@ def tune(options: TransformOptions) -> int:
 def chosen(options: TransformOptions) -> list[InputObject]:
     """The objects of this run: those of its input that belong to its shard."""
     _check_apart(options.job)
-    items = objects_of(options.job.input, options.job.data_type, options.client)
+    items = objects_of(options.job.input, options.job.data_type, options.client, options.files)
     return shard(items, options.instance_index, options.instance_count)
 
 

@@ -1,6 +1,13 @@
-"""Paths below one root: a model folder as SageMaker lays it out, and a run's own workspace."""
+"""Paths below a root: a model folder as SageMaker lays it out, a run's workspace, files that may be named."""
 
+import os
+from collections.abc import Iterable
 from pathlib import Path
+
+from msgspec import Struct
+
+from tfs_proxy.values.errors import SettingsError
+from tfs_proxy.values.names import printable
 
 SAGEMAKER_MODEL_DIR = Path("/opt/ml/model")
 UNIVERSAL_CODE_DIRS = (Path("/opt/ml/code"), Path("/opt/ml/models/code"))
@@ -97,3 +104,30 @@ class Workspace:
     def grpc_gate(self, index: int) -> Path:
         """Link to `grpc_socket` that exists while nginx may send calls to the model server."""
         return self.root / f"gate{index}.sock"
+
+
+class LocalFiles(Struct, frozen=True):
+    """The files that requests may name: those below ``folders``, which are paths without links."""
+
+    folders: tuple[str, ...]
+
+    @classmethod
+    def below(cls, folders: Iterable[Path]) -> "LocalFiles":
+        return cls(tuple(os.path.realpath(folder) for folder in folders))
+
+    def check(self, member: str, path: str) -> None:
+        """Raises SettingsError if a path leads elsewhere, also by a link; ``s3://`` addresses pass."""
+        if path.startswith("s3://") or os.sep in self.folders:
+            return
+        try:
+            real = Path(os.path.realpath(path))
+        except ValueError:  # a null byte
+            real = Path("\0")
+        if not any(real.is_relative_to(folder) for folder in self.folders):
+            raise SettingsError(
+                f"{member} {printable(path)} can't be used: it is not below {', '.join(self.folders)}, or a "
+                "link leads out of there. --files FOLDER allows another folder."
+            )
+
+
+ANYWHERE = LocalFiles((os.sep,))

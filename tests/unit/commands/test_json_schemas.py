@@ -14,11 +14,12 @@ from tfs_proxy.tools.endpoint.run import catalogue_of
 from tfs_proxy.tools.export.preprocessing import read_standardize
 from tfs_proxy.transform.job import read_description
 from tfs_proxy.values.errors import SettingsError
+from tfs_proxy.values.layout import ANYWHERE
 
 READERS: Mapping[str, Callable[[Path], object]] = {
     "standardize": read_standardize,
     "transform-job": read_description,
-    "endpoint": lambda path: catalogue_of([path]),
+    "endpoint": lambda path: catalogue_of([path], ANYWHERE),
 }
 JOB: Mapping[str, Any] = {
     "TransformJobName": "job",

@@ -44,6 +44,7 @@ from tfs_proxy.tools.endpoint.metrics import VariantMetrics
 from tfs_proxy.tools.endpoint.operations import EndpointConfig
 from tfs_proxy.tools.endpoint.shadows import ShadowCopies, ShadowReport, VariantAnswer, share_of
 from tfs_proxy.values.errors import Overloaded, RequestError, SettingsError
+from tfs_proxy.values.layout import LocalFiles
 from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.media_types import BYTES, TEXT
@@ -64,9 +65,14 @@ class AsyncQueue:
     """Queues requests from `start` to `stop`; each instance answers a number of them at once."""
 
     def __init__(
-        self, config: AsyncConfig, instances: int, invoke: InvokeWithin, notifications: Notifications
+        self,
+        config: AsyncConfig,
+        instances: int,
+        invoke: InvokeWithin,
+        notifications: Notifications,
+        files: LocalFiles,
     ) -> None:
-        self._config, self._invoke, self._notifications = config, invoke, notifications
+        self._config, self._invoke, self._notifications, self._files = config, invoke, notifications, files
         self._workers = config.concurrent * instances
         self._waiting: asyncio.Queue[AsyncRequest] = asyncio.Queue()
         self._unfinished = self._held_bytes = 0
@@ -77,7 +83,7 @@ class AsyncQueue:
 
     def accept(self, request: HttpRequest) -> AsyncRequest:
         """Queues a call. Raises AwsError, and Overloaded if too many wait."""
-        accepted = async_request(request, self._config)
+        accepted = async_request(request, self._config, self._files)
         if self._unfinished >= MOST_WAITING or self._held_bytes + len(accepted.body) > MOST_WAITING_BYTES:
             raise Overloaded(f"{self._unfinished} requests wait already: try again, or use InputLocation.")
         self._waiting.put_nowait(accepted)
@@ -177,8 +183,11 @@ class EndpointAdditions(Struct, frozen=True):
 class Additions:
     """InvokeEndpoint and InvokeEndpointAsync with the additions of all endpoints, each made on first use."""
 
-    def __init__(self, metrics: VariantMetrics, notifications: Path | None, tolerance: float) -> None:
-        self._metrics, self._notifications, self._tolerance = metrics, notifications, tolerance
+    def __init__(
+        self, metrics: VariantMetrics, files: LocalFiles, notifications: Path | None, tolerance: float
+    ) -> None:
+        self._metrics, self._files, self._notifications = metrics, files, notifications
+        self._tolerance = tolerance
         self._current: dict[str, EndpointAdditions] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -284,7 +293,8 @@ class Additions:
             return await self._asked(invocation, InvocationLimits(seconds, MOST_BYTES))
 
         instances = sum(variant.instance_count for variant in endpoint.config.variants)
-        queue = AsyncQueue(config, instances, invoke, Notifications(endpoint.name, config, folder))
+        told = Notifications(endpoint.name, config, folder)
+        queue = AsyncQueue(config, instances, invoke, told, self._files)
         queue.start()
         return queue
 

@@ -17,7 +17,15 @@ from tfs_proxy.wire.media_types import JSON
 
 CONTROL_PLANE, RUNTIME, LOGS = "sagemaker", "sagemaker-runtime", "logs"
 OURS = frozenset(
-    {"ModelDataUrl", "S3Uri", "S3OutputPath", "S3FailurePath", "DestinationS3Uri", "InputLocation"}
+    {
+        "ModelDataUrl",
+        "ArtifactUrl",
+        "S3Uri",
+        "S3OutputPath",
+        "S3FailurePath",
+        "DestinationS3Uri",
+        "InputLocation",
+    }
 )
 """Members that also take a path of this machine here."""
 

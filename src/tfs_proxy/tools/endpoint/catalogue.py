@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,10 @@ from tfs_proxy.tools.endpoint.operations import (
     OperationRequest,
     Variant,
     located,
+    with_addresses,
 )
 from tfs_proxy.values.errors import SettingsError
+from tfs_proxy.values.layout import LocalFiles
 
 MANY_MODELS = "MultiModel"
 PRIMARY = "primary"
@@ -58,7 +61,10 @@ def _archive(container: Mapping[str, Any], folder: Path) -> str | None:
 
 
 class Catalogue:
-    def __init__(self) -> None:
+    """The things by name; their requests may name no files but ``files``."""
+
+    def __init__(self, files: LocalFiles) -> None:
+        self._files = files
         self.models: dict[str, HostedModel] = {}
         self.configs: dict[str, EndpointConfig] = {}
         self.endpoints: dict[str, str] = {}
@@ -105,8 +111,13 @@ class Catalogue:
                 self.jobs[request.name] = job_request(request, self.models, created)
 
     def _conflicts(self, request: OperationRequest) -> Iterator[str]:
-        """Faults beyond AWS's service model: names that must exist, or differ."""
+        """Faults beyond AWS's service model: names that must exist, or differ, and files out of bounds."""
         parameters = request.parameters
+        try:
+            with_addresses(parameters, partial(self._checked, request.folder))
+        except SettingsError as error:
+            yield str(error).rstrip(".")
+            return
         match request.operation:
             case "CreateModel":
                 yield from _conflicts_of_model(parameters)
@@ -121,6 +132,10 @@ class Catalogue:
                 yield from self._conflicts_of_component(parameters)
             case "CreateTransformJob":
                 yield from conflicts_of_job(request, self.models, self.created["CreateModel"])
+
+    def _checked(self, folder: Path, member: str, address: str) -> str:
+        self._files.check(member, located(address, folder, member))
+        return address
 
     def _conflicts_of_config(self, parameters: Mapping[str, Any]) -> Iterator[str]:
         names: set[str] = set()

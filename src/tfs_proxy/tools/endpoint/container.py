@@ -15,7 +15,7 @@ from typing import Self
 
 from tfs_proxy.run.process import ChildProcess, ProcessState
 from tfs_proxy.tools.endpoint.aws_api import NOT_READY, AwsError, model_error, refused
-from tfs_proxy.values.errors import ArchiveError, UpstreamError, UpstreamTimeout
+from tfs_proxy.values.errors import ArchiveError, SettingsError, UpstreamError, UpstreamTimeout
 from tfs_proxy.wire.connect import authority
 from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.http_answer import ComingAnswer
@@ -160,7 +160,7 @@ class ManyModels:
     async def _load(self, target: str, log_stream: str) -> None:
         try:
             model_id, url = await self._unpack(joined(self._prefix, target))
-        except ArchiveError as error:
+        except (ArchiveError, SettingsError) as error:
             raise refused(f"Failed to download the model data of {target}: {error}") from error
         response = await self._asked_to_load(model_id, url)
         while response.status == HTTPStatus.INSUFFICIENT_STORAGE and self._loaded:

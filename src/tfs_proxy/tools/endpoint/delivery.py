@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 import pybase64
 from msgspec import Struct, field
 
 from tfs_proxy.tools.endpoint.aws_api import given_members, refused
+from tfs_proxy.tools.endpoint.operations import located
 from tfs_proxy.values.errors import ArchiveError, SettingsError, TfsProxyError
+from tfs_proxy.values.layout import LocalFiles
 from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.values.names import printable
 from tfs_proxy.wire.http_messages import HttpRequest
@@ -71,7 +72,6 @@ def _topic(arn: str | None) -> str | None:
     return arn.rpartition(":")[2] if arn else None
 
 
-FILE_SCHEME = "file://"
 MOST_BYTES = 1024 * MEGABYTE
 """Limit of asynchronous inference (docs/reference/sagemaker.md)."""
 
@@ -83,7 +83,7 @@ class LocationFailed(TfsProxyError):
 def address_of(member: str, text: str, folder: Path) -> str:
     """An ``s3://`` or ``file://`` address without a slash at its end; a path starts from ``folder``.
 
-    Raises SettingsError that names AWS's ``member`` for other schemes.
+    Raises SettingsError that names AWS's ``member`` for others.
     """
     if text.startswith(S3_SCHEME):
         try:
@@ -91,15 +91,13 @@ def address_of(member: str, text: str, folder: Path) -> str:
         except ArchiveError as error:
             raise SettingsError(f"{member}: {error}") from None
         return text.rstrip("/")
-    if "://" in text and not text.startswith(FILE_SCHEME):
-        raise SettingsError(f"{member} {printable(text)} can't be used here: take s3://, file:// or a path.")
-    return _path(text, folder).as_uri()
+    return Path(located(text, folder, member)).as_uri()
 
 
 def read_location(address: str) -> bytes:
     """The bytes at an ``s3://`` or ``file://`` address. Raises LocationFailed."""
     if not address.startswith(S3_SCHEME):
-        return _read_file(_path(address, Path("/")))
+        return _read_file(_path(address))
     try:
         bucket, key = parse_address(address)
     except ArchiveError as error:
@@ -113,16 +111,15 @@ def read_location(address: str) -> bytes:
 def write_location(address: str, body: bytes, content_type: str) -> None:
     """Writes an object, or a file and its folder. Raises LocationFailed."""
     if not address.startswith(S3_SCHEME):
-        _write_file(_path(address, Path("/")), body)
+        _write_file(_path(address), body)
         return
     bucket, key = parse_address(address)
     with s3_errors(address, LocationFailed):
         s3_client().put_object(Bucket=bucket, Key=key, Body=body, ContentType=content_type)
 
 
-def _path(address: str, folder: Path) -> Path:
-    text = unquote(urlsplit(address).path) if address.startswith(FILE_SCHEME) else address
-    return (folder / text).absolute()
+def _path(address: str) -> Path:
+    return Path(located(address, Path("/")))
 
 
 def _read_file(path: Path) -> bytes:
@@ -187,38 +184,32 @@ class AsyncRequest(Struct, frozen=True):
         return now - self.received > float(self.members.get("RequestTTLSeconds", TTL_SECONDS))
 
 
-def async_request(request: HttpRequest, config: AsyncConfig) -> AsyncRequest:
-    """Raises AwsError that names AWS's member."""
+def async_request(request: HttpRequest, config: AsyncConfig, files: LocalFiles) -> AsyncRequest:
+    """Raises AwsError that names AWS's member, also for a file that is not one of ``files``."""
     members = given_members(ASYNC, request.headers)
     location = members.get("InputLocation")
     if bool(request.body) == (location is not None):
         raise refused("Either InputLocation or Body is needed, and not both.")
     if len(request.body) > INLINE_BYTES:
         raise refused(f"Body has {len(request.body)} bytes; at most {INLINE_BYTES} go without InputLocation.")
-    if location is not None:
-        _check_location(location, config)
     name = members.get("Filename", f"{uuid4()}.out")
     extension = members.get("S3OutputPathExtension", "").strip("/")
     if ".." in extension.split("/"):
         raise refused(f"S3OutputPathExtension {extension!r} leaves the place of the answers.")
     failures = None if config.failures is None else _below(config.failures, extension, _failure_name(name))
+    output = _below(config.outputs, extension, name)
+    try:
+        for member, address in (
+            ("InputLocation", location),
+            ("OutputLocation", output),
+            ("FailureLocation", failures),
+        ):
+            if address is not None:
+                files.check(member, located(address, Path("/"), member))
+    except SettingsError as error:
+        raise refused(str(error)) from None
     inference_id = members.get("InferenceId", str(uuid4()))
-    return AsyncRequest(
-        {**members, "InferenceId": inference_id},
-        request.body,
-        _below(config.outputs, extension, name),
-        failures,
-    )
-
-
-def _check_location(location: str, config: AsyncConfig) -> None:
-    if location.startswith(S3_SCHEME):
-        return
-    if not location.startswith(FILE_SCHEME):
-        raise refused(f"InputLocation {printable(location)} can't be read here: take an s3:// address.")
-    if not config.outputs.startswith(FILE_SCHEME):
-        # Clients may have this machine's files read only if the user allows files.
-        raise refused("InputLocation may be a file only where S3OutputPath of the endpoint's config is one.")
+    return AsyncRequest({**members, "InferenceId": inference_id}, request.body, output, failures)
 
 
 def _below(address: str, extension: str, name: str) -> str:

@@ -87,7 +87,8 @@ class JobRun:
         folder = self._starter.new_folder()
         job, summary = folder / "job.json", folder / "summary.json"
         job.write_text(self._request.engine_file())
-        words = ("transform", str(job), "--endpoint", self._engine_url, "--served-as", served_as)
+        allowed = [f"--files={folder}" for folder in self._starter.files.folders]
+        words = ("transform", str(job), "--endpoint", self._engine_url, "--served-as", served_as, *allowed)
         self._engine = self._starter.start_command(
             f"{self._request.name}/{ENGINE}", (*words, "--summary", str(summary))
         )

@@ -4,7 +4,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 from botocore.exceptions import BotoCoreError, ClientError
 from msgspec import Struct
 
+from tfs_proxy.tools.endpoint.aws_api import OURS
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.names import printable
 from tfs_proxy.wire.s3_client import S3_SCHEME
@@ -186,18 +187,35 @@ def _shown(path: Path) -> str:
 def located(address: str, folder: Path, member: str = "ModelDataUrl") -> str:
     """An ``s3://`` address unchanged; a ``file://`` address or a path as an absolute path.
 
-    Raises SettingsError that names AWS's ``member`` for other schemes.
+    Raises SettingsError that names AWS's ``member`` for other schemes, and for files of other machines.
     """
     if address.startswith(S3_SCHEME):
         return address
     parts = urlsplit(address)
     if parts.scheme == "file":
-        return unquote(parts.path)
-    if "://" in address:
+        if parts.netloc not in {"", "localhost"}:
+            raise SettingsError(
+                f"{member} {printable(address)} can't be used: files of {printable(parts.netloc)} are not at "
+                "hand, and those of this machine are file:///PATH."
+            )
+        address = unquote(parts.path)
+    elif "://" in address:
         raise SettingsError(
             f"{member} {printable(address)} can't be used here: take s3://, file:// or a path."
         )
     return str((folder / address).absolute())
+
+
+def with_addresses(value: Any, change: Callable[[str, str], str]) -> Any:
+    """A request whose addresses, which may be paths here, are changed; ``change`` gets their member, too."""
+    if isinstance(value, list):
+        return [with_addresses(each, change) for each in value]
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        name: change(name, part) if name in OURS else with_addresses(part, change)
+        for name, part in value.items()
+    }
 
 
 LOOK_SECONDS = 0.5
@@ -233,7 +251,9 @@ def update(files: Sequence[Path], url: str) -> None:
 
 def _send(client: Any, request: OperationRequest) -> None:
     """Makes the call for one request; models and configs that exist already must be identical."""
-    parameters = _with_absolute_paths(request.parameters, request.folder)
+    parameters = with_addresses(
+        request.parameters, lambda member, address: located(address, request.folder, member)
+    )
     match request.operation:
         case "CreateEndpoint":
             client.update_endpoint(
@@ -244,8 +264,7 @@ def _send(client: Any, request: OperationRequest) -> None:
             client.create_inference_component(**parameters)
             return
         case "CreateTransformJob":
-            places = frozenset({"S3Uri", "S3OutputPath"})
-            client.create_transform_job(**_with_absolute_paths(parameters, request.folder, places))
+            client.create_transform_job(**parameters)
             return
         case "CreateModel":
             describe, create = client.describe_model, client.create_model
@@ -261,19 +280,6 @@ def _send(client: Any, request: OperationRequest) -> None:
             f"{request.place}: {request.name} exists, and differs. It can't be changed, as on AWS: "
             "take another name."
         )
-
-
-def _with_absolute_paths(
-    value: Any, folder: Path, members: frozenset[str] = frozenset({"ModelDataUrl", "S3Uri"})
-) -> Any:
-    if isinstance(value, list):
-        return [_with_absolute_paths(each, folder, members) for each in value]
-    if not isinstance(value, Mapping):
-        return value
-    return {
-        name: located(part, folder, name) if name in members else _with_absolute_paths(part, folder, members)
-        for name, part in value.items()
-    }
 
 
 def _wait(client: Any, name: str) -> None:

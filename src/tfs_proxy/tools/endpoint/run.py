@@ -37,7 +37,7 @@ from tfs_proxy.tools.endpoint.metrics import VariantMetrics
 from tfs_proxy.tools.endpoint.operations import read_operations
 from tfs_proxy.tools.endpoint.starter import Choice, ContainerStarter, unused_choices
 from tfs_proxy.tools.endpoint.stream import invoke_stream
-from tfs_proxy.values.layout import Workspace
+from tfs_proxy.values.layout import LocalFiles, Workspace
 from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse, StreamedResponse
 from tfs_proxy.wire.http_server import HttpServer, app_of
@@ -128,11 +128,13 @@ StreamPort = tuple[Listener, ssl.SSLContext]
 class EndpointOptions(Struct, frozen=True):
     """Options of the command line.
 
-    ``notifications`` is their folder, ``tolerance`` that of shadows; ``jobs`` transform jobs run at once.
+    Requests may name no files of this machine but ``files``; ``notifications`` is their folder, ``tolerance``
+    that of shadows; ``jobs`` transform jobs run at once.
     ``streams`` is the port of bidirectional streams, if they are wanted.
     """
 
-    files: Sequence[Path]
+    configs: Sequence[Path]
+    files: LocalFiles
     choices: Mapping[str, Choice]
     environ: Mapping[str, str]
     notifications: Path | None
@@ -141,10 +143,10 @@ class EndpointOptions(Struct, frozen=True):
     streams: StreamPort | None = None
 
 
-def catalogue_of(files: Sequence[Path]) -> Catalogue:
-    """Carries out the files in the order of AWS's operations. Raises SettingsError if one is refused."""
-    catalogue = Catalogue()
-    requests = [request for file in files for request in read_operations(file)]
+def catalogue_of(configs: Sequence[Path], files: LocalFiles) -> Catalogue:
+    """Carries out the requests in the order of AWS's operations. Raises SettingsError if one is refused."""
+    catalogue = Catalogue(files)
+    requests = [request for config in configs for request in read_operations(config)]
     for operation in catalogue.created:
         for request in requests:
             if request.operation == operation:
@@ -161,7 +163,7 @@ async def serve(settings: Settings, listener: Listener, options: EndpointOptions
 
     Raises StopServing if an endpoint can't start. ``listener`` is closed at the end.
     """
-    catalogue = catalogue_of(options.files)
+    catalogue = catalogue_of(options.configs, options.files)
     for name in unused_choices(options.choices, catalogue.models.values()):
         log.warning("--container %s: no model and no ContainerHostname of the files has this name", name)
     with guarded_workspace(settings.home) as (workspace, watchdog):
@@ -182,13 +184,20 @@ class EndpointRun:
         self._threads = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="container-client")
         logs = LogStreams(catalogue.jobs)
         starter = ContainerStarter(
-            settings, workspace, watchdog, self._threads, options.environ, options.choices, logs.hear
+            settings,
+            workspace,
+            watchdog,
+            self._threads,
+            options.environ,
+            options.choices,
+            options.files,
+            logs.hear,
         )
         self._hosting = Hosting(catalogue, starter)
         new_run = partial(JobRun, starter=starter, url=sockets.local_url(listener))
         self._jobs = TransformJobs(catalogue, new_run, options.jobs)
         self._metrics = VariantMetrics()
-        self._additions = Additions(self._metrics, options.notifications, options.tolerance)
+        self._additions = Additions(self._metrics, options.files, options.notifications, options.tolerance)
         front = EndpointServer(self._hosting, self._jobs, logs, self._metrics, self._additions)
         self._server = HttpServer(app_of(front.respond, LARGER_BYTES))
         self._streams = BidirectionalStreams(self._hosting, self._metrics)

@@ -34,7 +34,7 @@ from tfs_proxy.settings.settings import Settings
 from tfs_proxy.tools.endpoint.container import HostedContainer, ManyModels
 from tfs_proxy.tools.endpoint.operations import ContainerDefinition, HostedModel
 from tfs_proxy.values.errors import SettingsError
-from tfs_proxy.values.layout import SAGEMAKER_MODEL_DIR, Workspace
+from tfs_proxy.values.layout import SAGEMAKER_MODEL_DIR, LocalFiles, Workspace
 from tfs_proxy.values.names import printable
 from tfs_proxy.wire.s3_client import S3_SCHEME, s3_client
 
@@ -211,7 +211,8 @@ NO_RESTARTS = Backoff(tries=0)
 class ContainerStarter:
     """Starts containers.
 
-    ``choices`` are those of the command line, by hostname or model. Our own containers inherit ``environ``.
+    ``choices`` are those of the command line, by hostname or model; so are ``files``, to which requests are
+    held. Our own containers inherit ``environ``.
     ``heard`` gets each line of what is started, after the prefix of its log lines.
     """
 
@@ -223,10 +224,12 @@ class ContainerStarter:
         threads: Executor,
         environ: Mapping[str, str],
         choices: Mapping[str, Choice],
+        files: LocalFiles,
         heard: Callable[[str, str], None] = lambda _of, _line: None,
     ) -> None:
         self._settings, self._workspace, self._watchdog = settings, workspace, watchdog
         self._threads, self._choices, self._heard = threads, choices, heard
+        self.files = files
         self._environ, self._environ_of_ours = environ, for_inner_stack(environ)
         self._numbers = itertools.count(1)
         self._running: set[asyncio.Task[None]] = set()
@@ -310,7 +313,12 @@ class ContainerStarter:
         self, endpoint: str, container: HostedContainer, definition: ContainerDefinition
     ) -> ManyModels:
         mount = MODELS_MOUNT if container.image else None
-        unpack = partial(self._models(endpoint, definition).unpack, mount=mount)
+        models = self._models(endpoint, definition)
+
+        async def unpack(address: str) -> tuple[str, str]:
+            self.files.check("TargetModel", address)
+            return await models.unpack(address, mount)
+
         return ManyModels(container, definition.archive or "", unpack, keeps=definition.caches_models)
 
     def _models(self, endpoint: str, definition: ContainerDefinition) -> UnpackedModels:

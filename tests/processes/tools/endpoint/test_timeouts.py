@@ -21,13 +21,14 @@ from tfs_proxy.tools.endpoint.metrics import VariantMetrics
 from tfs_proxy.tools.endpoint.run import catalogue_of
 from tfs_proxy.tools.endpoint.starter import ContainerStarter
 from tfs_proxy.values.errors import NotReached, UpstreamTimeout
+from tfs_proxy.values.layout import ANYWHERE
 
 
 def ask(container: RemoteContainer, folder: Path, limit_seconds: float) -> bytes:
     """InvokeEndpoint with another limit; the answer's body."""
     config = folder / "config.json"
     config.write_text(json.dumps(described({"m": of_image(container.address)}, [variant("v", "m")])))
-    catalogue = catalogue_of([config])
+    catalogue = catalogue_of([config], ANYWHERE)
 
     async def answer(starter: ContainerStarter) -> bytes:
         endpoint = HostedEndpoint("shop", catalogue.configs["first"], catalogue, starter)
@@ -39,7 +40,7 @@ def ask(container: RemoteContainer, folder: Path, limit_seconds: float) -> bytes
             await endpoint.stop()
 
     with guarded_workspace(str(folder)) as (workspace, watchdog), ThreadPoolExecutor() as threads:
-        starter = ContainerStarter(Settings.from_env({}), workspace, watchdog, threads, {}, {})
+        starter = ContainerStarter(Settings.from_env({}), workspace, watchdog, threads, {}, {}, ANYWHERE)
         return asyncio.run(answer(starter))
 
 

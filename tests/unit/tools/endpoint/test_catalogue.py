@@ -10,6 +10,7 @@ from tfs_proxy.tools.endpoint.catalogue import Catalogue
 from tfs_proxy.tools.endpoint.operations import OperationRequest, read_operations
 from tfs_proxy.tools.endpoint.run import catalogue_of
 from tfs_proxy.values.errors import SettingsError
+from tfs_proxy.values.layout import ANYWHERE
 
 VARIANT = {"VariantName": "v", "ModelName": "m", "InstanceType": "ml.m5.large", "InitialInstanceCount": 1}
 MODEL: dict[str, Any] = {"ModelName": "m", "PrimaryContainer": {"Image": "image", "ModelDataUrl": "a.tar.gz"}}
@@ -24,7 +25,7 @@ def written(folder: Path, content: object, name: str = "config.json") -> Path:
 
 
 def created(*requests: tuple[str, dict[str, Any]]) -> Catalogue:
-    catalogue = Catalogue()
+    catalogue = Catalogue(ANYWHERE)
     for operation, parameters in requests:
         catalogue.create(OperationRequest(operation, parameters, operation, Path("/configs")))
     return catalogue
@@ -33,12 +34,12 @@ def created(*requests: tuple[str, dict[str, Any]]) -> Catalogue:
 def test_one_file_or_a_file_for_each_request_describe_the_same(tmp_path: Path) -> None:
     """An object by operation, with one request or a list; or bare requests, in any order."""
     keyed = {"CreateModel": [MODEL], "CreateEndpointConfig": CONFIG, "CreateEndpoint": ENDPOINT}
-    together = catalogue_of([written(tmp_path, keyed)])
+    together = catalogue_of([written(tmp_path, keyed)], ANYWHERE)
     parts = [
         written(tmp_path, part, f"{number}.json") for number, part in enumerate((ENDPOINT, CONFIG, MODEL))
     ]
 
-    apart = catalogue_of(parts)
+    apart = catalogue_of(parts, ANYWHERE)
 
     assert together.models == apart.models
     assert (together.configs, together.endpoints) == (apart.configs, apart.endpoints)
@@ -129,7 +130,7 @@ def test_what_aws_refuses_is_refused(operation: str, parameters: dict[str, Any],
 )
 def test_file_without_requests_is_refused(content: object, says: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=says):
-        catalogue_of([written(tmp_path, content)])
+        catalogue_of([written(tmp_path, content)], ANYWHERE)
 
 
 def test_file_that_is_not_json_or_not_there_is_refused(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tfs_proxy.tools.endpoint import additions
 from tfs_proxy.tools.endpoint.additions import AsyncQueue, InvokeWithin
 from tfs_proxy.tools.endpoint.delivery import AsyncConfig, AsyncRequest, Notifications
 from tfs_proxy.values.errors import Overloaded, UpstreamTimeout
+from tfs_proxy.values.layout import ANYWHERE
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
 INLINE = HttpRequest("POST", "/", {"x-amzn-sagemaker-content-type": "text/csv"}, b"1,2")
@@ -35,7 +36,7 @@ def answered(
 
     async def scenario() -> list[AsyncRequest]:
         told = Notifications("e", chosen, folder / "told")
-        waiting = AsyncQueue(chosen, 1, invoke, told)
+        waiting = AsyncQueue(chosen, 1, invoke, told, ANYWHERE)
         accepted = [waiting.accept(request) for request in requests]
         waiting.start()
         await waiting.stop(60)
@@ -143,7 +144,7 @@ def test_the_log_says_how_many_are_lost_at_the_end(tmp_path: Path, caplog: pytes
 
     async def scenario() -> None:
         config = config_in(tmp_path)
-        waiting = AsyncQueue(config, 1, hang, Notifications("e", config, None))
+        waiting = AsyncQueue(config, 1, hang, Notifications("e", config, None), ANYWHERE)
         waiting.start()
         for _ in range(3):
             waiting.accept(INLINE)

@@ -7,6 +7,7 @@ import pytest
 from tfs_proxy.tools.endpoint.aws_api import AwsError
 from tfs_proxy.tools.endpoint.delivery import INLINE_BYTES, AsyncConfig, async_config, async_request
 from tfs_proxy.values.errors import SettingsError
+from tfs_proxy.values.layout import ANYWHERE, LocalFiles
 from tfs_proxy.wire.http_messages import HttpRequest
 
 S3 = AsyncConfig("s3://bucket/out", "s3://bucket/failed")
@@ -19,7 +20,7 @@ def call(body: bytes = b"", **members: str) -> HttpRequest:
 
 
 def test_answers_have_a_name_of_their_own() -> None:
-    first, second = (async_request(call(InputLocation="s3://b/k"), S3) for _ in range(2))
+    first, second = (async_request(call(InputLocation="s3://b/k"), S3, ANYWHERE) for _ in range(2))
     assert first.output != second.output
     assert first.output.startswith("s3://bucket/out/")
     assert first.failure is not None
@@ -30,7 +31,7 @@ def test_answers_have_a_name_of_their_own() -> None:
 def test_a_client_names_the_output() -> None:
     """Filename and S3OutputPathExtension say where below the config's path an answer goes."""
     request = async_request(
-        call(InputLocation="s3://b/k", Filename="answer.json", S3OutputPathExtension="a/b/"), S3
+        call(InputLocation="s3://b/k", Filename="answer.json", S3OutputPathExtension="a/b/"), S3, ANYWHERE
     )
     assert request.output == "s3://bucket/out/a/b/answer.json"
     assert request.failure == "s3://bucket/failed/a/b/answer-error.json"
@@ -42,8 +43,8 @@ def test_a_client_names_the_output() -> None:
         (call(), "Either InputLocation or Body"),
         (call(b"x", InputLocation="s3://b/k"), "Either InputLocation or Body"),
         (call(b"x" * (INLINE_BYTES + 1)), "Body has 128001 bytes"),
-        (call(InputLocation="https://b.s3.amazonaws.com/k"), "take an s3:// address"),
-        (call(InputLocation="file:///etc/passwd"), "only where S3OutputPath"),
+        (call(InputLocation="https://b.s3.amazonaws.com/k"), "take s3://, file:// or a path"),
+        (call(InputLocation="file:///etc/passwd"), "InputLocation /etc/passwd .* not below /data"),
         (call(b"x", RequestTTLSeconds="59"), "RequestTTLSeconds is 59; 60 to 21600 are allowed"),
         (call(b"x", RequestTTLSeconds="soon"), "RequestTTLSeconds must be a number"),
         (call(b"x", InvocationTimeoutSeconds="3601"), "InvocationTimeoutSeconds is 3601"),
@@ -55,7 +56,7 @@ def test_a_client_names_the_output() -> None:
 )
 def test_what_aws_refuses_is_refused_by_its_member(request_: HttpRequest, text: str) -> None:
     with pytest.raises(AwsError, match=text):
-        async_request(request_, S3)
+        async_request(request_, S3, LocalFiles(("/data",)))
 
 
 def test_the_config_is_read_from_its_request() -> None:
