@@ -162,25 +162,76 @@ def test_a_base_image_without_a_cuda_library_fails_the_build(
     assert said in done.stderr
 
 
+@pytest.fixture(scope="module")
+def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A libcuda whose cuInit answers as CUINIT says, and crashes without it."""
+    folder = tmp_path_factory.mktemp("driver")
+    source = '#include <stdlib.h>\nint cuInit(unsigned flags) { return atoi(getenv("CUINIT")) + flags; }\n'
+    (folder / "cuda.c").write_text(source)
+    library = folder / "libcuda.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, folder / "cuda.c"], check=True)
+    return library
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no compiler")
 @pytest.mark.parametrize(
-    ("library", "driver", "used"),
+    ("library", "driver", "env", "used", "said"),
     [
-        ("libcuda.so.575.57.08", "550.163.01", True),
-        ("libcuda.so.575.57.08", "575.57.08", False),
-        ("libcuda.so.575.57.08", "580.9.0", False),
-        ("libcuda.so.575.57.08", None, False),
-        (None, "550.163.01", False),
+        (
+            "575.57.08",
+            "550.163.01",
+            {"CUINIT": "0"},
+            True,
+            "older than CUDA's compatibility libraries (575.57.08): ",
+        ),
+        ("575.57.08", "550.163.01", {"CUINIT": "100"}, True, "these are used"),
+        ("575.57.08", "550.163.01", {"CUINIT": "804"}, False, "(cuInit answers 804): it is used alone"),
+        ("575.57.08", "550.163.01", {"CUINIT": "803"}, False, "(cuInit answers 803): it is used alone"),
+        ("575.57.08", "550.163.01", {}, False, "(cuInit answers nothing): it is used alone"),
+        (
+            "575.57.08",
+            "550.163.01",
+            {"CUINIT": "804", "TFS_PROXY_CUDA_COMPAT": "On"},
+            True,
+            "TFS_PROXY_CUDA_COMPAT=on",
+        ),
+        ("575.57.08", "550.163.01", {"CUINIT": "0", "TFS_PROXY_CUDA_COMPAT": "off"}, False, ""),
+        ("575.57.08", "575.57.08", {}, False, ""),
+        ("575.57.08", "580.9.0", {}, False, ""),
+        ("575.57.08", None, {}, False, ""),
+        (None, "550.163.01", {}, False, ""),
+        (None, "550.163.01", {"TFS_PROXY_CUDA_COMPAT": "on"}, False, ""),
     ],
-    ids=["an older driver", "the same", "a newer driver", "no driver", "no compatibility libraries"],
+    ids=[
+        "an older driver",
+        "an older driver without a card",
+        "a card without support",
+        "a driver that does not fit",
+        "a library that crashes",
+        "on",
+        "off",
+        "the same",
+        "a newer driver",
+        "no driver",
+        "no compatibility libraries",
+        "on without libraries",
+    ],
 )
-def test_cudas_compatibility_libraries_come_before_an_older_driver_alone(
-    tmp_path: Path, library: str | None, driver: str | None, used: bool
+def test_cudas_compatibility_libraries_come_before_an_older_driver_that_takes_them(
+    tmp_path: Path,
+    fake_driver: Path,
+    library: str | None,
+    driver: str | None,
+    env: dict[str, str],
+    used: bool,
+    said: str,
 ) -> None:
-    """As AWS's entry point has it, by the names of file and kernel module; then the program runs."""
+    """By the names of file and kernel module, and by what cuInit answers in a child process; then the program runs."""
     compat, version, script = tmp_path / "compat", tmp_path / "version", tmp_path / "with-cuda-compat"
     compat.mkdir()
     if library:
-        (compat / "libcuda.so.1").symlink_to(library)
+        shutil.copy(fake_driver, compat / f"libcuda.so.{library}")
+        (compat / "libcuda.so.1").symlink_to(f"libcuda.so.{library}")
     if driver:
         version.write_text(
             f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {driver}  Release Build\n"
@@ -193,11 +244,12 @@ def test_cudas_compatibility_libraries_come_before_an_older_driver_alone(
 
     done = subprocess.run(
         ["sh", script, "sh", "-c", "echo $LD_LIBRARY_PATH"],
-        env={"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": "/own"},
+        env={"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": "/own", **env},
         capture_output=True,
         text=True,
         check=True,
     )
 
     assert done.stdout == (f"{compat}:/own\n" if used else "/own\n")
-    assert bool(done.stderr) == used
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == bool(said)

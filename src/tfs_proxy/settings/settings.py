@@ -221,6 +221,9 @@ class Settings(UseSettings):
     gpu_memory_margin: float = MODEL_SERVERS.setting(
         "SAGEMAKER_TFS_FRACTIONAL_GPU_MEM_MARGIN", parse.number(0, 1), 0.2,
         "share of a GPU's memory left free if several instances share it")
+    cuda_compat: str = MODEL_SERVERS.setting(
+        "TFS_PROXY_CUDA_COMPAT", parse.one_of("auto", "on", "off"), "auto",
+        "CUDA's compatibility libraries before an older driver in the GPU's image; auto if cuInit takes them")
     extra_args: tuple[str, ...] = MODEL_SERVERS.setting(
         "SAGEMAKER_TFS_EXTRA_ARGS", parse.words, (), "more flags for the model server, quoted as in a shell",
         shown="none")
