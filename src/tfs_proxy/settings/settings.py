@@ -91,6 +91,11 @@ class Settings(UseSettings):
         "TFS_PROXY_MAX_DECODED_TOTAL_MB", parse.whole(1, 1_000_000), None,
         "MB of memory that large requests take together; the next ones wait 5 s, then get a 503",
         shown="twice TFS_PROXY_MAX_DECODED_MB", aws="no limit")
+    max_answer_mb: int = ADDRESSES.setting(
+        "TFS_PROXY_MAX_ANSWER_MB", parse.whole(1, 1_000_000), lambda machine: machine.answer_mb,
+        "largest answer in MB that is read: of a model server, a stage or a container (else 502), and by "
+        "transform, ask and Client (else it failed); what is passed on as it comes has no limit",
+        shown="an eighth of the memory, from 256 to 2047", aws="no limit")
 
     model: str | None = MODELS.setting(
         "SAGEMAKER_MODEL_URI", str, None,
@@ -396,6 +401,10 @@ class Settings(UseSettings):
         return self.max_payload_mb * MEGABYTE or None
 
     @property
+    def max_answer_bytes(self) -> int:
+        return self.max_answer_mb * MEGABYTE
+
+    @property
     def max_decoded_bytes(self) -> int:
         """Limit in bytes of one request's body after decoding."""
         return (self.max_decoded_mb or 4 * self.payload_limit_mb) * MEGABYTE
@@ -410,6 +419,13 @@ class Settings(UseSettings):
 _GROUPS = (ADDRESSES, MODELS, MULTI_MODEL, SCRIPTS, MODEL_SERVERS, BATCHING, WORKERS, SESSIONS, JOBS, CAPTURE)
 TABLE = table_of(Settings, (*_GROUPS, FILES_AND_LOGS))
 _ROWS = {row.field: row for row in TABLE}
+
+
+def most_answer_bytes() -> int:
+    """Limit of an answer, for commands that read no other setting. Raises SettingsError."""
+    row, text = _ROWS["max_answer_mb"], os.environ.get("TFS_PROXY_MAX_ANSWER_MB", "").strip()
+    machine = Machine(available_resources(), batch=False, concurrent=None)
+    return int(row.parsed(text) if text else row.default_for(machine)) * MEGABYTE
 
 
 def inherited_environment() -> dict[str, str]:

@@ -12,9 +12,10 @@ import numpy.typing as npt
 import urllib3
 from msgspec import Struct
 
+from tfs_proxy.settings.settings import most_answer_bytes
 from tfs_proxy.values.errors import TfsProxyError
 from tfs_proxy.values.names import printable
-from tfs_proxy.wire.error_body import error_text
+from tfs_proxy.wire.error_body import answer_too_large, error_text
 from tfs_proxy.wire.media_types import JSON, NPY, NPZ
 from tfs_proxy.wire.routes import INVOCATIONS, PING
 
@@ -63,12 +64,19 @@ class Client:
 
     ``timeout_seconds`` is the longest wait for a connection, and between two parts of an answer. A request
     that was not taken up (no connection, 429, 503) is sent again up to ``retries`` times, after the
-    answer's Retry-After of at most a minute, else after growing pauses. Threads can share a client, which
-    keeps ``connections`` open.
+    answer's Retry-After of at most a minute, else after growing pauses. An answer may have
+    ``max_answer_bytes``; None stands for TFS_PROXY_MAX_ANSWER_MB. Threads can share a client, which keeps
+    ``connections`` open.
     """
 
     def __init__(
-        self, url: str, *, timeout_seconds: float = 60.0, retries: int = 3, connections: int = 8
+        self,
+        url: str,
+        *,
+        timeout_seconds: float = 60.0,
+        retries: int = 3,
+        connections: int = 8,
+        max_answer_bytes: int | None = None,
     ) -> None:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme not in {"http", "https"} or not parts.hostname:
@@ -76,20 +84,15 @@ class Client:
         path = parts.path.rstrip("/") or INVOCATIONS.path
         self._server = f"{parts.scheme}://{parts.netloc}"
         self._address = f"{self._server}{path}" + (f"?{parts.query}" if parts.query else "")
-        self._pool = urllib3.PoolManager(
-            maxsize=connections,
-            timeout=timeout_seconds,
-            retries=urllib3.Retry(
-                total=retries,
-                read=False,
-                redirect=False,
-                allowed_methods=None,
-                status_forcelist=NOT_PROCESSED,
-                backoff_factor=PAUSE_SECONDS,
-                backoff_jitter=PAUSE_SECONDS,
-                retry_after_max=LONGEST_RETRY_AFTER_SECONDS,
-                raise_on_status=False,
-            ),
+        self._most_bytes = most_answer_bytes() if max_answer_bytes is None else max_answer_bytes
+        self._pool = urllib3.PoolManager(maxsize=connections, timeout=timeout_seconds)
+        self._retry = urllib3.Retry(
+            total=retries,
+            read=False,
+            redirect=False,
+            backoff_factor=PAUSE_SECONDS,
+            backoff_jitter=PAUSE_SECONDS,
+            retry_after_max=LONGEST_RETRY_AFTER_SECONDS,
         )
 
     def __enter__(self) -> Self:
@@ -105,9 +108,12 @@ class Client:
     def is_ready(self) -> bool:
         """True if /ping answers 200; it is asked once."""
         try:
-            answer = self._pool.request("GET", f"{self._server}{PING.path}", retries=False)
+            answer = self._pool.request(
+                "GET", f"{self._server}{PING.path}", retries=False, preload_content=False
+            )
         except urllib3.exceptions.HTTPError:
             return False
+        answer.close()
         return answer.status == HTTPStatus.OK
 
     def predict(self, arrays: npt.ArrayLike | Mapping[str, npt.ArrayLike]) -> Array | dict[str, Array]:
@@ -134,14 +140,34 @@ class Client:
         """
         sent = {"Content-Type": content_type} | ({"Accept": accept} if accept else {})
         sent |= {_header_name(name): value for name, value in headers.items()}
+        retry = self._retry
+        answer, content = self._ask(body, sent, retry)
+        while answer.status in NOT_PROCESSED and retry.total:
+            retry = retry.increment(response=answer)
+            retry.sleep(answer)
+            answer, content = self._ask(body, sent, retry)
+        if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
+            raise _kind(answer.status)(f"{answer.status}: {_sentence(answer, content)}", answer.status)
+        received = {name.lower(): value for name, value in answer.headers.items()}
+        return Reply(content, received.get("content-type", ""), received)
+
+    def _ask(
+        self, body: bytes, headers: Mapping[str, str], retry: urllib3.Retry
+    ) -> tuple[urllib3.BaseHTTPResponse, bytes]:
+        """An answer of any status with its whole content. Raises NotAnswered."""
+        content = bytearray()
         try:
-            answer = self._pool.request("POST", self._address, body=body, headers=sent)
+            answer = self._pool.request(
+                "POST", self._address, body=body, headers=headers, retries=retry, preload_content=False
+            )
+            for part in answer.stream():
+                content += part
+                if len(content) > self._most_bytes:
+                    answer.close()
+                    raise NotAnswered(answer_too_large(self._address, self._most_bytes))
         except urllib3.exceptions.HTTPError as error:
             raise NotAnswered(f"{self._address}: {_reason(error)}") from error
-        if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
-            raise _kind(answer.status)(f"{answer.status}: {_sentence(answer)}", answer.status)
-        received = {name.lower(): value for name, value in answer.headers.items()}
-        return Reply(answer.data, received.get("content-type", ""), received)
+        return answer, bytes(content)
 
 
 def arrays_of(reply: Reply) -> dict[str, Array]:
@@ -185,13 +211,13 @@ def _kind(status: int) -> type[ClientError]:
     return ServerFailed if status >= HTTPStatus.INTERNAL_SERVER_ERROR else RequestRefused
 
 
-def _sentence(answer: urllib3.BaseHTTPResponse) -> str:
+def _sentence(answer: urllib3.BaseHTTPResponse, content: bytes) -> str:
     """The server's own sentence, or the beginning of its answer, on one line without control characters."""
     if answer.status < HTTPStatus.BAD_REQUEST:
         elsewhere = answer.headers.get("Location", "(no Location)")
         text = f"this is not the address of invocations, it leads to {elsewhere}"
     else:
-        text = error_text(answer.data) or answer.data.decode(errors="replace")
+        text = error_text(content) or content.decode(errors="replace")
     return printable(" ".join(text.split())[:SHOWN_CHARACTERS]) or "the answer is empty"
 
 

@@ -10,9 +10,10 @@ from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
 
+from tfs_proxy.settings.settings import most_answer_bytes
 from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.run_statistics import RunStatistics, RunStopped
-from tfs_proxy.values.errors import ServerLost, SettingsError, UpstreamError, UpstreamTimeout
+from tfs_proxy.values.errors import AnswerTooLarge, ServerLost, SettingsError, UpstreamError, UpstreamTimeout
 from tfs_proxy.wire.backoff import growing_pause
 from tfs_proxy.wire.connect import authority, connect_tcp, connect_tls
 from tfs_proxy.wire.error_body import error_text
@@ -72,16 +73,17 @@ LONGEST_PAUSE_SECONDS = 10.0
 
 
 class Refused(Exception):
-    """A request failed; ``status`` is None if it got no answer at all, ``timed_out`` if not in time."""
+    """A request failed; ``status`` is None if it got no whole answer, ``timed_out`` if not in time.
 
-    def __init__(self, status: int | None, message: str, *, timed_out: bool = False) -> None:
+    It is ``is_final`` if to repeat the request would not help, as if the client is to blame (4xx).
+    """
+
+    def __init__(
+        self, status: int | None, message: str, *, timed_out: bool = False, is_final: bool = False
+    ) -> None:
         super().__init__(message)
         self.timed_out, self.status, self.message = timed_out, status, message
-
-    @property
-    def is_final(self) -> bool:
-        """True if the client is to blame (4xx): to repeat the request would not help."""
-        return self.status is not None and self.status < HTTPStatus.INTERNAL_SERVER_ERROR
+        self.is_final = is_final or (status or HTTPStatus.BAD_GATEWAY) < HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def pause_seconds(attempt: int, chance: Callable[[], float] = random.random) -> float:
@@ -120,6 +122,7 @@ class Sender:
             idle=concurrent,
             connect=endpoint.connect,
             server=endpoint.authority,
+            most_bytes=most_answer_bytes(),
         )
         self._free = threading.Semaphore(concurrent)
 
@@ -160,7 +163,8 @@ class Sender:
         except EndpointNotReached as error:
             return ServerLost(f"{error}. Finished objects are kept: run the same command again to continue.")
         except UpstreamError as error:
-            return Refused(None, str(error), timed_out=isinstance(error, UpstreamTimeout))
+            timed_out, too_large = isinstance(error, UpstreamTimeout), isinstance(error, AnswerTooLarge)
+            return Refused(None, str(error), timed_out=timed_out, is_final=too_large)
         return self._refusal(response) or response
 
     def _post(self, body: bytes | Pieces, headers: Mapping[str, str]) -> HttpResponse:

@@ -40,6 +40,7 @@ TfsProxyError
         ├── UpstreamUnavailable  refused, reset, or gone
         │   └── NotReached       no connection could be opened, so nothing was sent
         ├── UpstreamTimeout      no answer in time
+        ├── AnswerTooLarge       the answer is over the limit, and was not read to its end
         └── UpstreamRefused      it answered with an error of its own (``status``, ``body``)
 """
 
@@ -287,6 +288,10 @@ class NotReached(UpstreamUnavailable):
 
 class UpstreamTimeout(UpstreamError):
     """The model server did not answer in time."""
+
+
+class AnswerTooLarge(UpstreamError):
+    """The server's answer is over the limit: what else there is of it was not read."""
 
 
 class UpstreamRefused(UpstreamError):

@@ -30,6 +30,9 @@ WORKER_TASKS = 8
 RUN_TASKS, RUN_TASKS_PER_CORE = 32, 4
 """Processes and threads of a run without its workers and the threads that answer requests."""
 
+LARGEST_ANSWER_MB = 2047
+"""Largest default limit of an answer: that of a message of protobuf."""
+
 CONCURRENCY = 256
 """Default of requests in flight in all workers: those that wait for one model must not hold up the others."""
 
@@ -145,6 +148,14 @@ class Machine(Struct, frozen=True):
         """Threads that all workers may have together; a model server that they call may have as many."""
         tasks = self.resources.tasks_for_requests
         return MOST_THREADS if tasks is None else max(1, tasks // 2 - 2 * self.workers.count)
+
+    @property
+    def answer_mb(self) -> int:
+        """The default limit of an answer: with what becomes of it, it takes several times as much memory."""
+        memory = self.resources.memory_bytes
+        return (
+            LARGEST_ANSWER_MB if memory is None else min(max(256, memory // 8 // MEGABYTE), LARGEST_ANSWER_MB)
+        )
 
     @property
     def tensorflow_threads(self) -> int:

@@ -64,6 +64,12 @@ def not_answered(server: str, seconds: float) -> str:
     return f"{server} did not answer within {seconds:g} seconds."
 
 
+def answer_too_large(server: str, limit_bytes: int) -> str:
+    """The text if a server's answer is over the limit."""
+    megabytes = limit_bytes >> 20
+    return f"{server}'s answer is over {megabytes} MB. TFS_PROXY_MAX_ANSWER_MB sets the limit of predictions."
+
+
 def connection_closed(server: str) -> str:
     """The text if a server ends the connection before the first byte of an answer."""
     return f"{server} closed the connection without an answer."

@@ -5,6 +5,7 @@ from typing import Final
 
 from tfs_proxy.values.errors import (
     AlreadyLoaded,
+    AnswerTooLarge,
     ArchiveError,
     BadInput,
     ClientStalled,
@@ -55,6 +56,7 @@ STATUS: Mapping[type[TfsProxyError], int] = {
     SessionFailure: 424,
     ScriptFailure: 500,
     LoadFailed: 500,
+    AnswerTooLarge: 502,
     Overloaded: 503,
     UpstreamUnavailable: 503,
     ModelNotReady: 503,

@@ -24,6 +24,7 @@ from tfs_proxy.wire.grpc_frames import (
 )
 from tfs_proxy.wire.grpc_messages import (
     BUFFER_BYTES,
+    MOST_MESSAGE_BYTES,
     AnswerReader,
     CallAnswer,
     OutgoingMessage,
@@ -67,8 +68,9 @@ class CallRequest(Struct, frozen=True):
 class GrpcConnection:
     """An open connection; `usable` says whether it can make another call."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, most_bytes: int = MOST_MESSAGE_BYTES) -> None:
         self._socket = connection
+        self._most_bytes = most_bytes
         self._buffer = ReceiveBuffer(self._receive)
         self._blocks = BlockReader()
         self._send_windows = SendWindows()
@@ -104,11 +106,11 @@ class GrpcConnection:
     def call(self, request: CallRequest, deadline: Deadline) -> CallAnswer:
         """Makes one call, and reads its answer to the end.
 
-        Raises NotBegun, UpstreamUnavailable if the connection breaks, UpstreamTimeout, and BrokenFrames for
-        what is not gRPC. The connection is not `usable` after any of them.
+        Raises NotBegun, UpstreamUnavailable if the connection breaks, UpstreamTimeout, AnswerTooLarge, and
+        BrokenFrames for what is not gRPC. The connection is not `usable` after any of them.
         """
         self._deadline, self._stream, self._sent = deadline, self._stream + 2, False
-        self._answer = AnswerReader(self._blocks, deadline)
+        self._answer = AnswerReader(self._blocks, self._most_bytes)
         self._send_windows.begin_stream()
         self._complete = False
         message = OutgoingMessage(request.message)
@@ -309,9 +311,11 @@ class GrpcPool:
         open_connection: Open,
         authority: str,
         *,
+        most_bytes: int = MOST_MESSAGE_BYTES,
         idle: int = 256,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._most_bytes = min(most_bytes, MOST_MESSAGE_BYTES)
         self._open_connection = open_connection
         self._authority = authority
         self._idle: deque[GrpcConnection] = deque()
@@ -351,7 +355,8 @@ class GrpcPool:
 
     def _open(self, deadline: Deadline) -> GrpcConnection:
         try:
-            return GrpcConnection(self._open_connection(min(CONNECT_SECONDS, deadline.to_read())))
+            opened = self._open_connection(min(CONNECT_SECONDS, deadline.to_read()))
+            return GrpcConnection(opened, self._most_bytes)
         except (TimeoutError, BlockingIOError) as error:
             deadline.to_read()
             raise NotReached(not_reached(MODEL_SERVER)) from error

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from msgspec import Struct
 
+from tfs_proxy.values.errors import AnswerTooLarge
+from tfs_proxy.wire.error_body import MODEL_SERVER, answer_too_large
 from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.grpc_frames import (
     DEFAULT_WINDOW,
@@ -18,7 +20,6 @@ from tfs_proxy.wire.grpc_frames import (
     Headers,
     status_text,
 )
-from tfs_proxy.wire.http_client import Deadline
 from tfs_proxy.wire.media_types import GRPC
 from tfs_proxy.wire.protobuf_writer import Piece
 
@@ -112,7 +113,7 @@ def _opened(window: int, increment: int) -> int:
 
 PREFIX = struct.Struct(">BL")
 
-_MOST_MESSAGE_BYTES = 2**31 - 1
+MOST_MESSAGE_BYTES = 2**31 - 1
 """Limit of protobuf."""
 
 _COPIED_BYTES = 1 << 16
@@ -148,17 +149,21 @@ class OutgoingMessage:
 
 
 class IncomingMessage:
-    """An answer's message, from the payloads of DATA frames."""
+    """An answer's message of at most ``most_bytes``, from the payloads of DATA frames."""
 
-    __slots__ = ("_message", "_prefix", "_room")
+    __slots__ = ("_message", "_most_bytes", "_prefix", "_room")
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int = MOST_MESSAGE_BYTES) -> None:
+        self._most_bytes = most_bytes
         self._prefix = b""
         self._room: memoryview | None = None
         self._message: Piece | None = None
 
     def take(self, source: ReceiveBuffer, count: int) -> None:
-        """Reads the next ``count`` bytes. Raises BrokenFrames if they are not one uncompressed message."""
+        """Reads the next ``count`` bytes.
+
+        Raises BrokenFrames if they are not one uncompressed message, and AnswerTooLarge.
+        """
         if self._room is None and self._message is None:
             part = source.read(min(count, PREFIX.size - len(self._prefix)))
             self._prefix += part
@@ -184,8 +189,8 @@ class IncomingMessage:
         compressed, length = PREFIX.unpack(self._prefix)
         if compressed:
             raise BrokenFrames("its message is compressed, which nobody asked for")
-        if length > _MOST_MESSAGE_BYTES:
-            raise BrokenFrames(f"its message would have {length} bytes")
+        if length > self._most_bytes:
+            raise AnswerTooLarge(answer_too_large(MODEL_SERVER, self._most_bytes))
         # NOTE: this only reserves addresses: memory is used by bytes that come, whatever length is announced.
         self._room = np.empty(length, np.uint8).data
         self._message = self._room.toreadonly()
@@ -205,12 +210,11 @@ class CallAnswer(Struct, frozen=True):
 class AnswerReader:
     """Takes headers, data and trailers in their order; ``ended`` says whether the answer is complete."""
 
-    __slots__ = ("_blocks", "_deadline", "_headers", "_message", "_trailers", "ended")
+    __slots__ = ("_blocks", "_headers", "_message", "_trailers", "ended")
 
-    def __init__(self, blocks: BlockReader, deadline: Deadline) -> None:
+    def __init__(self, blocks: BlockReader, most_bytes: int) -> None:
         self._blocks = blocks
-        self._deadline = deadline
-        self._message = IncomingMessage()
+        self._message = IncomingMessage(most_bytes)
         self._headers: Headers | None = None
         self._trailers: Headers | None = None
         self.ended = False
@@ -231,7 +235,7 @@ class AnswerReader:
         self._headers = headers
 
     def take_data(self, source: ReceiveBuffer, count: int) -> None:
-        """Reads ``count`` bytes of the message. Raises BrokenFrames."""
+        """Reads ``count`` bytes of the message. Raises BrokenFrames and AnswerTooLarge."""
         if self._headers is None or self._trailers is not None:
             raise BrokenFrames("its data is not between headers and trailers")
         self._message.take(source, count)

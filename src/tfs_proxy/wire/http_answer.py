@@ -204,13 +204,13 @@ def _read_exactly(length: int, buffer: bytes, receive: Receive) -> tuple[bytes, 
 
 
 def _read_chunks(buffer: bytes, receive: Receive) -> tuple[bytes, bytes]:
-    parts: list[bytes] = []
-    chunks = _chunks(buffer, receive)
+    # One buffer: each chunk may be a byte, whose object takes thirty.
+    body, chunks = bytearray(), _chunks(buffer, receive)
     while True:
         try:
-            parts.append(next(chunks))
+            body += next(chunks)
         except StopIteration as end:
-            return b"".join(parts), end.value
+            return bytes(body), end.value
 
 
 def _chunks(buffer: bytes, receive: Receive) -> Generator[bytes, None, bytes]:

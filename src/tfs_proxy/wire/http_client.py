@@ -15,11 +15,20 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfs_proxy.values.errors import NotReached, UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.values.errors import AnswerTooLarge, NotReached, UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.wire.connect import Connect, authority, connect_tcp, has_unread, has_unread_tcp, set_timeout
-from tfs_proxy.wire.error_body import MODEL_SERVER, connection_closed, not_answered, not_reached
+from tfs_proxy.wire.error_body import (
+    MODEL_SERVER,
+    answer_too_large,
+    connection_closed,
+    not_answered,
+    not_reached,
+)
 from tfs_proxy.wire.http_answer import BrokenAnswer, ComingAnswer, Receive, read_coming, read_response
 from tfs_proxy.wire.http_messages import HttpResponse
+
+MOST_PAGE_BYTES = 64 << 20
+"""Limit of an answer about a server itself, such as its metrics; those with predictions have a setting."""
 
 _READ_BYTES = 1 << 16
 _SMALL_BYTES = 1 << 16
@@ -84,12 +93,15 @@ class Patience(Struct, frozen=True):
 
 
 class Exchange:
-    """One request and its answer, on any connection, within one limit."""
+    """One request and its answer of at most ``most_bytes``, on any connection, within one limit of time."""
 
-    __slots__ = ("_body", "_connection", "_head", "_limit", "_server", "_started")
+    __slots__ = ("_body", "_connection", "_head", "_limit", "_most_bytes", "_received", "_server")
 
-    def __init__(self, server: str, head: bytes, body: bytes | Pieces, limit: Deadline | Patience) -> None:
+    def __init__(
+        self, server: str, head: bytes, body: bytes | Pieces, limit: Deadline | Patience, most_bytes: int
+    ) -> None:
         self._server = server
+        self._most_bytes = most_bytes
         self._head = head
         self._body = body
         self._limit = limit
@@ -103,13 +115,18 @@ class Exchange:
         return self._run(connection, read_response)
 
     def begin(self, connection: socket.socket) -> ComingAnswer:
-        """Send the request; its answer is read as it comes, and ends the connection."""
+        """Send the request; its answer is read as it comes, and ends the connection.
+
+        Each of its parts may have ``most_bytes``.
+        """
         answer = self._run(connection, read_coming)
         return replace(answer, parts=self._parts(answer), close=partial(_end, connection))
 
     def _parts(self, answer: ComingAnswer) -> Iterator[bytes]:
         try:
-            yield from answer.parts
+            for part in answer.parts:
+                self._received = 0
+                yield part
         except BrokenAnswer as error:
             raise UpstreamUnavailable(connection_closed(self._server)) from error
         finally:
@@ -117,13 +134,13 @@ class Exchange:
 
     def _run(self, connection: socket.socket, read: Callable[[Receive], Answer]) -> Answer:
         self._connection = connection
-        self._started = False
+        self._received = 0
         try:
             broken = self._send()
             try:
                 return read(self._receive)
             except (ConnectionError, BrokenAnswer):
-                if broken is not None and not self._started:
+                if broken is not None and not self._received:
                     raise broken from None
                 raise
         except BrokenAnswer as error:
@@ -168,10 +185,12 @@ class Exchange:
         except (TimeoutError, BlockingIOError) as error:
             raise self._limit.over() from error
         except (ConnectionError, ssl.SSLError) as error:
-            if self._started:
+            if self._received:
                 raise BrokenAnswer("the connection broke") from error
             raise ConnectionResetError(str(error)) from error
-        self._started = self._started or bool(part)
+        self._received += len(part)
+        if self._received > self._most_bytes:
+            raise AnswerTooLarge(answer_too_large(self._server, self._most_bytes))
         return part
 
 
@@ -208,7 +227,7 @@ class ConnectionPool:
 
     At most ``idle`` unused ones are kept. A request is repeated, once and on a new connection, if the server
     has closed a kept one before any byte of an answer was read. ``server`` is the subject of the sentences in
-    errors.
+    errors. An answer has at most ``most_bytes``, with its head.
     """
 
     def __init__(
@@ -220,6 +239,7 @@ class ConnectionPool:
         idle: int = 256,
         connect: Connect = connect_tcp,
         server: str = MODEL_SERVER,
+        most_bytes: int = MOST_PAGE_BYTES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._host = host
@@ -231,6 +251,7 @@ class ConnectionPool:
         self._connect = connect
         self._has_unread = has_unread_tcp if connect is connect_tcp else has_unread
         self._server = server
+        self._most_bytes = most_bytes
         self._clock = clock
         self._closed = False
 
@@ -246,7 +267,7 @@ class ConnectionPool:
 
         ``method``, ``path`` and ``headers`` must be fit for the wire. A body in pieces is sent on a
         connection of its own, and never repeated. Raises NotReached if no connection opens,
-        UpstreamUnavailable if one breaks, and UpstreamTimeout if a part takes too long.
+        UpstreamUnavailable if one breaks, UpstreamTimeout if a part takes too long, and AnswerTooLarge.
         """
         seconds = self._timeouts.call_seconds if timeout_seconds is None else timeout_seconds
         deadline = Deadline(self._server, seconds, self._timeouts.write_seconds, self._clock)
@@ -311,7 +332,7 @@ class ConnectionPool:
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         host = "" if "Host" in headers else self._host_header
         head = f"{method} {path} HTTP/1.1\r\n{host}{lines}{framing(body)}\r\n".encode("latin-1")
-        return Exchange(self._server, head, b"" if body is None else body, limit)
+        return Exchange(self._server, head, b"" if body is None else body, limit, self._most_bytes)
 
     def _open(self, seconds: float | None) -> socket.socket:
         try:

@@ -11,6 +11,7 @@ from tfs_proxy.serving.script.deadline import Abandoned
 from tfs_proxy.serving.script.values import HTTPError
 from tfs_proxy.serving.upstream.shortages import raised_by_shortage
 from tfs_proxy.values.errors import (
+    AnswerTooLarge,
     Overloaded,
     PayloadTooLarge,
     RequestError,
@@ -62,7 +63,7 @@ def _request_error(req: falcon.Request, resp: falcon.Response, error: RequestErr
         _write(resp, error.status, error.body, "")  # the reason has been noted
     else:
         _write(resp, status_of(error), error_body(str(error)), error.reason)
-    if isinstance(error, (UpstreamUnavailable, UpstreamTimeout)):
+    if isinstance(error, (UpstreamUnavailable, UpstreamTimeout, AnswerTooLarge)):
         log.warning("answered %s: %s", resp.status, error)
     if isinstance(error, Overloaded):
         resp.set_header("Retry-After", str(RETRY_SECONDS))

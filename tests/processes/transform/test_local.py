@@ -16,6 +16,7 @@ from subprocess import DEVNULL, Popen
 
 import pytest
 
+from support.endless import endless_server
 from support.transform_command import Done, outputs, posts, release, stand_in, transform, tune
 from support.waiting import wait_until
 from tfs_proxy.data.formats.framing import tfrecord_frame
@@ -188,6 +189,17 @@ def test_a_failure_names_line_and_record_once(job: Job) -> None:
     job.put("1\n\n" + "2" * 1_100_000, "a.csv")
     reason = "a.csv, record 2 in line 3: the record is over the limit of 1048576 bytes: raise MaxPayloadInMB"
     assert reason in job.run(split_type="Line", max_payload_mb="1").log
+
+
+def test_answers_that_never_end_fail_their_records(tmp_path: Path) -> None:
+    """Neither they nor the pages that a run asks for are read on; nothing is sent again."""
+    with endless_server() as port:
+        job = Job(tmp_path, f"http://127.0.0.1:{port}")
+        job.put("1\n2\n")
+        words = job.words(split_type="Line", content_type="text/csv")
+        done = transform(*words, env={"TFS_PROXY_MAX_ANSWER_MB": "1"})
+    assert done.status == 1
+    assert "answer is over 1 MB. TFS_PROXY_MAX_ANSWER_MB sets the limit" in done.log
 
 
 def test_a_page_that_was_asked_for_is_an_answer(job: Job) -> None:

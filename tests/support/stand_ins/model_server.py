@@ -1,7 +1,7 @@
 """A stand-in for tensorflow_model_server if a test is about processes, not about models.
 
 It takes the flags that the supervisor gives, reports every version of the config as these variables
-say (``STAND_IN_GATE``, ``STAND_IN_LOAD_ERROR``, ``STAND_IN_EXIT``), dies of a body with "die" after
+say (``STAND_IN_GATE``, ``STAND_IN_LOAD_ERROR``, ``STAND_IN_EXIT``), never ends its answer to a body with "endless", dies of one with "die" after
 a line in the file ``STAND_IN_DEATHS``, and answers every predict with
 the body and the traceparent it got, and with the headers in ``STAND_IN_HEADERS`` (JSON), or with half of each
 instance plus two (``STAND_IN_HALVES``). It loads until the gate (tests/support/gates.py) is open. It shows
@@ -77,6 +77,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             with Path(os.environ["STAND_IN_DEATHS"]).open("a") as deaths:
                 deaths.write(f"{body}\n")
             os.kill(os.getpid(), signal.SIGKILL)
+        if "endless" in body:
+            self.answer(200, "{", 10**12)
+            while True:
+                self.wfile.write(b" " * 65_536)
         Handler.requests += 1
         if "STAND_IN_HALVES" in os.environ:
             self.answer(200, {"predictions": [x / 2 + 2 for x in json.loads(body)["instances"]]})
@@ -84,11 +88,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         trace = {"traceparent": sent} if (sent := self.headers["traceparent"]) else {}
         self.answer(200, {"predictions": [{"path": self.path, "body": body, **trace}]})
 
-    def answer(self, code: int, document: object) -> None:
+    def answer(self, code: int, document: object, length: int = 0) -> None:
         text = (document if isinstance(document, str) else json.dumps(document)).encode()
         self.send_response(code)
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(text)))
+        self.send_header("Content-Length", str(length or len(text)))
         for name, value in json.loads(os.environ.get("STAND_IN_HEADERS", "{}")).items():
             self.send_header(name, value)
         self.end_headers()

@@ -18,8 +18,16 @@ from tfs_proxy.run.process import ChildProcess, ProcessSpec
 from tfs_proxy.serving.inner_stack import SERVE
 from tfs_proxy.settings.parsers import for_inner_stack
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.errors import NotReached, RequestError, SettingsError, UpstreamError, UpstreamTimeout
+from tfs_proxy.values.errors import (
+    AnswerTooLarge,
+    NotReached,
+    RequestError,
+    SettingsError,
+    UpstreamError,
+    UpstreamTimeout,
+)
 from tfs_proxy.values.latencies import Latencies
+from tfs_proxy.values.memory import DEFAULT_DECODED_BYTES
 from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.http_client import ConnectionPool, Timeouts
 from tfs_proxy.wire.http_messages import HttpResponse
@@ -113,7 +121,7 @@ class Counts(Struct):
     """Failed requests of one stage.
 
     ``refused``: it answered with an error, or with more than the next stage may get; ``unanswered``: it got
-    them and did not answer; ``not_reached``: it never got them.
+    them and did not answer, or did not end; ``not_reached``: it never got them.
     """
 
     refused: int = 0
@@ -124,12 +132,16 @@ class Counts(Struct):
 class StageClient:
     """Sends requests to one stage, with ``latencies`` of its answers and ``counts`` of its failures."""
 
-    def __init__(self, stage: Stage, threads: Executor, timeout_seconds: float) -> None:
+    def __init__(
+        self, stage: Stage, threads: Executor, timeout_seconds: float, most_bytes: int = DEFAULT_DECODED_BYTES
+    ) -> None:
         self.stage = stage
         self.latencies = Latencies()
         self.counts = Counts()
         self._threads = threads
-        self._connections = ConnectionPool(LOOPBACK, stage.port, Timeouts(timeout_seconds), server=stage.name)
+        self._connections = ConnectionPool(
+            LOOPBACK, stage.port, Timeouts(timeout_seconds), server=stage.name, most_bytes=most_bytes
+        )
 
     async def invoke(self, body: bytes, headers: Mapping[str, str], seconds: float) -> HttpResponse:
         """The stage's answer. Raises StageFailed if there is none, or it is an error."""
@@ -158,6 +170,9 @@ class StageClient:
             raise self.failed(
                 "can't be reached", HTTPStatus.SERVICE_UNAVAILABLE, "it is down, or being restarted"
             ) from error
+        except AnswerTooLarge as error:
+            self.counts.unanswered += 1
+            raise self.failed("answered too much", HTTPStatus.BAD_GATEWAY, str(error)) from error
         except UpstreamError as error:
             self.counts.unanswered += 1
             raise self.failed(

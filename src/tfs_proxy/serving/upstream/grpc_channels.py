@@ -10,7 +10,6 @@ from typing import Any
 from tfs_proxy.values.deployment import Instance
 
 OPTIONS = (
-    ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 200),
@@ -31,10 +30,11 @@ def open_channel(instance: Instance) -> Any:
     """Open a ``grpc.Channel`` to ``instance``: over its unix socket, or its port if it has none."""
     import grpc
 
+    unlimited = ("grpc.max_receive_message_length", -1)
     address = (
         f"unix:{instance.grpc_socket}" if instance.grpc_socket else f"{instance.host}:{instance.grpc_port}"
     )
-    return grpc.insecure_channel(address, options=OPTIONS)
+    return grpc.insecure_channel(address, options=(*OPTIONS, unlimited))
 
 
 class Channels:

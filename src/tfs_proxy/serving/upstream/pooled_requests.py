@@ -25,7 +25,7 @@ from urllib3 import HTTPResponse
 
 from tfs_proxy.serving.upstream.rest import RestUpstream
 from tfs_proxy.values.deployment import Instance
-from tfs_proxy.values.errors import UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.values.errors import AnswerTooLarge, UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.wire.http_client import Patience
 from tfs_proxy.wire.http_messages import HttpResponse
 
@@ -99,7 +99,7 @@ class PooledRequests:
             reply = self._rest.relay(instance, prepared.method, prepared.path_url, content, headers, patience)
         except UpstreamTimeout as error:
             raise requests.exceptions.ReadTimeout(error, request=prepared) from error
-        except UpstreamUnavailable as error:
+        except (UpstreamUnavailable, AnswerTooLarge) as error:
             raise requests.exceptions.ConnectionError(error, request=prepared) from error
         return _response(reply, prepared, time.perf_counter() - began)
 

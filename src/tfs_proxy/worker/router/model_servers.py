@@ -13,6 +13,7 @@ from grpc import aio
 
 from tfs_proxy.serving.upstream.grpc_channels import OPTIONS
 from tfs_proxy.values.deployment import ANY_MODEL
+from tfs_proxy.wire.grpc_messages import MOST_MESSAGE_BYTES
 from tfs_proxy.wire.http_answer import BrokenAnswer
 from tfs_proxy.wire.routes import GRPC_ROUTES
 from tfs_proxy.worker.router.control_client import ControlClient
@@ -25,11 +26,12 @@ LOOK_SECONDS: Final = 1.0
 
 
 class ModelServerChannel:
-    def __init__(self, socket: str) -> None:
+    def __init__(self, socket: str, most_bytes: int) -> None:
         self.socket = socket
         self.calls = 0
         self.last_call = 0
-        self._channel = aio.insecure_channel(f"unix:{socket}", options=OPTIONS)
+        options = (*OPTIONS, ("grpc.max_receive_message_length", min(most_bytes, MOST_MESSAGE_BYTES)))
+        self._channel = aio.insecure_channel(f"unix:{socket}", options=options)
         self._methods: dict[str, Any] = {}
 
     def method(self, path: str) -> Any:
@@ -43,10 +45,11 @@ class ModelServerChannel:
 
 
 class ModelServers:
-    """Model servers in the table of the supervisor's control API."""
+    """Model servers in the table of the supervisor's control API; an answer has at most ``most_bytes``."""
 
-    def __init__(self, control: ControlClient) -> None:
+    def __init__(self, control: ControlClient, most_bytes: int = MOST_MESSAGE_BYTES) -> None:
         self._control = control
+        self._most_bytes = most_bytes
         self._number = 0
         self._sockets: Mapping[str, Sequence[str]] = {}
         self._in_flight: Counter[str] = Counter()
@@ -132,5 +135,5 @@ class ModelServers:
 
     def _channel(self, socket: str) -> ModelServerChannel:
         if socket not in self._channels:
-            self._channels[socket] = ModelServerChannel(socket)
+            self._channels[socket] = ModelServerChannel(socket, self._most_bytes)
         return self._channels[socket]

@@ -112,7 +112,7 @@ class ByScript:
 def _answering(deployment: Deployment, options: StreamOptions) -> Answering:
     """Raises ScriptLoadError if the script has to serve, and can't be loaded."""
     if deployment.streams != BY_SCRIPT:
-        return Records(options.workers, options.answer_seconds)
+        return Records(options.workers, options.answer_seconds, deployment.max_answer_bytes)
     load = _script if deployment.script_model is None else _script_model
     script = load(deployment, options)
     script.begin()
@@ -120,7 +120,9 @@ def _answering(deployment: Deployment, options: StreamOptions) -> Answering:
 
 
 def _script(deployment: Deployment, options: StreamOptions) -> Script:
-    servers = BinaryUpstream(deployment.instances, deployment.request_timeout_seconds)
+    servers = BinaryUpstream(
+        deployment.instances, deployment.request_timeout_seconds, deployment.max_answer_bytes
+    )
     upstream = ForDeployment(Recovering(servers, partial(settled, options.control_socket)), deployment)
     models = WorkerModels(
         DataPlane(upstream, deployment.csv_columns),

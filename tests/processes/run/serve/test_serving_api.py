@@ -335,3 +335,16 @@ def test_a_model_servers_headers_are_no_orders_to_nginx(tmp_path: Path) -> None:
         ]
     assert [(each.status, b'"predictions"' in each.body) for each in answers] == [(200, True)] * 3
     assert not [name for each in answers for name in each.headers if name.startswith("x-accel")]
+
+
+def test_an_answer_that_never_ends_does_not_fill_a_worker(tmp_path: Path) -> None:
+    """It is a 502 whose sentence names the setting, and the worker goes on."""
+    through_a_worker = {"X-Tfs-Proxy-Timing": "1"}
+    with serving(*stand_in_words(tmp_path), env={"TFS_PROXY_MAX_ANSWER_MB": "1"}) as stack:
+        workers = stack.workers()
+        answers = [
+            stack.ask("POST", "/v1/models/m:predict", body, through_a_worker) for body in ("endless", "{}")
+        ]
+        assert stack.workers() == workers
+    assert [each.status for each in answers] == [502, 200]
+    assert b"answer is over 1 MB. TFS_PROXY_MAX_ANSWER_MB" in answers[0].body

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tfs_proxy.run.pipeline import stage as stage_client
 from tfs_proxy.run.pipeline.chain import Chain
 from tfs_proxy.run.pipeline.stage import LONGEST_MESSAGE, Stage, StageClient, message_of
-from tfs_proxy.values.errors import NotReached, UpstreamError, UpstreamTimeout
+from tfs_proxy.values.errors import AnswerTooLarge, NotReached, UpstreamError, UpstreamTimeout
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
 PARENT = f"00-{'1' * 32}-{'2' * 16}-01"
@@ -24,7 +24,7 @@ class FakeConnections:
     answers: Mapping[int, Answer] = {}
     requests: list[tuple[int, bytes, Mapping[str, str]]]
 
-    def __init__(self, _host: str, port: int, _timeouts: object, server: str) -> None:
+    def __init__(self, _host: str, port: int, _timeouts: object, server: str, most_bytes: int) -> None:
         self._port = port
         self._server = server
 
@@ -123,6 +123,7 @@ def test_headers_of_the_platform_reach_every_stage_and_others_none() -> None:
         (raises(UpstreamTimeout("late")), 504, "did not answer: the time for the request is over"),
         (raises(NotReached("refused")), 503, "can't be reached: it is down, or being restarted"),
         (raises(UpstreamError("broken")), 503, "gave no answer: the connection to it broke"),
+        (raises(AnswerTooLarge("over 1 MB.")), 502, "answered too much: over 1 MB."),
     ],
 )
 def test_a_failing_stage_is_named(answer: Answer, status: int, text: str) -> None:
@@ -142,6 +143,7 @@ def test_a_failing_stage_is_named(answer: Answer, status: int, text: str) -> Non
         (appends(b"", status=400), (1, 0, 0)),
         (raises(UpstreamTimeout("late")), (0, 1, 0)),
         (raises(UpstreamError("broken")), (0, 1, 0)),
+        (raises(AnswerTooLarge("over 1 MB.")), (0, 1, 0)),
         (raises(NotReached("refused")), (0, 0, 1)),
     ],
 )
