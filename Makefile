@@ -187,6 +187,10 @@ protos: $(READY)  ## compile src/tfs_proxy/wire/protos/schema/*.proto into the d
 	$(BIN)/ruff format --quiet src/tfs_proxy/wire/protos/schema
 	$(BIN)/ruff check --quiet --fix src/tfs_proxy/wire/protos/schema
 
+.PHONY: known-ops
+known-ops: $(READY)  ## write the names of the ops that `check` knows, from the installed TensorFlow
+	$(BIN)/python scripts/known_ops.py
+
 .PHONY: release
 release: $(READY) try-nginx try-chromium  ## make and judge the files of a release in build/release (REHEARSAL=1: of a version that is not decided)
 	@scripts/vendor-mermaid

@@ -120,8 +120,9 @@ def _finding(url: str, settings: Settings, *, strict: bool) -> str:
     with temporary_workspace(settings.home, "tfs-proxy-check-") as workspace:
         prepared = prepare(url, settings, workspace, inherited_environment())
         missing = try_script(prepared, workspace)
-    if strict and prepared.warnings:
-        raise ArchiveError(" ".join(prepared.warnings))
+    faults = prepared.warnings if strict else prepared.load_faults
+    if faults:
+        raise ArchiveError(" ".join(faults))
     not_checked = [f"Not checked: {missing}"] if missing else []
     return _one_line("; ".join([prepared.one_line, *prepared.warnings, *not_checked]))
 
@@ -150,9 +151,9 @@ standard error.
 With --multi-model, every archive below FOLDER is checked so, one after the other: a line for each says what
 would be served, or why it fails.
 
-Exit status: 0; 2 if MODEL or a setting can't be used, or, with --strict, if there is a warning; 3 if the
-script can't be used or imported, or if the answer to the request is an error. With --multi-model, 1 if any
-archive fails.
+Exit status: 0; 2 if MODEL or a setting can't be used, if a model would not load, or, with --strict, if
+there is a warning; 3 if the script can't be used or imported, or if the answer to the request is an error.
+With --multi-model, 1 if any archive fails.
 """
 
 
@@ -216,7 +217,8 @@ def _check(arguments: argparse.Namespace, settings: Settings) -> int:
             status = _try(arguments, requests, prepared.served, settings) if requests else status
         except ScriptLoadError as error:
             raise readable(error, workspace) from None
-    return WARNED if arguments.strict and warnings and not status else status
+    fails = prepared.load_faults or (arguments.strict and warnings)
+    return WARNED if fails and not status else status
 
 
 def _try(

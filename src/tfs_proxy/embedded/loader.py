@@ -55,6 +55,8 @@ def warm_up(servable: LoadedServable, folder: Path, *, iterations: int = 1) -> i
     Raises ServingError if the file is not a TFRecord file, or a request of it fails.
     """
     path = folder / WARMUP_FILE
+    if not path.is_file():  # to open a named pipe waits for ever
+        raise invalid(f"{path} is not a file.")
     count = 0
     for record in _records(path):
         count += 1

@@ -23,14 +23,29 @@ LITE_FILE = "model.tflite"
 
 SAVED_MODEL_FOLDERS = frozenset({"variables", "assets", "assets.extra"})
 ROOT_MODEL_NAME = "model"
+FROZEN_GRAPH = (
+    "a frozen graph, as TensorFlow 1 writes it. These lines of Python make a SavedModel of it: "
+    "import tensorflow as tf; graph = tf.compat.v1.GraphDef.FromString(open('FILE', 'rb').read()); "
+    "whole = tf.compat.v1.wrap_function(lambda: tf.import_graph_def(graph, name=''), []); "
+    "model = tf.Module(); model.serve = whole.prune('INPUT:0', {'OUTPUT': 'OUTPUT:0'}); "
+    "tf.saved_model.save(model, 'NAME/1', signatures=model.serve)"
+)
+CHECKPOINT = (
+    "a checkpoint: weights without a graph. Where the model is built: model.load_weights('PREFIX'), or "
+    "tf.train.Checkpoint(model=model).restore('PREFIX'); then model.export('NAME/1')"
+)
+
 OTHER_FORMATS = {
     ".keras": "Keras's own format: make an archive of it with `tfs-proxy pack FILE`",
     ".h5": "Keras's HDF5 format: make an archive of it with `tfs-proxy pack FILE`",
     ".tflite": "TensorFlow Lite's format: make an archive of it with `tfs-proxy pack FILE`",
     ".onnx": "ONNX, which is not served",
+    ".index": CHECKPOINT,
+    ".pb": FROZEN_GRAPH,
     ".tar.gz": "an archive: give its path instead of the folder's, or name it model.tar.gz",
     ".tgz": "an archive: give its path instead of the folder's, or name it model.tar.gz",
 }
+BESIDE_A_GRAPH = frozenset({"fingerprint.pb", "keras_metadata.pb"})
 HINTS_SHOWN = 3
 
 
@@ -174,7 +189,7 @@ class _Search:
                 self._links.append(path)
             elif entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
                 self._waiting.append(path)
-            elif entry.name.endswith(tuple(OTHER_FORMATS)):
+            elif entry.name.endswith(tuple(OTHER_FORMATS)) and entry.name not in BESIDE_A_GRAPH:
                 self.others.append(path)
 
 

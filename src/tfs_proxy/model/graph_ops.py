@@ -6,6 +6,7 @@ node_def.proto and attr_value.proto.
 """
 
 from collections.abc import Iterable, Iterator
+from importlib.resources import files
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -63,6 +64,9 @@ NODE_NAME, NODE_OP, NODE_INPUT, NODE_ATTRIBUTE = 1, 2, 3, 5
 VALUE_LIST, VALUE_FUNCTION, LIST_FUNCTION = 1, 10, 9
 
 
+DECISION_FORESTS = "SimpleML"
+"""How the ops of TensorFlow Decision Forests begin, which model servers have, too."""
+
 RESTORING_OPS = frozenset({"RestoreV2", "VarHandleOp"})
 
 
@@ -70,6 +74,12 @@ def misses_variables(folder: Path) -> bool:
     """True if the SavedModel in ``folder`` restores variables from files that are not there."""
     there = (folder / "variables" / "variables.index").is_file()
     return not there and ops_in(folder, RESTORING_OPS) == RESTORING_OPS
+
+
+def unknown_ops(ops: Iterable[str]) -> list[str]:
+    """Find those of ``ops`` that no model server has built in; ``make known-ops`` writes the list."""
+    known = set((files("tfs_proxy.model") / "known_ops.txt").read_text().split())
+    return [op for op in ops if op not in known and not op.startswith(DECISION_FORESTS)]
 
 
 class _GraphStep(Struct, frozen=True):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tfs_proxy.model.discover import SAVED_MODEL_FILES, holds_lite_model
+from tfs_proxy.model.discover import FROZEN_GRAPH, SAVED_MODEL_FILES, holds_lite_model
 from tfs_proxy.values.errors import DiscoveryError
 from tfs_proxy.values.signature import Signature, TensorSpec
 from tfs_proxy.wire.data_types import data_type_name, shape_of
@@ -39,7 +39,9 @@ def ops_in(folder: Path, ops: Iterable[str]) -> frozenset[str]:
 SERVE_TAG = "serve"
 META_GRAPHS = 2
 META_INFO, GRAPH_DEF, SIGNATURES, OBJECT_GRAPH = 1, 2, 5, 7
-INFO_TAGS, INFO_VERSION = 4, 5
+INFO_OPS, INFO_TAGS, INFO_VERSION = 2, 4, 5
+LISTED_OP, LISTED_NAME = 1, 1
+NODES = 1
 SIGNATURE_INPUTS, SIGNATURE_OUTPUTS, SIGNATURE_METHOD = 1, 2, 3
 TENSOR_NAME, TENSOR_DTYPE, TENSOR_SHAPE, TENSOR_SPARSE = 1, 2, 3, 4
 INIT_SIGNATURES = frozenset({"__saved_model_init_op", "__saved_model_train_op"})
@@ -50,13 +52,15 @@ class SavedModelSummary(Struct, frozen=True):
 
     ``tags`` are the tag sets in it; ``signatures`` those under the one tag ``serve``, which is the one that
     TF Serving loads. ``lost_variables`` names variables that the signatures read and that TF Serving will not
-    fill, so that every predict fails with "Could not find variable".
+    fill, so that every predict fails with "Could not find variable". ``ops`` are the types that the first
+    graph says that it uses.
     """
 
     tags: tuple[tuple[str, ...], ...]
     tensorflow_version: str
     signatures: Mapping[str, Signature]
     lost_variables: tuple[str, ...]
+    ops: tuple[str, ...] = ()
 
 
 def read_saved_model(folder: Path) -> SavedModelSummary | None:
@@ -69,7 +73,10 @@ def read_saved_model(folder: Path) -> SavedModelSummary | None:
     if not path.is_file():
         return None
     try:
-        graphs = [part for number, part in views(_mapped(path)) if number == META_GRAPHS]
+        parts = list(views(_mapped(path)))
+        graphs = [part for number, part in parts if number == META_GRAPHS]
+        if not graphs and any(number == NODES for number, _ in parts):
+            raise DiscoveryError(f"{path} is {FROZEN_GRAPH}.")
         return _summary([_MetaGraph.of(graph) for graph in graphs])
     except MalformedProtobuf as error:
         raise DiscoveryError(f"{path} is damaged: {error}.") from None
@@ -90,6 +97,7 @@ class _MetaGraph(Struct, frozen=True):
     tensorflow_version: str
     signatures: Mapping[str, Signature]
     lost: tuple[str, ...]
+    ops: tuple[str, ...]
 
     @classmethod
     def of(cls, message: memoryview) -> "_MetaGraph":
@@ -112,7 +120,11 @@ class _MetaGraph(Struct, frozen=True):
         lost = lost_variables(graph, outputs) if from_objects else ()
         tags = sorted(text(content) for number, content in views(info) if number == INFO_TAGS)
         version = text(dict(views(info)).get(INFO_VERSION, NOTHING))
-        return cls(tuple(tags), version, signatures, lost)
+        listed = (
+            part for number, part in views(dict(views(info)).get(INFO_OPS, NOTHING)) if number == LISTED_OP
+        )
+        ops = tuple(text(dict(views(op)).get(LISTED_NAME, NOTHING)) for op in listed)
+        return cls(tuple(tags), version, signatures, lost, ops)
 
 
 def _summary(graphs: list[_MetaGraph]) -> SavedModelSummary:
@@ -124,6 +136,7 @@ def _summary(graphs: list[_MetaGraph]) -> SavedModelSummary:
         tensorflow_version=graphs[0].tensorflow_version,
         signatures=served.signatures if served else {},
         lost_variables=served.lost if served else (),
+        ops=graphs[0].ops,
     )
 
 

@@ -257,7 +257,7 @@ class Readiness:
         """The first version that will not become AVAILABLE, with the model server's error."""
         for servable, state in self.servables.items():
             if state.failed:
-                return f"{servable} can't be loaded: {state.error}"
+                return f"{servable} can't be loaded: {state.error}".removesuffix(".")
         return None
 
     def _not_found(self) -> str:

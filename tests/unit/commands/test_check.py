@@ -1,6 +1,8 @@
 """`tfs-proxy check`: the report, and one request through the script."""
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -139,6 +141,58 @@ def test_warnings_count_where_check_is_strict(
         line.startswith("Warning: ") and words in line for line in capsys.readouterr().out.splitlines()
     )
     assert main(["check", path, "--strict"]) == 2
+
+
+def with_op(name: str) -> bytes:
+    """The graph of the other tests that says it uses an op of this name."""
+    saved_model = SavedModel.FromString(SAVED_MODEL)
+    listed = b"\n" + bytes([len(name)]) + name.encode()
+    listed = b"\n" + bytes([len(listed)]) + listed
+    saved_model.meta_graphs[0].meta_info_def.MergeFromString(b"\x12" + bytes([len(listed)]) + listed)
+    return saved_model.SerializeToString()
+
+
+def test_a_model_that_would_not_load_fails(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Damaged recorded requests, a pipe in their place, and an op that nobody registers."""
+    version, warm_up = tmp_path / "m" / "1", "assets.extra/tf_serving_warmup_requests"
+    (version / "assets.extra").mkdir(parents=True)
+    cases: list[tuple[bytes, Callable[[], object], str]] = [
+        (SAVED_MODEL, lambda: (version / warm_up).write_bytes(b"junk" * 10), "TFRecord 1, at byte 0"),
+        (SAVED_MODEL, lambda: os.mkfifo(version / warm_up), f"{warm_up} is not a file"),
+        (with_op("MyOwnOp"), lambda: None, "its op MyOwnOp"),
+    ]
+    for graph, prepare, named in cases:
+        (version / warm_up).unlink(missing_ok=True)
+        (version / "saved_model.pb").write_bytes(graph)
+        prepare()
+
+        assert main(["check", str(tmp_path)]) == 2
+        said = capfd.readouterr().out
+        assert "m version 1 won't load: " in said
+        assert named in said
+
+
+@pytest.mark.parametrize(
+    ("file", "named"),
+    [
+        ("frozen.pb", "frozen.pb is a frozen graph, as TensorFlow 1 writes it"),
+        ("1/saved_model.pb", "saved_model.pb is a frozen graph, as TensorFlow 1 writes it"),
+        ("ckpt-1.index", "ckpt-1.index is a checkpoint: weights without a graph"),
+    ],
+)
+def test_other_forms_of_a_graph_are_recognised(
+    tmp_path: Path, file: str, named: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The sentence has the lines that make a SavedModel of it."""
+    path = tmp_path / "m" / file
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"\n\x03\n\x01x")  # a GraphDef of one node
+
+    assert main(["check", str(tmp_path)]) == 2
+
+    said = capfd.readouterr().err
+    assert named in said
+    assert "tf.saved_model.save(" in said or "model.export(" in said
 
 
 def test_a_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

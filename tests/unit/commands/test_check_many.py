@@ -45,7 +45,9 @@ def test_every_archive_has_a_line(tmp_path: Path, capfd: pytest.CaptureFixture[s
     lines = said.out.splitlines()
     assert lines[0].startswith("ok a: m (version 1); script: code/inference.py defines handler; Warning: ")
     assert lines[1].startswith("ok team--x--b: m (version 1); script: none")
-    assert lines[2].startswith("ok unpacked/: model (version 1); script: code/inference.py defines handler")
+    assert lines[2].startswith(
+        "ok unpacked/: unpacked (version 1); script: code/inference.py defines handler"
+    )
     assert lines[3:] == ["0 of 3 would fail."]
     assert said.err.splitlines()[:2] == ["tfs-proxy: checking a (1 of 3)", "imported"]
 

@@ -15,7 +15,7 @@ from tfs_proxy.model.graph_ops import graph_size
 from tfs_proxy.model.report.first_request import FirstRequest, first_request
 from tfs_proxy.model.report.served import Served, look_into
 from tfs_proxy.model.report.serving_flags import ServingFlags
-from tfs_proxy.model.report.startup import describe
+from tfs_proxy.model.report.startup import WILL_NOT_LOAD, describe
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import ServedModel
 from tfs_proxy.values.errors import ArchiveError, DiscoveryError, ScriptLoadError, SettingsError
@@ -84,6 +84,11 @@ class Prepared(Struct, frozen=True):
     flags: ServingFlags | None = None
     one_line: str = ""
     model_faults: tuple[str, ...] = ()
+
+    @property
+    def load_faults(self) -> list[str]:
+        """Those of ``model_faults`` that keep `serve` from starting."""
+        return [fault for fault in self.model_faults if WILL_NOT_LOAD in fault]
 
     def refuse_unusable_script(self) -> None:
         """Raises ScriptLoadError if the report found that the script can't be used."""

@@ -10,17 +10,22 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from tfs_proxy.data.formats.framing import tfrecords
 from tfs_proxy.model.discover import DiscoveredModel
-from tfs_proxy.model.graph_ops import calls_python, misses_variables
+from tfs_proxy.model.graph_ops import calls_python, misses_variables, unknown_ops
 from tfs_proxy.model.report.script import report_on_script, words_joined
 from tfs_proxy.model.report.served import Served
 from tfs_proxy.model.report.serving_flags import capacity
 from tfs_proxy.model.saved_model import SavedModelSummary, read_summary
 from tfs_proxy.settings.rows import GONE, unknown_variables
 from tfs_proxy.settings.settings import SERVING_VARIABLES, TABLE, Settings
-from tfs_proxy.values.layout import ModelLayout
+from tfs_proxy.values.errors import BadInput, PayloadTooLarge
+from tfs_proxy.values.layout import WARMUP_FILE, ModelLayout
 from tfs_proxy.values.names import printable, similar
 from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature, TensorSpec
+
+WILL_NOT_LOAD = "won't load"
+"""Words of a fault that keeps a model server from starting."""
 
 MODELS_SHOWN = 6
 SIGNATURES_SHOWN = 3
@@ -193,32 +198,64 @@ def _model_faults(models: Sequence[DiscoveredModel], read: Summaries) -> Iterato
     for model in models:
         for version, folder in model.versions.items():
             summary = read[model.name, version]
-            if summary is None:
-                continue
-            name = f"{model.name} version {version}"
-            if ("serve",) not in summary.tags:
-                tags = "; ".join(", ".join(tags) or "none" for tags in summary.tags)
-                yield f"{name} has no graph tagged serve (its tags: {tags}), so it won't load."
-            elif not summary.signatures:
-                yield f"{name} has no signatures, so no request can reach it: save it with some."
-            if summary.lost_variables:
-                lost = summary.lost_variables[0]
-                yield (
-                    f"{name} will fail every predict with 'Could not find variable {lost}': "
-                    "tf.saved_model.save loses the variables of Keras 3 models. "
-                    "Export it again with model.export(FOLDER)."
-                )
-            if misses_variables(folder):
-                yield (
-                    f"{name} has no variables/variables.index, so it answers errors: copy the whole "
-                    "folder, variables included."
-                )
-            if calls_python(folder, summary.signatures.values()):
-                yield (
-                    f"{name} will fail every predict with 'Missing py trampoline': it calls Python "
-                    "(tf.py_function, tf.numpy_function), which a SavedModel lacks. Export it with "
-                    "TensorFlow's own operations; Python goes into inference.py."
-                )
+            if summary is not None:
+                name = f"{model.name} version {version}"
+                yield from (f"{name} {fault}" for fault in _load_faults(folder, summary))
+                yield from (f"{name} {fault}" for fault in _answer_faults(folder, summary))
+
+
+def _load_faults(folder: Path, summary: SavedModelSummary) -> Iterator[str]:
+    """Find what keeps a version from being loaded, or from having anything to ask."""
+    unknown = unknown_ops(summary.ops)
+    if unknown:
+        yield (
+            f"{WILL_NOT_LOAD}: neither TensorFlow nor TensorFlow Text has its op {unknown[0]}, only a server "
+            "that was built with the library which registers it."
+        )
+    if damage := _warmup_damage(folder):
+        yield f"{WILL_NOT_LOAD}: {WARMUP_FILE} {damage}."
+    if ("serve",) not in summary.tags:
+        tags = "; ".join(", ".join(tags) or "none" for tags in summary.tags)
+        yield f"has no graph tagged serve (its tags: {tags}), so it {WILL_NOT_LOAD}."
+    elif not summary.signatures:
+        yield "has no signatures, so no request can reach it: save it with some."
+
+
+def _answer_faults(folder: Path, summary: SavedModelSummary) -> Iterator[str]:
+    """Find what makes a version answer errors."""
+    if summary.lost_variables:
+        yield (
+            f"will fail every predict with 'Could not find variable {summary.lost_variables[0]}': "
+            "tf.saved_model.save loses the variables of Keras 3 models. Export it again with "
+            "model.export(FOLDER)."
+        )
+    if misses_variables(folder):
+        yield (
+            "has no variables/variables.index, so it answers errors: copy the whole folder, variables "
+            "included."
+        )
+    if calls_python(folder, summary.signatures.values()):
+        yield (
+            "will fail every predict with 'Missing py trampoline': it calls Python (tf.py_function, "
+            "tf.numpy_function), which a SavedModel lacks. Export it with TensorFlow's own operations; "
+            "Python goes into inference.py."
+        )
+
+
+def _warmup_damage(folder: Path) -> str | None:
+    """Say what is wrong with a version's recorded requests, without which it does not load."""
+    path = folder / WARMUP_FILE
+    if not path.exists():
+        return None
+    if not path.is_file():
+        return "is not a file"
+    try:
+        with path.open("rb") as file:
+            for _ in tfrecords(file, max_bytes=path.stat().st_size):
+                pass
+    except (BadInput, PayloadTooLarge) as error:
+        return f"can't be read: {error}".removesuffix(".")
+    return None
 
 
 def _column_warnings(models: Sequence[ModelReport], columns: str | None) -> Iterator[str]:
