@@ -84,6 +84,11 @@ def held(batch: Batch, signature: Signature) -> Batch:
     return batch
 
 
+def takes_one(spec: TensorSpec) -> bool:
+    """True if a record is one value: for ``[?, 1]``, and for strings ``[?]``."""
+    return spec.shape == (None, 1) or (spec.dtype, spec.shape) == ("DT_STRING", (None,))
+
+
 def _not_one_record(shape: Sequence[int], spec: TensorSpec, records: int) -> BadInput:
     declared = spec.shape or ()
     if records == 1:

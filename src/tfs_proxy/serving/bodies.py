@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tfs_proxy.data.arrays import typed
+from tfs_proxy.data.formats.csv_records import header_hint
 from tfs_proxy.data.formats.json_records import (
     Documents,
     batch_of_lines,
@@ -86,7 +87,12 @@ class BodyDecoder:
     def _decoded(self, target: Target, body: Body, kind: MediaType) -> Batch | Examples:
         if target.method == PREDICT:
             signature = self._signature(target)
-            return _held(decode(body.data, kind, signature, body.budget), signature)
+            batch = decode(body.data, kind, signature, body.budget)
+            try:
+                return _held(batch, signature)
+            except BadInput as error:
+                hint = header_hint(as_utf8(body.data, kind), kind) if kind.type == media.CSV else ""
+                raise BadInput(f"{error}{hint}") from None
         return decode_examples(body.data, kind, body.budget)
 
     def _read_objects(

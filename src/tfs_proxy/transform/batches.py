@@ -156,13 +156,13 @@ def asks_model(job: Job) -> bool:
 def header_of(job: Job, inputs: Sequence[str]) -> CsvHeader | None:
     """The header that an object may begin with; ``inputs`` are the model's, () if they are not known.
 
-    If the model decides, it is a line with the names of several inputs: a line that names one may be text.
+    If the model decides, it is a line with the names of all its inputs.
     """
     dialect = _dialect(job)
     if dialect is None or job.csv_header == ABSENT:
         return None
     if asks_model(job):
-        return CsvHeader(tuple(inputs), dialect.delimiter, job.input_filter) if len(inputs) > 1 else None
+        return CsvHeader(tuple(inputs), dialect.delimiter, job.input_filter) if inputs else None
     return CsvHeader() if job.csv_header == PRESENT or dialect.header else None
 
 

@@ -154,13 +154,15 @@ def log_plan(options: TransformOptions, plan: ExecutionPlan, items: Sequence[Inp
 def _log_header(job: Job, plan: ExecutionPlan) -> None:
     if plan.header is not None:
         names = f" if it names {', '.join(plan.header.names)}" if plan.header.names else ""
-        hint = "leave it out there, and set ContentType to text/csv; columns=NAME,NAME"
-        elsewhere = "" if has_order(job) else f"; jobs on SageMaker do not repeat it: {hint}"
+        order = ", and set ContentType to text/csv; columns=NAME,NAME" if len(plan.header.names) != 1 else ""
+        elsewhere = (
+            "" if has_order(job) else f"; jobs on SageMaker do not repeat it: leave it out there{order}"
+        )
         log.info("an object's first line is its header%s, and stands in each request%s", names, elsewhere)
     elif asks_model(job):
         log.info(
-            "an object's first line is a record, since the server names no inputs, or only one: give "
-            "--csv-header present if it is a header"
+            "an object's first line is a record, since the server names no inputs: give --csv-header present "
+            "if it is a header"
         )
 
 

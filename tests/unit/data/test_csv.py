@@ -12,6 +12,7 @@ from tfs_proxy.values.memory import MemoryBudget
 from tfs_proxy.values.signature import Signature
 
 FLOATS = signature_of(x=("DT_FLOAT", (None, 2)))
+PAIR = signature_of(a=("DT_FLOAT", (None,)), b=("DT_FLOAT", (None, 1)))
 TWO = signature_of(a=("DT_FLOAT", (None, 2)), name=("DT_STRING", (None,)))
 
 
@@ -197,7 +198,7 @@ def test_commas_inside_other_delimiters_are_no_cells() -> None:
 @pytest.mark.parametrize(
     ("signature", "text", "records"),
     [
-        (TEXTS, "x\ny\n", 2),
+        (signature_of(x=("DT_STRING", (None, 2))), "x,z\ny,y\n", 2),
         (signature_of(nan=("DT_FLOAT", (None,))), "nan\n1\n", 2),
         (signature_of(true=("DT_BOOL", (None,))), "true\n0\n", 2),
     ],
@@ -205,6 +206,50 @@ def test_commas_inside_other_delimiters_are_no_cells() -> None:
 def test_what_may_be_a_value_is_no_header(signature: Signature, text: str, records: int) -> None:
     """A name that the input could take as a value stays a record."""
     assert _decoded(text, signature).records == records
+
+
+@pytest.mark.parametrize("shape", [(None,), (None, 1), None])
+def test_the_name_of_an_input_of_strings_is_a_header(shape: tuple[int | None, ...] | None) -> None:
+    """A first line with nothing else is no record, unless the media type says so."""
+    signature = signature_of(x=("DT_STRING", shape))
+    assert _decoded("x\ny\nx\n", signature).inputs["x"].ravel().tolist() == [b"y", b"x"]
+    assert _decoded("x\ny\n", signature, "; header=absent").records == 2
+    with pytest.raises(BadInput, match=r"The body has no rows\. Row 1 is a header: .* header=absent"):
+        _decoded("x\n", signature)
+
+
+@pytest.mark.parametrize(
+    ("signature", "parameters", "text"),
+    [
+        (signature_of(x=("DT_FLOAT", (None, 1))), "", "id,x\n7,1\n"),
+        (signature_of(x=("DT_STRING", (None,))), "", "id,x\n7,good\n"),
+        (PAIR, "", "id,a,b\n7,1,2\n"),
+        (PAIR, "; columns=a,b", "id,a,b\n7,1,2\n"),
+    ],
+)
+def test_a_header_of_one_column_more(signature: Signature, parameters: str, text: str) -> None:
+    """The sentence speaks of the header, names the column, and says what to send, with an order and without."""
+    sentence = r'^The header row names "id"; the model takes \S+( \S+)?: send only columns of these names\.$'
+    with pytest.raises(BadInput, match=sentence):
+        _decoded(text, signature, parameters)
+
+
+@pytest.mark.parametrize(
+    ("signature", "parameters", "text", "says"),
+    [
+        (PAIR, "", ",a,b\n0,1,2\n", 'names ""; the model takes a, b: .*, in pandas with index=False'),
+        (PAIR, "; columns=a,b", "id,A,B\n7,1,2\n", "If row 1 is a header, it must name no more than a, b"),
+        (FLOATS, "", "1;2\n3;4\n", "Cells seem to be joined by ;: send .*; delimiter=;"),
+        (FLOATS, "", "1\t2\n3\t4\n", "Cells seem to be joined by tab: send .*; delimiter=tab"),
+        (PAIR, "", "a;b\n1;2\n", "Cells seem to be joined by ;"),
+        (PAIR, "; header=present", "a;b\n1;2\n", "Cells seem to be joined by ;"),
+        (PAIR, "; columns=a,b", "1;2\n", "Cells seem to be joined by ;"),
+    ],
+)
+def test_what_the_cells_tell(signature: Signature, parameters: str, text: str, says: str) -> None:
+    """An index of pandas, names that are no input's, and another delimiter are recognised."""
+    with pytest.raises(BadInput, match=says):
+        _decoded(text, signature, parameters)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 A row of one cell is a scalar (a list if the signature wants lists of one), a longer one a list.
 ``header=present`` says that the first row names the inputs: a name over several columns takes a
 list of their cells. If the media type doesn't say, a first row is a header if each cell of it is
-the name of an input, all of them are there and none could be a value; ``header=absent`` says it
+the name of an input, all of them are there and no number could be meant; ``header=absent`` says it
 is a record. ``columns`` names the columns of rows without a header. ``delimiter`` is the
 character between cells. Numbers may be written as people do (``+1``, ``.5``, ``5.``, ``007``,
 ``NaN``, ``inf``, spaces next to them), and whole ones as ``1.0`` or ``1e3``, as pandas writes a column
@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from tfs_proxy.data.serving_json.documents import BYTE_ORDER_MARK
 from tfs_proxy.data.serving_json.numbers import csv_array, is_numeric
-from tfs_proxy.data.shapes import fitted, shape_text
+from tfs_proxy.data.shapes import fitted, shape_text, takes_one
 from tfs_proxy.values.batch import Batch
 from tfs_proxy.values.errors import BadInput, UnsupportedMediaType, from_client
 from tfs_proxy.values.memory import STRING_BYTES, TEXT_NUMBER_BYTES, MemoryBudget
@@ -34,7 +34,8 @@ from tfs_proxy.wire.media_types import MediaType, shown
 
 CHUNK_ROWS = 4096
 _HEADER_HINT = " If row 1 is a header, send Content-Type: text/csv; header=present."
-_SHOWN_CHARACTERS = 40
+_ABSENT_HINT = " Row 1 is a header: if it is a record, send Content-Type: text/csv; header=absent."
+_SHOWN_CHARACTERS, _SHOWN_NAMES = 40, 10
 _WHOLE = re.compile(r"([+-]?[0-9]+)(?:\.0*)?", re.ASCII)
 _MOST_DIGITS = 40
 NUMBER = re.compile(
@@ -116,24 +117,32 @@ def decode_csv(
     rows = csv_rows(body, dialect.delimiter)
     first = next(rows, None)
     if dialect.header or (first is not None and _is_header(first, signature, dialect)):
-        return _decode_rows(rows, _columns(first, signature), signature, "")
-    columns = _ordered(dialect.columns, signature)
+        columns = _columns(first, signature, any_names=dialect.header is not None)
+        return _decode_rows(rows, columns, signature, "", "" if dialect.header else _ABSENT_HINT)
+    columns = _ordered(dialect.columns, signature, first or ())
     rows = chain(() if first is None else (first,), rows)
     return _decode_rows(rows, columns, signature, _HEADER_HINT if dialect.header is None else "")
 
 
 def _is_header(row: Row, signature: Signature, dialect: Dialect) -> bool:
-    """True if a row is no record and names all inputs, or some where an order of columns is missing."""
-    names = {cell.strip() for cell in row}
-    if dialect.header is not None or not names & signature.inputs.keys():
+    """True if a row is no record: it names all inputs, or some where an order of columns is missing.
+
+    Where that is known, it may name more, which is refused: numbers, or texts that are one column.
+    """
+    names, inputs = {cell.strip() for cell in row}, signature.inputs
+    if dialect.header is not None or not names & inputs.keys():
         return False
-    if names != signature.inputs.keys():
-        has_order = len(signature.inputs) == 1 or dialect.columns
-        return not has_order and not all(map(NUMBER.fullmatch, names))
-    if len(signature.inputs) > 1:
-        return True
-    ((name, spec),) = signature.inputs.items()
-    return dtype_of(spec)[0] is not Kind.STRING and not NUMBER.fullmatch(name) and name.lower() not in _BOOLS
+    spec = next(iter(inputs.values())) if len(inputs) == 1 else None
+    if names == inputs.keys():
+        return spec is None or dtype_of(spec)[0] is Kind.STRING or not _is_value(row[0].strip())
+    if spec is None and not dialect.columns:
+        return not all(map(NUMBER.fullmatch, names))
+    is_text = spec is not None and dtype_of(spec)[0] is Kind.STRING and not takes_one(spec)
+    return names > inputs.keys() and not is_text and not any(map(_is_value, names))
+
+
+def _is_value(cell: str) -> bool:
+    return NUMBER.fullmatch(cell) is not None or cell.lower() in _BOOLS
 
 
 def csv_rows(body: bytes, delimiter: str) -> Iterator[Row]:
@@ -156,13 +165,16 @@ def _no_utf8(body: bytes) -> BadInput:
     return BadInput("The body is not UTF-8.")
 
 
-def _ordered(names: Sequence[str], signature: Signature) -> Mapping[str, Sequence[int]] | None:
+def _ordered(
+    names: Sequence[str], signature: Signature, first: Sequence[str]
+) -> Mapping[str, Sequence[int]] | None:
     """Columns of each input in this order; an input named once has as many as its shape says."""
     specs = signature.inputs
     if len(specs) != 1 and not names:
         raise BadInput(
             f"The model takes {len(specs)} inputs ({', '.join(sorted(specs))}): send a header row that names "
             "each of them, or their order, as in Content-Type: text/csv; columns=NAME,NAME, or send JSON."
+            f"{_joined(first)}"
         )
     widths = {name: _width(specs[name]) for name in specs if names.count(name) == 1}
     cells = [name for name in names for _ in range(widths.get(name, 1))]
@@ -178,26 +190,33 @@ def _width(spec: TensorSpec) -> int:
 
 
 def _columns(
-    header: Row | None, signature: Signature, source: str = "The header row"
+    header: Row | None, signature: Signature, source: str = "The header row", *, any_names: bool = True
 ) -> Mapping[str, Sequence[int]] | None:
-    """Columns of each input; None if all of them go to the only input."""
+    """Columns of each input; None if all of them go to the only input, whose columns may have any names."""
     if header is None:
         raise BadInput("The body has no header row.")
-    if len(signature.inputs) == 1:
-        return None
     positions: dict[str, list[int]] = {}
     for position, name in enumerate(header):
         positions.setdefault(name.strip(), []).append(position)
     unknown, missing = positions.keys() - signature.inputs.keys(), signature.inputs.keys() - positions.keys()
+    if len(signature.inputs) == 1 and (any_names or not unknown):
+        return None
     if unknown or missing:
         problems = {"names": unknown, "lacks": missing}
         problem = " and ".join(f"{verb} {_quoted(names)}" for verb, names in problems.items() if names)
-        raise BadInput(f"{source} {problem}; the model takes {', '.join(sorted(signature.inputs))}.")
+        only = ": send only columns of these names" if unknown else ""
+        only += ", in pandas with index=False" if "" in unknown else ""
+        takes = f"the model takes {', '.join(sorted(signature.inputs))}{only}."
+        raise BadInput(f"{source} {problem}; {takes}{_joined(unknown)}")
     return positions
 
 
 def _decode_rows(
-    rows: Iterator[Row], columns: Mapping[str, Sequence[int]] | None, signature: Signature, hint: str
+    rows: Iterator[Row],
+    columns: Mapping[str, Sequence[int]] | None,
+    signature: Signature,
+    hint: str,
+    empty_hint: str = "",
 ) -> Batch:
     """Turn rows into arrays a chunk at a time, so that memory follows the arrays, not the text."""
     chunks: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in signature.inputs}
@@ -206,15 +225,18 @@ def _decode_rows(
         width = len(chunk[0])
         named = width if columns is None else sum(map(len, columns.values()))
         if width != named:
+            names = f" If row 1 is a header, it must name no more than {', '.join(sorted(signature.inputs))}."
+            more = _joined(chunk[0]) or (names if hint and not any(map(_is_value, chunk[0])) else "")
             raise BadInput(
-                f"Row {count + 1} has {width} cells, but {named} columns have a name{_lacks(columns, width)}."
+                f"Row {count + 1} has {width} cells, but {named} columns have a name"
+                f"{_lacks(columns, width)}.{more}"
             )
         for name, spec in signature.inputs.items():
             positions = range(width) if columns is None else columns[name]
             chunks[name].append(_cells(chunk, positions, spec, count, hint))
         count += len(chunk)
     if not count:
-        raise BadInput("The body has no rows.")
+        raise BadInput(f"The body has no rows.{empty_hint}")
     specs = signature.inputs
     return Batch(
         {name: _shaped(np.concatenate(arrays), specs[name]) for name, arrays in chunks.items()}, count
@@ -318,7 +340,7 @@ def _bad_cell(cell: str, row: int, position: int, spec: TensorSpec, hint: str) -
     what = f"{_shown(cell)} can't be read" if cell.strip() else "the cell is empty"
     return BadInput(
         f"Row {row}, column {position + 1}: {what}: the column takes {dtype_of(spec)[0].value} "
-        f'(input "{spec.name}" is {spec.dtype}).' + (hint if may_be_name else "")
+        f'(input "{spec.name}" is {spec.dtype}).' + (_joined((cell,)) or (hint if may_be_name else ""))
     )
 
 
@@ -326,6 +348,23 @@ def _shaped(array: npt.NDArray[Any], spec: TensorSpec) -> npt.NDArray[Any]:
     """Make one column a scalar in each row, unless the signature has lists of one: ``[None, 1]``."""
     lists_of_one = spec.shape is not None and len(spec.shape) == 2 and spec.shape[1] in {1, None}  # noqa: PLR2004
     return array if array.shape[1] > 1 or lists_of_one else array[:, 0]
+
+
+def _joined(cells: Iterable[str]) -> str:
+    """Sentence about cells in which another delimiter stands; "" if there is none."""
+    text = " ".join(cells)
+    for character, name in (("\t", "tab"), (";", ";")):
+        if character in text:
+            return f" Cells seem to be joined by {name}: send Content-Type: text/csv; delimiter={name}."
+    return ""
+
+
+def header_hint(body: bytes, content_type: MediaType) -> str:
+    """Sentence with the names of a header that the media type tells of; "" without one."""
+    dialect = csv_dialect(content_type.parameters)
+    names = next(csv_rows(body.removeprefix(BYTE_ORDER_MARK), dialect.delimiter), [])[:_SHOWN_NAMES]
+    send = f" The header row names {_quoted(names)}: send only the columns of the input."
+    return send if dialect.header else ""
 
 
 def _quoted(names: Iterable[str]) -> str:

@@ -2,9 +2,9 @@
 
 The rule (docs/reference/aws-container.md) is that of AWS's container: one document that is an object
 is one record; a list of lists or of objects is one record per element; any other list is
-one record, as is a bare value; but where the only input takes one string a record, each string of a
-list is a record. ``{"b64": ...}`` is a value, not an object. In JSON lines, and if one body holds several
-documents, each document is one record, whatever it looks like.
+one record, as is a bare value; but where the only input takes one string a record, or a list of one
+(``[?, 1]``), each value of a list is a record. ``{"b64": ...}`` is a value, not an object. In JSON lines,
+and if one body holds several documents, each document is one record, whatever it looks like.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 
 from tfs_proxy.data.formats.outputs import columns_of_outputs, json_of_outputs, lines_of_outputs
 from tfs_proxy.data.serving_json.columns import batch_of
@@ -26,7 +27,7 @@ from tfs_proxy.data.serving_json.requests import (
     decode_serving_form,
     serving_form,
 )
-from tfs_proxy.data.shapes import fitted, has_records, listed, one_record_only
+from tfs_proxy.data.shapes import fitted, has_records, listed, one_record_only, takes_one
 from tfs_proxy.values.batch import Batch, Examples, Outputs
 from tfs_proxy.values.errors import BadInput, NotAcceptable
 from tfs_proxy.values.memory import MemoryBudget
@@ -45,7 +46,8 @@ def decode_json(body: bytes, signature: Signature, budget: MemoryBudget) -> Batc
 
 def decode_documents(values: Sequence[Any], signature: Signature) -> Batch:
     """Decode documents of application/json that are not TF Serving's form."""
-    return fitted(batch_of(_strings(values, signature) or records_of(values), signature), signature)
+    _refuse_encoded_twice(values, signature)
+    return fitted(batch_of(_one_each(values, signature) or records_of(values), signature), signature)
 
 
 def examples_of(records: Sequence[Any]) -> Examples:
@@ -76,16 +78,33 @@ def records_of(values: Sequence[Any]) -> Sequence[Any]:
     return elements
 
 
-def _strings(values: Sequence[Any], signature: Signature) -> Sequence[Any] | None:
-    """Take the elements of a bare list as records, if the only input takes one string a record."""
+def _one_each(values: Sequence[Any], signature: Signature) -> Sequence[Any] | None:
+    """Take the elements of a bare list as records, if the only input takes one value a record."""
     if len(values) != 1 or type(values[0]) is not list or any(map(_is_record, values[0])):
         return None
-    taken = [(spec.dtype, spec.shape) for spec in signature.inputs.values()]
-    if taken != [("DT_STRING", (None,))]:
+    specs = list(signature.inputs.values())
+    if len(specs) != 1 or not takes_one(specs[0]):
         return None
     if not values[0]:
         raise BadInput("The body has no records.")
     return values[0]
+
+
+def _refuse_encoded_twice(values: Sequence[Any], signature: Signature) -> None:
+    """Raise BadInput for a string with JSON in it; for inputs of strings only if that names one of them."""
+    if not values or type(values[0]) is not str:
+        return
+    try:
+        held = orjson.loads(values[0])
+    except orjson.JSONDecodeError:
+        return
+    known = {ROW, COLUMN, *signature.inputs}
+    takes_strings = any(spec.dtype == "DT_STRING" for spec in signature.inputs.values())
+    if (type(held) is dict and known & held.keys()) or (type(held) in {dict, list} and not takes_strings):
+        raise BadInput(
+            "The body is JSON encoded twice: a string that holds JSON. Encode it once: "
+            "requests.post(json=...) and a JSONSerializer take the object, not what json.dumps makes of it."
+        )
 
 
 def records_in(form: Mapping[str, Any]) -> int:
@@ -110,7 +129,8 @@ def _numbers(body: bytes, signature: Signature, budget: MemoryBudget) -> Batch |
     array = json_array(body.removeprefix(BYTE_ORDER_MARK), spec, budget) if is_numeric(spec) else None
     if array is None:
         return None
-    array = array[None] if array.ndim == 1 else array
+    if array.ndim == 1:
+        array = array[:, None] if takes_one(spec) else array[None]
     return fitted(Batch({name: array}, len(array)), signature)
 
 
@@ -157,6 +177,7 @@ def batch_of_lines(values: Sequence[Any], signature: Signature) -> Batch:
     If a model has an input called as the form's key, such a document is a record. Several documents can't be
     joined for a model that has inputs without an axis of records.
     """
+    _refuse_encoded_twice(values, signature)
     keys = [_key(value, signature) for value in values]
     if not any(keys):
         return fitted(batch_of(values, signature), signature)

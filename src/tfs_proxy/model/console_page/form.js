@@ -39,12 +39,14 @@ export function showForm(panel, signature, reason = "There is no signature to ma
 }
 
 // What a field holds: JSON, else a list of values between commas or blanks; text if the input is of text.
+// A plain value becomes a list of one where the signature has those: of several inputs, plain ones mix their records.
 function valueOf(text, spec, shape) {
+  const isOne = Boolean(shape?.every((size) => size === 1));
   let value;
   try {
     value = JSON.parse(text);
   } catch {
-    if (TEXT.has(spec.dtype)) return text;
+    if (TEXT.has(spec.dtype)) return isOne ? nested([text], shape) : text;
     const parts = text.trim().split(/[\s,;]+/).filter(Boolean);
     value = parts.map((part) => (part === "true" ? true : part === "false" ? false : Number(part)));
     if (value.some((part) => typeof part === "number" && Number.isNaN(part))) {
@@ -53,6 +55,7 @@ function valueOf(text, spec, shape) {
     if (shape?.length === 0 && value.length === 1) return value[0];
   }
   if (TEXT.has(spec.dtype) && shape?.length === 0 && typeof value !== "string") return text;
+  if (isOne && !Array.isArray(value)) return nested([TEXT.has(spec.dtype) && typeof value !== "string" ? text : value], shape);
   const isFlat = Array.isArray(value) && !value.some(Array.isArray);
   if (isFlat && shape && shape.length > 1 && shape.every((size) => size >= 0) && value.length === shape.reduce((product, size) => product * size, 1)) {
     return nested(value, shape); // any other count goes out as it is: the server says what is wrong

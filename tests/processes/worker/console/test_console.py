@@ -110,6 +110,16 @@ def test_a_form_of_the_signature_is_answered(named: Stack, browser: Browser) -> 
     assert browser.complaints() == []
 
 
+def test_a_plain_value_for_a_list_of_one(saved_models: Path, browser: Browser) -> None:
+    """The form writes it as the signature has it, since plain values of several inputs mix their records."""
+    with serving(str(saved_models / "bare"), "--model-server", "embedded") as stack:
+        browser.open(url_of(stack))
+        browser.choose("#signature", "one_each")
+        browser.fill("#panel-form [data-input=x]", "5")
+        assert browser.send().startswith("200 OK")
+        assert json.loads(browser_body(browser)) == {"instances": [[5]]}
+
+
 def test_a_wrong_shape_is_explained_at_its_field(bare_digits: Stack, browser: Browser) -> None:
     """The server's sentence about an input stands at the field of that input, which has the focus."""
     browser.open(url_of(bare_digits))

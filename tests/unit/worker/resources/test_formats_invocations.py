@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+from base64 import b64decode
 from collections.abc import Callable
 from typing import Any
 
@@ -254,6 +255,63 @@ def test_sizes_that_are_not_held(
     front.says.body = b'{"predictions": [1.0, 2.0]}'
     assert front.post(body, Content_Type=content_type).status_code == 200
     assert len(front.upstream.calls) == 1
+
+
+def test_a_header_that_is_told_of_is_named(front: Any, error_of: ErrorOf) -> None:
+    """Where the columns of the only input are too many."""
+    _takes(front, "DT_FLOAT", None, 2)
+    result = front.post(b"id,a,b\n7,1,2\n", Content_Type="text/csv; header=present")
+    says = 'The header row names "a", "b", "id": send only the columns of the input.'
+    assert (result.status_code, says in error_of(result)) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "body", "records"),
+    [
+        ("DT_STRING", (None, 1), b'["good film", "bad film"]', [["good film"], ["bad film"]]),
+        ("DT_FLOAT", (None, 1), b"[1.0, 2.0]", [[1.0], [2.0]]),
+        ("DT_INT64", (None, 1), b"[1, 2]", [[1], [2]]),
+        ("DT_BOOL", (None, 1), b"[true, false]", [[True], [False]]),
+        ("DT_FLOAT", (None, 1), b"[1.0]", [[1.0]]),
+        ("DT_FLOAT", (None,), b"[1.0, 2.0]", [[1.0, 2.0]]),
+        ("DT_FLOAT", (None, 2), b"[1.0, 2.0]", [[1.0, 2.0]]),
+    ],
+)
+def test_a_bare_list(
+    front: Any, dtype: str, shape: tuple[int | None, ...], body: bytes, records: Any
+) -> None:
+    """Each plain value is a record where one takes one value; else they are the values of one record."""
+    _takes(front, dtype, *shape)
+    assert front.post(body).status_code == 200
+    sent = front.upstream.calls[0].json["instances"]
+    assert [[v if isinstance(v, bool | int | float) else _text(v) for v in row] for row in sent] == records
+
+
+def _text(value: dict[str, str]) -> str:
+    return b64decode(value["b64"]).decode()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "body", "is_refused"),
+    [
+        ("DT_FLOAT", b'"[1.0, 2.0]"', True),
+        ("DT_FLOAT", rb'"{\"instances\": [1.0]}"', True),
+        ("DT_STRING", rb'"{\"instances\": [\"a\"]}"', True),
+        ("DT_STRING", rb'"{\"x\": \"a\"}"', True),
+        ("DT_STRING", b'"[1.0, 2.0]"', False),
+        ("DT_STRING", b'"a"', False),
+    ],
+)
+@pytest.mark.parametrize("content_type", ["application/json", "application/jsonlines"])
+def test_json_that_is_encoded_twice(
+    front: Any, error_of: ErrorOf, dtype: str, body: bytes, content_type: str, *, is_refused: bool
+) -> None:
+    """Is called that; but for an input of strings, one that holds some other JSON is a string."""
+    _takes(front, dtype)
+    result = front.post(body, Content_Type=content_type)
+    assert result.status_code == (400 if is_refused else 200)
+    if is_refused:
+        assert error_of(result).startswith("The body is JSON encoded twice: a string that holds JSON.")
 
 
 def test_a_script_reshapes_what_it_decodes(make_front: Any) -> None:
