@@ -119,14 +119,14 @@ class Client:
     def predict(self, arrays: npt.ArrayLike | Mapping[str, npt.ArrayLike]) -> Array | dict[str, Array]:
         """Sends a batch, ``[records, ...]``: one array, or one for each input of the model by its name.
 
-        Returns arrays by output name; a model of one output that got one array answers one array. Raises
-        ClientError, and ValueError for arrays of objects.
+        Strings may be objects, as pandas has them. Returns arrays by output name; a model of one output that
+        got one array answers one array. Raises ClientError, and ValueError for arrays of other objects.
         """
         body, named = io.BytesIO(), isinstance(arrays, Mapping)
         if isinstance(arrays, Mapping):
-            np.savez(body, allow_pickle=False, **{name: np.asarray(each) for name, each in arrays.items()})
+            np.savez(body, allow_pickle=False, **{name: _portable(each) for name, each in arrays.items()})
         else:
-            np.save(body, np.asarray(arrays), allow_pickle=False)
+            np.save(body, _portable(arrays), allow_pickle=False)
         reply = self.invoke(body.getvalue(), NPZ if named else NPY, accept=NPZ)
         outputs = arrays_of(reply)
         return outputs if named or len(outputs) != 1 else next(iter(outputs.values()))
@@ -168,6 +168,22 @@ class Client:
         except urllib3.exceptions.HTTPError as error:
             raise NotAnswered(f"{self._address}: {_reason(error)}") from error
         return answer, bytes(content)
+
+
+def _portable(values: npt.ArrayLike) -> Array:
+    """Make an array that npy holds; strings that are objects become strings of one width."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "OT":
+        return array
+    flat = array.ravel().tolist()
+    for position, value in enumerate(flat):
+        if not isinstance(value, str | bytes) or value[-1:] in {"\0", b"\0"}:
+            held = "an array of objects holds str or bytes that end in no zero byte"
+            raise ValueError(f"element {position} is {value!r}: {held}")
+    if all(isinstance(value, str) for value in flat):
+        return np.array(flat, np.str_).reshape(array.shape)
+    texts = [value.encode() if isinstance(value, str) else value for value in flat]
+    return np.array(texts, np.bytes_).reshape(array.shape)
 
 
 def arrays_of(reply: Reply) -> dict[str, Array]:

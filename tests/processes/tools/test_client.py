@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support.stack import Stack
+from support.stack import Stack, serving
 from tfs_proxy import Client, RequestRefused
 
 
@@ -35,6 +35,24 @@ def test_inputs_by_name_are_answered_by_name(served: Stack) -> None:
     with Client(url_of(served)) as client:
         answer = client.predict({"x": np.array([2.0], np.float32)})
     assert {name: array.tolist() for name, array in dict(answer).items()} == {"y": [3.0]}
+
+
+def test_strings_may_be_objects(saved_models: Path) -> None:
+    """As pandas' columns and numpy's arrays of objects hold them; others are named."""
+    pandas = pytest.importorskip("pandas")
+    texts = [["good", "böse", ""], [b"\xff", "é"]]
+    frame = pandas.DataFrame({"text": texts[0]})
+    with (
+        serving(str(saved_models / "bytes"), "--model-server", "embedded") as stack,
+        Client(url_of(stack)) as client,
+    ):
+        for array in (frame["text"], frame["text"].to_numpy(object), np.array(texts[0], object)):
+            assert dict(client.predict(array))["length"].tolist() == [4, 5, 0]
+        assert dict(client.predict({"image_bytes": np.array(texts[1], object)}))["length"].tolist() == [1, 2]
+        with pytest.raises(ValueError, match=r"element 1 is nan: an array of objects holds str"):
+            client.predict(pandas.Series(["a", None]))
+        with pytest.raises(ValueError, match="end in no zero byte"):
+            client.predict(np.array([b"a\0"], object))
 
 
 def test_a_refusal_is_the_servers_sentence(served: Stack) -> None:
