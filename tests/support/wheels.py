@@ -1,11 +1,12 @@
 """Makes wheels of one module for tests, so that installing them needs no network."""
 
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 
-def write_wheel(folder: Path, name: str, number: str, needs: str = "") -> Path:
-    """A wheel whose only module has a ``VERSION``; its path."""
+def write_wheel(folder: Path, name: str, number: str, needs: str = "", claims: Iterable[str] = ()) -> Path:
+    """A wheel whose only module has a ``VERSION``; its path. Its RECORD ``claims`` other files, too."""
     folder.mkdir(parents=True, exist_ok=True)
     info = f"{name}-{number}.dist-info"
     requires = f"Requires-Dist: {needs}\n" if needs else ""
@@ -14,7 +15,7 @@ def write_wheel(folder: Path, name: str, number: str, needs: str = "") -> Path:
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n{requires}",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
-    files[f"{info}/RECORD"] = "".join(f"{file},,\n" for file in [*files, f"{info}/RECORD"])
+    files[f"{info}/RECORD"] = "".join(f"{file},,\n" for file in [*files, *claims, f"{info}/RECORD"])
     path = folder / f"{name}-{number}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as wheel:
         for file, text in files.items():

@@ -287,7 +287,7 @@ class Stack:
         if install is not None:
             log.info("installing %s", prepared.served.layout.requirements.name)
             self._installs = True  # and what takes longer, models or packages, is the step
-            await packages.run(install, self.children.lower_priority)
+            self.children.expect_packages(await packages.run(install, self.children.lower_priority))
             self._installs = False
         paths = [install.site_packages] if install is not None else []
         unusable = packages.noexec_warning([*paths, prepared.served.layout.code])

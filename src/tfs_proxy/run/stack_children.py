@@ -17,13 +17,22 @@ from tfs_proxy.run.programs import gunicorn, streams
 from tfs_proxy.run.readiness import Readiness, StackState
 from tfs_proxy.run.stream_reports import StreamReports
 from tfs_proxy.values.deployment import BootFailure
-from tfs_proxy.values.errors import ModelLoadError, ModelServerEnded, ScriptLoadError, StopServing
+from tfs_proxy.values.errors import (
+    ModelLoadError,
+    ModelServerEnded,
+    ScriptLoadError,
+    StopServing,
+)
 from tfs_proxy.values.layout import Workspace
 
 log = logging.getLogger(__name__)
 
 SPARE_WORKERS = 3
 """The start fails if this many workers more than configured end while they load the application."""
+
+
+IMPORT_FAILED = 1
+"""Python's exit status after an exception that nothing handles."""
 
 
 class StackChildren(Children):
@@ -57,12 +66,17 @@ class StackChildren(Children):
         self._readiness, self._workspace = readiness, workspace
         self._own_exit_status, self._priority, self._died = own_exit_status, priority, died
         self._stream_reports = stream_reports or StreamReports()
+        self._replaced: tuple[str, ...] = ()
         self._script: str | None = None
         self._logged_failure: BootFailure | None = None
 
     def expect_script(self, path: str | None) -> None:
         """Names the script that the workers will import."""
         self._script = path
+
+    def expect_packages(self, replaced: tuple[str, ...]) -> None:
+        """Names packages that the script's requirements replace in the workers."""
+        self._replaced = replaced
 
     def start_model_server(self, spec: ProcessSpec) -> None:
         self.model_servers.append(self.start(spec))
@@ -189,6 +203,8 @@ class StackChildren(Children):
             self._readiness.lose(self.model_servers.index(child))
             self._died(child)
             return not starting
+        if child is self.workers and self._fails_by_packages(child):
+            return False
         failed = {id(self.workers): gunicorn.BOOT_FAILED, id(self.streams): streams.BOOT_FAILED}
         return not (starting and child.exit_status in failed.get(id(child), ()))
 
@@ -227,7 +243,14 @@ class StackChildren(Children):
             return self.reason_of_failed_boot(child)
         if child is self.streams and child.exit_status in streams.BOOT_FAILED:
             return self._reason_of_failed_streams()
+        if child is self.workers and self._fails_by_packages(child):
+            return self.reason_of_failed_boot(child)
         return super()._reason_to_stop(child)
+
+    def _fails_by_packages(self, child: ChildProcess) -> bool:
+        """True if it can't import itself during the start, with packages that replace its own."""
+        starting = self._readiness.state is StackState.STARTING
+        return starting and bool(self._replaced) and child.exit_status == IMPORT_FAILED
 
     def reason_of_failed_boot(self, workers: ChildProcess) -> ScriptLoadError:
         """The error that a worker has reported; else how far the workers came, or gunicorn's output."""
@@ -237,6 +260,8 @@ class StackChildren(Children):
         if self._readiness.state is StackState.STARTING and self._readiness.heartbeats.loading:
             return self.ended_by_import()
         text = f"no worker can start: {workers.name} ended with {describe_exit(workers.exit_status)}. "
+        if self._replaced:
+            text += f"Packages of code/requirements.txt replace its own: {', '.join(self._replaced)}. "
         return ScriptLoadError(without_workspace(text + _last_output(workers), self._workspace))
 
     def _reason_of_failed_streams(self) -> ScriptLoadError:

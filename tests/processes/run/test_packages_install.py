@@ -120,6 +120,20 @@ def test_a_pin_that_differs_wins(
     assert "replaces requests" in caplog.text
 
 
+def test_only_what_was_installed_is_taken_out(
+    layout: ModelLayout, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A RECORD may name any file: those outside of the overlay stay."""
+    victim = tmp_path / "victim"
+    victim.touch()
+    outside = os.path.relpath(victim, tmp_path / "run/packages/lib/python3/site-packages")
+    write_wheel(layout.wheels, "falcon", "2.0.0", claims=[str(victim), outside])
+    installed = install(layout, tmp_path, "falcon==2.0.0")
+    assert "falcon 2.0.0 of code/requirements.txt is taken out again" in caplog.text
+    assert list(installed.site_packages.glob("falcon*")) == []
+    assert victim.exists()
+
+
 def test_modules_of_the_script_do_not_shadow_the_installer(layout: ModelLayout, tmp_path: Path) -> None:
     """A user's code/logging.py is no reason for pip to fail; relative paths start in code/."""
     (layout.code / "logging.py").write_text("raise RuntimeError('shadowed')\n")

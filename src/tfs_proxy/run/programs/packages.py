@@ -35,7 +35,6 @@ QUIET_SECONDS = 30.0
 """Longest silence of an installer in the log: downloads and compilers may take many minutes."""
 
 MAX_LINE_BYTES = 256 * 1024
-TENSORFLOW = "tensorflow"
 BASE_PTH = "running-environment.pth"
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 LET_THROUGH = (
@@ -135,16 +134,17 @@ def brings_packages(layout: ModelLayout) -> bool:
         return any(line.strip() and not line.lstrip().startswith(b"#") for line in lines)
 
 
-async def run(install: Install, started: Callable[[int], None] = lambda _pid: None) -> None:
+async def run(install: Install, started: Callable[[int], None] = lambda _pid: None) -> tuple[str, ...]:
     """Creates the overlay and installs into it; the running environment is not changed.
 
-    ``started`` is called with the process id of each installer.
+    ``started`` is called with the process id of each installer. Returns names and versions of what replaces
+    packages of this program.
     Raises RequirementsError with the end of the installer's output if no attempt succeeds, StartTimeout at
     the limit. If cancelled, it kills the installer first.
     """
     try:
         async with asyncio.timeout(install.limit_seconds):
-            await _install(install, started)
+            return await _install(install, started)
     except TimeoutError:
         raise StartTimeout(
             f"code/requirements.txt is not installed within TFS_PROXY_INSTALL_SECONDS="
@@ -153,14 +153,16 @@ async def run(install: Install, started: Callable[[int], None] = lambda _pid: No
         ) from None
 
 
-async def _install(install: Install, started: Callable[[int], None]) -> None:
+async def _install(install: Install, started: Callable[[int], None]) -> tuple[str, ...]:
+    # Imported here, since few scripts have requirements: it takes every supervisor 2.7 MB, and 12 ms.
+    from tfs_proxy.run.programs.own_packages import keep_own
+
     provided = await asyncio.to_thread(prepare, install)
     output: Sequence[str] = ()
     for number, argv in enumerate(install.attempts, start=1):
         status, output = await _attempt(argv, install.folder, install.env, started)
         if status == 0:
-            _warn_of_replaced(install.site_packages, provided)
-            return
+            return await asyncio.to_thread(keep_own, install.overlay, install.site_packages, provided)
         if number < len(install.attempts):
             _log.warning(
                 "code/wheels lacks some of what requirements.txt asks for: the package index is used too"
@@ -199,15 +201,17 @@ def _pass_for_tensorflow(site_packages: Path) -> str:
     """Gives the distribution that has TensorFlow its name, too, so that nothing installs a second one."""
     from importlib import metadata
 
+    from tfs_proxy.run.programs.own_packages import TENSORFLOW, project_name
+
     name = next(iter(metadata.packages_distributions().get(TENSORFLOW, ())), TENSORFLOW)
-    if _project_name(name) == TENSORFLOW:
+    if project_name(name) == TENSORFLOW:
         return ""
     version = metadata.version(name)
     info = site_packages / f"{TENSORFLOW}-{version}.dist-info"
     info.mkdir(exist_ok=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {TENSORFLOW}\nVersion: {version}\n")
     (info / "RECORD").write_text(f"{info.name}/METADATA,,\n{info.name}/RECORD,,\n")
-    return f"{_project_name(name)} {version}"
+    return f"{project_name(name)} {version}"
 
 
 def _installer(
@@ -235,38 +239,6 @@ def _running_packages() -> list[str]:
     if site.ENABLE_USER_SITE:
         folders = [site.getusersitepackages(), *folders]
     return [folder for folder in folders if Path(folder).is_dir()]
-
-
-def _warn_of_replaced(site_packages: Path, provided: str) -> None:
-    """Logs which of TensorFlow and this program's dependencies the script's pins replace in the workers."""
-    # Imported here, since few scripts have requirements: it takes every supervisor 2.7 MB, and 12 ms.
-    from importlib import metadata
-
-    try:
-        required = metadata.requires("tfs-proxy") or []
-    except metadata.PackageNotFoundError:
-        return  # run from a bare source tree
-    own = {_project_name(line) for line in required if "extra ==" not in line}
-    for package in metadata.distributions(path=[str(site_packages)]):
-        if package.name == TENSORFLOW and provided and package.version not in provided.split():
-            _log.warning(
-                "code/requirements.txt puts tensorflow %s in the workers, in addition to %s, which is here: "
-                "without the pin, nothing is installed for it",
-                package.version,
-                provided,
-            )
-        if _project_name(package.name) in own:
-            _log.warning(
-                "code/requirements.txt replaces %s, which this program uses too, by %s in the workers",
-                package.name,
-                package.version,
-            )
-
-
-def _project_name(requirement: str) -> str:
-    """The name at the beginning, normalised as on PyPI."""
-    name = re.match(r"[A-Za-z0-9._-]+", requirement)
-    return re.sub(r"[-_.]+", "-", name[0]).lower() if name else ""
 
 
 async def _attempt(

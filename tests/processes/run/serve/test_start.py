@@ -5,6 +5,7 @@ import http.client
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,15 @@ from support.gates import gate
 from support.ports import free_range
 from support.running import messages_of
 from support.stack import Stack, serving
+from support.wheels import write_wheel
 from tfs_proxy.model.report.first_request import TRY
 
 HANDLER = "def handler(data, context): return ''\n"
+SAYS_VERSIONS = """
+import falcon, gunicorn, tinyone
+def handler(data, context):
+    return f"{tinyone.VERSION}, {gunicorn.__version__}, {falcon.__version__}", "text/plain"
+"""
 ACCEPT_CPU_SECONDS = 0.25 * 4
 """A quarter of a second with a margin of 4, in processor time: other programs may use the machine as well."""
 
@@ -283,6 +290,39 @@ def test_an_installation_has_a_limit_of_its_own(
 
     assert status == expected
     assert words in log
+
+
+def test_the_freeze_of_another_program_does_not_replace_the_workers_server(tmp_path: Path) -> None:
+    """gunicorn and falcon of requirements.txt, named there or by a package, are taken out again, by name."""
+    wheels = tmp_path / "wheels"
+    made = (
+        write_wheel(wheels, "gunicorn", "20.1.0"),
+        write_wheel(wheels, "falcon", "2.0.0"),
+        write_wheel(wheels, "tinyone", "1.2", needs="falcon==2.0.0"),
+    )
+    more: dict[str, str | bytes] = {f"code/wheels/{wheel.name}": wheel.read_bytes() for wheel in made}
+    more["code/requirements.txt"] = "gunicorn==20.1.0\ntinyone\n"
+    with serving(*stand_in_words(tmp_path, SAYS_VERSIONS, **more)) as stack:
+        said = stack.invoke(b"{}").body.decode()
+        log = stack.log
+
+    assert said == f"1.2, {version('gunicorn')}, {version('falcon')}"
+    for name, pinned in (("gunicorn", "20.1.0"), ("falcon", "2.0.0")):
+        assert f"{name} {pinned} of code/requirements.txt is taken out again for {version(name)}" in log
+
+
+def test_a_package_that_ends_the_workers_is_named_with_them(tmp_path: Path, failing: Failing) -> None:
+    """A package that is not taken out may be the reason, so that the last line names it."""
+    wheel = write_wheel(tmp_path / "wheels", "numpy", "0.1")
+    more: dict[str, str | bytes] = {
+        f"code/wheels/{wheel.name}": wheel.read_bytes(),
+        "code/requirements.txt": "numpy==0.1\n",
+    }
+
+    status, log = failing(stand_in_archive(tmp_path / "model.tar.gz", HANDLER, **more))
+
+    assert status == 3
+    assert "Packages of code/requirements.txt replace its own: numpy 0.1." in log.splitlines()[-1]
 
 
 @NEEDS_NGINX
