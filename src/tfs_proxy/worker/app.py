@@ -143,7 +143,7 @@ def create_app(
     if deployment.open_inference != OFF:
         add_routes(app, deployment, inference, plane.signature, serves)
     app.add_route(OPENAPI.path, OpenApiResource(deployment, plane.signatures_of, script))
-    console.add_routes(app, deployment, plane)
+    console.add_routes(app, deployment, plane, None if script is None else script.description)
     if pass_on is not None:
         app.add_sink(ServingApi(bodies, pass_on), PREFIX)
     if ask_control_api is not None:
@@ -216,7 +216,7 @@ def create_script_model_app(
     if ask_control_api is not None:
         add_relay(app, ask_control_api, bodies)
     app.add_route(OPENAPI.path, OpenApiResource(deployment, lambda _: {}, script_model))
-    console.add_routes(app, deployment, None)
+    console.add_routes(app, deployment, None, script_model.description)
     return app
 
 

@@ -13,11 +13,14 @@ from tfs_proxy.model.console import (
     shown_signature,
 )
 from tfs_proxy.model.graph_inputs import known_inputs
+from tfs_proxy.model.openapi.description import Description
 from tfs_proxy.serving.plane import DataPlane
 from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.errors import TfsProxyError
 from tfs_proxy.values.signature import Target
 from tfs_proxy.wire.routes import CONSOLE, ROOT
+
+LONGEST_EXAMPLE = 64 * 1024
 
 
 class Root:
@@ -49,13 +52,19 @@ class PageFiles:
 
 
 class PageFacts:
-    """Facts about the models for the page; ``plane`` is None if the script is the model."""
+    """Facts about the models for the page; ``plane`` is None if the script is the model.
+
+    ``description`` is what the script declares of its bodies.
+    """
 
     method = "GET"
 
-    def __init__(self, deployment: Deployment, plane: DataPlane | None) -> None:
+    def __init__(
+        self, deployment: Deployment, plane: DataPlane | None, description: Description | None
+    ) -> None:
         self._deployment = deployment
         self._plane = plane
+        self._declared = {} if description is None else _declared(description)
 
     def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
         """Answer with models, versions and signatures, read anew: there may be a new version."""
@@ -72,6 +81,7 @@ class PageFacts:
             restApi=deployment.publishes_rest,
             models={name: self._versions(name, numbers) for name, numbers in deployment.models.items()},
             labels={name: self._labels(name) for name in deployment.models},
+            declared=self._declared,
         )
         resp.set_headers(dict(HEADERS))
 
@@ -98,11 +108,26 @@ class PageFacts:
         return {"signatures": {name: shown_signature(each) for name, each in signatures.items()}}
 
 
-def add_routes(app: falcon.App, deployment: Deployment, plane: DataPlane | None) -> None:  # type: ignore[type-arg]
+def _declared(description: Description) -> dict[str, object]:
+    """Schemas and examples of requests by media type; an example that is no text is left out."""
+    found: dict[str, object] = {}
+    for name in description.accepts or description.examples:
+        text = description.examples.get(name, b"").decode(errors="replace")
+        shown = text if text and "\ufffd" not in text and len(text) <= LONGEST_EXAMPLE else None
+        found[name] = {"schema": (description.accepts or {}).get(name), "example": shown}
+    return found
+
+
+def add_routes(
+    app: falcon.App,  # type: ignore[type-arg]
+    deployment: Deployment,
+    plane: DataPlane | None,
+    description: Description | None = None,
+) -> None:
     """Add ``GET /`` in any case, the page's files if it is on."""
     app.add_route(ROOT.path, Root(has_console=deployment.console))
     if deployment.console:
-        app.add_route(CONSOLE.path.format(name=FACTS), PageFacts(deployment, plane))
+        app.add_route(CONSOLE.path.format(name=FACTS), PageFacts(deployment, plane, description))
         app.add_route(CONSOLE.path, PageFiles())
 
 

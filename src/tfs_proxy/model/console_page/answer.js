@@ -20,7 +20,7 @@ function table(rows) {
   const cells = (row) => (names ? names.map((name) => row[name]) : Array.isArray(row) ? row.slice(0, MOST_COLUMNS) : [row]);
   const heads = names ?? Array.from({ length: Math.max(...rows.slice(0, MOST_ROWS).map((row) => cells(row).length)) }, (_, index) => String(index));
   const head = element("tr", {}, ...["#", ...heads].map((name) => element("th", { scope: "col" }, name)));
-  const body = rows.slice(0, MOST_ROWS).map((row, index) => element("tr", {}, element("th", { scope: "row" }, String(index)), ...cells(row).map((value) => element("td", {}, value === undefined ? "" : cell(value)))));
+  const body = rows.slice(0, MOST_ROWS).map((row, index) => element("tr", {}, element("th", { scope: "row" }, String(index + 1)), ...cells(row).map((value) => element("td", {}, value === undefined ? "" : cell(value)))));
   const made = element("div", {}, element("div", { class: "scroll" }, element("table", {}, element("thead", {}, head), element("tbody", {}, ...body))));
   if (rows.length > MOST_ROWS) made.append(element("p", { class: "faint" }, `${rows.length - MOST_ROWS} rows more`));
   return made;
@@ -52,14 +52,31 @@ function labelIn(value) {
   return element("div", {}, element("p", { class: "label" }, String(label)), element("div", { class: "bars" }, ...parts), isVector(scores) ? vectorBars(scores) : null);
 }
 
+// Records of labels beside their scores, the best first, as `tfs-proxy pack --labels --top` makes them; else null.
+function rankedIn(value) {
+  const records = value?.predictions ?? value;
+  const pairs = Array.isArray(records) && records.length ? records.map((record) => {
+    const lists = record && typeof record === "object" ? Object.values(record).filter(Array.isArray) : [];
+    const [labels, scores] = [lists.find((list) => list.length && list.every((each) => typeof each === "string")), lists.find((list) => list.length && list.every(isNumber))];
+    return labels && labels.length === scores?.length ? [labels, scores] : null;
+  }) : [null];
+  if (pairs.includes(null)) return null;
+  return element("div", { class: "bars" }, ...pairs.slice(0, 10).flatMap(([labels, scores], index) => {
+    const most = Math.max(...scores.map(Math.abs), 1e-30);
+    const areShares = scores.every((score) => score >= 0 && score <= 1);
+    const lines = labels.map((label, rank) => bar(label, areShares ? scores[rank] : Math.abs(scores[rank]) / most, areShares ? `${(100 * scores[rank]).toFixed(2)} %` : scores[rank].toPrecision(5)));
+    return [element("p", { class: "label" }, pairs.length > 1 ? `Record ${index + 1}: ${labels[0]}` : labels[0]), ...lines];
+  }));
+}
+
 function labelView(value) {
-  const label = labelIn(value);
+  const label = labelIn(value) ?? rankedIn(value);
   if (label) return label;
   const scores = scoresIn(value);
   if (!scores) return null;
   return element("div", { class: "bars" }, ...scores.slice(0, 10).flatMap((vector, index) => {
     const best = vector.indexOf(Math.max(...vector));
-    return [element("h3", {}, scores.length > 1 ? `Record ${index}: class ${best}` : `Class ${best}`), vectorBars(vector)];
+    return [element("h3", {}, scores.length > 1 ? `Record ${index + 1}: class ${best}` : `Class ${best}`), vectorBars(vector)];
   }));
 }
 
@@ -166,7 +183,7 @@ export async function known(request) {
   try {
     const body = JSON.parse(request.text);
     const values = body.instances ?? body.inputs;
-    return `passed on as JSON: [${shapeOf(values).join(", ")}]`;
+    return values === undefined ? null : `passed on as JSON: [${shapeOf(values).join(", ")}]`;
   } catch {
     return null;
   }

@@ -1,6 +1,7 @@
 // Entry point of the page: finds the models, makes requests from its fields, shows answers.
 import { known, showAnswer } from "./answer.js";
 import { blame, clearBlame, fieldOf, withoutGraph } from "./blame.js";
+import { declaredBody, declaredText, showDeclared } from "./declared.js";
 import { byId, element, fillSelect, tabs } from "./dom.js";
 import { formBody, showForm } from "./form.js";
 import { refresh, watch } from "./metrics.js";
@@ -58,7 +59,17 @@ function showSignatures() {
   showInput();
 }
 
+// What the script declares of bodies of the chosen type; null if nothing.
+const declared = () => state.facts.declared?.[byId("content-type").value] ?? null;
+
 function showInput() {
+  if (declared()) {
+    showDeclared(byId("panel-form"), byId("content-type").value, declared());
+    byId("body").value = declaredText(byId("content-type").value, declared());
+    checkBody();
+    update();
+    return;
+  }
   showForm(byId("panel-form"), signature(), place()?.isLoaded === false ? "This model is not loaded: load it, or send a request, which loads it." : undefined);
   byId("body").value = signature() ? formBody(byId("panel-form"), signature()) : "";
   checkBody();
@@ -99,12 +110,17 @@ function currentRequest() {
   if (attributes.length) headers["X-Amzn-SageMaker-Custom-Attributes"] = attributes.join(",");
   for (const each of Object.keys(headers)) if (!headers[each]) delete headers[each];
   const isFile = state.way === "file";
-  const text = isFile ? "" : state.way === "form" && signature() ? formBody(byId("panel-form"), signature()) : byId("body").value;
+  const text = isFile ? "" : state.way === "form" ? formText() : byId("body").value;
   const path = isOneOfMany ? `models/${encodeURIComponent(model)}/invoke` : "invocations";
   return {
     url: new URL(path, document.baseURI).href, headers, text, file: isFile ? (state.file?.name ?? "FILE") : null, body: isFile ? state.file : text, model: place()?.inner ? place().served : model, archive: model, isOneOfMany,
     version: label() ?? number(), signature: signature(), signatureName: name, hasScript: Boolean(state.facts.script),
   };
+}
+
+function formText() {
+  if (declared()) return declaredBody(byId("panel-form"));
+  return signature() ? formBody(byId("panel-form"), signature()) : byId("body").value;
 }
 
 function update() {
@@ -216,7 +232,10 @@ function chooseWay(tab) {
   byId("send").disabled = state.way === "stream" && !mayStream();
   const type = byId("content-type");
   if (state.way === "file") type.value = state.file ? typeOf(state.file) : state.facts.takesPictures ? "application/x-image" : type.value;
-  else if (state.way === "form" || !IS_TEXT.test(type.value)) type.value = "application/json";
+  else if (!declared() && (state.way === "form" || !IS_TEXT.test(type.value))) {
+    type.value = Object.keys(state.facts.declared ?? {})[0] ?? "application/json";
+    if (declared()) showInput();
+  }
   checkBody();
   update();
 }
@@ -247,6 +266,7 @@ function wire() {
   byId("model").addEventListener("change", modelChanged);
   byId("version").addEventListener("change", versionChanged);
   byId("signature").addEventListener("change", showInput);
+  byId("content-type").addEventListener("change", () => declared() && state.way !== "file" && showInput());
   byId("request").addEventListener("input", () => { checkBody(); update(); });
   byId("request").addEventListener("submit", (event) => { event.preventDefault(); send(); });
   byId("copy").addEventListener("click", copy);
@@ -311,14 +331,14 @@ async function start() {
   byId("title").textContent = state.facts.defaultModel || "tfs_proxy";
   document.title = `${state.facts.defaultModel || "tfs_proxy"}: try the model`;
   if (state.facts.defaultModel) byId("model").value = state.facts.defaultModel;
-  byId("content-types").append(...[...new Set(Object.values(TYPES))].map((type) => element("option", { value: type })));
+  byId("content-types").append(...[...new Set([...Object.keys(state.facts.declared ?? {}), ...Object.values(TYPES)])].map((type) => element("option", { value: type })));
   byId("accepts").append(...ACCEPTS.map((type) => element("option", { value: type })));
-  byId("content-type").value = "application/json";
+  byId("content-type").value = Object.keys(state.facts.declared ?? {})[0] ?? "application/json";
   byId("accept").value = state.facts.defaultAccept ?? "*/*";
   const chooseTab = wire();
   await modelChanged();
   if (state.facts.manyModels) watchModels();
-  chooseTab(byId(state.facts.script || state.facts.takesPictures ? "tab-file" : "tab-form"));
+  chooseTab(byId((state.facts.script && !declared()) || state.facts.takesPictures ? "tab-file" : "tab-form"));
   document.body.dataset.ready = "yes";
 }
 

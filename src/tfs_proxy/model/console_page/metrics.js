@@ -22,10 +22,11 @@ function* samples(text) {
 
 const add = (map, key, value) => map.set(key, (map.get(key) ?? 0) + value);
 
-// Sums over all routes and models: requests, errors by status and by stage, buckets by bound, seconds and counts by stage.
+// Inferences are POSTs; what this page and a health check ask is none. Sums over all routes and models: requests, errors by status and by stage, buckets by bound, seconds and counts by stage.
 export function summed(text) {
   const sums = { at: performance.now(), requests: 0, inFlight: 0, statuses: new Map(), buckets: new Map(), seconds: new Map(), counts: new Map(), failures: new Map() };
   for (const [name, labels, value] of samples(text)) {
+    if (name.startsWith(REQUESTS) && labels.http_request_method !== "POST") continue;
     if (name === `${REQUESTS}_count`) {
       sums.requests += value;
       add(sums.statuses, labels.http_response_status_code, value);
@@ -85,7 +86,7 @@ function showErrors(now) {
   byId("errors").textContent = String(total);
   showErrorStages(now.failures, total);
   const kinds = failed.sort((one, other) => other[1] - one[1]).slice(0, 4).map(([status, count]) => `${count} × ${status}`);
-  byId("errors-note").textContent = `of ${now.requests} requests since the start${kinds.length ? `: ${kinds.join(", ")}` : ""}`;
+  byId("errors-note").textContent = `of ${now.requests} ${now.requests === 1 ? "request" : "requests"} since the start${kinds.length ? `: ${kinds.join(", ")}` : ""}`;
 }
 
 // What workers have not counted failed before them: nginx refused it, or a model server that it asked itself.

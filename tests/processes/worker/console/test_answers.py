@@ -1,6 +1,7 @@
 """Answers on the page, in a real browser: each shown as what it is."""
 
 import io
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from support.archives import pack
+from support.archives import pack, stand_in_archive
 from support.stack import Stack, serving
 
 pytest.importorskip("selenium")
@@ -33,6 +34,66 @@ def handler(data, context):
     return json.dumps({"predictions": [ramp]}), "application/json"
 """
 SIZE = (12, 9)
+
+
+DESCRIBED = """
+import dataclasses
+import json
+
+import tfs_proxy
+
+
+@dataclasses.dataclass
+class Film:
+    title: str
+    years: list[int]
+
+
+tfs_proxy.describe(accepts={"application/json": Film}, examples={"application/json": b'{"title": "Heat", "years": [1995]}'})
+
+
+def handler(data, context):
+    film = json.loads(data.read())
+    ranked = [{"labels": [film["title"], "other"], "probabilities": [0.75, 0.25]}] * len(film["years"])
+    return json.dumps({"predictions": ranked}), "application/json"
+"""
+
+
+@pytest.fixture(scope="module")
+def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A script that declares its body, and answers labels by rank as `pack --labels --top` does."""
+    archive = stand_in_archive(tmp_path_factory.mktemp("described") / "m.tar.gz", script=DESCRIBED)
+    with serving(str(archive)) as stack:
+        yield stack
+
+
+def test_a_declared_type_fills_form_and_editor(described: Stack, browser: Browser) -> None:
+    """A field for each member, the example as text; what is sent is what the fields say."""
+    browser.open(url_of(described))
+    assert json.loads(browser.element("#body").get_attribute("value") or "") == {
+        "title": "Heat",
+        "years": [1995],
+    }
+    browser.fill("#panel-form [data-member=title]", "Alien")
+    browser.fill("#panel-form [data-member=years]", "[1979, 1992]")
+
+    assert browser.send().startswith("200 OK")
+
+    bars = [line.text for line in browser.driver.find_elements("css selector", "#answer .name")]
+    assert bars == ["Alien", "other"] * 2
+    assert browser.text("#answer .label") == "Record 1: Alien"
+    assert browser.text("#answer .number") == "75.00 %"
+
+
+def test_the_page_s_own_requests_are_no_figures(described: Stack, browser: Browser) -> None:
+    """It asks for /ping and /metrics all the time, and for files that may be missing; inferences count."""
+    described.ask("GET", "/nowhere")
+    browser.open(url_of(described))
+    before = int(browser.text("#errors-note").split()[1])
+    assert browser.text("#errors") == "0"
+    browser.send()
+
+    browser.wait(lambda: int(browser.text("#errors-note").split()[1]) == before + 1, "one request is counted")
 
 
 @pytest.fixture(scope="module")
