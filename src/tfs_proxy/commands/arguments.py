@@ -18,6 +18,7 @@ from tfs_proxy.settings.settings import Settings, inherited_environment
 from tfs_proxy.values.errors import ArchiveError, BadInput, Interrupted, SettingsError
 from tfs_proxy.values.names import one_entry
 from tfs_proxy.values.resources import raise_descriptor_limit
+from tfs_proxy.wire.media_types import of_file
 
 log = logging.getLogger(__name__)
 
@@ -116,13 +117,14 @@ def read_requests(
 ) -> list[CapturedRequest]:
     """The requests of a file of data capture, else the one whose body it is; - is stdin, None has none.
 
-    The type and the attributes, if they are given, win over captured ones. Raises ArchiveError.
+    The type and the attributes, if they are given, win over captured ones; the type of another body is that
+    of the file's ending. Raises ArchiveError.
     """
     body = _request_body(file)
     if file is None or body is None:
         return []
     if not is_capture(file.name, body[:BEGINNING_BYTES]):
-        return [CapturedRequest(body, content_type, custom_attributes)]
+        return [CapturedRequest(body, content_type or of_file(file.name), custom_attributes)]
     try:
         requests = list(captured_requests(body.splitlines(keepends=True), f"{file}"))
     except BadInput as error:

@@ -1,7 +1,6 @@
 """``tfs-proxy ask``: sends a file to a container, prints the answer, and how long repeated requests took."""
 
 import argparse
-import mimetypes
 import sys
 import threading
 import time
@@ -27,15 +26,6 @@ Requests that the server did not take up (no connection, 429, 503) are sent agai
 
 Exit status: 0 if all were answered; 1 if one was refused or failed; 2 if the file or the URL can't be used.
 """
-
-TYPES = mimetypes.MimeTypes()
-"""The content types of files by their endings: those of the web, and of arrays and records."""
-
-for _ending, _type in (
-    *((".npy", media.NPY), (".npz", media.NPZ), (".jsonl", media.JSON_LINES), (".ndjson", media.JSON_LINES)),
-    *((".tfrecord", media.TF_RECORD), (".tfrecords", media.TF_RECORD), (".webp", "image/webp")),
-):
-    TYPES.add_type(_type, _ending)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,7 +89,7 @@ def _body(file: Path) -> bytes:
 
 
 def _content_type(arguments: argparse.Namespace) -> str:
-    known = arguments.content_type or TYPES.guess_type(arguments.file.name)[0]
+    known = arguments.content_type or media.of_file(arguments.file.name)
     if known is None:
         raise SettingsError(f"The ending of {arguments.file} does not say what it is: give --content-type.")
     return str(known)

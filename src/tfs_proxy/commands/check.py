@@ -175,7 +175,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print the OpenAPI document of what would be served, instead of the report",
     )
-    parser.add_argument("--content-type", metavar="TYPE", help="its Content-Type (default: none)")
+    parser.add_argument("--content-type", metavar="TYPE", help="its type (default: by the ending of FILE)")
     parser.add_argument("--accept", metavar="TYPE", help="its Accept (default: none)")
     parser.add_argument("--custom-attributes", metavar="TEXT", help="its custom attributes (default: none)")
     parser.add_argument(

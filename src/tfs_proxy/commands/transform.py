@@ -3,23 +3,26 @@
 import argparse
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import fields
 
 from tfs_proxy.commands.arguments import interruptible, log_to_stderr
 from tfs_proxy.settings.settings import inherited_environment
-from tfs_proxy.transform.job import CHOICES, MANIFEST, make_job, read_description
+from tfs_proxy.transform.job import CHOICES, MANIFEST, PRESENT, make_job, read_description
 from tfs_proxy.transform.options import ENGINES, LOCAL, TransformOptions
 from tfs_proxy.transform.transformer import FAIL, ON_ERROR, BadLimit
+from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.layout import ANYWHERE, LocalFiles
 from tfs_proxy.wire.s3_client import S3_TIMEOUT_SECONDS
 
 DESCRIPTION = """\
 Run a SageMaker Batch Transform job on this machine.
 
-JOB.json is what `aws sagemaker create-transform-job --cli-input-json` takes; flags override it. The model
-is the one that --model names, served for this run, or the one behind --endpoint. If the same command runs
-again, it skips what is finished.
+JOB.json is what `aws sagemaker create-transform-job --cli-input-json` takes; flags override it. Without it,
+the names of the objects say what flags leave out: the type, and that CSV and JSON lines are split into lines.
+The model is the one that --model names, served for this run, or the one behind --endpoint. If the same
+command runs again, it skips what is finished.
 """
 
 MANIFEST_ENDING = ".manifest"
@@ -43,6 +46,9 @@ _JOB_FLAGS: Mapping[str, tuple[str, str, str]] = {
     "csv_header": (
         "--csv-header", "", "whether a first line is a header, sent with each piece (default: auto)"
     ),
+    "id_column": (
+        "--id-column", "NAME", "column of the header that is not sent, and begins each line of the output"
+    ),
     "timeout_seconds": ("--timeout-seconds", "N", "s that a request may take (default: 600)"),
     "max_retries": ("--max-retries", "N", "further attempts after a failure that is not 4xx (default: 3)"),
 }  # fmt: skip
@@ -50,11 +56,15 @@ _OPTIONS = [
     option for option in fields(TransformOptions) if option.name not in {"job", "environment", "files"}
 ]
 
+BY_NAMES = ("content_type", "split_type", "assemble_with", "accept")
+"""Fields that the names of the objects decide, if neither a flag nor JOB.json does."""
 _NUMBERS = {"max_payload_mb", "max_concurrent", "timeout_seconds", "max_retries"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job", nargs="?", metavar="JOB.json", type=Path, help="a CreateTransformJob request")
+    parser.add_argument(
+        "job", nargs="?", metavar="JOB.json", help="a CreateTransformJob request; any other name is the input"
+    )
     source = parser.add_argument_group("where the model comes from")
     source.add_argument("--model", help="model.tar.gz, folder or s3:// address to serve for this run")
     source.add_argument("--endpoint", metavar="URL", help="http://HOST:PORT of a stack that runs")
@@ -153,8 +163,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 def request_from(arguments: argparse.Namespace, environment: Mapping[str, str]) -> TransformOptions:
     """A serving stack inherits ``environment``. Raises SettingsError."""
-    description = read_description(arguments.job) if arguments.job else {}
     flags = {name: getattr(arguments, name) for name in _JOB_FLAGS}
+    description: Mapping[str, Any] = {}
+    if arguments.job and (arguments.job.endswith(".json") or arguments.job.startswith("/dev/")):
+        description = read_description(Path(arguments.job))
+    elif arguments.job and flags["input"]:
+        raise SettingsError(f"There are two inputs, {arguments.job} and {flags['input']}: give one.")
+    else:
+        flags["input"] = flags["input"] or arguments.job
+        flags["by_names"] = tuple(name for name in BY_NAMES if flags[name] is None)
+    if flags["id_column"] is not None and flags["csv_header"] is None:
+        flags["csv_header"] = PRESENT
     if flags["data_type"] is None and (flags["input"] or "").endswith(MANIFEST_ENDING):
         flags["data_type"] = MANIFEST
     named = {option.name: getattr(arguments, option.name) for option in _OPTIONS}

@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "signature)",
     )
     also_as("--requests", request, parser)
-    parser.add_argument("--content-type", metavar="TYPE", help="its Content-Type (default: none)")
+    parser.add_argument("--content-type", metavar="TYPE", help="its type (default: by the ending of FILE)")
     parser.add_argument("--custom-attributes", metavar="TEXT", help="its custom attributes (default: none)")
     parser.add_argument(
         "--budget",

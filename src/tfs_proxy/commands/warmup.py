@@ -66,7 +66,7 @@ def add_request_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="body of a request to record, or a file of data capture with many; once or more",
     )
-    parser.add_argument("--content-type", metavar="TYPE", help="its Content-Type (default: none)")
+    parser.add_argument("--content-type", metavar="TYPE", help="its type (default: by the ending of FILE)")
     parser.add_argument("--custom-attributes", metavar="TEXT", help="its custom attributes (default: none)")
 
 

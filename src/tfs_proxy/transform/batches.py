@@ -38,7 +38,7 @@ from tfs_proxy.transform.jsonpath import JsonPath, Missing
 from tfs_proxy.transform.run_statistics import BadRecord, ObjectFailed, StorageError
 from tfs_proxy.values.errors import BadInput, PayloadTooLarge, RequestError, UnsupportedMediaType
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
-from tfs_proxy.wire.media_types import BYTES, CSV, TF_EXAMPLE, TF_RECORD
+from tfs_proxy.wire.media_types import BYTES, CSV, JSON, TF_EXAMPLE, TF_RECORD, bare
 
 READ_BYTES = 1 << 20
 GZIP_MAGIC = b"\x1f\x8b"
@@ -140,10 +140,7 @@ def open_content(raw: io.RawIOBase, job: Job) -> "Iterator[IO[bytes]]":
 
 def _may_be_gzip(job: Job) -> bool:
     """True for whole objects that only a script can read."""
-    try:
-        known = format_of(parse_media_type(job.content_type).type)
-    except UnsupportedMediaType:
-        known = None
+    known = format_of(bare(job.content_type or JSON))
     return job.split_type == NONE and (known is None or known.name == BYTES)
 
 
@@ -163,7 +160,7 @@ def header_of(job: Job, inputs: Sequence[str]) -> CsvHeader | None:
         return None
     if asks_model(job):
         return CsvHeader(tuple(inputs), dialect.delimiter, job.input_filter) if inputs else None
-    return CsvHeader() if job.csv_header == PRESENT or dialect.header else None
+    return CsvHeader(id_column=job.id_column) if job.csv_header == PRESENT or dialect.header else None
 
 
 def looks_like(header: CsvHeader, lines: Sequence[bytes]) -> bool:
@@ -283,6 +280,10 @@ def batches_of(stream: "IO[bytes]", split_type: str, plan: ExecutionPlan, name: 
         names = set(plan.header.names)
         if first and (not names or set(_cells(plan.header, bytes(first[0].payload))) == names):
             csv_header = bytes(first.pop(0).framed)
+            column = plan.header.id_column
+            if column is not None and column not in (cells := _cells(plan.header, csv_header)):
+                sentence = f"the header has no column {column}, which --id-column names: {', '.join(cells)}"
+                raise ObjectFailed(BadRecord(name, sentence))
             limit = None if limit is None else limit - len(csv_header)
         elif first and looks_like(plan.header, [bytes(frame.payload) for frame in first]):
             log.warning("%s: line 1 is sent as a record: give --csv-header present if it is a header", name)

@@ -99,8 +99,7 @@ def _files(path: Path) -> Iterator[Path]:
     """All files below ``path`` but hidden ones; follows links, but visits no folder twice."""
     seen = {path.resolve()}
     for folder, folders, files in os.walk(path, followlinks=True):
-        hidden = [name for name in (*folders, *files) if name.startswith(".") and name != STATE_FOLDER]
-        if hidden:
+        if hidden := [name for name in (*folders, *files) if name.startswith(".") and name != STATE_FOLDER]:
             log.info("names that begin with a dot are no input: %s in %s", ", ".join(hidden[:10]), folder)
         targets = {name: Path(folder, name).resolve() for name in folders if not name.startswith(".")}
         folders[:] = [name for name, target in targets.items() if target not in seen]

@@ -74,7 +74,8 @@ class Job(Struct, frozen=True, kw_only=True):
     """One job. ``strategy``, ``max_payload_mb`` and ``max_concurrent`` are None if the job leaves them out.
 
     ``input`` and ``output`` are ``s3://`` addresses or local paths. The serving stack gets ``environment``.
-    Raises SettingsError if SageMaker would refuse the job.
+    ``by_names`` are fields that the names of the objects will decide. Raises SettingsError if SageMaker would
+    refuse the job.
     """
 
     input: str
@@ -95,6 +96,8 @@ class Job(Struct, frozen=True, kw_only=True):
     timeout_seconds: int = 600
     max_retries: int = MAX_RETRIES
     csv_header: str = AUTO
+    id_column: str | None = None
+    by_names: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -113,11 +116,16 @@ class Job(Struct, frozen=True, kw_only=True):
             if value is not None and not (value.isascii() and value.isprintable()):
                 raise SettingsError(f"{name} can't be {value!r}: a header may hold printable ASCII only.")
         self._check_product()
-        self._check_processing()
+        if not self.by_names:
+            self._check_processing()
 
     @property
     def processes(self) -> bool:
-        return self.input_filter != "$" or self.output_filter != "$" or self.join == INPUT
+        return self.input_filter != "$" or self.output_filter != "$" or self.joins
+
+    @property
+    def joins(self) -> bool:
+        return self.join == INPUT or self.id_column is not None
 
     @property
     def record_type(self) -> str:
@@ -148,7 +156,10 @@ class Job(Struct, frozen=True, kw_only=True):
                 f"Filters and joins need CSV, JSON lines or JSON with SplitType {LINE} (JSON also {NONE}), "
                 f"not ContentType {self.content_type} with SplitType {self.split_type}."
             )
-        if self.join == INPUT:
+        if self.id_column is not None and (self.record_type, self.csv_header) != (CSV, PRESENT):
+            given = f"ContentType {self.content_type} with --csv-header {self.csv_header}"
+            raise SettingsError(f"--id-column needs CSV with a header, not {given}.")
+        if self.joins:
             self._check_join()
 
     def _check_join(self) -> None:
@@ -165,11 +176,12 @@ class Job(Struct, frozen=True, kw_only=True):
 
 
 class CsvHeader(Struct, frozen=True):
-    """The header that a CSV object may begin with: a line that filtered is these ``names``, any for ()."""
+    """The header that an object may begin with: filtered, it is ``names``, any for (). It has `id_column`."""
 
     names: tuple[str, ...] = ()
     delimiter: str = ","
     input_filter: str = "$"
+    id_column: str | None = None
 
 
 class ExecutionPlan(Struct, frozen=True):

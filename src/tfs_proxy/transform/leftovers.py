@@ -5,23 +5,25 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
-from tfs_proxy.transform.batches import asks_model, has_order
+from tfs_proxy.transform.batches import asks_model, has_order, is_captured, may_be_captured, open_content
 from tfs_proxy.transform.files import InputObject, OutputTarget, local_object, local_objects
-from tfs_proxy.transform.job import MANIFEST, ExecutionPlan, Job
+from tfs_proxy.transform.job import LINE, MANIFEST, PRESENT, ExecutionPlan, Job
 from tfs_proxy.transform.local_engine import is_too_large
 from tfs_proxy.transform.options import TransformOptions, fetch_plan
-from tfs_proxy.transform.run_statistics import RunStatistics, Workload
+from tfs_proxy.transform.run_statistics import RunStatistics, StorageError, Workload
 from tfs_proxy.transform.s3 import CONCURRENT_HEADS, S3Stream, s3_object, s3_objects
 from tfs_proxy.transform.sender import EndpointAddress
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.layout import ANYWHERE, LocalFiles
+from tfs_proxy.wire.media_types import CSV, IMAGE, JSON_LINES, of_file
 from tfs_proxy.wire.s3_client import S3_SCHEME
 
 if TYPE_CHECKING:
@@ -59,6 +61,31 @@ def _held(objects: Iterable[InputObject], files: LocalFiles) -> Iterator[InputOb
     for item in objects:
         files.check("The input", item.address)
         yield item
+
+
+def typed(options: TransformOptions, items: Sequence[InputObject]) -> TransformOptions:
+    """The options with what the names of ``items`` say. Raises SettingsError if the job can't be done so."""
+    job, kinds = options.job, {of_file(item.name) for item in items}
+    if not job.by_names:
+        return options
+    if len(kinds) > 1 and all(kind and kind.startswith("image/") for kind in kinds):
+        kinds = {IMAGE}
+    kind = kinds.pop() if len(kinds) == 1 and "content_type" in job.by_names else None
+    found = {"content_type": kind} if kind and not _is_capture(options, items[0]) else {}
+    if found and kind in {CSV, JSON_LINES}:
+        header = "; header=present" if kind == CSV and job.csv_header == PRESENT else ""
+        every = {"content_type": f"{kind}{header}", "split_type": LINE, "assemble_with": LINE, "accept": kind}
+        found = {name: value for name, value in every.items() if name in job.by_names}
+    if words := " ".join(f"--{name.replace('_', '-')} '{value}'" for name, value in found.items()):
+        log.info("by the names of the objects: %s", words)
+    return replace(options, job=replace(job, by_names=(), **found))
+
+
+def _is_capture(options: TransformOptions, item: InputObject) -> bool:
+    if may_be_captured(options.job, item.name):
+        with suppress(StorageError), open_content(options.open_object(item), options.job) as stream:
+            return is_captured(item.name, stream)
+    return False
 
 
 def shard(items: Iterable[InputObject], index: int, count: int) -> list[InputObject]:

@@ -150,15 +150,11 @@ class OrderedOutput:
             self._abort()
         else:
             self._statistics.add(objects=1, bytes=self.item.size - self._counted_bytes)
-            self._note_rows()
+            if self._uneven:
+                sent = self._records - self._bad
+                log.warning("%s: %d records got %d rows", self.item.name, sent, sent + self._surplus)
+                self._statistics.add(uneven=1, uneven_records=sent, surplus=self._surplus)
         self._on_end(self)
-
-    def _note_rows(self) -> None:
-        """Count rows that are too many or too few, as far as the output was written."""
-        if self._uneven:
-            answered = self._records - self._bad
-            log.warning("%s: %d records got %d rows", self.item.name, answered, answered + self._surplus)
-            self._statistics.add(uneven=1, uneven_records=answered, surplus=self._surplus)
 
     def _commit(self) -> None:
         output = self._sink(OUT)

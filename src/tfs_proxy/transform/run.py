@@ -16,18 +16,12 @@ from msgspec.structs import replace
 from tfs_proxy.transform.batches import MiniBatch, batches_of, open_content, whole_object
 from tfs_proxy.transform.files import InputObject, OpenObject, OutputTarget, check_writable
 from tfs_proxy.transform.job import MAX_PRODUCT_MB, NONE, ExecutionPlan, Job
-from tfs_proxy.transform.leftovers import find_leftovers, log_plan, objects_of, shard
+from tfs_proxy.transform.leftovers import find_leftovers, log_plan, objects_of, shard, typed
 from tfs_proxy.transform.local_engine import LocalEngine
 from tfs_proxy.transform.node import on_cluster
 from tfs_proxy.transform.options import RAY, TransformOptions, fetch_plan, open_endpoint, output_target
 from tfs_proxy.transform.ordered_output import OrderedOutput
-from tfs_proxy.transform.run_statistics import (
-    ObjectFailed,
-    RunCounts,
-    RunStatistics,
-    StorageError,
-    shown_progress,
-)
+from tfs_proxy.transform.run_statistics import ObjectFailed, RunStatistics, StorageError, shown_progress
 from tfs_proxy.transform.sender import EndpointAddress, Sender
 from tfs_proxy.transform.transformer import FAIL, PLACEHOLDER, BadLimit, Transformer
 from tfs_proxy.values.errors import SettingsError
@@ -190,7 +184,7 @@ def run(options: TransformOptions) -> int:
     """
     if options.summary is not None:
         check_writable(options.summary, "summary")
-    items = chosen(options)
+    options, items = chosen(options)
     target = output_target(options)
     target.prepare(items)
     statistics = (on_cluster if options.engine == RAY else on_this_machine)(options, items, target)
@@ -205,7 +199,7 @@ def tune(options: TransformOptions) -> int:
     """
     if options.engine == RAY:
         raise SettingsError("--tune measures this machine: leave out --engine ray.")
-    items = chosen(options)
+    options, items = chosen(options)
     measurements: list[Measurement] = []
     for environment in BATCHING if options.model else ({},):
         job = replace(options.job, environment={**options.job.environment, **environment})
@@ -217,11 +211,11 @@ def tune(options: TransformOptions) -> int:
     return 0
 
 
-def chosen(options: TransformOptions) -> list[InputObject]:
-    """The objects of this run: those of its input that belong to its shard."""
+def chosen(options: TransformOptions) -> tuple[TransformOptions, list[InputObject]]:
+    """The options with what names of objects say, and those objects of the input that belong to the shard."""
     _check_apart(options.job)
     items = objects_of(options.job.input, options.job.data_type, options.client, options.files)
-    return shard(items, options.instance_index, options.instance_count)
+    return typed(options, items), shard(items, options.instance_index, options.instance_count)
 
 
 def on_this_machine(
@@ -278,15 +272,15 @@ def _report(statistics: RunStatistics, options: TransformOptions) -> None:
             raise SettingsError(f"The summary {path} can't be written: {error.strerror}.") from error
     if options.on_error == FAIL and any((failure.record or 0) > 1 for failure in statistics.failures):
         log.info("--on-error placeholder or sidecar goes on without bad records, and finishes their objects")
-    if warnings := list(_warnings(counts)):
+    if warnings := list(_warnings(statistics)):
         log.warning("WARNING: %s", "; ".join(warnings))
 
 
-def _warnings(counts: RunCounts) -> Iterator[str]:
+def _warnings(statistics: RunStatistics) -> Iterator[str]:
     """What a run that ends with status 0 may have lost."""
-    bad, records = counts["bad_records"], counts["records"]
-    if bad:
-        yield f"{bad} of {records} records are bad: the .err files name them"
+    counts = statistics.counts
+    if counts["bad_records"]:
+        yield f"{counts['bad_records']} of {counts['records']} records are bad: the .err files name them"
     if counts["uneven"]:
         sent, objects = counts["uneven_records"], counts["uneven"]
         yield f"{sent} records got {sent + counts['surplus']} rows, in {objects} object(s) named above"

@@ -19,7 +19,7 @@ from tfs_proxy.wire.connect import authority, connect_tcp, connect_tls
 from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.http_client import ConnectionPool, Pieces, Timeouts
 from tfs_proxy.wire.http_messages import HttpResponse
-from tfs_proxy.wire.media_types import is_named
+from tfs_proxy.wire.media_types import bare, is_named
 from tfs_proxy.wire.routes import INVOCATIONS
 
 
@@ -95,11 +95,7 @@ def pause_seconds(attempt: int, chance: Callable[[], float] = random.random) -> 
 
 
 CONNECT_SECONDS = 10.0
-_WITHOUT_ROWS = {
-    HTTPStatus.NO_CONTENT: "the answer has no body",
-    HTTPStatus.RESET_CONTENT: "the answer has no body",
-    HTTPStatus.PARTIAL_CONTENT: "the answer is only a part of the rows",
-}
+_WITHOUT_ROWS = {204: "no body", 205: "no body", 206: "only a part of the rows"}
 _HTML = "text/html"
 
 
@@ -179,7 +175,7 @@ class Sender:
         """The failure in an answer; None if it has the rows that were asked for."""
         status, encoding = response.status, response.header("Content-Encoding") or "identity"
         if status in _WITHOUT_ROWS:
-            return Refused(status, _WITHOUT_ROWS[HTTPStatus(status)])
+            return Refused(status, f"the answer has {_WITHOUT_ROWS[status]}")
         if 300 <= status < 400:  # noqa: PLR2004
             return Refused(status, f"the server redirects to {response.header('Location')}: give its address")
         if status >= 400:  # noqa: PLR2004
@@ -188,8 +184,7 @@ class Sender:
             return Refused(status, message, timed_out=status == HTTPStatus.GATEWAY_TIMEOUT)
         if encoding.strip().lower() != "identity":
             return Refused(status, f"the answer has the Content-Encoding {encoding}, which nobody asked for")
-        kind = (response.header("Content-Type") or "").partition(";")[0].strip().lower()
-        if kind == _HTML and not is_named(_HTML, self._headers.get("Accept")):
-            text = "a page, such as a login, or a server that does not name the type of its answers"
-            return Refused(status, f"the answer is {_HTML}: {text}")
+        accept = self._headers.get("Accept")
+        if bare(response.header("Content-Type")) == _HTML and not is_named(_HTML, accept):
+            return Refused(status, "the answer is text/html: a login page, or a server names no type")
         return None

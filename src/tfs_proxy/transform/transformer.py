@@ -10,17 +10,19 @@ from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 from msgspec import Struct, field
+from msgspec.structs import astuple
 
 from tfs_proxy.data.formats.csv_records import csv_rows
-from tfs_proxy.data.registry import parse_media_type
+from tfs_proxy.data.registry import format_of
+from tfs_proxy.data.serving_json.documents import BYTE_ORDER_MARK
 from tfs_proxy.transform.batches import MiniBatch, whole_object, without_place
-from tfs_proxy.transform.job import GZIP, INPUT, LINE, NONE, Job
+from tfs_proxy.transform.job import GZIP, LINE, NONE, Job
 from tfs_proxy.transform.jsonpath import JsonPath, Missing
 from tfs_proxy.transform.run_statistics import BadRecord, ObjectFailed
 from tfs_proxy.transform.sender import Refused, Sender
-from tfs_proxy.values.errors import BadInput, StopServing, UnsupportedMediaType
+from tfs_proxy.values.errors import BadInput, StopServing
 from tfs_proxy.wire.http_messages import HttpResponse
-from tfs_proxy.wire.media_types import CSV, JSON, JSON_LINES
+from tfs_proxy.wire.media_types import CSV, JSON, JSON_LINES, bare
 
 FIRST_RECORDS = 50
 _LIMIT = re.compile(r"([0-9]{1,18})|([0-9]{1,3}(?:\.[0-9]{1,6})?)%")
@@ -115,11 +117,11 @@ class DataProcessing:
     def __init__(self, job: Job) -> None:
         self._input_filter = JsonPath(job.input_filter)
         self._output_filter = JsonPath(job.output_filter)
-        self._joins = job.join == INPUT
+        self._joins, self._id_column = job.joins, job.id_column
         if job.processes:
             self._read, self._write, self._join = _CODECS[job.record_type]
             self._read_answer, self._write_answer, _ = _CODECS[job.answer_type or job.record_type]
-        self._has_lines = job.split_type == LINE and bool(_type_of_lines(job.content_type))
+        self._has_lines = job.split_type == LINE and _lines_of(job.content_type) != ""
         self._accept = job.accept
         self._ending = b"\n" if job.assemble_with == LINE else b""
         self._keeps_answers = not self._joins and self._output_filter.is_identity
@@ -132,17 +134,31 @@ class DataProcessing:
         if self._joins:
             self._read(batch.body)  # raises: a record that can't be joined later must not be sent
         body = batch.csv_header + batch.body
+        if self._id_column is not None:
+            at = self._place_of_id(batch)
+            body = self._write([[*row[:at], *row[at + 1 :]] for row in self._read(body)])
         if self._input_filter.is_identity:
             return body
         return self._write(_filtered(self._input_filter, self._read(body)))
 
-    def rows(self, batch: MiniBatch, answer: HttpResponse) -> int:
-        """The rows of an answer if both sides are CSV or JSON lines; else as many as there are records.
+    def id_of(self, batch: MiniBatch) -> bytes:
+        """The beginning of a bad record's line: its id, if the job has a column of them."""
+        with contextlib.suppress(Unprocessable):
+            if self._id_column is not None:
+                return f"{self._ids(batch)[0]},".encode("utf-8", "surrogateescape")
+        return b""
 
-        Blank lines count if they make the numbers equal: a row may be an empty text.
-        """
-        body, content_type = answer.body, answer.header("Content-Type")
-        kinds = {_type_of_lines(self._accept), _type_of_lines(content_type)}
+    def _ids(self, batch: MiniBatch) -> list[str]:
+        at = self._place_of_id(batch)
+        return [row[at] if at < len(row) else "" for row in self._read(batch.body)]
+
+    def _place_of_id(self, batch: MiniBatch) -> int:
+        (header,) = self._read(batch.csv_header.removeprefix(BYTE_ORDER_MARK))
+        return [cell.strip().strip('"') for cell in header].index(str(self._id_column))
+
+    def rows(self, batch: MiniBatch, answer: HttpResponse) -> int:
+        """The rows of an answer if both sides are CSV or JSON lines; else as many as there are records."""
+        body, kinds = answer.body, {_lines_of(self._accept), _lines_of(answer.header("Content-Type"))}
         lines = body.removesuffix(b"\n").split(b"\n")
         if kinds == {""} or not self._has_lines or (body and len(lines) == len(batch)):
             return len(batch)
@@ -168,7 +184,7 @@ class DataProcessing:
         return text if text.endswith(self._ending) else text + self._ending
 
     def _joined(self, batch: MiniBatch, answers: Values) -> Values:
-        records = self._read(batch.body)
+        records = self._read(batch.body) if self._id_column is None else [[cell] for cell in self._ids(batch)]
         if len(records) != len(answers):
             raise Unprocessable(
                 f"{len(records)} record(s) got {len(answers)} answer(s): a join needs one for each, "
@@ -177,12 +193,10 @@ class DataProcessing:
         return [self._join(record, answer) for record, answer in zip(records, answers, strict=True)]
 
 
-def _type_of_lines(header: str | None) -> str:
+def _lines_of(header: str | None) -> str:
     """CSV or JSON lines, whose rows are lines; "" for any other type."""
-    with contextlib.suppress(UnsupportedMediaType):
-        if (kind := parse_media_type(header).type) in {CSV, JSON_LINES}:
-            return kind
-    return ""
+    kind = format_of(bare(header))
+    return kind.name if kind is not None and kind.name in {CSV, JSON_LINES} else ""
 
 
 def _filtered(path: JsonPath, values: Values) -> Values:
@@ -257,8 +271,7 @@ def placeholder(job: Job, error: str) -> bytes:
 
     JSON quotes the server's ``error``; other types have ERROR, as AWS recommends.
     """
-    kind = (job.accept or job.content_type or "").partition(";")[0].strip().lower()
-    text = _encode({"error": error}) if "json" in kind else b"ERROR"
+    text = _encode({"error": error}) if "json" in bare(job.accept or job.content_type) else b"ERROR"
     return text + b"\n" if LINE in {job.assemble_with, job.split_type} else text
 
 
@@ -280,14 +293,7 @@ class Outcome(Struct):
     uneven: int = 0
 
     def __add__(self, following: "Outcome") -> "Outcome":
-        return Outcome(
-            self.records + following.records,
-            self.text + following.text,
-            self.errors + following.errors,
-            self.bad + following.bad,
-            self.surplus + following.surplus,
-            self.uneven + following.uneven,
-        )
+        return Outcome(*(one + other for one, other in zip(astuple(self), astuple(following), strict=True)))
 
 
 class Transformer:
@@ -352,7 +358,8 @@ class Transformer:
         if self._on_error == FAIL:
             raise ObjectFailed(bad_record)
         if self._on_error == PLACEHOLDER:
-            return Outcome(1, placeholder(self._job, bad_record.error), error_line(bad_record), [bad_record])
+            text = self._processing.id_of(batch) + placeholder(self._job, bad_record.error)
+            return Outcome(1, text, error_line(bad_record), [bad_record])
         return Outcome(1, b"", error_line(bad_record, batch.body), [bad_record])
 
 

@@ -5,6 +5,8 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from mimetypes import MimeTypes
 
 from msgspec import Struct, field
 
@@ -28,6 +30,13 @@ FORM = "application/x-www-form-urlencoded"
 OPEN_METRICS = "application/openmetrics-text"
 GRPC = "application/grpc"
 
+_ENDINGS = {
+    NPY: (".npy",),
+    NPZ: (".npz",),
+    JSON_LINES: (".jsonl", ".ndjson"),
+    TF_RECORD: (".tfrecord", ".tfrecords"),
+    "image/webp": (".webp",),
+}
 _TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"  # noqa: S105
 _TYPE = re.compile(rf"\s*({_TOKEN}/{_TOKEN})\s*")
 # NOTE: a lone ; or , is not a token, but `delimiter=;` is what people write.
@@ -62,6 +71,25 @@ def parse(header: str | None) -> MediaType:
     if parsed is None:
         raise UnsupportedMediaType(f"Content-Type {shown(header)} is not a media type.")
     return parsed
+
+
+def bare(header: str | None) -> str:
+    """The type in a header, without parameters, in lower case; "" for none."""
+    return (header or "").partition(";")[0].strip().lower()
+
+
+def of_file(name: str) -> str | None:
+    """The type that the ending of a file's name says, None if it says none."""
+    return _file_types().guess_type(name)[0]
+
+
+@cache
+def _file_types() -> MimeTypes:
+    types = MimeTypes()
+    for name, endings in _ENDINGS.items():
+        for ending in endings:
+            types.add_type(name, ending)
+    return types
 
 
 def best(accept: str | None, available: Sequence[str]) -> str | None:

@@ -32,6 +32,20 @@ def run(saved_models: Path, tmp_path: Path) -> Run:
 
 
 @pytest.mark.slow
+def test_an_id_column_stays_beside_each_row(run: Run, tmp_path: Path) -> None:
+    """Wherever it stands; a bad row has its id, too, and an object without the column fails."""
+    rows = [f"{number},{number},2,3,{number}\n" for number in range(99)]
+    done = run(
+        "a,my id,a,a,b\n" + "".join(rows) + 'x,"7,x",2,3,4\n', "--id-column", "my id", "--max-payload-mb", "1"
+    )
+    written = outputs(tmp_path / "out")["a.csv.out"].decode().splitlines()
+    assert (done.status, len(written), written[-1]) == (0, 100, '"7,x",ERROR'), done.log
+    assert written[98].startswith("98,196,big,"), written[98]
+    missing = run("a,a,a,b\n1,2,3,4\n", "--id-column", "my id")
+    assert (missing.status, "the header has no column my id" in missing.log) == (1, True), missing.log
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [(), ("--strategy", "SingleRecord"), ("--join", "Input")])
 def test_one_bad_row_costs_one_record(run: Run, tmp_path: Path, flags: tuple[str, ...]) -> None:
     """Each half of a refused mini-batch has the header, which is neither a record nor joined."""

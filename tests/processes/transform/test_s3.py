@@ -113,7 +113,7 @@ def test_keys_that_are_no_paths(s3: "S3Client", buckets: tuple[str, str], echo: 
     s3.put_object(Bucket=buckets[0], Key="data/a b/ü.csv", Body=b"x")
     words = ["--input", f"s3://{buckets[0]}/data", "--output", str(tmp_path / "out"), "--endpoint", echo]
     assert transform(*words).status == 0
-    assert outputs(tmp_path / "out") == {"a b/ü.csv.out": b"x"}
+    assert outputs(tmp_path / "out") == {"a b/ü.csv.out": b"x\n"}
     s3.put_object(Bucket=buckets[0], Key="data/../../up", Body=b"x")
     done = transform(*words)
     assert (done.status, "can't be a local path" in done.log) == (2, True)

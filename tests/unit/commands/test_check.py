@@ -269,6 +269,17 @@ def test_a_file_of_data_capture_is_many_requests(tmp_path: Path, capfd: pytest.C
     assert capfd.readouterr().out.count(f"Request: {file}, a/c") == 2
 
 
+def test_the_name_of_a_request_gives_its_type(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """As for `ask`; --content-type decides otherwise, and an unknown ending gives none."""
+    for name, kind in (("a.csv", "text/csv"), ("a.npy", "application/x-npy"), ("a.x", "no Content-Type")):
+        (tmp_path / name).write_text("1,2")
+        words = ["check", archive(tmp_path, MIRROR), "--request", str(tmp_path / name)]
+        main(words)
+        assert f"{name}, {kind}, 3 bytes" in capfd.readouterr().out
+    main([*words, "--content-type", "a/b"])
+    assert "a.x, a/b, 3 bytes" in capfd.readouterr().out
+
+
 def test_a_damaged_file_of_data_capture_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "day.jsonl"
     file.write_bytes(line_of(CaptureRecord(None, Payload("text/csv", b"3"), 0.0)))

@@ -60,6 +60,55 @@ def test_flags_override_the_json(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+def test_the_input_needs_no_flag() -> None:
+    """A name that is no JSON is the input, which is given once."""
+    assert options_of("people.csv", "-o", "out", "--endpoint", ENDPOINT).job.input == "people.csv"
+    with pytest.raises(SettingsError, match="There are two inputs"):
+        options_of("people.csv", "--input", "in", "-o", "out", "--endpoint", ENDPOINT)
+
+
+@pytest.mark.parametrize(
+    ("names", "flags", "job"),
+    [
+        ("a.csv b.CSV", "", "text/csv Line Line text/csv"),
+        ("a.csv.gz", "--compression Gzip", "text/csv Line Line text/csv"),
+        ("a.csv", "--accept application/json --split-type None", "text/csv None Line application/json"),
+        ("a.csv", "--id-column id", "text/csv;header=present Line Line text/csv"),
+        ("a.csv", "--csv-header present --content-type text/x", "text/x None None None"),
+        ("a.jsonl", "", "application/jsonlines Line Line application/jsonlines"),
+        ("captured.jsonl", "", "None None None None"),
+        ("a.jpg b.jpeg", "", "image/jpeg None None None"),
+        ("a.jpg b.png", "", "application/x-image None None None"),
+        ("a.npy", "", "application/x-npy None None None"),
+        ("a.tfrecord", "--split-type TFRecord", "application/x-tfrecord TFRecord None None"),
+        ("a.csv b.jsonl", "", "None None None None"),
+        ("a", "", "None None None None"),
+    ],
+)
+def test_the_names_of_objects_say_what_flags_leave_out(
+    tmp_path: Path, names: str, flags: str, job: str
+) -> None:
+    """Objects of several types, and captured requests, are sent as they were."""
+    (tmp_path / "in").mkdir()
+    for name in names.split():
+        (tmp_path / "in" / name).write_text('{"captureData": {' if name.startswith("captured") else "1\n")
+    words = [str(tmp_path / "in"), "-o", str(tmp_path / "out"), "--endpoint", ENDPOINT, *flags.split()]
+    found = transform_run.chosen(options_of(*words))[0].job
+    fields = (found.content_type, found.split_type, found.assemble_with, found.accept)
+    assert " ".join(str(each).replace(" ", "") for each in fields) == job
+
+
+@pytest.mark.parametrize(
+    "flags", ["--id-column id --csv-header absent", "--join Input --accept application/json"]
+)
+def test_the_names_of_objects_make_no_job_that_can_not_be(tmp_path: Path, flags: str) -> None:
+    """What is wrong with a job is said once its types are known."""
+    (tmp_path / "a.csv").write_text("1\n")
+    words = [str(tmp_path / "a.csv"), "-o", str(tmp_path / "out"), "--endpoint", ENDPOINT, *flags.split()]
+    with pytest.raises(SettingsError, match="needs"):
+        transform_run.chosen(options_of(*words))
+
+
 @pytest.mark.parametrize(
     ("flags", "data_type"), [([], "ManifestFile"), (["--s3-data-type", "S3Prefix"], "S3Prefix")]
 )
