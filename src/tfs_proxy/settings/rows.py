@@ -113,11 +113,19 @@ GONE: Mapping[str, str] = {
     "SAGEMAKER_MODEL_SERVER_TIMEOUT": "set SAGEMAKER_GUNICORN_TIMEOUT_SECONDS",
     "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS": "set SAGEMAKER_GUNICORN_TIMEOUT_SECONDS",
     "SAGEMAKER_STARTUP_TIMEOUT": "set SAGEMAKER_TFS_WAIT_TIME_SECONDS",
+    "SAGEMAKER_NUM_MODEL_SERVERS": "set SAGEMAKER_TFS_INSTANCE_COUNT",
+    "SAGEMAKER_BATCHING_ENABLED": "set SAGEMAKER_TFS_ENABLE_BATCHING",
+    "CA_REPOSITORY_ARN": "set PIP_INDEX_URL to the repository's address",
 }
-"""Settings of earlier releases and of AWS's other containers that are not read, and what to do instead.
+"""Settings of earlier releases and of AWS's containers that are not read, and what to do instead.
 
 A setting that is renamed or goes is added here, for as long as docs/reference/compatibility.md promises.
 """
+
+SET_BY_SAGEMAKER = re.compile(
+    "SAGEMAKER_(BASE_DIR|BATCH_STRATEGY|CONTAINER_LOG_LEVEL|INTERNAL_.*|MANAGED_.*|REGION|SUBMIT_DIRECTORY)"
+)
+"""Variables that the platform or its SDK sets whatever the container is: nobody asks for anything by them."""
 
 
 IMAGE_VALUES: Mapping[str, str] = {"TFS_PROXY_GRPC_PORT": "auto", "TFS_PROXY_EXTRA_PORTS": "auto"}
@@ -142,9 +150,12 @@ def without_services(environ: Mapping[str, str]) -> dict[str, str]:
 def unknown_variables(environ: Mapping[str, str], table: Iterable[Setting]) -> list[str]:
     """Names in ``environ`` that look like settings of AWS's container or this one, or are `GONE`."""
     environ, known = without_services(environ), {row.variable for row in table}
-    prefixes = ("SAGEMAKER_TFS_", "SAGEMAKER_GUNICORN_", "SAGEMAKER_NGINX_", "TFS_PROXY_")
     return sorted(
-        name for name in environ if (name.startswith(prefixes) or name in GONE) and name not in known
+        name
+        for name in environ
+        if (name.startswith(("SAGEMAKER_", "TFS_PROXY_")) or name in GONE)
+        and name not in known
+        and not SET_BY_SAGEMAKER.fullmatch(name)
     )
 
 

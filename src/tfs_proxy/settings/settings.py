@@ -104,7 +104,8 @@ class Settings(UseSettings):
         "TFS_PROXY_MODEL_NAME", parse.model_name, None, "name of the model, if there is only one",
         shown="the folder's name")
     default_model_name: str | None = MODELS.setting(
-        "SAGEMAKER_TFS_DEFAULT_MODEL_NAME", str, None, "model for requests without tfs-model-name",
+        "SAGEMAKER_TFS_DEFAULT_MODEL_NAME", lambda value: None if value.strip() == "None" else value, None,
+        "model for requests without tfs-model-name; None, AWS's own word for it, is none",
         shown="the only model, else the first by name", aws="the first found")
     version_labels: Mapping[str, int] = MODELS.setting(
         "SAGEMAKER_TFS_VERSION_LABELS", parse.labels, {},

@@ -133,7 +133,8 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
             *_code_notes(layout),
             *_misplaced_code(layout, models),
             *(_leftovers(layout, models) if models else ()),
-            *_variable_notes(environ),
+            # A run of many models has told of them at its start.
+            *(variable_notes(environ) if settings.loaded_as is None else ()),
         ),
         warnings=(
             *faults,
@@ -322,15 +323,19 @@ def _leftovers(layout: ModelLayout, models: Sequence[DiscoveredModel]) -> Iterat
         yield f"Not served, because not a SavedModel: {', '.join(others[:NAMES_SHOWN])}{more}."
 
 
-def _variable_notes(environ: Mapping[str, str]) -> Iterator[str]:
-    known = [row.variable for row in TABLE]
+def variable_notes(environ: Mapping[str, str]) -> Iterator[str]:
+    """Name what is set in vain: settings that are gone or misspelt, and AWS's that nothing here reads."""
+    known, others = [row.variable for row in TABLE], []
     for name in unknown_variables(environ, TABLE):
         if name in GONE:
-            yield f"{name} is set, and is not read any more: {GONE[name]}."
-            continue
-        close = similar(name, known, 0.85)
-        hint = f": did you mean {close}?" if close else "."
-        yield f"{name} is set, but it is not a setting{hint}"
+            yield f"{name} is set, and is not read: {GONE[name]}."
+        elif close := similar(name, known, 0.85):
+            yield f"{name} is set, but it is not a setting: did you mean {close}?"
+        else:
+            others.append(name)
+    if others:
+        are = "is set, but it is not a setting" if len(others) == 1 else "are set, but they are not settings"
+        yield f"{words_joined(others)} {are}."
 
 
 def _without_secrets(name: str, value: str) -> str:

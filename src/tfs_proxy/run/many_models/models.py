@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from tfs_proxy.data.capture.files import capture_options
+from tfs_proxy.model.report.startup import variable_notes
 from tfs_proxy.observe.metric import added_up
 from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.observe.tracing.choice import trace_choice
@@ -191,6 +192,8 @@ class ManyModels:
         self._zygote.start(self._front.children.start)
         self._stacks.make_folders()
         self._common.take_ports()
+        for note in variable_notes(self._request.environ):
+            log.info("Note: %s", note)
         choice = trace_choice(self._request.environ)
         if choice.warning:
             log.warning("%s", choice.warning)

@@ -185,6 +185,7 @@ def test_what_the_machine_and_the_job_come_to_is_said(tmp_path: Path) -> None:
     [
         ({}, "Model a, version 1 (default: the first by name)"),
         ({"SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "b"}, "Model b, version 1 (default: named by"),
+        ({"SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "None"}, "Model a, version 1 (default: the first by name"),
     ],
 )
 def test_why_a_model_is_the_default(tmp_path: Path, environ: dict[str, str], words: str) -> None:
@@ -289,11 +290,23 @@ def test_variables_that_are_not_read_any_more_are_told(tmp_path: Path) -> None:
     """Those of AWS's other containers, too, with the setting that does the same here."""
     write_model(tmp_path / "half/1")
     text = text_on(tmp_path, SAGEMAKER_MODEL_SERVER_WORKERS="4", SAGEMAKER_TFS_VERSION="2.20")
-    assert (
-        "SAGEMAKER_MODEL_SERVER_WORKERS is set, and is not read any more: set SAGEMAKER_GUNICORN_WORKERS."
-        in text
-    )
-    assert "SAGEMAKER_TFS_VERSION is set, and is not read any more: the image" in text
+    assert "SAGEMAKER_MODEL_SERVER_WORKERS is set, and is not read: set SAGEMAKER_GUNICORN_WORKERS." in text
+    assert "SAGEMAKER_TFS_VERSION is set, and is not read: the image" in text
+
+
+def test_names_of_aws_that_nothing_reads_are_told(tmp_path: Path) -> None:
+    """With what does the same here, in one line for all that have nothing; what SageMaker itself sets is no mistake."""
+    write_model(tmp_path / "half/1")
+    aws = {"SAGEMAKER_NUM_MODEL_SERVERS": "2", "SAGEMAKER_BATCHING_ENABLED": "true"}
+    other = {"SAGEMAKER_MODEL_SERVER_VMARGS": "-Xmx1g", "SAGEMAKER_TFS_WARM": "1"}
+    own = {"SAGEMAKER_REGION": "eu-west-1", "SAGEMAKER_SUBMIT_DIRECTORY": "/opt/ml/model/code"}
+    own |= {"SAGEMAKER_BATCH_STRATEGY": "SINGLE_RECORD", "SAGEMAKER_CONTAINER_LOG_LEVEL": "20"}
+    notes = [line for line in text_on(tmp_path, **aws, **other, **own).splitlines() if "Note: " in line]
+    assert notes == [
+        "Note: SAGEMAKER_BATCHING_ENABLED is set, and is not read: set SAGEMAKER_TFS_ENABLE_BATCHING.",
+        "Note: SAGEMAKER_NUM_MODEL_SERVERS is set, and is not read: set SAGEMAKER_TFS_INSTANCE_COUNT.",
+        "Note: SAGEMAKER_MODEL_SERVER_VMARGS and SAGEMAKER_TFS_WARM are set, but they are not settings.",
+    ]
 
 
 def test_models_that_cannot_answer_are_told(tmp_path: Path) -> None:
