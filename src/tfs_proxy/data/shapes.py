@@ -92,7 +92,7 @@ def takes_one(spec: TensorSpec) -> bool:
 def _not_one_record(shape: Sequence[int], spec: TensorSpec, records: int) -> BadInput:
     declared = spec.shape or ()
     if records == 1:
-        return BadInput(_misfit(spec.name, shape[1:], declared))
+        return BadInput(_misfit(spec.name, shape[1:], declared) + PASSES)
     return one_record_only(spec, f"{records} records")
 
 

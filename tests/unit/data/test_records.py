@@ -208,7 +208,7 @@ def test_recordio_shapes() -> None:
         2,
         3,
     )
-    with pytest.raises(BadInput, match=r"shape \[2, 3\], but the model takes \[3, 2\]"):
+    with pytest.raises(BadInput, match=r"shape \[2, 3\], but the model takes \[3, 2\]\. If the model"):
         decode(body, RECORDIO, signature_of(x=("DT_FLOAT", (None, 3, 2))))
     with pytest.raises(BadInput, match="6 values, but its shape"):
         decode(

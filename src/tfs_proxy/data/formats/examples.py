@@ -15,6 +15,7 @@ from tfs_proxy.data.formats.framing import RECORDIO_MAGIC, recordio, tfrecords
 from tfs_proxy.data.formats.raw_bytes import string_input, strings_batch
 from tfs_proxy.data.serving_json.documents import BASE64, base64_of
 from tfs_proxy.data.shapes import (
+    PASSES,
     Declared,
     fits,
     fitted,
@@ -135,7 +136,7 @@ def _shape(feature: Feature, wanted: Declared, subject: str) -> Shape:
     if own is not None and fits(own, wanted):
         return own
     if own is not None and len(own) > 1:
-        raise BadInput(f"{subject} has shape {list(own)}, but the model takes {_text(wanted)}.")
+        raise BadInput(f"{subject} has shape {list(own)}, but the model takes {_text(wanted)}.{PASSES}")
     if wanted is None:
         return () if size == 1 else (size,)
     unknown = wanted.count(None)
@@ -145,7 +146,7 @@ def _shape(feature: Feature, wanted: Declared, subject: str) -> Shape:
         )
     known = _size(wanted)
     if size != known if not unknown else (not known or size % known):
-        raise BadInput(f"{subject} has {size} values, but the model takes {_text(wanted)}.")
+        raise BadInput(f"{subject} has {size} values, but the model takes {_text(wanted)}.{PASSES}")
     return tuple(size // known if length is None else length for length in wanted)
 
 
