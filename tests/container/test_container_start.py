@@ -62,7 +62,8 @@ def test_variables_of_kubernetes_services_change_nothing(plain: Path) -> None:
     with container(*mounted(plain), env=links) as running:
         assert running.invoke(ASKED).json == ANSWERED
         assert ":8500" in running.log
-        assert "TFS_PROXY_" not in running.log
+        assert "tcp://" not in running.log
+        assert "TFS_PROXY_SERVICE_HOST" not in running.log
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,9 @@ def built(name: str) -> str:
         arguments += ["--build-arg", f"BASE_IMAGE=nvidia/cuda:{TAG}", "--build-arg", "SCRIPT_LIBRARIES=false"]
     command = [str(ROOT / "scripts" / "build-image"), name, *arguments]
     env = {**os.environ, "IMAGE_TAG": tag}
+    for variable in ("no_proxy", "NO_PROXY"):
+        # What tests/conftest.py adds would keep the layers of `make image-embedded` from being used again.
+        env[variable] = env[variable].removesuffix("127.0.0.1,localhost").removesuffix(",")
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return f"tfs-proxy:{tag}"
