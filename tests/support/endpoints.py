@@ -48,11 +48,15 @@ class Endpoint(Stack):
     """A running `tfs-proxy endpoint`."""
 
     def __init__(
-        self, *words: str, env: Mapping[str, str] | None = None, files: Path | None = Path("/")
+        self,
+        *words: str,
+        env: Mapping[str, str] | None = None,
+        files: Path | None = Path("/"),
+        launcher: Sequence[str] = (),
     ) -> None:
         """Requests may name files below ``files``, or what is the default."""
         allowed = [] if files is None else ["--files", str(files)]
-        super().__init__(*words, *allowed, env=env, command="endpoint", workers=None)
+        super().__init__(*words, *allowed, env=env, command="endpoint", workers=None, launcher=launcher)
 
     @property
     def runtime(self) -> Any:

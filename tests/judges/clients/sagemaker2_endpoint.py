@@ -3,7 +3,7 @@
 import json
 import sys
 
-from sagemaker import Session
+from sagemaker import Session, container_def
 from sagemaker.tensorflow import TensorFlowModel
 
 image, model_data = sys.argv[1:]
@@ -15,6 +15,9 @@ model = TensorFlowModel(
     name="half",
     sagemaker_session=session,
 )
+for _ in range(2):  # it goes on with the one that is there
+    session.create_model("twice", "arn:aws:iam::123456789012:role/local", container_def(image, model_data))
+session.delete_model("twice")
 predictor = model.deploy(initial_instance_count=1, instance_type="ml.m5.large")
 answer = predictor.predict({"instances": [1.0]})
 predictor.delete_model()

@@ -12,7 +12,6 @@ from tfs_proxy.tools.endpoint.delivery import async_config
 from tfs_proxy.tools.endpoint.job_request import JobRequest, conflicts_of_job, job_request
 from tfs_proxy.tools.endpoint.operations import (
     DIRECT,
-    KINDS,
     LEAST_OUTSTANDING,
     OPERATIONS,
     SERIAL,
@@ -23,6 +22,7 @@ from tfs_proxy.tools.endpoint.operations import (
     InferenceComponent,
     OperationRequest,
     Variant,
+    arn,
     located,
     with_addresses,
 )
@@ -60,6 +60,12 @@ def _archive(container: Mapping[str, Any], folder: Path) -> str | None:
     return None if address is None else located(address, folder)
 
 
+def _exists(kind: str, name: str) -> str:
+    """AWS's sentence for a name that is taken, by which its SDKs know that they can go on."""
+    words = {"EndpointConfig": "endpoint configuration", "InferenceComponent": "inference component"}
+    return f'Cannot create already existing {words.get(kind, kind.lower())} "{arn(kind, name)}".'
+
+
 class Catalogue:
     """The things by name; their requests may name no files but ``files``."""
 
@@ -77,7 +83,8 @@ class Catalogue:
         found = problems(request.operation, request.parameters)
         name = request.name
         if not found and name in self.created[request.operation]:
-            found = [f"{KINDS[request.operation.removeprefix('Create')]} {name} exists already"]
+            place = "" if request.place == request.operation else f"{request.place}: "
+            raise SettingsError(f"{place}{_exists(request.operation.removeprefix('Create'), name)}")
         found = found or list(self._conflicts(request))
         if found:
             raise SettingsError(f"{request.place} is refused: {'; '.join(found)}.")

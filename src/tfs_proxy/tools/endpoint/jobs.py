@@ -162,7 +162,8 @@ class TransformJobs:
     def _create(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         name = parameters["TransformJobName"]
         if name in self._jobs:
-            raise AwsError(IN_USE, f"A transform job {name} exists already: its name must be unique.")
+            taken = f"a job with this name already exists ({arn('TransformJob', name)})"
+            raise AwsError(IN_USE, f"Job name must be unique within an AWS account and region, and {taken}.")
         try:
             self._catalogue.create(OperationRequest(OPERATION, parameters, OPERATION, Path.cwd()))
         except SettingsError as error:

@@ -84,6 +84,48 @@ def test_container_that_ends_at_its_start_ends_the_run(tmp_path: Path) -> None:
         endpoint.close()
 
 
+def test_start_that_fails_takes_as_long_as_that_of_serve(tmp_path: Path) -> None:
+    """Also in the background of a shell, which has SIGQUIT ignored: nginx would not be asked to end by it."""
+    ignoring = ("sh", "-c", "trap '' QUIT; exec \"$@\"", "sh")
+    endpoint = Endpoint(launcher=ignoring)
+    try:
+        endpoint.wait_ready()
+        client = endpoint.control_plane
+        client.create_model(ModelName="m", PrimaryContainer={"ModelDataUrl": "/none.tar.gz"})
+        client.create_endpoint_config(EndpointConfigName="c", ProductionVariants=[variant("v", "m")])
+        client.create_endpoint(EndpointName="shop", EndpointConfigName="c")
+        wait_until(lambda: status_of(endpoint) == "Failed", SECONDS, "the start has failed")
+        assert "did not stop" not in endpoint.log
+    finally:
+        endpoint.close()
+
+
+def test_a_second_creation_is_refused_in_aws_s_words(tmp_path: Path) -> None:
+    """SDK 2 goes on with what is there if it reads them."""
+    with (
+        remote_container() as container,
+        running_endpoint(tmp_path, config_of(container, "first")) as endpoint,
+    ):
+        client = endpoint.control_plane
+        for call, request, words in (
+            (client.create_model, {"ModelName": "first", "PrimaryContainer": {"Image": "i"}}, 'model "'),
+            (
+                client.create_endpoint_config,
+                {"EndpointConfigName": "first", "ProductionVariants": [variant("v", "first")]},
+                'endpoint configuration "',
+            ),
+            (
+                client.create_endpoint,
+                {"EndpointName": "shop", "EndpointConfigName": "first"},
+                'endpoint "arn:aws:sagemaker:local:000000000000:endpoint/shop".',
+            ),
+        ):
+            with pytest.raises(ClientError, match=f"Cannot create already existing {words}") as raised:
+                call(**request)
+            assert raised.value.response["Error"]["Code"] == "ValidationException"
+            assert raised.value.response["Error"]["Message"].startswith("Cannot create")
+
+
 def test_update_loses_no_request(tmp_path: Path) -> None:
     """What the old container has it answers, while all new requests go to the new one."""
     with (

@@ -109,7 +109,7 @@ def test_containers_of_a_pipeline_have_names_by_their_place() -> None:
             )
         ),
         ("CreateEndpoint", {**ENDPOINT, "EndpointConfigName": "d"}, "EndpointConfigName d is unknown"),
-        ("CreateModel", MODEL, "ModelName m exists already"),
+        ("CreateModel", MODEL, r"^Cannot create already existing model \"arn:\S+:model/m\"\.$"),
     ],
 )
 def test_what_aws_refuses_is_refused(operation: str, parameters: dict[str, Any], names: str) -> None:
