@@ -29,9 +29,11 @@ from tfs_proxy.serving.upstream.instances import fetch_deployment, report_stream
 from tfs_proxy.serving.upstream.recovery import Recovering
 from tfs_proxy.settings.parsers import access_log
 from tfs_proxy.settings.settings import inherited_environment
+from tfs_proxy.settings.worker_environment import worker_workspace
 from tfs_proxy.values.deployment import BY_SCRIPT, Deployment, StreamReport
 from tfs_proxy.values.errors import RequestError, ScriptLoadError, UpstreamError
 from tfs_proxy.wire.media_types import JSON
+from tfs_proxy.worker.memory_ledger import MemoryLedger
 from tfs_proxy.worker.streams.options import StreamOptions
 from tfs_proxy.worker.streams.records import THREADS, Records
 from tfs_proxy.worker.streams.server import StreamServer
@@ -112,7 +114,7 @@ class ByScript:
 def _answering(deployment: Deployment, options: StreamOptions) -> Answering:
     """Raises ScriptLoadError if the script has to serve, and can't be loaded."""
     if deployment.streams != BY_SCRIPT:
-        return Records(options.workers, options.answer_seconds, deployment.max_answer_bytes)
+        return Records(options.workers, options.answer_seconds)
     load = _script if deployment.script_model is None else _script_model
     script = load(deployment, options)
     script.begin()
@@ -120,9 +122,7 @@ def _answering(deployment: Deployment, options: StreamOptions) -> Answering:
 
 
 def _script(deployment: Deployment, options: StreamOptions) -> Script:
-    servers = BinaryUpstream(
-        deployment.instances, deployment.request_timeout_seconds, deployment.max_answer_bytes
-    )
+    servers = BinaryUpstream(deployment.instances, deployment.request_timeout_seconds)
     upstream = ForDeployment(Recovering(servers, partial(settled, options.control_socket)), deployment)
     models = WorkerModels(
         DataPlane(upstream, deployment.csv_columns),
@@ -145,7 +145,8 @@ async def _run(options: StreamOptions, deployment: Deployment, answering: Answer
     loop.set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="stream-record"))
     access = RequestLog(access_log(deployment.access_log))
     place = partial(_place_of_script, deployment.script_folder)
-    streams = StreamServer(options, answering.serve, access, deployment.default_model, place)
+    ledger = MemoryLedger(worker_workspace().memory_ledger, deployment.max_decoded_total_bytes, 0)
+    streams = StreamServer(options, answering.serve, ledger, access, deployment.default_model, place)
     server = await streams.open()
     reporting = asyncio.create_task(_keep_reporting(streams, options))
     await stopping.wait()

@@ -41,16 +41,11 @@ OF_THE_UPGRADE: Final = frozenset(
 
 
 class Records:
-    """Answers to messages by the workers at ``address``, HOST:PORT, within ``answer_seconds`` each.
+    """Answers to messages by the workers at ``address``, HOST:PORT, within ``answer_seconds`` each."""
 
-    Each has at most ``most_bytes``.
-    """
-
-    def __init__(self, address: str, answer_seconds: float, most_bytes: int) -> None:
+    def __init__(self, address: str, answer_seconds: float) -> None:
         host, _, port = address.rpartition(":")
-        self._pool = ConnectionPool(
-            host, int(port), Timeouts(answer_seconds), server=SERVER, most_bytes=most_bytes
-        )
+        self._pool = ConnectionPool(host, int(port), Timeouts(answer_seconds), server=SERVER)
 
     async def serve(self, stream: OpenStream) -> None:
         """Answer the messages in their order, each once the one before is answered."""

@@ -11,7 +11,6 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 from websockets.asyncio.server import Server, ServerConnection, unix_serve
-from websockets.datastructures import Headers
 from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
 from websockets.protocol import State
@@ -22,11 +21,11 @@ from tfs_proxy.serving.script.streams import StreamRequest
 from tfs_proxy.values.attributes import parse_target
 from tfs_proxy.values.deployment import StreamReport
 from tfs_proxy.values.errors import BadInput, RequestError
-from tfs_proxy.wire.error_body import error_body
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_ID, REQUEST_ID
 from tfs_proxy.wire.http_server import BACKLOG
-from tfs_proxy.wire.media_types import JSON
 from tfs_proxy.wire.routes import OTHER_ROUTE, STREAM, path_of, route_of
+from tfs_proxy.worker.memory_ledger import MemoryLedger
+from tfs_proxy.worker.streams.connection import StreamConnection
 from tfs_proxy.worker.streams.options import StreamOptions
 from tfs_proxy.worker.streams.stream import (
     CLIENT_GONE,
@@ -66,11 +65,13 @@ class StreamServer:
         self,
         options: StreamOptions,
         serve: Serve,
+        ledger: MemoryLedger,
         access: RequestLog,
         default_model: str,
         place: Callable[[], str],
     ) -> None:
         self._options, self._serve, self._access = options, serve, access
+        self._connection = type("Connection", (StreamConnection,), {"ledger": ledger})
         self._default_model, self._place = default_model, place
         self._open: dict[OpenStream, asyncio.Task[None]] = {}
         self._ended: Counter[str] = Counter()
@@ -84,6 +85,7 @@ class StreamServer:
         server = await unix_serve(
             self._handle,
             str(new),
+            create_connection=self._connection,
             compression=None,
             process_request=self._refusal,
             server_header=None,
@@ -114,18 +116,20 @@ class StreamServer:
         if tasks:
             await asyncio.wait(tasks, timeout=seconds * (1 - SHARE_TO_END) / 2)
 
-    async def _refusal(self, _connection: ServerConnection, request: Request) -> Response | None:
+    async def _refusal(self, connection: ServerConnection, request: Request) -> Response | None:
         """Answer to a request that may not open a stream; None if it may."""
         path = path_of(request.path)
         if route_of(path) not in {OTHER_ROUTE, STREAM.label}:
-            return _refused(HTTPStatus.NOT_FOUND, f"{path} takes no streams: open them at {STREAM.path}")
+            return connection.protocol.reject(
+                HTTPStatus.NOT_FOUND, f"{path} takes no streams: open them at {STREAM.path}"
+            )
         if len(self._open) >= self._options.most_streams:
             text = f"{self._options.most_streams} streams are open, the limit that TFS_PROXY_MAX_STREAMS sets"
-            return _refused(HTTPStatus.SERVICE_UNAVAILABLE, text)
+            return connection.protocol.reject(HTTPStatus.SERVICE_UNAVAILABLE, text)
         try:
             self._read(request)
         except BadInput as error:
-            return _refused(HTTPStatus.BAD_REQUEST, str(error))
+            return connection.protocol.reject(HTTPStatus.BAD_REQUEST, str(error))
         return None
 
     def _read(self, request: Request) -> StreamRequest:
@@ -143,6 +147,7 @@ class StreamServer:
         assert connection.request is not None  # noqa: S101 - its handshake is over
         request, target = self._read(connection.request), connection.request.path
         ids = (request.headers.get(name.lower()) for name in (INFERENCE_ID, REQUEST_ID))
+        assert isinstance(connection, StreamConnection)  # noqa: S101 - `open` says so
         stream = OpenStream(connection, request, RequestRecord(chosen_id(*ids), "GET", target))
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine runs in one
@@ -156,6 +161,7 @@ class StreamServer:
             log.exception("a stream failed")
             raise
         finally:
+            connection.release()
             del self._open[stream]
             self._messages_in += stream.messages_in
             self._messages_out += stream.messages_out
@@ -205,11 +211,3 @@ async def _close_at_end(stream: OpenStream, serving: "asyncio.Future[RequestErro
     else:
         stream.record.reason = str(error)
         await stream.close(SCRIPT_ERROR, CloseCode.INTERNAL_ERROR, str(error))
-
-
-def _refused(status: HTTPStatus, text: str) -> Response:
-    body = error_body(text)
-    headers = {"Content-Type": JSON, "Content-Length": str(len(body)), "Connection": "close"}
-    if status == HTTPStatus.SERVICE_UNAVAILABLE:
-        headers["Retry-After"] = "1"
-    return Response(status, status.phrase, Headers(headers), body)

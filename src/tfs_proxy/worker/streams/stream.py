@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
 
-from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 
@@ -15,6 +14,7 @@ from tfs_proxy.observe.logs.access import RequestLine, RequestLog
 from tfs_proxy.observe.request_counts import FinishedRequest
 from tfs_proxy.observe.request_record import RequestRecord
 from tfs_proxy.serving.script.streams import Message, StreamRequest
+from tfs_proxy.worker.streams.connection import StreamConnection
 
 PROCESS: Final = "streams"
 MOST_REASON_BYTES: Final = 123
@@ -22,10 +22,11 @@ MOST_REASON_BYTES: Final = 123
 
 COMPLETED, SCRIPT_ERROR, HANGS = "completed", "script_error", "hangs"
 IDLE, STOPPED, CLIENT_CLOSED, CLIENT_GONE = "idle", "stopped", "client_closed", "client_gone"
-TOO_LARGE, INVALID = "too_large", "invalid"
+TOO_LARGE, INVALID, NO_MEMORY = "too_large", "invalid", "no_memory"
 FAULTS: Final = frozenset({SCRIPT_ERROR, HANGS})
 OUTCOMES: Final[Mapping[int, str]] = {
     CloseCode.MESSAGE_TOO_BIG: TOO_LARGE,
+    CloseCode.TRY_AGAIN_LATER: NO_MEMORY,
     CloseCode.INVALID_DATA: INVALID,
     CloseCode.PROTOCOL_ERROR: INVALID,
     CloseCode.INTERNAL_ERROR: CLIENT_GONE,  # it answered no ping
@@ -36,7 +37,7 @@ OUTCOMES: Final[Mapping[int, str]] = {
 class OpenStream:
     """A stream from its handshake to its end, with ``record`` of the request that opened it."""
 
-    def __init__(self, connection: ServerConnection, request: StreamRequest, record: RequestRecord) -> None:
+    def __init__(self, connection: StreamConnection, request: StreamRequest, record: RequestRecord) -> None:
         self.connection, self.request, self.record = connection, request, record
         self.messages_in = self.messages_out = 0
         self.outcome = ""
@@ -44,12 +45,15 @@ class OpenStream:
 
     async def receive(self) -> Message | None:
         """Wait for the next message, whose parts are joined; None at the end."""
+        self.connection.use(0)
         try:
             message = await self.connection.recv()
         except ConnectionClosed:
             return None
+        size = _size(message)
+        self.connection.use(size)
         self.messages_in += 1
-        self.record.bytes_in += _size(message)
+        self.record.bytes_in += size
         self._moved_at = time.monotonic()
         return message
 

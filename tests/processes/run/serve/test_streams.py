@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from websockets.asyncio.client import connect as connect_async
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.frames import Close, Frame, Opcode
+from websockets.protocol import State
 from websockets.sync.client import ClientConnection, connect
 
 from support.archives import NEEDS_NGINX, stand_in_words
@@ -22,6 +24,7 @@ from support.stack import Stack, serving
 from support.waiting import within
 
 pytestmark = NEEDS_NGINX
+MEGABYTE = 1024 * 1024
 PATH = "/invocations-bidirectional-stream"
 ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
 SCRIPT = """
@@ -134,6 +137,14 @@ def test_a_request_without_an_upgrade_is_told_so(stack: Stack) -> None:
     assert stack.invoke(b'{"instances": [1.0]}').status == 200
 
 
+def test_a_handshake_is_refused_in_json(stack: Stack) -> None:
+    """Also if it is malformed."""
+    answer = stack.ask("GET", PATH, headers={"Upgrade": "websocket", "Connection": "upgrade"})
+
+    assert (answer.status, answer.headers["content-type"]) == (400, "application/json")
+    assert "Sec-WebSocket-Key" in answer.json["error"]
+
+
 def test_what_a_script_raises_closes_the_stream(stack: Stack) -> None:
     """1011 with the error; the log has its line and traceback, and the access log the stream."""
     with opened(stack) as stream:
@@ -154,6 +165,54 @@ def test_a_message_over_the_limit_closes_the_stream(stack: Stack, parts: int) ->
             stream.send([b"x" * (1024 * 1024 // parts + 1)] * parts)
 
         assert end_of(stream)[0] == 1009
+
+
+def send_part(stream: ClientConnection, part: bytes) -> None:
+    """Send the beginning of a message."""
+    with stream.send_context():
+        stream.protocol.send_binary(part, fin=False)
+
+
+def test_a_message_may_have_any_number_of_parts(stack: Stack) -> None:
+    """Only their sum has a limit."""
+    with opened(stack) as stream:
+        stream.send(["é"] * 20_000)
+        assert stream.recv(30) == "é" * 20_000
+
+
+def test_a_close_between_two_parts_is_a_close(stack: Stack) -> None:
+    """It is answered with the client's own code, and the script sees the end."""
+    with opened(stack) as stream:
+        send_part(stream, b"a part")
+        stream.socket.sendall(Frame(Opcode.CLOSE, Close(1000, "").serialize()).serialize(mask=True))
+        assert end_of(stream)[0] == 1000
+
+
+def test_half_sent_messages_share_the_memory_of_bodies(tmp_path: Path) -> None:
+    """Those that find none wait, then are closed with 1013; the others are answered, and the next ones, too."""
+    limits = {
+        "SAGEMAKER_MAX_PAYLOAD_IN_MB": "4",
+        "TFS_PROXY_MAX_DECODED_MB": "1",
+        "TFS_PROXY_MAX_DECODED_TOTAL_MB": "1",
+    }
+    with serving(*stand_in_words(tmp_path, SCRIPT), env=limits) as stack, contextlib.ExitStack() as held:
+        streams = [held.enter_context(opened(stack)) for _ in range(8)]
+        for stream in streams:  # 24 MB, and there are 13
+            send_part(stream, bytes(3 * MEGABYTE))
+            time.sleep(0.1)  # so that none takes another's place
+        assert within(20, lambda: ended(stack, "no_memory") >= 4)
+        states = [stream for stream in streams if stream.state is State.OPEN]
+        assert {end_of(stream)[0] for stream in streams if stream not in states} == {1013}
+        for stream in states:
+            with stream.send_context():
+                stream.protocol.send_continuation(b"", fin=True)
+            assert stream.recv(10) == bytes(3 * MEGABYTE)
+            stream.send("end")
+        for stream in states:
+            end_of(stream)
+        with opened(stack) as stream:
+            stream.send(bytes(3 * MEGABYTE))
+            assert len(stream.recv(10)) == 3 * MEGABYTE
 
 
 def test_text_that_is_not_utf8_closes_the_stream(stack: Stack) -> None:
