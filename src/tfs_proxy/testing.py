@@ -221,7 +221,6 @@ def _app(model_server: FakeModelServer, contents: _Contents, settings: Settings)
         max_payload_bytes=settings.max_payload_bytes,
         max_decoded_bytes=settings.max_decoded_bytes,
         max_decoded_total_bytes=settings.max_decoded_total_bytes,
-        max_answer_bytes=settings.max_answer_bytes,
         request_timeout_seconds=settings.request_timeout_seconds,
         rest_api=settings.rest_api,
         default_accept=settings.default_accept,

@@ -144,7 +144,6 @@ def deployment_of(
         max_payload_bytes=settings.max_payload_bytes,
         max_decoded_bytes=settings.max_decoded_bytes,
         max_decoded_total_bytes=settings.max_decoded_total_bytes,
-        max_answer_bytes=settings.max_answer_bytes,
         request_timeout_seconds=settings.request_timeout_seconds,
         pool_requests=settings.pool_requests,
         rest_api=settings.rest_api,

@@ -9,6 +9,7 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from msgspec.structs import replace
@@ -89,7 +90,8 @@ class Settings(UseSettings):
         shown="4 times the largest request body", aws="no limit")
     max_decoded_total_mb: int | None = ADDRESSES.setting(
         "TFS_PROXY_MAX_DECODED_TOTAL_MB", parse.whole(1, 1_000_000), None,
-        "MB of memory that large requests take together; the next ones wait 5 s, then get a 503",
+        "MB of memory that large requests and messages of streams take together; the next ones wait 5 s, "
+        "then get a 503, or close code 1013",
         shown="twice TFS_PROXY_MAX_DECODED_MB", aws="no limit")
     max_answer_mb: int = ADDRESSES.setting(
         "TFS_PROXY_MAX_ANSWER_MB", parse.whole(1, 1_000_000), lambda machine: machine.answer_mb,
@@ -402,10 +404,6 @@ class Settings(UseSettings):
         return self.max_payload_mb * MEGABYTE or None
 
     @property
-    def max_answer_bytes(self) -> int:
-        return self.max_answer_mb * MEGABYTE
-
-    @property
     def max_decoded_bytes(self) -> int:
         """Limit in bytes of one request's body after decoding."""
         return (self.max_decoded_mb or 4 * self.payload_limit_mb) * MEGABYTE
@@ -423,9 +421,13 @@ _ROWS = {row.field: row for row in TABLE}
 
 
 def most_answer_bytes() -> int:
-    """Limit of an answer, for commands that read no other setting. Raises SettingsError."""
-    row, text = _ROWS["max_answer_mb"], os.environ.get("TFS_PROXY_MAX_ANSWER_MB", "").strip()
-    machine = Machine(available_resources(), batch=False, concurrent=None)
+    """Limit of an answer for every client in this process. Raises SettingsError."""
+    return _answer_bytes(os.environ.get("TFS_PROXY_MAX_ANSWER_MB", "").strip())
+
+
+@cache
+def _answer_bytes(text: str) -> int:
+    row, machine = _ROWS["max_answer_mb"], Machine(available_resources(), batch=False, concurrent=None)
     return int(row.parsed(text) if text else row.default_for(machine)) * MEGABYTE
 
 

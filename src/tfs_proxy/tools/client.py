@@ -147,7 +147,8 @@ class Client:
             retry.sleep(answer)
             answer, content = self._ask(body, sent, retry)
         if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
-            raise _kind(answer.status)(f"{answer.status}: {_sentence(answer, content)}", answer.status)
+            kind = {3: ClientError, 4: RequestRefused}.get(answer.status // 100, ServerFailed)
+            raise kind(f"{answer.status}: {_sentence(answer, content)}", answer.status)
         received = {name.lower(): value for name, value in answer.headers.items()}
         return Reply(content, received.get("content-type", ""), received)
 
@@ -219,12 +220,6 @@ def _arrays_of_json(document: Any) -> dict[str, Array]:
 
 def _header_name(name: str) -> str:
     return "X-Amzn-SageMaker-" + name.replace("_", "-").title()
-
-
-def _kind(status: int) -> type[ClientError]:
-    if status < HTTPStatus.BAD_REQUEST:
-        return ClientError
-    return ServerFailed if status >= HTTPStatus.INTERNAL_SERVER_ERROR else RequestRefused
 
 
 def _sentence(answer: urllib3.BaseHTTPResponse, content: bytes) -> str:

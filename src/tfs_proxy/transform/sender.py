@@ -10,7 +10,6 @@ from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
 
-from tfs_proxy.settings.settings import most_answer_bytes
 from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.run_statistics import RunStatistics, RunStopped
 from tfs_proxy.values.errors import AnswerTooLarge, ServerLost, SettingsError, UpstreamError, UpstreamTimeout
@@ -118,7 +117,6 @@ class Sender:
             idle=concurrent,
             connect=endpoint.connect,
             server=endpoint.authority,
-            most_bytes=most_answer_bytes(),
         )
         self._free = threading.Semaphore(concurrent)
 

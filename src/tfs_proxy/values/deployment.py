@@ -124,7 +124,6 @@ class Deployment(Struct, frozen=True):
     request_timeout_seconds: float
     max_decoded_bytes: int = DEFAULT_DECODED_BYTES
     max_decoded_total_bytes: int = 2 * DEFAULT_DECODED_BYTES
-    max_answer_bytes: int = DEFAULT_DECODED_BYTES
     pool_requests: bool = True
     rest_api: bool = False
     transforms: TransformLimits = TransformLimits()

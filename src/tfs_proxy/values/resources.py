@@ -30,9 +30,6 @@ WORKER_TASKS = 8
 RUN_TASKS, RUN_TASKS_PER_CORE = 32, 4
 """Processes and threads of a run without its workers and the threads that answer requests."""
 
-LARGEST_ANSWER_MB = 2047
-"""Largest default limit of an answer: that of a message of protobuf."""
-
 CONCURRENCY = 256
 """Default of requests in flight in all workers: those that wait for one model must not hold up the others."""
 
@@ -151,11 +148,9 @@ class Machine(Struct, frozen=True):
 
     @property
     def answer_mb(self) -> int:
-        """The default limit of an answer: with what becomes of it, it takes several times as much memory."""
-        memory = self.resources.memory_bytes
-        return (
-            LARGEST_ANSWER_MB if memory is None else min(max(256, memory // 8 // MEGABYTE), LARGEST_ANSWER_MB)
-        )
+        """The default limit of an answer, which takes several times as much memory decoded."""
+        most = 2047  # protobuf's
+        return min(max(256, (self.resources.memory_bytes or 8 * most * MEGABYTE) // 8 // MEGABYTE), most)
 
     @property
     def tensorflow_threads(self) -> int:

@@ -8,6 +8,7 @@ from socket import MSG_WAITALL, SO_RCVTIMEO, SO_SNDTIMEO
 
 from msgspec import Struct
 
+from tfs_proxy.settings.settings import most_answer_bytes
 from tfs_proxy.values.errors import NotReached, UpstreamError, UpstreamUnavailable
 from tfs_proxy.wire import grpc_frames as frames
 from tfs_proxy.wire.connect import has_ended_tcp, set_timeout
@@ -311,11 +312,10 @@ class GrpcPool:
         open_connection: Open,
         authority: str,
         *,
-        most_bytes: int = MOST_MESSAGE_BYTES,
         idle: int = 256,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._most_bytes = min(most_bytes, MOST_MESSAGE_BYTES)
+        self._most_bytes = min(most_answer_bytes(), MOST_MESSAGE_BYTES)
         self._open_connection = open_connection
         self._authority = authority
         self._idle: deque[GrpcConnection] = deque()

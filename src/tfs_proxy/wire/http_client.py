@@ -15,6 +15,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tfs_proxy.settings.settings import most_answer_bytes
 from tfs_proxy.values.errors import AnswerTooLarge, NotReached, UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.wire.connect import Connect, authority, connect_tcp, has_unread, has_unread_tcp, set_timeout
 from tfs_proxy.wire.error_body import (
@@ -227,7 +228,7 @@ class ConnectionPool:
 
     At most ``idle`` unused ones are kept. A request is repeated, once and on a new connection, if the server
     has closed a kept one before any byte of an answer was read. ``server`` is the subject of the sentences in
-    errors. An answer has at most ``most_bytes``, with its head.
+    errors. An answer has at most ``most_bytes``; None is the setting's limit.
     """
 
     def __init__(
@@ -239,7 +240,7 @@ class ConnectionPool:
         idle: int = 256,
         connect: Connect = connect_tcp,
         server: str = MODEL_SERVER,
-        most_bytes: int = MOST_PAGE_BYTES,
+        most_bytes: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._host = host
@@ -251,7 +252,7 @@ class ConnectionPool:
         self._connect = connect
         self._has_unread = has_unread_tcp if connect is connect_tcp else has_unread
         self._server = server
-        self._most_bytes = most_bytes
+        self._most_bytes = most_answer_bytes() if most_bytes is None else most_bytes
         self._clock = clock
         self._closed = False
 
@@ -377,7 +378,10 @@ def get(
 ) -> HttpResponse:
     """GET ``path`` once, on a connection of its own. Raises as `ConnectionPool.request` does."""
     timeouts = Timeouts(timeout_seconds, connect_seconds=timeout_seconds)
-    with closing(ConnectionPool(host, port, timeouts, idle=0, connect=connect, server=server)) as connections:
+    pool = ConnectionPool(
+        host, port, timeouts, idle=0, connect=connect, server=server, most_bytes=MOST_PAGE_BYTES
+    )
+    with closing(pool) as connections:
         return connections.request("GET", path, None, {"Connection": "close", **(headers or {})})
 
 

@@ -46,9 +46,7 @@ def _model_app(deployment: Deployment, workspace: Workspace, ledger: Ledger) -> 
     from tfs_proxy.serving.upstream.binary import BinaryUpstream
     from tfs_proxy.serving.upstream.recovery import Recovering
 
-    servers = BinaryUpstream(
-        deployment.instances, deployment.request_timeout_seconds, deployment.max_answer_bytes
-    )
+    servers = BinaryUpstream(deployment.instances, deployment.request_timeout_seconds)
     upstream = Recovering(servers, partial(settled, workspace.control_socket))
     if deployment.script and deployment.pool_requests:
         from tfs_proxy.serving.script.load import when_imported
@@ -81,9 +79,7 @@ def _many_models_app(deployment: Deployment, workspace: Workspace, ledger: Ledge
     from tfs_proxy.serving.upstream.binary import BinaryUpstream
     from tfs_proxy.serving.upstream.recovery import Recovering
 
-    servers = BinaryUpstream(
-        deployment.instances, deployment.request_timeout_seconds, deployment.max_answer_bytes
-    )
+    servers = BinaryUpstream(deployment.instances, deployment.request_timeout_seconds)
     upstream = Recovering(servers, partial(settled, workspace.control_socket))
 
     def create(of_model: Deployment, its_workspace: Workspace) -> ContainerApp:

@@ -12,11 +12,7 @@ from tfs_proxy.worker.router.options import RouterOptions, read_options
 def test_the_router_reads_what_the_supervisor_writes() -> None:
     """Sockets of the run, limits of the settings."""
     settings = Settings.from_env(
-        {
-            "SAGEMAKER_MAX_PAYLOAD_IN_MB": "3",
-            "TFS_PROXY_MAX_ANSWER_MB": "5",
-            "TFS_PROXY_REQUEST_TIMEOUT_SECONDS": "7.5",
-        }
+        {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "3", "TFS_PROXY_REQUEST_TIMEOUT_SECONDS": "7.5"}
     )
     spec = grpc_router.process(settings, Workspace(Path("/run/a b")), 90, {"PATH": "/bin"})
 
@@ -29,7 +25,6 @@ def test_the_router_reads_what_the_supervisor_writes() -> None:
         loads=True,
         message_bytes=3 << 20,
         decoded_bytes=12 << 20,
-        answer_bytes=5 << 20,
         wait_seconds=7.5,
         answer_seconds=90,
     )

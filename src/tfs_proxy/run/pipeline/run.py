@@ -109,8 +109,7 @@ class Pipeline:
         self._command = f"curl {self._url}/ping"
         self._threads = ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="stage-client")
         self._clients = [
-            StageClient(stage, self._threads, settings.pipeline_timeout_seconds, settings.max_answer_bytes)
-            for stage in self._stages
+            StageClient(stage, self._threads, settings.pipeline_timeout_seconds) for stage in self._stages
         ]
         self._capture = PipelineCapture(settings)
         self._endpoint = self._make_endpoint(traces)

@@ -5,7 +5,6 @@ import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from http import HTTPStatus
 from pathlib import PurePosixPath
 
 from msgspec import Struct
@@ -27,7 +26,6 @@ from tfs_proxy.values.errors import (
     UpstreamTimeout,
 )
 from tfs_proxy.values.latencies import Latencies
-from tfs_proxy.values.memory import DEFAULT_DECODED_BYTES
 from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.http_client import ConnectionPool, Timeouts
 from tfs_proxy.wire.http_messages import HttpResponse
@@ -103,6 +101,11 @@ LONGEST_MESSAGE = 2048
 """
 
 SUCCESSES = range(200, 300)
+_FAILURES: Mapping[type[UpstreamError], tuple[str, int, str]] = {
+    UpstreamTimeout: ("did not answer", 504, "the time for the request is over"),
+    AnswerTooLarge: ("answered too much", 502, ""),
+}
+_BROKEN = "gave no answer", 503, "the connection to it broke"
 
 
 class StageFailed(RequestError):
@@ -132,16 +135,12 @@ class Counts(Struct):
 class StageClient:
     """Sends requests to one stage, with ``latencies`` of its answers and ``counts`` of its failures."""
 
-    def __init__(
-        self, stage: Stage, threads: Executor, timeout_seconds: float, most_bytes: int = DEFAULT_DECODED_BYTES
-    ) -> None:
+    def __init__(self, stage: Stage, threads: Executor, timeout_seconds: float) -> None:
         self.stage = stage
         self.latencies = Latencies()
         self.counts = Counts()
         self._threads = threads
-        self._connections = ConnectionPool(
-            LOOPBACK, stage.port, Timeouts(timeout_seconds), server=stage.name, most_bytes=most_bytes
-        )
+        self._connections = ConnectionPool(LOOPBACK, stage.port, Timeouts(timeout_seconds), server=stage.name)
 
     async def invoke(self, body: bytes, headers: Mapping[str, str], seconds: float) -> HttpResponse:
         """The stage's answer. Raises StageFailed if there is none, or it is an error."""
@@ -160,24 +159,13 @@ class StageClient:
         )
         try:
             response = await loop.run_in_executor(self._threads, send)
-        except UpstreamTimeout as error:
-            self.counts.unanswered += 1
-            raise self.failed(
-                "did not answer", HTTPStatus.GATEWAY_TIMEOUT, "the time for the request is over"
-            ) from error
         except NotReached as error:
             self.counts.not_reached += 1
-            raise self.failed(
-                "can't be reached", HTTPStatus.SERVICE_UNAVAILABLE, "it is down, or being restarted"
-            ) from error
-        except AnswerTooLarge as error:
-            self.counts.unanswered += 1
-            raise self.failed("answered too much", HTTPStatus.BAD_GATEWAY, str(error)) from error
+            raise self.failed("can't be reached", 503, "it is down, or being restarted") from error
         except UpstreamError as error:
             self.counts.unanswered += 1
-            raise self.failed(
-                "gave no answer", HTTPStatus.SERVICE_UNAVAILABLE, "the connection to it broke"
-            ) from error
+            how, status, message = _FAILURES.get(type(error), _BROKEN)
+            raise self.failed(how, status, message or str(error)) from error
         self.latencies.add(loop.time() - started)
         return response
 

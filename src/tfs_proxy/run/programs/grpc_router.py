@@ -43,7 +43,6 @@ def argv(
         f"--requests={workspace.requests}",
         f"--message-bytes={settings.max_payload_bytes}",
         f"--decoded-bytes={settings.max_decoded_bytes}",
-        f"--answer-bytes={settings.max_answer_bytes}",
         f"--wait-seconds={settings.request_timeout_seconds}",
         f"--answer-seconds={answer_seconds}",
     )

@@ -19,7 +19,6 @@ from tfs_proxy.serving.upstream.rest import RestUpstream, model_path
 from tfs_proxy.values.batch import BYTES, Batch
 from tfs_proxy.values.deployment import Instance
 from tfs_proxy.values.errors import BadInput, UpstreamRefused, UpstreamUnavailable
-from tfs_proxy.values.memory import DEFAULT_DECODED_BYTES
 from tfs_proxy.values.signature import Signature, Target
 from tfs_proxy.wire.connect import authority, connect_tcp, connect_unix_patiently
 from tfs_proxy.wire.data_types import DataType
@@ -41,21 +40,14 @@ _BFLOAT16 = "DT_BFLOAT16"
 class BinaryUpstream:
     """`tfs_proxy.serving.upstream.interface.Upstream` over gRPC and REST; threads and greenlets share one.
 
-    ``timeout_seconds`` is how long one call may take, ``most_bytes`` how large an answer may be. Make it in
-    the worker, after the fork: processes must not share connections.
+    ``timeout_seconds`` is how long one call may take. Make it in the worker, after the fork: processes
+    must not share connections.
     """
 
-    def __init__(
-        self,
-        instances: Sequence[Instance],
-        timeout_seconds: float,
-        most_bytes: int = DEFAULT_DECODED_BYTES,
-    ) -> None:
+    def __init__(self, instances: Sequence[Instance], timeout_seconds: float) -> None:
         self._load_balancer = LoadBalancer(instances)
-        self._rest = RestUpstream(
-            instances, timeout_seconds, most_bytes=most_bytes, load_balancer=self._load_balancer
-        )
-        self._grpc = GrpcCalls(timeout_seconds, most_bytes)
+        self._rest = RestUpstream(instances, timeout_seconds, load_balancer=self._load_balancer)
+        self._grpc = GrpcCalls(timeout_seconds)
 
     @property
     def rest(self) -> RestUpstream:
@@ -159,9 +151,8 @@ _UNIX_AUTHORITY = "localhost"
 class GrpcCalls:
     """Calls of Predict over a pool of connections per instance, shared by threads and greenlets."""
 
-    def __init__(self, timeout_seconds: float, most_bytes: int = DEFAULT_DECODED_BYTES) -> None:
+    def __init__(self, timeout_seconds: float) -> None:
         self._timeout_seconds = timeout_seconds
-        self._most_bytes = most_bytes
         self._pools: dict[Instance, GrpcPool] = {}
 
     def predict(
@@ -175,7 +166,7 @@ class GrpcCalls:
 
         A refusal of the model server is an answer with the status and body that its REST side gives.
         Raises NotReached if no connection opens, UpstreamUnavailable if one breaks,
-        UpstreamTimeout if no answer comes in time, AnswerTooLarge, and UpstreamError if it can't be read.
+        UpstreamTimeout if no answer comes in time, UpstreamError if it can't be read.
         """
         seconds = self._timeout_seconds if timeout_seconds is None else timeout_seconds
         answer = self._pool(instance).call(PREDICT, message, seconds, OUTGOING.headers())
@@ -190,16 +181,15 @@ class GrpcCalls:
 
     def _pool(self, instance: Instance) -> GrpcPool:
         pool = self._pools.get(instance)
-        return self._pools.setdefault(instance, self._opened(instance)) if pool is None else pool
+        return self._pools.setdefault(instance, _pool_of(instance)) if pool is None else pool
 
-    def _opened(self, instance: Instance) -> GrpcPool:
-        """Connections to the unix socket of ``instance``, or to its port if it has none."""
-        if instance.grpc_socket:
-            connect = partial(connect_unix_patiently, Path(instance.grpc_socket))
-            return GrpcPool(connect, _UNIX_AUTHORITY, most_bytes=self._most_bytes)
-        server = authority(instance.host, instance.grpc_port)
-        open_connection = partial(connect_tcp, instance.host, instance.grpc_port)
-        return GrpcPool(open_connection, server, most_bytes=self._most_bytes)
+
+def _pool_of(instance: Instance) -> GrpcPool:
+    """Connections to the unix socket of ``instance``, or to its port if it has none."""
+    if instance.grpc_socket:
+        return GrpcPool(partial(connect_unix_patiently, Path(instance.grpc_socket)), _UNIX_AUTHORITY)
+    open_connection = partial(connect_tcp, instance.host, instance.grpc_port)
+    return GrpcPool(open_connection, authority(instance.host, instance.grpc_port))
 
 
 def _refusal(answer: CallAnswer, instance: Instance, url: str) -> ModelAnswer:

@@ -7,16 +7,19 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Any
 
+from tfs_proxy.settings.settings import most_answer_bytes
 from tfs_proxy.values.deployment import Instance
+from tfs_proxy.wire.grpc_messages import MOST_MESSAGE_BYTES
 
 OPTIONS = (
+    ("grpc.max_receive_message_length", min(most_answer_bytes(), MOST_MESSAGE_BYTES)),
     ("grpc.max_send_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 200),
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
 )
-"""Options: no limit of 4 MB, as the model server has none either (docs/reference/tensorflow-serving.md).
+"""Options: the limit of every answer, and none of requests (docs/reference/tensorflow-serving.md).
 
 A restarted server is found soon. The option of the least back-off is grpc's limit of the time for a
 connection, too: that stays at its own 20 seconds, as a model server that is busy is not down.
@@ -30,11 +33,10 @@ def open_channel(instance: Instance) -> Any:
     """Open a ``grpc.Channel`` to ``instance``: over its unix socket, or its port if it has none."""
     import grpc
 
-    unlimited = ("grpc.max_receive_message_length", -1)
     address = (
         f"unix:{instance.grpc_socket}" if instance.grpc_socket else f"{instance.host}:{instance.grpc_port}"
     )
-    return grpc.insecure_channel(address, options=(*OPTIONS, unlimited))
+    return grpc.insecure_channel(address, options=OPTIONS)
 
 
 class Channels:

@@ -22,7 +22,6 @@ from tfs_proxy.values.errors import (
     UpstreamUnavailable,
     from_client,
 )
-from tfs_proxy.values.memory import DEFAULT_DECODED_BYTES
 from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature, Target
 from tfs_proxy.wire.connect import Connect, connect_tcp
 from tfs_proxy.wire.http_client import ConnectionPool, Patience, Timeouts
@@ -36,8 +35,7 @@ class RestUpstream:
     """`tfs_proxy.serving.upstream.interface.Upstream` over REST; threads and greenlets share one.
 
     ``timeout_seconds`` is how long one call may take, from the first byte sent to the last read.
-    An answer has at most ``most_bytes``. Make it in the worker, after the fork: processes must not share
-    connections.
+    Make it in the worker, after the fork: processes must not share connections.
     """
 
     def __init__(
@@ -47,7 +45,6 @@ class RestUpstream:
         *,
         idle_connections: int = 256,
         connect: Connect = connect_tcp,
-        most_bytes: int = DEFAULT_DECODED_BYTES,
         load_balancer: LoadBalancer | None = None,
     ) -> None:
         self._load_balancer = LoadBalancer(instances) if load_balancer is None else load_balancer
@@ -58,7 +55,6 @@ class RestUpstream:
                 Timeouts(timeout_seconds),
                 idle=idle_connections,
                 connect=connect,
-                most_bytes=most_bytes,
             )
             for instance in instances
         }

@@ -16,7 +16,6 @@ from typing import Self
 from tfs_proxy.run.process import ChildProcess, ProcessState
 from tfs_proxy.tools.endpoint.aws_api import NOT_READY, AwsError, model_error, refused
 from tfs_proxy.values.errors import ArchiveError, SettingsError, UpstreamError, UpstreamTimeout
-from tfs_proxy.values.memory import DEFAULT_DECODED_BYTES
 from tfs_proxy.wire.connect import authority
 from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.http_answer import ComingAnswer
@@ -54,8 +53,7 @@ class HostedContainer:
     """A container at ``host:port``; ``child`` is None if this process has not started it.
 
     Errors call it ``name``. ``image`` is what Docker runs, and sees the models' folder elsewhere.
-    ``held`` holds its ports, and is closed at the end. An answer that is kept whole has at most
-    ``most_bytes``.
+    ``held`` holds its ports, and is closed at the end.
     """
 
     def __init__(
@@ -68,12 +66,11 @@ class HostedContainer:
         *,
         image: str | None = None,
         held: ExitStack | None = None,
-        most_bytes: int = DEFAULT_DECODED_BYTES,
     ) -> None:
         self.name, self.host, self.port = name, host, port
         self.child, self.image = child, image
         self._threads, self._held = threads, held or ExitStack()
-        self._connections = ConnectionPool(host, port, Timeouts(60.0), server=name, most_bytes=most_bytes)
+        self._connections = ConnectionPool(host, port, Timeouts(60.0), server=name)
 
     @property
     def authority(self) -> str:

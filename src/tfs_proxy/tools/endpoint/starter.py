@@ -228,10 +228,9 @@ class ContainerStarter:
         heard: Callable[[str, str], None] = lambda _of, _line: None,
     ) -> None:
         self._settings, self._workspace, self._watchdog = settings, workspace, watchdog
-        self._choices, self._heard = choices, heard
+        self._threads, self._choices, self._heard = threads, choices, heard
         self.files = files
         self._environ, self._environ_of_ours = environ, for_inner_stack(environ)
-        self._hosted = partial(HostedContainer, threads=threads, most_bytes=settings.max_answer_bytes)
         self._numbers = itertools.count(1)
         self._running: set[asyncio.Task[None]] = set()
 
@@ -245,7 +244,7 @@ class ContainerStarter:
         choice = choice_for(model_name, definition, self._choices)
         match choice:
             case Running():
-                return self._hosted(definition.name, choice.host, choice.port)
+                return HostedContainer(definition.name, choice.host, choice.port, self._threads)
             case DockerImage():
                 return await self._start_image(endpoint, of, choice.reference, definition)
             case Ours():
@@ -270,7 +269,7 @@ class ContainerStarter:
             backoff=NO_RESTARTS,
         )
         child = self._run(spec)
-        return self._hosted(definition.name, LOOPBACK, ports[0], child=child, held=held)
+        return HostedContainer(definition.name, LOOPBACK, ports[0], self._threads, child, held=held)
 
     def start_command(self, of: str, words: Sequence[str]) -> ChildProcess:
         """Starts a command of ours that ends by itself; ``of`` is the prefix of its log lines."""
@@ -302,7 +301,7 @@ class ContainerStarter:
         # Everyone on this machine could see a value on the command line of `docker run`.
         spec = ProcessSpec(name=of, argv=argv, env={**self._environ, **variables}, backoff=NO_RESTARTS)
         child = self._run(spec)
-        return self._hosted(definition.name, LOOPBACK, ports[0], child=child, image=reference)
+        return HostedContainer(definition.name, LOOPBACK, ports[0], self._threads, child, image=reference)
 
     async def _mounts(self, endpoint: str, definition: ContainerDefinition) -> list[str]:
         if definition.many_models:

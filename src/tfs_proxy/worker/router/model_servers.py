@@ -13,7 +13,6 @@ from grpc import aio
 
 from tfs_proxy.serving.upstream.grpc_channels import OPTIONS
 from tfs_proxy.values.deployment import ANY_MODEL
-from tfs_proxy.wire.grpc_messages import MOST_MESSAGE_BYTES
 from tfs_proxy.wire.http_answer import BrokenAnswer
 from tfs_proxy.wire.routes import GRPC_ROUTES
 from tfs_proxy.worker.router.control_client import ControlClient
@@ -26,12 +25,11 @@ LOOK_SECONDS: Final = 1.0
 
 
 class ModelServerChannel:
-    def __init__(self, socket: str, most_bytes: int) -> None:
+    def __init__(self, socket: str) -> None:
         self.socket = socket
         self.calls = 0
         self.last_call = 0
-        options = (*OPTIONS, ("grpc.max_receive_message_length", min(most_bytes, MOST_MESSAGE_BYTES)))
-        self._channel = aio.insecure_channel(f"unix:{socket}", options=options)
+        self._channel = aio.insecure_channel(f"unix:{socket}", options=OPTIONS)
         self._methods: dict[str, Any] = {}
 
     def method(self, path: str) -> Any:
@@ -45,11 +43,10 @@ class ModelServerChannel:
 
 
 class ModelServers:
-    """Model servers in the table of the supervisor's control API; an answer has at most ``most_bytes``."""
+    """Model servers in the table of the supervisor's control API."""
 
-    def __init__(self, control: ControlClient, most_bytes: int = MOST_MESSAGE_BYTES) -> None:
+    def __init__(self, control: ControlClient) -> None:
         self._control = control
-        self._most_bytes = most_bytes
         self._number = 0
         self._sockets: Mapping[str, Sequence[str]] = {}
         self._in_flight: Counter[str] = Counter()
@@ -135,5 +132,5 @@ class ModelServers:
 
     def _channel(self, socket: str) -> ModelServerChannel:
         if socket not in self._channels:
-            self._channels[socket] = ModelServerChannel(socket, self._most_bytes)
+            self._channels[socket] = ModelServerChannel(socket)
         return self._channels[socket]

@@ -18,7 +18,7 @@ class RouterOptions(Struct, frozen=True):
     Calls that nginx does not see are recorded in the file ``requests``. ``open_inference`` says who
     answers inferences of the Open Inference Protocol: ``model``, ``script``, or ``off``. A call may wait
     ``wait_seconds`` for a load, and ``answer_seconds`` for the model server. The values of an inference may
-    take ``decoded_bytes``, an answer of the model server ``answer_bytes``.
+    take ``decoded_bytes``.
     """
 
     socket: Path
@@ -31,7 +31,6 @@ class RouterOptions(Struct, frozen=True):
     listen: str | None = None
     open_inference: str = BY_MODEL
     decoded_bytes: int = DEFAULT_DECODED_BYTES
-    answer_bytes: int = DEFAULT_DECODED_BYTES
 
 
 def read_options(argv: Sequence[str]) -> RouterOptions:
@@ -47,5 +46,4 @@ def read_options(argv: Sequence[str]) -> RouterOptions:
     parser.add_argument("--listen")
     parser.add_argument("--open-inference", choices=(BY_MODEL, BY_SCRIPT, OFF), default=BY_MODEL)
     parser.add_argument("--decoded-bytes", type=int, default=DEFAULT_DECODED_BYTES)
-    parser.add_argument("--answer-bytes", type=int, default=DEFAULT_DECODED_BYTES)
     return RouterOptions(**vars(parser.parse_args(argv)))

@@ -46,7 +46,7 @@ async def run(options: RouterOptions) -> int:
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     control = ControlClient(options.control_socket)
-    servers = ModelServers(control, options.answer_bytes)
+    servers = ModelServers(control)
     loads = LoadWaiting(control, servers, options.wait_seconds) if options.loads else NothingLoads(servers)
     forwarding = TfServingForwarding(servers, loads, options.answer_seconds, options.message_bytes)
     counting = CallCounting(options.requests, behind_nginx=options.listen is None)

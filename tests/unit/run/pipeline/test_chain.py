@@ -24,7 +24,7 @@ class FakeConnections:
     answers: Mapping[int, Answer] = {}
     requests: list[tuple[int, bytes, Mapping[str, str]]]
 
-    def __init__(self, _host: str, port: int, _timeouts: object, server: str, most_bytes: int) -> None:
+    def __init__(self, _host: str, port: int, _timeouts: object, server: str) -> None:
         self._port = port
         self._server = server
 
