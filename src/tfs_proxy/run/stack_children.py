@@ -31,10 +31,6 @@ SPARE_WORKERS = 3
 """The start fails if this many workers more than configured end while they load the application."""
 
 
-IMPORT_FAILED = 1
-"""Python's exit status after an exception that nothing handles."""
-
-
 class StackChildren(Children):
     """The model servers, which run on ``devices``, gunicorn, and the process of bidirectional streams.
 
@@ -248,9 +244,10 @@ class StackChildren(Children):
         return super()._reason_to_stop(child)
 
     def _fails_by_packages(self, child: ChildProcess) -> bool:
-        """True if it can't import itself during the start, with packages that replace its own."""
-        starting = self._readiness.state is StackState.STARTING
-        return starting and bool(self._replaced) and child.exit_status == IMPORT_FAILED
+        """True if it raises an exception (status 1) during the start, with packages that replace its own."""
+        return (
+            bool(self._replaced) and child.exit_status == 1 and self._readiness.state is StackState.STARTING
+        )
 
     def reason_of_failed_boot(self, workers: ChildProcess) -> ScriptLoadError:
         """The error that a worker has reported; else how far the workers came, or gunicorn's output."""

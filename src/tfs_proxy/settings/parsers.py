@@ -288,12 +288,9 @@ def some_of(*choices: str) -> Callable[[str], frozenset[str]]:
 
 def variables(value: str) -> tuple[str, ...]:
     """Read names of variables between commas, in which ``*`` stands for any characters; ``all`` is ``*``."""
-    match value.strip().lower():
-        case "filtered":
-            return ()
-        case "all":
-            return ("*",)
     names = tuple(name.strip() for name in value.split(","))
+    if (word := value.strip().lower()) in {"filtered", "all"}:
+        return ("*",) if word == "all" else ()
     if not all(re.fullmatch(r"[A-Za-z_*][A-Za-z0-9_*]*", name) for name in names):
         raise ValueError("names of variables between commas, all or filtered")
     return names

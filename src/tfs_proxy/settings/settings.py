@@ -15,19 +15,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from tfs_proxy.settings import parsers as parse
+from tfs_proxy.settings import rows
 from tfs_proxy.settings.parsers import HIGHEST_PORT, AccessLog, ExtraPorts, GrpcPort, PortRange
-from tfs_proxy.settings.rows import (
-    CAPTURE,
-    JOBS,
-    SESSIONS,
-    Group,
-    UseSettings,
-    duration,
-    ordered_timeouts,
-    patient,
-    table_of,
-    without_services,
-)
+from tfs_proxy.settings.rows import CAPTURE, JOBS, SESSIONS, Group, UseSettings, duration, patient
 from tfs_proxy.values.memory import GIGABYTE, MEGABYTE
 from tfs_proxy.values.resources import Machine, Resources, available_resources
 
@@ -325,7 +315,7 @@ class Settings(UseSettings):
         Defaults come from ``resources`` (default: those of this process). An empty value counts as unset, and
         so does one that Kubernetes sets for a Service. Raises SettingsError that names variable and value.
         """
-        environ = without_services(os.environ if environ is None else environ)
+        environ = rows.without_services(os.environ if environ is None else environ)
         environ = parse.with_log_level(environ)
         set_rows = [row for row in TABLE if environ.get(row.variable, "").strip()]
         set_values = {row.field: row.parsed(environ[row.variable]) for row in set_rows}
@@ -336,7 +326,7 @@ class Settings(UseSettings):
         changed_rows = [row for row in set_rows if values[row.field] != defaults[row.field]]
         changed = {row.variable: environ[row.variable] for row in changed_rows}
         values |= parse.closed_on_sagemaker(values, set_values, environ)
-        timeouts = ordered_timeouts(values["request_timeout_seconds"], set_values)
+        timeouts = rows.ordered_timeouts(values["request_timeout_seconds"], set_values)
         values |= {name: seconds for name, seconds in timeouts.items() if name not in set_values}
         given = frozenset(row.variable for row in set_rows)
         settings = cls(**values, machine=machine, changed=changed, given=given)
@@ -416,7 +406,7 @@ class Settings(UseSettings):
 
 
 _GROUPS = (ADDRESSES, MODELS, MULTI_MODEL, SCRIPTS, MODEL_SERVERS, BATCHING, WORKERS, SESSIONS, JOBS, CAPTURE)
-TABLE = table_of(Settings, (*_GROUPS, FILES_AND_LOGS))
+TABLE = rows.table_of(Settings, (*_GROUPS, FILES_AND_LOGS))
 _ROWS = {row.field: row for row in TABLE}
 
 

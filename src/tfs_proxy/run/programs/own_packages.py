@@ -5,7 +5,7 @@ The workers import them from the overlay first, so that the freeze of another pr
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -39,30 +39,29 @@ def keep_own(overlay: Path, site_packages: Path, provided: str) -> tuple[str, ..
 
     ``provided`` is the distribution that has TensorFlow here, if it has another name; else "".
     """
-    own = set(_required())
-    replaced = []
+    required = (line for us in metadata.distributions(name="tfs-proxy") for line in us.requires or ())
+    own, replaced = {project_name(line) for line in required if "extra ==" not in line}, []
     for package in list(metadata.distributions(path=[str(site_packages)])):
         name = project_name(package.name)
-        if name in KEPT and package.files and (running := _running(name)):
-            if running != package.version:
+        here = next((each.version for each in metadata.distributions(name=name)), None)
+        if name in KEPT and package.files and here:
+            if here != package.version:
                 _log.warning(
                     "%s %s of code/requirements.txt is taken out again for %s, which is here, since %s",
-                    *(name, package.version, running, KEPT[name]),
+                    *(name, package.version, here, KEPT[name]),
                 )
             _take_out(package, overlay.resolve())
         elif name == TENSORFLOW and provided and package.version not in provided.split():
             _log.warning(
                 "code/requirements.txt puts tensorflow %s in the workers, in addition to %s, which is here: "
                 "without the pin, nothing is installed for it",
-                package.version,
-                provided,
+                *(package.version, provided),
             )
         elif name in own:
             replaced.append(f"{name} {package.version}")
             _log.warning(
                 "code/requirements.txt replaces %s, which this program uses too, by %s in the workers",
-                name,
-                package.version,
+                *(name, package.version),
             )
     return tuple(replaced)
 
@@ -71,21 +70,6 @@ def project_name(requirement: str) -> str:
     """The name at the beginning, normalised as on PyPI."""
     name = re.match(r"[A-Za-z0-9._-]+", requirement)
     return re.sub(r"[-_.]+", "-", name[0]).lower() if name else ""
-
-
-def _required() -> Iterator[str]:
-    """Names of what this program depends on; none if it is run from a bare source tree."""
-    with suppress(metadata.PackageNotFoundError):
-        for line in metadata.requires("tfs-proxy") or ():
-            if "extra ==" not in line:
-                yield project_name(line)
-
-
-def _running(name: str) -> str:
-    """The version that is installed here; "" if there is none."""
-    with suppress(metadata.PackageNotFoundError):
-        return metadata.version(name)
-    return ""
 
 
 def _take_out(package: metadata.Distribution, overlay: Path) -> None:
