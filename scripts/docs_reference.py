@@ -77,8 +77,10 @@ The standard `OTEL_*` variables switch traces on and configure them:
 The number of workers follows from cores and memory.
 "Cores" are those that the process may run on, or the CPU limit rounded up if that is less (cgroup v1 or v2,
 the smallest on the way up). There is a worker for each, or as many as memory holds if that is fewer:
-(memory limit - 2 x the models' size) / 150 MB. A limit of processes and threads (`pids.max`,
-`docker run --pids-limit`) bounds workers and threads, too. The start-up report says which of them decided.
+(memory limit - what always runs - 2 x the models' size) / 150 MB. What always runs is 100 MB, and with models
+their server, 365 MB (310 MB if it is the official one, which counts alike). A limit of processes and threads
+(`pids.max`, `docker run --pids-limit`) bounds workers and threads, too. The start-up report says which of
+them decided.
 """
 
 

@@ -18,6 +18,7 @@ from tfs_proxy import __version__
 from tfs_proxy.values.errors import SettingsError, StopServing
 from tfs_proxy.values.installation import how_to_install
 from tfs_proxy.values.names import one_entry, printable, similar
+from tfs_proxy.wire.shortages import ending
 
 SCHEMAS = ("standardize", "transform-job", "endpoint", "conform-requests")
 """For ``pack --standardize``, ``transform``, ``endpoint`` and ``conform --requests``."""
@@ -111,9 +112,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         status = _run(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
-    except StopServing as error:
-        _report(str(error))
-        return error.exit_status
     except BrokenPipeError:
         output = select.poll()
         output.register(1, 0)
@@ -121,6 +119,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what Python writes at its end
         return 128 + signal.SIGPIPE
+    except (StopServing, OSError, RuntimeError) as error:
+        end = ending(error)
+        _report(str(end))
+        return end.exit_status
     return status
 
 

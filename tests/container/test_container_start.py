@@ -140,6 +140,22 @@ def test_one_gigabyte_is_enough(scripted: Path) -> None:
         assert running.state["Running"]
 
 
+def test_a_start_without_enough_memory_names_the_limit(plain: Path) -> None:
+    """The kernel kills the model server, and not the supervisor, which says what to allow."""
+    with container("--memory", "128m", *mounted(plain), ready=False) as running:
+        assert running.wait() == 4
+        last = running.log.splitlines()[-1]
+    assert "SIGKILL while loading, most likely for lack of memory: allow more than 128 MB" in last
+
+
+def test_a_start_without_enough_processes_names_the_limit(plain: Path) -> None:
+    """One sentence at the end, no traceback, and no loop of starts."""
+    with container("--pids-limit", "20", *mounted(plain), ready=False) as running:
+        assert running.wait() != 0
+        assert "Traceback" not in running.log
+        assert "pids.max is 20" in running.log.splitlines()[-1]
+
+
 def test_a_stop_while_starting_is_heard_by_pid_1(plain: Path) -> None:
     """Before anything is ready, SIGTERM ends the run with status 0 and without SIGKILL."""
     with container(*mounted(plain), ready=False) as running:

@@ -108,15 +108,15 @@ def test_limits_are_the_smallest_of_every_group_upwards(
         (
             Resources(64, None, 2 * GIGABYTE),
             100 * MEGABYTE,
-            12,
-            "limited by 2048 MB of memory (the models count as 2 x 100 MB, a worker as 150 MB)",
+            9,
+            "limited by 2048 MB of memory (the models count as 2 x 100 MB, what always runs as 465 MB, a worker as 150 MB)",
         ),
         (Resources(64, 3.0, 2 * GIGABYTE), 0, 3, "limited by the CPU limit of 3"),
         (
             Resources(4, None, GIGABYTE),
             GIGABYTE,
             1,
-            "limited by 1024 MB of memory (the models count as 2 x 1024 MB, a worker as 150 MB)",
+            "limited by 1024 MB of memory (the models count as 2 x 1024 MB, what always runs as 465 MB, a worker as 150 MB)",
         ),
         (Resources(1, None, GIGABYTE), GIGABYTE, 1, "one for each core"),
         (Resources(8, tasks=80), 0, 2, "limited by 80 processes and threads (pids.max)"),

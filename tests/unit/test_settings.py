@@ -313,12 +313,12 @@ def test_defaults_follow_the_cpu_limit() -> None:
 
 
 def test_workers_become_fewer_once_the_size_of_the_models_is_known() -> None:
-    """64 cores and 2 GB: 13 workers at most, 6 beside a model of 512 MB; a number that is set stays."""
+    """64 cores and 2 GB: 12 workers at most, 3 beside a model of 512 MB; a number that is set stays."""
     resources = Resources(64, None, 2048 * MEGABYTE)
     settings = Settings.from_env({}, resources=resources)
     given = Settings.from_env({"SAGEMAKER_GUNICORN_WORKERS": "13"}, resources=resources)
 
     sized = settings.sized_for(512 * MEGABYTE)
-    assert (settings.gunicorn_workers, settings.gunicorn_threads) == (13, 19)
-    assert (sized.gunicorn_workers, sized.gunicorn_threads) == (6, 42)
+    assert (settings.gunicorn_workers, settings.gunicorn_threads) == (12, 21)
+    assert (sized.gunicorn_workers, sized.gunicorn_threads) == (3, 85)
     assert given.sized_for(512 * MEGABYTE).gunicorn_workers == 13

@@ -42,6 +42,7 @@ from tfs_proxy.embedded.rest.server import BACKLOG, RestServer, rest_options
 from tfs_proxy.values.errors import SettingsError, StopServing
 from tfs_proxy.values.resources import available_resources, raise_descriptor_limit
 from tfs_proxy.wire.protos import reflection
+from tfs_proxy.wire.shortages import ending
 
 log = logging.getLogger(__name__)
 
@@ -76,9 +77,10 @@ def main(argv: Sequence[str]) -> int:
         if few_descriptors:
             log.warning("%s", few_descriptors)
         return Server(flags).run()
-    except StopServing as error:
-        print(error, file=sys.stderr)  # noqa: T201
-        return error.exit_status
+    except (StopServing, OSError, RuntimeError) as error:
+        end = ending(error)
+        print(end, file=sys.stderr)  # noqa: T201
+        return end.exit_status
 
 
 def _versions() -> str:

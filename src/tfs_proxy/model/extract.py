@@ -23,6 +23,7 @@ from tfs_proxy.values.errors import ArchiveError
 from tfs_proxy.values.layout import SAGEMAKER_MODEL_DIR
 from tfs_proxy.values.memory import GIGABYTE
 from tfs_proxy.values.names import printable
+from tfs_proxy.wire.shortages import NO_ROOM, TOO_LARGE
 
 RATIO_FREE_BYTES = MAX_OVERHEAD_BYTES = GIGABYTE
 MAX_PART_BYTES = 255
@@ -244,7 +245,9 @@ def _shown(name: bytes) -> str:
 def _reason(error: OSError) -> str:
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
-            return "did not fit on the disk: make room, or set TFS_PROXY_HOME to a folder on a larger one"
+            return f"did not fit on the disk: {NO_ROOM}"
+        case errno.EFBIG:
+            return TOO_LARGE
         case errno.EEXIST:
             return "appears twice: this disk ignores the difference in letter case or form between two names"
         case _:

@@ -1,8 +1,10 @@
 """Fetching of the user's MODEL: the folder that is served, which `discover` reads next."""
 
 import logging
+import os
 import shlex
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from tfs_proxy.model.discover import unreadable
@@ -11,9 +13,12 @@ from tfs_proxy.model.progress import ProgressLog
 from tfs_proxy.model.s3 import download
 from tfs_proxy.values.errors import ArchiveError, NoArchive
 from tfs_proxy.values.layout import ARCHIVE_NAME, SAGEMAKER_MODEL_DIR, Workspace
+from tfs_proxy.values.memory import MEGABYTE
+from tfs_proxy.values.resources import available_resources, mounts
 from tfs_proxy.wire.s3_client import S3_SCHEME
 
 DOWNLOAD_FOLDER = "download/model"
+SMALL_SHARE = 10
 MODEL_FILE_ENDINGS = (".keras", ".h5", ".hdf5", ".tflite")
 
 _log = logging.getLogger(__name__)
@@ -52,10 +57,26 @@ def _served(
     if archive is None:
         return path
     _refuse_model_file(archive)
+    _warn_of_memory(archive, workspace.root)
     unpacking = ProgressLog(f"Unpacking {archive}", cancelled)
     extract(archive, workspace.model, limits, unpacking)
     unpacking.finish()
     return workspace.model
+
+
+def _warn_of_memory(archive: Path, target: Path) -> None:
+    """Warn of a large archive if the folder that it is unpacked in is memory itself."""
+    kinds, memory_bytes = mounts(), available_resources().memory_bytes or 0
+    top = next((path for path in (target, *target.parents) if path in kinds), target)
+    with suppress(OSError), archive.open("rb") as file:  # unpacking it says what is wrong
+        at_end = file.seek(-4, os.SEEK_END)  # gzip has the unpacked size there, modulo 4 GB
+        unpacked_bytes = max(int.from_bytes(file.read(), "little"), at_end)
+        if kinds.get(top) == "tmpfs" and unpacked_bytes * SMALL_SHARE > memory_bytes > 0:
+            _log.warning(
+                f"{archive} is unpacked into memory, since {top} is a tmpfs: {unpacked_bytes // MEGABYTE} MB "
+                f"of {memory_bytes // MEGABYTE}, and the loaded model comes on top. Mount a volume there "
+                f"(docker run -v {top}), or set TFS_PROXY_HOME to a folder on a disk"
+            )
 
 
 def _refuse_model_file(path: Path) -> None:

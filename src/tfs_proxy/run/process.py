@@ -15,10 +15,11 @@ from functools import partial
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tfs_proxy.run.host.processes import RunningProcess, describe_exit, signal_on_parent_death
+from tfs_proxy.run.host.processes import RunningProcess, before_exec, describe_exit
 from tfs_proxy.run.host.waiting import unless_set
 from tfs_proxy.run.logs.child_output import ChildOutput
 from tfs_proxy.wire.backoff import growing_pause
+from tfs_proxy.wire.shortages import shortage
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +107,7 @@ async def spawn(spec: ProcessSpec, output: int) -> RunningProcess:
         stdout=output,
         stderr=output,
         process_group=0,
-        preexec_fn=signal_on_parent_death(spec.orphaned_signal),
+        preexec_fn=before_exec(spec.orphaned_signal),
     )
 
 
@@ -192,9 +193,9 @@ class ChildProcess:
         self.starts += 1
         try:
             process = await unless_set(self._stop_asked, self._spawn(self.spec, self._output.open()))
-        except OSError as error:
-            log.error("%s can't be started: %s", self.name, error)  # noqa: TRY400 - the sentence says it all
-            self.last_lines.append(str(error))
+        except (OSError, RuntimeError) as error:  # the latter: asyncio gets no thread for it
+            self.last_lines.append(shortage(error) or str(error))
+            log.error("%s can't be started: %s", self.name, self.last_lines[-1])  # noqa: TRY400 - it says it all
             self.exit_status = NOT_STARTED
             return 0.0
         if process is None:

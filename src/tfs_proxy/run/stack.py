@@ -5,6 +5,7 @@ It opens the archive, starts model servers and workers, waits until they are rea
 
 import asyncio
 import logging
+import os
 import signal
 import time
 from collections.abc import Awaitable, Mapping, Sequence
@@ -158,7 +159,7 @@ class Stack:
         planned = plan_processes(prepared, self.workspace, host, port, counts_requests=counts_requests)
         deployment = planned.deployment
         self._gpus = host.gpus
-        self.children.expect_script(deployment.script)
+        self.children.expect(deployment.script, self.settings.machine.memory_text)
         self.has_workers = self._host.servers is None or deployment.script is not None
         self.readiness.expect(deployment.instances, deployment.models)
         self._watch = ModelWatch(deployment.instances, deployment.models, self.readiness)
@@ -293,6 +294,8 @@ class Stack:
         unusable = packages.noexec_warning([*paths, prepared.served.layout.code])
         if unusable:
             log.warning("%s", unusable)
+        if gunicorn.MEMORY_FOLDER.is_dir() and not os.access(gunicorn.MEMORY_FOLDER, os.W_OK):
+            log.warning("%s can't be written: workers that live may seem to hang", gunicorn.MEMORY_FOLDER)
         for listener in web:
             listener.set_inheritable(True)
         spec = gunicorn.process(

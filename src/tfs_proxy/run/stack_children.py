@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import re
+import signal
 import time
 from collections.abc import Callable
 
@@ -64,11 +65,12 @@ class StackChildren(Children):
         self._stream_reports = stream_reports or StreamReports()
         self._replaced: tuple[str, ...] = ()
         self._script: str | None = None
+        self._memory = ""
         self._logged_failure: BootFailure | None = None
 
-    def expect_script(self, path: str | None) -> None:
-        """Names the script that the workers will import."""
-        self._script = path
+    def expect(self, script: str | None, memory: str) -> None:
+        """Names the script that the workers will import, and the memory that there is for all."""
+        self._script, self._memory = script, memory
 
     def expect_packages(self, replaced: tuple[str, ...]) -> None:
         """Names packages that the script's requirements replace in the workers."""
@@ -231,9 +233,13 @@ class StackChildren(Children):
     def _reason_to_stop(self, child: ChildProcess) -> StopServing:
         how = describe_exit(child.exit_status)
         if self._readiness.state is StackState.STARTING and child in self.model_servers:
+            was_killed = child.exit_status == -signal.SIGKILL
+            why = f", most likely for lack of memory: allow more than {self._memory}." if was_killed else "."
             if self._own_exit_status:
-                return ModelServerEnded(f"{child.name} ended with {how}.", shell_status(child.exit_status))
-            text = f"{child.name} ended with {how} while loading. {_last_output(child)}"
+                text = f"{child.name} ended with {how}{why}"
+                return ModelServerEnded(text, shell_status(child.exit_status))
+            text = f"{child.name} ended with {how} while loading{why}"
+            text += "" if was_killed else f" {_last_output(child)}"
             return ModelLoadError(text, ended_with=child.exit_status)
         if child is self.workers and child.exit_status in gunicorn.BOOT_FAILED:
             return self.reason_of_failed_boot(child)

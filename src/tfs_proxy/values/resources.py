@@ -24,6 +24,12 @@ _NO_LIMIT_BYTES = 2**62
 WORKER_BYTES = 150 * MEGABYTE
 """Memory of one worker with a usual script, NumPy and Pillow imported."""
 
+RUN_BYTES = 100 * MEGABYTE
+"""Memory (PSS) of what always runs: supervisor 37, gRPC 34, gunicorn 24, nginx 7 MB."""
+
+SERVER_BYTES = 365 * MEGABYTE
+"""The same of an embedded model server without its model; the official one takes 310 MB."""
+
 WORKER_TASKS = 8
 """Processes and threads of one worker, with a few threads for requests."""
 
@@ -99,20 +105,28 @@ def default_workers(resources: Resources, models_bytes: int) -> WorkerCount:
     """
     held_by_tasks = max(1, (resources.tasks_for_requests or MOST_THREADS) // WORKER_TASKS)
     if resources.memory_bytes is not None:
-        held = max(1, (resources.memory_bytes - MODEL_FACTOR * models_bytes) // WORKER_BYTES)
+        left_bytes = resources.memory_bytes - always_bytes(models_bytes) - MODEL_FACTOR * models_bytes
+        held = max(1, left_bytes // WORKER_BYTES)
         if held < min(resources.cores, held_by_tasks + 1):
-            memory, models = resources.memory_bytes // MEGABYTE, math.ceil(models_bytes / MEGABYTE)
-            return WorkerCount(
-                held,
-                f"limited by {memory} MB of memory "
-                f"(the models count as {MODEL_FACTOR} x {models} MB, "
-                f"a worker as {WORKER_BYTES // MEGABYTE} MB)",
-            )
+            return WorkerCount(held, f"limited by {memory_shares(resources.memory_bytes, models_bytes)}")
     if held_by_tasks < resources.cores:
         return WorkerCount(held_by_tasks, f"limited by {resources.tasks} processes and threads (pids.max)")
     if resources.limits_cores:
         return WorkerCount(resources.cores, f"limited by the CPU limit of {resources.cpu_limit:g}")
     return WorkerCount(resources.cores, "one for each core")
+
+
+def always_bytes(models_bytes: int) -> int:
+    return RUN_BYTES + (SERVER_BYTES if models_bytes else 0)
+
+
+def memory_shares(memory_bytes: int, models_bytes: int) -> str:
+    """Describe the memory that there is, and what counts towards it."""
+    models, always = math.ceil(models_bytes / MEGABYTE), always_bytes(models_bytes) // MEGABYTE
+    return (
+        f"{memory_bytes // MEGABYTE} MB of memory (the models count as {MODEL_FACTOR} x {models} MB, "
+        f"what always runs as {always} MB, a worker as {WORKER_BYTES // MEGABYTE} MB)"
+    )
 
 
 class Machine(Struct, frozen=True):
@@ -133,6 +147,10 @@ class Machine(Struct, frozen=True):
     @property
     def workers(self) -> WorkerCount:
         return default_workers(self.resources, self.models_bytes)
+
+    @property
+    def memory_text(self) -> str:
+        return memory_shares(self.resources.memory_bytes or 0, self.models_bytes)
 
     @property
     def worker_threads(self) -> int:

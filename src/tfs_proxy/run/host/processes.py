@@ -29,24 +29,33 @@ def describe_exit(status: int | None) -> str:
 
 
 _PR_SET_PDEATHSIG = 1
+OOM_SCORE, SOONER_KILLED = Path("/proc/self/oom_score_adj"), 100
+"""Thousandths of all memory that a child counts as larger than its parent, which has to tell of its end."""
 
 
-def signal_on_parent_death(number: signal.Signals) -> Callable[[], None] | None:
+def before_exec(number: signal.Signals) -> Callable[[], None] | None:
     """A ``preexec_fn`` that has Linux send the signal to the child when its parent dies; else None.
 
     Linux sends the signal when the thread that started the child ends: start it in the main thread. The
-    child's own children get none.
+    child's own children get none. Out of memory, Linux kills the child before its parent; and a file that
+    would be too large (``ulimit -f``) is an error in it, and not its end.
     """
     if sys.platform != "linux":
         return None
     prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
+    own_score = int(OOM_SCORE.read_text())
 
-    def request_signal() -> None:
+    def prepare() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        with contextlib.suppress(OSError):
+            descriptor = os.open(OOM_SCORE, os.O_WRONLY)
+            os.write(descriptor, b"%d" % min(own_score + SOONER_KILLED, 1000))
+            os.close(descriptor)
         prctl(_PR_SET_PDEATHSIG, int(number))
         if os.getppid() != parent:  # it died before prctl
             os.kill(os.getpid(), number)
 
-    return request_signal
+    return prepare
 
 
 _PR_SET_CHILD_SUBREAPER = 36

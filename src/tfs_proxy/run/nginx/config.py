@@ -273,6 +273,7 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> dic
             for status, text in REFUSALS.items()
         },
         "replaced": REPLACED,
+        "no_room": "the body finds no room below TFS_PROXY_HOME, where large ones wait: mount a larger disk",
         "too_late": not_answered(MODEL_SERVER, settings.request_timeout_seconds),
         "too_many_uploads": {"text": TOO_MANY_UPLOADS, "retry_seconds": UPLOAD_RETRY_SECONDS},
         "open_inference": settings.publishes_open_inference,

@@ -1,6 +1,7 @@
 """The process of gunicorn, which runs the workers: pure."""
 
 import math
+import os
 import select
 import signal
 import sys
@@ -64,7 +65,7 @@ def argv(settings: Settings, listener_fds: Sequence[int], *, behind_nginx: bool 
         "--no-control-socket",
         "--forwarded-allow-ips=",  # no client may set SCRIPT_NAME or the scheme by a header
         "--limit-request-line=8190",
-        *(("--worker-tmp-dir", str(MEMORY_FOLDER)) if MEMORY_FOLDER.is_dir() else ()),
+        *(("--worker-tmp-dir", str(MEMORY_FOLDER)) if os.access(MEMORY_FOLDER, os.W_OK) else ()),
     )
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tfs_proxy.run.host.processes import signal_on_parent_death
+from tfs_proxy.run.host.processes import before_exec
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import RequirementsError, StartTimeout
 from tfs_proxy.values.layout import ModelLayout, Workspace
@@ -254,7 +254,7 @@ async def _attempt(
         stderr=asyncio.subprocess.STDOUT,
         limit=MAX_LINE_BYTES,
         start_new_session=True,
-        preexec_fn=signal_on_parent_death(signal.SIGKILL),
+        preexec_fn=before_exec(signal.SIGKILL),
     )
     try:
         started(process.pid)

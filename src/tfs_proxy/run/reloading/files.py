@@ -3,7 +3,7 @@
 import importlib.util
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -14,7 +14,6 @@ from tfs_proxy.model.s3 import objects_at
 from tfs_proxy.values.errors import ArchiveError
 from tfs_proxy.values.layout import ARCHIVE_NAME, SAGEMAKER_MODEL_DIR
 from tfs_proxy.values.names import printable
-from tfs_proxy.values.resources import mounts
 from tfs_proxy.wire.s3_client import S3_SCHEME, s3_client
 
 log = logging.getLogger(__name__)
@@ -99,9 +98,6 @@ class FollowedModels(Protocol):
     def look(self) -> Snapshot:
         """The state of the files that tell a change."""
 
-    def mounted(self) -> Sequence[Path]:
-        """Files among them that are mounts of their own: another file in their place is never seen."""
-
 
 class LocalModels:
     """The archive at ``path`` or in it, else the models of that folder; or a model file."""
@@ -115,10 +111,6 @@ class LocalModels:
             if self._path.is_dir():
                 return snapshot_of_file(archive) if archive.is_file() else snapshot_of_models(self._path)
         return snapshot_of_file(self._path)
-
-    def mounted(self) -> Sequence[Path]:
-        top = self._path.resolve()
-        return [path for path in mounts() if path.is_relative_to(top) and path.is_file()]
 
 
 class ModelsInS3:
@@ -141,9 +133,6 @@ class ModelsInS3:
         else:
             self._reported = ""
         return self._last
-
-    def mounted(self) -> Sequence[Path]:
-        return ()
 
 
 def model_source(model: str | None) -> FollowedModels:

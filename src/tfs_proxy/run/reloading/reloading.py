@@ -17,8 +17,9 @@ from tfs_proxy.run.reloading.worker_exchange import WorkerExchange
 from tfs_proxy.run.stack import Stack
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import ScriptLoadError, SettingsError
-from tfs_proxy.values.layout import ModelLayout
+from tfs_proxy.values.layout import SAGEMAKER_MODEL_DIR, ModelLayout
 from tfs_proxy.values.names import printable
+from tfs_proxy.values.resources import mounts
 from tfs_proxy.wire.s3_client import S3_SCHEME
 
 log = logging.getLogger(__name__)
@@ -133,7 +134,8 @@ class Reloading:
 
     def __init__(self, settings: Settings, request: ServeRequest) -> None:
         self._settings = settings
-        self._source = model_source(request.model or settings.model)
+        model = request.model or settings.model
+        self._source, self._path = model_source(model), Path(model or SAGEMAKER_MODEL_DIR).resolve()
         self._models: Snapshot = {}
         self._reloader: Reloader | None = None
 
@@ -145,8 +147,9 @@ class Reloading:
     def look(self) -> None:
         """Notes the state of models and archive before they are opened."""
         self._models = self._source.look()
-        for file in map(str, self._source.mounted()):
-            log.warning("%s", KEEPS_ITS_FILE.format(file=printable(file)))
+        for point in mounts():
+            if point.is_relative_to(self._path) and point.is_file():
+                log.warning("%s", KEEPS_ITS_FILE.format(file=printable(str(point))))
 
     async def run(self, stacks: ArchiveStacks) -> None:
         """Loads each change from now on."""

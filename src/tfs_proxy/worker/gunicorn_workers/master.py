@@ -21,6 +21,7 @@ from tfs_proxy.serving.upstream.instances import known_workers
 from tfs_proxy.settings.worker_environment import worker_workspace
 from tfs_proxy.values.deployment import KnownWorkers
 from tfs_proxy.values.errors import UpstreamError
+from tfs_proxy.wire.shortages import shortage
 from tfs_proxy.worker.gunicorn_workers.gunicorn_parts import Arbiter
 
 BOOT_FAILED = 3
@@ -48,13 +49,19 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
     def manage_workers(self) -> None:
         """Keep the number of workers that don't hang.
 
-        Raises HaltServer if none of them can load the application.
+        Raises HaltServer if none of them can load the application, and ends if none can be started.
         """
         self._ask()
         self._replace_failed()
         hanging = self._those(self._known.hanging)
         self.num_workers = self.cfg.workers + len(hanging)
-        super().manage_workers()
+        try:
+            super().manage_workers()
+        except OSError as error:
+            if not self.WORKERS:
+                print(shortage(error) or error, file=sys.stderr)  # noqa: T201 - the supervisor says it last
+                sys.exit(BOOT_FAILED)
+            self.log.warning("no other worker can be started yet: %s", shortage(error) or error)
         self._told_to_end &= self.WORKERS.keys()
         self._end(sorted(hanging, key=lambda worker: worker.age))
 

@@ -1,0 +1,109 @@
+"""`serve` where memory, processes, files or disk are short: one sentence, no traceback, and no loop of starts."""
+
+import os
+import signal
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from support import gates
+from support.archives import NEEDS_NGINX, SAVED_MODEL, pack, stand_in_program, stand_in_words
+from support.control_groups import limited
+from support.running import messages_of
+from support.small_disks import can_mount, on_small_disk
+from support.stack import Stack, serving
+
+MEGABYTE = 1024 * 1024
+
+
+def ended(words: tuple[str, ...], launcher: list[str], **env: str) -> tuple[int, str]:
+    """Exit status of a start that fails, and all that it said, which has no traceback."""
+    stack = Stack(*words, launcher=launcher, env=env)
+    try:
+        status, log = stack.wait(), stack.log
+    finally:
+        stack.close()
+    assert "Traceback" not in log
+    return status, log
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        (
+            "ulimit -n 20",
+            "No more than 20 files may be open: allow more (ulimit -Hn, docker run --ulimit nofile=65536)",
+        ),
+        ("ulimit -f 2", "allow larger ones (ulimit -f, docker run --ulimit fsize=-1)"),
+    ],
+    ids=["open files", "size of files"],
+)
+def test_a_limit_that_is_too_low_is_named_with_its_remedy(tmp_path: Path, limit: str, said: str) -> None:
+    """Whatever would have needed more: the same sentence ends the run."""
+    status, log = ended(stand_in_words(tmp_path), ["sh", "-c", f'{limit} && exec "$@"', "sh"])
+
+    assert status == 2, log
+    assert said in messages_of(log)[-1]
+
+
+@pytest.mark.parametrize("tasks", [4, 6])
+def test_too_few_processes_are_named_with_their_remedy(tmp_path: Path, tasks: int) -> None:
+    """`docker run --pids-limit`: the supervisor's own thread can't start, or a child's."""
+    with limited(tasks=tasks) as launcher:
+        status, log = ended(stand_in_words(tmp_path), launcher)
+
+    assert status != 0
+    assert (
+        f"No more processes or threads may be started: allow more (pids.max is {tasks}"
+        in messages_of(log)[-1]
+    )
+
+
+def test_a_model_server_that_is_killed_at_the_start_names_the_memory(tmp_path: Path) -> None:
+    """Nobody but the kernel does that; it takes children before the supervisor, which has to say so."""
+    with gates.gate(tmp_path / "gate") as held:
+        stack = Stack(*stand_in_words(tmp_path), env={"STAND_IN_GATE": held.mark()})
+        try:
+            stack.wait_for_log("stand-in model server is up")
+            (server,) = stack.children()["model_server"]
+            scores = [
+                int(Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in (stack.process.pid, server)
+            ]
+            os.kill(server, signal.SIGKILL)
+            status, log = stack.wait(), stack.log
+        finally:
+            stack.close()
+
+    assert scores[1] > scores[0]
+    assert status == 4
+    last = messages_of(log)[-1]
+    assert (
+        "model server 0 ended with SIGKILL while loading, most likely for lack of memory: allow more than"
+        in last
+    )
+    assert "MB of memory (the models count as 2 x 1 MB, what always runs as 465 MB" in last
+
+
+@NEEDS_NGINX
+@pytest.mark.skipif(not can_mount(), reason="no file system can be mounted here")
+def test_a_container_whose_disk_is_memory_says_so_and_refuses_what_does_not_fit(tmp_path: Path) -> None:
+    """`--read-only --tmpfs /tmp`: told before unpacking; a body without room is 507; /dev/shm is not needed."""
+    weights = os.urandom(1024) * 40 * 1024
+    files = {"m/1/saved_model.pb": SAVED_MODEL, "m/1/variables/variables.data-00000-of-00001": weights}
+    archive = str(pack(tmp_path / "model.tar.gz", files))
+    words = (archive, "--model-server", stand_in_program(tmp_path))
+    read_only = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o ro none /dev/shm && exec "$@"', "sh"]
+    # A short name, since sockets have short paths.
+    with limited(memory_bytes=380 * MEGABYTE) as group, tempfile.TemporaryDirectory(prefix="tp-") as home:
+        launcher = [*group, *on_small_disk(Path(home), 56), *read_only]
+        with serving(*words, launcher=launcher, env={"TFS_PROXY_HOME": home}) as stack:
+            refused = stack.invoke("1" * (20 * MEGABYTE), "text/csv")
+            small = stack.invoke('{"instances": [1.0]}')
+
+    assert f"unpacked into memory, since {home} is a tmpfs: 40 MB of 380, and the loaded model" in stack.log
+    assert "/dev/shm can't be written" in stack.log
+    assert "Traceback" not in stack.log
+    assert refused.status == 507
+    assert "TFS_PROXY_HOME" in refused.json["error"]
+    assert small.status == 200
