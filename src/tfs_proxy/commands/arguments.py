@@ -42,6 +42,12 @@ def _port(text: str) -> int:
     return int(text)
 
 
+def at_least_one(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number from 1 up")
+    return int(text)
+
+
 def exit_on_stop_signals() -> None:
     """Makes SIGTERM and SIGHUP exit with 0, until the run loop installs its own handlers."""
     from tfs_proxy.run.host.processes import stop_signals

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfs_proxy.commands.arguments import STDIN, interruptible
+from tfs_proxy.commands.arguments import STDIN, at_least_one, interruptible
 from tfs_proxy.values.errors import ArchiveError, SettingsError
 from tfs_proxy.values.names import printable
 from tfs_proxy.wire import media_types as media
@@ -38,17 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--timeout", type=float, default=60.0, metavar="SECONDS", help="for an answer (default: 60)"
     )
     parser.add_argument(
-        "--repeat", type=_positive, default=1, metavar="N", help="send it so many times, and print a table"
+        "--repeat", type=at_least_one, default=1, metavar="N", help="send it so many times, and print a table"
     )
     parser.add_argument(
-        "--concurrency", type=_positive, default=1, metavar="N", help="requests at once (default: 1)"
+        "--concurrency", type=at_least_one, default=1, metavar="N", help="requests at once (default: 1)"
     )
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a number from 1")
-    return int(text)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfs_proxy.commands.arguments import exit_on_stop_signals, listen, log_to_stderr
+from tfs_proxy.commands.arguments import at_least_one, exit_on_stop_signals, listen, log_to_stderr
 from tfs_proxy.settings.settings import inherited_environment
 from tfs_proxy.values.errors import SettingsError
 
@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--jobs",
-        type=_at_least_one,
+        type=at_least_one,
         default=1,
         metavar="N",
         help="transform jobs that run at once (default: %(default)s)",
@@ -107,12 +107,6 @@ def _tolerance(text: str) -> float:
     if not 0 <= share < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a share: it must be at least 0 and below 1")
     return share
-
-
-def _at_least_one(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a number from 1 up")
-    return int(text)
 
 
 def _streams(arguments: argparse.Namespace) -> "StreamPort | None":

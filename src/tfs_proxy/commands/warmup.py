@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfs_proxy.commands.arguments import interruptible, log_to_stderr, read_requests
+from tfs_proxy.commands.arguments import at_least_one, interruptible, log_to_stderr, read_requests
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.tools.pack.options import Fill, WarmedVersion, WarmupOptions
 
@@ -49,13 +49,13 @@ def add_request_arguments(parser: argparse.ArgumentParser) -> None:
         "--batch-size",
         metavar="N",
         action="append",
-        type=_positive,
+        type=at_least_one,
         help="records in such a request, once or more (default: each size that the settings allow)",
     )
     parser.add_argument(
         "--open-size",
         metavar="N",
-        type=_positive,
+        type=at_least_one,
         default=1,
         help="what other sizes are that the signature leaves open (default: %(default)s)",
     )
@@ -68,12 +68,6 @@ def add_request_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--content-type", metavar="TYPE", help="its type (default: by the ending of FILE)")
     parser.add_argument("--custom-attributes", metavar="TEXT", help="its custom attributes (default: none)")
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number above 0")
-    return int(text)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Struct, field
 
 from tfs_proxy.values.errors import BadInput, from_client
-from tfs_proxy.wire.media_types import JSON, parse
+from tfs_proxy.wire.media_types import JSON, best, parse, unreadable
 
 Schema = dict[str, Any]
 
@@ -154,20 +154,25 @@ def _object(members: Mapping[str, Any], required: Sequence[str]) -> Schema:
 class Description(Struct, frozen=True):
     """JSON schemas by the media types that a script reads and writes, and a request's body for some of them.
 
-    None means that it does not say. ``checks`` raise for bodies of requests, by their media type.
+    None means that it does not say. ``checks`` read a body of their media type, and raise for one that does
+    not fit; without ``validate`` they are None.
     """
 
     accepts: Mapping[str, Mapping[str, Any]] | None = None
     returns: Mapping[str, Mapping[str, Any]] | None = None
     examples: Mapping[str, bytes] = field(default_factory=dict)
-    checks: Mapping[str, Callable[[bytes], object]] = field(default_factory=dict)
+    checks: Mapping[str, Callable[[bytes], object]] | None = None
 
-    def refuse_unfit(self, body: bytes, content_type: str | None) -> None:
-        """Raise BadInput for a body that does not fit the type declared for its media type."""
-        check = self.checks.get(parse(content_type).type) if self.checks else None
+    def validated(self, body: bytes, content_type: str | None) -> object:
+        """A body as its declared type, None if none is checked. Raises UnsupportedMediaType and BadInput."""
+        if self.checks is None:
+            return None
+        kind = parse(content_type)
+        if self.accepts and best(", ".join(self.accepts), (kind.type,)) is None:
+            raise unreadable(kind, "a declaration of the script", self.accepts)
+        check = self.checks.get(kind.type)
         try:
-            if check is not None:
-                check(body)
+            return None if check is None else check(body)
         except (ValueError, RecursionError) as error:
             text = f"The body does not fit the type that the script declares: {from_client(error)}."
             raise BadInput(text) from None
@@ -205,9 +210,10 @@ def describe(
     ``accepts`` and ``returns`` map media types to a JSON schema or to a Python type (``list[float]``, a
     dataclass, a TypedDict, a pydantic model); None stands for a body that has no schema. ``examples`` maps
     media types of requests to a body in bytes, or to the path of a file in the script's folder. With
-    ``validate`` a JSON body that does not fit its type is answered 400, and schemas are refused, as are types
-    that can't be checked. Outside of a script that is being loaded it only checks its arguments. Raises
-    TypeError or ValueError for anything else, OSError for a file that can't be read.
+    ``validate`` a JSON body that does not fit its type is answered 400, a media type that is not named 415,
+    and ``data.value`` is the object; schemas are refused, as are types that can't be checked. Outside of a
+    script that is being loaded it only checks its arguments. Raises TypeError or ValueError for anything
+    else, OSError for a file that can't be read.
     """
     importing_now = _importing.get()
     folder = Path() if importing_now is None else importing_now[1]
@@ -215,7 +221,7 @@ def describe(
         accepts=_schemas(accepts),
         returns=_schemas(returns),
         examples={_media_type(name): _bytes(body, folder) for name, body in (examples or {}).items()},
-        checks=_checks(accepts or {}) if validate else {},
+        checks=_checks(accepts or {}) if validate else None,
     )
     known = description.examples if description.accepts is None else description.accepts
     unread = description.examples.keys() - known.keys()

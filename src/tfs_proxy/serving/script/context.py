@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import io
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -202,6 +203,16 @@ class ScriptRequest(Struct, frozen=True):
     """The body, if it is read as it arrives; then ``body`` is empty."""
 
     session: Session | None = None
+    value: object = None
+    """The body as the object that `describe` with ``validate`` has made of it."""
+
+
+class Data(io.BytesIO):
+    """The body of a request; ``value`` is the object that it was validated as, None if it was not."""
+
+    def __init__(self, request: ScriptRequest) -> None:
+        super().__init__(request.body)
+        self.value = request.value
 
 
 class Context(ModelClient):

@@ -11,6 +11,7 @@ from http.client import responses
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from tfs_proxy.serving.script.values import HeaderMap
 from tfs_proxy.serving.upstream.interface import ModelAnswer
@@ -27,6 +28,7 @@ from tfs_proxy.serving.bodies import FORMS, Body, as_batch
 from tfs_proxy.serving.script.context import (
     PREDICT,
     Context,
+    Data,
     ScriptRequest,
     WorkerContext,
     WorkerModels,
@@ -250,11 +252,12 @@ class ScriptCaller:
 
     def _answer(self, request: ScriptRequest) -> ScriptReply:
         if self._script.description is not None and request.codec is None and request.arriving is None:
-            self._script.description.refuse_unfit(request.body, request.content_type)
+            value = self._script.description.validated(request.body, request.content_type)
+            request = replace(request, value=value)
         instance = self._worker.plane.choose()
         context = Context(request, instance, self._worker)
         if self._script.handler is not None:
-            data = request.arriving or io.BytesIO(request.body)
+            data = request.arriving or Data(request)
             returned = self._runner.call("handler", self._script.handler, data, context)
             sent = _encoded(returned, request)
             reply = script_reply(sent, "handler", request.accept, HTTPStatus.OK, self._runner)
@@ -308,7 +311,7 @@ class ScriptCaller:
             return request.target, request.codec.batch(request.body, signature)
         if self._script.input_handler is None:
             return request.target, Body(request.body, request.content_type, request.budget)
-        data = request.arriving or io.BytesIO(request.body)
+        data = request.arriving or Data(request)
         returned = self._runner.call(INPUT, self._script.input_handler, data, context)
         try:
             return self._converted(request.target, returned)

@@ -313,7 +313,7 @@ def _as_response(returned: object, function: str, accept: str | None) -> Respons
 def _is_pair(returned: list[object], accept: str | None) -> bool:
     """True if a list is a body with its type, and not the values of an answer."""
     kind = returned[1] if len(returned) == PAIR else ""
-    is_type = isinstance(kind, str) and _TYPE.fullmatch(_name_of(kind)) is not None
+    is_type = isinstance(kind, str) and _TYPE.fullmatch(media.bare(kind)) is not None
     return is_type or kind is None or (bool(kind) and kind in (_ANY_TYPE, accept))
 
 
@@ -335,10 +335,6 @@ def _reply_type(content_type: object, function: str, accept: str | None) -> str:
 
 def _concrete_type(accept: str) -> str:
     for element in accept.split(","):
-        if _TYPE.fullmatch(_name_of(element)) is not None:
-            return _name_of(element)
+        if _TYPE.fullmatch(media.bare(element)) is not None:
+            return media.bare(element)
     return media.JSON
-
-
-def _name_of(media_type: str) -> str:
-    return media_type.partition(";")[0].strip().lower()

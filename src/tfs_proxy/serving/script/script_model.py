@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tfs_proxy.data.open_inference.infer_codec import InferCodec
 from tfs_proxy.data.registry import (
@@ -50,20 +51,23 @@ class ScriptModelRequest(Struct, frozen=True):
     """Codec of a request of the Open Inference Protocol."""
 
     session: Session | None = None
+    value: object = None
 
 
 class ScriptModelContext:
     """Context of one request; ``model_fn`` gets one without a request.
 
     ``system_properties`` and ``get_request_header`` are named as in AWS's toolkits, the rest as in
-    the context of a handler; ``request_id`` is that of the log and the answer's ``X-Request-Id``.
+    the context of a handler; ``request_id`` is that of the log and the answer's ``X-Request-Id``, ``value``
+    the object that the body was validated as.
     """
 
-    __slots__ = ("_reply_attributes", "_request", "request_id", "system_properties")
+    __slots__ = ("_reply_attributes", "_request", "request_id", "system_properties", "value")
 
     def __init__(self, model_dir: str, request: ScriptModelRequest | None = None) -> None:
         self._request = request or ScriptModelRequest()
         self._reply_attributes: str | None = None
+        self.value = self._request.value
         self.request_id = current_id()
         self.system_properties: Mapping[str, str | None] = {"model_dir": model_dir, "gpu_id": None}
 
@@ -273,7 +277,8 @@ class ScriptModelCaller:
 
     def _answer(self, request: ScriptModelRequest) -> ScriptReply:
         if self._script_model.description is not None and request.codec is None:
-            self._script_model.description.refuse_unfit(request.body, request.content_type)
+            value = self._script_model.description.validated(request.body, request.content_type)
+            request = replace(request, value=value)
         context = ScriptModelContext(self._model_dir, request)
         accept = self._accept(request)
         function, returned = self._transformed(request, accept, context)

@@ -145,7 +145,7 @@ def test_a_request_that_the_model_refuses_is_not_written(copied: Callable[[str],
         (["--version", "99"], "--version 99 is not there"),
         (["--signature", "nothing"], "--signature nothing is not a signature"),
         (["-o", "x.tar.gz"], "-o can't be used"),
-        (["--batch-size", "0"], "is not a whole number above 0"),
+        (["--batch-size", "0"], "is not a whole number from 1 up"),
     ],
 )
 def test_wrong_flags_are_named(copied: Callable[[str], Path], words: list[str], sentence: str) -> None:

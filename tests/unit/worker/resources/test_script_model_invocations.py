@@ -57,6 +57,19 @@ def test_a_model_alone_gets_every_default(tmp_path: Path) -> None:
     assert "input_fn" in image.json["error"]
 
 
+def test_the_validated_object_reaches_the_script(tmp_path: Path) -> None:
+    """By the context, since ``data`` is text; a type that is not declared is 415."""
+    text = """
+import tfs_proxy
+tfs_proxy.describe(accepts={"application/json": dict[str, int]}, validate=True)
+def model_fn(model_dir): return 0
+def transform_fn(model, data, kind, accept, context): return f"{context.value} {data}", "text/plain"
+"""
+    with testing.load(model_folder(tmp_path, text)) as script:
+        assert script.post('{"a":1}').text == "{'a': 1} {\"a\":1}"
+        assert script.post("a", "text/csv").status == 415
+
+
 @pytest.mark.parametrize(
     ("content_type", "accept", "expected"),
     [

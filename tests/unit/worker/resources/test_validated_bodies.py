@@ -68,7 +68,7 @@ def test_a_body_that_does_not_fit_names_its_field(
 
 
 def test_bodies_that_fit_and_other_types_reach_the_script(make_front: Callable[..., Any]) -> None:
-    """The script gets the body as it came; undeclared types, and bytes, are not checked."""
+    """The script gets the body as it came; bytes and text are not checked, undeclared types are 415."""
     accepts = "{'application/json': list[Order], 'application/vnd.visit+json': Visit, 'image/png': bytes, 'text/plain': str}"
     front = make_front(f"{TYPES}tfs_proxy.describe(accepts={accepts}, validate=True){HANDLER}")
 
@@ -77,10 +77,39 @@ def test_bodies_that_fit_and_other_types_reach_the_script(make_front: Callable[.
         (b'{"when": "2024-01-01T00:00:00", "pair": [1, 2]}', "application/vnd.visit+json"),
         (b"\x89PNG", "image/png"),
         (b"1", "text/plain"),
-        (b"1,2", "text/csv"),
     ]:
         result = front.post(body, Content_Type=kind)
         assert (result.status_code, result.content) == (200, body)
+    refused = front.post(b'[{"count": 0}]', Content_Type="application/x-orders")
+    assert (refused.status_code, "send application/json, " in refused.json["error"]) == (415, True), (
+        refused.json
+    )
+
+
+@pytest.mark.parametrize(
+    ("accepts", "kind", "status"),
+    [
+        ("{'application/json': dict}", None, 200),
+        ("{'text/plain': str}", None, 415),
+        ("{'image/*': bytes}", "image/png", 200),
+        ("None", "text/csv", 200),
+    ],
+)
+def test_types_that_are_declared(
+    make_front: Callable[..., Any], accepts: str, kind: str, status: int
+) -> None:
+    """No Content-Type means JSON; a script that declares none takes all."""
+    front = make_front(f"{TYPES}tfs_proxy.describe(accepts={accepts}, validate=True){HANDLER}")
+    assert front.post(b"{}", **({"Content_Type": kind} if kind else {})).status_code == status
+
+
+def test_the_validated_object_reaches_the_script(make_front: Callable[..., Any]) -> None:
+    """So that nothing is parsed twice; what is not validated has none."""
+    described = "tfs_proxy.describe(accepts={'application/json': Row, 'text/plain': str}, validate=True)"
+    script = "def handler(data, context): return f'{data.value!r} {data.read()}', 'text/plain'"
+    front = make_front(f"{TYPES}{described}\n{script}\n")
+    assert front.post(b'{"length": 2}').text == "Row(length=2.0, name=None) b'{\"length\": 2}'"
+    assert front.post(b"x", Content_Type="text/plain").text == "None b'x'"
 
 
 def test_what_a_validator_says_of_a_value_is_for_the_client_alone(make_front: Callable[..., Any]) -> None:
@@ -93,6 +122,6 @@ def test_what_a_validator_says_of_a_value_is_for_the_client_alone(make_front: Ca
     assert "(70007, 2) falls" in result.json["error"]
     description = Description(checks={"application/json": int})
     with pytest.raises(BadInput) as caught:
-        description.refuse_unfit(b"secret", None)
+        description.validated(b"secret", None)
     assert "secret" in str(caught.value)
     assert "secret" not in caught.value.reason
