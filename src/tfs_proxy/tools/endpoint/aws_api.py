@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from http import HTTPStatus
+from importlib.resources import files
 from typing import Any
 
 import botocore.session
@@ -32,6 +33,13 @@ OURS = frozenset(
 _JAVA_CLASSES = {r"\p{ASCII}": r"\x00-\x7f", r"\p{Print}": r"\x20-\x7e", r"\z": r"\Z"}
 
 
+_TABLE = json.loads(files(__package__).joinpath("members.json").read_text())
+"""Members that are acted on here, by AWS's name of a structure; those of which some values are; and those of
+the account, the hardware and the observers, without effect on anything that a client gets."""
+
+_ACTED_ON, _VALUES, _WITHOUT_EFFECT = _TABLE["acted on"], _TABLE["values"], set(_TABLE["without effect"])
+
+
 @cache
 def service_model(service: str) -> ServiceModel:
     return botocore.session.get_session().get_service_model(service)
@@ -43,13 +51,29 @@ def operation_model(service: str, operation: str) -> OperationModel:
 
 
 def problems(operation: str, request: Mapping[str, Any], service: str = CONTROL_PLANE) -> list[str]:
-    """Reasons why AWS would refuse the request: a sentence each, with the member's name."""
+    """Reasons why a request is refused by AWS, or can't be tried here: a sentence each, with the member."""
     shape = operation_model(service, operation).input_shape
     assert shape is not None  # noqa: S101 - all of these operations take parameters
     report = ParamValidator().validate(request, shape)
     if report.has_errors():
         return str(report.generate_report()).splitlines()
-    return list(_out_of_bounds(shape, request, ""))
+    return list(_out_of_bounds(shape, request, "")) or list(_not_acted_on(shape, request))
+
+
+def _not_acted_on(shape: Shape, value: Any, path: str = "") -> Iterator[str]:
+    """A sentence for each member of a request that would be dropped; shapes without a row are not judged."""
+    if isinstance(shape, ListShape):
+        for place, part in enumerate(value):
+            yield from _not_acted_on(shape.member, part, f"{path}[{place}]")
+    elif isinstance(shape, StructureShape) and shape.name in _ACTED_ON:
+        for name in sorted(value.keys() - _WITHOUT_EFFECT):
+            inner, part = f"{path}.{name}" if path else name, value[name]
+            if name not in _ACTED_ON[shape.name]:
+                yield f"{inner} is not supported here: leave it out to try the rest"
+            elif part not in _VALUES.get(name, (part,)):
+                yield f"{inner} {part} is not supported here: leave it out to try the rest"
+            else:
+                yield from _not_acted_on(shape.members[name], part, inner)
 
 
 def _out_of_bounds(shape: Shape, value: Any, path: str) -> Iterator[str]:
@@ -176,6 +200,8 @@ def status_of(code: str) -> int:
 
 INVOKE = "InvokeEndpoint"
 _MOST_DIGITS = 9
+_DROPPED = frozenset({"EnableExplanations", "PrefixAwareId"})
+"""Members for explainers and routes that no endpoint here has."""
 
 
 @cache
@@ -199,13 +225,15 @@ def header_name(operation: str, direction: str, member: str) -> str:
 def given_members(operation: str, headers: Mapping[str, str]) -> dict[str, str]:
     """Members given as headers; the names of ``headers`` are in lower case.
 
-    Raises AwsError (ValidationError) for a value that AWS refuses.
+    Raises AwsError (ValidationError) for a value that AWS refuses, and for a member without effect here.
     """
     given: dict[str, str] = {}
     for member, shape in _members(operation, "in").items():
         value = headers.get(str(shape.serialization["name"]).lower())
         if value is None:
             continue
+        if member in _DROPPED:
+            raise refused(f"{member} is not supported here: leave it out to try the rest.")
         for problem in _problems(member, shape, value):
             raise refused(problem)
         given[member] = value

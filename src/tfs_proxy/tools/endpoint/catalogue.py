@@ -1,17 +1,19 @@
 """Models, configs, endpoints and components that AWS's operations have created, by name."""
 
+import operator
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tfs_proxy.tools.endpoint.aws_api import problems
+from tfs_proxy.tools.endpoint.aws_api import problems, refused
 from tfs_proxy.tools.endpoint.capturing import destination_of
 from tfs_proxy.tools.endpoint.delivery import async_config
 from tfs_proxy.tools.endpoint.job_request import JobRequest, conflicts_of_job, job_request
 from tfs_proxy.tools.endpoint.operations import (
     DIRECT,
+    KINDS,
     LEAST_OUTSTANDING,
     OPERATIONS,
     SERIAL,
@@ -29,6 +31,8 @@ from tfs_proxy.tools.endpoint.operations import (
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.layout import LocalFiles
 
+COMPONENT = "CreateInferenceComponent"
+Change = Callable[[], None]
 MANY_MODELS = "MultiModel"
 PRIMARY = "primary"
 """AWS's name in errors for the container of a model with only one."""
@@ -88,9 +92,15 @@ class Catalogue:
         found = found or list(self._conflicts(request))
         if found:
             raise SettingsError(f"{request.place} is refused: {'; '.join(found)}.")
-        created = time.time()
-        self._keep(request, created)
-        self.created[request.operation][name] = {**request.parameters, "CreationTime": created}
+        self._keep(request, time.time())
+
+    def change_of_component(self, parameters: Mapping[str, Any]) -> tuple[InferenceComponent, Change]:
+        """A component with some members changed, and what keeps it so. Raises SettingsError."""
+        made = self.created[COMPONENT][parameters["InferenceComponentName"]]
+        request = OperationRequest(COMPONENT, {**made, **parameters}, "UpdateInferenceComponent", Path.cwd())
+        if found := list(self._conflicts(request)):
+            raise SettingsError(f"{request.place} is refused: {'; '.join(found)}.")
+        return self._component(request), partial(self._keep, request, made["CreationTime"])
 
     def forget(self, operation: str, name: str) -> None:
         """Deletes what ``operation`` created under ``name``, if anything."""
@@ -105,6 +115,7 @@ class Catalogue:
 
     def _keep(self, request: OperationRequest, created: float) -> None:
         parameters = request.parameters
+        self.created[request.operation][request.name] = {**parameters, "CreationTime": created}
         match request.operation:
             case "CreateModel":
                 self.models[request.name] = _model(request)
@@ -250,4 +261,40 @@ def _variant(parameters: Mapping[str, Any]) -> Variant:
         float(parameters.get("InitialVariantWeight", 1.0)),
         parameters.get("RoutingConfig", {}).get("RoutingStrategy", LEAST_OUTSTANDING),
         float(parameters.get("ContainerStartupHealthCheckTimeoutInSeconds", STARTUP_SECONDS)),
+        parameters.get("ServerlessConfig", {}).get("MaxConcurrency"),
     )
+
+
+DEFAULT_RESULTS = 10
+_FILTERS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "Contains": lambda found, wanted: wanted.lower() in found.lower(),
+    "Equals": operator.eq,
+    "After": operator.ge,
+    "Before": operator.le,
+}
+"""Filters by the ends of their names; botocore cuts times to seconds."""
+
+
+def listed(
+    member: str, kind: str, things: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """One page of the things that pass the filters, as ``member``; a token is the name of its last one.
+
+    Raises AwsError for an unknown token.
+    """
+    named = {"Name": (name := KINDS[kind]), "Status": f"{kind}Status"}
+    by = named.get(parameters.get("SortBy", ""), "CreationTime")
+    descending = parameters.get("SortOrder", "Descending") == "Descending"
+    fit = sorted(things, key=lambda thing: thing[by], reverse=descending)
+    token = parameters.get("NextToken")
+    if token is not None:
+        places = [place for place, thing in enumerate(fit, start=1) if thing[name] == token]
+        if not places:
+            raise refused(f"NextToken {token} is none that a list has ended with.")
+        fit = fit[places[0] :]
+    for ending, holds in _FILTERS.items():
+        for parameter in (each for each in parameters if each.endswith(ending)):
+            of, wanted = parameter.removesuffix(ending), parameters[parameter]
+            fit = [thing for thing in fit if holds(thing[named.get(of, of)], wanted)]
+    most = parameters.get("MaxResults", DEFAULT_RESULTS)
+    return {member: fit[:most]} | ({"NextToken": fit[most - 1][name]} if len(fit) > most else {})

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from tfs_proxy.tools.endpoint.aws_api import CONTROL_PLANE, LOGS, REFUSED, AwsError, problems, refused
+from tfs_proxy.tools.endpoint.catalogue import listed
 from tfs_proxy.tools.endpoint.hosting import Hosting
 from tfs_proxy.tools.endpoint.instances import InstanceGroup
 from tfs_proxy.tools.endpoint.jobs import TransformJobs
 from tfs_proxy.tools.endpoint.log_streams import LogStreams
 from tfs_proxy.tools.endpoint.operations import JOB, KINDS, OperationRequest, arn
+from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
 
@@ -60,10 +62,12 @@ def _component(name: str, hosting: Hosting) -> Mapping[str, Any]:
     endpoint = hosting.known(component.endpoint)
     group = endpoint.components.get(name)
     in_service = 0 if group is None else len(group.in_service)
-    if group is None or (group.instances and not in_service):
+    if name in endpoint.changing:
+        status = "Updating"
+    elif group is None or (group.instances and not in_service):
         status = "Creating"
     else:
-        status = "InService" if in_service else "Failed"
+        status = "InService" if in_service or not component.copies else "Failed"
     return {
         "EndpointArn": arn("Endpoint", component.endpoint),
         "VariantName": component.variant,
@@ -92,6 +96,8 @@ class ControlPlane:
         self._hosting = hosting
         self._calls: dict[str, Call] = {
             "UpdateEndpoint": partial(self._change, hosting.update),
+            "UpdateInferenceComponent": self._update_component,
+            "UpdateInferenceComponentRuntimeConfig": self._update_component,
             "UpdateEndpointWeightsAndCapacities": partial(self._change, hosting.change_weights),
             **jobs.calls,
             **logs.calls,
@@ -110,6 +116,8 @@ class ControlPlane:
         except AwsError as error:
             code = VALIDATION if error.code == REFUSED else error.code
             return _json(HTTPStatus.BAD_REQUEST, {"__type": code, "message": error.message})
+        except SettingsError as error:
+            return _json(HTTPStatus.BAD_REQUEST, {"__type": VALIDATION, "message": str(error)})
         return _json(HTTPStatus.OK, answer)
 
     def _answer(self, service: str, operation: str, body: bytes) -> Mapping[str, Any]:
@@ -135,9 +143,15 @@ class ControlPlane:
         return described(kind, self._found(kind, parameters), self._hosting)
 
     def _list(self, kind: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-        wanted = parameters.get("NameContains", "")
-        names = [name for name in self._hosting.catalogue.created[f"Create{kind}"] if wanted in name]
-        return {f"{kind}s": [described(kind, name, self._hosting) for name in names]}
+        names = self._hosting.catalogue.created[f"Create{kind}"]
+        return listed(f"{kind}s", kind, [described(kind, name, self._hosting) for name in names], parameters)
+
+    def _update_component(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        name = self._found("InferenceComponent", parameters)
+        self._hosting.update_component(
+            {member.removeprefix("Desired"): value for member, value in parameters.items()}
+        )
+        return {"InferenceComponentArn": arn("InferenceComponent", name)}
 
     def _delete(self, kind: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         name = self._found(kind, parameters)

@@ -97,7 +97,7 @@ def address_of(member: str, text: str, folder: Path) -> str:
 def read_location(address: str) -> bytes:
     """The bytes at an ``s3://`` or ``file://`` address. Raises LocationFailed."""
     if not address.startswith(S3_SCHEME):
-        return _read_file(_path(address))
+        return _read_file(Path(located(address, Path("/"))))
     try:
         bucket, key = parse_address(address)
     except ArchiveError as error:
@@ -111,15 +111,11 @@ def read_location(address: str) -> bytes:
 def write_location(address: str, body: bytes, content_type: str) -> None:
     """Writes an object, or a file and its folder. Raises LocationFailed."""
     if not address.startswith(S3_SCHEME):
-        _write_file(_path(address), body)
+        _write_file(Path(located(address, Path("/"))), body)
         return
     bucket, key = parse_address(address)
     with s3_errors(address, LocationFailed):
         s3_client().put_object(Bucket=bucket, Key=key, Body=body, ContentType=content_type)
-
-
-def _path(address: str) -> Path:
-    return Path(located(address, Path("/")))
 
 
 def _read_file(path: Path) -> bytes:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tfs_proxy.run.process import ChildProcess
 from tfs_proxy.tools.endpoint.aws_api import NOT_READY, UNAVAILABLE, AwsError, refused
-from tfs_proxy.tools.endpoint.catalogue import Catalogue
+from tfs_proxy.tools.endpoint.catalogue import Catalogue, Change
 from tfs_proxy.tools.endpoint.instances import InstanceGroup, by_weight
 from tfs_proxy.tools.endpoint.operations import (
     IN_SERVICE,
@@ -23,7 +23,7 @@ from tfs_proxy.tools.endpoint.operations import (
 )
 from tfs_proxy.tools.endpoint.sessions import EndpointSessions
 from tfs_proxy.tools.endpoint.starter import ContainerStarter
-from tfs_proxy.values.errors import SettingsError, StopServing
+from tfs_proxy.values.errors import StopServing
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +42,8 @@ class HostedEndpoint:
         self.variants: dict[str, InstanceGroup] = {}
         self.shadows: dict[str, InstanceGroup] = {}
         self.components: dict[str, InstanceGroup] = {}
+        self.changing: set[str] = set()
+        """Components that are being updated."""
         self.sessions = EndpointSessions()
         self._catalogue, self._starter = catalogue, starter
         self.draw = random.Random()  # noqa: S311 - it only spreads load
@@ -79,8 +81,32 @@ class HostedEndpoint:
 
     async def add_component(self, component: InferenceComponent) -> None:
         """Starts the copies of an inference component. Raises StopServing if one fails."""
+        group = self.components[component.name] = self._copies_of(component)
+        await group.start()
+
+    async def update_component(self, component: InferenceComponent, keep: Change) -> None:
+        """Changes the number of copies, or replaces all by those of another model; then calls ``keep``.
+
+        Raises StopServing, with the old copies still in service, if new ones can't be started.
+        """
+        old = self.components.get(component.name)
+        try:
+            if old is not None and old.model == component.model:
+                await old.scale(component.copies)
+                old = None
+            else:
+                group = self._copies_of(component)
+                await group.start()
+                self.components[component.name] = group
+            keep()
+        finally:
+            self.changing.discard(component.name)
+        if old is not None:
+            await old.drain_and_stop()
+
+    def _copies_of(self, component: InferenceComponent) -> InstanceGroup:
         variant = next(each for each in self.config.variants if each.name == component.variant)
-        group = self.components[component.name] = InstanceGroup(
+        return InstanceGroup(
             self.name,
             component.variant,
             component.model,
@@ -90,7 +116,6 @@ class HostedEndpoint:
             self._starter,
             component=component.name,
         )
-        await group.start()
 
     async def remove_component(self, name: str) -> None:
         group = self.components.pop(name, None)
@@ -183,6 +208,7 @@ class HostedEndpoint:
                 each.routing,
                 self._starter,
                 each.weight,
+                concurrency=each.concurrency,
             )
             for each in variants
             if each.model is not None
@@ -213,11 +239,8 @@ class Hosting:
         return self.endpoints[name]
 
     def create(self, request: OperationRequest) -> None:
-        """Creates things, and starts endpoints and components in the background. Raises AwsError."""
-        try:
-            self.catalogue.create(request)
-        except SettingsError as error:
-            raise refused(str(error)) from error
+        """Creates things, and starts endpoints and components in the background. Raises SettingsError."""
+        self.catalogue.create(request)
         if request.operation == "CreateEndpoint":
             self._in_background(self._made(request.parameters["EndpointName"]).start())
         elif request.operation == "CreateInferenceComponent":
@@ -255,11 +278,25 @@ class Hosting:
         self.catalogue.forget("CreateEndpoint", name)
         self._in_background(endpoint.stop())
 
+    def update_component(self, parameters: Mapping[str, Any]) -> None:
+        """Starts to change an inference component. Raises AwsError and SettingsError."""
+        endpoint = self._unchanging(parameters["InferenceComponentName"])
+        component, keep = self.catalogue.change_of_component(parameters)
+        endpoint.changing.add(component.name)
+        self._in_background(endpoint.update_component(component, keep))
+
     def delete_component(self, name: str) -> None:
         """Starts to end an inference component. Raises AwsError if its endpoint is gone."""
-        component = self.catalogue.components[name]
+        endpoint = self._unchanging(name)
         self.catalogue.forget("CreateInferenceComponent", name)
-        self._in_background(self.known(component.endpoint).remove_component(name))
+        self._in_background(endpoint.remove_component(name))
+
+    def _unchanging(self, name: str) -> HostedEndpoint:
+        """The endpoint of a component. Raises AwsError if it is gone, or the component being changed."""
+        endpoint = self.known(self.catalogue.components[name].endpoint)
+        if name in endpoint.changing:
+            raise refused(f"Inference component {name} is being changed: wait until it is InService.")
+        return endpoint
 
     def children(self) -> Iterator[ChildProcess]:
         for endpoint in self.endpoints.values():

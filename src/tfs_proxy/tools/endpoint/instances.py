@@ -134,7 +134,7 @@ class InstanceGroup(Struct):
     """Instances of ``model``: ``count`` to start with for ``variant``, each within ``startup_seconds``.
 
     ``component`` is the inference component that they belong to, if any; ``weight`` is the variant's share
-    of requests.
+    of requests, ``concurrency`` how many it takes at once if it is serverless.
     """
 
     endpoint: str
@@ -146,6 +146,7 @@ class InstanceGroup(Struct):
     starter: ContainerStarter
     weight: float = 1.0
     component: str | None = None
+    concurrency: int | None = None
     instances: list[VariantInstance] = field(default_factory=list)
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
     _ending: set[asyncio.Task[None]] = field(default_factory=set)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tfs_proxy.tools.endpoint.aws_api import (
     LONGEST_MESSAGE,
@@ -30,6 +31,9 @@ from tfs_proxy.wire.routes import INVOCATIONS
 
 MOST_BYTES = 6_291_456
 """Limit of bodies in both directions (botocore's BodyBlob)."""
+
+SERVERLESS_BYTES = 4_194_304
+"""The same for a serverless variant (docs/reference/sagemaker.md)."""
 
 SUCCESSES = range(200, 300)
 TIMED_OUT = (
@@ -192,7 +196,9 @@ async def ask(metrics: VariantMetrics, invocation: Invocation, limits: Invocatio
     """The good answer of an instance of the group, counted. Raises AwsError for anything else."""
     endpoint, group = invocation.endpoint, invocation.group
     with metrics.invocation(endpoint.name, group.variant) as counted:
-        instance = picked(endpoint, group, invocation.members)
+        instance = picked(endpoint, group, invocation.members, invocation.body)
+        if group.concurrency is not None:
+            limits = replace(limits, answer_bytes=SERVERLESS_BYTES)
         with instance.answering():
             passage = Passage(endpoint.name, instance, invocation.members, limits)
             answer = await passage.through(invocation.body, counted)
@@ -200,11 +206,17 @@ async def ask(metrics: VariantMetrics, invocation: Invocation, limits: Invocatio
         return answer
 
 
-def picked(endpoint: HostedEndpoint, group: InstanceGroup, members: Mapping[str, str]) -> VariantInstance:
+def picked(
+    endpoint: HostedEndpoint, group: InstanceGroup, members: Mapping[str, str], body: bytes = b""
+) -> VariantInstance:
     """An instance for a request, that of its session if it has one.
 
-    Raises AwsError if none is in service: try again if one is starting.
+    Raises AwsError if none is in service (try again if one is starting), and over a serverless one's limits.
     """
+    if group.concurrency is not None:
+        refuse_large(body, SERVERLESS_BYTES)
+        if sum(each.outstanding for each in group.instances) >= group.concurrency:
+            raise AwsError("ThrottlingException", "Rate exceeded: MaxConcurrency requests are under way.")
     home = endpoint.sessions.home(members)
     if home is not None and home.group is group:  # a shadow variant has no part in it
         return home.instance
@@ -216,10 +228,10 @@ def picked(endpoint: HostedEndpoint, group: InstanceGroup, members: Mapping[str,
     return instance
 
 
-def refuse_large(body: bytes) -> None:
+def refuse_large(body: bytes, most: int = MOST_BYTES) -> None:
     """Raises AwsError for a body over the limit."""
-    if len(body) > MOST_BYTES:
-        raise AwsError(TOO_LARGE, f"The body has {len(body)} bytes; the most is {MOST_BYTES}.")
+    if len(body) > most:
+        raise AwsError(TOO_LARGE, f"The body has {len(body)} bytes; the most is {most}.")
 
 
 def refuse_asynchronous(endpoint: HostedEndpoint) -> None:

@@ -40,13 +40,6 @@ class JobRequest(Struct, frozen=True):
         )
         return replace(self.model, containers=containers)
 
-    @property
-    def without_effect(self) -> list[str]:
-        """Members of the request that have no effect here, but for those that the engine names."""
-        members = [name for name in WITHOUT_EFFECT if name in self.parameters and name != RESOURCES]
-        key = ["TransformOutput.KmsKeyId"] if "KmsKeyId" in self.parameters["TransformOutput"] else []
-        return members + key
-
     def engine_file(self) -> str:
         """The JSON that `tfs-proxy transform` reads, with the addresses as this machine has them."""
         left_out = {*WITHOUT_EFFECT, "Environment"} - {RESOURCES}  # containers have the environment

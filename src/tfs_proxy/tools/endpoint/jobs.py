@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from itertools import dropwhile, islice
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,11 @@ from tfs_proxy.tools.endpoint.aws_api import (
     operation_model,
     refused,
 )
-from tfs_proxy.tools.endpoint.catalogue import Catalogue
+from tfs_proxy.tools.endpoint.catalogue import Catalogue, listed
 from tfs_proxy.tools.endpoint.job_request import JobRequest
 from tfs_proxy.tools.endpoint.job_run import HOP, JobRun
-from tfs_proxy.tools.endpoint.operations import OperationRequest, arn
-from tfs_proxy.values.errors import SettingsError, StopServing
+from tfs_proxy.tools.endpoint.operations import JOB, OperationRequest, arn
+from tfs_proxy.values.errors import StopServing
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
 IN_PROGRESS, COMPLETED, FAILED = "InProgress", "Completed", "Failed"
@@ -33,7 +32,6 @@ LONGEST_REASON = 1024
 """Characters of a FailureReason (botocore's model)."""
 
 OPERATION = "CreateTransformJob"
-DEFAULT_RESULTS = 10
 
 log = logging.getLogger(__name__)
 
@@ -52,9 +50,6 @@ class TransformJob:
 
     def start(self, new_run: Callable[[JobRequest], JobRun], slots: asyncio.Semaphore) -> None:
         """Queues the job for one of the ``slots``."""
-        if self.request.without_effect:
-            members = ", ".join(self.request.without_effect)
-            log.info("transform job %s: %s: no effect here", self.name, members)
         self._task = asyncio.create_task(self._run(new_run, slots))
         self._task.add_done_callback(self._note_stop)
 
@@ -109,7 +104,7 @@ class TransformJob:
         """The members of one of ListTransformJobs."""
         answer = {
             "TransformJobName": self.name,
-            "TransformJobArn": arn("TransformJob", self.name),
+            "TransformJobArn": arn(JOB, self.name),
             "CreationTime": self.request.created,
             "TransformEndTime": self.ended,
             "LastModifiedTime": self.changed,
@@ -162,14 +157,11 @@ class TransformJobs:
     def _create(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         name = parameters["TransformJobName"]
         if name in self._jobs:
-            taken = f"a job with this name already exists ({arn('TransformJob', name)})"
+            taken = f"a job with this name already exists ({arn(JOB, name)})"
             raise AwsError(IN_USE, f"Job name must be unique within an AWS account and region, and {taken}.")
-        try:
-            self._catalogue.create(OperationRequest(OPERATION, parameters, OPERATION, Path.cwd()))
-        except SettingsError as error:
-            raise refused(str(error)) from error
+        self._catalogue.create(OperationRequest(OPERATION, parameters, OPERATION, Path.cwd()))
         self.start_all()
-        return {"TransformJobArn": arn("TransformJob", name)}
+        return {"TransformJobArn": arn(JOB, name)}
 
     def _stop(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         job = self._known(parameters)
@@ -185,35 +177,6 @@ class TransformJobs:
         return self._jobs[name]
 
     def _list(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-        """One page of the jobs that pass the filters; a token is the name of the page's last job."""
-        by = _SORTS[parameters.get("SortBy", "CreationTime")]
-        descending = parameters.get("SortOrder", "Descending") == "Descending"
-        jobs: Iterator[TransformJob] = iter(sorted(self._jobs.values(), key=by, reverse=descending))
-        token = parameters.get("NextToken")
-        if token is not None:
-            if token not in self._jobs:
-                raise refused(f"NextToken {token} is none that a list has ended with.")
-            jobs = islice(dropwhile(lambda job: job.name != token, jobs), 1, None)
-        fit = [job for job in jobs if _passes(job, parameters)]
-        most = parameters.get("MaxResults", DEFAULT_RESULTS)
-        answer: dict[str, Any] = {"TransformJobSummaries": [job.summary() for job in fit[:most]]}
-        return {**answer, "NextToken": fit[most - 1].name} if len(fit) > most else answer
-
-
-_SORTS: Mapping[str, Callable[[TransformJob], Any]] = {
-    "Name": lambda job: job.name,
-    "CreationTime": lambda job: job.request.created,
-    "Status": lambda job: job.status,
-}
-
-
-def _passes(job: TransformJob, parameters: Mapping[str, Any]) -> bool:
-    """True if the filters of ListTransformJobs let the job through; botocore cuts their times to seconds."""
-    later = {"CreationTimeAfter": job.request.created, "LastModifiedTimeAfter": job.changed}
-    earlier = {"CreationTimeBefore": job.request.created, "LastModifiedTimeBefore": job.changed}
-    return (
-        parameters.get("NameContains", "").lower() in job.name.lower()
-        and parameters.get("StatusEquals", job.status) == job.status
-        and all(parameters.get(member, value) <= value for member, value in later.items())
-        and all(parameters.get(member, value) >= value for member, value in earlier.items())
-    )
+        return listed(
+            "TransformJobSummaries", JOB, [job.summary() for job in self._jobs.values()], parameters
+        )

@@ -58,7 +58,8 @@ class HostedModel(Struct, frozen=True):
 class Variant(Struct, frozen=True):
     """A variant of an endpoint: a number of equal instances of one model.
 
-    ``model`` is None if inference components bring the models. ``weight`` is its share of requests.
+    ``model`` is None if inference components bring the models. ``weight`` is its share of requests,
+    ``concurrency`` how many at once a serverless one takes.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Variant(Struct, frozen=True):
     weight: float
     routing: str
     startup_seconds: float
+    concurrency: int | None = None
 
 
 class EndpointConfig(Struct, frozen=True):

@@ -99,7 +99,7 @@ async def invoke_stream(
     group = endpoint.group_for(members)
     async with AsyncExitStack() as held:
         counted = held.enter_context(metrics.invocation(endpoint.name, group.variant))
-        instance = picked(endpoint, group, members)
+        instance = picked(endpoint, group, members, request.body)
         held.enter_context(instance.answering())
         passage = Passage(endpoint.name, instance, members, InvocationLimits(STREAM_SECONDS))
         answer = await passage.streamed(request.body, counted, held)

@@ -62,6 +62,77 @@ def test_components_come_go_and_are_asked_by_name(tmp_path: Path) -> None:
             wait_until(lambda: is_unknown(endpoint, "second"), SECONDS, "the second component is gone")
 
 
+def test_components_are_changed_while_they_serve(tmp_path: Path) -> None:
+    """Copies by both calls; another model takes over once it is in service, and one that fails does not."""
+    with remote_container(answer=b"one") as one, remote_container(answer=b"two") as two:
+        content = described(
+            {name: of_image(each.address) for name, each in (("m", one), ("n", two))},
+            [{name: value for name, value in variant("v", "").items() if name != "ModelName"}],
+            ExecutionRoleArn=ROLE,
+        )
+        content["CreateInferenceComponent"] = [
+            {
+                "InferenceComponentName": name,
+                "EndpointName": "shop",
+                "VariantName": "v",
+                "Specification": of_model("m"),
+                "RuntimeConfig": {"CopyCount": 1},
+            }
+            for name in ("first", "second")
+        ]
+        with running_endpoint(tmp_path, content) as endpoint:
+            client = endpoint.control_plane
+            change(endpoint, RuntimeConfig={"CopyCount": 2})
+            assert copies(endpoint) == (2, 2)
+            client.update_inference_component_runtime_config(
+                InferenceComponentName="first", DesiredRuntimeConfig={"CopyCount": 1}
+            )
+            await_service(endpoint)
+            assert copies(endpoint) == (1, 1)
+            change(endpoint, Specification=of_model("n"))
+            assert endpoint.invoke_endpoint(InferenceComponentName="first")["Body"].read() == b"two"
+            container = {"ArtifactUrl": "/none.tar.gz"}
+            change(endpoint, Specification={"Container": container, "ComputeResourceRequirements": RESOURCES})
+            assert endpoint.invoke_endpoint(InferenceComponentName="first")["Body"].read() == b"two"
+            kept = client.describe_inference_component(InferenceComponentName="first")
+            assert kept["Specification"]["ModelName"] == "n"
+            with pytest.raises(ClientError, match=r"Specification\.ModelName none is unknown"):
+                change(endpoint, Specification=of_model("none"))
+            listed = client.list_inference_components(
+                NameContains="S",
+                EndpointNameEquals="shop",
+                SortBy="Name",
+                SortOrder="Ascending",
+                MaxResults=1,
+            )
+            assert [each["InferenceComponentName"] for each in listed["InferenceComponents"]] == ["first"]
+            assert listed["NextToken"] == "first"
+
+
+def of_model(name: str) -> dict[str, object]:
+    return {"ModelName": name, "ComputeResourceRequirements": RESOURCES}
+
+
+def change(endpoint: Endpoint, **members: object) -> None:
+    """UpdateInferenceComponent of ``first``, until it has ended."""
+    endpoint.control_plane.update_inference_component(InferenceComponentName="first", **members)
+    await_service(endpoint)
+
+
+def await_service(endpoint: Endpoint) -> None:
+    def status() -> str:
+        seen = endpoint.control_plane.describe_inference_component(InferenceComponentName="first")
+        return str(seen["InferenceComponentStatus"])
+
+    wait_until(lambda: status() == "InService", SECONDS, "the component is in service")
+
+
+def copies(endpoint: Endpoint) -> tuple[int, int]:
+    """How many are wanted, and how many are in service."""
+    seen = endpoint.control_plane.describe_inference_component(InferenceComponentName="first")
+    return seen["RuntimeConfig"]["DesiredCopyCount"], seen["RuntimeConfig"]["CurrentCopyCount"]
+
+
 def is_unknown(endpoint: Endpoint, component: str) -> bool:
     try:
         endpoint.invoke_endpoint(InferenceComponentName=component)

@@ -126,6 +126,36 @@ def test_a_second_creation_is_refused_in_aws_s_words(tmp_path: Path) -> None:
             assert raised.value.response["Error"]["Message"].startswith("Cannot create")
 
 
+def test_serverless_variant_takes_4_mb_and_few_at_once(tmp_path: Path) -> None:
+    """In both directions, as on SageMaker; beyond MaxConcurrency a call is throttled."""
+    content = described({"m": {}}, [variant("v", "m")])
+    serverless = {"MemorySizeInMB": 1024, "MaxConcurrency": 1}
+    content["CreateEndpointConfig"]["ProductionVariants"] = [
+        {"VariantName": "v", "ModelName": "m", "ServerlessConfig": serverless}
+    ]
+    most = 4 * 1024 * 1024
+    with remote_container() as container:
+        content["CreateModel"] = [{"ModelName": "m", **of_image(container.address)}]
+        with running_endpoint(tmp_path, content) as endpoint:
+            assert len(endpoint.invoke_endpoint(b"x" * most)["Body"].read()) == most
+            with pytest.raises(ClientError) as raised:
+                endpoint.invoke_endpoint(b"x" * (most + 1))
+            assert raised.value.response["ResponseMetadata"]["HTTPStatusCode"] == 413
+            container.answer = b"x" * (most + 1)
+            with pytest.raises(ClientError, match="the most is 4194304"):
+                endpoint.invoke_endpoint()
+            container.answer = None
+            container.arrived.clear()
+            container.open.clear()
+            asking = threading.Thread(target=endpoint.invoke_endpoint)
+            asking.start()
+            assert container.arrived.wait(SECONDS)
+            with pytest.raises(ClientError, match="ThrottlingException"):
+                endpoint.invoke_endpoint()
+            container.open.set()
+            asking.join()
+
+
 def test_update_loses_no_request(tmp_path: Path) -> None:
     """What the old container has it answers, while all new requests go to the new one."""
     with (
