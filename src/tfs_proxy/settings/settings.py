@@ -87,7 +87,7 @@ class Settings(UseSettings):
         "TFS_PROXY_MAX_ANSWER_MB", parse.whole(1, 1_000_000), lambda machine: machine.answer_mb,
         "largest answer in MB that is read: of a model server, a stage or a container (else 502), and by "
         "transform, ask and Client (else it failed); what is passed on as it comes has no limit",
-        shown="an eighth of the memory, from 256 to 2047", aws="no limit")
+        shown="a sixteenth of the memory, from 256 to 2047", aws="no limit")
 
     model: str | None = MODELS.setting(
         "SAGEMAKER_MODEL_URI", str, None,

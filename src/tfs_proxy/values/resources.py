@@ -168,7 +168,7 @@ class Machine(Struct, frozen=True):
     def answer_mb(self) -> int:
         """The default limit of an answer, which takes several times as much memory decoded."""
         most = 2047  # protobuf's
-        return min(max(256, (self.resources.memory_bytes or 8 * most * MEGABYTE) // 8 // MEGABYTE), most)
+        return min(max(256, (self.resources.memory_bytes or 16 * most * MEGABYTE) // 16 // MEGABYTE), most)
 
     @property
     def tensorflow_threads(self) -> int:
