@@ -12,7 +12,7 @@ from support.judges import Judge
 from support.stack import Stack, serving
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.long]
-MODEL = "model"
+MODEL = "half_plus_two"
 TABLE = "report.csv"
 ENV = {"TFS_PROXY_GRPC_PORT": "0"}
 SERVER_SIDE = re.compile(r"(Inference|Execution|Successful request) count: (\d+)")

@@ -17,7 +17,7 @@ from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.values.resources import available_resources, mounts
 from tfs_proxy.wire.s3_client import S3_SCHEME
 
-DOWNLOAD_FOLDER = "download/model"
+DOWNLOAD_FOLDER = "download"
 SMALL_SHARE = 10
 MODEL_FILE_ENDINGS = (".keras", ".h5", ".hdf5", ".tflite")
 
@@ -132,7 +132,7 @@ def _from_s3(
     try:
         path = download(address, folder, limits, cancelled)
         if path == folder:
-            return folder
+            return folder.rename(workspace.model)
         return _served(path, workspace, limits, cancelled)
     finally:
         (folder / ARCHIVE_NAME).unlink(missing_ok=True)

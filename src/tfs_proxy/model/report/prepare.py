@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tfs_proxy.model.discover import base_paths, refuse_unreadable, unreadable
 from tfs_proxy.model.extract import ExtractLimits
-from tfs_proxy.model.fetch import DOWNLOAD_FOLDER, fetch
+from tfs_proxy.model.fetch import fetch
 from tfs_proxy.model.graph_ops import graph_size
 from tfs_proxy.model.report.first_request import FirstRequest, first_request
 from tfs_proxy.model.report.served import Served, look_into
@@ -158,7 +158,7 @@ def _of_lite_models(settings: Settings, served: Served) -> Settings:
 
 def without_workspace(text: str, workspace: Workspace) -> str:
     """Name files in ``text`` as in the archive, since the workspace is removed at the end."""
-    for folder in (workspace.model, workspace.root / DOWNLOAD_FOLDER):
+    for folder in (workspace.model, workspace.root / "download"):
         text = text.replace(f"{folder}/", "").replace(str(folder), "the archive")
     return text
 

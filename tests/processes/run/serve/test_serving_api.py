@@ -267,7 +267,7 @@ def test_calls_in_flight_finish_at_sigterm(saved_models: Path, tmp_path: Path) -
             ThreadPoolExecutor(1) as pool,
             gate(tmp_path / "gate") as held,
         ):
-            slow = pool.submit(hold, opened, held.mark(), "model")
+            slow = pool.submit(hold, opened, held.mark(), "gate")
             held.wait_for()
             stack.process.send_signal(signal.SIGTERM)
             host, _, port = stack.grpc.rpartition(":")
