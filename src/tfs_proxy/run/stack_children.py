@@ -25,6 +25,7 @@ from tfs_proxy.values.errors import (
     StopServing,
 )
 from tfs_proxy.values.layout import Workspace
+from tfs_proxy.values.resources import memory_kills
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class StackChildren(Children):
         self._stream_reports = stream_reports or StreamReports()
         self._replaced: tuple[str, ...] = ()
         self._script: str | None = None
-        self._memory = ""
+        self._memory, self._memory_kills = "", memory_kills()
         self._logged_failure: BootFailure | None = None
 
     def expect(self, script: str | None, memory: str) -> None:
@@ -274,6 +275,10 @@ class StackChildren(Children):
     def ended_by_import(self) -> ScriptLoadError:
         """The error of a script that ends each worker that imports it."""
         script = without_workspace(self._script or "the application", self._workspace)
+        if memory_kills() > self._memory_kills:
+            return ScriptLoadError(
+                f"{script} can't be imported for lack of memory: allow more than {self._memory}."
+            )
         return ScriptLoadError(f"{script} can't be imported: it ends the worker that imports it.")
 
 

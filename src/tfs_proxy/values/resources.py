@@ -199,6 +199,16 @@ def memory_left() -> MemoryLeft | None:
     return tightest([*groups, *machine_memory_left(_text(MACHINE_MEMORY) or "")])
 
 
+def memory_kills() -> int:
+    """Number of processes of this control group that Linux has killed for lack of memory."""
+    names = [
+        f"memory/{group}memory.oom_control" if controllers else f"{group}memory.events"
+        for controllers, group in _groups(_text(MEMBERSHIPS) or "")
+        if not controllers or "memory" in controllers
+    ]
+    return sum(_numbers(_text(GROUPS / name) or "").get("oom_kill", 0) for name in names)
+
+
 def tightest(rooms: Iterable[MemoryLeft]) -> MemoryLeft | None:
     return min(rooms, key=lambda room: room.free_bytes, default=None)
 

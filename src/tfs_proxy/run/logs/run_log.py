@@ -3,7 +3,7 @@
 import json
 import logging
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from http import HTTPStatus
 from pathlib import Path
@@ -29,7 +29,7 @@ class RunLog:
     The run listens on ``port``; ``stages`` are the ports of its stages if it is a pipeline.
     """
 
-    def __init__(self, port: Callable[[], int], stages: Sequence[int] = ()) -> None:
+    def __init__(self, port: int, stages: Sequence[int] = ()) -> None:
         self._port = port
         self._stages = stages
 
@@ -44,7 +44,7 @@ class RunLog:
         return {LOG_LEVEL: self._show, NEW_LOG_LEVEL: self._change}
 
     async def _show(self, _: HttpRequest) -> HttpResponse:
-        state = {"port": self._port(), "level": current_level(), "stages": list(self._stages)}
+        state = {"port": self._port, "level": current_level(), "stages": list(self._stages)}
         return HttpResponse(HTTPStatus.OK, json.dumps(state).encode())
 
     async def _change(self, request: HttpRequest, level: str) -> HttpResponse:

@@ -93,7 +93,7 @@ class RunRecords:
         catch_up: Callable[[], None],
     ) -> None:
         self.log = log_config(settings, environ, os.dup(STDERR))
-        self.run_log = RunLog(lambda: int(listener.getsockname()[1]))
+        self.run_log = RunLog(listener.getsockname()[1])
         self.requests = RequestCounter(workspace.requests, workspace.stages)
         self.request_lines = RequestLines(workspace.access, settings.access_log, catch_up=catch_up)
         self.captured = CaptureCounter()

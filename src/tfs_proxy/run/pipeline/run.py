@@ -116,7 +116,7 @@ class Pipeline:
         self._watchdog = watchdog
         self._workspace = workspace
         ports = [stage.port for stage in self._stages]
-        self._log = RunLog(lambda: int(listener.getsockname()[1]), ports)
+        self._log = RunLog(listener.getsockname()[1], ports)
         self._control_api = HttpServer(app_of(self._respond_to_commands))
         self._front = PipelineFront(
             settings, workspace, listener, request.environ, self._endpoint.respond, self._endpoint.refused

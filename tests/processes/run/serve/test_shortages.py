@@ -85,6 +85,18 @@ def test_a_model_server_that_is_killed_at_the_start_names_the_memory(tmp_path: P
     assert "MB of memory (the models count as 2 x 1 MB, what always runs as 465 MB" in last
 
 
+HUNGRY = "taken = bytearray(b'1') * 400_000_000\n\ndef handler(data, context): return 'x'\n"
+
+
+def test_a_script_that_is_killed_at_the_start_names_the_memory(tmp_path: Path) -> None:
+    """Linux kills each worker that imports it, and counts that."""
+    with limited(memory_bytes=240 * MEGABYTE) as launcher:
+        status, log = ended(stand_in_words(tmp_path, HUNGRY), launcher)
+
+    assert status == 3
+    assert "can't be imported for lack of memory: allow more than 240 MB" in messages_of(log)[-1]
+
+
 @NEEDS_NGINX
 @pytest.mark.skipif(not can_mount(), reason="no file system can be mounted here")
 def test_a_container_whose_disk_is_memory_says_so_and_refuses_what_does_not_fit(tmp_path: Path) -> None:
