@@ -110,7 +110,11 @@ def one_after_the_other(names: list[str], work: Callable[[str], None]) -> list[f
 
 def measure(plan: Plan, archive: Path, model_server: str) -> Iterator[str]:
     """The lines of one plan: load all, ask about all, unload all."""
-    env = {"SAGEMAKER_MULTI_MODEL": "true", "TFS_PROXY_MULTI_MODEL": plan.mode}
+    env = {
+        "SAGEMAKER_MULTI_MODEL": "true",
+        "TFS_PROXY_MULTI_MODEL": plan.mode,
+        "TFS_PROXY_MODEL_FOLDERS": "/",
+    }
     with stack.serve(None, model_server, env) as served:
         endpoint = Endpoint(served)
         warm(endpoint, archive)

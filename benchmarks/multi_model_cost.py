@@ -61,7 +61,7 @@ def post(url: str, body: object, seconds: float = 300.0) -> None:
 
 def serve_many(running: ExitStack, mode: str, model_server: str) -> stack.Running:
     """A multi-model stack without a model."""
-    env = {"SAGEMAKER_MULTI_MODEL": "true", "TFS_PROXY_MULTI_MODEL": mode}
+    env = {"SAGEMAKER_MULTI_MODEL": "true", "TFS_PROXY_MULTI_MODEL": mode, "TFS_PROXY_MODEL_FOLDERS": "/"}
     return running.enter_context(stack.serve(None, model_server, env))
 
 

@@ -69,7 +69,7 @@ def load_all(endpoint: Endpoint, names: list[str], archive: Path) -> float:
 
 def measure(mode: str, archive: Path, model_server: str, rounds: int) -> str:
     """One line: requests to another model without loads and with them."""
-    env = {"SAGEMAKER_MULTI_MODEL": "true", "TFS_PROXY_MULTI_MODEL": mode}
+    env = {"SAGEMAKER_MULTI_MODEL": "true", "TFS_PROXY_MULTI_MODEL": mode, "TFS_PROXY_MODEL_FOLDERS": "/"}
     quiet, busy, seconds = Latencies(), Latencies(), []
     names = [f"m{number}" for number in range(LOADS)]
     with stack.serve(None, model_server, env) as served:

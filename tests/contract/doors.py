@@ -276,7 +276,7 @@ class Load:
         head = f"Content-Type: application/json\r\nContent-Length: {len(ONE)}\r\nX-Amzn-SageMaker-Inference-Id: {number}"
         try:
             reply, body = _exchange(
-                link, f"POST /invocations HTTP/1.1\r\nHost: a\r\n{head}\r\n\r\n{ONE}".encode()
+                link, f"POST /invocations HTTP/1.1\r\nHost: localhost\r\n{head}\r\n\r\n{ONE}".encode()
             )
         except _Unread:
             link.close()

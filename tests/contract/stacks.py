@@ -91,7 +91,12 @@ def archives(models: Path, folder: Path) -> Path:
 
 def _many(mode: str) -> Callable[[Path, Path], Served]:
     def served(models: Path, folder: Path) -> Served:
-        env = {"SAGEMAKER_MULTI_MODEL": "true", "TFS_PROXY_MULTI_MODEL": mode, "TFS_PROXY_GRPC_PORT": "0"}
+        env = {
+            "SAGEMAKER_MULTI_MODEL": "true",
+            "TFS_PROXY_MULTI_MODEL": mode,
+            "TFS_PROXY_GRPC_PORT": "0",
+            "TFS_PROXY_MODEL_FOLDERS": "/",
+        }
         return ("serve", *EMBEDDED), env
 
     return served

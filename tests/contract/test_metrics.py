@@ -105,7 +105,7 @@ def test_each_request_counts_once_by_route_method_and_status(front: Running) -> 
     front.ask("GET", "/invocations")
     front.ask("GET", "/here/or/there")
     front.ask("POST", "/v1/models/half_plus_two:predict", ONE)
-    front.raw(b"BREW /invocations HTTP/1.1\r\nHost: a\r\n\r\n")
+    front.raw(b"BREW /invocations HTTP/1.1\r\nHost: localhost\r\n\r\n")
     wanted = {
         ("/invocations", "POST", "200"),
         ("/invocations", "POST", "400"),

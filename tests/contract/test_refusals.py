@@ -70,19 +70,19 @@ PATHS: Mapping[str, tuple[str, str]] = {
 }
 LINES: Mapping[str, bytes] = {
     "400 no HTTP": b"nonsense\r\n\r\n",
-    "400 length": b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: ten\r\n\r\n",
-    "400 chunk": b"POST /invocations HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+    "400 length": b"POST /invocations HTTP/1.1\r\nHost: localhost\r\nContent-Length: ten\r\n\r\n",
+    "400 chunk": b"POST /invocations HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
     "400 no host": b"GET /ping HTTP/1.1\r\n\r\n",
-    "413 chunked": b"POST /invocations HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    "413 chunked": b"POST /invocations HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
     + b"%x\r\n" % len(MEGABYTES)
     + MEGABYTES
     + b"\r\n0\r\n\r\n",
-    "413 declared": b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 3000000\r\n\r\n",
-    "414": b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n",
-    "431": b"GET /ping HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 70_000 + b"\r\n\r\n",
-    "501 coding": b"POST /invocations HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: magic\r\n\r\n",
-    "version of HTTP": b"GET /ping HTTP/7.5\r\nHost: a\r\n\r\n",
-    "405 unknown method": b"BREW /invocations HTTP/1.1\r\nHost: a\r\n\r\n",
+    "413 declared": b"POST /invocations HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3000000\r\n\r\n",
+    "414": b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "431": b"GET /ping HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 70_000 + b"\r\n\r\n",
+    "501 coding": b"POST /invocations HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: magic\r\n\r\n",
+    "version of HTTP": b"GET /ping HTTP/7.5\r\nHost: localhost\r\n\r\n",
+    "405 unknown method": b"BREW /invocations HTTP/1.1\r\nHost: localhost\r\n\r\n",
 }
 CASES = [*POSTS, *PATHS, *LINES]
 
@@ -148,7 +148,7 @@ def test_refusals_without_a_script(
 def test_a_head_that_does_not_arrive_is_given_up(stacks: Start) -> None:
     """After 10 s nginx closes the connection."""
     with socket.create_connection((LOOPBACK, stacks("nginx").port), 60) as link:
-        link.sendall(b"POST /invocations HTTP/1.1\r\nHost: a\r\n")
+        link.sendall(b"POST /invocations HTTP/1.1\r\nHost: localhost\r\n")
 
         assert link.recv(4096) == b""
 

@@ -22,7 +22,7 @@ class MultiModelStack(Stack):
     def __init__(
         self, *words: str, env: Mapping[str, str] | None = None, launcher: Sequence[str] = ()
     ) -> None:
-        mode = {} if "--multi-model" in words else MODE
+        mode = {} if "--multi-model" in words else {**MODE, "TFS_PROXY_MODEL_FOLDERS": "/"}
         super().__init__(*words, env={**mode, **(env or {})}, launcher=launcher)
         self.is_shared = (env or {}).get("TFS_PROXY_MULTI_MODEL", "shared") == "shared"
 

@@ -37,6 +37,7 @@ class Stack(RunningProcess):
         clean = {
             name: value for name, value in os.environ.items() if not name.startswith(("SAGEMAKER_", "TFS_"))
         }
+        clean["TFS_PROXY_ALLOWED_HOSTS"] = "a,x"  # of requests on bare sockets
         if workers is not None:
             clean["SAGEMAKER_GUNICORN_WORKERS"] = str(workers)
         super().__init__(

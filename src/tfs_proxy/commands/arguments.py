@@ -86,7 +86,7 @@ def listen(host: str = EVERY_ADDRESS, port: int | None = None) -> tuple[Settings
     few_descriptors = raise_descriptor_limit()
     if few_descriptors:
         log.warning("%s", few_descriptors)
-    return settings, listener
+    return settings.with_values(hosts=listener.getsockname()[0]), listener
 
 
 class _Entries(logging.Formatter):

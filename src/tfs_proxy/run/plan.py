@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from tfs_proxy.data.capture.files import capture_options
 from tfs_proxy.model.report.served import Served, gets_arriving_bodies
 from tfs_proxy.run.gpus import Placement
+from tfs_proxy.run.guarded import guard_of
 from tfs_proxy.run.process import ProcessSpec
 from tfs_proxy.run.programs import model_server
 from tfs_proxy.run.programs.model_server import NO_MONITORING, Monitoring
@@ -135,6 +136,7 @@ def deployment_of(
     With ``many_models``, the folder of all models' workspaces, its workers serve models without a script.
     With ``by_flags`` the model server's flags say what is served: a script is never the model itself.
     """
+    guard = guard_of(settings)
     return Deployment(
         default_model=served.default_model,
         models={model.name: tuple(sorted(model.versions)) for model in served.models},
@@ -170,6 +172,9 @@ def deployment_of(
         counts_requests=counts_requests,
         many_models=None if many_models is None else str(many_models),
         sessions=session_options(settings),
+        allowed_origins=guard.origins,
+        allowed_hosts=guard.hosts,
+        is_local=guard.is_local,
     )
 
 

@@ -176,21 +176,33 @@ def duration(low_ms: float, high_ms: float) -> Callable[[str], float]:
     return parse
 
 
-SESSIONS = Group("Sessions")
+CALLERS, SESSIONS = Group("Who may call"), Group("Sessions")
 JOBS, CAPTURE = Group("Batch transform and pipelines"), Group("Data capture")
 
 
 # fmt: off
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UseSettings:
-    """The part of `settings.Settings` about sessions, batch transform, pipelines and data capture."""
+    """The part of `settings.Settings` about callers, sessions, batch jobs, pipelines and data capture."""
+
+    hosts: str = CALLERS.setting(
+        "TFS_PROXY_HOST", str, "", "addresses to listen on, between commas, or all, or local",
+        shown="all in containers and on platforms, else local", aws="all")
+    allowed_origins: str = CALLERS.setting(
+        "TFS_PROXY_ALLOWED_ORIGINS", str, "",
+        "origins of web pages that may call, between commas; no others may then", shown="none", aws="all")
+    allowed_hosts: str = CALLERS.setting(
+        "TFS_PROXY_ALLOWED_HOSTS", str, "",
+        "more names, between commas, for Host if only this machine connects", shown="those of localhost")
+    model_folders: str = CALLERS.setting(
+        "TFS_PROXY_MODEL_FOLDERS", str, "", "more folders, between commas, for POST /models",
+        shown="/opt/ml/models and the folder of --multi-model", aws="any path")
 
     sessions: bool = SESSIONS.setting(
         "SAGEMAKER_ENABLE_STATEFUL_SESSIONS", parse.flag, False,
         "open, check and close sessions for requests to /invocations, and keep their state for scripts")
     sessions_expiration_seconds: int = SESSIONS.setting(
-        "SAGEMAKER_SESSIONS_EXPIRATION", parse.whole(1, 31_536_000), 1200,
-        "s from the opening of a session to its end")
+        "SAGEMAKER_SESSIONS_EXPIRATION", parse.whole(1, 31_536_000), 1200, "s from a session's start to end")
     sessions_path: str | None = SESSIONS.setting(
         "SAGEMAKER_SESSIONS_PATH", str, None,
         "folder on a local disk for the sessions' state; each run makes one of its own there, and removes it",

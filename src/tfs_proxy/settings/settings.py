@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from tfs_proxy.settings import parsers as parse
 from tfs_proxy.settings import rows
 from tfs_proxy.settings.parsers import HIGHEST_PORT, AccessLog, ExtraPorts, GrpcPort, PortRange
-from tfs_proxy.settings.rows import CAPTURE, JOBS, SESSIONS, Group, UseSettings, duration, patient
+from tfs_proxy.settings.rows import CALLERS, CAPTURE, JOBS, SESSIONS, Group, UseSettings, duration, patient
 from tfs_proxy.values.memory import GIGABYTE, MEGABYTE
 from tfs_proxy.values.resources import Machine, Resources, available_resources
 
@@ -405,8 +405,8 @@ class Settings(UseSettings):
         return max(total_bytes, 3 * self.max_payload_bytes + self.max_decoded_bytes)
 
 
-_GROUPS = (ADDRESSES, MODELS, MULTI_MODEL, SCRIPTS, MODEL_SERVERS, BATCHING, WORKERS, SESSIONS, JOBS, CAPTURE)
-TABLE = rows.table_of(Settings, (*_GROUPS, FILES_AND_LOGS))
+_GROUPS = (MODELS, MULTI_MODEL, SCRIPTS, MODEL_SERVERS, BATCHING, WORKERS, SESSIONS, JOBS, CAPTURE)
+TABLE = rows.table_of(Settings, (ADDRESSES, CALLERS, *_GROUPS, FILES_AND_LOGS))
 _ROWS = {row.field: row for row in TABLE}
 
 

@@ -111,8 +111,8 @@ class Deployment(Struct, frozen=True):
     ``model_dir`` is the folder of the archive, in which a script looks for its own files.
     ``is_batch`` is True in a batch transform job. ``sessions`` is None if there are no sessions.
     With ``arriving_bodies`` the script reads them as they arrive, at most ``max_arriving_bytes``; None is no
-    limit. ``streams`` says who serves bidirectional streams, on
-    ``streams_socket``: the script, the model for each message, or off.
+    limit. ``streams`` says who serves bidirectional streams, on ``streams_socket``: the script, the model for
+    each message, or off. The last three are the guard's.
     """
 
     default_model: str
@@ -151,6 +151,9 @@ class Deployment(Struct, frozen=True):
     max_arriving_bytes: int | None = None
     streams: str = OFF
     streams_socket: str = ""
+    allowed_origins: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
+    is_local: bool = False
 
     def served_name(self, name: str) -> str:
         """Name in the model server of the model that a request for this deployment calls ``name``."""

@@ -125,7 +125,7 @@ def app_of(
     """
 
     async def app(scope: Message, receive: Receive, send: Send) -> None:
-        request = _head_of(scope)
+        request = head_of(scope)
         with suppress(_Gone):
             try:
                 _refuse_repeated(scope, only_once)
@@ -149,7 +149,7 @@ def app_of(
     return app
 
 
-def _head_of(scope: Message) -> HttpRequest:
+def head_of(scope: Message) -> HttpRequest:
     """Request without its body; values of a repeated header are joined by commas."""
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:

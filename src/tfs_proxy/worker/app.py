@@ -18,6 +18,7 @@ from tfs_proxy.values.deployment import BY_SCRIPT, OFF, Deployment
 from tfs_proxy.values.memory import Ledger
 from tfs_proxy.values.signature import Target
 from tfs_proxy.wire.error_body import being_unloaded
+from tfs_proxy.wire.guard import PASSES, PREFLIGHT, REFUSALS, Guard
 from tfs_proxy.wire.header_names import SERVED_NAME, wsgi_name
 from tfs_proxy.wire.media_types import JSON
 from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INVOCATIONS, METRICS, OPENAPI, PING
@@ -67,6 +68,23 @@ class CertainTargets:
             raise falcon.HTTPBadRequest(description="the request has no Host header")
         if req.path.startswith("//"):
             raise falcon.HTTPRouteNotFound
+
+
+class Guarded:
+    """Middleware: the guard against other sites' pages, which nginx holds where it is in front."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+
+    def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
+        verdict = self._guard.verdict(req.method, req.path, req.get_header)
+        if verdict == PREFLIGHT:
+            raise falcon.HTTPStatus(204, self._guard.answer_headers(verdict, req.get_header))
+        if verdict:
+            raise falcon.HTTPForbidden(description=REFUSALS[verdict])
+
+    def process_response(self, req: falcon.Request, resp: falcon.Response, *_: object) -> None:
+        resp.set_headers(self._guard.answer_headers(PASSES, req.get_header))
 
 
 class OnlyOwnModels:
@@ -240,7 +258,9 @@ def _app(
 ) -> ContainerApp:
     watch = DeadlineWatch(deployment.script_timeout_seconds, deployment.script_folder)
     targets = CertainTargets(behind_nginx=not deployment.counts_requests)
-    middleware = [targets, KnownMethods(), *filter(None, [capturing])]
+    guard = Guard(deployment.allowed_origins, deployment.allowed_hosts, deployment.is_local)
+    guards = [Guarded(guard)] if deployment.counts_requests else []
+    middleware = [targets, *guards, KnownMethods(), *filter(None, [capturing])]
     if deployment.loaded_as is not None:
         middleware.append(OnlyOwnModels({deployment.loaded_as, *deployment.models}))
     app = ContainerApp(watch, middleware=middleware)

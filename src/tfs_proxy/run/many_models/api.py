@@ -15,12 +15,13 @@ from urllib.parse import parse_qs
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfs_proxy.run.many_models.on_demand import OnDemandModels
+from tfs_proxy.run.many_models.on_demand import Load, OnDemandModels
 from tfs_proxy.run.many_models.registry import ListedModel, ModelRegistry
 from tfs_proxy.run.nginx.many_models import SENDS_ON
-from tfs_proxy.values.errors import BadInput, UnknownModel
+from tfs_proxy.values.errors import BadInput, UnknownModel, UnsupportedMediaType
 from tfs_proxy.values.names import INNER, LOADED_MODEL_RULE, is_loaded_model_name
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+from tfs_proxy.wire.media_types import JSON, parse
 from tfs_proxy.wire.routes import LOAD, LOADED, MODEL, MODELS, REACHABLE, SERVED, UNLOAD, Handlers
 
 SHAPE = '{"model_name": "NAME", "url": "/PATH/TO/MODEL"}'
@@ -100,7 +101,7 @@ class ModelsApi:
     """Loads, lists and unloads models; a request may wait ``ready_seconds`` for a load.
 
     With ``on_demand`` a request for a model that is not loaded loads it. ``is_served`` returns true for a
-    name that a model server has for a model.
+    name that a model server has for a model; ``load`` takes the paths of clients.
     """
 
     def __init__(
@@ -109,8 +110,9 @@ class ModelsApi:
         ready_seconds: float,
         on_demand: OnDemandModels | None = None,
         is_served: Callable[[str], bool] = lambda _name: True,
+        load: Load | None = None,
     ) -> None:
-        self._is_served = is_served
+        self._is_served, self._load_from = is_served, load or registry.load
         self._registry = registry
         self._ready_seconds = ready_seconds
         self._on_demand = on_demand
@@ -125,11 +127,11 @@ class ModelsApi:
         }
 
     async def _load(self, request: HttpRequest) -> HttpResponse:
+        # Any other type, or none, a web page can send without asking first.
+        if parse(request.headers.get("content-type") or "none/none").name != JSON:
+            raise UnsupportedMediaType(f"not a load request: send it with Content-Type: {JSON}")
         wanted = read_load_request(request.body)
-        if self._on_demand is None:
-            await self._registry.load(wanted.model_name, wanted.url)
-        else:
-            await self._on_demand.load(wanted.model_name, wanted.url)
+        await self._load_from(wanted.model_name, wanted.url)
         return _sentence(f"model {wanted.model_name} is loaded")
 
     async def _list(self, request: HttpRequest) -> HttpResponse:

@@ -38,9 +38,6 @@ class LocalArchives:
     """A request that names an unknown model must not cost a walk over all folders each time."""
 
     def __init__(self, root: Path) -> None:
-        """Raises SettingsError if ``root`` is not a folder."""
-        if not root.is_dir():
-            raise SettingsError(f"--multi-model {root} can't be used: it is not a folder.")
         self._root = root.resolve()
 
     def __str__(self) -> str:
@@ -218,6 +215,8 @@ def model_folder(location: str) -> ModelFolder:
     """
     if location.startswith(S3_SCHEME):
         return ModelFolder(S3Archives(location))
+    if not Path(location).is_dir():
+        raise SettingsError(f"--multi-model {location} can't be used: it is not a folder.")
     return ModelFolder(LocalArchives(Path(location)))
 
 

@@ -14,9 +14,10 @@ from tfs_proxy.run.control_api import (
     nothing_at,
     served_models,
 )
+from tfs_proxy.run.guarded import words_of
 from tfs_proxy.run.many_models.api import ModelsApi
 from tfs_proxy.run.many_models.model_stacks import ModelStacks
-from tfs_proxy.run.many_models.on_demand import OnDemandModels
+from tfs_proxy.run.many_models.on_demand import OnDemandModels, load_below
 from tfs_proxy.run.many_models.registry import ModelRegistry
 from tfs_proxy.run.many_models.repository import NOT_LOADED, LoadedModels
 from tfs_proxy.run.open_inference import InferenceTimes, OpenInferenceApi
@@ -25,6 +26,8 @@ from tfs_proxy.values.errors import ArchiveError
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.media_types import JSON
 from tfs_proxy.wire.routes import CONSOLE, OPENAPI, ROOT, Handlers
+
+MODELS_DIR = "/opt/ml/models"
 
 
 class ConsoleApi:
@@ -113,8 +116,11 @@ def make_control_api(
     ``measure`` answers scrapes, ``times`` statistics; ``captured`` gets counts of captured records.
     Without ``on_demand``, only requests to load a model load one. The gRPC router listens on ``grpc_router``.
     """
+    load = load_below((MODELS_DIR, *words_of(settings.model_folders)), registry, on_demand)
     repository = LoadedModels(
-        registry, stacks.versions, on_demand, settings.load_seconds, is_published=settings.rest_api
+        *(registry, stacks.versions, on_demand, settings.load_seconds),
+        is_published=settings.rest_api,
+        load=load,
     )
     protocol = OpenInferenceApi(
         lambda: common.readiness, repository, times, settings.version_labels, grpc_router
@@ -122,7 +128,7 @@ def make_control_api(
     routes = {
         **more,
         **_description(settings, target_model=on_demand is not None),
-        **ModelsApi(registry, settings.request_timeout_seconds, on_demand, stacks.is_served).routes,
+        **ModelsApi(registry, settings.request_timeout_seconds, on_demand, stacks.is_served, load).routes,
         **ConsoleApi(registry, stacks.versions, on_demand, settings).routes,
         **(protocol.routes if settings.publishes_open_inference else {}),
         **served_models(repository.served),

@@ -4,29 +4,52 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from tfs_proxy.run.host.waiting import in_daemon_thread
-from tfs_proxy.run.many_models.archives import Listing, ModelFolder
+from tfs_proxy.run.many_models.archives import Listing, LocalArchives, ModelFolder
 from tfs_proxy.run.many_models.registry import ModelRegistry
 from tfs_proxy.run.many_models.uses import ModelUse, idle, least_recently_used
 from tfs_proxy.run.readiness import StackState
 from tfs_proxy.values.errors import (
     AlreadyLoaded,
+    BadInput,
     ModelNotReady,
     NameTaken,
     NotEnoughResources,
     TfsProxyError,
     UnknownModel,
 )
+from tfs_proxy.values.names import printable
 
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 1.0
 FAILURE_SECONDS: Final = 5.0
 MOST_ROUNDS: Final = 100
+
+
+Load = Callable[[str, str], Awaitable[None]]
+"""Function that loads a model from a client's path. Raises BadInput for one that may not be loaded."""
+
+
+def load_below(folders: Sequence[str], registry: ModelRegistry, on_demand: "OnDemandModels | None") -> Load:
+    """Make a function that loads what is below ``folders``, and else what ``on_demand`` does."""
+    stores = [LocalArchives(Path(folder)) for folder in folders]
+
+    async def load(name: str, url: str) -> None:
+        if await in_daemon_thread(lambda: any(store.below(url) for store in stores), "path"):
+            await registry.load(name, url)
+        elif on_demand is not None:
+            await on_demand.load(name, url)
+        else:
+            known = f"{' or '.join(folders)}: TFS_PROXY_MODEL_FOLDERS names more"
+            raise BadInput(f"{printable(url)} can't be loaded: only what is below {known}")
+
+    return load
 
 
 class OnDemandModels:

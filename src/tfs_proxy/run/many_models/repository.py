@@ -5,8 +5,8 @@ Models are loaded and unloaded by the names of their archives, and listed by tho
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from tfs_proxy.run.many_models.api import LoadRequest, checked_load_request
-from tfs_proxy.run.many_models.on_demand import OnDemandModels
+from tfs_proxy.run.many_models.api import checked_load_request
+from tfs_proxy.run.many_models.on_demand import Load, OnDemandModels
 from tfs_proxy.run.many_models.registry import ListedModel, ModelRegistry
 from tfs_proxy.run.open_inference import ONLY_VERSION, IndexedVersion, IndexState
 from tfs_proxy.run.readiness import StackState
@@ -25,7 +25,7 @@ class LoadedModels:
     """The models of ``registry``, and with ``on_demand`` those that it could load.
 
     ``versions`` returns the models of an archive that serves, by its name. ``load_seconds`` limits a
-    load; ``is_published`` is true if TF Serving's REST API is published.
+    load; ``is_published`` is true if TF Serving's REST API is published. ``load`` takes clients' paths.
     """
 
     can_load = True
@@ -38,12 +38,13 @@ class LoadedModels:
         load_seconds: float,
         *,
         is_published: bool = True,
+        load: Load | None = None,
     ) -> None:
         self._registry = registry
         self._versions = versions
         self._on_demand = on_demand
         self._load_seconds = load_seconds
-        self._is_published = is_published
+        self._is_published, self._load_from = is_published, load or registry.load
 
     async def index(self) -> Sequence[IndexedVersion]:
         """All versions; an archive that is not loaded, or does not serve, has none."""
@@ -69,7 +70,8 @@ class LoadedModels:
         Raises BadInput if nothing says where it is, and what the registry raises.
         """
         if url is not None:
-            await self._load_from(checked_load_request(name, url))
+            wanted = checked_load_request(name, url)
+            await self._load_from(wanted.model_name, wanted.url)
         elif self._on_demand is not None:
             await self._on_demand.ready(name, self._load_seconds)
         else:
@@ -78,12 +80,6 @@ class LoadedModels:
     async def unload(self, name: str) -> None:
         """Raises as the registry does."""
         await self._registry.unload(name)
-
-    async def _load_from(self, wanted: LoadRequest) -> None:
-        if self._on_demand is not None:
-            await self._on_demand.load(wanted.model_name, wanted.url)
-        else:
-            await self._registry.load(wanted.model_name, wanted.url)
 
     async def _ready(self, name: str) -> None:
         try:

@@ -23,6 +23,7 @@ from tfs_proxy.observe.request_counts import NGINX_FORMAT, NGINX_GRPC_FORMAT
 from tfs_proxy.observe.request_record import PLAIN_ID
 from tfs_proxy.observe.tracing import parents
 from tfs_proxy.observe.tracing.choice import MARKED, NOT_MARKED, is_divided, marked_share
+from tfs_proxy.run.guarded import guard_of
 from tfs_proxy.run.nginx import many_models
 from tfs_proxy.run.nginx.fast_path import MAX_BODY_MB, FastPath
 from tfs_proxy.run.nginx.many_models import MultiModelRoutes
@@ -33,7 +34,7 @@ from tfs_proxy.values import attributes, names
 from tfs_proxy.values.deployment import OFF, Deployment, TraceSampling
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.names import is_model_name
-from tfs_proxy.wire import header_names, routes
+from tfs_proxy.wire import guard, header_names, routes
 from tfs_proxy.wire.error_body import (
     HEADERS_TOO_LARGE,
     MODEL_SERVER,
@@ -243,6 +244,8 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> dic
         "attributes": attributes,
         "names": names,
         "routes": routes,
+        "guard": guard_of(settings),
+        "guards": guard,
         "user": pwd.getpwuid(0).pw_name if os.geteuid() == 0 else None,  # else it becomes one who may not
         "root": workspace.root,
         "home": workspace.nginx,

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
+from tfs_proxy.run.guarded import guard_of, guarded
 from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.sockets import Listener
 from tfs_proxy.run.logs.request_lines import ChildLog
@@ -51,8 +52,8 @@ class PipelineFront:
         memory = BodyMemory(settings.max_decoded_total_bytes)
         limit_bytes = settings.max_payload_bytes
         app = app_of(respond, limit_bytes, refused=refused, held=memory.held, only_once=CUSTOM_ATTRIBUTES)
-        self._server = HttpServer(app)
         self._program = config.find() if settings.nginx else None
+        self._server = HttpServer(app if self._program else guarded(app, guard_of(settings)))
         self.nginx: ChildProcess | None = None
 
     async def open(self, started: Callable[[int], None], ended: Callable[[int], None]) -> None:

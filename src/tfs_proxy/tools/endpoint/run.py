@@ -17,6 +17,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tfs_proxy.run.guarded import guard_of, guarded
 from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.sockets import Listener
 from tfs_proxy.run.host.watchdog import Watchdog, guarded_workspace
@@ -199,7 +200,8 @@ class EndpointRun:
         self._metrics = VariantMetrics()
         self._additions = Additions(self._metrics, options.files, options.notifications, options.tolerance)
         front = EndpointServer(self._hosting, self._jobs, logs, self._metrics, self._additions)
-        self._server = HttpServer(app_of(front.respond, LARGER_BYTES))
+        guard = replace(guard_of(settings), is_endpoint=True)
+        self._server = HttpServer(guarded(app_of(front.respond, LARGER_BYTES), guard))
         self._streams = BidirectionalStreams(self._hosting, self._metrics)
         self._stream_server = options.streams and Http2Server(self._streams, *options.streams)
         self._run_loop = RunLoop(settings.stop_seconds)

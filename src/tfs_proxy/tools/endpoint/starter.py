@@ -261,7 +261,10 @@ class ContainerStarter:
         }
         model = [] if definition.archive is None or definition.many_models else [definition.archive]
         if definition.many_models:
-            variables["SAGEMAKER_MULTI_MODEL"] = "true"
+            variables |= {
+                "SAGEMAKER_MULTI_MODEL": "true",
+                "TFS_PROXY_MODEL_FOLDERS": str(self._workspace.root),
+            }
         spec = ProcessSpec(
             name=of,
             argv=(*SERVE, *model, "--host", LOOPBACK),

@@ -63,7 +63,7 @@ def test_what_is_not_a_load_request_is_a_400(many: MultiModelStack, case: str) -
     """The sentence names the field, and shows what is asked for."""
     body, sentence = NOT_LOAD_REQUESTS[case]
 
-    answer = many.ask("POST", "/models", body)
+    answer = many.ask("POST", "/models", body, {"Content-Type": "application/json"})
 
     assert (answer.status, answer.json) == (400, {"error": f"not a load request: {sentence}"})
 

@@ -28,10 +28,13 @@ class Client:
         self.registry = ModelRegistry(self.fleet.launch, None, admit_all)
         self._api = ModelsApi(self.registry, READY_SECONDS).routes
 
-    async def response(self, method: str, target: str, body: bytes = b"") -> HttpResponse | None:
+    async def response(
+        self, method: str, target: str, body: bytes = b"", content_type: str = "application/json"
+    ) -> HttpResponse | None:
         """The answer as the API gives it."""
         path, _, query = target.partition("?")
-        return await answer_by(self._api, HttpRequest(method, path, {}, body, query))
+        headers = {"content-type": content_type}
+        return await answer_by(self._api, HttpRequest(method, path, headers, body, query))
 
     async def send(self, method: str, target: str, body: bytes = b"") -> tuple[int, Any]:
         """Status and parsed body of an answer that there must be."""
