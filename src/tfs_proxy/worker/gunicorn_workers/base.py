@@ -105,9 +105,9 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         workspace = worker_workspace()
         self.printed = WorkerLog(self.log.error_log)
         self.reports = Reports(workspace.control_socket, self.state, self._tick_of_reports)
-        self.reports.start()
-        self.phase = WorkerPhase.LOADS
         try:
+            self.reports.start()
+            self.phase = WorkerPhase.LOADS
             self._prepare(workspace)
             super().load_wsgi()
         except Exception as error:  # noqa: BLE001 - the supervisor gets every error

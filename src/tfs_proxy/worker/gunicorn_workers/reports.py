@@ -18,6 +18,7 @@ from tfs_proxy.serving.script.deadline import Lane, own_part, place_of
 from tfs_proxy.serving.upstream.instances import TIMEOUT_SECONDS, report_state
 from tfs_proxy.values.deployment import BootFailure, WorkerOrders, WorkerState
 from tfs_proxy.values.errors import ScriptLoadError, TfsProxyError, UpstreamError
+from tfs_proxy.wire.shortages import shortage
 
 log = logging.getLogger(__name__)
 
@@ -110,8 +111,8 @@ def boot_failure(error: Exception) -> BootFailure:
     """Reason why this worker can't load the application, with a traceback unless the error needs none."""
     if isinstance(error, ScriptLoadError):
         text, report = str(error), error.report
-    elif isinstance(error, TfsProxyError):
-        text, report = str(error), ""
+    elif isinstance(error, TfsProxyError) or shortage(error):
+        text, report = shortage(error) or str(error), ""
     else:
         text = f"A worker can't start: {type(error).__name__}: {error}"
         report = "".join(traceback.format_exception(error)).rstrip()
