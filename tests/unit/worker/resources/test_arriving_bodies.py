@@ -13,7 +13,7 @@ from tfs_proxy.testing import Reply, TensorSpec, signature
 
 X = signature({"x": TensorSpec("x", "DT_FLOAT", (None,))}, {"y": TensorSpec("y", "DT_FLOAT", (None,))})
 CLASS = "def handler(data, context):\n    return type(data).__name__, 'text/plain'\n"
-WHOLE, ARRIVING = "BytesIO", "BufferedReader"
+WHOLE, ARRIVING = "Data", "BufferedReader"
 
 
 def written(folder: Path, script: str) -> Path:
