@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from socket import socket
+from typing import TYPE_CHECKING
 
 from tfs_proxy.data.capture.record import BEGINNING_BYTES, CapturedRequest, captured_requests, is_capture
 from tfs_proxy.observe.logs.config import STDERR, set_level, wants_colour
@@ -20,14 +20,15 @@ from tfs_proxy.values.names import one_entry
 from tfs_proxy.values.resources import raise_descriptor_limit
 from tfs_proxy.wire.media_types import of_file
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from tfs_proxy.run.host.sockets import Listeners
 
-EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - a container's port is published from outside
+log = logging.getLogger(__name__)
 
 
 def add_serving_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=_port, help="port to listen on, 0 for a free one (default: 8080)")
-    parser.add_argument("--host", default=EVERY_ADDRESS, help="address to listen on (default: %(default)s)")
+    parser.add_argument("--host", help="address to listen on, all or local (default: TFS_PROXY_HOST)")
     parser.add_argument(
         "--model-server",
         default="auto",
@@ -69,7 +70,7 @@ def interruptible(said: str = "stopped") -> Iterator[None]:
         raise Interrupted(said) from None
 
 
-def listen(host: str = EVERY_ADDRESS, port: int | None = None) -> tuple[Settings, socket]:
+def listen(host: str | None = None, port: int | None = None) -> tuple[Settings, "Listeners"]:
     """Reads the settings, opens the port (None: that of the settings), and sets up log and limits."""
     try:
         settings = Settings.from_env()
@@ -79,14 +80,15 @@ def listen(host: str = EVERY_ADDRESS, port: int | None = None) -> tuple[Settings
         raise
     if port is not None:
         settings = settings.with_values(port=port)
-    from tfs_proxy.run.host.sockets import listen
+    from tfs_proxy.run.host.sockets import default_host, listen_on
 
     log_as_a_run(settings)
-    listener = listen(host, settings.port)
+    words = host or settings.hosts or default_host(inherited_environment())
+    listeners = listen_on([word.strip() for word in words.split(",")], settings.port)
     few_descriptors = raise_descriptor_limit()
     if few_descriptors:
         log.warning("%s", few_descriptors)
-    return settings.with_values(hosts=listener.getsockname()[0]), listener
+    return settings.with_values(hosts=",".join(each.getsockname()[0] for each in listeners)), listeners
 
 
 class _Entries(logging.Formatter):

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from tfs_proxy.settings.settings import Settings
+from tfs_proxy.settings.settings import Settings, change_environment, inherited_environment
 from tfs_proxy.values.errors import ProgramNotRun
 from tfs_proxy.values.layout import SAGEMAKER_MODEL_DIR, SERVING_BASE_PATH
 
@@ -38,6 +38,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.words[:1] in (["-h"], ["--help"]):
         print(arguments.usage(), end="")
         return 0
+    if not inherited_environment().get("TFS_PROXY_HOST", "").strip():
+        change_environment({"TFS_PROXY_HOST": "all"})
     command = command_of(arguments.words, arguments.commands)
     if command is None:
         run_program(arguments.words, arguments.commands)

@@ -135,7 +135,7 @@ def run(arguments: argparse.Namespace) -> int:
     files = LocalFiles.below(arguments.files or [Path.cwd()])
     catalogue_of(arguments.configs, files)
     streams = _streams(arguments)
-    settings, listener = listen(arguments.host, arguments.port)
+    settings, listeners = listen(arguments.host, arguments.port)
     options = EndpointOptions(
         arguments.configs,
         files,
@@ -146,7 +146,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.jobs,
         streams,
     )
-    return asyncio.run(serve(settings, listener, options))
+    return asyncio.run(serve(settings, listeners, options))
 
 
 def _update(arguments: argparse.Namespace) -> int:

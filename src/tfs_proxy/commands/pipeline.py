@@ -34,12 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     exit_on_stop_signals()
     request = request_from(arguments, inherited_environment())
-    settings, listener = listen(arguments.host, arguments.port)
+    settings, listeners = listen(arguments.host, arguments.port)
     import asyncio
 
     from tfs_proxy.run.pipeline.run import serve
 
-    return asyncio.run(serve(settings, listener, request))
+    return asyncio.run(serve(settings, listeners, request))
 
 
 def request_from(arguments: argparse.Namespace, environ: Mapping[str, str]) -> "PipelineRequest":

@@ -2,7 +2,7 @@
 
 import argparse
 import threading
-from socket import socket
+from typing import TYPE_CHECKING
 
 from tfs_proxy.commands.arguments import add_serving_arguments, exit_on_stop_signals, listen
 from tfs_proxy.settings.settings import Settings, inherited_environment
@@ -10,6 +10,9 @@ from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.names import printable
 from tfs_proxy.wire.header_names import TARGET_MODEL
+
+if TYPE_CHECKING:
+    from tfs_proxy.run.host.sockets import Listeners
 
 DESCRIPTION = """\
 Serve a TensorFlow model archive at /invocations, as Amazon SageMaker does.
@@ -48,12 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     exit_on_stop_signals()
-    settings, listener = listen(arguments.host, arguments.port)
+    settings, listeners = listen(arguments.host, arguments.port)
     settings = settings.with_values(
         reload=settings.reload or arguments.reload, watch=settings.watch or arguments.watch
     )
     if settings.multi_model or arguments.multi_model is not None:
-        return _serve_many(settings, listener, arguments)
+        return _serve_many(settings, listeners, arguments)
     import asyncio
 
     from tfs_proxy.run.archive_stacks import serve
@@ -61,10 +64,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     environ = inherited_environment()
     request = ServeRequest(arguments.model, arguments.model_server, environ, lay_out=_laid_out)
-    return asyncio.run(serve(settings, listener, request))
+    return asyncio.run(serve(settings, listeners, request))
 
 
-def _serve_many(settings: Settings, listener: socket, arguments: argparse.Namespace) -> int:
+def _serve_many(settings: Settings, listeners: "Listeners", arguments: argparse.Namespace) -> int:
     import asyncio
 
     from tfs_proxy.run.many_models.models import serve_many
@@ -73,7 +76,7 @@ def _serve_many(settings: Settings, listener: socket, arguments: argparse.Namesp
     refuse_one_model(arguments.model)
     refuse_following(settings)
     request = ServeRequest(None, arguments.model_server, inherited_environment(), lay_out=_laid_out)
-    return asyncio.run(serve_many(settings, listener, request, arguments.multi_model))
+    return asyncio.run(serve_many(settings, listeners, request, arguments.multi_model))
 
 
 def _laid_out(

@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
         from tfs_proxy.run.programs.model_server import AUTO, program
 
         run_program([*program(AUTO), *arguments.words])
-    settings, listener = listen()
+    settings, listeners = listen()
     # The model server has its own ports for gRPC and REST.
     settings = settings.with_values(grpc_port=None, extra_ports=None, instance_count=1)
     import asyncio
@@ -36,4 +36,4 @@ def run(arguments: argparse.Namespace) -> int:
     from tfs_proxy.run.opening import ServeRequest
 
     request = ServeRequest(None, "auto", inherited_environment(), tuple(arguments.words))
-    return asyncio.run(serve(settings, listener, request))
+    return asyncio.run(serve(settings, listeners, request))

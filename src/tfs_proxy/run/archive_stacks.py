@@ -20,7 +20,7 @@ from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.run.control_api import ControlApi, captured_records, served_models
 from tfs_proxy.run.heartbeats import WorkerStarts
 from tfs_proxy.run.host.load_priority import LoadPriority
-from tfs_proxy.run.host.sockets import Listener
+from tfs_proxy.run.host.sockets import Listeners
 from tfs_proxy.run.host.watchdog import guarded_workspace
 from tfs_proxy.run.host.workspace import LONGEST_PATH, make_workspace_within
 from tfs_proxy.run.metrics import RunMetrics
@@ -56,11 +56,11 @@ LONGEST_PATH_WITHIN = "999999/control.sock"
 """The longest path of a socket in the folder of a later stack."""
 
 
-async def serve(settings: Settings, listener: Listener, request: ServeRequest) -> int:
+async def serve(settings: Settings, listeners: Listeners, request: ServeRequest) -> int:
     """Serves one archive until SIGTERM, SIGINT or SIGHUP; returns 0 then.
 
     Raises SettingsError for changes that can't be followed, StopServing if the run can't begin or go on.
-    ``listener`` is closed at the end.
+    ``listeners`` are closed at the end.
     """
     reloading = _reloading(settings, request)
     longest_path = LONGEST_PATH if reloading is None else LONGEST_PATH_WITHIN
@@ -69,7 +69,7 @@ async def serve(settings: Settings, listener: Listener, request: ServeRequest) -
         with_session_store(settings, workspace) as stored,
     ):
         run = Run(
-            *(stored, listener, request.environ, workspace, watchdog),
+            *(stored, listeners, request.environ, workspace, watchdog),
             lambda host: ArchiveStacks(stored, request, host, reloading),
         )
         return await run.run()
@@ -167,7 +167,7 @@ class ArchiveStacks:
         stack.begin_serving()
         self._route_grpc()
         self._outside.warm_up()
-        return ready_line(self._front.url, prepared.first_request.command(self._front.url))
+        return ready_line(self._front.reach, prepared.first_request.command(self._front.url))
 
     async def watch(self) -> None:
         """Watches the stack that serves, and loads changes. Raises StopServing if a process gives up."""

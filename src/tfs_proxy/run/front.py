@@ -8,7 +8,7 @@ from tfs_proxy.observe.logs.foreign import ForeignEvent
 from tfs_proxy.run.children import Children, Deaths, Tick
 from tfs_proxy.run.grpc_routes import GrpcRoutes, InstanceGates
 from tfs_proxy.run.host import sockets
-from tfs_proxy.run.host.sockets import Listener
+from tfs_proxy.run.host.sockets import Listener, Listeners
 from tfs_proxy.run.host.watchdog import Watchdog
 from tfs_proxy.run.logs.request_lines import ChildLog
 from tfs_proxy.run.nginx import config as nginx
@@ -62,7 +62,7 @@ class FrontChildren(Children):
 
 
 class Front:
-    """Listens on ``listener``, by nginx if there is one; workers of one archive accept on ``web``.
+    """Listens on ``listeners``, by nginx if there is one; workers of one archive accept on ``web``.
 
     ``deaths`` counts its processes, ``tick`` is called at each look at them; ``of_request`` gets what nginx's
     error log says about requests.
@@ -72,7 +72,7 @@ class Front:
         self,
         settings: Settings,
         workspace: Workspace,
-        listener: Listener,
+        listeners: Listeners,
         environ: Mapping[str, str],
         watchdog: Watchdog,
         deaths: Deaths,
@@ -80,7 +80,7 @@ class Front:
         of_request: Callable[[ForeignEvent], None],
     ) -> None:
         self._settings, self._workspace, self._environ = settings, workspace, environ
-        self._listener = listener
+        self._listeners = listeners
         self.web: tuple[Listener, ...] = ()
         self.children = FrontChildren(watchdog, deaths, tick, of_request)
         self.grpc_routes = GrpcRoutes()
@@ -94,18 +94,21 @@ class Front:
 
     @property
     def port(self) -> int:
-        return int(self._listener.getsockname()[1])
+        return int(self._listeners[0].getsockname()[1])
 
     @property
     def url(self) -> str:
         """The address for requests from this machine."""
-        return sockets.local_url(self._listener)
+        return sockets.local_url(self._listeners)
+
+    @property
+    def reach(self) -> str:
+        """The address, and who else can connect."""
+        return f"{self.url}, {sockets.reach(self._listeners)}"
 
     @property
     def _takes_grpc(self) -> bool:
-        return self._grpc_port is not None or (
-            self._proxy is not None and self._proxy.grpc_listener is not None
-        )
+        return self._grpc_port is not None or (self._proxy is not None and bool(self._proxy.grpc_listeners))
 
     def open(self, many_models: MultiModelRoutes | None) -> None:
         """Starts nginx if installed, else holds the gRPC port. Raises SettingsError for a port in use."""
@@ -115,17 +118,16 @@ class Front:
                 ports, count = self._settings.safe_port_range, self._settings.instance_count
                 self.web = (sockets.web_listener(ports, count),)
             self._proxy = NginxProxy(
-                program, self._settings, self._workspace, self._listener, self.web, many_models
+                program, self._settings, self._workspace, self._listeners, self.web, many_models
             )
             self.children.start_nginx(self._proxy.spec(self._environ))
         else:
-            self.web = (self._listener,)
-            host = self._listener.getsockname()[0]
-            self._grpc_port = sockets.hold_for_grpc(host, self._settings.grpc_port)
+            self.web = tuple(self._listeners)
+            self._grpc_port = sockets.hold_for_grpc(self._listeners[0], self._settings.grpc_port)
             log.warning("%s", NO_NGINX)
             if self._settings.extra_ports is not None:
                 log.warning("TFS_PROXY_EXTRA_PORTS has no effect without nginx")
-        log.info("listening on http://%s", sockets.shown_address(self._listener))
+        log.info("listening on %s", sockets.shown(self._listeners))
 
     def start_grpc_router(self, deployment: Deployment | None) -> None:
         """Starts the router that answers gRPC except TF Serving's calls, and those too without nginx.
@@ -178,11 +180,12 @@ class Front:
 
     def public(self) -> list[Listener]:
         others = self._proxy.other_listeners if self._proxy is not None else []
-        return [listener for listener in (self._listener, *others) if listener.fileno() >= 0]
+        return [listener for listener in (*self._listeners, *others) if listener.fileno() >= 0]
 
     def close_public(self) -> None:
         """Stops accepting here; children that have the listeners may go on. Idempotent."""
-        self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         if self._proxy is not None:
             self._proxy.close()
 

@@ -16,7 +16,7 @@ from tfs_proxy.run.children import Deaths
 from tfs_proxy.run.control_api import ControlApi
 from tfs_proxy.run.front import Front
 from tfs_proxy.run.host.processes import Orphans
-from tfs_proxy.run.host.sockets import Listener, connections
+from tfs_proxy.run.host.sockets import Listeners, connections
 from tfs_proxy.run.host.watchdog import Watchdog
 from tfs_proxy.run.logs.run_records import RunRecords
 from tfs_proxy.run.nginx.many_models import MultiModelRoutes
@@ -82,12 +82,12 @@ MakeStacks = Callable[[RunHost], Stacks]
 
 
 class Run:
-    """Serves what ``make_stacks`` makes, on ``listener``, until it is stopped or a process gives up."""
+    """Serves what ``make_stacks`` makes, on ``listeners``, until it is stopped or a process gives up."""
 
     def __init__(
         self,
         settings: Settings,
-        listener: Listener,
+        listeners: Listeners,
         environ: Mapping[str, str],
         workspace: Workspace,
         watchdog: Watchdog,
@@ -96,11 +96,11 @@ class Run:
         self._settings, self._workspace = settings, workspace
         deaths = Deaths()
         self._records = RunRecords(
-            *(settings, environ, workspace, listener),
+            *(settings, environ, workspace, listeners[0]),
             catch_up=self._read_errors_of_nginx,
         )
         self._front = Front(
-            *(settings, workspace, listener, environ, watchdog, deaths, self._look),
+            *(settings, workspace, listeners, environ, watchdog, deaths, self._look),
             of_request=self._records.request_lines.hold,
         )
         host = RunHost(workspace, watchdog, self._front, self._records, deaths)

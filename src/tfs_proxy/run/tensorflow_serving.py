@@ -148,7 +148,7 @@ def _with_own_flags(
     if host.monitoring.config is not None:
         first.append(f"--{MONITORING_FLAG}={workspace.monitoring_config}")
     if is_embedded(host.model_server):
-        first.append(f"--host={EVERYWHERE}")
+        first.append(f"--host={settings.hosts.partition(',')[0] or EVERYWHERE}")
     if flags.port("rest_api_port") in {0, invocations_port}:  # then nginx passes on requests to /v1/
         return ServingFlags((*first, *flags.words, f"--rest_api_port={host.ports[0][1]}"))
     return ServingFlags((*first, *flags.words))

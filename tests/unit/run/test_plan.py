@@ -270,7 +270,7 @@ def test_nginx_is_configured_from_the_settings(environ: dict[str, str], line: st
 
 
 GRPC = nginx.ProxyConfig(
-    "0.0.0.0:8080", ("127.0.0.1:4000",), WORKSPACE.control_socket, GrpcEndpoint("0.0.0.0:8500", (1, 22, 1))
+    "0.0.0.0:8080", ("127.0.0.1:4000",), WORKSPACE.control_socket, GrpcEndpoint(("0.0.0.0:8500",), (1, 22, 1))
 )
 DEPLOYMENT = deployment(instances=(INSTANCE, Instance(2, 8503, 8502, "/run/tfs/tfs2.sock")), rest_api=True)
 
@@ -287,7 +287,7 @@ DEPLOYMENT = deployment(instances=(INSTANCE, Instance(2, 8503, 8502, "/run/tfs/t
 def test_nginx_is_told_of_http2_in_the_way_it_knows(
     version: tuple[int, ...], lines: list[str], never: str
 ) -> None:
-    proxy = replace(GRPC, grpc=GrpcEndpoint("0.0.0.0:8500", version))
+    proxy = replace(GRPC, grpc=GrpcEndpoint(("0.0.0.0:8500",), version))
 
     text = nginx.config(proxy, settings(), WORKSPACE)
 

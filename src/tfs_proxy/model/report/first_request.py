@@ -19,7 +19,7 @@ from tfs_proxy.wire import media_types as media
 from tfs_proxy.wire.routes import INVOCATIONS
 
 TRY = "  try: "
-READY_LINE = re.compile(rf"\bready: (?P<url>http://\S+){TRY}(?P<command>.*)")
+READY_LINE = re.compile(rf"\bready: (?P<url>http://[^\s,]+).*?{TRY}(?P<command>.*)")
 LONGEST_BODY = 400
 
 NPY_TYPES: Mapping[str, str] = {
@@ -56,9 +56,9 @@ class FirstRequest(Struct, frozen=True):
         return f"{before}{' '.join(filter(None, ['curl', self.arguments, shlex.quote(url + self.path)]))}"
 
 
-def ready_line(url: str, command: str) -> str:
-    """Last line of a start: the address and the suggested ``command``; `command_in` reads it."""
-    return f"ready: {url}{TRY}{command}"
+def ready_line(reach: str, command: str) -> str:
+    """Last line of a start: address, callers and the suggested ``command``; `command_in` reads it."""
+    return f"ready: {reach}{TRY}{command}"
 
 
 def command_in(line: str, url: str) -> str | None:

@@ -6,14 +6,17 @@ elsewhere it is closed at once). No capability is needed: containers have none t
 """
 
 import asyncio
+import errno
 import logging
 import secrets
 import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from ipaddress import ip_address
+from itertools import product
 from pathlib import Path
 
 from tfs_proxy.settings.parsers import ExtraPorts, GrpcPort, PortRange
@@ -25,8 +28,13 @@ log = logging.getLogger(__name__)
 Listener = socket.socket
 """A socket that accepts, or will: opened here, passed through to the process that serves it."""
 
+Listeners = Sequence[socket.socket]
+"""Sockets of one port, at each address that is listened on."""
+
 LOOPBACK = "127.0.0.1"
-EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - it is only compared
+EVERY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - a container's port is published from outside
+FAMILIES = {"all": EVERY_ADDRESS, "::": EVERY_ADDRESS, "local": (LOOPBACK, "::1")}
+LACKS_IPV6 = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
 BLOCKS = range(12000, 30000)
 """Below the node ports of Kubernetes, and what kernels give to outgoing connections."""
 BLOCK_TRIES = 1000
@@ -35,6 +43,33 @@ LOOK_SECONDS = 0.01
 
 def unbound() -> Listener:
     return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+
+
+CONTAINER_FILES = (Path("/.dockerenv"), Path("/run/.containerenv"))
+CONTAINER_VARIABLES = (
+    *("KUBERNETES_SERVICE_HOST", "SAGEMAKER_SAFE_PORT_RANGE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"),
+    *("ECS_CONTAINER_METADATA_URI_V4", "K_SERVICE", "AIP_HTTP_PORT", "CONTAINER_APP_NAME"),
+)
+"""Variables that only platforms set which connect from outside: Kubernetes, AWS, Google's and Azure's."""
+
+
+def default_host(environ: Mapping[str, str], files: Iterable[Path] = CONTAINER_FILES) -> str:
+    """All addresses in containers and on platforms, whose callers are outside; else this machine's."""
+    is_inside = any(map(environ.get, CONTAINER_VARIABLES)) or any(file.exists() for file in files)
+    return "all" if is_inside else "local"
+
+
+def listen_on(words: Sequence[str], port: int) -> list[socket.socket]:
+    """Listens on each address, or on both families of ``all`` and ``local``; without IPv6 on IPv4 alone."""
+    hosts = FAMILIES.get(words[0], words)
+    listeners = [listen(hosts[0], port)]
+    for host in hosts[1:]:
+        try:
+            listeners.append(listen(host, listeners[0].getsockname()[1]))
+        except SettingsError as error:
+            if hosts is words or getattr(error.__cause__, "errno", None) not in LACKS_IPV6:
+                raise
+    return listeners
 
 
 def listen(host: str, port: int, advice: str = "Take another --host or --port.") -> socket.socket:
@@ -47,6 +82,8 @@ def listen(host: str, port: int, advice: str = "Take another --host or --port.")
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:  # else it would take IPv4's connections, and write their addresses so
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listener.bind((host, port))
         listener.listen(BACKLOG)
         # nginx leaves an inherited socket as it is, and a connection may wake several of its workers: those
@@ -58,31 +95,35 @@ def listen(host: str, port: int, advice: str = "Take another --host or --port.")
     return listener
 
 
-def listen_for_grpc(host: str, choice: GrpcPort | None) -> socket.socket | None:
-    """Listens on the port of the setting; None if it is off, or if auto finds its port taken.
+def listen_for_grpc(listeners: Listeners, choice: GrpcPort | None) -> list[socket.socket]:
+    """Listens on the port of the setting; nowhere if it is off, or if auto finds its port taken.
 
     Raises SettingsError if a port that was named can't be used.
     """
+    opened: list[socket.socket] = []
     if choice is None:
-        return None
+        return opened
     try:
-        return listen(host, choice.number, "Take another TFS_PROXY_GRPC_PORT.")
+        for listener in listeners:
+            number = opened[0].getsockname()[1] if opened else choice.number
+            opened.append(listen(listener.getsockname()[0], number, "Take another TFS_PROXY_GRPC_PORT."))
     except SettingsError as error:
         if choice.required:
             raise
         log.warning("TF Serving's gRPC API is not published: %s", error)
-        return None
+        return []
+    return opened
 
 
-def listen_on_extra_ports(listener: socket.socket, choice: ExtraPorts | None) -> list[socket.socket]:
-    """Listens on the ports of the setting, at the address of ``listener``; none if it is off.
+def listen_on_extra_ports(listeners: Listeners, choice: ExtraPorts | None) -> list[socket.socket]:
+    """Listens on the ports of the setting, at the addresses of ``listeners``; none if it is off.
 
-    The port of ``listener`` itself, and with auto a port that is taken, are left out. Raises SettingsError if
-    a port that was named can't be used.
+    Their own port, and with auto a port that is taken, are left out. Raises SettingsError if a port that was
+    named can't be used.
     """
-    host, main_port = listener.getsockname()[:2]
     opened: list[socket.socket] = []
-    for number in () if choice is None else choice.numbers:
+    addresses = [listener.getsockname()[:2] for listener in listeners]
+    for number, (host, main_port) in product(() if choice is None else choice.numbers, addresses):
         if number == main_port:
             continue
         try:
@@ -96,16 +137,16 @@ def listen_on_extra_ports(listener: socket.socket, choice: ExtraPorts | None) ->
     return opened
 
 
-def hold_for_grpc(host: str, choice: GrpcPort | None) -> socket.socket | None:
+def hold_for_grpc(listener: Listener, choice: GrpcPort | None) -> socket.socket | None:
     """Binds the port of the setting for a child that listens on it, too; None as for `listen_for_grpc`.
 
     Nothing is accepted here. Raises SettingsError if a port that was named can't be used.
     """
-    held = listen_for_grpc(host, choice)
-    if held is None:
+    opened = listen_for_grpc([listener], choice)
+    if not opened:
         return None
     # Only now it is certain that no other process has the port: those who share one would share its calls.
-    port = held.getsockname()[1]
+    held, (host, port) = opened[0], opened[0].getsockname()[:2]
     held.close()
     holder = socket.socket(held.family, socket.SOCK_STREAM)
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -220,15 +261,29 @@ def is_free_port(port: int) -> bool:
     return True
 
 
+def shown(listeners: Listeners) -> str:
+    """Addresses of ``listeners`` for the log."""
+    return " and ".join(f"http://{shown_address(listener)}" for listener in listeners)
+
+
 def shown_address(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def local_url(listener: socket.socket) -> str:
-    """A URL that reaches ``listener`` from this machine: ``localhost`` if it listens on every address."""
-    host, port = listener.getsockname()[:2]
-    return f"http://localhost:{port}" if host in EVERY_ADDRESS else f"http://{shown_address(listener)}"
+def local_url(listeners: Listeners) -> str:
+    """A URL that reaches ``listeners`` from this machine: ``localhost`` for all, or both families."""
+    host, port = listeners[0].getsockname()[:2]
+    is_localhost = host in EVERY_ADDRESS or len(listeners) > 1
+    return f"http://localhost:{port}" if is_localhost else f"http://{shown_address(listeners[0])}"
+
+
+def reach(listeners: Listeners) -> str:
+    """Who can connect, for the line that says that all is ready."""
+    hosts = [str(listener.getsockname()[0]) for listener in listeners]
+    if all(ip_address(host).is_loopback for host in hosts):
+        return "for this machine alone"
+    return "for whoever reaches " + ("this machine" if hosts[0] in EVERY_ADDRESS else " or ".join(hosts))
 
 
 def connections(ports: Collection[int]) -> int:

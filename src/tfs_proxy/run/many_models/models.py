@@ -17,7 +17,7 @@ from tfs_proxy.observe.tracing.choice import trace_choice
 from tfs_proxy.run.control_api import ControlApi
 from tfs_proxy.run.heartbeats import WorkerStarts
 from tfs_proxy.run.host.load_priority import NOT_RESTORED, LoadPriority
-from tfs_proxy.run.host.sockets import Listener
+from tfs_proxy.run.host.sockets import Listeners
 from tfs_proxy.run.host.watchdog import guarded_workspace
 from tfs_proxy.run.many_models.archives import ModelFolder, model_folder, universal_code
 from tfs_proxy.run.many_models.control import make_control_api
@@ -63,26 +63,26 @@ def refuse_unusable(settings: Settings) -> None:
         )
 
 
-def ready_line(url: str, *, loads_on_demand: bool) -> str:
+def ready_line(url: str, reach: str, *, loads_on_demand: bool) -> str:
     """The address for requests, and a curl command: a load, or a request that loads its model."""
     if loads_on_demand:
         return (
-            f"ready: {url}  try: curl -H '{TARGET_MODEL}: NAME.tar.gz' "
+            f"ready: {reach}  try: curl -H '{TARGET_MODEL}: NAME.tar.gz' "
             f"-H 'Content-Type: application/json' -d '{{\"instances\": [1.0]}}' {url}/invocations"
         )
     return (
-        f"ready: {url}, without a model  try: curl -H 'Content-Type: application/json' "
+        f"ready: {reach}, without a model  try: curl -H 'Content-Type: application/json' "
         f'-d \'{{"model_name": "NAME", "url": "/PATH/TO/MODEL"}}\' {url}/models'
     )
 
 
 async def serve_many(
-    settings: Settings, listener: Listener, request: ServeRequest, folder: str | None
+    settings: Settings, listeners: Listeners, request: ServeRequest, folder: str | None
 ) -> int:
     """Serves changing models until SIGTERM, SIGINT or SIGHUP; returns 0 then.
 
     With ``folder``, a folder or an ``s3://`` address, the archives below it are loaded on demand. Raises
-    StopServing if the run can't start or go on. ``listener`` is closed at the end.
+    StopServing if the run can't start or go on. ``listeners`` are closed at the end.
     """
     refuse_unusable(settings)
     with (
@@ -95,7 +95,7 @@ async def serve_many(
         settings = stored.with_values(universal_code=code)
         models = None if folder is None else await _open_folder(folder)
         run = Run(
-            *(settings, listener, request.environ, workspace, watchdog),
+            *(settings, listeners, request.environ, workspace, watchdog),
             lambda host: ManyModels(settings, request, host, models),
         )
         return await run.run()
@@ -222,7 +222,7 @@ class ManyModels:
         self.readiness.begin_serving()
         if not self._priority.can_be_restored:
             log.info("%s", NOT_RESTORED)
-        return ready_line(self._front.url, loads_on_demand=self._on_demand is not None)
+        return ready_line(self._front.url, self._front.reach, loads_on_demand=self._on_demand is not None)
 
     async def _become_ready(self) -> None:
         self.readiness.begin_step("starting: the gRPC router")

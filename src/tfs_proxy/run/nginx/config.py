@@ -114,9 +114,9 @@ REPLACED: Mapping[int, int] = {494: 431, 495: 400, 496: 400, 497: 400}
 
 
 class GrpcEndpoint(Struct, frozen=True):
-    """The published gRPC address, and the version of nginx, which writes HTTP/2 in two ways."""
+    """The published gRPC addresses, and the version of nginx, which writes HTTP/2 in two ways."""
 
-    listen: str
+    addresses: tuple[str, ...]
     nginx_version: tuple[int, ...]
 
 
@@ -348,7 +348,7 @@ def _grpc(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> Mappi
     seconds = answer_seconds(settings) + (many_models.wait_seconds(settings) if many else 0)
     gates = [workspace.grpc_gate(index) for index in range(settings.instance_count)]
     return {
-        "listen": proxy.grpc.listen,
+        "addresses": proxy.grpc.addresses,
         "has_http2_directive": proxy.grpc.nginx_version >= HTTP2_DIRECTIVE,
         "request_format": NGINX_GRPC_FORMAT,
         "model_servers": [f"unix:{gate}" for gate in gates],

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.processes import child_pids, has_ended
-from tfs_proxy.run.host.sockets import Listener
+from tfs_proxy.run.host.sockets import Listener, Listeners
 from tfs_proxy.run.nginx import config as nginx
 from tfs_proxy.run.nginx.config import GrpcEndpoint
 from tfs_proxy.run.nginx.many_models import MultiModelRoutes
@@ -33,7 +33,7 @@ RELOAD_SECONDS, RELOAD_PAUSE_SECONDS = 2.0, 0.005
 
 
 class NginxProxy:
-    """nginx on ``listener`` and the extra ports, in front of workers that accept on ``web``.
+    """nginx on ``listeners`` and the extra ports, in front of workers that accept on ``web``.
 
     gRPC has a listener of its own.
 
@@ -45,7 +45,7 @@ class NginxProxy:
         program: str,
         settings: Settings,
         workspace: Workspace,
-        listener: Listener,
+        listeners: Listeners,
         web: Sequence[Listener] = (),
         multi_model: MultiModelRoutes | None = None,
     ) -> None:
@@ -53,28 +53,27 @@ class NginxProxy:
         self._build = read_build(program)
         self._settings = settings
         self._workspace = workspace
-        self._listener = listener
+        self._listeners = listeners
         self._web = web
         self._multi_model = multi_model
-        self._extra_listeners = sockets.listen_on_extra_ports(listener, settings.extra_ports)
-        self.grpc_listener = sockets.listen_for_grpc(listener.getsockname()[0], settings.grpc_port)
+        self._extra_listeners = sockets.listen_on_extra_ports(listeners, settings.extra_ports)
+        self.grpc_listeners = sockets.listen_for_grpc(listeners, settings.grpc_port)
         self._grpc_endpoint = self._open_grpc_endpoint()
 
     @property
     def other_listeners(self) -> list[Listener]:
-        grpc = [self.grpc_listener] if self.grpc_listener is not None else []
-        return [*self._extra_listeners, *grpc]
+        return [*self._extra_listeners, *self.grpc_listeners]
 
     def spec(self, environ: Mapping[str, str]) -> ProcessSpec:
         """Writes the configuration for the start, and returns the process."""
         self._workspace.nginx.mkdir()
         self.configure(None)
-        listeners = [self._listener, *self.other_listeners]
+        listeners = [*self._listeners, *self.other_listeners]
         return nginx_process(self._program, self._workspace.nginx, listeners, environ)
 
     def configure(self, serving: Deployment | None) -> None:
         """Writes nginx.conf for what is served now; nginx reads it at its start and on SIGHUP."""
-        listen = sockets.shown_address(self._listener)
+        listen, *others = map(sockets.shown_address, (*self._listeners, *self._extra_listeners))
         cores = available_resources().cores
         web = tuple(sockets.shown_address(listener) for listener in self._web)
         proxy_config = nginx.ProxyConfig(
@@ -89,7 +88,7 @@ class NginxProxy:
             processes=min(cores, nginx.MOST_PROCESSES),
             counts_requests=self._build.counts_connections,
             edits_answers=self._build.edits_answers,
-            also_listen=tuple(map(sockets.shown_address, self._extra_listeners)),
+            also_listen=tuple(others),
         )
         text = nginx.config(proxy_config, self._settings, self._workspace)
         (self._workspace.nginx / "nginx.conf").write_text(text)
@@ -120,16 +119,16 @@ class NginxProxy:
                 hurried = True
 
     def close(self) -> None:
-        """Stops listening; idempotent. The run loop closes ``listener`` itself."""
+        """Stops listening; idempotent. The run loop closes ``listeners`` itself."""
         for listener in self.other_listeners:
             listener.close()
 
     def _open_grpc_endpoint(self) -> GrpcEndpoint | None:
-        if self.grpc_listener is None:
+        if not self.grpc_listeners:
             return None
-        address = sockets.shown_address(self.grpc_listener)
-        log.info("listening for gRPC on %s", address)
-        return GrpcEndpoint(address, self._build.version)
+        addresses = tuple(map(sockets.shown_address, self.grpc_listeners))
+        log.info("listening for gRPC on %s", " and ".join(addresses))
+        return GrpcEndpoint(addresses, self._build.version)
 
 
 def nginx_process(

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 from tfs_proxy.run.guarded import guard_of, guarded
 from tfs_proxy.run.host import sockets
-from tfs_proxy.run.host.sockets import Listener
+from tfs_proxy.run.host.sockets import Listeners
 from tfs_proxy.run.logs.request_lines import ChildLog
 from tfs_proxy.run.nginx import config
 from tfs_proxy.run.nginx.proxy import nginx_process
@@ -36,18 +36,18 @@ NO_NGINX = "no nginx in front: a client that sends or reads slowly is waited for
 
 
 class PipelineFront:
-    """Answers with ``respond`` on ``listener``; ``started`` and ``ended`` get nginx's process groups."""
+    """Answers with ``respond`` on ``listeners``; ``started`` and ``ended`` get nginx's process groups."""
 
     def __init__(
         self,
         settings: Settings,
         workspace: Workspace,
-        listener: Listener,
+        listeners: Listeners,
         environ: Mapping[str, str],
         respond: Respond,
         refused: Refused,
     ) -> None:
-        self._settings, self._workspace, self._listener = settings, workspace, listener
+        self._settings, self._workspace, self._listeners = settings, workspace, listeners
         self._environ = environ
         memory = BodyMemory(settings.max_decoded_total_bytes)
         limit_bytes = settings.max_payload_bytes
@@ -60,17 +60,18 @@ class PipelineFront:
         """Listens; nginx must be started afterwards, if there is one."""
         if self._program is None:
             log.warning("%s", NO_NGINX)
-            await self._server.open([self._listener])
+            await self._server.open(self._listeners)
             return
         await self._server.open_unix(self._workspace.client_socket)
         spec = self._spec(self._program)
         self.nginx = ChildProcess(spec, started=started, ended=ended, show=ChildLog().show)
 
     def close(self) -> None:
-        """Stops accepting here: only nginx uses the listener."""
+        """Stops accepting here: only nginx uses the listeners."""
         if self.nginx is None:
             self._server.close()
-        self._listener.close()
+        for listener in self._listeners:
+            listener.close()
 
     async def drain(self, seconds: float) -> None:
         """Stops accepting, and waits at most ``seconds`` for requests under way."""
@@ -82,19 +83,21 @@ class PipelineFront:
     def _spec(self, program: str) -> ProcessSpec:
         home = self._workspace.nginx
         home.mkdir()
-        (home / "nginx.conf").write_text(nginx_config(self._settings, self._workspace, self._listener))
-        return nginx_process(program, home, [self._listener], self._environ)
+        (home / "nginx.conf").write_text(nginx_config(self._settings, self._workspace, self._listeners))
+        return nginx_process(program, home, self._listeners, self._environ)
 
 
-def nginx_config(settings: Settings, workspace: Workspace, listener: Listener) -> str:
+def nginx_config(settings: Settings, workspace: Workspace, listeners: Listeners) -> str:
     cores = available_resources().cores
+    listen, *others = map(sockets.shown_address, listeners)
     proxy = config.ProxyConfig(
-        sockets.shown_address(listener),
+        listen,
         (),
         workspace.client_socket,
         free_bytes=shutil.disk_usage(workspace.nginx).free,
         connections=config.most_connections(cores, most_descriptors()),
         processes=min(cores, config.MOST_PROCESSES),
+        also_listen=tuple(others),
     )
     read_seconds = int(settings.pipeline_timeout_seconds) + MORE_SECONDS
     return config.pipeline_config(proxy, settings, workspace, read_seconds)

@@ -18,7 +18,7 @@ from tfs_proxy.model.report.first_request import command_in, ready_line
 from tfs_proxy.observe.logs.access import RequestLog
 from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.processes import describe_exit
-from tfs_proxy.run.host.sockets import Listener
+from tfs_proxy.run.host.sockets import Listeners
 from tfs_proxy.run.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.run.logs.run_log import RunLog
 from tfs_proxy.run.pipeline.chain import Chain, PipelineTraces, pipeline_traces
@@ -59,16 +59,16 @@ class PipelineRequest(Struct, frozen=True):
     summary: Path | None = None
 
 
-async def serve(settings: Settings, listener: Listener, request: PipelineRequest) -> int:
+async def serve(settings: Settings, listeners: Listeners, request: PipelineRequest) -> int:
     """Serves the pipeline until SIGTERM, SIGINT or SIGHUP; returns 0 then.
 
-    Raises StopServing if a stage can't start or has given up. ``listener`` is closed at the end.
+    Raises StopServing if a stage can't start or has given up. ``listeners`` are closed at the end.
     """
     with guarded_workspace(settings.home) as (workspace, watchdog), ExitStack() as held:
         traces = pipeline_traces(request.environ)
         try:
             return await Pipeline(
-                settings, listener, plan(request, held), request, workspace, watchdog, traces
+                settings, listeners, plan(request, held), request, workspace, watchdog, traces
             ).run()
         finally:
             traces.close()
@@ -94,7 +94,7 @@ class Pipeline:
     def __init__(
         self,
         settings: Settings,
-        listener: Listener,
+        listeners: Listeners,
         stages: list[Stage],
         request: PipelineRequest,
         workspace: Workspace,
@@ -102,10 +102,10 @@ class Pipeline:
         traces: PipelineTraces,
     ) -> None:
         self._settings = settings
-        self._listener = listener
+        self._listeners = listeners
         self._request = request
         self._stages = stages
-        self._url = sockets.local_url(listener)
+        self._url = sockets.local_url(listeners)
         self._command = f"curl {self._url}/ping"
         self._threads = ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="stage-client")
         self._clients = [
@@ -116,10 +116,10 @@ class Pipeline:
         self._watchdog = watchdog
         self._workspace = workspace
         ports = [stage.port for stage in self._stages]
-        self._log = RunLog(listener.getsockname()[1], ports)
+        self._log = RunLog(int(listeners[0].getsockname()[1]), ports)
         self._control_api = HttpServer(app_of(self._respond_to_commands))
         self._front = PipelineFront(
-            settings, workspace, listener, request.environ, self._endpoint.respond, self._endpoint.refused
+            settings, workspace, listeners, request.environ, self._endpoint.respond, self._endpoint.refused
         )
         self._children = [self._child(stage) for stage in self._stages]
         self._run_loop = RunLoop(settings.stop_seconds)
@@ -153,7 +153,7 @@ class Pipeline:
             log.info("%s", captures)
         await self._control_api.open_unix(self._workspace.control_socket)
         await self._front.open(self._watchdog.guard, self._watchdog.forget)
-        log.info("listening on http://%s", sockets.shown_address(self._listener))
+        log.info("listening on %s", sockets.shown(self._listeners))
         if self._front.nginx is not None:
             self._tasks.append(asyncio.create_task(self._front.nginx.run()))
         for served, child in zip(self._stages, self._children, strict=True):
@@ -162,7 +162,7 @@ class Pipeline:
         while await faults(self._stages):
             await self._watch_for(TICK_SECONDS)
         self._endpoint.begin_serving()
-        log.info("%s", ready_line(self._url, self._command))
+        log.info("%s", ready_line(f"{self._url}, {sockets.reach(self._listeners)}", self._command))
         while True:
             await self._watch_for(1.0)
 
@@ -196,8 +196,8 @@ class Pipeline:
         """Answers requests under way, then stops all stages at once."""
         deadline = time.monotonic() + self._settings.stop_seconds
         if self._endpoint.is_ready:
-            await self._run_loop.accept_pending([self._listener], deadline)
-        ports = [self._listener.getsockname()[1]]
+            await self._run_loop.accept_pending(self._listeners, deadline)
+        ports = [self._listeners[0].getsockname()[1]]
         self._front.close()
         await self._run_loop.stop(
             *(self._stop_all, self._all_children(), deadline), lambda: sockets.connections(ports)

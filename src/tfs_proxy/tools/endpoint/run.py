@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from tfs_proxy.run.guarded import guard_of, guarded
 from tfs_proxy.run.host import sockets
-from tfs_proxy.run.host.sockets import Listener
+from tfs_proxy.run.host.sockets import Listener, Listeners
 from tfs_proxy.run.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, RunLoop
 from tfs_proxy.settings.settings import Settings
@@ -159,29 +159,29 @@ def _json_page(content: Mapping[str, object], status: int = HTTPStatus.OK) -> Ht
     return HttpResponse(status, json.dumps(content).encode())
 
 
-async def serve(settings: Settings, listener: Listener, options: EndpointOptions) -> int:
+async def serve(settings: Settings, listeners: Listeners, options: EndpointOptions) -> int:
     """Serves all endpoints until SIGTERM, SIGINT or SIGHUP; returns 0 then.
 
-    Raises StopServing if an endpoint can't start. ``listener`` is closed at the end.
+    Raises StopServing if an endpoint can't start. ``listeners`` are closed at the end.
     """
     catalogue = catalogue_of(options.configs, options.files)
     for name in unused_choices(options.choices, catalogue.models.values()):
         log.warning("--container %s: no model and no ContainerHostname of the files has this name", name)
     with guarded_workspace(settings.home) as (workspace, watchdog):
-        return await EndpointRun(settings, listener, options, catalogue, workspace, watchdog).run()
+        return await EndpointRun(settings, listeners, options, catalogue, workspace, watchdog).run()
 
 
 class EndpointRun:
     def __init__(
         self,
         settings: Settings,
-        listener: Listener,
+        listeners: Listeners,
         options: EndpointOptions,
         catalogue: Catalogue,
         workspace: Workspace,
         watchdog: Watchdog,
     ) -> None:
-        self._settings, self._listener = settings, listener
+        self._settings, self._listeners = settings, listeners
         self._threads = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="container-client")
         logs = LogStreams(catalogue.jobs)
         starter = ContainerStarter(
@@ -195,7 +195,7 @@ class EndpointRun:
             logs.hear,
         )
         self._hosting = Hosting(catalogue, starter)
-        new_run = partial(JobRun, starter=starter, url=sockets.local_url(listener))
+        new_run = partial(JobRun, starter=starter, url=sockets.local_url(listeners))
         self._jobs = TransformJobs(catalogue, new_run, options.jobs)
         self._metrics = VariantMetrics()
         self._additions = Additions(self._metrics, options.files, options.notifications, options.tolerance)
@@ -214,8 +214,8 @@ class EndpointRun:
         return self._run_loop.end()
 
     async def _start_and_watch(self) -> None:
-        await self._server.open([self._listener])
-        url = sockets.local_url(self._listener)
+        await self._server.open(self._listeners)
+        url = sockets.local_url(self._listeners)
         log.info("listening on %s", url)
         if self._stream_server is not None:
             await self._stream_server.open()
@@ -230,11 +230,12 @@ class EndpointRun:
     async def _drain(self, _stop_requested: bool) -> None:
         deadline = time.monotonic() + self._settings.stop_seconds
         if self._ready:
-            await self._run_loop.accept_pending([self._listener], deadline)
+            await self._run_loop.accept_pending(self._listeners, deadline)
         children = chain(self._hosting.children(), self._jobs.children())
-        ports = [self._listener.getsockname()[1]]
+        ports = [self._listeners[0].getsockname()[1]]
         await self._run_loop.stop(self._stop_all, children, deadline, lambda: sockets.connections(ports))
-        self._listener.close()
+        for listener in self._listeners:
+            listener.close()
 
     async def _stop_all(self, deadline: float) -> None:
         seconds = max(deadline - time.monotonic(), LAST_STEPS_SECONDS)

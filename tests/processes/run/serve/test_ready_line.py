@@ -69,7 +69,7 @@ def test_the_command_of_the_last_line_is_answered(saved_models: Path) -> None:
         url = f"http://{stack.host}:{stack.port}"
         command = command_in(line, url)
 
-        assert line.startswith(f"tfs-proxy: ready: {url}{TRY}curl ")
+        assert line.startswith(f"tfs-proxy: ready: {url}, for this machine alone{TRY}curl ")
         assert command is not None
         assert status_of(command) == "200"
         assert not [word for word in NOISE if word in stack.log]
@@ -93,7 +93,10 @@ def test_every_address_is_called_localhost(tmp_path: Path) -> None:
         stack.close()
 
     url = f"http://localhost:{stack.port}"
-    assert line == f"tfs-proxy: ready: {url}{TRY}curl {url}/v1/models/m/metadata"
+    assert (
+        line
+        == f"tfs-proxy: ready: {url}, for whoever reaches this machine{TRY}curl {url}/v1/models/m/metadata"
+    )
 
 
 @pytest.mark.slow
@@ -120,5 +123,5 @@ def test_a_pipeline_suggests_the_first_stages_request_at_its_own_port(tmp_path: 
 
     url = f"http://127.0.0.1:{stack.port}"
     assert line == (
-        f"tfs-proxy: ready: {url}{TRY}curl -H 'Content-Type: text/csv' --data-binary @FILE {url}/invocations"
+        f"tfs-proxy: ready: {url}, for this machine alone{TRY}curl -H 'Content-Type: text/csv' --data-binary @FILE {url}/invocations"
     )

@@ -52,7 +52,7 @@ def test_calls_of_grpc_go_to_the_router_and_may_wait_for_a_load() -> None:
     """Only those that are published; the router's word for nginx stays inside."""
     proxy = config.ProxyConfig(
         *("0.0.0.0:8080", (), WORKSPACE.control_socket),
-        grpc=GrpcEndpoint("0.0.0.0:8500", (1, 22, 1)),
+        grpc=GrpcEndpoint(("0.0.0.0:8500",), (1, 22, 1)),
         multi_model=MultiModelRoutes(600),
     )
     environ = {"TFS_PROXY_REQUEST_TIMEOUT_SECONDS": "200", "SAGEMAKER_GUNICORN_TIMEOUT_SECONDS": "90"}
@@ -84,11 +84,11 @@ def test_nginx_of_many_models_has_a_port_for_grpc_if_it_is_set(tmp_path: Path) -
     workspace = Workspace(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         proxy = NginxProxy(
-            str(program), Settings.from_env({}), workspace, listener, multi_model=MultiModelRoutes(600)
+            str(program), Settings.from_env({}), workspace, [listener], multi_model=MultiModelRoutes(600)
         )
         proxy.spec({})
 
-    assert proxy.grpc_listener is None
+    assert proxy.grpc_listeners == []
     assert "location = /models {" in (workspace.nginx / "nginx.conf").read_text()
 
 
