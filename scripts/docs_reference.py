@@ -12,8 +12,6 @@ from pathlib import Path
 from settings_table import tables
 
 from tfs_proxy.observe.catalogue import METRICS
-from tfs_proxy.tools.conform.check import CheckGroup, Level
-from tfs_proxy.tools.conform.checks import ALL, GROUPS
 from tfs_proxy.wire.routes import TABLE, Route
 
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
@@ -23,7 +21,6 @@ COMMANDS = {
     "warmup": "Record requests in a model: [how to](../how-to/warm-up.md).",
     "init": "Begin a script: [how to](../how-to/scripts.md#begin-one).",
     "tune": "Find the best settings on this machine: [how to](../how-to/tune.md).",
-    "conform": "Judge any container against SageMaker's contract: [all checks](conform.md).",
     "ask": "Send a file to a container: [how to](../how-to/ask.md).",
     "check": "Say what would be served, and try a script on a request.",
     "transform": "Run a batch transform job: [how to](../how-to/batch-transform.md).",
@@ -50,7 +47,6 @@ def pages() -> dict[str, str]:
         "settings.md": settings_page(),
         "commands.md": commands_page(),
         "metrics.md": metrics_page(),
-        "conform.md": conform_page(),
         "http.md": http_page(),
     }
 
@@ -139,31 +135,6 @@ def route_row(route: Route) -> str:
     path = re.sub(r"\{(\w+)\}", lambda name: "NAME" if name[1] == "model" else name[1].upper(), route.path)
     methods = ", ".join(method for method in route.methods if method != "HEAD")
     return f"| `{methods} {path}` | {' | '.join(route.answered_by)} | {route.sentence} |"
-
-
-def conform_page() -> str:
-    """Every check of `tfs-proxy conform`, by group."""
-    groups = "\n\n".join(f"## {group.name}\n\n{checks_table(group)}" for group in GROUPS)
-    musts = sum(check.level is Level.MUST for check in ALL)
-    return f"""{GENERATED}
-# Checks of a container
-
-`tfs-proxy conform` checks {musts} rules that SageMaker needs (must), and {len(ALL) - musts} pieces of
-advice (should), which never fail a run. The last column says where a rule comes from. With a URL alone, those
-that need a start or a stop are not run.
-
-{groups}
-"""
-
-
-def checks_table(group: CheckGroup) -> str:
-    """The rows of one group."""
-    rows = [
-        f"| `{check.name.partition('/')[2]}` | {check.level.value} | {check.sentence} "
-        f"| [{check.source.value}](sagemaker.md#{check.source.value.lower().replace(' ', '-')}) |"
-        for check in group.checks
-    ]
-    return "\n".join(["| check | level | rule | source |", "|---|---|---|---|", *rows])
 
 
 def help_of(*command: str) -> str:

@@ -11,8 +11,6 @@ from typing import Any
 from botocore.model import ListShape, MapShape, Shape, StringShape, StructureShape
 from botocore.session import get_session
 
-from tfs_proxy.tools.conform.requests_file import CAPABILITIES, PATHS, REQUEST_FIELDS, REQUESTS
-from tfs_proxy.tools.conform.target import Capability
 from tfs_proxy.tools.endpoint.operations import OPERATIONS
 
 FOLDER = Path(__file__).parents[1] / "src" / "tfs_proxy" / "schemas"
@@ -110,30 +108,6 @@ def endpoint_config() -> Mapping[str, Any]:
     }
 
 
-def conform_requests() -> Mapping[str, Any]:
-    """The schema of the file that says what a container takes."""
-    request = {
-        "type": "object",
-        "properties": REQUEST_FIELDS,
-        "required": ["content_type"],
-        "oneOf": [{"required": ["body"]}, {"required": ["file"]}],
-        "additionalProperties": False,
-    }
-    requests = {name: {"description": text, **request} for name, text in REQUESTS.items()}
-    paths = {name: {"description": text, "type": "string", "pattern": "^/"} for name, text in PATHS.items()}
-    capability = {"enum": [each.value for each in Capability]}
-    return {
-        "title": "What a container takes: tfs-proxy conform --requests",
-        "type": "object",
-        "properties": {
-            **requests,
-            **paths,
-            "capabilities": {"description": CAPABILITIES, "type": "array", "items": capability},
-        },
-        "additionalProperties": False,
-    }
-
-
 def least(shape: Shape, keyword: str) -> Mapping[str, Any]:
     """The lower bound, which is all that botocore checks."""
     return {keyword: shape.metadata["min"]} if "min" in shape.metadata else {}
@@ -150,7 +124,6 @@ def schemas() -> Mapping[str, str]:
         "standardize.json": text_of(STANDARDIZE),
         "transform-job.json": text_of(transform_job()),
         "endpoint.json": text_of(endpoint_config()),
-        "conform-requests.json": text_of(conform_requests()),
     }
 
 

@@ -20,8 +20,8 @@ from tfs_proxy.values.installation import how_to_install
 from tfs_proxy.values.names import one_entry, printable, similar
 from tfs_proxy.wire.shortages import ending
 
-SCHEMAS = ("standardize", "transform-job", "endpoint", "conform-requests")
-"""For ``pack --standardize``, ``transform``, ``endpoint`` and ``conform --requests``."""
+SCHEMAS = ("standardize", "transform-job", "endpoint")
+"""For ``pack --standardize``, ``transform`` and ``endpoint``."""
 
 
 def schema_text(name: str) -> str:
@@ -83,7 +83,6 @@ COMMANDS = {
     "deploy": Command("deploy", "pack a model and make it an endpoint on SageMaker"),
     "check": Command("check", "report what would be served, import the script, and try it on a request"),
     "ask": Command("ask", "send a file to a container, and print the answer or a table of latencies"),
-    "conform": Command("conform", "judge whether any container keeps SageMaker's contract"),
     "warmup": Command("warmup", "record requests in a model, so that its first one is not slow"),
     "tune": Command("tune", "find the settings with which this machine answers most requests to a model"),
     "settings": Command("settings", "list the variables that configure a run, with their defaults"),

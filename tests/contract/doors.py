@@ -27,7 +27,7 @@ COMMAND = str(Path(sys.executable).with_name("tfs-proxy"))
 LOOPBACK = "127.0.0.1"
 SECONDS = 120.0
 """How long a test waits for what must come; nothing but a failure takes so long."""
-LISTENS = rf"(?m)^\d\S+ INFO +tfs-proxy: (?:listening on|ready:) http://{LOOPBACK}:(\d+)"
+LISTENS = r"(?m)^\d\S+ INFO +tfs-proxy: (?:listening on|ready:) http://[\d.]+:(\d+)"
 PAUSE_SECONDS = 0.01
 """Between two requests of a client: what is tried here is what becomes of requests, not how many there can be."""
 BARE = {"TFS_PROXY_NGINX": "false"}
@@ -109,7 +109,7 @@ class Running:
         settings = {"SAGEMAKER_GUNICORN_WORKERS": "1", "TFS_PROXY_HOME": self._home.name, **(env or {})}
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [COMMAND, *words, "--port", "0", "--host", LOOPBACK],
+                [COMMAND, words[0], "--port", "0", "--host", LOOPBACK, *words[1:]],
                 env=environment(settings),
                 stdout=log,
                 stderr=subprocess.STDOUT,

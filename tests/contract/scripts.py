@@ -124,6 +124,35 @@ def handler(data, context):
     return parts(), "text/plain"
 """
 
+ECHO = """
+import json
+import os
+import time
+
+import tfs_proxy
+
+
+def handler(data, context):
+    body = data.read()
+    if context.request_content_type == "application/octet-stream":
+        return str(len(body)), "text/plain"
+    try:
+        request = dict(json.loads(body))
+    except (TypeError, ValueError) as error:
+        raise tfs_proxy.HTTPError(400, f"it is no JSON object: {error}") from None
+    time.sleep(request.get("seconds", 0))
+    if "parts" in request:
+        return parts(request["parts"]), "text/plain"
+    answer = os.environ[request["variable"]] if "variable" in request else json.dumps(request)
+    return answer, context.accept_header
+
+
+def parts(count):
+    for number in range(count):
+        yield b"%d\\n" % number
+        time.sleep(0.2)
+"""
+
 SCRIPT_MODEL = """
 def model_fn(model_dir):
     return lambda rows: rows * 2

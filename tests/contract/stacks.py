@@ -1,11 +1,14 @@
 """What is served in each kind of stack that files share: the words of the command, and its settings."""
 
 import json
+import random
+import socket
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from contract.doors import BARE, pack
-from contract.scripts import HALVES, HANDLER, SCRIPT_MODEL, STREAM
+from contract.scripts import ECHO, HALVES, HANDLER, SCRIPT_MODEL, STREAM
 
 Served = tuple[tuple[str, ...], Mapping[str, str]]
 
@@ -15,6 +18,8 @@ MODELS = (
 """Those that the golden answers were recorded on."""
 EMBEDDED = ("--model-server", "embedded")
 SMALL = {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "2"}
+SAFE_PORTS = 40
+VARIABLE = "VARIABLE_{:02}"
 
 
 def _models(models: Path, folder: Path, env: Mapping[str, str]) -> Served:
@@ -77,6 +82,35 @@ def pipeline(models: Path, folder: Path) -> Served:
     return ("pipeline", str(first), str(second), *accept, *EMBEDDED), {}
 
 
+def _platform(env: Mapping[str, str]) -> Callable[[Path, Path], Served]:
+    """A script as SageMaker's platform starts it: at every address, with ports of a range, and 100 variables of 32 KB together."""
+
+    def served(models: Path, folder: Path) -> Served:
+        contents = {"half_plus_two": models / "half_plus_two"}
+        archive = pack(folder / "model.tar.gz", {"code/inference.py": ECHO}, contents)
+        low = _free_ports()
+        settings = {
+            "SAGEMAKER_SAFE_PORT_RANGE": f"{low}-{low + SAFE_PORTS - 1}",
+            "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": "text/csv",
+            "C" * 1024: "v" * 1024,
+            **env,
+        }
+        others = {VARIABLE.format(number): "a b=c;" + "x" * 290 for number in range(100 - len(settings))}
+        return ("serve", str(archive), *EMBEDDED, "--host", "0.0.0.0"), {**settings, **others}
+
+    return served
+
+
+def _free_ports() -> int:
+    """The first of some ports in a row that nothing listens on, below those that the kernel gives to clients."""
+    while True:
+        low = random.randrange(21_000, 31_000)
+        with ExitStack() as held, suppress(OSError):
+            for port in range(low, low + SAFE_PORTS):
+                held.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return low
+
+
 def archives(models: Path, folder: Path) -> Path:
     """A folder of archives: two with a model, one of them with a script, and scripts that are the model."""
     half = {"half_plus_two": models / "half_plus_two"}
@@ -112,6 +146,8 @@ KINDS: Mapping[str, Callable[[Path, Path], Served]] = {
     "bare": bare,
     "script": script,
     "queue": queue,
+    "platform": _platform({}),
+    "platform, bare": _platform(BARE),
     "pipeline": pipeline,
     "shared": _many("shared"),
     "process": _many("process"),

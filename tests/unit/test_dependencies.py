@@ -15,11 +15,10 @@ OF_EXTRAS = (
     "observe/tracing/provider.py",
     "observe/tracing/spans.py",
     "tools/export/",
-    "tools/conform/pytest_plugin.py",
     "transform/ray_cluster.py",
     "worker/gunicorn_workers/gevent.py",
 )
-"""Modules that are imported only where an extra, TensorFlow or pytest is installed."""
+"""Modules that are imported only where an extra or TensorFlow is installed."""
 
 
 def imported_at_once(path: Path) -> Iterator[str]:

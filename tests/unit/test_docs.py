@@ -74,11 +74,6 @@ def test_the_metrics_are_those_of_the_code(reference: ModuleType) -> None:
     assert (DOCS / "reference" / "metrics.md").read_text() == reference.metrics_page()
 
 
-def test_the_checks_of_a_container_are_those_of_the_code(reference: ModuleType) -> None:
-    """`make docs-reference` writes the page."""
-    assert (DOCS / "reference" / "conform.md").read_text() == reference.conform_page()
-
-
 def test_the_routes_are_those_of_the_code(reference: ModuleType) -> None:
     """`make docs-reference` writes the table."""
     assert (DOCS / "reference" / "http.md").read_text() == reference.http_page()

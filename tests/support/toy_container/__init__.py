@@ -1,1 +1,0 @@
-"""A container of the standard library that keeps SageMaker's contract, with a switch for each planted fault."""
