@@ -398,7 +398,7 @@ def test_a_run_from_its_start_to_its_end(tmp_path: Path, front: dict[str, str]) 
 
 @pytest.mark.parametrize("front", FRONTS)
 def test_the_deadline_ends_requests_that_take_too_long(tmp_path: Path, front: dict[str, str]) -> None:
-    """TFS_PROXY_STOP_SECONDS bounds the stop; the run still ends with 0."""
+    """TFS_PROXY_STOP_SECONDS bounds the stop; the last line and the exit status say what was cut off."""
     env = {"TFS_PROXY_STOP_SECONDS": "1", **front}
     with (
         serving(*stand_in_words(tmp_path, SCRIPT), env=env) as stack,
@@ -408,5 +408,6 @@ def test_the_deadline_ends_requests_that_take_too_long(tmp_path: Path, front: di
         slow = pool.submit(stack.invoke, held.mark(), "text/plain")
         held.wait_for()
 
-        assert stack.stop() == 0
+        assert stack.stop() == 7
         assert slow.exception() is not None or slow.result().status >= 500
+        assert "cut off: 1 (TFS_PROXY_STOP_SECONDS=1 was too short)" in stack.log.splitlines()[-1]

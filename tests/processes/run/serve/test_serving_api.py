@@ -52,7 +52,7 @@ def stack(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         "SAGEMAKER_MAX_PAYLOAD_IN_MB": str(LIMIT_MB),
         "SAGEMAKER_TFS_VERSION_LABELS": "stable=1",
         "SAGEMAKER_TFS_INSTANCE_COUNT": "2",
-        "SAGEMAKER_TFS_EXTRA_ARGS": "--rest_api_enable_cors_support=true",
+        "TFS_PROXY_ALLOWED_ORIGINS": "http://a.example",
         "TFS_PROXY_GRPC_PORT": "0",
     }
     with serving(str(archive), "--model-server", "embedded", env=env) as running:
@@ -116,13 +116,13 @@ def test_other_methods_are_refused(stack: Stack, method: str) -> None:
 
 
 def test_a_browsers_question_before_the_request_is_answered(stack: Stack) -> None:
-    """With --rest_api_enable_cors_support pages of other origins may ask."""
+    """Pages of the origins in TFS_PROXY_ALLOWED_ORIGINS may ask."""
     headers = {"Origin": "http://a.example", "Access-Control-Request-Method": "POST"}
 
     before = stack.ask("OPTIONS", "/v1/models/half_plus_two:predict", headers=headers)
     answer = stack.ask("POST", "/v1/models/half_plus_two:predict", '{"instances": [1.0]}', headers)
 
-    assert before.status == 200
+    assert before.status == 204
     assert before.headers["access-control-allow-origin"] == answer.headers["access-control-allow-origin"]
 
 
