@@ -72,8 +72,8 @@ JUDGES := bidirectional kserve mlserver sbom schemathesis tritonclient typing wo
 .PHONY: judges test-judges test-judges-short
 judges: $(READY)  ## install the clients of other projects that judge ours, each into build/judges/NAME
 	@scripts/install-judge $(JUDGES)
-test-judges: judges try-nginx  ## let them all judge the running stack, the load generators of Triton and MLCommons, too
-	@scripts/install-judge perf loadgen awscli sagemaker2 sagemaker3
+test-judges: judges try-nginx  ## let them all judge the running stack, Triton's load generator, too
+	@scripts/install-judge perf awscli sagemaker2 sagemaker3
 	$(BIN)/python -m pytest tests/judges
 test-judges-short: judges try-nginx  ## the same without what takes long
 	$(BIN)/python scripts/ring.py judges
@@ -177,10 +177,6 @@ bench-open-inference: $(READY) try-nginx  ## compare the Open Inference Protocol
 	@scripts/install-judge perf
 	$(BIN)/python benchmarks/open_inference.py
 
-.PHONY: bench-tune
-bench-tune: $(READY) try-nginx  ## compare what `tfs-proxy tune` finds in five minutes with the best of a whole grid
-	$(BIN)/python benchmarks/tune_grid.py
-
 .PHONY: protos
 protos: $(READY)  ## compile src/tfs_proxy/wire/protos/schema/*.proto into the descriptor set that the package ships
 	$(BIN)/python scripts/compile_protos.py
@@ -209,7 +205,7 @@ refresh: $(READY)  ## take the base images' newest digests and the newest versio
 
 .PHONY: lock-judges
 lock-judges: $(READY)  ## resolve tests/judges/*.in into the newest versions of the judges (ONLY="kserve ...")
-	@scripts/install-judge --lock $(or $(ONLY),$(JUDGES) perf loadgen release awscli)
+	@scripts/install-judge --lock $(or $(ONLY),$(JUDGES) perf release awscli)
 
 .PHONY: nginx
 nginx:  ## install nginx from the distribution (needs root)

@@ -20,7 +20,6 @@ COMMANDS = {
     "pack": "Write a checked archive of a trained model: [how to](../how-to/pack.md).",
     "warmup": "Record requests in a model: [how to](../how-to/warm-up.md).",
     "init": "Begin a script: [how to](../how-to/scripts.md#begin-one).",
-    "tune": "Find the best settings on this machine: [how to](../how-to/tune.md).",
     "ask": "Send a file to a container: [how to](../how-to/ask.md).",
     "check": "Say what would be served, and try a script on a request.",
     "transform": "Run a batch transform job: [how to](../how-to/batch-transform.md).",

@@ -84,7 +84,6 @@ COMMANDS = {
     "check": Command("check", "report what would be served, import the script, and try it on a request"),
     "ask": Command("ask", "send a file to a container, and print the answer or a table of latencies"),
     "warmup": Command("warmup", "record requests in a model, so that its first one is not slow"),
-    "tune": Command("tune", "find the settings with which this machine answers most requests to a model"),
     "settings": Command("settings", "list the variables that configure a run, with their defaults"),
     "log-level": Command("log_level", "change how much a run logs, while it runs"),
     "model-server": Command(

@@ -94,7 +94,6 @@ def test_settings_are_listed_with_defaults_and_help(capsys: pytest.CaptureFixtur
 MODEL = ["MODEL", "--p99", "1s"]
 ON_SAGEMAKER = ["MODEL", *"--role R --instance-type T --image I --bucket B".split()]
 SAME = {
-    "tune": ([*MODEL, "--request", "f"], [*MODEL, "--requests", "f"]),
     "pack": (["MODEL", "--model-name", "m"], ["MODEL", "--name", "m"]),
     "deploy": ([*ON_SAGEMAKER, "--endpoint-name", "e"], [*ON_SAGEMAKER, "--name", "e"]),
     "transform": (["-o", "folder"], ["--output", "folder"]),

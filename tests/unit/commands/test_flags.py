@@ -1,44 +1,14 @@
-"""The flags of ``tune``, and those of ``pack`` for a model's graph."""
+"""The flags of ``endpoint``'s streams, and those of ``pack`` for a model's graph."""
 
 import argparse
 from pathlib import Path
 
 import pytest
 
-from tfs_proxy.cli import command_parser, main
+from tfs_proxy.cli import main
 from tfs_proxy.commands.pack import add_preprocessing_arguments, preprocessing_of
 from tfs_proxy.tools.export.preprocessing import ImageInput, Preprocessing, Standardization
 from tfs_proxy.values.errors import SettingsError
-
-
-@pytest.mark.parametrize(("text", "milliseconds"), [("50ms", 50), ("1.5s", 1500), ("0.2ms", 0.2)])
-def test_a_time_has_a_unit(text: str, milliseconds: float) -> None:
-    parsed = command_parser("tune").parse_args(["model", "--p99", text])
-    assert milliseconds in vars(parsed).values()
-
-
-@pytest.mark.parametrize("text", ["50", "ms", "0s", "-1s", "1m", "nans"])
-def test_other_times_are_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(["tune", "model", f"--p99={text}"])
-    assert "such as 50ms" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("budget", ["0", "-5", "inf", "nan", "x"])
-def test_a_budget_is_seconds(budget: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A search has an end."""
-    with pytest.raises(SystemExit) as ended:
-        main(["tune", "model", "--p99", "50ms", "--budget", budget])
-
-    assert ended.value.code == 2
-    assert "is not a number of seconds above 0" in capsys.readouterr().err
-
-
-def test_a_picture_needs_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status = main(["tune", str(tmp_path), "--p99", "50ms", "-o", str(tmp_path / "none" / "a.svg")])
-
-    assert status == 2
-    assert "its folder is not there" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
