@@ -116,14 +116,14 @@ class LocalFiles(Struct, frozen=True):
         return cls(tuple(os.path.realpath(folder) for folder in folders))
 
     def check(self, member: str, path: str) -> None:
-        """Raises SettingsError if a path leads elsewhere, also by a link; ``s3://`` addresses pass."""
+        """Raises SettingsError if a path, or an archive in it, leads elsewhere; ``s3://`` addresses pass."""
         if path.startswith("s3://") or os.sep in self.folders:
             return
         try:
-            real = Path(os.path.realpath(path))
+            found = [Path(os.path.realpath(each)) for each in (path, Path(path, ARCHIVE_NAME))]
         except ValueError:  # a null byte
-            real = Path("\0")
-        if not any(real.is_relative_to(folder) for folder in self.folders):
+            found = [Path("\0")]
+        if not all(any(real.is_relative_to(folder) for folder in self.folders) for real in found):
             raise SettingsError(
                 f"{member} {printable(path)} can't be used: it is not below {', '.join(self.folders)}, or a "
                 "link leads out of there. --files FOLDER allows another folder."

@@ -71,10 +71,13 @@ class CertainTargets:
 
 
 class Guarded:
-    """Middleware: the guard against other sites' pages, which nginx holds where it is in front."""
+    """Middleware: the guard against other sites' pages, which may find the workers' own port, too.
 
-    def __init__(self, guard: Guard) -> None:
-        self._guard = guard
+    ``behind_nginx`` the headers of answers are nginx's to set.
+    """
+
+    def __init__(self, guard: Guard, *, behind_nginx: bool) -> None:
+        self._guard, self._behind_nginx = guard, behind_nginx
 
     def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
         verdict = self._guard.verdict(req.method, req.path, req.get_header)
@@ -84,7 +87,8 @@ class Guarded:
             raise falcon.HTTPForbidden(description=REFUSALS[verdict])
 
     def process_response(self, req: falcon.Request, resp: falcon.Response, *_: object) -> None:
-        resp.set_headers(self._guard.answer_headers(PASSES, req.get_header))
+        if not self._behind_nginx:
+            resp.set_headers(self._guard.answer_headers(PASSES, req.get_header))
 
 
 class OnlyOwnModels:
@@ -257,10 +261,10 @@ def _app(
     deployment: Deployment, ping: Ping, metrics: FetchMetrics | None, capturing: Capturing | None
 ) -> ContainerApp:
     watch = DeadlineWatch(deployment.script_timeout_seconds, deployment.script_folder)
-    targets = CertainTargets(behind_nginx=not deployment.counts_requests)
+    behind_nginx = not deployment.counts_requests
     guard = Guard(deployment.allowed_origins, deployment.allowed_hosts, deployment.is_local)
-    guards = [Guarded(guard)] if deployment.counts_requests else []
-    middleware = [targets, *guards, KnownMethods(), *filter(None, [capturing])]
+    targets, guarded = CertainTargets(behind_nginx=behind_nginx), Guarded(guard, behind_nginx=behind_nginx)
+    middleware = [targets, guarded, KnownMethods(), *filter(None, [capturing])]
     if deployment.loaded_as is not None:
         middleware.append(OnlyOwnModels({deployment.loaded_as, *deployment.models}))
     app = ContainerApp(watch, middleware=middleware)

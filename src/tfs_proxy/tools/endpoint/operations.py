@@ -193,7 +193,10 @@ def located(address: str, folder: Path, member: str = "ModelDataUrl") -> str:
     """
     if address.startswith(S3_SCHEME):
         return address
-    parts = urlsplit(address)
+    try:
+        parts = urlsplit(address)
+    except ValueError as error:
+        raise SettingsError(f"{member} {printable(address)} can't be used: {error}.") from None
     if parts.scheme == "file":
         if parts.netloc not in {"", "localhost"}:
             raise SettingsError(

@@ -94,7 +94,7 @@ class EndpointServer:
         if match and match[2] in self.calls and request.method == "POST":
             refuse_large(request.body)
             return await self.calls[match[2]](self._hosting.known(match[1]), request)
-        if request.path == "/" and TARGET in request.headers:
+        if request.method == "POST" and request.path == "/" and TARGET in request.headers:
             return self._control_plane.respond(request)
         if request.method == "POST" and (hopped := await self._jobs.hop(request)) is not None:
             return hopped

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from support.archives import NEEDS_NGINX, without_nginx
@@ -90,6 +91,28 @@ def test_ping_is_answered_whoever_asks(door: Stack, path: str) -> None:
     answer = answered(door.port, Case(host="node-7.example", method="GET").head(path, door.port) + "\r\n")
 
     assert (answer.split()[1] == "403") == (path != "/ping")
+
+
+@NEEDS_NGINX
+@pytest.mark.parametrize("door", ["nginx"], indirect=True)
+def test_the_port_of_the_workers_is_guarded_too(door: Stack) -> None:
+    """A page that tries all ports of the machine finds it behind nginx."""
+    below = psutil.Process(door.process.pid).children(recursive=True)
+    found = [each for one in below if "gunicorn" in one.name() for each in one.net_connections("inet")]
+    ports = {each.laddr.port for each in found if each.status == psutil.CONN_LISTEN}
+
+    assert ports
+    for port in ports:
+        for case in (FOREIGN, CASES["a rebound name"], CASES["a listed page"], CASES["a program"]):
+            judge(answered(port, case.head("/invocations", port) + BODY), case)
+
+
+@pytest.mark.parametrize("door", ["endpoint"], indirect=True)
+def test_a_call_of_aws_is_a_post(door: Stack) -> None:
+    """The guard lets each GET pass: none may create anything."""
+    page = Case(headers={**FOREIGN.headers, "X-Amz-Target": "SageMaker.ListModels"}, method="GET")
+
+    assert answered(door.port, page.head("/", door.port) + BODY).split()[1] == "404"
 
 
 def test_a_listed_page_can_read_answers(door: Stack) -> None:

@@ -28,6 +28,8 @@ def inside(tmp_path_factory: pytest.TempPathFactory, outside: Path) -> Path:
     """The folder of --files, in which a link leads out."""
     folder = written(tmp_path_factory.mktemp("files") / "inside", a="1\n")
     (folder / "way-out").symlink_to(outside)
+    (folder / "served").mkdir()
+    (folder / "served" / "model.tar.gz").symlink_to(outside / "a.csv")
     return folder
 
 
@@ -115,6 +117,18 @@ def test_no_request_names_a_file_outside(endpoint: Endpoint, outside: Path, insi
             message = refusal(call, **request)
             assert member in message
             assert ("--files" in message) == ("file://host" not in place)
+
+
+@pytest.mark.parametrize(("place", "said"), [("{inside}/served", "--files"), ("file://[/m", "Invalid IPv6")])
+def test_archives_in_folders_and_broken_addresses_are_refused(
+    endpoint: Endpoint, inside: Path, place: str, said: str
+) -> None:
+    """A folder is served by the model.tar.gz in it, which may be a link; a sentence says what is wrong."""
+    container = {"ModelDataUrl": place.format(inside=inside)}
+    message = refusal(endpoint.control_plane.create_model, ModelName="x", PrimaryContainer=container)
+
+    assert "ModelDataUrl" in message
+    assert said in message
 
 
 def test_jobs_are_not_led_outside(endpoint: Endpoint, outside: Path, inside: Path) -> None:
