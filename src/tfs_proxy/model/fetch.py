@@ -7,7 +7,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from tfs_proxy.model.discover import unreadable
+from tfs_proxy.model.discover import OTHER_FORMATS, SAVED_MODEL_FILES, unreadable
 from tfs_proxy.model.extract import ExtractLimits, extract
 from tfs_proxy.model.progress import ProgressLog
 from tfs_proxy.model.s3 import download
@@ -20,6 +20,7 @@ from tfs_proxy.wire.s3_client import S3_SCHEME
 DOWNLOAD_FOLDER = "download"
 SMALL_SHARE = 10
 MODEL_FILE_ENDINGS = (".keras", ".h5", ".hdf5", ".tflite")
+NO_ARCHIVES = frozenset({".onnx", ".index", ".pb"})
 
 _log = logging.getLogger(__name__)
 
@@ -86,6 +87,10 @@ def _refuse_model_file(path: Path) -> None:
             f"{path} is a model, and not an archive of one: make an archive with "
             f"`tfs-proxy pack {shlex.quote(str(path))}`."
         )
+    if path.name in SAVED_MODEL_FILES:
+        raise ArchiveError(f"{path} is one file of a SavedModel: give its folder, {path.parent}.")
+    if path.suffix in NO_ARCHIVES:
+        raise ArchiveError(f"{path} is {OTHER_FORMATS[path.suffix]}.")
 
 
 def archive_at(path: Path) -> Path | None:

@@ -195,6 +195,24 @@ def test_other_forms_of_a_graph_are_recognised(
     assert "tf.saved_model.save(" in said or "model.export(" in said
 
 
+@pytest.mark.parametrize(
+    ("file", "named"),
+    [
+        ("frozen.pb", "frozen.pb is a frozen graph, as TensorFlow 1 writes it"),
+        ("ckpt-1.index", "ckpt-1.index is a checkpoint: weights without a graph"),
+        ("saved_model.pb", "saved_model.pb is one file of a SavedModel: give its folder"),
+    ],
+)
+def test_a_file_that_is_no_archive_is_named(
+    tmp_path: Path, file: str, named: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The sentence about the file itself is the one about a folder that holds it."""
+    (tmp_path / file).write_bytes(b"\n\x03\n\x01x")
+
+    assert main(["check", str(tmp_path / file)]) == 2
+    assert named in capfd.readouterr().err
+
+
 def test_a_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The request's answer is shown with its status, type and size."""
     request = tmp_path / "request"

@@ -4,6 +4,7 @@ import enum
 import threading
 from pathlib import Path
 
+from tfs_proxy.model.discover import FROZEN_GRAPH
 from tfs_proxy.model.fetch import MODEL_FILE_ENDINGS
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import DiscoveryError, NoArchive
@@ -25,7 +26,8 @@ ENDINGS = {ending: ModelKind.LITE if ending == LITE else ModelKind.KERAS for end
 OTHERS = {
     ".tar.gz": "an archive already: `tfs-proxy check` says what would be served from it",
     ".tgz": "an archive already: `tfs-proxy check` says what would be served from it",
-    ".pb": "only the graph of a SavedModel: give its folder, which has variables/ too",
+    "saved_model.pb": "only the graph of a SavedModel: give its folder, which has variables/ too",
+    ".pb": FROZEN_GRAPH,
     ".onnx": "an ONNX model: make a SavedModel of it first, with onnx2tf",
     ".pt": "a PyTorch model: write it as ONNX, make a SavedModel of that with onnx2tf, and pack that",
     ".pth": "a PyTorch model: write it as ONNX, make a SavedModel of that with onnx2tf, and pack that",

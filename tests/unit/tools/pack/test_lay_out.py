@@ -124,6 +124,7 @@ def test_a_whole_model_folder(tmp_path: Path) -> None:
         ("model.pt", "is a PyTorch model"),
         ("model.tar.gz", "is an archive already"),
         ("saved_model.pb", "only the graph of a SavedModel: give its folder"),
+        ("frozen.pb", "frozen.pb is a frozen graph, as TensorFlow 1 writes it"),
         ("model.pkl", "is a pickle, which runs code"),
         ("variables.index", "is a checkpoint"),
         ("notes.txt", "is none of the kinds that can be packed"),
