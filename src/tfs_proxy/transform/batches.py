@@ -15,7 +15,7 @@ from typing import IO, cast
 from msgspec import Struct, field
 
 from tfs_proxy.data.capture.record import BEGINNING_BYTES, CapturedRequest, captured_request, is_capture
-from tfs_proxy.data.formats.csv_records import NUMBER, Dialect, csv_dialect, csv_rows
+from tfs_proxy.data.formats.csv_records import HEADER_HINT, NUMBER, Dialect, csv_dialect, csv_rows
 from tfs_proxy.data.formats.framing import Frame, recordio, tfrecords
 from tfs_proxy.data.registry import format_of, parse_media_type
 from tfs_proxy.data.serving_json.documents import BYTE_ORDER_MARK
@@ -109,11 +109,14 @@ def with_failure_location(frames: Iterable[Frame], name: str) -> Iterator[Frame]
 
 
 def without_place(sentence: str, number: int) -> str:
-    """A sentence about record ``number`` without this number, which is another one in the object."""
+    """A sentence about record ``number`` without this number, which is another one in the object.
+
+    Without the advice on a header, too: the job has a flag for that, and says so where line 1 is refused.
+    """
     return re.sub(
         rf"^(?:TFRecord|RecordIO record|Record|Row|Line) {number}\b(?:, at byte \d+,)?",
         "the record",
-        sentence,
+        sentence.replace(HEADER_HINT, ""),
     )
 
 

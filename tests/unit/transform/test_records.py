@@ -9,8 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tfs_proxy.data.formats.csv_records import HEADER_HINT
 from tfs_proxy.data.formats.framing import recordio_frame, tfrecord_frame
-from tfs_proxy.transform.batches import SPLITS, MiniBatch, batches_of, lines, open_content, pack
+from tfs_proxy.transform.batches import (
+    SPLITS,
+    MiniBatch,
+    batches_of,
+    lines,
+    open_content,
+    pack,
+    without_place,
+)
 from tfs_proxy.transform.job import (
     GZIP,
     LINE,
@@ -143,3 +152,8 @@ def test_a_first_line_that_looks_like_a_header(
 def test_the_last_newline(ending: bytes) -> None:
     """A last line counts with and without it; an empty line is no record."""
     assert [frame.payload for frame in lines(io.BytesIO(b"a\n\nb" + ending))] == [b"a", b"b"]
+
+
+def test_a_bad_row_is_no_header() -> None:
+    """A row that is sent alone is the first of its request, wherever the object has it."""
+    assert without_place(f"Row 1, column 1: bad.{HEADER_HINT}", 1) == "the record, column 1: bad."

@@ -33,7 +33,7 @@ from tfs_proxy.wire.dtypes import Kind, dtype_of
 from tfs_proxy.wire.media_types import MediaType, shown
 
 CHUNK_ROWS = 4096
-_HEADER_HINT = " If row 1 is a header, send Content-Type: text/csv; header=present."
+HEADER_HINT = " If row 1 is a header, send Content-Type: text/csv; header=present."
 _ABSENT_HINT = " Row 1 is a header: if it is a record, send Content-Type: text/csv; header=absent."
 _SHOWN_CHARACTERS, _SHOWN_NAMES = 40, 10
 _WHOLE = re.compile(r"([+-]?[0-9]+)(?:\.0*)?", re.ASCII)
@@ -121,7 +121,7 @@ def decode_csv(
         return _decode_rows(rows, columns, signature, "", "" if dialect.header else _ABSENT_HINT)
     columns = _ordered(dialect.columns, signature, first or ())
     rows = chain(() if first is None else (first,), rows)
-    return _decode_rows(rows, columns, signature, _HEADER_HINT if dialect.header is None else "")
+    return _decode_rows(rows, columns, signature, HEADER_HINT if dialect.header is None else "")
 
 
 def _is_header(row: Row, signature: Signature, dialect: Dialect) -> bool:
