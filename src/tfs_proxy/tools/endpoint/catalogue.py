@@ -30,8 +30,13 @@ from tfs_proxy.tools.endpoint.operations import (
 )
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.layout import LocalFiles
+from tfs_proxy.values.memory import MEGABYTE
+from tfs_proxy.values.resources import available_resources
 
 COMPONENT = "CreateInferenceComponent"
+INSTANCE_BYTES = 512 * MEGABYTE
+"""Memory of a small instance, about what always runs of it."""
+
 Change = Callable[[], None]
 MANY_MODELS = "MultiModel"
 PRIMARY = "primary"
@@ -170,6 +175,7 @@ class Catalogue:
                     yield f"{path}.ModelName is missing: only with ExecutionRoleArn may components bring it"
                 if "ServerlessConfig" not in variant and "InitialInstanceCount" not in variant:
                     yield f"{path}.InitialInstanceCount is missing"
+                yield from _too_many(f"{path}.InitialInstanceCount", variant)
 
     def _conflicts_of_component(self, parameters: Mapping[str, Any]) -> Iterator[str]:
         config = self.configs.get(self.endpoints.get(parameters["EndpointName"], ""))
@@ -185,6 +191,7 @@ class Catalogue:
             yield "Specification needs ModelName or Container"
         if model is not None and model not in self.models:
             yield f"Specification.ModelName {model} is unknown: CreateModel has not made it"
+        yield from _too_many("RuntimeConfig.CopyCount", parameters.get("RuntimeConfig", {}))
 
     def _component(self, request: OperationRequest) -> InferenceComponent:
         parameters, specification = request.parameters, request.parameters["Specification"]
@@ -203,6 +210,13 @@ class Catalogue:
             parameters.get("RuntimeConfig", {}).get("CopyCount", 1),
             startup.get("ContainerStartupHealthCheckTimeoutInSeconds", STARTUP_SECONDS),
         )
+
+
+def _too_many(path: str, parameters: Mapping[str, Any]) -> Iterator[str]:
+    """Refuse a number of instances or copies that would take the machine down with it."""
+    count, memory = parameters.get(path.rpartition(".")[2], 1), available_resources().memory_bytes
+    if memory is not None and count > (most := max(memory // INSTANCE_BYTES, 1)):
+        yield f"{path} {count} is more than the {most} for which this machine has memory"
 
 
 def _unusable_places(parameters: Mapping[str, Any], folder: Path) -> Iterator[str]:

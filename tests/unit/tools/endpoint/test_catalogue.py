@@ -106,6 +106,7 @@ def test_containers_of_a_pipeline_have_names_by_their_place() -> None:
                     r"ProductionVariants\[0\].ModelName other is unknown",
                 ),
                 ([{**VARIANT, "InitialInstanceCount": 0}], "InitialInstanceCount"),
+                ([{**VARIANT, "InitialInstanceCount": 100_000}], "for which this machine has memory"),
             )
         ),
         ("CreateEndpoint", {**ENDPOINT, "EndpointConfigName": "d"}, "EndpointConfigName d is unknown"),
