@@ -98,6 +98,9 @@ COMMANDS = {
     ),
 }
 
+PREFERRED = ("SAGEMAKER_GUNICORN_", "TFS_PROXY_REQUEST_")
+"""How the settings begin that an unknown flag most likely means: these are named first."""
+
 SHORTEST_WORD = 4
 """Letters of an unknown flag by which settings are found."""
 
@@ -160,8 +163,10 @@ def _unknown(command: str, words: Sequence[str], unknown: Sequence[str]) -> str:
             row for row in TABLE if len(letters) >= SHORTEST_WORD and letters in row.variable.replace("_", "")
         ]
         if rows:
+            rows.sort(key=lambda row: not row.variable.startswith(PREFERRED))
             settings = "".join(f"\n  {row.variable}: {row.help}" for row in rows[:4])
-            return f"{text}\n--{printable(flag)} is no flag, but a setting of the environment:{settings}"
+            paste = f"{rows[0].variable}=... tfs-proxy {command} ..."
+            return f"{text}\n--{printable(flag)} is a setting of the environment, as in {paste}{settings}"
     if command == "serve" and not any(word.startswith("-") for word in words):
         archives = printable(" ".join(words))
         return (

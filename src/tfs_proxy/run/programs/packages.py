@@ -178,8 +178,8 @@ def _names_unset(names: Sequence[str]) -> str:
     if not names:
         return ""
     return (
-        f" It uses {', '.join(f'${{{name}}}' for name in names)}, which the installer did not get: set it, "
-        f"and TFS_PROXY_INSTALL_ENVIRONMENT={','.join(names)}."
+        f" It uses {', '.join(f'${{{name}}}' for name in names)}, which the installer did not get. Set what "
+        f"is missing, and TFS_PROXY_INSTALL_ENVIRONMENT={','.join(names)}."
     )
 
 
