@@ -24,7 +24,7 @@ from tfs_proxy.tools.endpoint.hosting import HostedEndpoint
 from tfs_proxy.tools.endpoint.instances import InstanceGroup, VariantInstance
 from tfs_proxy.tools.endpoint.metrics import CountedInvocation, VariantMetrics
 from tfs_proxy.tools.endpoint.operations import ACCOUNT, DIRECT, REGION
-from tfs_proxy.values.errors import NotReached, UpstreamError, UpstreamTimeout
+from tfs_proxy.values.errors import AnswerTooLarge, NotReached, UpstreamError, UpstreamTimeout
 from tfs_proxy.wire.http_messages import HttpResponse, StreamedResponse
 from tfs_proxy.wire.media_types import BYTES
 from tfs_proxy.wire.routes import INVOCATIONS
@@ -124,6 +124,8 @@ class Passage(Struct, frozen=True):
             raise self._failed(container, NO_ANSWER, TIMED_OUT) from error
         except NotReached as error:
             raise self._failed(container, NO_ANSWER, NO_CONNECTION) from error
+        except AnswerTooLarge as error:
+            raise self._failed(container, NO_ANSWER, str(error)) from error
         except UpstreamError as error:
             raise self._failed(container, NO_ANSWER, BROKEN) from error
 

@@ -44,6 +44,14 @@ def ask(container: RemoteContainer, folder: Path, limit_seconds: float) -> bytes
         return asyncio.run(answer(starter))
 
 
+def test_an_answer_over_the_limit_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that never ends is no connection that broke."""
+    monkeypatch.setenv("TFS_PROXY_MAX_ANSWER_MB", "1")
+    with remote_container(answer=b"x" * 1_100_000) as container, pytest.raises(AwsError) as raised:
+        ask(container, tmp_path, 30)
+    assert "answer is over 1 MB. TFS_PROXY_MAX_ANSWER_MB sets the limit" in raised.value.message
+
+
 def test_container_that_does_not_answer_in_time_is_a_model_error(tmp_path: Path) -> None:
     assert InvocationLimits().seconds == 60
     with remote_container() as container:
