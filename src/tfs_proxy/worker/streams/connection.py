@@ -65,6 +65,13 @@ class StreamConnection(ServerConnection):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._count()
+        if self.transport.get_write_buffer_size() > MEGABYTE:  # of pongs, which wait for no client
+            self.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._waiting is None and not self.recv_messages.paused:
+            self.transport.resume_reading()
 
     def process_event(self, event: Any) -> None:
         """Pass on handshakes, control frames and whole messages."""

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import tarfile
 import threading
 import time
@@ -213,6 +214,25 @@ def test_half_sent_messages_share_the_memory_of_bodies(tmp_path: Path) -> None:
         with opened(stack) as stream:
             stream.send(bytes(3 * MEGABYTE))
             assert len(stream.recv(10)) == 3 * MEGABYTE
+
+
+def test_pongs_that_nobody_reads_hold_up_their_client(stack: Stack) -> None:
+    """They would pile up; once it reads, it gets one for each ping."""
+    flood = memoryview(Frame(Opcode.PING, bytes(125)).serialize(mask=True) * 500_000)  # 65 MB
+    head = f"GET {PATH} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    key = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", stack.port), timeout=2) as client:
+        client.sendall((head + key).encode())
+        assert b" 101 " in client.recv(4096)
+        sent = got = 0
+        with contextlib.suppress(TimeoutError):
+            while sent < len(flood):
+                sent += client.send(flood[sent:])
+        assert sent < len(flood)
+        client.settimeout(20)
+        while got < sent // 131 * 127 and (part := client.recv(MEGABYTE)):
+            got += len(part)
+    assert got >= sent // 131 * 127
 
 
 def test_text_that_is_not_utf8_closes_the_stream(stack: Stack) -> None:
