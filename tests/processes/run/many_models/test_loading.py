@@ -82,7 +82,8 @@ def test_a_client_that_hangs_up_does_not_stop_a_load(many: MultiModelStack, tmp_
     with gate(tmp_path / "gate") as shut:
         url = str(held_archive(tmp_path / "a.tar.gz", shut.mark()))
         body = json.dumps({"model_name": "left", "url": url}).encode()
-        head = f"POST /models HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        kind = "Host: localhost\r\nContent-Type: application/json"
+        head = f"POST /models HTTP/1.1\r\n{kind}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
         with socket.create_connection((many.host, many.port)) as client:
             client.sendall(head + body)
             shut.wait_for()
