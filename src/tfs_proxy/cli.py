@@ -99,7 +99,7 @@ COMMANDS = {
 }
 
 PREFERRED = ("SAGEMAKER_GUNICORN_", "TFS_PROXY_REQUEST_")
-"""How the settings begin that an unknown flag most likely means: these are named first."""
+"""Beginnings of the settings that an unknown flag most likely means: these are named first."""
 
 SHORTEST_WORD = 4
 """Letters of an unknown flag by which settings are found."""

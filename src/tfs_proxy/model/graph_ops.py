@@ -65,7 +65,7 @@ VALUE_LIST, VALUE_FUNCTION, LIST_FUNCTION = 1, 10, 9
 
 
 DECISION_FORESTS = "SimpleML"
-"""How the ops of TensorFlow Decision Forests begin, which model servers have, too."""
+"""Beginning of the names of TensorFlow Decision Forests' ops, which model servers have, too."""
 
 RESTORING_OPS = frozenset({"RestoreV2", "VarHandleOp"})
 

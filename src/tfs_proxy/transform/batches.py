@@ -85,7 +85,7 @@ They raise BadInput for damaged framing and PayloadTooLarge; both name the recor
 
 
 def framing_hint(job: Job, plan: ExecutionPlan) -> str:
-    """What to add to a refusal if examples are sent in frames, which their type has not; else ""."""
+    """Name the cure if examples are sent in frames, which their type does not have; else ""."""
     if (job.split_type, plan.strategy) != (TFRECORD, MULTI) or job.content_type != TF_EXAMPLE:
         return ""
     return (

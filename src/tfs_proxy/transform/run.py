@@ -277,7 +277,7 @@ def _report(statistics: RunStatistics, options: TransformOptions) -> None:
 
 
 def _warnings(statistics: RunStatistics) -> Iterator[str]:
-    """What a run that ends with status 0 may have lost."""
+    """Name the records that a run with exit status 0 may have lost."""
     counts = statistics.counts
     if counts["bad_records"]:
         yield f"{counts['bad_records']} of {counts['records']} records are bad: the .err files name them"

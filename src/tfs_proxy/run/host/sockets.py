@@ -279,7 +279,7 @@ def local_url(listeners: Listeners) -> str:
 
 
 def reach(listeners: Listeners) -> str:
-    """Who can connect, for the line that says that all is ready."""
+    """Say for the ready line who can connect."""
     hosts = [str(listener.getsockname()[0]) for listener in listeners]
     if all(ip_address(host).is_loopback for host in hosts):
         return "for this machine alone"
