@@ -15,7 +15,7 @@ from tfs_proxy.model.graph_ops import graph_size
 from tfs_proxy.model.report.first_request import FirstRequest, first_request
 from tfs_proxy.model.report.served import Served, look_into
 from tfs_proxy.model.report.serving_flags import ServingFlags
-from tfs_proxy.model.report.startup import WILL_NOT_LOAD, describe
+from tfs_proxy.model.report.startup import describe
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import ServedModel
 from tfs_proxy.values.errors import ArchiveError, DiscoveryError, ScriptLoadError, SettingsError
@@ -71,7 +71,8 @@ class Prepared(Struct, frozen=True):
     ``report`` and ``warnings`` are lines to show; ``script_fault`` says why the script can't be used;
     ``first_request`` is one that the model should answer; ``settings`` are those of the run, sized for
     these models. ``flags`` are the model server's if they, and not an archive, say what to serve;
-    ``one_line`` is a short report; ``model_faults`` are warnings about models that can answer no request.
+    ``one_line`` is a short report; ``model_faults`` are warnings about models that can answer no request,
+    ``load_faults`` those of them that keep `serve` from starting.
     """
 
     settings: Settings
@@ -83,12 +84,8 @@ class Prepared(Struct, frozen=True):
     first_request: FirstRequest
     flags: ServingFlags | None = None
     one_line: str = ""
+    load_faults: tuple[str, ...] = ()
     model_faults: tuple[str, ...] = ()
-
-    @property
-    def load_faults(self) -> list[str]:
-        """Those of ``model_faults`` that keep `serve` from starting."""
-        return [fault for fault in self.model_faults if WILL_NOT_LOAD in fault]
 
     def refuse_unusable_script(self) -> None:
         """Raises ScriptLoadError if the report found that the script can't be used."""
@@ -136,6 +133,7 @@ def prepare(
         one_line=report.one_line(),
         warnings=tuple(report.warning_lines()),
         script_fault=report.script_fault,
+        load_faults=tuple(printable(fault) for fault in report.load_faults),
         model_faults=tuple(printable(fault) for fault in report.model_faults),
         first_request=first_request(served, report.models, rest_api=settings.rest_api),
     )

@@ -5,7 +5,7 @@ It runs nothing: it reads the files of SavedModels and the syntax of the script.
 
 import csv
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -23,9 +23,6 @@ from tfs_proxy.values.errors import BadInput, PayloadTooLarge
 from tfs_proxy.values.layout import WARMUP_FILE, ModelLayout
 from tfs_proxy.values.names import printable, similar
 from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature, TensorSpec
-
-WILL_NOT_LOAD = "won't load"
-"""Words of a fault that keeps a model server from starting."""
 
 MODELS_SHOWN = 6
 SIGNATURES_SHOWN = 3
@@ -50,7 +47,8 @@ class Report(Struct, frozen=True):
     """Report on the contents of ``root``; ``notes`` are sentences about ignored files.
 
     ``warnings`` are about usable models and scripts that won't do what the user meant; ``model_faults`` those
-    of them about models that can answer no request; ``script_fault`` says why the script can't be used.
+    of them about models that can answer no request, ``load_faults`` those of
+    them about models that don't load; ``script_fault`` says why the script can't be used.
     """
 
     root: Path
@@ -62,6 +60,7 @@ class Report(Struct, frozen=True):
     settings: Mapping[str, str]
     notes: tuple[str, ...]
     warnings: tuple[str, ...] = ()
+    load_faults: tuple[str, ...] = ()
     model_faults: tuple[str, ...] = ()
     script_fault: str | None = None
 
@@ -110,7 +109,8 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
     versions = [(each.name, *version) for each in models for version in each.versions.items()]
     read = {(name, version): read_summary(path) for name, version, path in versions}
     reports = tuple(_model_report(model, read) for model in models)
-    faults = tuple(_model_faults(models, read))
+    load_faults = tuple(_faults(models, read, _load_faults))
+    faults = (*load_faults, *_faults(models, read, _answer_faults))
     processes = capacity(settings, models=bool(models))
     script = report_on_script(layout, script_model=served.script_model is not None)
     return Report(
@@ -141,6 +141,7 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
             *_column_warnings(reports, settings.csv_columns),
             *script.warnings_for(settings.gunicorn_worker_class),
         ),
+        load_faults=load_faults,
         model_faults=faults,
         script_fault=script.fault,
     )
@@ -195,35 +196,36 @@ def _type_and_shape(spec: TensorSpec) -> str:
     return f"{dtype}[{', '.join('?' if size is None else str(size) for size in spec.shape)}]"
 
 
-def _model_faults(models: Sequence[DiscoveredModel], read: Summaries) -> Iterator[str]:
+FindFaults = Callable[[Path, SavedModelSummary], Iterator[str]]
+
+
+def _faults(models: Sequence[DiscoveredModel], read: Summaries, find: FindFaults) -> Iterator[str]:
     for model in models:
         for version, folder in model.versions.items():
             summary = read[model.name, version]
             if summary is not None:
-                name = f"{model.name} version {version}"
-                yield from (f"{name} {fault}" for fault in _load_faults(folder, summary))
-                yield from (f"{name} {fault}" for fault in _answer_faults(folder, summary))
+                yield from (f"{model.name} version {version} {fault}" for fault in find(folder, summary))
 
 
 def _load_faults(folder: Path, summary: SavedModelSummary) -> Iterator[str]:
-    """Find what keeps a version from being loaded, or from having anything to ask."""
+    """Find what keeps a version from being loaded."""
     unknown = unknown_ops(summary.ops)
     if unknown:
         yield (
-            f"{WILL_NOT_LOAD}: neither TensorFlow nor TensorFlow Text has its op {unknown[0]}, only a server "
+            f"won't load: neither TensorFlow nor TensorFlow Text has its op {unknown[0]}, only a server "
             "that was built with the library which registers it."
         )
     if damage := _warmup_damage(folder):
-        yield f"{WILL_NOT_LOAD}: {WARMUP_FILE} {damage}."
+        yield f"won't load: {WARMUP_FILE} {damage}."
     if ("serve",) not in summary.tags:
         tags = "; ".join(", ".join(tags) or "none" for tags in summary.tags)
-        yield f"has no graph tagged serve (its tags: {tags}), so it {WILL_NOT_LOAD}."
-    elif not summary.signatures:
-        yield "has no signatures, so no request can reach it: save it with some."
+        yield f"has no graph tagged serve (its tags: {tags}), so it won't load."
 
 
 def _answer_faults(folder: Path, summary: SavedModelSummary) -> Iterator[str]:
-    """Find what makes a version answer errors."""
+    """Find what makes a version answer errors, or nothing."""
+    if ("serve",) in summary.tags and not summary.signatures:
+        yield "has no signatures, so no request can reach it: save it with some."
     if summary.lost_variables:
         yield (
             f"will fail every predict with 'Could not find variable {summary.lost_variables[0]}': "
