@@ -3,14 +3,9 @@
 import argparse
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tfs_proxy.commands.arguments import at_least_one, exit_on_stop_signals, listen, log_to_stderr
 from tfs_proxy.settings.settings import inherited_environment
-from tfs_proxy.values.errors import SettingsError
-
-if TYPE_CHECKING:
-    from tfs_proxy.tools.endpoint.run import StreamPort
 
 PORT = 8090
 
@@ -77,28 +72,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="transform jobs that run at once (default: %(default)s)",
     )
-    _add_stream_arguments(parser)
     parser.add_argument("--port", type=int, default=PORT, help="port to listen on (default: %(default)s)")
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine alone)"
-    )
-
-
-def _add_stream_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--stream-port",
-        type=int,
-        metavar="PORT",
-        help="port of InvokeEndpointWithBidirectionalStream, by HTTP/2 (default: none)",
-    )
-    parser.add_argument(
-        "--stream-certificate",
-        type=Path,
-        metavar="FILE.pem",
-        help="its certificate, since clients speak HTTP/2 over TLS alone",
-    )
-    parser.add_argument(
-        "--stream-key", type=Path, metavar="FILE.pem", help="the certificate's key, if it is in another file"
     )
 
 
@@ -107,20 +83,6 @@ def _tolerance(text: str) -> float:
     if not 0 <= share < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a share: it must be at least 0 and below 1")
     return share
-
-
-def _streams(arguments: argparse.Namespace) -> "StreamPort | None":
-    """The port of bidirectional streams, if it is asked for. Raises SettingsError if it can't be had."""
-    certificate = arguments.stream_certificate
-    if arguments.stream_port is None and certificate is None:
-        return None
-    if arguments.stream_port is None or certificate is None:
-        raise SettingsError("--stream-port and --stream-certificate need each other.")
-    from tfs_proxy.run.host.sockets import listen
-    from tfs_proxy.tools.endpoint.http2_server import tls_of
-
-    tls = tls_of(certificate, arguments.stream_key)
-    return listen(arguments.host, arguments.stream_port, "Take another --stream-port."), tls
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -134,7 +96,6 @@ def run(arguments: argparse.Namespace) -> int:
     choices = parse_choices(arguments.container)
     files = LocalFiles.below(arguments.files or [Path.cwd()])
     catalogue_of(arguments.configs, files)
-    streams = _streams(arguments)
     settings, listeners = listen(arguments.host, arguments.port)
     options = EndpointOptions(
         arguments.configs,
@@ -144,7 +105,6 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.notifications,
         arguments.tolerance,
         arguments.jobs,
-        streams,
     )
     return asyncio.run(serve(settings, listeners, options))
 

@@ -1,29 +1,13 @@
-"""The flags of ``endpoint``'s streams, and those of ``pack`` for a model's graph."""
+"""The flags of ``pack`` for a model's graph."""
 
 import argparse
 from pathlib import Path
 
 import pytest
 
-from tfs_proxy.cli import main
 from tfs_proxy.commands.pack import add_preprocessing_arguments, preprocessing_of
 from tfs_proxy.tools.export.preprocessing import ImageInput, Preprocessing, Standardization
 from tfs_proxy.values.errors import SettingsError
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["--stream-port", "8443"], "need each other"),
-        (["--stream-certificate", "cert.pem"], "need each other"),
-        (["--stream-port", "8443", "--stream-certificate", "none.pem"], "none.pem must have a certificate"),
-    ],
-)
-def test_a_port_of_streams_has_its_certificate(
-    words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["endpoint", *words]) == 2
-    assert sentence in capsys.readouterr().err
 
 
 def parsed(*words: str) -> Preprocessing | None:

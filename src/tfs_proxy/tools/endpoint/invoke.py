@@ -61,7 +61,7 @@ class Passage(Struct, frozen=True):
 
     async def through(self, body: bytes, counted: CountedInvocation) -> HttpResponse:
         """The last container's answer; each one's is the next one's request. Raises AwsError."""
-        *others, last = chosen_containers(self.instance, self.members)
+        *others, last = _chosen_containers(self.instance, self.members)
         body, headers = await self._before_last(others, body, counted)
         with counted.by_container(last.name):
             return await self._ask_one(last, body, headers)
@@ -70,7 +70,7 @@ class Passage(Struct, frozen=True):
         self, body: bytes, counted: CountedInvocation, held: AsyncExitStack
     ) -> StreamedResponse:
         """Streams the last container's answer; ``held`` ends with it. Raises AwsError."""
-        *others, last = chosen_containers(self.instance, self.members)
+        *others, last = _chosen_containers(self.instance, self.members)
         body, headers = await self._before_last(others, body, counted)
         path = await self._path(last)
         held.enter_context(counted.by_container(last.name))
@@ -108,7 +108,7 @@ class Passage(Struct, frozen=True):
         target = target_of(models, self.members)
         if models is None:
             return INVOCATIONS.path
-        return await models.path_for(target, self.log_stream(container), self._remaining_seconds)
+        return await models.path_for(target, self._log_stream(container), self._remaining_seconds)
 
     async def _note_status(self, container: HostedContainer, status: int) -> None:
         models = self.instance.many_models.get(container.name)
@@ -138,13 +138,13 @@ class Passage(Struct, frozen=True):
         return answer
 
     def _failed(self, container: HostedContainer, status: int, text: str) -> AwsError:
-        return model_error(container.name, status, text, self.log_stream(container))
+        return model_error(container.name, status, text, self._log_stream(container))
 
     @property
     def _remaining_seconds(self) -> float:
         return max(self.began + self.limits.seconds - time.monotonic(), 0.001)
 
-    def log_stream(self, container: HostedContainer) -> str:
+    def _log_stream(self, container: HostedContainer) -> str:
         """The name that the container's log would have in CloudWatch."""
         suffix = "" if len(self.instance.containers) == 1 else f"/{container.name}"
         group = f"/aws/sagemaker/Endpoints/{self.endpoint}"
@@ -162,7 +162,7 @@ async def _beginning_of(answer: StreamedResponse) -> bytes:
     return found
 
 
-def chosen_containers(instance: VariantInstance, members: Mapping[str, str]) -> tuple[HostedContainer, ...]:
+def _chosen_containers(instance: VariantInstance, members: Mapping[str, str]) -> tuple[HostedContainer, ...]:
     """The containers for a request: all of a pipeline, or the named one. Raises AwsError."""
     name = members.get("TargetContainerHostname")
     if instance.model.mode != DIRECT:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import logging
 import re
-import ssl
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -19,17 +18,15 @@ from msgspec.structs import replace
 
 from tfs_proxy.run.guarded import guard_of, guarded
 from tfs_proxy.run.host import sockets
-from tfs_proxy.run.host.sockets import Listener, Listeners
+from tfs_proxy.run.host.sockets import Listeners
 from tfs_proxy.run.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, RunLoop
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.tools.endpoint.additions import Additions
 from tfs_proxy.tools.endpoint.aws_api import AwsError, answer_to
-from tfs_proxy.tools.endpoint.bidirectional import BidirectionalStreams
 from tfs_proxy.tools.endpoint.catalogue import Catalogue
 from tfs_proxy.tools.endpoint.control_plane import TARGET, ControlPlane
 from tfs_proxy.tools.endpoint.hosting import HostedEndpoint, Hosting
-from tfs_proxy.tools.endpoint.http2_server import Http2Server
 from tfs_proxy.tools.endpoint.invoke import refuse_large
 from tfs_proxy.tools.endpoint.job_run import JobRun
 from tfs_proxy.tools.endpoint.jobs import TransformJobs
@@ -122,16 +119,11 @@ LARGER_BYTES = 101 * MEGABYTE
 """Bytes read of a body: of one over AWS's limit, so that it gets AWS's answer, and of a transform job's."""
 
 
-StreamPort = tuple[Listener, ssl.SSLContext]
-"""The port of bidirectional streams, and its certificate."""
-
-
 class EndpointOptions(Struct, frozen=True):
     """Options of the command line.
 
     Requests may name no files of this machine but ``files``; ``notifications`` is their folder, ``tolerance``
     that of shadows; ``jobs`` transform jobs run at once.
-    ``streams`` is the port of bidirectional streams, if they are wanted.
     """
 
     configs: Sequence[Path]
@@ -141,7 +133,6 @@ class EndpointOptions(Struct, frozen=True):
     notifications: Path | None
     tolerance: float
     jobs: int
-    streams: StreamPort | None = None
 
 
 def catalogue_of(configs: Sequence[Path], files: LocalFiles) -> Catalogue:
@@ -202,8 +193,6 @@ class EndpointRun:
         front = EndpointServer(self._hosting, self._jobs, logs, self._metrics, self._additions)
         guard = replace(guard_of(settings), is_endpoint=True)
         self._server = HttpServer(guarded(app_of(front.respond, LARGER_BYTES), guard))
-        self._streams = BidirectionalStreams(self._hosting, self._metrics)
-        self._stream_server = options.streams and Http2Server(self._streams, *options.streams)
         self._run_loop = RunLoop(settings.stop_seconds)
         self._ready = False
 
@@ -217,8 +206,6 @@ class EndpointRun:
         await self._server.open(self._listeners)
         url = sockets.local_url(self._listeners)
         log.info("listening on %s", url)
-        if self._stream_server is not None:
-            await self._stream_server.open()
         await self._hosting.start_all()
         for endpoint in self._hosting.endpoints.values():
             self._additions.of(endpoint)
@@ -239,9 +226,6 @@ class EndpointRun:
 
     async def _stop_all(self, deadline: float) -> None:
         seconds = max(deadline - time.monotonic(), LAST_STEPS_SECONDS)
-        self._streams.stop()
-        if self._stream_server is not None:
-            await self._stream_server.drain(LAST_STEPS_SECONDS)
         await asyncio.gather(self._jobs.stop(), self._server.drain(seconds))
         await self._additions.close(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
         await self._hosting.stop()

@@ -41,14 +41,10 @@ def message(headers: Mapping[str, str], payload: bytes) -> bytes:
     return content + _CHECKSUM.pack(zlib.crc32(content))
 
 
-def payload_part(data: bytes, **members: str) -> bytes:
-    """A PayloadPart: some bytes of the container's answer, and members that are headers."""
-    headers = {
-        ":event-type": "PayloadPart",
-        ":content-type": BYTES,
-        ":message-type": "event",
-    }
-    return message(headers | members, data)
+def payload_part(data: bytes) -> bytes:
+    """A PayloadPart: some bytes of the container's answer."""
+    headers = {":event-type": "PayloadPart", ":content-type": BYTES, ":message-type": "event"}
+    return message(headers, data)
 
 
 def model_stream_error(code: str, text: str) -> bytes:
@@ -59,11 +55,6 @@ def model_stream_error(code: str, text: str) -> bytes:
 def internal_stream_failure(text: str) -> bytes:
     """Tells that the endpoint itself could not finish the answer."""
     return _exception("InternalStreamFailure", {"Message": text})
-
-
-def error_event(code: str, text: str) -> bytes:
-    """An error that is not one of the stream's exceptions."""
-    return message({":message-type": "error", ":error-code": code, ":error-message": text}, b"")
 
 
 def _exception(kind: str, members: Mapping[str, str]) -> bytes:
