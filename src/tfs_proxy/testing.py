@@ -21,7 +21,6 @@ from wsgiref.util import setup_testing_defaults
 from msgspec.structs import replace
 
 from tfs_proxy.model.discover import DiscoveredModel
-from tfs_proxy.model.extract import ExtractLimits
 from tfs_proxy.model.fetch import fetch
 from tfs_proxy.model.report.served import gets_arriving_bodies, look_into
 from tfs_proxy.model.saved_model import read_summary
@@ -154,7 +153,7 @@ class _Contents:
 
 
 def _archive(model: str | Path, folder: Path, settings: Settings) -> _Contents:
-    served = look_into(fetch(str(model), Workspace(folder), ExtractLimits.of(settings)), settings)
+    served = look_into(fetch(str(model), Workspace(folder), settings.max_archive_bytes), settings)
     models = {discovered.name: _signatures(discovered) for discovered in served.models}
     return _Contents(
         models,

@@ -34,7 +34,7 @@ from tfs_proxy.embedded.rest import handlers as example_body
 from tfs_proxy.embedded.rest.handlers import decode_predict
 from tfs_proxy.embedded.rest.requests import is_uri, match
 from tfs_proxy.model.discover import discover
-from tfs_proxy.model.extract import ExtractLimits, extract
+from tfs_proxy.model.extract import extract
 from tfs_proxy.model.lite_model import read_lite_model
 from tfs_proxy.model.saved_model import read_saved_model
 from tfs_proxy.settings.settings import Settings
@@ -183,7 +183,7 @@ def _archive(data: bytes) -> None:
     target.parent.mkdir(exist_ok=True)
     archive.write_bytes(data)
     try:
-        extract(archive, target, ExtractLimits(1 << 24, 1000, 1000.0))
+        extract(archive, target, 1 << 24)
         for model in discover(target):
             for version in model.versions.values():
                 read_saved_model(version)

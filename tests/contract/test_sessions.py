@@ -216,19 +216,18 @@ def test_a_full_session_and_a_full_store_are_424(script: Path, tmp_path: Path) -
     """The error says which limit it is; sessions that are open go on, and closing one makes room."""
     env = {
         **ON,
-        "TFS_PROXY_SESSIONS_MAX_MB": "2",
-        "TFS_PROXY_SESSION_MAX_KB": "500",
+        "TFS_PROXY_SESSIONS_MAX_MB": "1",
         "SAGEMAKER_SESSIONS_PATH": str(tmp_path / "kept"),
     }
     with serving("serve", str(script), *EMBEDDED, env=env) as running:
-        first = opened(send(running, fill=400_000, key="a"))
-        over = send(running, first, fill=200_000, key="b")
-        assert (over.status, "TFS_PROXY_SESSION_MAX_KB" in over.json["error"]) == (424, True)
-        statuses = Counter(send(running, fill=500_000, key="a").status for _ in range(8))
-        assert statuses == {200: 3, 424: 5}
+        first = opened(send(running, fill=20_000, key="a"))
+        over = send(running, first, fill=20_000, key="b")
+        assert (over.status, "32 KB of one session" in over.json["error"]) == (424, True)
+        statuses = Counter(send(running, fill=30_000, key="a").status for _ in range(36))
+        assert statuses == {200: 32, 424: 4}
         full = act(running, "NEW_SESSION", "NEW_SESSION")
         assert (full.status, "TFS_PROXY_SESSIONS_MAX_MB" in full.json["error"]) == (424, True)
-        assert send(running, first).json["state"] == {"a": 400_000}
+        assert send(running, first).json["state"] == {"a": 20_000}
         assert act(running, first, "CLOSE").status == 200
         assert send(running).status == 200
         assert [oct(path.stat().st_mode & 0o777) for path in (tmp_path / "kept").glob("*/sessions.db*")] == [
@@ -272,7 +271,6 @@ class Writer(threading.Thread):
     ("settings", "named"),
     [
         ({"SAGEMAKER_SESSIONS_PATH": "/etc/passwd"}, "SAGEMAKER_SESSIONS_PATH"),
-        ({"TFS_PROXY_SESSION_MAX_KB": "40000"}, "TFS_PROXY_SESSION_MAX_KB"),
         ({"TFS_PROXY_SESSIONS_MAX_MB": "1000000", "TFS_PROXY_HOME": "/dev/shm"}, "TFS_PROXY_SESSIONS_MAX_MB"),
         ({"SAGEMAKER_SESSIONS_EXPIRATION": "0"}, "SAGEMAKER_SESSIONS_EXPIRATION"),
     ],

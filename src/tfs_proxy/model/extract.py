@@ -12,13 +12,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
-
-from msgspec import Struct
 
 from tfs_proxy.model.discover import unreadable
 from tfs_proxy.model.tar import DamagedArchive, Member, MemberKind, TarReader
-from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import ArchiveError
 from tfs_proxy.values.layout import SAGEMAKER_MODEL_DIR
 from tfs_proxy.values.memory import GIGABYTE
@@ -26,6 +22,9 @@ from tfs_proxy.values.names import printable
 from tfs_proxy.wire.shortages import NO_ROOM, TOO_LARGE
 
 RATIO_FREE_BYTES = MAX_OVERHEAD_BYTES = GIGABYTE
+MOST_MEMBERS = 100_000
+HIGHEST_RATIO = 100
+"""Of unpacked to packed size, beyond `RATIO_FREE_BYTES`: weights of zero compress 1000:1."""
 MAX_PART_BYTES = 255
 MAX_NAME_BYTES = 2048
 MAX_LINK_BYTES = 4095
@@ -37,23 +36,8 @@ SHOWN_CHARACTERS = 200
 Progress = Callable[[int, int], None]
 
 
-class ExtractLimits(Struct, frozen=True):
-    """Limits of an unpacked archive: bytes, files and folders, and the ratio of unpacked to packed size.
-
-    The ratio is checked only beyond 1 GB unpacked, because weights of zero compress 1000:1.
-    """
-
-    max_bytes: int
-    max_members: int
-    max_ratio: float
-
-    @classmethod
-    def of(cls, settings: Settings) -> Self:
-        return cls(settings.max_archive_bytes, settings.max_archive_members, settings.max_archive_ratio)
-
-
-def extract(archive: Path, target: Path, limits: ExtractLimits, progress: Progress | None = None) -> None:
-    """Unpack ``archive`` (tar, gzipped or plain) into ``target``, which must not exist yet.
+def extract(archive: Path, target: Path, max_bytes: int, progress: Progress | None = None) -> None:
+    """Unpack ``archive`` (tar, gzipped or plain), ``max_bytes`` at most, into ``target``, which must be new.
 
     ``progress`` is called at each member and after each piece of one, with the bytes of the archive read so
     far and its size; what it raises ends the unpacking. Raises ArchiveError naming archive and member if it
@@ -67,7 +51,7 @@ def extract(archive: Path, target: Path, limits: ExtractLimits, progress: Progre
         ) from error
     try:
         with TarReader(archive) as reader:
-            _Unpacking(archive, reader, target, limits, progress).run()
+            _Unpacking(archive, reader, target, max_bytes, progress).run()
     except BaseException as error:
         shutil.rmtree(target, ignore_errors=True)
         if isinstance(error, DamagedArchive):
@@ -85,12 +69,12 @@ class _Unpacking:
         archive: Path,
         reader: TarReader,
         target: Path,
-        limits: ExtractLimits,
+        max_bytes: int,
         progress: Progress | None,
     ) -> None:
         self._archive = archive
         self._target = target
-        self._limits = limits
+        self._max_bytes = max_bytes
         self._progress = progress or (lambda _read, _total: None)
         self._packed_bytes = archive.stat().st_size
         self._reader = reader
@@ -134,19 +118,19 @@ class _Unpacking:
         """Enforce the limits before anything is written; `TarReader` never returns more than ``size``."""
         self._members += 1
         self._bytes += member.size
-        limits, unpacked = self._limits, self._bytes
-        if self._members > limits.max_members:
-            raise self._refusal(member.name, f"is one more than the {limits.max_members} members allowed")
-        if unpacked > limits.max_bytes:
+        unpacked = self._bytes
+        if self._members > MOST_MEMBERS:
+            raise self._refusal(member.name, f"is one more than the {MOST_MEMBERS} members allowed")
+        if unpacked > self._max_bytes:
             raise self._refusal(
                 member.name,
-                f"makes it {unpacked} bytes unpacked, more than the {limits.max_bytes} allowed",
+                f"makes it {unpacked} bytes unpacked, more than the {self._max_bytes} allowed",
             )
-        if unpacked > RATIO_FREE_BYTES and unpacked > limits.max_ratio * self._packed_bytes:
+        if unpacked > RATIO_FREE_BYTES and unpacked > HIGHEST_RATIO * self._packed_bytes:
             raise self._refusal(
                 member.name,
                 f"makes it {unpacked / self._packed_bytes:.0f} times its packed size, "
-                f"more than the {limits.max_ratio:g} times allowed beyond 1 GB",
+                f"more than the {HIGHEST_RATIO} times allowed beyond 1 GB",
             )
         if self._reader.position - unpacked > MAX_OVERHEAD_BYTES:
             raise self._refusal(member.name, "follows more than 1 GB of headers")

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tfs_proxy.model.discover import OTHER_FORMATS, SAVED_MODEL_FILES, unreadable
-from tfs_proxy.model.extract import ExtractLimits, extract
+from tfs_proxy.model.extract import extract
 from tfs_proxy.model.progress import ProgressLog
 from tfs_proxy.model.s3 import download
 from tfs_proxy.values.errors import ArchiveError, NoArchive
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 def fetch(
     model: str | None,
     workspace: Workspace,
-    limits: ExtractLimits,
+    max_bytes: int,
     cancelled: threading.Event | None = None,
 ) -> Path:
     """Download and unpack ``model`` as far as necessary, and return its folder.
@@ -40,7 +40,7 @@ def fetch(
     nothing left either, once another thread has set ``cancelled``.
     """
     if model is not None and model.startswith(S3_SCHEME):
-        return _from_s3(model, workspace, limits, cancelled)
+        return _from_s3(model, workspace, max_bytes, cancelled)
     path = SAGEMAKER_MODEL_DIR if model is None else Path(model)
     try:
         exists = path.is_dir() or path.is_file()
@@ -48,19 +48,17 @@ def fetch(
         raise ArchiveError(unreadable(path, error)) from error
     if not exists:
         raise NoArchive(_missing(path, is_default=model is None))
-    return _served(path.absolute(), workspace, limits, cancelled)
+    return _served(path.absolute(), workspace, max_bytes, cancelled)
 
 
-def _served(
-    path: Path, workspace: Workspace, limits: ExtractLimits, cancelled: threading.Event | None
-) -> Path:
+def _served(path: Path, workspace: Workspace, max_bytes: int, cancelled: threading.Event | None) -> Path:
     archive = archive_at(path)
     if archive is None:
         return path
     _refuse_model_file(archive)
     _warn_of_memory(archive, workspace.root)
     unpacking = ProgressLog(f"Unpacking {archive}", cancelled)
-    extract(archive, workspace.model, limits, unpacking)
+    extract(archive, workspace.model, max_bytes, unpacking)
     unpacking.finish()
     return workspace.model
 
@@ -129,15 +127,13 @@ def _missing(path: Path, *, is_default: bool) -> str:
     return f"There is no file or folder {path}: MODEL must be {kinds}."
 
 
-def _from_s3(
-    address: str, workspace: Workspace, limits: ExtractLimits, cancelled: threading.Event | None
-) -> Path:
+def _from_s3(address: str, workspace: Workspace, max_bytes: int, cancelled: threading.Event | None) -> Path:
     """Download, then fetch the result as a local MODEL; delete a downloaded archive once it is unpacked."""
     folder = workspace.root / DOWNLOAD_FOLDER
     try:
-        path = download(address, folder, limits, cancelled)
+        path = download(address, folder, max_bytes, cancelled)
         if path == folder:
             return folder.rename(workspace.model)
-        return _served(path, workspace, limits, cancelled)
+        return _served(path, workspace, max_bytes, cancelled)
     finally:
         (folder / ARCHIVE_NAME).unlink(missing_ok=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tfs_proxy.model.extract import ExtractLimits
+from tfs_proxy.model.extract import MOST_MEMBERS
 from tfs_proxy.model.progress import ProgressLog
 from tfs_proxy.values.errors import ArchiveError
 from tfs_proxy.values.layout import ARCHIVE_NAME
@@ -33,9 +33,7 @@ class S3Object(Struct, frozen=True):
     etag: str = ""
 
 
-def download(
-    address: str, folder: Path, limits: ExtractLimits, cancelled: threading.Event | None = None
-) -> Path:
+def download(address: str, folder: Path, max_bytes: int, cancelled: threading.Event | None = None) -> Path:
     """Download ``address`` into ``folder``, which must not exist yet; return the path of the result.
 
     That is a file for an object, and ``folder`` for a prefix (one that ends in ``/`` or names no object).
@@ -52,7 +50,7 @@ def download(
             chosen = {Path(ARCHIVE_NAME): (archives or objects)[0]}
         else:
             chosen = relative_paths(objects, prefix, address)
-        check_size(chosen.values(), address, limits)
+        check_size(chosen.values(), address, max_bytes)
         progress = ProgressLog(f"Downloading {address}", cancelled)
         _fetch_all(client, bucket, {folder / path: item for path, item in chosen.items()}, folder, progress)
     return folder / ARCHIVE_NAME if prefix is None or archives else folder
@@ -95,17 +93,17 @@ def relative_paths(objects: Iterable[S3Object], prefix: str, address: str) -> di
     return paths
 
 
-def check_size(objects: Iterable[S3Object], address: str, limits: ExtractLimits) -> None:
+def check_size(objects: Iterable[S3Object], address: str, max_bytes: int) -> None:
     """Raise ArchiveError if there are no objects, too many of them, or too many bytes in them."""
     sizes = [item.size for item in objects]
     if not sizes:
         raise ArchiveError(
             f"{address} has no objects: it must be an archive, or a prefix with a model below it."
         )
-    if len(sizes) > limits.max_members:
-        raise ArchiveError(f"{address} is refused: it has over {limits.max_members} objects.")
-    if sum(sizes) > limits.max_bytes:
-        raise ArchiveError(f"{address} is refused: it has {sum(sizes)} bytes, over {limits.max_bytes}.")
+    if len(sizes) > MOST_MEMBERS:
+        raise ArchiveError(f"{address} is refused: it has over {MOST_MEMBERS} objects.")
+    if sum(sizes) > max_bytes:
+        raise ArchiveError(f"{address} is refused: it has {sum(sizes)} bytes, over {max_bytes}.")
 
 
 def _objects(client: "S3Client", bucket: str, key: str, address: str) -> Sequence[S3Object]:

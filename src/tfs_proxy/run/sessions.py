@@ -14,13 +14,15 @@ from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import SessionOptions
 from tfs_proxy.values.errors import SessionFailure, SettingsError
 from tfs_proxy.values.layout import Workspace
-from tfs_proxy.values.memory import KILOBYTE, MEGABYTE
+from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.values.names import printable
 
 log = logging.getLogger(__name__)
 
 PATH = "SAGEMAKER_SESSIONS_PATH"
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of the run's own is made in it
+SHARES = 32
+"""Full sessions that all sessions' room holds at least."""
 LOG_BYTES = 24 * MEGABYTE
 """Room for SQLite's log of changes, beside the sessions: what 8 busy workers make of it, and a third."""
 
@@ -32,7 +34,7 @@ def session_options(settings: Settings) -> SessionOptions | None:
     return SessionOptions(
         settings.sessions_file,
         settings.sessions_expiration_seconds,
-        settings.session_max_kb * KILOBYTE,
+        settings.sessions_max_mb * MEGABYTE // SHARES,
         settings.sessions_max_mb * MEGABYTE,
     )
 
@@ -46,12 +48,6 @@ def with_session_store(settings: Settings, workspace: Workspace) -> Iterator[Set
     if not settings.sessions:
         yield settings
         return
-    if settings.session_max_kb * KILOBYTE * 2 > settings.sessions_max_mb * MEGABYTE:
-        raise SettingsError(
-            f"TFS_PROXY_SESSION_MAX_KB={settings.session_max_kb} can't be used: "
-            f"TFS_PROXY_SESSIONS_MAX_MB={settings.sessions_max_mb} has no room for two such sessions. "
-            "Lower it, or raise the other."
-        )
     with ExitStack() as held:
         folder = _folder(settings, workspace, held)
         if not _has_room(folder, settings):

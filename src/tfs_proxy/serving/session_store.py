@@ -114,7 +114,7 @@ class SessionStore:
             if others + size > limit:
                 raise SessionFailure(
                     f"The session would have {others + size} bytes of state with this value, more than the "
-                    f"{limit // KILOBYTE} KB of TFS_PROXY_SESSION_MAX_KB."
+                    f"{limit // KILOBYTE} KB of one session, which are a part of TFS_PROXY_SESSIONS_MAX_MB."
                 )
             database.execute(
                 "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?)", (session_id, key, size, value)

@@ -209,10 +209,7 @@ class UseSettings:
         shown="/dev/shm if it has room, else TFS_PROXY_HOME", aws="/dev/shm")  # noqa: S108 - as AWS has it
     sessions_max_mb: int = SESSIONS.setting(
         "TFS_PROXY_SESSIONS_MAX_MB", parse.whole(1, 1_000_000), 32,
-        "MB of state in all sessions together; another session is a 424", aws="no limit")
-    session_max_kb: int = SESSIONS.setting(
-        "TFS_PROXY_SESSION_MAX_KB", parse.whole(1, 1_000_000), 1024,
-        "KB of keys and values in one session; more is a 424", aws="no limit")
+        "MB of state in all sessions together, and a 32nd of them in one; more is a 424", aws="no limit")
 
     batch: bool = JOBS.setting(
         "SAGEMAKER_BATCH", parse.flag, False, "true in a batch transform job; set by SageMaker")

@@ -74,15 +74,11 @@ class Settings(UseSettings):
         "SAGEMAKER_MAX_PAYLOAD_IN_MB", parse.whole(0, 100_000), DEFAULT_PAYLOAD_MB,
         "largest request body in MB; 0 means no limit for scripts that read bodies as they arrive, else 100",
         aws="no limit")
-    max_decoded_mb: int | None = ADDRESSES.setting(
-        "TFS_PROXY_MAX_DECODED_MB", parse.whole(1, 1_000_000), None,
-        "MB of memory that the values of one request's body may take; more is a 413",
-        shown="4 times the largest request body", aws="no limit")
     max_decoded_total_mb: int | None = ADDRESSES.setting(
         "TFS_PROXY_MAX_DECODED_TOTAL_MB", parse.whole(1, 1_000_000), None,
         "MB of memory that large requests and messages of streams take together; the next ones wait 5 s, "
-        "then get a 503, or close code 1013",
-        shown="twice TFS_PROXY_MAX_DECODED_MB", aws="no limit")
+        "then get a 503, or close code 1013; the values of one body take half of it, more is a 413",
+        shown="8 times the largest request body", aws="no limit")
     max_answer_mb: int = ADDRESSES.setting(
         "TFS_PROXY_MAX_ANSWER_MB", parse.whole(1, 1_000_000), lambda machine: machine.answer_mb,
         "largest answer in MB that is read: of a model server, a stage or a container (else 502), and by "
@@ -123,11 +119,6 @@ class Settings(UseSettings):
     max_archive_bytes: int = MODELS.setting(
         "TFS_PROXY_MAX_ARCHIVE_GB", lambda value: int(parse.number(0.001)(value) * GIGABYTE), 100 * GIGABYTE,
         "largest unpacked archive in GB", shown="100")
-    max_archive_members: int = MODELS.setting(
-        "TFS_PROXY_MAX_ARCHIVE_MEMBERS", parse.whole(1), 100_000, "most files and folders in an archive")
-    max_archive_ratio: float = MODELS.setting(
-        "TFS_PROXY_MAX_ARCHIVE_RATIO", parse.number(1), 100.0,
-        "largest ratio of unpacked to packed size of an archive, checked beyond 1 GB unpacked")
 
     multi_model_mode: str = MULTI_MODEL.setting(
         "TFS_PROXY_MULTI_MODEL", parse.one_of("shared", "process"), "shared",
@@ -395,14 +386,13 @@ class Settings(UseSettings):
 
     @property
     def max_decoded_bytes(self) -> int:
-        """Limit in bytes of one request's body after decoding."""
-        return (self.max_decoded_mb or 4 * self.payload_limit_mb) * MEGABYTE
+        """Limit in bytes of one request's body after decoding: half of what all may take."""
+        return (self.max_decoded_total_mb or 8 * self.payload_limit_mb) * MEGABYTE // 2
 
     @property
     def max_decoded_total_bytes(self) -> int:
         """Limit in bytes of all requests' decoded bodies together: enough for the largest single one."""
-        total_bytes = (self.max_decoded_total_mb or 0) * MEGABYTE or 2 * self.max_decoded_bytes
-        return max(total_bytes, 3 * self.max_payload_bytes + self.max_decoded_bytes)
+        return self.max_decoded_bytes + max(self.max_decoded_bytes, 3 * self.max_payload_bytes)
 
 
 _GROUPS = (MODELS, MULTI_MODEL, SCRIPTS, MODEL_SERVERS, BATCHING, WORKERS, SESSIONS, JOBS, CAPTURE)

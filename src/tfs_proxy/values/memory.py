@@ -8,7 +8,6 @@ from tfs_proxy.values.errors import PayloadTooLarge
 KILOBYTE, MEGABYTE, GIGABYTE = 1024, 1024**2, 1024**3
 DEFAULT_BODY_BYTES = 100 * MEGABYTE
 DEFAULT_DECODED_BYTES = 4 * DEFAULT_BODY_BYTES
-SETTING = "TFS_PROXY_MAX_DECODED_MB"
 
 STRING_BYTES = 64
 """Size of a short string as an object, with its place in an array."""
@@ -58,7 +57,7 @@ class MemoryBudget:
         limit_bytes: int = DEFAULT_DECODED_BYTES,
         ledger: Ledger | None = None,
         is_wanted: Callable[[], bool] = lambda: True,
-        remedy: str = f"{SETTING} sets this limit.",
+        remedy: str = "this limit is half of TFS_PROXY_MAX_DECODED_TOTAL_MB.",
     ) -> None:
         self.limit_bytes = limit_bytes
         self._ledger = ledger

@@ -14,7 +14,6 @@ import boto3
 import pytest
 
 from support.transform_command import s3_server
-from tfs_proxy.model.extract import ExtractLimits
 from tfs_proxy.model.fetch import fetch
 from tfs_proxy.values.errors import ArchiveError
 from tfs_proxy.values.layout import Workspace
@@ -22,7 +21,7 @@ from tfs_proxy.values.layout import Workspace
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-ROOMY = ExtractLimits(max_bytes=10**9, max_members=1000, max_ratio=100.0)
+ROOMY = 10**9
 
 
 @pytest.fixture(scope="module")
@@ -98,9 +97,9 @@ def test_a_prefix_with_an_archive(s3: "S3Client", workspace: Workspace) -> None:
     assert fetch("s3://models/job/output/", workspace, ROOMY) == workspace.model
 
 
-def refused(address: str, workspace: Workspace, limits: ExtractLimits = ROOMY) -> str:
+def refused(address: str, workspace: Workspace, max_bytes: int = ROOMY) -> str:
     with pytest.raises(ArchiveError) as caught:
-        fetch(address, workspace, limits)
+        fetch(address, workspace, max_bytes)
     assert not [path for path in workspace.root.rglob("*") if path.is_file()]
     assert not workspace.model.exists()
     return str(caught.value)
@@ -122,7 +121,7 @@ def test_a_key_that_escapes(s3: "S3Client", workspace: Workspace) -> None:
 def test_limits_hold_for_prefixes(s3: "S3Client", workspace: Workspace) -> None:
     """Too many bytes are refused before the first is fetched."""
     s3.put_object(Bucket="models", Key="fat/1/saved_model.pb", Body=bytes(1000))
-    assert "1000 bytes" in refused("s3://models/fat/", workspace, ExtractLimits(999, 10, 1.0))
+    assert "1000 bytes" in refused("s3://models/fat/", workspace, 999)
 
 
 def test_a_hostile_archive_in_s3(s3: "S3Client", workspace: Workspace) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.model.extract import ExtractLimits, extract
+from tfs_proxy.model.extract import extract
 from tfs_proxy.model.write import write_archive
 from tfs_proxy.values.errors import ArchiveError
 
@@ -60,7 +60,7 @@ def test_what_is_written_can_be_read(tmp_path: Path) -> None:
     (long / "größe").write_text("1")
 
     write_archive(root, tmp_path / "a.tar.gz")
-    extract(tmp_path / "a.tar.gz", tmp_path / "out", ExtractLimits(10**6, 100, 1000))
+    extract(tmp_path / "a.tar.gz", tmp_path / "out", 10**6)
 
     assert (tmp_path / "out" / long.relative_to(root) / "größe").read_text() == "1"
 

@@ -76,7 +76,7 @@ def test_the_limit_of_a_session_is_that_of_all_its_keys(options: SessionOptions)
     store = SessionStore(options)
     session = Session(store, store.open())
     session["a"] = b"x" * (LIMIT - 10)
-    with pytest.raises(SessionFailure, match="TFS_PROXY_SESSION_MAX_KB"):
+    with pytest.raises(SessionFailure, match="KB of one session"):
         session["b"] = b"x" * 10
     session["a"] = b"y" * (LIMIT - 10)
     assert {key: value[:1] for key, value in session.items()} == {"a": b"y"}

@@ -9,7 +9,6 @@ from typing import Final
 from msgspec import Struct
 
 from tfs_proxy.model.discover import base_paths, refuse_unreadable, unreadable
-from tfs_proxy.model.extract import ExtractLimits
 from tfs_proxy.model.fetch import fetch
 from tfs_proxy.model.graph_ops import graph_size
 from tfs_proxy.model.report.first_request import FirstRequest, first_request
@@ -107,9 +106,8 @@ def prepare(
     """
     refuse_multi_model(settings)
     check_worker_class(settings)
-    limits = ExtractLimits.of(settings)
     try:
-        root = fetch(model, workspace, limits, cancelled)
+        root = fetch(model, workspace, settings.max_archive_bytes, cancelled)
         served = look_into(root, settings)
         settings = _of_lite_models(settings, served)
         refuse_unreadable(path for model in served.models for path in model.files())

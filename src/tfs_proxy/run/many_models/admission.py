@@ -12,6 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from tfs_proxy.model.extract import MOST_MEMBERS
 from tfs_proxy.values.errors import NotEnoughResources
 from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.values.resources import MODEL_FACTOR, WORKER_BYTES, MemoryLeft
@@ -147,18 +148,15 @@ def _megabytes(size_bytes: int) -> str:
     return f"{math.ceil(size_bytes / MEGABYTE)} MB"
 
 
-def size_of(url: str, most_files: int) -> int:
-    """Bytes on disk of what is to be loaded, of so many files at most; 0 if that is unknown.
-
-    Waits for the disk: call it in a thread.
-    """
+def size_of(url: str) -> int:
+    """Bytes on disk of what is to be loaded; 0 if unknown. Waits for the disk: call it in a thread."""
     try:
-        return bytes_on_disk(Path(url), most_files)
+        return bytes_on_disk(Path(url))
     except OSError:
         return 0
 
 
-def bytes_on_disk(path: Path, most_files: int = 100_000) -> int:
+def bytes_on_disk(path: Path, most_files: int = MOST_MEMBERS) -> int:
     """The size of a file, or of ``most_files`` below a folder; links count as their targets.
 
     0 if there is nothing. An archive has its compressed size. Raises OSError if a folder can't be entered.

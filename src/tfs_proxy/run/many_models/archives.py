@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from tfs_proxy.model.discover import unreadable
-from tfs_proxy.model.extract import ExtractLimits
 from tfs_proxy.model.s3 import download
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import ArchiveError, BadInput, SettingsError
@@ -244,9 +243,9 @@ def universal_code(
     if settings.universal_bucket is None:
         return next((str(folder) for folder in folders if (folder / settings.program).is_file()), None)
     address = f"s3://{settings.universal_bucket}/{settings.universal_prefix}"
-    limits = ExtractLimits.of(settings)
     code = workspace.root / CODE_FOLDER
-    flatten(download(address, workspace.root / DOWNLOAD_FOLDER, limits), code, address)
+    downloaded = download(address, workspace.root / DOWNLOAD_FOLDER, settings.max_archive_bytes)
+    flatten(downloaded, code, address)
     if not (code / settings.program).is_file():
         raise ArchiveError(
             f"{address} has no {settings.program}: SAGEMAKER_MULTI_MODEL_UNIVERSAL_BUCKET and _PREFIX name "

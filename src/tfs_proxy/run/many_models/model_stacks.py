@@ -81,8 +81,7 @@ class ModelStacks:
 
     async def admit(self, name: str, url: str) -> None:
         """Raises NotEnoughResources if the model does not fit into the memory that is left."""
-        measuring = partial(size_of, url, self._run.settings.max_archive_members)
-        size = await in_daemon_thread(measuring, "size")
+        size = await in_daemon_thread(partial(size_of, url), "size")
         self._refuse_if_short(name, size)
         self._sizes[name] = size
         self._promised.add(name)

@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from tfs_proxy.model.extract import ExtractLimits
 from tfs_proxy.model.fetch import fetch
 from tfs_proxy.model.s3 import objects_at
 from tfs_proxy.observe.logs.entry import entry_handler
@@ -330,9 +329,8 @@ class ContainerStarter:
     async def unpacked(self, archive: str) -> Path:
         """A model's folder, unpacked into the workspace if need be. Raises ArchiveError."""
         root = self.new_folder()
-        settings, cancelled = self._settings, threading.Event()
-        limits = ExtractLimits.of(settings)
-        opening = partial(fetch, archive, Workspace(root), limits, cancelled)
+        max_bytes, cancelled = self._settings.max_archive_bytes, threading.Event()
+        opening = partial(fetch, archive, Workspace(root), max_bytes, cancelled)
         return await in_daemon_thread(opening, "archive", cancelled)
 
     def _run(self, spec: ProcessSpec) -> ChildProcess:

@@ -229,4 +229,4 @@ def test_the_model_server_is_not_bothered_with_large_bodies(served: Stack, frame
         os.kill(model_server, signal.SIGCONT)
 
     assert answer.status == 413
-    assert "TFS_PROXY_MAX_DECODED_MB" in answer.json["error"]
+    assert "TFS_PROXY_MAX_DECODED_TOTAL_MB" in answer.json["error"]

@@ -140,11 +140,6 @@ REFUSED: Mapping[str, tuple[Callable[[Path], Path], Mapping[str, str], tuple[str
         {},
         ("../evil",),
     ),
-    "too many members": (
-        partial(pack, files={f"m/1/{number}": b"" for number in range(20)}),
-        {"TFS_PROXY_MAX_ARCHIVE_MEMBERS": "10"},
-        ("10",),
-    ),
     "a text": (no_archive, {}, ("model.tar.gz",)),
     "cut short": (cut_short, {}, ("model.tar.gz",)),
     "not there": (lambda path: path, {}, ("model.tar.gz",)),

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from support.archives import pack
-from tfs_proxy.model.extract import ExtractLimits
 from tfs_proxy.model.fetch import fetch
 from tfs_proxy.tools.endpoint.starter import UnpackedModels
 from tfs_proxy.values.layout import Workspace
@@ -27,8 +26,7 @@ def models(root: Path, endpoint: str, prefix: Path) -> UnpackedModels:
     async def unpacked(address: str) -> Path:
         own = root / f"{endpoint}{prefix.name}{next(numbers)}"
         own.mkdir(parents=True)
-        limits = ExtractLimits(10**6, 100, 100.0)
-        return await asyncio.to_thread(partial(fetch, address, Workspace(own), limits))
+        return await asyncio.to_thread(partial(fetch, address, Workspace(own), 10**6))
 
     root.mkdir(exist_ok=True)
     return UnpackedModels(root, endpoint, str(prefix), unpacked)

@@ -73,7 +73,7 @@ def test_the_default_conversion_takes_them_whole(tmp_path: Path) -> None:
         "def handler(data, context):\n"
         "    return context.default_output(context.predict(context.default_input(data)))\nhandler.streams = True\n"
     )
-    small = {"TFS_PROXY_MAX_DECODED_MB": "1", "SAGEMAKER_MAX_PAYLOAD_IN_MB": "0"}
+    small = {"TFS_PROXY_MAX_DECODED_TOTAL_MB": "2", "SAGEMAKER_MAX_PAYLOAD_IN_MB": "0"}
     assert posted(tmp_path, script, b"[1, 2]", small).json == {"predictions": [[2.0, 4.0]]}
     assert posted(tmp_path, script, b" " * 2_000_000 + b"[1]", small).status == 413
 
