@@ -88,11 +88,6 @@ _REQUESTS = Section(
             description="Those that wait for a worker are among them. The autoscaler follows this.",
         ),
         Panel(
-            "Inferences that the adaptive limit allows at a time",
-            [(_gauge("instance, stage", "tfs_proxy_adaptive_limit_requests"), "{{instance}} {{stage}}")],
-            description="Only with TFS_PROXY_ADAPTIVE_LIMIT.",
-        ),
-        Panel(
             "Half of the requests are faster, 99 of 100 are faster",
             [(_quantile(0.5), f"{ROUTE} p50"), (_quantile(0.99), f"{ROUTE} p99")],
             "s",

@@ -93,10 +93,6 @@ WORKER_THREADS_STUCK = _gauge(
     "tfs_proxy_worker_threads_stuck",
     "Threads of the workers with a call of the script that is over its deadline.",
 )
-ADAPTIVE_LIMIT = _gauge(
-    "tfs_proxy_adaptive_limit_requests",
-    "Inferences that all workers together may answer at a time by TFS_PROXY_ADAPTIVE_LIMIT; none without it.",
-)
 MODEL_STATE = _gauge(
     "tfs_proxy_model_state",
     "1 for the state that a model server reports for the model, such as LOADING or AVAILABLE.",

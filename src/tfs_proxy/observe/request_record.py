@@ -42,8 +42,8 @@ class RequestRecord:
     are in bytes; ``records`` is None if they were not counted. ``status`` is 0 until the answer begins.
     ``decoded`` has dtype and shape by input name, if the body was decoded to arrays. ``inner`` is the time in
     stages that lie within the present one, which is ``under_way``. ``failed_stage`` is the stage of the first
-    error; there may be one although the request went well. ``over_limit`` says that the adaptive limit has
-    refused it, ``reason`` why it is refused: see `observe.logs.reasons`.
+    error; there may be one although the request went well. ``reason`` says why it is refused: see
+    `observe.logs.reasons`.
     """
 
     __slots__ = (
@@ -56,7 +56,6 @@ class RequestRecord:
         "listener",
         "method",
         "model",
-        "over_limit",
         "reason",
         "records",
         "request_id",
@@ -79,7 +78,6 @@ class RequestRecord:
         self.inner = 0.0
         self.under_way: int | None = None
         self.failed_stage: int | None = None
-        self.over_limit = False
         self.reason = ""
         self.began = time.perf_counter()
 

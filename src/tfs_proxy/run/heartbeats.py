@@ -136,12 +136,6 @@ class Heartbeats:
             return "workers end before they serve: the log says why"
         return None if self.alive else "no worker sends heartbeats"
 
-    @property
-    def limit(self) -> int | None:
-        """Number of inferences that the ``alive`` workers may answer at once; None without a limit."""
-        limits = [state.limit for state in self.alive.values() if state.limit is not None]
-        return sum(limits) if limits else None
-
     def problem(self) -> str | None:
         """The file that a worker can't write, with the reason; None if all can."""
         return next((state.problem for state in self.alive.values() if state.problem), None)

@@ -140,8 +140,6 @@ class RunMetrics:
         yield MeasuredMetric(catalogue.WORKERS_CONFIGURED, {(): heartbeats.wanted})
         yield MeasuredMetric(catalogue.WORKERS_STUCK, {(): sum(state.hangs for state in alive.values())})
         yield MeasuredMetric(catalogue.WORKER_STARTS, {(): heartbeats.starts.total})
-        limit = heartbeats.limit
-        yield MeasuredMetric(catalogue.ADAPTIVE_LIMIT, {} if limit is None else {(): limit})
         if threads_each is not None:
             yield MeasuredMetric(catalogue.WORKER_THREADS, {(): heartbeats.wanted * threads_each})
             yield MeasuredMetric(catalogue.WORKER_THREADS_BUSY, {(): self._under_way(alive)})

@@ -163,7 +163,6 @@ def deployment_of(
         console=settings.console,
         graph_folders=served.graph_folders,
         csv_columns=served.csv_columns(settings),
-        adaptive_limit_seconds=settings.adaptive_limit_seconds,
         model_dir=str(served.layout.root),
         is_batch=settings.batch,
         arriving_bodies=gets_arriving_bodies(None if by_flags else served.script, settings),

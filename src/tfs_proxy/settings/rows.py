@@ -12,7 +12,6 @@ from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.values.resources import Machine
 
 Value = TypeVar("Value")
-_SECONDS = {"ms": 0.001, "s": 1.0}
 
 LONGER_SECONDS = 5
 """Difference between the timeouts of script, gunicorn and nginx: the one that knows most answers first."""
@@ -157,23 +156,6 @@ def unknown_variables(environ: Mapping[str, str], table: Iterable[Setting]) -> l
         and name not in known
         and not SET_BY_SAGEMAKER.fullmatch(name)
     )
-
-
-def duration(low_ms: float, high_ms: float) -> Callable[[str], float]:
-    """Make a parser of durations with a unit (``50ms``, ``0.05s``), which returns seconds.
-
-    The parser raises ValueError with the phrase that follows "it must be" in the error.
-    """
-
-    def parse(value: str) -> float:
-        match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?(ms|s)", value.strip().lower())
-        if match is not None:
-            seconds = float(match[1]) * _SECONDS[match[2]]
-            if low_ms <= seconds * 1000 <= high_ms:
-                return seconds
-        raise ValueError(f"a duration from {low_ms:g}ms to {high_ms:g}ms, with its unit: 50ms or 0.05s")
-
-    return parse
 
 
 CALLERS, SESSIONS = Group("Who may call"), Group("Sessions")

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from tfs_proxy.settings import parsers as parse
 from tfs_proxy.settings import rows
 from tfs_proxy.settings.parsers import HIGHEST_PORT, AccessLog, ExtraPorts, GrpcPort, PortRange
-from tfs_proxy.settings.rows import CALLERS, CAPTURE, JOBS, SESSIONS, Group, UseSettings, duration, patient
+from tfs_proxy.settings.rows import CALLERS, CAPTURE, JOBS, SESSIONS, Group, UseSettings, patient
 from tfs_proxy.values.memory import GIGABYTE, MEGABYTE
 from tfs_proxy.values.resources import Machine, Resources, available_resources
 
@@ -260,11 +260,6 @@ class Settings(UseSettings):
         shown="75; 3615 in a batch job", aws="60")
     omp_num_threads: str = WORKERS.setting(
         "OMP_NUM_THREADS", parse.thread_counts, "1", "OpenMP threads in the workers and model servers")
-    adaptive_limit_seconds: float | None = WORKERS.setting(
-        "TFS_PROXY_ADAPTIVE_LIMIT", duration(1, 600_000), None,
-        "time, such as 50ms, within which inferences are answered: those that could not be are refused with "
-        "503 and Retry-After instead of waiting; then all HTTP requests go through the workers",
-        shown="off")
     stop_seconds: float = WORKERS.setting(
         "TFS_PROXY_STOP_SECONDS", parse.number(0, 86400), 25.0,
         "s for requests in flight to finish after SIGTERM")

@@ -106,8 +106,7 @@ class Deployment(Struct, frozen=True):
     ``version_labels`` are those that the settings give to versions.
     ``console`` publishes the page to try the models. ``graph_folders`` are those of the newest version of
     each model, by its name, if it is known where they lie; ``csv_columns`` are the inputs in the order of
-    the columns of CSV without a header, between commas, by the model's name. ``adaptive_limit_seconds`` is
-    the target of the workers' adaptive limit, None if they refuse no requests because of the load.
+    the columns of CSV without a header, between commas, by the model's name.
     ``model_dir`` is the folder of the archive, in which a script looks for its own files.
     ``is_batch`` is True in a batch transform job. ``sessions`` is None if there are no sessions.
     With ``arriving_bodies`` the script reads them as they arrive, at most ``max_arriving_bytes``; None is no
@@ -143,7 +142,6 @@ class Deployment(Struct, frozen=True):
     console: bool = False
     graph_folders: Mapping[str, str] = field(default_factory=dict)
     csv_columns: Mapping[str, str] = field(default_factory=dict)
-    adaptive_limit_seconds: float | None = None
     model_dir: str = ""
     is_batch: bool = False
     sessions: SessionOptions | None = None
@@ -220,8 +218,8 @@ class WorkerState(Struct, frozen=True, omit_defaults=True):
 
     ``line`` is where the script loads or hangs. If it ``hangs``, the worker should be replaced: ``stuck``
     threads are lost, and no other is free if it is ``full``. ``answered`` says that a call of the script has
-    come back since the last time, ``limit`` how many inferences may run at once,
-    ``problem`` which file can't be written without which counts and kills are not known.
+    come back since the last time, ``problem`` which file can't be written without which counts and kills are
+    not known.
     """
 
     pid: int
@@ -231,7 +229,6 @@ class WorkerState(Struct, frozen=True, omit_defaults=True):
     full: bool = False
     stuck: int = 0
     answered: bool = False
-    limit: int | None = None
     failure: BootFailure | None = None
     problem: str = ""
 

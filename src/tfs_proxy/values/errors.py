@@ -27,7 +27,6 @@ TfsProxyError
     ├── NotAcceptable            the answer can't be given in any type of Accept
     ├── PayloadTooLarge          the body is over the limit
     ├── Overloaded               too much else is being answered; try again
-    │   └── OverLimit            it could not be answered within the adaptive limit's target
     ├── UnknownModel             no model of this name is loaded
     ├── AlreadyLoaded            a model of this name is loaded, or being loaded
     │   └── NameTaken            another archive has a model of a name in this one
@@ -228,10 +227,6 @@ class PayloadTooLarge(RequestError):
 
 class Overloaded(RequestError):
     """Too much else is being answered; the same request can be sent again later."""
-
-
-class OverLimit(Overloaded):
-    """The adaptive limit's target would pass before this request is answered: too many are in flight."""
 
 
 class UnknownModel(RequestError):

@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -10,13 +11,14 @@ from typing import Any
 
 import pytest
 
+from support.waiting import wait_until
 from tfs_proxy.observe.request_record import READ, WAIT, RequestRecord, current_request, stage
 from tfs_proxy.observe.shared_files import under_way
 from tfs_proxy.serving.script.deadline import DeadlineWatch
 from tfs_proxy.wire import header_names
 from tfs_proxy.wire.error_body import WORKER_DIED
 from tfs_proxy.wire.error_status import CLIENT_GONE
-from tfs_proxy.worker.gunicorn_workers.boundary import RequestBoundary
+from tfs_proxy.worker.gunicorn_workers.boundary import RequestBoundary, since_last_data
 from tfs_proxy.worker.gunicorn_workers.journal import AGAIN, REQUEST, RequestJournal, WsgiApp
 
 ONE = "1" * 32
@@ -208,7 +210,25 @@ def test_connection_close(bound: Callable[..., RequestBoundary], headers: Header
     assert response.headers[1:] == headers
 
 
-def test_the_wait_for_a_worker_is_nginx_s_to_tell(bound: Callable[..., RequestBoundary]) -> None:
+@pytest.mark.skipif(not hasattr(socket, "TCP_INFO"), reason="only Linux tells")
+def test_without_nginx_a_request_has_waited_since_its_last_bytes_came() -> None:
+    """As the kernel says of its connection, read or not."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname()) as client,
+    ):
+        server, _ = listener.accept()
+        with server:
+            client.send(b"x")
+            wait_until(lambda: since_last_data(server) >= 0.2, 10, "the byte is old")
+            client.send(b"y")
+            wait_until(lambda: since_last_data(server) < 0.2, 10, "a new byte came")
+    with socket.socket(socket.AF_UNIX) as unix:
+        assert since_last_data(unix) == 0.0
+
+
+def test_behind_nginx_a_request_has_waited_since_nginx_sent_it(bound: Callable[..., RequestBoundary]) -> None:
+    """A client can't claim that of itself."""
     sent_at = f"{time.time() - 6:.3f}"
     seconds = []
 

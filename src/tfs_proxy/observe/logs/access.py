@@ -31,9 +31,6 @@ NGINX_PREFIX = f'{_NGINX_START} "$refusal" '
 GRPC_PREFIX = f'{_NGINX_START} "$sent_trailer_grpc_message$sent_http_grpc_message" '
 """Beginning of a call's line; one of two variables has its message, and nginx writes ``-`` for the other."""
 
-OVER_LIMIT = "!over-limit"
-"""Text in place of the stages if the adaptive limit refuses a request; a line of its own counts those."""
-
 LONGEST_PATH = 300
 NOTHING: Mapping[str, object] = MappingProxyType({})
 _HASHES = 2**32
@@ -41,24 +38,17 @@ _LINE = re.compile(rb"([0-9]+) (" + PLAIN_ID.encode() + rb') ([!-~]*) "([^"]*)" 
 
 
 class RequestLine(Struct, frozen=True):
-    """One request that has ended, for the access log; ``connection`` is nginx's number.
-
-    Requests that the adaptive limit refuses (``over_limit``) don't count as failed: under load they are so
-    many that they would fill the log.
-    """
+    """One request that has ended, for the access log; ``connection`` is nginx's number."""
 
     request: FinishedRequest
     request_id: str
     model: str = ""
     seconds: Mapping[str, float] = field(default_factory=dict)
     connection: int | None = None
-    over_limit: bool = False
 
     @property
     def failed(self) -> bool:
         """True if its status, or that of gRPC, is an error."""
-        if self.over_limit:
-            return False
         return self.request.status >= HTTPStatus.BAD_REQUEST or self.request.grpc_status not in {"", "0"}
 
     def entry(self, process: str, pid: int | None = None) -> LogEntry:
@@ -74,7 +64,7 @@ class RequestLine(Struct, frozen=True):
             **stages,
             **({"reason": request.reason} if self.failed and request.reason else {}),
         }
-        level = "warning" if self.over_limit else "info"
+        level = "info"
         if self.failed:
             level = "error" if request.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "warning"
         return LogEntry(
@@ -120,17 +110,12 @@ def needs_stages(record: RequestRecord, wanted: AccessLog) -> bool:
     # By default this is asked of every good answer.
     mode = wanted.mode
     if mode == AccessLog.ERRORS:
-        return record.status >= HTTPStatus.BAD_REQUEST and not record.over_limit
+        return record.status >= HTTPStatus.BAD_REQUEST
     return mode != AccessLog.OFF
 
 
 def stages_text(record: RequestRecord) -> str:
-    """Value of `header_names.STAGE_TIMES`: the model, milliseconds of each stage so far, and the reason.
-
-    `OVER_LIMIT` for a refusal by the adaptive limit.
-    """
-    if record.over_limit:
-        return OVER_LIMIT
+    """Value of `header_names.STAGE_TIMES`: the model, milliseconds of each stage so far, and the reason."""
     model = record.model if is_model_name(record.model) else ""
     stages = [f"{_milliseconds(seconds):g}" for seconds in record.seconds]
     return ";".join([model, *stages, quoted_reason(record.reason)])
@@ -148,9 +133,7 @@ def quoted_reason(reason: str) -> str:
 
 def line_of(record: RequestRecord, request: FinishedRequest) -> RequestLine:
     """Line of a request that a worker has answered."""
-    return RequestLine(
-        request, record.request_id, record.model, _taken(record.seconds), over_limit=record.over_limit
-    )
+    return RequestLine(request, record.request_id, record.model, _taken(record.seconds))
 
 
 def read_access_line(raw: bytes) -> RequestLine | None:
@@ -169,7 +152,6 @@ def read_access_line(raw: bytes) -> RequestLine | None:
         next(filter(is_model_name, (model, request.model)), ""),  # the worker's, else the client's
         _taken(seconds),
         int(parts[1]),
-        over_limit=model == OVER_LIMIT,
     )
 
 

@@ -197,14 +197,12 @@ class ManyModels:
         choice = trace_choice(self._request.environ)
         if choice.warning:
             log.warning("%s", choice.warning)
-        is_limited = self._settings.adaptive_limit_seconds is not None
         return MultiModelRoutes(
             load_seconds=self._settings.load_seconds + UNLOAD_SECONDS,
             takes_target_model=self._on_demand is not None,
             traces=choice.sampling,
             capture=capture_options(self._settings, ""),
-            # The workers hold the adaptive limit, so all requests must pass them.
-            instances=() if is_limited else self._common.instances,
+            instances=self._common.instances,
             common=() if self._common.servers is None else (f"unix:{COMMON_SOCKET}",),
         )
 

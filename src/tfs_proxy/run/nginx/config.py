@@ -17,7 +17,7 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from msgspec import Struct
 
-from tfs_proxy.observe.logs.access import GRPC_PREFIX, NGINX_PREFIX, OVER_LIMIT, quoted_reason
+from tfs_proxy.observe.logs.access import GRPC_PREFIX, NGINX_PREFIX, quoted_reason
 from tfs_proxy.observe.logs.reasons import own_reason
 from tfs_proxy.observe.request_counts import NGINX_FORMAT, NGINX_GRPC_FORMAT
 from tfs_proxy.observe.request_record import PLAIN_ID
@@ -153,11 +153,9 @@ class ProxyConfig(Struct, frozen=True):
     def fast(self) -> str | None:
         """The default model if requests may bypass the workers; else None.
 
-        They may without a script, a default Accept and an adaptive limit, which the workers hold.
+        They may without a script and a default Accept.
         """
         serving = self.serving
-        if serving is not None and serving.adaptive_limit_seconds is not None:
-            return None
         if serving is None or serving.script is not None or serving.default_accept not in {None, JSON}:
             return None
         if not is_model_name(serving.default_model):  # a flag may give a model any name
@@ -291,7 +289,6 @@ def _access(settings: Settings, workspace: Workspace) -> Mapping[str, Any]:
         "prefix": NGINX_PREFIX,
         "grpc_prefix": GRPC_PREFIX,
         "grpc_format": NGINX_GRPC_FORMAT,
-        "over_limit": OVER_LIMIT,
         "default": 0 if only_failed and settings.nginx_loglevel in QUIET_LEVELS else 1,
     }
 
@@ -318,7 +315,6 @@ def _of_models(proxy: ProxyConfig, settings: Settings) -> dict[str, Any]:
         "arriving": serving is not None and serving.arriving_bodies,
         "is_unbounded": settings.max_arriving_bytes is None,
         "worker_died": WORKER_DIED,
-        "is_limited": serving is not None and serving.adaptive_limit_seconds is not None,
         "bad_gateway": "/.refused/502" if many else "= @again",
         "repository": _repository(names.LOADED_MODEL if many else names.MODEL),
         "many": many_models.values(many, settings) if many else None,

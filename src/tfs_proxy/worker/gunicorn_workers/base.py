@@ -27,7 +27,6 @@ from tfs_proxy.values.deployment import BootFailure, WorkerPhase, WorkerState
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.wire.header_names import INFERENCE_ID, REQUEST_ID
 from tfs_proxy.worker.gunicorn_workers import late_calls
-from tfs_proxy.worker.gunicorn_workers.admission import AdmissionGate
 from tfs_proxy.worker.gunicorn_workers.boundary import RequestBoundary, RequestObserver
 from tfs_proxy.worker.gunicorn_workers.journal import RequestJournal, WsgiApp
 from tfs_proxy.worker.gunicorn_workers.refusals import OUR_FAULT, OUT_OF_TIME, is_refused_by_gunicorn, refusal
@@ -73,8 +72,6 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     """Functions that return why a file for other processes can't be written; "" if it can."""
 
     access_log: AccessLog
-    adaptive_limit_seconds: float | None
-    gate: AdmissionGate | None = None
     counting: RequestCounting | None = None
     """Counting without nginx, which counts requests itself."""
 
@@ -125,7 +122,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         self.journal = RequestJournal(workspace.journal, max(self.cfg.worker_connections, self.cfg.threads))
         self.file_problems = (*self.file_problems, self.journal.problem)
         self.boundary = RequestBoundary(
-            self._limited(self.wsgi),
+            self.wsgi,
             self.journal,
             self.watch,
             self.observers,
@@ -134,18 +131,10 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         )
         self.wsgi = self.boundary
 
-    def _limited(self, app: WsgiApp) -> WsgiApp:
-        """Put the application behind the adaptive limit, if there is one."""
-        seconds = self.adaptive_limit_seconds
-        if seconds is not None:
-            self.gate = app = AdmissionGate(app, seconds, behind_nginx=self.counting is None)
-        return app
-
     def _prepare(self, workspace: Workspace) -> None:
         """Take those parts from the deployment that come before the application is loaded."""
         deployment = fetch_deployment(workspace.control_socket)
         self.access_log = access_log(deployment.access_log)
-        self.adaptive_limit_seconds = deployment.adaptive_limit_seconds
         self.traces = begin_traces(deployment)
         self.observers = [*self.traces.observers, self.printed]
         if deployment.many_models is None:
@@ -225,7 +214,6 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             full=watch.hanging >= self.most_hanging,
             stuck=watch.hanging,
             answered=answered,
-            limit=None if self.gate is None else self.gate.most,
             failure=self.failure,
             problem=next(filter(None, (problem() for problem in self.file_problems)), ""),
         )

@@ -6,6 +6,9 @@ the connection that the deadline watch answers on, and `RequestObserver`s.
 
 import json
 import logging
+import socket
+import struct
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,6 +43,9 @@ log = logging.getLogger(__name__)
 
 HALF_A_TICK_SECONDS = 0.0005
 """Average error of nginx's times, which are cut to milliseconds."""
+
+_LAST_DATA_RECEIVED = struct.Struct("=52xI")
+"""Field ``tcpi_last_data_recv`` of Linux's ``struct tcp_info``: milliseconds since the last bytes came."""
 
 NOTHING: Iterator[bytes] = iter(())
 MoreHeaders = Callable[[RequestRecord], Sequence[tuple[str, str]]]
@@ -137,7 +143,10 @@ class RequestBoundary:
             environ[_CLIENT_ID] = request_id
         target = environ.get("RAW_URI") or environ["PATH_INFO"]
         record = RequestRecord(request_id, environ["REQUEST_METHOD"], target)
-        if sent_at and self.behind_nginx:
+        # Both include the time in the accept queue, and until a thread was free.
+        if not self.behind_nginx:
+            record.seconds[WAIT] = since_last_data(environ.get(SOCKET))
+        elif sent_at:
             # nginx's clock moves once for each round of its loop, in whole milliseconds.
             record.seconds[WAIT] = max(time.time() - float(sent_at) - HALF_A_TICK_SECONDS, 0.0)
         return record
@@ -148,6 +157,22 @@ class RequestBoundary:
                 observer.begin(record, environ)
             except Exception:
                 log.exception("%s failed as a request began", type(observer).__name__)
+
+
+def since_last_data(connection: object) -> float:
+    """Seconds since the last bytes came on a TCP connection, read or not; 0 on other systems than Linux."""
+    if not (sys.platform == "linux" and isinstance(connection, socket.socket)):
+        return 0.0
+    if connection.family == socket.AF_UNIX:
+        return 0.0
+    try:
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_DATA_RECEIVED.size)
+    except OSError:
+        return 0.0
+    if len(info) < _LAST_DATA_RECEIVED.size:
+        return 0.0
+    milliseconds: int = _LAST_DATA_RECEIVED.unpack(info)[0]
+    return milliseconds / 1000
 
 
 def _no_headers(_record: RequestRecord) -> Sequence[tuple[str, str]]:

@@ -108,7 +108,7 @@ class StagesForNginx:
         self._wanted = wanted
 
     def __call__(self, record: RequestRecord) -> Sequence[tuple[str, str]]:
-        if record.over_limit or needs_stages(record, self._wanted):
+        if needs_stages(record, self._wanted):
             return ((STAGE_TIMES, stages_text(record)),)
         return ()
 

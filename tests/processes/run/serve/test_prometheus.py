@@ -76,7 +76,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     env = {
         "SAGEMAKER_GUNICORN_WORKERS": "1",
         "TFS_PROXY_GRPC_PORT": "0",
-        "TFS_PROXY_ADAPTIVE_LIMIT": "60s",  # so that its metric is there; nothing here takes as long
         "TFS_PROXY_WATCH": "true",  # so that its metric is there, too
     }
     with serving(*stand_in_words(folder, SCRIPT), env=env) as running:

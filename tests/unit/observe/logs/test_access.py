@@ -74,22 +74,6 @@ def test_the_message_of_a_grpc_call_is_its_reason(said: str) -> None:
     assert read.entry("nginx").fields["reason"] == "no …"
 
 
-@pytest.mark.parametrize(("wanted", "shown"), [("errors", False), ("off", False), ("all", True)])
-def test_what_the_adaptive_limit_refuses_fills_no_log_of_errors(wanted: str, shown: bool) -> None:
-    """A worker says how many it has refused; a log of all requests has each, as a warning."""
-    record = RequestRecord("id-1")
-    record.over_limit, record.status = True, 503
-    finished = FinishedRequest("POST", 503, 0.5, "/invocations")
-    own = line_of(record, finished)
-
-    read = read_access_line(f'17 id-1 {stages_text(record)} "" '.encode() + request_line(finished).rstrip())
-
-    assert read is not None
-    assert (read.over_limit, read.model) == (True, "")
-    assert is_shown(read, access_log(wanted)) is is_shown(own, access_log(wanted)) is shown
-    assert read.entry("nginx").level == own.entry("worker").level == "warning"
-
-
 @pytest.mark.parametrize(
     ("stages", "asked", "model"),
     [("-", "a", "a"), ("-", "", ""), ("-", "?", ""), ("m;1", "a", "m"), (";1", "a", "a")],

@@ -73,22 +73,6 @@ def test_a_heartbeat_goes_stale() -> None:
     assert readiness.reason() == "no worker sends heartbeats"
 
 
-def test_the_adaptive_limit_is_that_of_the_workers_that_live() -> None:
-    """The sum of what each has said last; nothing is said without one, or once the workers are gone."""
-    clock = Clock()
-    heartbeats = Heartbeats(10.0, clock)
-    assert heartbeats.limit is None
-    for state in (serving(17), serving(17, limit=3), serving(18, limit=1), serving(17, limit=4)):
-        heartbeats.hear(state)
-    assert heartbeats.limit == 5
-    clock.now += 9
-    heartbeats.hear(serving(17, limit=4))
-    clock.now += 9
-    assert heartbeats.limit == 4
-    heartbeats.forget()
-    assert heartbeats.limit is None
-
-
 def test_a_file_that_no_worker_can_write_is_named() -> None:
     readiness = health_of({}, Clock())
     readiness.state = StackState.READY

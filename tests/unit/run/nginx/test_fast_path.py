@@ -5,9 +5,8 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
-from support.nginx_config import SERVING, nginx_config
+from support.nginx_config import nginx_config
 from tfs_proxy.run.nginx.config import most_large_bodies
 from tfs_proxy.run.nginx.fast_path import MAX_BODY_MB, MAX_BRACES, SMALL, only_object
 from tfs_proxy.values.deployment import CaptureOptions, TraceSampling
@@ -69,14 +68,6 @@ def test_shares_of_traces_and_of_capture_lie_within_each_other() -> None:
         re.findall(r'split_clients ("[^"]*") \S+ \{ ([0-9.]+%) 1;', drawn)
         == [('"$request_id"', "10.00%")] * 2
     )
-
-
-@pytest.mark.parametrize("seconds", [None, 0.05])
-def test_inferences_reach_the_model_server_past_the_workers_only_without_a_limit(
-    seconds: float | None,
-) -> None:
-    text = nginx_config(replace(SERVING, adaptive_limit_seconds=seconds))
-    assert ("proxy_pass http://models" in text) is (seconds is None)
 
 
 MEGABYTE = 1024 * 1024

@@ -30,7 +30,6 @@ def test_every_request_error_has_a_status() -> None:
         errors.NotReached,
         errors.Draining,
         errors.NameTaken,
-        errors.OverLimit,
         errors.NotJson,
         errors.WrongType,
     }
