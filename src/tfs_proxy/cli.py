@@ -79,7 +79,7 @@ COMMANDS = {
     "endpoint": Command("endpoint", "SageMaker's endpoints on this machine, for boto3 and the SDKs"),
     "transform": Command("transform", "run a batch transform job"),
     "init": Command("init", "write a new script, its test and its README"),
-    "pack": Command("pack", "write a model.tar.gz from a SavedModel, or from a .keras, .h5 or .tflite file"),
+    "pack": Command("pack", "write a model.tar.gz from a SavedModel, or from a .keras or .h5 file"),
     "deploy": Command("deploy", "pack a model and make it an endpoint on SageMaker"),
     "check": Command("check", "report what would be served, import the script, and try it on a request"),
     "ask": Command("ask", "send a file to a container, and print the answer or a table of latencies"),

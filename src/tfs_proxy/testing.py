@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from tfs_proxy.model.discover import DiscoveredModel
 from tfs_proxy.model.fetch import fetch
 from tfs_proxy.model.report.served import gets_arriving_bodies, look_into
-from tfs_proxy.model.saved_model import read_summary
+from tfs_proxy.model.saved_model import read_saved_model
 from tfs_proxy.model.script_syntax import HANDLERS, SCRIPT_MODEL_FUNCTIONS, read_ast_names
 from tfs_proxy.run.sessions import session_options
 from tfs_proxy.serving.script.load import load_script, module_name
@@ -188,7 +188,7 @@ def signature(inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec
 
 def _signatures(model: DiscoveredModel) -> Versions:
     """Signatures of every version; none if there is only a saved_model.pbtxt."""
-    read = {version: read_summary(path) for version, path in model.versions.items()}
+    read = {version: read_saved_model(path) for version, path in model.versions.items()}
     return {version: _by_alias(summary.signatures) if summary else {} for version, summary in read.items()}
 
 

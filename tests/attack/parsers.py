@@ -14,7 +14,6 @@ from google.protobuf.message import DecodeError
 
 from attack import corpus, front_parsers
 from support.archives import SAVED_MODEL
-from support.lite_models import lite_model
 from tfs_proxy.data.formats.framing import recordio_frame, tfrecord_frame
 from tfs_proxy.data.registry import (
     FORMATS,
@@ -35,7 +34,6 @@ from tfs_proxy.embedded.rest.handlers import decode_predict
 from tfs_proxy.embedded.rest.requests import is_uri, match
 from tfs_proxy.model.discover import discover
 from tfs_proxy.model.extract import extract
-from tfs_proxy.model.lite_model import read_lite_model
 from tfs_proxy.model.saved_model import read_saved_model
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.transform.batches import SPLITS, Split
@@ -170,13 +168,6 @@ def _saved_model(data: bytes) -> object:
     return read_saved_model(folder)
 
 
-def _lite_model(data: bytes) -> object:
-    folder = _folder() / "lite"
-    folder.mkdir(exist_ok=True)
-    (folder / "model.tflite").write_bytes(data)
-    return read_lite_model(folder)
-
-
 def _archive(data: bytes) -> None:
     """Unpack, look for models, read them; nothing may lie outside the folder."""
     archive, target = _folder() / "model.tar.gz", _folder() / "unpacked" / "here"
@@ -248,7 +239,6 @@ PARSERS: Mapping[str, Parser] = {
     "PredictResponse": Parser(read_response, (corpus.RESPONSE,), (ValueError, DecodeError)),
     "TensorProto": Parser(_tensor, corpus.TENSORS, (ValueError, DecodeError)),
     "saved_model.pb": Parser(_saved_model, (SAVED_MODEL,)),
-    "model.tflite": Parser(_lite_model, (lite_model(),)),
     "archive": Parser(_archive, corpus.TARS),
     "gzip": Parser(lambda data: decoded_body(data, "gzip", LIMIT_BYTES), corpus.GZIP),
     "Custom-Attributes": Parser(lambda data: parse_target(data.decode("latin-1"), "m"), (corpus.ATTRIBUTES,)),

@@ -69,7 +69,7 @@ MACHINES = ("x86_64", "aarch64")
 
 DESCRIPTION = """\
 Write an archive that `tfs-proxy serve` and SageMaker serve, from MODEL: a SavedModel, a folder of its
-versions, a file of Keras 3 or 2 (.keras, .h5), or of TensorFlow Lite (.tflite).
+versions, or a file of Keras 3 or 2 (.keras, .h5).
 
 A Keras file is exported as a SavedModel, by TensorFlow in a process of its own. One that would run code
 (a Lambda layer, for example) is refused, unless --allow-code is given.

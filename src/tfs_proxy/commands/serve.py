@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 Serve a TensorFlow model archive at /invocations, as Amazon SageMaker does.
 
-MODEL is a model.tar.gz, a folder or an s3:// address of either; or a .keras, .h5 or .tflite file, which is
+MODEL is a model.tar.gz, a folder or an s3:// address of either; or a .keras or .h5 file, which is
 laid out first, as `tfs-proxy pack` does. The default is SAGEMAKER_MODEL_URI, or
 /opt/ml/model if that is not set. All other settings come from the environment: `tfs-proxy settings` lists
 them.

@@ -55,8 +55,6 @@ class ModelServerFlags:
     enable_model_warmup: bool = True
     num_request_iterations_for_warmup: int = 0
     monitoring_config_file: str = ""
-    prefer_tflite_model: bool = False
-    num_tflite_pools: int = 0
     enable_signature_method_name_check: bool = False
     enable_grpc_healthcheck_service: bool = False
     enable_profiler: bool = True
@@ -69,13 +67,15 @@ class ModelServerFlags:
     platform_config_file: str = field(default="", metadata={"unused": True})
     use_alts_credentials: bool = field(default=False, metadata={"unused": True})
     remove_unused_fields_from_bundle_metagraph: bool = field(default=True, metadata={"unused": True})
+    prefer_tflite_model: bool = field(default=False, metadata={"unused": True})
+    use_tflite_model: bool = field(default=False, metadata={"unused": True})
+    num_tflite_pools: int = field(default=0, metadata={"unused": True})
     num_tflite_interpreters_per_pool: int = field(default=1, metadata={"unused": True})
     xla_cpu_compilation_enabled: bool = field(default=False, metadata={"unused": True})
     xla_gpu_compilation_enabled: bool = field(default=False, metadata={"unused": True})
     thread_pool_factory_config_file: str = field(default="", metadata={"unused": True})
     skip_initialize_tpu: bool = field(default=False, metadata={"unused": True})
     force_allow_any_version_labels_for_unavailable_models: bool = False
-    use_tflite_model: bool = False
 
 
 _RANGES: Mapping[str, range] = {
@@ -84,7 +84,6 @@ _RANGES: Mapping[str, range] = {
     "grpc_max_threads": _COUNTS,
     "rest_api_num_threads": _COUNTS,
     "num_load_threads": _COUNTS,
-    "num_tflite_pools": _COUNTS,
     "tensorflow_session_parallelism": _COUNTS,
     "tensorflow_intra_op_parallelism": _COUNTS,
     "load_retry_interval_micros": range(-(2**63), 2**63),

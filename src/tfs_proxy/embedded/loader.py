@@ -1,4 +1,4 @@
-"""Replays a model's recorded requests before it becomes available.
+"""Loads a model's version, and replays its recorded requests before it becomes available.
 
 The file is TF Serving's: ``assets.extra/tf_serving_warmup_requests``, a TFRecord of PredictionLog.
 """
@@ -26,17 +26,14 @@ from tfs_proxy.embedded.tensorflow.shape_guard import CRASHING_OPS, ShapeGuard
 from tfs_proxy.values.errors import BadInput, PayloadTooLarge, SettingsError
 from tfs_proxy.values.layout import WARMUP_FILE
 from tfs_proxy.values.memory import MemoryBudget
-from tfs_proxy.values.resources import available_resources
 from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.protos import PredictionLog
 
 if TYPE_CHECKING:
     from tfs_proxy.embedded import batching
-    from tfs_proxy.embedded.tensorflow import lite as tflite
     from tfs_proxy.embedded.tensorflow import session
 
-    Loaded = session.SessionBackend | batching.BatchingBackend | tflite.TfliteBackend | ShapeGuard
-
+    Loaded = session.SessionBackend | batching.BatchingBackend | ShapeGuard
 
 MAX_RECORDS = 1000
 
@@ -176,14 +173,8 @@ class Loader:
 
     def _backend(self, folder: Path) -> "Loaded":
         from tfs_proxy.embedded import batching
-        from tfs_proxy.embedded.tensorflow import lite as tflite
         from tfs_proxy.embedded.tensorflow import session
 
-        lite = folder / tflite.FILE
-        prefers_lite = self._flags.prefer_tflite_model or self._flags.use_tflite_model
-        if prefers_lite and lite.exists():
-            with tensorflow_errors():
-                return tflite.TfliteBackend(lite, self._flags.num_tflite_pools or available_resources().cores)
         options = self._batch_options(folder)
         with tensorflow_errors():
             backend = session.SessionBackend(folder, self._tags, self._session_config)

@@ -22,7 +22,6 @@ from tfs_proxy.embedded import model_config
 from tfs_proxy.embedded.core.catalog import Catalog
 from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.core.process_ledger import ProcessLedger
-from tfs_proxy.embedded.core.servable import never_wait_here
 from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.flags import ModelServerFlags, parse, usage
 from tfs_proxy.embedded.grpc_server import (
@@ -218,7 +217,6 @@ class Server:
 
     async def _serve(self, listener: socket.socket | None, grpc_running: GrpcioServer) -> None:
         """Serve until a signal, then until nothing is in flight; SIGINT then cuts off what still is."""
-        never_wait_here()
         signals: asyncio.Queue[int] = asyncio.Queue()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):

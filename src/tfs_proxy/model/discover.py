@@ -18,9 +18,6 @@ from tfs_proxy.values.layout import ModelLayout
 from tfs_proxy.values.names import HIGHEST_VERSION, is_model_name, is_version
 
 SAVED_MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
-LITE_FILE = "model.tflite"
-"""File of a version of a TensorFlow Lite model; in a SavedModel's folder it is another form of that."""
-
 SAVED_MODEL_FOLDERS = frozenset({"variables", "assets", "assets.extra"})
 ROOT_MODEL_NAME = "model"
 FROZEN_GRAPH = (
@@ -35,10 +32,15 @@ CHECKPOINT = (
     "tf.train.Checkpoint(model=model).restore('PREFIX'); then model.export('NAME/1')"
 )
 
+LITE = (
+    "TensorFlow Lite's format, which TensorFlow has moved to LiteRT and which is not served: pack the model "
+    "that it was converted from, or run it with LiteRT in a script that has model_fn"
+)
+
 OTHER_FORMATS = {
     ".keras": "Keras's own format: make an archive of it with `tfs-proxy pack FILE`",
     ".h5": "Keras's HDF5 format: make an archive of it with `tfs-proxy pack FILE`",
-    ".tflite": "TensorFlow Lite's format: make an archive of it with `tfs-proxy pack FILE`",
+    ".tflite": LITE,
     ".onnx": "ONNX, which is not served",
     ".index": CHECKPOINT,
     ".pb": FROZEN_GRAPH,
@@ -50,14 +52,10 @@ HINTS_SHOWN = 3
 
 
 class DiscoveredModel(Struct, frozen=True):
-    """One model: ``versions`` maps each version number, ascending, to its SavedModel folder.
-
-    If ``lite``, they are folders with a ``model.tflite`` instead.
-    """
+    """One model: ``versions`` maps each version number, ascending, to its SavedModel folder."""
 
     name: str
     versions: Mapping[int, Path]
-    lite: bool = False
 
     @property
     def bytes_on_disk(self) -> int:
@@ -85,17 +83,12 @@ def discover(root: Path) -> tuple[DiscoveredModel, ...]:
 
     ``NAME/VERSION/saved_model.pb`` at any depth is a version of NAME. A SavedModel in a folder whose name
     is not a number is version 1 of a model of that name. So it is for the root itself, whose name may be that
-    of no model: then it is ``model``. If there is no SavedModel, the same holds for ``model.tflite``. Raises
-    NoModelFound if there is none, DiscoveryError if two have the same name and version, if a folder's name
-    can't be a model's name, or if there are versions of both kinds.
+    of no model: then it is ``model``. Raises NoModelFound if there is none, DiscoveryError if two have the
+    same name and version, or if a folder's name can't be a model's name.
     """
     search = _Search(root)
     search.run()
-    found, lite = search.saved_models, not search.saved_models
-    if lite:
-        found = search.lite_models
-    else:
-        _refuse_mixed(search)
+    found = search.saved_models
     saved_models = [
         saved_model for saved_model in found if saved_model.path != root and saved_model.versioned
     ]
@@ -110,7 +103,7 @@ def discover(root: Path) -> tuple[DiscoveredModel, ...]:
     for saved_model in sorted(saved_models, key=lambda saved_model: saved_model.path):
         name, version = _name_and_version(root, saved_model)
         _enter(models, name, version, saved_model.path)
-    return tuple(DiscoveredModel(name, dict(sorted(models[name].items())), lite) for name in sorted(models))
+    return tuple(DiscoveredModel(name, dict(sorted(models[name].items()))) for name in sorted(models))
 
 
 def base_paths(models: Iterable[DiscoveredModel], folder: Path) -> dict[str, Path]:
@@ -124,11 +117,6 @@ def base_paths(models: Iterable[DiscoveredModel], folder: Path) -> dict[str, Pat
 
 def holds_saved_model(folder: Path) -> bool:
     return any((folder / name).is_file() for name in SAVED_MODEL_FILES)
-
-
-def holds_lite_model(folder: Path) -> bool:
-    """True if ``folder`` has a TensorFlow Lite model, and no SavedModel."""
-    return (folder / LITE_FILE).is_file() and not holds_saved_model(folder)
 
 
 def default_model(models: Sequence[DiscoveredModel], wanted: str | None) -> str:
@@ -156,7 +144,6 @@ class _Search:
         self._links: deque[Path] = deque()
         self.root = root
         self.saved_models: list[_SavedModelFolder] = []
-        self.lite_models: list[_SavedModelFolder] = []
         self.others: list[Path] = []
 
     @property
@@ -167,14 +154,12 @@ class _Search:
         while self._waiting or self._links:
             folder = self._waiting.popleft() if self._waiting else self._links.popleft()
             real = folder.resolve()
-            is_model, is_lite = holds_saved_model(folder), holds_lite_model(folder)
+            is_model = holds_saved_model(folder)
             if is_model:
                 self.saved_models.append(_SavedModelFolder(folder, real))
-            if is_lite:
-                self.lite_models.append(_SavedModelFolder(folder, real))
             if real not in self._visited:
                 self._visited.add(real)
-                self._look_into(folder, is_model or is_lite)
+                self._look_into(folder, is_model)
 
     def _look_into(self, folder: Path, is_model: bool) -> None:
         try:
@@ -191,16 +176,6 @@ class _Search:
                 self._waiting.append(path)
             elif entry.name.endswith(tuple(OTHER_FORMATS)) and entry.name not in BESIDE_A_GRAPH:
                 self.others.append(path)
-
-
-def _refuse_mixed(search: _Search) -> None:
-    """Raise DiscoveryError for versions of both kinds: one flag of the model server decides for all."""
-    versions = [model.path for model in search.lite_models if model.path != search.root and model.versioned]
-    if versions:
-        raise DiscoveryError(
-            f"{versions[0]} is a TensorFlow Lite model, and {search.saved_models[0].path} a SavedModel: an "
-            "archive can have models of one of these kinds. Pack them as two archives."
-        )
 
 
 def _links_last(saved_model: _SavedModelFolder) -> tuple[bool, Path]:
@@ -246,8 +221,7 @@ def _enter(models: dict[str, dict[int, Path]], name: str, version: int, path: Pa
 
 
 def _files_of(folder: Path) -> Iterator[Path]:
-    names = (*SAVED_MODEL_FILES, LITE_FILE)
-    yield from (folder / name for name in names if (folder / name).is_file())
+    yield from (folder / name for name in SAVED_MODEL_FILES if (folder / name).is_file())
     for name in SAVED_MODEL_FOLDERS:
         if (folder / name).is_dir():
             for parent, _, files in os.walk(folder / name, onerror=_raise):

@@ -19,8 +19,8 @@ from tfs_proxy.wire.s3_client import S3_SCHEME
 
 DOWNLOAD_FOLDER = "download"
 SMALL_SHARE = 10
-MODEL_FILE_ENDINGS = (".keras", ".h5", ".hdf5", ".tflite")
-NO_ARCHIVES = frozenset({".onnx", ".index", ".pb"})
+MODEL_FILE_ENDINGS = (".keras", ".h5", ".hdf5")
+NO_ARCHIVES = frozenset({".onnx", ".index", ".pb", ".tflite"})
 
 _log = logging.getLogger(__name__)
 
@@ -80,15 +80,16 @@ def _warn_of_memory(archive: Path, target: Path) -> None:
 
 def _refuse_model_file(path: Path) -> None:
     """Raise ArchiveError for a path whose name is that of a model outside of an archive."""
-    if path.suffix.lower() in MODEL_FILE_ENDINGS:
+    ending = path.suffix.lower()
+    if ending in MODEL_FILE_ENDINGS:
         raise ArchiveError(
             f"{path} is a model, and not an archive of one: make an archive with "
             f"`tfs-proxy pack {shlex.quote(str(path))}`."
         )
     if path.name in SAVED_MODEL_FILES:
         raise ArchiveError(f"{path} is one file of a SavedModel: give its folder, {path.parent}.")
-    if path.suffix in NO_ARCHIVES:
-        raise ArchiveError(f"{path} is {OTHER_FORMATS[path.suffix]}.")
+    if ending in NO_ARCHIVES:
+        raise ArchiveError(f"{path} is {OTHER_FORMATS[ending]}.")
 
 
 def archive_at(path: Path) -> Path | None:
@@ -123,7 +124,7 @@ def _missing(path: Path, *, is_default: bool) -> str:
             f"There is no {path}, and no MODEL was given: "
             f"give a {ARCHIVE_NAME}, a folder or an s3:// address, or mount one there."
         )
-    kinds = f"a {ARCHIVE_NAME}, a folder, a .keras, .h5 or .tflite file, or an s3:// address"
+    kinds = f"a {ARCHIVE_NAME}, a folder, a .keras or .h5 file, or an s3:// address"
     return f"There is no file or folder {path}: MODEL must be {kinds}."
 
 

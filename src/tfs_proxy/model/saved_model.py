@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tfs_proxy.model.discover import FROZEN_GRAPH, SAVED_MODEL_FILES, holds_lite_model
+from tfs_proxy.model.discover import FROZEN_GRAPH, SAVED_MODEL_FILES
 from tfs_proxy.values.errors import DiscoveryError
 from tfs_proxy.values.signature import Signature, TensorSpec
 from tfs_proxy.wire.data_types import data_type_name, shape_of
@@ -243,15 +243,3 @@ def _node(message: memoryview) -> tuple[str, _GraphNode]:
 def _node_of(tensor: str) -> str:
     """Node of a tensor's name (``NODE:0``) or of a control input (``^NODE``)."""
     return tensor.removeprefix("^").split(":", maxsplit=1)[0]
-
-
-def read_summary(folder: Path) -> SavedModelSummary | None:
-    """Read a SavedModel or a TensorFlow Lite model; None if there is only saved_model.pbtxt.
-
-    Raises DiscoveryError if the file can't be read or is damaged.
-    """
-    if holds_lite_model(folder):
-        from tfs_proxy.model.lite_model import read_lite_model
-
-        return read_lite_model(folder)
-    return read_saved_model(folder)

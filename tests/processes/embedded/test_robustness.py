@@ -21,9 +21,9 @@ pytestmark = pytest.mark.tensorflow
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "rest.json"
 CASES: list[dict[str, Any]] = json.loads(GOLDEN.read_text())
-MODELS = (
-    "half_plus_two versions multi_io types scalar matrix special bytes regress_classify lite nope "
-).split(" ")
+MODELS = ("half_plus_two versions multi_io types scalar matrix special bytes regress_classify nope ").split(
+    " "
+)
 SIGNATURES = ("serving_default", "norm", "text", "classify_labels", "regress_x_to_y", "nope", "", 1, None)
 NAMES = ("x", "y", "a", "b", "m", "i32", "u8", "f16", "flag", "b64", "image_bytes", "text", "")
 METHODS = ("GET", "POST", "POST", "POST", "PUT", "DELETE", "OPTIONS", "HEAD")

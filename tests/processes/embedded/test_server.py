@@ -301,16 +301,15 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 def flagged_server(
     saved_models: Path, tmp_path_factory: pytest.TempPathFactory, certificate: tuple[str, str]
 ) -> Iterator[EmbeddedServer]:
-    """A server whose options each need a flag: TLS, health, metrics, CORS and TensorFlow Lite."""
+    """A server whose options each need a flag: TLS, health, metrics and CORS."""
     folder = tmp_path_factory.mktemp("flagged")
     key, cert = map(json.dumps, certificate)
     ssl, monitoring = folder / "ssl.txt", folder / "monitoring.txt"
     ssl.write_text(f"server_key: {key} server_cert: {cert} custom_ca: {cert} client_verify: true")
     monitoring.write_text("prometheus_config { enable: true }")
     flags = [
-        f"--model_base_path={saved_models / 'lite'}",
-        "--model_name=lite",
-        "--prefer_tflite_model=true",
+        f"--model_base_path={saved_models / 'half_plus_two'}",
+        "--model_name=half_plus_two",
         f"--ssl_config_file={ssl}",
         f"--monitoring_config_file={monitoring}",
         "--enable_grpc_healthcheck_service=true",
@@ -320,22 +319,21 @@ def flagged_server(
     ]
     server = EmbeddedServer(folder, flags)
     try:
-        server.wait_available("lite", 1)
+        server.wait_available("half_plus_two", 1)
         yield server
     finally:
         server.kill()
 
 
-LITE_ROW, LITE_SUM = {"a": [1, 2, 3], "b": 1}, [102.0, 103.0, 104.0]
-
-
 def test_flags_for_rest(flagged_server: EmbeddedServer) -> None:
-    """A TensorFlow Lite model is served, its request counted, and a page of any origin may call."""
+    """A model is served, its request counted, and a page of any origin may call."""
     before = requests_counted(flagged_server)
-    assert predicted(flagged_server, "lite", [LITE_ROW]) == [LITE_SUM]
+    assert predicted(flagged_server, "half_plus_two", [1.0]) == [2.5]
     assert requests_counted(flagged_server) == before + 1
     origin = {"Origin": "http://localhost:3000"}
-    status, _, headers = ask(flagged_server, "/v1/models/lite:predict", method="OPTIONS", headers=origin)
+    status, _, headers = ask(
+        flagged_server, "/v1/models/half_plus_two:predict", method="OPTIONS", headers=origin
+    )
     assert (status, headers["access-control-allow-origin"]) == (200, "*")
 
 
@@ -343,7 +341,7 @@ def requests_counted(server: EmbeddedServer) -> int:
     """How many requests the server says that it has answered."""
     status, body, _ = ask(server, "/monitoring/prometheus/metrics")
     assert status == 200
-    counter = ':tensorflow:serving:request_count{model_name="lite",status="OK"} '
+    counter = ':tensorflow:serving:request_count{model_name="half_plus_two",status="OK"} '
     return sum(
         int(line.removeprefix(counter)) for line in body.decode().splitlines() if line.startswith(counter)
     )
@@ -371,27 +369,6 @@ def test_method_names_are_checked_where_that_is_asked_for(serve: Serve) -> None:
     signature = "__saved_model_init_op"
     code, said = refusal(lambda: predict_arrays(server, "half_plus_two", {"x": ones(1)}, signature=signature))
     assert (code, said.endswith("tensorflow/serving/regress}. Was: ")) == ("INTERNAL", True)
-
-
-def test_one_interpreter_serves_callers_of_both_doors(serve: Serve) -> None:
-    """Each gets its own answer, and whoever finds the only interpreter busy waits for it."""
-    server = serve("lite", "--prefer_tflite_model", "--num_tflite_pools=1")
-
-    def over_rest(at: int) -> Any:
-        return predicted(server, "lite", [{"a": [at, 0, 0], "b": 1}])
-
-    with grpc.insecure_channel(server.grpc) as channel, ThreadPoolExecutor(8) as pool:
-        run = channel.unary_unary(PREDICT)
-
-        def over_grpc(at: int) -> Any:
-            inputs = {"a": np.array([[at, 0, 0]], np.float32), "b": ones(1)}
-            return response_arrays(run(request_bytes(model_spec("lite"), inputs), timeout=60))["s"].tolist()
-
-        for ask_one in (over_rest, over_grpc):
-            assert ask_one(0) == [[101.0, 101.0, 101.0]]
-        answers = [(at, pool.submit(over_rest if at % 2 else over_grpc, at)) for at in range(400)]
-        for at, answer in answers:
-            assert answer.result() == [[at + 101.0, 101.0, 101.0]]
 
 
 def test_what_can_not_be_served_ends_at_once(tmp_path: Path, model_server: StartServer) -> None:

@@ -336,19 +336,6 @@ def allocating(root: Path) -> None:
     save(root / "allocating" / "1", {"serving_default": (run, [tf.TensorSpec([None], tf.int32, name="x")])})
 
 
-def lite(root: Path) -> None:
-    """A SavedModel with the same model as TensorFlow Lite beside it, which adds a hundred."""
-    import tensorflow as tf
-
-    specs = [tf.TensorSpec([None, 3], tf.float32, name="a"), tf.TensorSpec([None], tf.float32, name="b")]
-    folder = root / "lite" / "1"
-    save(folder, {"serving_default": (lambda a, b: {"s": a + b[:, None] + 100.0}, specs)})
-    converted = tf.lite.TFLiteConverter.from_saved_model(str(folder)).convert()
-    shutil.rmtree(folder)
-    save(folder, {"serving_default": (lambda a, b: {"s": a + b[:, None]}, specs)})
-    (folder / "model.tflite").write_bytes(converted)
-
-
 def untracked(root: Path) -> None:
     """A Keras 3 model that hangs on a tf.Module: it loads, and has lost its variables."""
     import keras  # type: ignore[import-untyped]
@@ -390,7 +377,6 @@ BUILDERS = (
     shapeless,
     gates,
     allocating,
-    lite,
     untracked,
     echo,
 )

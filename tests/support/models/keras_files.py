@@ -33,7 +33,6 @@ def write_all(root: Path) -> None:
     """Write every file below ``root``."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import keras  # type: ignore[import-untyped]
-    import tensorflow as tf
     import tf_keras
 
     root.mkdir(parents=True)
@@ -44,7 +43,6 @@ def write_all(root: Path) -> None:
     older = linear(tf_keras)
     older.save(str(root / "keras2.keras"))
     older.save(str(root / "keras2_hdf5.h5"))
-    (root / "lite.tflite").write_bytes(tf.lite.TFLiteConverter.from_keras_model(model).convert())
     listed = [keras.Input((2,), name="zoom"), keras.Input((1,), name="age")]
     weighed = keras.layers.Dense(1, use_bias=False, name="total")
     listed_model = keras.Model(listed, weighed(keras.layers.Concatenate()(listed)))

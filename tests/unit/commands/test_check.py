@@ -178,6 +178,10 @@ def test_a_model_that_would_not_load_fails(tmp_path: Path, capfd: pytest.Capture
         ("frozen.pb", "frozen.pb is a frozen graph, as TensorFlow 1 writes it"),
         ("1/saved_model.pb", "saved_model.pb is a frozen graph, as TensorFlow 1 writes it"),
         ("ckpt-1.index", "ckpt-1.index is a checkpoint: weights without a graph"),
+        (
+            "1/model.tflite",
+            "m/1/model.tflite is TensorFlow Lite's format, which TensorFlow has moved to LiteRT",
+        ),
     ],
 )
 def test_other_forms_of_a_graph_are_recognised(
@@ -192,7 +196,9 @@ def test_other_forms_of_a_graph_are_recognised(
 
     said = capfd.readouterr().err
     assert named in said
-    assert "tf.saved_model.save(" in said or "model.export(" in said
+    assert any(
+        cure in said for cure in ("tf.saved_model.save(", "model.export(", "pack the model that it was")
+    )
 
 
 @pytest.mark.parametrize(
@@ -200,6 +206,7 @@ def test_other_forms_of_a_graph_are_recognised(
     [
         ("frozen.pb", "frozen.pb is a frozen graph, as TensorFlow 1 writes it"),
         ("ckpt-1.index", "ckpt-1.index is a checkpoint: weights without a graph"),
+        ("small.TFLITE", "small.TFLITE is TensorFlow Lite's format, which TensorFlow has moved to LiteRT"),
         ("saved_model.pb", "saved_model.pb is one file of a SavedModel: give its folder"),
     ],
 )

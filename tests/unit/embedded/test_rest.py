@@ -6,14 +6,13 @@ import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
 from support.rest_app import Passed, RestAppOnAModel
 from tfs_proxy.embedded.core.process_ledger import ProcessLedger, RequestLedger
-from tfs_proxy.embedded.core.servable import Array, PreparedCall, next_of
+from tfs_proxy.embedded.core.servable import Array, PreparedCall
 from tfs_proxy.embedded.rest import requests
 from tfs_proxy.embedded.rest.requests import TooSlow, read
 
@@ -25,28 +24,12 @@ class Held(Passed):
     def __init__(self) -> None:
         super().__init__()
         self.gate = threading.Event()
-
-    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> PreparedCall:
-        def call(arrays: Sequence[Array]) -> Sequence[Array]:
-            self.gate.wait(30)
-            return [arrays[-1] for _ in fetches]
-
-        return call
-
-
-class Lends(Passed):
-    """A backend with things of which each call takes an idle one, if there is any."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.idle: SimpleQueue[int] = SimpleQueue()
         self.calls = 0
 
     def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> PreparedCall:
         def call(arrays: Sequence[Array]) -> Sequence[Array]:
             self.calls += 1
-            taken = next_of(self.idle)
-            self.idle.put(taken)
+            self.gate.wait(30)
             return [arrays[-1] for _ in fetches]
 
         return call
@@ -136,8 +119,8 @@ def test_a_request_that_takes_too_long_is_given_up(pool: ThreadPoolExecutor) -> 
 def test_a_request_that_was_given_up_is_not_begun() -> None:
     """Else a server that is behind computes answers that nobody waits for, and never catches up."""
     free = threading.Event()
-    backend = Lends()
-    backend.idle.put(1)
+    backend = Held()
+    backend.gate.set()
     with ThreadPoolExecutor(1) as only:
         only.submit(free.wait, 60)
         server = RestAppOnAModel(only, backend=backend, timeout_seconds=0.01)

@@ -144,7 +144,7 @@ def test_unpacking_that_is_cancelled_ends_at_the_next_member(tmp_path: Path, wor
     assert list(workspace.root.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["m.keras", "m.h5", "m.tflite"])
+@pytest.mark.parametrize("name", ["m.keras", "m.h5"])
 def test_a_model_file(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"PK\x03\x04")
 

@@ -31,7 +31,8 @@ def put(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["README", "code/inference.py", "code/lib/model.tflite", "m/.2/saved_model.pb", "m/2/variables/x"]
+    "name",
+    ["README", "code/inference.py", "code/lib/saved_model.pb", "m/.2/saved_model.pb", "m/2/variables/x"],
 )
 def test_what_belongs_to_no_model_is_no_change(folder: Path, name: str) -> None:
     """Code, files beside the models, hidden copies, and a version whose graph is not there yet."""
@@ -42,7 +43,9 @@ def test_what_belongs_to_no_model_is_no_change(folder: Path, name: str) -> None:
     assert changed_files(before, model_source(str(folder)).look()) == ()
 
 
-@pytest.mark.parametrize("name", ["m/2/saved_model.pb", "deep/in/n/1/model.tflite", "m/1/assets/labels.txt"])
+@pytest.mark.parametrize(
+    "name", ["m/2/saved_model.pb", "deep/in/n/1/saved_model.pb", "m/1/assets/labels.txt"]
+)
 def test_files_of_new_and_old_models_are_changes(folder: Path, name: str) -> None:
     """A version at any depth, and what is put into one."""
     before = snapshot_of_models(folder)

@@ -3,9 +3,8 @@
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from queue import Empty, SimpleQueue
 from time import perf_counter
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy.typing as npt
 from msgspec import Struct
@@ -30,9 +29,6 @@ INLINE_LIMIT_SECONDS = 0.001
 MAX_RUNNERS = 64
 """Most calls that are kept; further filters of outputs get none: each stays while the model is loaded."""
 
-_here = threading.local()
-_T = TypeVar("_T")
-
 _RECENT = 0.2
 """The weight of the newest measurement in a call's average."""
 
@@ -44,27 +40,8 @@ Raises ServingError with TensorFlow's code and text.
 """
 
 
-class WouldWait(Exception):
-    """A call on a thread that never waits would have to."""
-
-
-def never_wait_here() -> None:
-    """Have no call on this thread wait, for it is an event loop's: see `next_of`."""
-    _here.never_waits = True
-
-
-def next_of(idle: SimpleQueue[_T]) -> _T:
-    """Take what is idle, or wait for it. Raises WouldWait on a thread that never waits."""
-    try:
-        return idle.get_nowait()
-    except Empty:
-        if getattr(_here, "never_waits", False):
-            raise WouldWait from None
-        return idle.get()
-
-
 class Backend(Protocol):
-    """Runner of a servable: a TF1 session, a batcher in front of one, or a TFLite interpreter.
+    """Runner of a servable: a TF1 session, or a batcher in front of one.
 
     If it ``waits``, a call may take longer than its own computing: others are in front of it.
     """

@@ -19,7 +19,6 @@ from tfs_proxy.embedded.core import catalog as describe
 from tfs_proxy.embedded.core.catalog import Catalog
 from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.core.process_ledger import ProcessLedger, RequestLedger, budget_of
-from tfs_proxy.embedded.core.servable import WouldWait
 from tfs_proxy.embedded.errors import ServingError, invalid, of_memory
 from tfs_proxy.embedded.rest.handlers import HANDLERS, Handler
 from tfs_proxy.embedded.rest.requests import (
@@ -202,8 +201,6 @@ class RestApp:
                 answer = RestAnswer(200, handler.answer(), JSON)
                 handler.close()
                 return answer
-        except WouldWait:
-            pass
         except BaseException:
             handler.close()
             raise

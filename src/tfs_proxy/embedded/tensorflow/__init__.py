@@ -1,1 +1,1 @@
-"""A SavedModel or TensorFlow Lite model in TensorFlow: loaded, guarded and run."""
+"""A SavedModel in TensorFlow: loaded, guarded and run."""

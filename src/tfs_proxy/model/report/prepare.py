@@ -35,8 +35,7 @@ def with_graph_threads(settings: Settings, served: Served) -> Settings:
     chosen_or_batches = (
         settings.inter_op_parallelism is not None or settings.enable_batching or settings.batch
     )
-    lite = any(model.lite for model in served.models)
-    if chosen_or_batches or lite or settings.shares_servers or not served.models:
+    if chosen_or_batches or settings.shares_servers or not served.models:
         return settings
     threads, reason = _chosen(path for model in served.models for path in model.versions.values())
     return settings.with_values(inter_op_parallelism=threads, inter_op_reason=reason)
@@ -59,9 +58,6 @@ def _chosen(folders: Iterable[Path]) -> tuple[int | None, str]:
     return CALLERS_THREAD, (
         f"a graph of {nodes} nodes and {weight_bytes / 1e6:.1f} MB runs on its request's thread"
     )
-
-
-LITE_FLAG = "--prefer_tflite_model=true"
 
 
 class Prepared(Struct, frozen=True):
@@ -109,7 +105,6 @@ def prepare(
     try:
         root = fetch(model, workspace, settings.max_archive_bytes, cancelled)
         served = look_into(root, settings)
-        settings = _of_lite_models(settings, served)
         refuse_unreadable(path for model in served.models for path in model.files())
         settings = settings.sized_for(sum(model.bytes_on_disk for model in served.models))
         settings = with_graph_threads(settings, served)
@@ -135,21 +130,6 @@ def prepare(
         model_faults=tuple(printable(fault) for fault in report.model_faults),
         first_request=first_request(served, report.models, rest_api=settings.rest_api),
     )
-
-
-def _of_lite_models(settings: Settings, served: Served) -> Settings:
-    """Adds the model server's flag for TensorFlow Lite if such models are served.
-
-    Raises DiscoveryError if the model servers are shared with other archives.
-    """
-    if not any(model.lite for model in served.models):
-        return settings
-    if settings.shares_servers:
-        raise DiscoveryError(
-            "It holds a TensorFlow Lite model, which needs a model server of its own: serve it alone, or set "
-            "TFS_PROXY_MULTI_MODEL=process."
-        )
-    return settings.with_values(extra_args=(LITE_FLAG, *settings.extra_args))
 
 
 def without_workspace(text: str, workspace: Workspace) -> str:

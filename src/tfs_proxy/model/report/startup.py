@@ -16,7 +16,7 @@ from tfs_proxy.model.graph_ops import calls_python, misses_variables, unknown_op
 from tfs_proxy.model.report.script import report_on_script, words_joined
 from tfs_proxy.model.report.served import Served
 from tfs_proxy.model.report.serving_flags import capacity
-from tfs_proxy.model.saved_model import SavedModelSummary, read_summary
+from tfs_proxy.model.saved_model import SavedModelSummary, read_saved_model
 from tfs_proxy.settings.rows import GONE, unknown_variables
 from tfs_proxy.settings.settings import SERVING_VARIABLES, TABLE, Settings
 from tfs_proxy.values.errors import BadInput, PayloadTooLarge
@@ -107,7 +107,7 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
     """
     layout, models = served.layout, served.models
     versions = [(each.name, *version) for each in models for version in each.versions.items()]
-    read = {(name, version): read_summary(path) for name, version, path in versions}
+    read = {(name, version): read_saved_model(path) for name, version, path in versions}
     reports = tuple(_model_report(model, read) for model in models)
     load_faults = tuple(_faults(models, read, _load_faults))
     faults = (*load_faults, *_faults(models, read, _answer_faults))

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from tfs_proxy.model.discover import LITE_FILE, SAVED_MODEL_FILES
+from tfs_proxy.model.discover import SAVED_MODEL_FILES
 from tfs_proxy.model.s3 import objects_at
 from tfs_proxy.values.errors import ArchiveError
 from tfs_proxy.values.layout import ARCHIVE_NAME, SAGEMAKER_MODEL_DIR
@@ -152,5 +152,5 @@ def snapshot_of_models(folder: Path) -> Snapshot:
         for path, look in snapshot_of_folder(folder).items()
         if path.relative_to(folder).parts[0] != CODE
     }
-    homes = {os.fspath(path.parent) for path in files if path.name in {*SAVED_MODEL_FILES, LITE_FILE}}
+    homes = {os.fspath(path.parent) for path in files if path.name in SAVED_MODEL_FILES}
     return {path: look for path, look in files.items() if not homes.isdisjoint(map(os.fspath, path.parents))}

@@ -12,12 +12,12 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from tfs_proxy.model.discover import LITE_FILE, ROOT_MODEL_NAME, DiscoveredModel, discover, unreadable
-from tfs_proxy.model.saved_model import read_summary
+from tfs_proxy.model.discover import ROOT_MODEL_NAME, DiscoveredModel, discover, unreadable
+from tfs_proxy.model.saved_model import read_saved_model
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.tools.export.child import ExportReport, ExportRequest, export
 from tfs_proxy.tools.export.preprocessing import FLAGS, Preprocessing
-from tfs_proxy.tools.pack.model_kinds import ModelKind, kind_of
+from tfs_proxy.tools.pack.model_kinds import is_keras_file
 from tfs_proxy.tools.pack.options import LayoutOptions
 from tfs_proxy.values.errors import ArchiveError, RequirementsError, SettingsError
 from tfs_proxy.values.layout import CSV_COLUMNS_FILE, ModelLayout
@@ -32,7 +32,7 @@ def record_columns(root: Path, columns: str, *, required: bool) -> None:
     """
     names = {name.strip() for name in columns.split(",")}
     for folder in (folder for model in discover(root) for folder in model.versions.values()):
-        summary = read_summary(folder)
+        summary = read_saved_model(folder)
         signature = summary.signatures.get(DEFAULT_SIGNATURE) if summary else None
         inputs = set(signature.inputs) if signature else set()
         if inputs != names and required:
@@ -109,26 +109,20 @@ def lay_out(
 ) -> None:
     """Fill ``root``, a new folder, with the model and its script; files are linked or copied.
 
-    Raises what `kind_of`, `discover`, `export` and `add_code` raise, ArchiveError for files that can't be
-    read, and SettingsError for a name or version that does not fit the model.
+    Raises what `is_keras_file`, `discover`, `export` and `add_code` raise, ArchiveError for files that can't
+    be read, and SettingsError for a name or version that does not fit the model.
     """
     check_name(options)
     root.mkdir()
     layout, columns = ModelLayout(root, settings.program), options.csv_columns
     try:
-        match kind_of(options.model):
-            case ModelKind.FOLDER:
-                _lay_out_folder(options, root, cancelled)
-                add_code(options, layout, cancelled)
-            case ModelKind.KERAS:
-                add_code(options, layout, cancelled)  # first: a mistake in it need not wait for the export
-                inputs = _export(options, root, settings, cancelled)
-                columns = columns or ",".join(inputs)
-            case ModelKind.LITE:
-                if options.preprocessing is not None:
-                    raise _lite_has_no_graph(options.model)
-                add_code(options, layout, cancelled)
-                _copy_file(options.model, _version_folder(options, root) / LITE_FILE)
+        if is_keras_file(options.model):
+            add_code(options, layout, cancelled)  # first: a mistake in it need not wait for the export
+            inputs = _export(options, root, settings, cancelled)
+            columns = columns or ",".join(inputs)
+        else:
+            _lay_out_folder(options, root, cancelled)
+            add_code(options, layout, cancelled)
         if columns:
             record_columns(root, columns, required=options.csv_columns is not None)
     except OSError as error:
@@ -169,13 +163,6 @@ def _export(
 def _warn(report: ExportReport) -> None:
     for warning in report.warnings:
         _log.warning("%s", warning)
-
-
-def _lite_has_no_graph(path: Path) -> SettingsError:
-    return SettingsError(
-        f"{printable(str(path))} is a TensorFlow Lite model, and {FLAGS} add to a SavedModel's graph: give "
-        "the model that it was made from."
-    )
 
 
 def _version_folder(options: LayoutOptions, root: Path) -> Path:
@@ -222,8 +209,6 @@ def _add_signatures(
     folder: Path, target: Path, preprocessing: Preprocessing, cancelled: threading.Event | None
 ) -> None:
     """Save a SavedModel once more, with its preprocessing and without warm-up records for what it had."""
-    if (folder / LITE_FILE).is_file():
-        raise _lite_has_no_graph(folder)
     target.parent.mkdir(parents=True, exist_ok=True)
     _log.info("adding to the graph of %s, in a process of its own", printable(str(folder)))
     _warn(export(ExportRequest(folder, target, preprocessing=preprocessing), cancelled))

@@ -1,33 +1,21 @@
 """Finds out the kind of model at a path; `pack` does so first, and `serve` for a file."""
 
-import enum
 import threading
 from pathlib import Path
 
-from tfs_proxy.model.discover import FROZEN_GRAPH
+from tfs_proxy.model.discover import FROZEN_GRAPH, LITE
 from tfs_proxy.model.fetch import MODEL_FILE_ENDINGS
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import DiscoveryError, NoArchive
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.names import printable
 
-
-class ModelKind(enum.Enum):
-    """Kinds of models that `pack` takes; each value completes a sentence."""
-
-    FOLDER = "a folder of SavedModels"
-    KERAS = "a Keras file"
-    LITE = "a TensorFlow Lite file"
-
-
-LITE = ".tflite"
-ENDINGS = {ending: ModelKind.LITE if ending == LITE else ModelKind.KERAS for ending in MODEL_FILE_ENDINGS}
-
 OTHERS = {
     ".tar.gz": "an archive already: `tfs-proxy check` says what would be served from it",
     ".tgz": "an archive already: `tfs-proxy check` says what would be served from it",
     "saved_model.pb": "only the graph of a SavedModel: give its folder, which has variables/ too",
     ".pb": FROZEN_GRAPH,
+    ".tflite": LITE,
     ".onnx": "an ONNX model: make a SavedModel of it first, with onnx2tf",
     ".pt": "a PyTorch model: write it as ONNX, make a SavedModel of that with onnx2tf, and pack that",
     ".pth": "a PyTorch model: write it as ONNX, make a SavedModel of that with onnx2tf, and pack that",
@@ -36,22 +24,21 @@ OTHERS = {
     ".ckpt": "a checkpoint: load it where the model is built, and write model.export(FOLDER)",
     ".index": "a checkpoint: load it where the model is built, and write model.export(FOLDER)",
 }
-TAKEN = "MODEL must be a SavedModel, a folder of its versions, or a .keras, .h5 or .tflite file."
+TAKEN = "MODEL must be a SavedModel, a folder of its versions, or a .keras or .h5 file."
 
 
-def kind_of(path: Path) -> ModelKind:
-    """Raises NoArchive and DiscoveryError."""
+def is_keras_file(path: Path) -> bool:
+    """False for a folder, which may have SavedModels. Raises NoArchive and DiscoveryError."""
     if path.is_dir():
-        return ModelKind.FOLDER
+        return False
     shown = printable(str(path))
     if not path.is_file():
         raise NoArchive(f"There is no file or folder {shown}: {TAKEN}")
-    kind = ENDINGS.get(path.suffix.lower())
-    if kind is None:
+    if path.suffix.lower() not in MODEL_FILE_ENDINGS:
         ending = next((ending for ending in OTHERS if path.name.lower().endswith(ending)), None)
         what = f"is {OTHERS[ending]}" if ending else "is none of the kinds that can be packed"
         raise DiscoveryError(f"{shown} {what}. {TAKEN}")
-    return kind
+    return True
 
 
 def laid_out(
@@ -61,7 +48,7 @@ def laid_out(
 
     Raises what `lay_out` raises; CancelledError once another thread has set ``cancelled``.
     """
-    if model is None or Path(model).suffix.lower() not in ENDINGS or not Path(model).is_file():
+    if model is None or Path(model).suffix.lower() not in MODEL_FILE_ENDINGS or not Path(model).is_file():
         return model
     from tfs_proxy.tools.pack.lay_out import lay_out
     from tfs_proxy.tools.pack.options import LayoutOptions

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tfs_proxy.model.discover import ROOT_MODEL_NAME, DiscoveredModel, unreadable
 from tfs_proxy.model.graph_inputs import GraphInputs, read_graph_inputs
 from tfs_proxy.model.report.prepare import prepare
-from tfs_proxy.model.saved_model import read_summary
+from tfs_proxy.model.saved_model import read_saved_model
 from tfs_proxy.run.host.workspace import temporary_workspace
 from tfs_proxy.settings.settings import Settings, inherited_environment
 from tfs_proxy.tools.pack.model_kinds import laid_out
@@ -67,7 +67,7 @@ def read_model(model: str, workspace: Workspace, settings: Settings) -> StarterM
 
 def _signature(model: DiscoveredModel) -> Signature:
     """The default signature. Raises DiscoveryError if there is none, or it is not predict's."""
-    summary = read_summary(model.versions[max(model.versions)])
+    summary = read_saved_model(model.versions[max(model.versions)])
     signatures = summary.signatures if summary else {}
     signature = signatures.get(DEFAULT_SIGNATURE)
     if signature is None or signature.method != PREDICT_METHOD:

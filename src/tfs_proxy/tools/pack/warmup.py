@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfs_proxy.model.discover import LITE_FILE, DiscoveredModel
+from tfs_proxy.model.discover import DiscoveredModel
 from tfs_proxy.model.progress import ProgressLog
 from tfs_proxy.model.report.prepare import Prepared, prepare
 from tfs_proxy.model.saved_model import read_saved_model
@@ -122,8 +122,6 @@ def _version(
     folder: Path,
     clients: Sequence[RecordedRequest],
 ) -> _Version:
-    if (folder / LITE_FILE).is_file():
-        raise SettingsError(f"{model.name} is a TensorFlow Lite model, which takes no recorded requests.")
     summary = read_saved_model(folder)
     if summary is None:
         raise DiscoveryError(f"{folder} has no saved_model.pb, whose signatures requests are made from.")

@@ -29,7 +29,6 @@ FILES = {
     "keras3": "keras3.keras",
     "keras3_hdf5": "keras3_hdf5.h5",
     "saved": "saved",
-    "lite": "lite.tflite",
 }
 """What is packed, by the name that the model has then."""
 
@@ -59,25 +58,13 @@ def archives(model_files: Path, tmp_path_factory: pytest.TempPathFactory) -> dic
 
 
 @pytest.fixture(scope="module")
-def saved_models_stack(
-    archives: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Stack]:
+def stack(archives: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """One stack with all that became SavedModels: what is in their archives, in one folder."""
     folder = tmp_path_factory.mktemp("models")
-    for name, archive in archives.items():
-        if name != "lite":
-            with tarfile.open(archive) as members:
-                members.extractall(folder, filter="data")
-    yield from serving(folder)
-
-
-@pytest.fixture(scope="module")
-def lite_stack(archives: dict[str, Path]) -> Iterator[Stack]:
-    yield from serving(archives["lite"])
-
-
-def serving(model: Path) -> Iterator[Stack]:
-    stack = Stack(str(model), "--model-server", "embedded", env=OPEN)
+    for archive in archives.values():
+        with tarfile.open(archive) as members:
+            members.extractall(folder, filter="data")
+    stack = Stack(str(folder), "--model-server", "embedded", env=OPEN)
     try:
         stack.wait_ready()
         yield stack
@@ -88,12 +75,6 @@ def serving(model: Path) -> Iterator[Stack]:
 @pytest.fixture(params=sorted(FILES))
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-@pytest.fixture
-def stack(name: str, request: pytest.FixtureRequest) -> Stack:
-    served: Stack = request.getfixturevalue("lite_stack" if name == "lite" else "saved_models_stack")
-    return served
 
 
 def attributes(name: str) -> dict[str, str]:
@@ -159,11 +140,10 @@ def test_serving_grpc(stack: Stack, name: str) -> None:
     np.testing.assert_allclose(output, ANSWERS, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["keras3", "lite"])
-def test_batch_transform(archives: dict[str, Path], name: str, tmp_path: Path) -> None:
+def test_batch_transform(archives: dict[str, Path], tmp_path: Path) -> None:
     """A file of rows becomes a file of answers; the archive is served for it alone."""
     (tmp_path / "rows.csv").write_text("1,2,3\n0,-1,0.5\n")
-    words = ["--model", str(archives[name]), "--model-server", "embedded", "--content-type", "text/csv"]
+    words = ["--model", str(archives["keras3"]), "--model-server", "embedded", "--content-type", "text/csv"]
 
     done = transform(*words, "--input", str(tmp_path / "rows.csv"), "--output", str(tmp_path / "out"))
 
@@ -172,8 +152,8 @@ def test_batch_transform(archives: dict[str, Path], name: str, tmp_path: Path) -
     np.testing.assert_allclose(answers["predictions"], ANSWERS, rtol=1e-5)
 
 
-def test_image(saved_models_stack: Stack) -> None:
-    answer = saved_models_stack.invoke(png(200), "image/png", **attributes("picture"))
+def test_image(stack: Stack) -> None:
+    answer = stack.invoke(png(200), "image/png", **attributes("picture"))
 
     assert answer.status == 200, answer.body
     np.testing.assert_allclose(answer.json["predictions"], [200.0])

@@ -8,16 +8,14 @@ import sys
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from support.archives import SAVED_MODEL
-from support.stack import Stack, serving
+from support.stack import Stack
 from support.waiting import wait_until
 from support.wheels import write_wheel
 from tfs_proxy.cli import main
-from tfs_proxy.model.lite_model import read_lite_model
 from tfs_proxy.wire.protobuf_writer import field
 
 COMMAND = [sys.executable, "-m", "tfs_proxy.cli", "pack"]
@@ -220,39 +218,6 @@ def test_wheels(home: Path, model: Path) -> None:
 
 
 @pytest.mark.tensorflow
-def test_the_signatures_of_lite_models(model_files: Path, saved_models: Path, tmp_path: Path) -> None:
-    files = {"lite": model_files / "lite.tflite", "both": saved_models / "lite" / "1" / "model.tflite"}
-    for name, file in files.items():
-        (tmp_path / name / "1").mkdir(parents=True)
-        (tmp_path / name / "1" / "model.tflite").write_bytes(file.read_bytes())
-    with serving(str(tmp_path), "--model-server", "embedded") as stack:
-        for name in files:
-            shown = stack.ask("GET", f"/v1/models/{name}/metadata").json["metadata"]["signature_def"]
-            read = read_lite_model(tmp_path / name / "1").signatures
-            assert {key: described(value) for key, value in shown["signature_def"].items()} == {
-                key: [
-                    {
-                        alias: (spec.tensor, spec.dtype, [-1 if n is None else n for n in spec.shape or ()])
-                        for alias, spec in tensors.items()
-                    }
-                    for tensors in (signature.inputs, signature.outputs)
-                ]
-                for key, signature in read.items()
-            }
-
-
-def described(shown: Any) -> list[dict[str, tuple[str, str, list[int]]]]:
-    """The inputs and outputs of a signature in TF Serving's metadata."""
-    return [
-        {
-            alias: (info["name"], info["dtype"], [int(size["size"]) for size in info["tensor_shape"]["dim"]])
-            for alias, info in shown[kind].items()
-        }
-        for kind in ("inputs", "outputs")
-    ]
-
-
-@pytest.mark.tensorflow
 def test_the_order_of_columns_of_a_keras_model(home: Path, model_files: Path) -> None:
     """CSV without a header is read in the order of the model's list of inputs, or of the flag."""
     wrong = pack(home, model_files / "listed.keras", "--csv-columns", "age,size")
@@ -303,12 +268,11 @@ def test_serving_a_file(model_files: Path) -> None:
 
 @pytest.mark.tensorflow
 def test_check_of_a_model_file_checks_what_serve_would_serve(
-    model_files: Path, saved_models: Path, capsys: pytest.CaptureFixture[str]
+    model_files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A Keras file and one of TensorFlow Lite have the report of the SavedModel that they become."""
-    for file in (model_files / "keras3.keras", saved_models / "lite" / "1" / "model.tflite"):
-        assert main(["check", str(file)]) == 0
-        assert f"Model {file.stem}, version 1" in capsys.readouterr().out
+    """A Keras file has the report of the SavedModel that it becomes."""
+    assert main(["check", str(model_files / "keras3.keras")]) == 0
+    assert "Model keras3, version 1" in capsys.readouterr().out
 
 
 def test_serving_a_file_that_is_refused(model_files: Path) -> None:

@@ -1,11 +1,10 @@
-"""What is prepared of an archive: flags of the model server, and labels of its versions."""
+"""What is prepared of an archive: inter-op threads of the model server, and labels of its versions."""
 
 from pathlib import Path
 
 import pytest
 
-from support.archives import pack
-from support.lite_models import lite_model
+from support.archives import SAVED_MODEL, pack
 from tfs_proxy.model.report.prepare import (
     CALLERS_THREAD,
     MOST_NODES,
@@ -16,34 +15,16 @@ from tfs_proxy.model.report.prepare import (
 )
 from tfs_proxy.model.report.served import look_into
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.errors import DiscoveryError, SettingsError
+from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.resources import Resources
 from tfs_proxy.wire.protobuf_writer import field
 
 
 def prepared(folder: Path, settings: Settings) -> Prepared:
-    archive = pack(folder / "m.tar.gz", {"m/2/model.tflite": lite_model()})
+    archive = pack(folder / "m.tar.gz", {"m/2/saved_model.pb": SAVED_MODEL})
     (folder / "w").mkdir()
     return prepare(str(archive), settings, Workspace(folder / "w"), {})
-
-
-def test_the_flag(tmp_path: Path) -> None:
-    settings = Settings.from_env({"SAGEMAKER_TFS_EXTRA_ARGS": "--num_tflite_pools=1"})
-
-    ready = prepared(tmp_path, settings)
-
-    assert ready.settings.extra_args == ("--prefer_tflite_model=true", "--num_tflite_pools=1")
-    assert "  serving_default (predict): x float[?, 2] -> y float[?, 2]" in ready.report
-    assert ready.models[0].versions == (2,)
-
-
-def test_model_servers_of_many(tmp_path: Path) -> None:
-    """The flag would hold for the other archives' models, too; the error says which mode can do it."""
-    settings = Settings.from_env({}).for_one_of_many("m", None)
-
-    with pytest.raises(DiscoveryError, match="TFS_PROXY_MULTI_MODEL=process"):
-        prepared(tmp_path, settings)
 
 
 def test_labels_of_many(tmp_path: Path) -> None:

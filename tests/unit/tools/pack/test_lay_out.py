@@ -121,6 +121,10 @@ def test_a_whole_model_folder(tmp_path: Path) -> None:
     ("name", "says"),
     [
         ("model.onnx", "is an ONNX model: make a SavedModel of it first, with onnx2tf"),
+        (
+            "model.tflite",
+            "is TensorFlow Lite's format, which TensorFlow has moved to LiteRT and which is not",
+        ),
         ("model.pt", "is a PyTorch model"),
         ("model.tar.gz", "is an archive already"),
         ("saved_model.pb", "only the graph of a SavedModel: give its folder"),
