@@ -60,12 +60,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where notifications of asynchronous calls go, as one file each",
     )
     parser.add_argument(
-        "--tolerance",
-        type=_tolerance,
-        default=1e-5,
-        help="by how much of its value a number of a shadow variant may differ (default: %(default)s)",
-    )
-    parser.add_argument(
         "--jobs",
         type=at_least_one,
         default=1,
@@ -76,13 +70,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine alone)"
     )
-
-
-def _tolerance(text: str) -> float:
-    share = float(text)
-    if not 0 <= share < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a share: it must be at least 0 and below 1")
-    return share
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -103,7 +90,6 @@ def run(arguments: argparse.Namespace) -> int:
         choices,
         inherited_environment(),
         arguments.notifications,
-        arguments.tolerance,
         arguments.jobs,
     )
     return asyncio.run(serve(settings, listeners, options))

@@ -1,17 +1,14 @@
-"""Additions to an endpoint's calls by its config: data capture, shadow copies, the queue."""
+"""Additions to an endpoint's calls by its config: data capture, the queue."""
 
 import asyncio
 import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from tfs_proxy.tools.endpoint.aws_api import (
     INVOKE,
@@ -42,7 +39,6 @@ from tfs_proxy.tools.endpoint.hosting import HostedEndpoint
 from tfs_proxy.tools.endpoint.invoke import Invocation, InvocationLimits, ask, refuse_asynchronous
 from tfs_proxy.tools.endpoint.metrics import VariantMetrics
 from tfs_proxy.tools.endpoint.operations import EndpointConfig
-from tfs_proxy.tools.endpoint.shadows import ShadowCopies, ShadowReport, VariantAnswer, share_of
 from tfs_proxy.values.errors import Overloaded, RequestError, SettingsError
 from tfs_proxy.values.layout import LocalFiles
 from tfs_proxy.values.memory import MEGABYTE
@@ -162,20 +158,16 @@ FLUSH_SECONDS = 10.0
 
 
 class EndpointAdditions(Struct, frozen=True):
-    """Additions of one endpoint while it has this ``config``; ``shadows`` by the names of both variants."""
+    """Additions of one endpoint while it has this ``config``."""
 
     config: EndpointConfig
     capture: EndpointCapture
-    shadows: Mapping[tuple[str, str], ShadowCopies]
     queue: AsyncQueue | None
 
     async def close(self, seconds: float) -> None:
-        """Answers what waits for at most ``seconds``, writes the last records, and logs the reports."""
+        """Answers what waits for at most ``seconds``, and writes the last records."""
         if self.queue is not None:
             await self.queue.stop(seconds)
-        for copies in self.shadows.values():
-            await copies.close(FLUSH_SECONDS)
-            log.info("%s", copies.report.line())
         for outcome, count in (await asyncio.to_thread(self.capture.close)).items():
             log.info("data capture: %d record(s) %s", count, outcome.value.replace("_", " "))
 
@@ -183,11 +175,8 @@ class EndpointAdditions(Struct, frozen=True):
 class Additions:
     """InvokeEndpoint and InvokeEndpointAsync with the additions of all endpoints, each made on first use."""
 
-    def __init__(
-        self, metrics: VariantMetrics, files: LocalFiles, notifications: Path | None, tolerance: float
-    ) -> None:
+    def __init__(self, metrics: VariantMetrics, files: LocalFiles, notifications: Path | None) -> None:
         self._metrics, self._files, self._notifications = metrics, files, notifications
-        self._tolerance = tolerance
         self._current: dict[str, EndpointAdditions] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -201,24 +190,16 @@ class Additions:
         return additions
 
     async def invoke(self, endpoint: HostedEndpoint, request: HttpRequest) -> HttpResponse:
-        """The containers' answer, recorded and copied to shadows. Raises AwsError."""
+        """The containers' answer, recorded. Raises AwsError."""
         members = given_members(INVOKE, request.headers)
         refuse_asynchronous(endpoint)
         invocation = Invocation(endpoint, endpoint.group_for(members), members, request.body)
-        began = time.monotonic()
-        try:
-            answer = await ask(self._metrics, invocation, InvocationLimits())
-        except AwsError as error:
-            refusal = original_answer(error)
-            if refusal is not None:
-                self._note(invocation, refusal, time.monotonic() - began)
-            raise
-        self._note(invocation, answer, time.monotonic() - began)
+        answer = await ask(self._metrics, invocation, InvocationLimits())
+        self._note(invocation, answer)
         headers = client_headers(INVOKE, answer, invocation.group.variant)
         return HttpResponse(answer.status, answer.body, headers)
 
-    def _note(self, invocation: Invocation, answer: HttpResponse, seconds: float) -> None:
-        """Records the container's answer, which may be a refusal, and copies the request to shadows."""
+    def _note(self, invocation: Invocation, answer: HttpResponse) -> None:
         endpoint, variant = invocation.endpoint, invocation.group.variant
         try:
             additions = self.of(endpoint)
@@ -227,14 +208,6 @@ class Additions:
             return
         headers = container_headers(invocation.members)
         additions.capture.add(variant, invocation.body, headers.get, answer)
-        for (production, shadow), copies in additions.shadows.items():
-            group = endpoint.shadows.get(shadow)
-            if production == variant and group is not None:
-                copied = replace(invocation, group=group)
-                ours = _variant_answer(answer, seconds)
-                copies.copy(
-                    invocation.members.get("InferenceId", ""), ours, partial(self._ask_shadow, copied)
-                )
 
     async def invoke_async(self, endpoint: HostedEndpoint, request: HttpRequest) -> HttpResponse:
         """Queues a request: 202 with the id, and both locations as headers. Raises AwsError."""
@@ -255,13 +228,6 @@ class Additions:
         body = json.dumps({"InferenceId": accepted.inference_id}).encode()
         return HttpResponse(HTTPStatus.ACCEPTED, body, headers)
 
-    def reports(self) -> list[dict[str, Any]]:
-        return [
-            {"endpoint": name, **copies.report.document()}
-            for name, additions in self._current.items()
-            for copies in additions.shadows.values()
-        ]
-
     async def close(self, seconds: float) -> None:
         await asyncio.gather(*(each.close(seconds) for each in self._current.values()), *self._closing)
 
@@ -270,15 +236,7 @@ class Additions:
         names = [variant.name for variant in config.variants]
         capture = EndpointCapture(endpoint.name, names, config.parameters, config.folder)
         capture.start()
-        shadows = {
-            (production.name, shadow.name): ShadowCopies(
-                ShadowReport(production.name, shadow.name, self._tolerance),
-                share_of(shadow.weight, production.weight),
-            )
-            for production in config.variants
-            for shadow in config.shadows
-        }
-        return EndpointAdditions(config, capture, shadows, self._queue(endpoint))
+        return EndpointAdditions(config, capture, self._queue(endpoint))
 
     def _queue(self, endpoint: HostedEndpoint) -> AsyncQueue | None:
         config = async_config(endpoint.config.parameters, endpoint.config.folder)
@@ -298,9 +256,6 @@ class Additions:
         queue.start()
         return queue
 
-    async def _ask_shadow(self, invocation: Invocation) -> VariantAnswer:
-        return _variant_answer(await self._asked(invocation, InvocationLimits()), 0.0)
-
     async def _asked(self, invocation: Invocation, limits: InvocationLimits) -> HttpResponse:
         """The container's answer, even a refusal. Raises AwsError if it gives none."""
         try:
@@ -315,9 +270,3 @@ class Additions:
         task = asyncio.create_task(additions.close(FLUSH_SECONDS))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
-
-
-def _variant_answer(answer: HttpResponse, seconds: float) -> VariantAnswer:
-    has_body = answer.status == HTTPStatus.OK
-    body = answer.body if has_body else b""  # refusals may differ in their words
-    return VariantAnswer(answer.status, answer.header("Content-Type") or "", body, seconds)

@@ -162,20 +162,19 @@ class Catalogue:
 
     def _conflicts_of_config(self, parameters: Mapping[str, Any]) -> Iterator[str]:
         names: set[str] = set()
-        for member in ("ProductionVariants", "ShadowProductionVariants"):
-            for place, variant in enumerate(parameters.get(member, ())):
-                path, name = f"{member}[{place}]", variant["VariantName"]
-                if name in names:
-                    yield f"{path}.VariantName {name} is there twice"
-                names.add(name)
-                model = variant.get("ModelName")
-                if model is not None and model not in self.models:
-                    yield f"{path}.ModelName {model} is unknown: CreateModel has not made it"
-                if model is None and "ExecutionRoleArn" not in parameters:
-                    yield f"{path}.ModelName is missing: only with ExecutionRoleArn may components bring it"
-                if "ServerlessConfig" not in variant and "InitialInstanceCount" not in variant:
-                    yield f"{path}.InitialInstanceCount is missing"
-                yield from _too_many(f"{path}.InitialInstanceCount", variant)
+        for place, variant in enumerate(parameters["ProductionVariants"]):
+            path, name = f"ProductionVariants[{place}]", variant["VariantName"]
+            if name in names:
+                yield f"{path}.VariantName {name} is there twice"
+            names.add(name)
+            model = variant.get("ModelName")
+            if model is not None and model not in self.models:
+                yield f"{path}.ModelName {model} is unknown: CreateModel has not made it"
+            if model is None and "ExecutionRoleArn" not in parameters:
+                yield f"{path}.ModelName is missing: only with ExecutionRoleArn may components bring it"
+            if "ServerlessConfig" not in variant and "InitialInstanceCount" not in variant:
+                yield f"{path}.InitialInstanceCount is missing"
+            yield from _too_many(f"{path}.InitialInstanceCount", variant)
 
     def _conflicts_of_component(self, parameters: Mapping[str, Any]) -> Iterator[str]:
         config = self.configs.get(self.endpoints.get(parameters["EndpointName"], ""))
@@ -220,16 +219,12 @@ def _too_many(path: str, parameters: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _unusable_places(parameters: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    """Faults in places for answers or captured data, and in shadow variants by AWS's rules."""
+    """Faults in places for answers or captured data."""
     try:
         async_config(parameters, folder)
         destination_of(parameters, folder)
     except SettingsError as error:
         yield str(error).rstrip(".")
-    if parameters.get("ShadowProductionVariants"):
-        for member in ("ProductionVariants", "ShadowProductionVariants"):
-            if len(parameters[member]) > 1:
-                yield f"{member} has several variants; with ShadowProductionVariants each has one"
 
 
 def _conflicts_of_model(parameters: Mapping[str, Any]) -> Iterator[str]:
@@ -261,7 +256,6 @@ def _config(request: OperationRequest) -> EndpointConfig:
     return EndpointConfig(
         request.name,
         tuple(map(_variant, parameters["ProductionVariants"])),
-        tuple(map(_variant, parameters.get("ShadowProductionVariants", ()))),
         parameters,
         request.folder,
     )

@@ -38,8 +38,6 @@ def _endpoint(name: str, hosting: Hosting) -> Mapping[str, Any]:
         "LastModifiedTime": endpoint.changed_at,
         "ProductionVariants": [_variant(each) for each in endpoint.variants.values()],
     }
-    if endpoint.shadows:
-        answer["ShadowProductionVariants"] = [_variant(each) for each in endpoint.shadows.values()]
     if endpoint.failure_reason:
         answer["FailureReason"] = endpoint.failure_reason
     return answer

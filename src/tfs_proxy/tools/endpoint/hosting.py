@@ -4,7 +4,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -40,7 +40,6 @@ class HostedEndpoint:
         self.status, self.failure_reason = CREATING, ""
         self.changed_at = time.time()
         self.variants: dict[str, InstanceGroup] = {}
-        self.shadows: dict[str, InstanceGroup] = {}
         self.components: dict[str, InstanceGroup] = {}
         self.changing: set[str] = set()
         """Components that are being updated."""
@@ -51,7 +50,7 @@ class HostedEndpoint:
     async def start(self) -> None:
         """Starts all variants and components. Raises StopServing, with the status Failed, if one fails."""
         try:
-            self.variants, self.shadows = await self._started(self.config)
+            self.variants = await self._started(self.config)
             for component in self._catalogue.components.values():
                 if component.endpoint == self.name:
                     await self.add_component(component)
@@ -70,14 +69,13 @@ class HostedEndpoint:
         if retains_properties:
             config = self._with_current_properties(config)
         try:
-            variants, shadows = await self._started(config)
+            variants = await self._started(config)
         except StopServing as error:
             self._change(IN_SERVICE, str(error))
             raise
-        old = [*self.variants.values(), *self.shadows.values()]
-        self.config, self.variants, self.shadows = config, variants, shadows
+        old, self.config, self.variants = self.variants, config, variants
         self._change(IN_SERVICE)
-        await asyncio.gather(*(group.drain_and_stop() for group in old))
+        await asyncio.gather(*(group.drain_and_stop() for group in old.values()))
 
     async def add_component(self, component: InferenceComponent) -> None:
         """Starts the copies of an inference component. Raises StopServing if one fails."""
@@ -159,7 +157,7 @@ class HostedEndpoint:
         return by_weight(ready, self.draw)
 
     def groups(self) -> list[InstanceGroup]:
-        return [*self.variants.values(), *self.shadows.values(), *self.components.values()]
+        return [*self.variants.values(), *self.components.values()]
 
     async def replace_failed(self) -> None:
         await asyncio.gather(*(group.replace_failed() for group in self.groups()))
@@ -180,25 +178,9 @@ class HostedEndpoint:
 
         return replace(config, variants=tuple(map(kept, config.variants)))
 
-    async def _started(
-        self, config: EndpointConfig
-    ) -> tuple[dict[str, InstanceGroup], dict[str, InstanceGroup]]:
-        """The started variants and shadow variants of ``config``. Raises StopServing."""
-        variants, shadows = self._groups_of(config.variants), self._groups_of(config.shadows)
-        groups = [*variants.values(), *shadows.values()]
-        starting = [asyncio.create_task(group.start()) for group in groups]
-        try:
-            await asyncio.gather(*starting)
-        except BaseException:
-            for task in starting:
-                task.cancel()
-            await asyncio.gather(*starting, return_exceptions=True)
-            await asyncio.gather(*(group.stop() for group in groups))
-            raise
-        return variants, shadows
-
-    def _groups_of(self, variants: Iterable[Variant]) -> dict[str, InstanceGroup]:
-        return {
+    async def _started(self, config: EndpointConfig) -> dict[str, InstanceGroup]:
+        """The started variants of ``config``. Raises StopServing."""
+        variants = {
             each.name: InstanceGroup(
                 self.name,
                 each.name,
@@ -210,9 +192,19 @@ class HostedEndpoint:
                 each.weight,
                 concurrency=each.concurrency,
             )
-            for each in variants
+            for each in config.variants
             if each.model is not None
         }
+        starting = [asyncio.create_task(group.start()) for group in variants.values()]
+        try:
+            await asyncio.gather(*starting)
+        except BaseException:
+            for task in starting:
+                task.cancel()
+            await asyncio.gather(*starting, return_exceptions=True)
+            await asyncio.gather(*(group.stop() for group in variants.values()))
+            raise
+        return variants
 
 
 WATCH_SECONDS = 1.0

@@ -220,7 +220,7 @@ def picked(
         if sum(each.outstanding for each in group.instances) >= group.concurrency:
             raise AwsError("ThrottlingException", "Rate exceeded: MaxConcurrency requests are under way.")
     home = endpoint.sessions.home(members)
-    if home is not None and home.group is group:  # a shadow variant has no part in it
+    if home is not None:
         return home.instance
     instance = group.pick(endpoint.draw)
     if instance is None and group.is_starting:

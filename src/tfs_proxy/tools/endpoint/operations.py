@@ -76,7 +76,6 @@ class EndpointConfig(Struct, frozen=True):
 
     name: str
     variants: tuple[Variant, ...]
-    shadows: tuple[Variant, ...]
     parameters: Mapping[str, Any]
     folder: Path
 

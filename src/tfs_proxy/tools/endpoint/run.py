@@ -71,7 +71,6 @@ class EndpointServer:
         self._pages: Mapping[str, Callable[[], HttpResponse]] = {
             "/ping": self._ping,
             "/metrics": self._metrics_page,
-            "/shadows": lambda: _json_page({"shadows": additions.reports()}),
         }
 
     async def respond(self, request: HttpRequest) -> RuntimeAnswer:
@@ -122,8 +121,8 @@ LARGER_BYTES = 101 * MEGABYTE
 class EndpointOptions(Struct, frozen=True):
     """Options of the command line.
 
-    Requests may name no files of this machine but ``files``; ``notifications`` is their folder, ``tolerance``
-    that of shadows; ``jobs`` transform jobs run at once.
+    Requests may name no files of this machine but ``files``; ``notifications`` is their folder; ``jobs``
+    transform jobs run at once.
     """
 
     configs: Sequence[Path]
@@ -131,7 +130,6 @@ class EndpointOptions(Struct, frozen=True):
     choices: Mapping[str, Choice]
     environ: Mapping[str, str]
     notifications: Path | None
-    tolerance: float
     jobs: int
 
 
@@ -189,7 +187,7 @@ class EndpointRun:
         new_run = partial(JobRun, starter=starter, url=sockets.local_url(listeners))
         self._jobs = TransformJobs(catalogue, new_run, options.jobs)
         self._metrics = VariantMetrics()
-        self._additions = Additions(self._metrics, options.files, options.notifications, options.tolerance)
+        self._additions = Additions(self._metrics, options.files, options.notifications)
         front = EndpointServer(self._hosting, self._jobs, logs, self._metrics, self._additions)
         guard = replace(guard_of(settings), is_endpoint=True)
         self._server = HttpServer(guarded(app_of(front.respond, LARGER_BYTES), guard))

@@ -161,15 +161,11 @@ def test_file_that_is_not_json_or_not_there_is_refused(tmp_path: Path) -> None:
             },
             "DestinationS3Uri http://bucket can't be used",
         ),
-        (
-            {"ShadowProductionVariants": [{**VARIANT, "VariantName": name} for name in ("s", "t")]},
-            "ShadowProductionVariants has several variants",
-        ),
     ],
 )
 def test_what_goes_along_with_calls_is_checked_before_anything_starts(
     more: dict[str, Any], text: str
 ) -> None:
-    """Places for answers and captured data, and how many shadow variants there may be."""
+    """Places for answers and captured data."""
     with pytest.raises(SettingsError, match=text):
         created(("CreateModel", MODEL), ("CreateEndpointConfig", {**CONFIG, **more}))

@@ -50,6 +50,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("CreateEndpointConfig", {**config(), "ExplainerConfig": SHAP}, "ExplainerConfig"),
     (
+        "CreateEndpointConfig",
+        {**config(), "ShadowProductionVariants": [{**VARIANT, "VariantName": "next"}]},
+        "ShadowProductionVariants",
+    ),
+    (
         "CreateEndpoint",
         {
             "EndpointName": "e",
