@@ -27,7 +27,6 @@ COMMANDS = {
     "endpoint": "Serve SageMaker's endpoints on this machine: [how to](../how-to/endpoint.md).",
     "deploy": "Make a model an endpoint on SageMaker: [how to](../how-to/sagemaker.md#by-one-command).",
     "settings": "List the environment variables, as [Settings](settings.md) has them.",
-    "log-level": "Change how much a run logs, while it runs: [how to](../how-to/logs.md).",
     "model-server": "The [embedded model server](embedded.md), with the flags of `tensorflow_model_server`.",
 }
 GENERATED = "<!-- Written by scripts/docs_reference.py (make docs-reference): change the code instead. -->\n"

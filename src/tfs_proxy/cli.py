@@ -85,7 +85,6 @@ COMMANDS = {
     "ask": Command("ask", "send a file to a container, and print the answer or a table of latencies"),
     "warmup": Command("warmup", "record requests in a model, so that its first one is not slow"),
     "settings": Command("settings", "list the variables that configure a run, with their defaults"),
-    "log-level": Command("log_level", "change how much a run logs, while it runs"),
     "model-server": Command(
         "model_server",
         "the embedded model server: flags and API of tensorflow_model_server",

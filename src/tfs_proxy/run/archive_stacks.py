@@ -132,7 +132,6 @@ class ArchiveStacks:
         )
         routes = {
             **self._front.grpc_routes.routes,
-            **records.run_log.routes,
             **(protocol.routes if settings.publishes_open_inference else {}),
             **served_models(archive.served),
             **captured_records(records.captured.add),

@@ -1,6 +1,6 @@
 """The control API: the supervisor's own HTTP, which answers however busy the workers are.
 
-It is an ASGI callable in three places. The unix socket for workers and commands has every route; the one to
+It is an ASGI callable in three places. The unix socket for workers has every route; the one to
 which nginx passes clients' requests has none of the ``inner`` ones; and on the sockets that workers will
 accept from, until they take over, the ``early`` ones are answered, and all others get 503 with the reason.
 """
@@ -19,7 +19,6 @@ from msgspec.structs import replace
 
 from tfs_proxy.data.capture.files import CaptureOutcome, Counts
 from tfs_proxy.observe.logs.access import reason_text
-from tfs_proxy.observe.logs.config import current_level
 from tfs_proxy.observe.logs.reasons import own_reason
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.request_counts import FinishedRequest
@@ -27,7 +26,7 @@ from tfs_proxy.observe.request_record import chosen_id
 from tfs_proxy.run.host.sockets import Listener
 from tfs_proxy.run.readiness import Readiness
 from tfs_proxy.run.scraping import OutsideMetrics
-from tfs_proxy.values.deployment import Deployment, KnownWorkers, WorkerOrders, WorkerPhase, WorkerState
+from tfs_proxy.values.deployment import Deployment, KnownWorkers, WorkerPhase, WorkerState
 from tfs_proxy.wire import routes as paths
 from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.header_names import IN_FLIGHT, INFERENCE_ID, REQUEST_ID, STAGE_TIMES
@@ -105,7 +104,7 @@ class ControlApi:
         return self._current().readiness
 
     async def open(self, path: Path, for_clients: Path | None = None) -> None:
-        """Listens on unix sockets: for workers and commands, and for what nginx passes on."""
+        """Listens on unix sockets: for workers, and for what nginx passes on."""
         await self._server.open_unix(path)
         if for_clients is not None:
             await self._for_clients.open_unix(for_clients)
@@ -126,7 +125,7 @@ class ControlApi:
         self._server.close()
 
     async def respond(self, request: HttpRequest) -> HttpResponse:
-        """Requests of workers and commands."""
+        """Requests of workers."""
         return await self._respond(self._routes, request)
 
     async def respond_to_client(self, request: HttpRequest) -> HttpResponse:
@@ -187,14 +186,12 @@ class ControlApi:
             with suppress(TimeoutError):
                 async with asyncio.timeout(HOLD_SECONDS):
                     await self._released.wait()
-        return HttpResponse(HTTPStatus.OK, encode(WorkerOrders(current_level(), self._may_serve(group))))
+        return HttpResponse(HTTPStatus.OK, encode(self._may_serve(group)))
 
     async def _show_workers(self, _: HttpRequest, group: str) -> HttpResponse:
         """The workers for gunicorn's master in this process group; none until they may serve."""
-        level, heartbeats = current_level(), self._readiness.heartbeats
-        return HttpResponse(
-            HTTPStatus.OK, encode(heartbeats.known(level) if self._may_serve(group) else KnownWorkers(level))
-        )
+        known = self._readiness.heartbeats.known() if self._may_serve(group) else KnownWorkers()
+        return HttpResponse(HTTPStatus.OK, encode(known))
 
     def _may_serve(self, group: str) -> bool:
         return self._released.is_set() and self._current().serves(group)

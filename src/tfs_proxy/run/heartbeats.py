@@ -115,12 +115,12 @@ class Heartbeats:
         """The states of workers that serve and are not missing, by pid."""
         return self._in_phase(WorkerPhase.SERVES)
 
-    def known(self, level: str) -> KnownWorkers:
-        """The workers, for gunicorn's master, which logs from ``level`` on."""
+    def known(self) -> KnownWorkers:
+        """The workers, for gunicorn's master."""
         alive = self.alive
         hanging = frozenset(pid for pid, state in alive.items() if state.hangs)
         failed = self._in_phase(WorkerPhase.FAILED)
-        return KnownWorkers(level, frozenset(alive) - hanging, hanging, frozenset(failed))
+        return KnownWorkers(frozenset(alive) - hanging, hanging, frozenset(failed))
 
     def loading_lines(self) -> list[str]:
         """Lines of the script at which loading workers are."""

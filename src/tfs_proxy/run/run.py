@@ -96,7 +96,7 @@ class Run:
         self._settings, self._workspace = settings, workspace
         deaths = Deaths()
         self._records = RunRecords(
-            *(settings, environ, workspace, listeners[0]),
+            *(settings, environ, workspace),
             catch_up=self._read_errors_of_nginx,
         )
         self._front = Front(
@@ -107,6 +107,7 @@ class Run:
         self._stacks = make_stacks(host)
         self._orphans = Orphans()
         self._run_loop = RunLoop(settings.stop_seconds)
+        workspace.port.write_text(str(listeners[0].getsockname()[1]))
 
     async def run(self) -> int:
         """Serves until a stop signal; returns the exit status then. Raises StopServing."""

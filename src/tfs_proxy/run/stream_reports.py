@@ -5,13 +5,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 
-from msgspec.json import decode, encode
+from msgspec.json import decode
 
 from tfs_proxy.observe import catalogue
-from tfs_proxy.observe.logs.config import current_level
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.run.host.processes import has_ended
-from tfs_proxy.values.deployment import StreamReport, WorkerOrders
+from tfs_proxy.values.deployment import StreamReport
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.routes import STREAMS, Handlers
 
@@ -69,4 +68,4 @@ class StreamReports:
             return HttpResponse.error(HTTPStatus.BAD_REQUEST, "not a report of streams")
         self._last[report.pid] = report
         self._heard.set()
-        return HttpResponse(HTTPStatus.OK, encode(WorkerOrders(current_level(), released=True)))
+        return HttpResponse(HTTPStatus.OK)

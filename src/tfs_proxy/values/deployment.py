@@ -233,20 +233,12 @@ class WorkerState(Struct, frozen=True, omit_defaults=True):
     problem: str = ""
 
 
-class WorkerOrders(Struct, frozen=True):
-    """The supervisor's answer to a state: the level of the log, and whether it may accept requests."""
-
-    level: str
-    released: bool
-
-
 class KnownWorkers(Struct, frozen=True):
-    """The supervisor's answer to gunicorn's master: the level of the log, and the pids of its workers.
+    """The supervisor's answer to gunicorn's master: the pids of its workers.
 
     The workers that hang are not among those that serve.
     """
 
-    level: str = ""
     serving: frozenset[int] = frozenset()
     hanging: frozenset[int] = frozenset()
     failed: frozenset[int] = frozenset()

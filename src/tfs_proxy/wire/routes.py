@@ -148,8 +148,6 @@ WORKERS = Route("/workers/{group}", GET, _BY_RUN, inner=True)
 CAPTURED = Route("/captured", POST, _BY_RUN, inner=True)
 STREAMS = Route("/streams", POST, _BY_RUN, inner=True)
 GRPC_ROUTES = Route("/grpc-routes", POST, _BY_RUN, inner=True)
-LOG_LEVEL = Route("/log-level", ("GET",), _EVERYWHERE, inner=True)
-NEW_LOG_LEVEL = Route("/log-level/{level}", ("PUT",), _EVERYWHERE, inner=True)
 LOADED, SERVED, REACHABLE = (
     Route(f"/{name}/{{name}}/ready", GET, _OF_MANY, is_other=True)
     for name in ("models", "served", "reachable")

@@ -22,7 +22,6 @@ printf '%s\\n' "${COMPREPLY[@]}"
 FISH = 'source "$SCRIPT"; complete -C "$LINE_WORDS $LAST"'
 CASES = [
     ("tfs-proxy", "pac", "pack"),
-    ("tfs-proxy", "lo", "log-level"),
     ("tfs-proxy init new", "--mo", "--model"),
     ("tfs-proxy serve", "my_mo", "my_model"),
     ("tfs-proxy check --request", "my_re", "my_request.json"),

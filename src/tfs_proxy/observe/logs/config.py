@@ -11,7 +11,6 @@ from tfs_proxy.observe.logs.entry import TEXT
 
 LOG_VARIABLE = "TFS_PROXY_LOG"
 STDERR = 2
-LEVELS = ("debug", "info", "warning", "error", "critical")
 QUIET = ("botocore", "boto3", "s3transfer", "urllib3")
 """Libraries whose debug lines have credentials, headers or the whole request."""
 
@@ -31,10 +30,6 @@ class LogConfig(Struct, frozen=True):
     def inherited(cls, environ: Mapping[str, str]) -> "LogConfig":
         """Read this process's `variable`; the defaults if there is none."""
         return convert(json.loads(environ.get(LOG_VARIABLE, "{}")), cls)
-
-
-def current_level() -> str:
-    return logging.getLevelName(logging.getLogger().getEffectiveLevel()).lower()
 
 
 def set_level(level: str, loggers: tuple[str, ...] = ("", "gunicorn.error")) -> None:

@@ -7,15 +7,13 @@ from pathlib import Path
 
 from tfs_proxy.data.capture.files import CaptureCounter
 from tfs_proxy.observe.logs.access import RequestLine
-from tfs_proxy.observe.logs.config import STDERR
+from tfs_proxy.observe.logs.config import STDERR, LogConfig, wants_colour
 from tfs_proxy.observe.logs.entry import COMMAND
 from tfs_proxy.observe.metric import MeasuredMetric, added_up
 from tfs_proxy.observe.request_counts import FinishedRequest, KnownModels, RequestCounts
 from tfs_proxy.observe.shared_files import LineReader
 from tfs_proxy.observe.stage_table import StageTables
-from tfs_proxy.run.host.sockets import Listener
 from tfs_proxy.run.logs.request_lines import RequestLines
-from tfs_proxy.run.logs.run_log import RunLog, log_config
 from tfs_proxy.run.open_inference import InferenceTimes, stage_times
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.layout import Workspace
@@ -79,7 +77,7 @@ READ_PAUSE_SECONDS = 0.05
 
 
 class RunRecords:
-    """The log of a run and its requests; the run listens on ``listener``.
+    """The log of a run and its requests.
 
     ``log`` is the logging of all processes. ``catch_up`` reads nginx's error log up to now.
     """
@@ -89,11 +87,10 @@ class RunRecords:
         settings: Settings,
         environ: Mapping[str, str],
         workspace: Workspace,
-        listener: Listener,
         catch_up: Callable[[], None],
     ) -> None:
-        self.log = log_config(settings, environ, os.dup(STDERR))
-        self.run_log = RunLog(listener.getsockname()[1])
+        descriptor = os.dup(STDERR)
+        self.log = LogConfig(settings.log_format, wants_colour(descriptor, environ), descriptor)
         self.requests = RequestCounter(workspace.requests, workspace.stages)
         self.request_lines = RequestLines(workspace.access, settings.access_log, catch_up=catch_up)
         self.captured = CaptureCounter()

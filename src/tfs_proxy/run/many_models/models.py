@@ -179,7 +179,7 @@ class ManyModels:
             self._stacks,
             self._on_demand,
             workspace.grpc_router_socket,
-            {**records.run_log.routes, **self._front.grpc_routes.routes},
+            self._front.grpc_routes.routes,
         )
 
     @property

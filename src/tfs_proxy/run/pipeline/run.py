@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
-from http import HTTPStatus
 from pathlib import Path
 
 from msgspec import Struct
@@ -20,7 +19,6 @@ from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.processes import describe_exit
 from tfs_proxy.run.host.sockets import Listeners
 from tfs_proxy.run.host.watchdog import Watchdog, guarded_workspace
-from tfs_proxy.run.logs.run_log import RunLog
 from tfs_proxy.run.pipeline.chain import Chain, PipelineTraces, pipeline_traces
 from tfs_proxy.run.pipeline.endpoint import PipelineCapture, PipelineEndpoint, faults
 from tfs_proxy.run.pipeline.front import PipelineFront
@@ -40,10 +38,6 @@ from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import ProcessGaveUp, SettingsError
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.resources import CONCURRENCY
-from tfs_proxy.wire.error_body import NOTHING_HERE
-from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
-from tfs_proxy.wire.http_server import HttpServer, app_of
-from tfs_proxy.wire.routes import answer_by
 
 log = logging.getLogger(__name__)
 
@@ -114,10 +108,7 @@ class Pipeline:
         self._capture = PipelineCapture(settings)
         self._endpoint = self._make_endpoint(traces)
         self._watchdog = watchdog
-        self._workspace = workspace
-        ports = [stage.port for stage in self._stages]
-        self._log = RunLog(int(listeners[0].getsockname()[1]), ports)
-        self._control_api = HttpServer(app_of(self._respond_to_commands))
+        workspace.port.write_text(str(listeners[0].getsockname()[1]))
         self._front = PipelineFront(
             settings, workspace, listeners, request.environ, self._endpoint.respond, self._endpoint.refused
         )
@@ -151,7 +142,6 @@ class Pipeline:
         captures = self._capture.start()
         if captures:
             log.info("%s", captures)
-        await self._control_api.open_unix(self._workspace.control_socket)
         await self._front.open(self._watchdog.guard, self._watchdog.forget)
         log.info("listening on %s", sockets.shown(self._listeners))
         if self._front.nginx is not None:
@@ -165,11 +155,6 @@ class Pipeline:
         log.info("%s", ready_line(f"{self._url}, {sockets.reach(self._listeners)}", self._command))
         while True:
             await self._watch_for(1.0)
-
-    async def _respond_to_commands(self, request: HttpRequest) -> HttpResponse:
-        """Answers commands such as `tfs-proxy log-level` on the unix socket."""
-        answer = await answer_by(self._log.routes, request)
-        return answer or HttpResponse.error(HTTPStatus.NOT_FOUND, NOTHING_HERE)
 
     def _all_children(self) -> list[ChildProcess]:
         return [*self._children, *([] if self._front.nginx is None else [self._front.nginx])]
@@ -205,7 +190,6 @@ class Pipeline:
 
     async def _stop_all(self, deadline: float) -> None:
         await self._front.drain(deadline - time.monotonic())
-        self._control_api.close()
         seconds = max(deadline - time.monotonic(), LAST_STEPS_SECONDS)
         await asyncio.gather(*(child.stop(seconds) for child in self._children))
         for client in self._clients:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from msgspec import DecodeError
 from msgspec.json import decode, encode
 
-from tfs_proxy.values.deployment import Deployment, KnownWorkers, StreamReport, WorkerOrders, WorkerState
+from tfs_proxy.values.deployment import Deployment, KnownWorkers, StreamReport, WorkerState
 from tfs_proxy.values.errors import UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.wire.connect import connect_unix
 from tfs_proxy.wire.http_client import ConnectionPool, Timeouts, get
@@ -59,13 +59,13 @@ def ask(control_socket: Path, method: str, path: str, body: bytes) -> HttpRespon
         return connections.request(method, quote(path), body or None, {"Connection": "close"})
 
 
-def report_state(control_socket: Path, state: WorkerState) -> WorkerOrders:
+def report_state(control_socket: Path, state: WorkerState) -> bool:
     """Tell the supervisor a worker's state; one that is ready waits for its release, but not for long.
 
-    Raises as `ping`.
+    True if the worker may accept requests. Raises as `ping`.
     """
     answer = ask(control_socket, "POST", WORKERS.path.format(group=os.getpgrp()), encode(state))
-    return _read(answer, WorkerOrders)
+    return _read(answer, bool)
 
 
 def known_workers(control_socket: Path) -> KnownWorkers:
@@ -73,9 +73,9 @@ def known_workers(control_socket: Path) -> KnownWorkers:
     return _read(ask(control_socket, "GET", WORKERS.path.format(group=os.getpgrp()), b""), KnownWorkers)
 
 
-def report_streams(control_socket: Path, report: StreamReport) -> WorkerOrders:
+def report_streams(control_socket: Path, report: StreamReport) -> None:
     """Tell the supervisor of a process's streams; raises as `ping`."""
-    return _read(ask(control_socket, "POST", STREAMS.path, encode(report)), WorkerOrders)
+    ask(control_socket, "POST", STREAMS.path, encode(report))
 
 
 def report_captured(control_socket: Path, counts: Mapping[str, int]) -> None:

@@ -16,7 +16,6 @@ from gunicorn.app.wsgiapp import WSGIApplication
 from gunicorn.errors import HaltServer
 from gunicorn.workers.base import Worker
 
-from tfs_proxy.observe.logs.config import current_level, set_level
 from tfs_proxy.serving.upstream.instances import known_workers
 from tfs_proxy.settings.worker_environment import worker_workspace
 from tfs_proxy.values.deployment import KnownWorkers
@@ -75,8 +74,6 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
             self._known = known_workers(worker_workspace().control_socket)
         except UpstreamError:
             return  # the supervisor is busy
-        if self._known.level != current_level():
-            set_level(self._known.level)
 
     def _end(self, hanging: list[Worker]) -> None:
         """End those that hang, each once there are enough others that serve.

@@ -13,10 +13,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tfs_proxy.observe.logs.config import current_level, set_level
 from tfs_proxy.serving.script.deadline import Lane, own_part, place_of
 from tfs_proxy.serving.upstream.instances import TIMEOUT_SECONDS, report_state
-from tfs_proxy.values.deployment import BootFailure, WorkerOrders, WorkerState
+from tfs_proxy.values.deployment import BootFailure, WorkerState
 from tfs_proxy.values.errors import ScriptLoadError, TfsProxyError, UpstreamError
 from tfs_proxy.wire.shortages import shortage
 
@@ -52,9 +51,9 @@ class Reports:
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while True:
             with self._lock:
-                orders = self._send(self._state())
-            if orders is not None or time.monotonic() > deadline:
-                return orders is not None and orders.released
+                released = self._send(self._state())
+            if released is not None or time.monotonic() > deadline:
+                return released is True
             time.sleep(PAUSE_SECONDS)
 
     def _run(self) -> None:
@@ -67,17 +66,14 @@ class Reports:
                 if due or state.answered:
                     self._send(state)
 
-    def _send(self, state: WorkerState) -> WorkerOrders | None:
-        """Send the state, and log as the answer says; None if no supervisor answers."""
+    def _send(self, state: WorkerState) -> bool | None:
+        """Send the state; True if this worker may accept, None if no supervisor answers."""
         self._sent, self._sent_at = state, time.monotonic()
         try:
-            orders = report_state(self._control_socket, state)
+            return report_state(self._control_socket, state)
         except UpstreamError as error:
             log.debug("the supervisor does not hear of this worker: %s", error)
             return None
-        if orders.level != current_level():
-            set_level(orders.level)
-        return orders
 
 
 class Loading(Struct, frozen=True):

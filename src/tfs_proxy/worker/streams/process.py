@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from tfs_proxy.observe.logs.access import RequestLog
-from tfs_proxy.observe.logs.config import STDERR, LogConfig, current_level, set_level
+from tfs_proxy.observe.logs.config import STDERR, LogConfig, set_level
 from tfs_proxy.observe.logs.entry import EntryHandler, writer
 from tfs_proxy.observe.logs.streams import LoggedStream
 from tfs_proxy.serving.plane import DataPlane
@@ -169,12 +169,9 @@ async def _keep_reporting(streams: StreamServer, options: StreamOptions) -> None
 
 async def _report(report: StreamReport, options: StreamOptions) -> None:
     try:
-        orders = await asyncio.to_thread(report_streams, options.control_socket, report)
+        await asyncio.to_thread(report_streams, options.control_socket, report)
     except UpstreamError as error:
         log.debug("the supervisor does not hear of streams: %s", error)
-        return
-    if orders.level != current_level():
-        set_level(orders.level)
 
 
 def _place_of_script(folder: str) -> str:

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from support import gates
 from support.archives import pack, without_nginx
+from support.building import ROOT
 from support.capturing import body_of, captured
 from support.processes import descendants, is_running, wait_until_ended
 from support.running import Answer
@@ -86,6 +88,17 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 def tell(stack: Stack, orders: Mapping[str, Any] | None = None, **headers: str) -> Answer:
     """One request with orders by stage."""
     return stack.invoke(json.dumps(orders or {}), **headers)
+
+
+@pytest.mark.parametrize(("path", "status"), [("/ping", 0), ("/v2/health/live", 1)])
+def test_the_images_health_check_asks_the_pipeline_and_no_stage(
+    running: Stack, path: str, status: int
+) -> None:
+    """It finds the port in the run's folder; only stages have the protocol."""
+    command = [str(ROOT / "container" / "healthcheck"), path]
+    done = subprocess.run(command, env={**os.environ, "TFS_PROXY_HOME": str(running.home)}, check=False)
+
+    assert done.returncode == status
 
 
 def test_body_and_type_go_on_and_accept_goes_to_the_last(running: Stack) -> None:

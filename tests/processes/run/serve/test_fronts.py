@@ -245,8 +245,8 @@ def test_the_path_of_the_model_servers_metrics_is_published_nowhere(stack: Stack
         ),
         (CHUNKED + (b"100000\r\n" + b"a" * 0x100000 + b"\r\n") * 3 + b"0\r\n\r\n", {413}),
         (CHUNKED + b"xyz\r\n", {400}),
-        (b"PUT /log-level/debug/../../ping HTTP/1.1\r\nHost: a\r\n\r\n", {404, 405}),
-        (b"PUT /log-level/debug/../../v2 HTTP/1.1\r\nHost: a\r\n\r\n", {404, 405}),
+        (b"POST /workers/1/../../ping HTTP/1.1\r\nHost: a\r\n\r\n", {404, 405}),
+        (b"POST /workers/1/../../v2 HTTP/1.1\r\nHost: a\r\n\r\n", {404, 405}),
         (b"GET /released/1/../../v2/models/a%0d%0ab%20c%3f/stats HTTP/1.1\r\nHost: a\r\n\r\n", {404}),
         *(
             (f"{method} {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n".encode(), {status})

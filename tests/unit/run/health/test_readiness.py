@@ -220,7 +220,7 @@ def test_a_failure_is_told_once() -> None:
     heartbeats.hear(failed)
 
     assert heartbeats.failure is None
-    assert heartbeats.known("info").failed == {1}
+    assert heartbeats.known().failed == {1}
 
 
 def hanging(pid: int = 1, *, full: bool = False, stuck: int = 1) -> WorkerState:
@@ -291,5 +291,5 @@ def test_one_worker_that_hangs_is_no_reason() -> None:
     heartbeats.hear(serving(2))
 
     assert heartbeats.hanging() is None
-    known = heartbeats.known("")
+    known = heartbeats.known()
     assert (known.hanging, known.serving) == (frozenset({1}), frozenset({2}))
