@@ -68,12 +68,12 @@ test-oldest: $(READY) try-nginx  ## try the same with the oldest packages that p
 	@scripts/make-oldest build/oldest
 	build/oldest/bin/python -m pytest -W "ignore:Protobuf gencode version" tests/contract
 
-JUDGES := kserve mlserver sbom schemathesis tritonclient typing workflows
+JUDGES := kserve mlserver sagemaker3 sbom schemathesis tritonclient typing workflows
 .PHONY: judges test-judges test-judges-short
 judges: $(READY)  ## install the clients of other projects that judge ours, each into build/judges/NAME
 	@scripts/install-judge $(JUDGES)
 test-judges: judges try-nginx  ## let them all judge the running stack, Triton's load generator, too
-	@scripts/install-judge perf awscli sagemaker2 sagemaker3
+	@scripts/install-judge perf awscli sagemaker2
 	$(BIN)/python -m pytest tests/judges
 test-judges-short: judges try-nginx  ## the same without what takes long
 	$(BIN)/python scripts/ring.py judges

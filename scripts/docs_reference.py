@@ -25,7 +25,6 @@ COMMANDS = {
     "transform": "Run a batch transform job: [how to](../how-to/batch-transform.md).",
     "pipeline": "Serve several archives as an inference pipeline: [how to](../how-to/pipelines.md).",
     "endpoint": "Serve SageMaker's endpoints on this machine: [how to](../how-to/endpoint.md).",
-    "deploy": "Make a model an endpoint on SageMaker: [how to](../how-to/sagemaker.md#by-one-command).",
     "settings": "List the environment variables, as [Settings](settings.md) has them.",
     "model-server": "The [embedded model server](embedded.md), with the flags of `tensorflow_model_server`.",
 }

@@ -80,7 +80,6 @@ COMMANDS = {
     "transform": Command("transform", "run a batch transform job"),
     "init": Command("init", "write a new script, its test and its README"),
     "pack": Command("pack", "write a model.tar.gz from a SavedModel, or from a .keras or .h5 file"),
-    "deploy": Command("deploy", "pack a model and make it an endpoint on SageMaker"),
     "check": Command("check", "report what would be served, import the script, and try it on a request"),
     "ask": Command("ask", "send a file to a container, and print the answer or a table of latencies"),
     "warmup": Command("warmup", "record requests in a model, so that its first one is not slow"),

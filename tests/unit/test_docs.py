@@ -142,7 +142,7 @@ def test_messages_to_look_up_are_those_of_the_code() -> None:
     assert {message for message in messages - of_tensorflow if message not in text} == set()
 
 
-@pytest.mark.parametrize("name", ["deploy.py", "transform.py", "pipeline.py", "multi_model_endpoint.py"])
+@pytest.mark.parametrize("name", ["transform.py", "pipeline.py", "multi_model_endpoint.py"])
 def test_what_boto3_sends_is_what_aws_takes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """botocore validates every request by its service model before it would be sent; here none is."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
@@ -171,34 +171,6 @@ def shape_of(name: str) -> Any:
         operation: model.operation_model(operation).input_shape for operation in model.operation_names
     }
     return operations.get(name) or model.shape_for(name)
-
-
-def field_name(keyword: str) -> str:
-    """A keyword of the SDK as the API spells it."""
-    return "".join(part.capitalize() for part in keyword.split("_"))
-
-
-def sdk_calls(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Each call of the SDK's program that makes a request or a structure of one: shape, and fields."""
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Call):
-            called = ast.unparse(node.func)
-            fields = [field_name(keyword.arg) for keyword in node.keywords if keyword.arg]
-            if called.endswith(".create"):
-                yield f"Create{called.removesuffix('.create')}", fields
-            elif called[0].isupper():
-                yield called, fields
-
-
-def test_what_the_sdk_sends_has_the_fields_of_the_api() -> None:
-    """The SDK's classes are generated from the API: their keywords are its fields."""
-    calls = list(sdk_calls(shown_file("deploy_sdk.py")))
-
-    assert {"CreateModel", "CreateEndpointConfig", "CreateEndpoint"} < {name for name, _ in calls}
-    for name, fields in calls:
-        shape = shape_of(name)
-        assert set(fields) <= set(shape.members), name
-        assert set(shape.required_members) <= set(fields), name
 
 
 def test_the_job_of_batch_transform_is_a_request_of_the_api() -> None:

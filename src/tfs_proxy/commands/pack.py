@@ -91,14 +91,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=Path("model.tar.gz"),
         help="the archive to write (default: %(default)s)",
     )
-    also_as("--name", add_layout_arguments(parser), parser)
-
-
-def add_layout_arguments(parser: argparse.ArgumentParser) -> argparse.Action:
-    """Adds the flags for the archive's contents; returns the first of them, the model's name."""
     name = parser.add_argument(
         "--model-name", dest="name", metavar="NAME", help="in the archive (default: the file's or folder's)"
     )
+    also_as("--name", name, parser)
     parser.add_argument(
         "--version", type=int, metavar="N", help="its version number (default: that of the folder, else 1)"
     )
@@ -141,7 +137,6 @@ def add_layout_arguments(parser: argparse.ArgumentParser) -> argparse.Action:
         action="store_true",
         help="record requests made from the signature, as `tfs-proxy warmup` does, which has more choices",
     )
-    return name
 
 
 def _python(text: str) -> str:

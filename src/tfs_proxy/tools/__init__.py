@@ -1,1 +1,1 @@
-"""Tools for what comes before and after serving: pack, endpoint, deploy."""
+"""Tools for what comes before and after serving: pack, endpoint."""

@@ -91,11 +91,8 @@ def test_settings_are_listed_with_defaults_and_help(capsys: pytest.CaptureFixtur
     assert "tfs-proxy settings" in command_parser("serve").format_help()
 
 
-MODEL = ["MODEL", "--p99", "1s"]
-ON_SAGEMAKER = ["MODEL", *"--role R --instance-type T --image I --bucket B".split()]
 SAME = {
     "pack": (["MODEL", "--model-name", "m"], ["MODEL", "--name", "m"]),
-    "deploy": ([*ON_SAGEMAKER, "--endpoint-name", "e"], [*ON_SAGEMAKER, "--name", "e"]),
     "transform": (["-o", "folder"], ["--output", "folder"]),
 }
 

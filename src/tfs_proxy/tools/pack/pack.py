@@ -84,12 +84,6 @@ def pack(options: LayoutOptions, output: Path, warmup: WarmupOptions | None, set
     return Packed(output, size, prepared.report[1:], warnings, warmed)
 
 
-def check_archive(archive: Path, settings: Settings) -> tuple[str, ...]:
-    """Warnings on an existing archive; raises as `pack` does if it would not be packed like that."""
-    with temporary_workspace(settings.home, "tfs-proxy-check-") as workspace:
-        return _checked(prepare(str(archive), settings, workspace, inherited_environment()), workspace)
-
-
 def _check_output(output: Path) -> None:
     """Raise ArchiveError before the work if the archive can't be written, or has a name that isn't one."""
     shown = printable(str(output))
