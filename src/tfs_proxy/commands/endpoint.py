@@ -82,10 +82,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     choices = parse_choices(arguments.container)
     files = LocalFiles.below(arguments.files or [Path.cwd()])
-    catalogue_of(arguments.configs, files)
+    catalogue = catalogue_of(arguments.configs, files)
     settings, listeners = listen(arguments.host, arguments.port)
     options = EndpointOptions(
-        arguments.configs,
+        catalogue,
         files,
         choices,
         inherited_environment(),

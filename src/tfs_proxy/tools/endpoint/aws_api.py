@@ -17,17 +17,7 @@ from tfs_proxy.wire.http_messages import HttpResponse, StreamedResponse
 from tfs_proxy.wire.media_types import JSON
 
 CONTROL_PLANE, RUNTIME, LOGS = "sagemaker", "sagemaker-runtime", "logs"
-OURS = frozenset(
-    {
-        "ModelDataUrl",
-        "ArtifactUrl",
-        "S3Uri",
-        "S3OutputPath",
-        "S3FailurePath",
-        "DestinationS3Uri",
-        "InputLocation",
-    }
-)
+OURS = frozenset({"ModelDataUrl", "ArtifactUrl", "S3Uri", "S3OutputPath", "S3FailurePath", "InputLocation"})
 """Members that also take a path of this machine here."""
 
 _JAVA_CLASSES = {r"\p{ASCII}": r"\x00-\x7f", r"\p{Print}": r"\x20-\x7e", r"\z": r"\Z"}

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from tfs_proxy.tools.endpoint.aws_api import problems, refused
-from tfs_proxy.tools.endpoint.capturing import destination_of
 from tfs_proxy.tools.endpoint.delivery import async_config
 from tfs_proxy.tools.endpoint.job_request import JobRequest, conflicts_of_job, job_request
 from tfs_proxy.tools.endpoint.operations import (
@@ -138,6 +137,7 @@ class Catalogue:
         parameters = request.parameters
         try:
             with_addresses(parameters, partial(self._checked, request.folder))
+            async_config(parameters, request.folder)
         except SettingsError as error:
             yield str(error).rstrip(".")
             return
@@ -146,7 +146,6 @@ class Catalogue:
                 yield from _conflicts_of_model(parameters)
             case "CreateEndpointConfig":
                 yield from self._conflicts_of_config(parameters)
-                yield from _unusable_places(parameters, request.folder)
             case "CreateEndpoint":
                 config = parameters["EndpointConfigName"]
                 if config not in self.configs:
@@ -216,15 +215,6 @@ def _too_many(path: str, parameters: Mapping[str, Any]) -> Iterator[str]:
     count, memory = parameters.get(path.rpartition(".")[2], 1), available_resources().memory_bytes
     if memory is not None and count > (most := max(memory // INSTANCE_BYTES, 1)):
         yield f"{path} {count} is more than the {most} for which this machine has memory"
-
-
-def _unusable_places(parameters: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    """Faults in places for answers or captured data."""
-    try:
-        async_config(parameters, folder)
-        destination_of(parameters, folder)
-    except SettingsError as error:
-        yield str(error).rstrip(".")
 
 
 def _conflicts_of_model(parameters: Mapping[str, Any]) -> Iterator[str]:

@@ -20,6 +20,7 @@ from tfs_proxy.tools.endpoint.operations import (
     InferenceComponent,
     OperationRequest,
     Variant,
+    warn_of_capture,
 )
 from tfs_proxy.tools.endpoint.sessions import EndpointSessions
 from tfs_proxy.tools.endpoint.starter import ContainerStarter
@@ -180,6 +181,7 @@ class HostedEndpoint:
 
     async def _started(self, config: EndpointConfig) -> dict[str, InstanceGroup]:
         """The started variants of ``config``. Raises StopServing."""
+        warn_of_capture(f"endpoint {self.name}", config.parameters)
         variants = {
             each.name: InstanceGroup(
                 self.name,

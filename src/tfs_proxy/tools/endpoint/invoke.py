@@ -9,13 +9,16 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tfs_proxy.tools.endpoint.aws_api import (
+    INVOKE,
     LONGEST_MESSAGE,
     NO_ANSWER,
     NOT_READY,
     TOO_LARGE,
     UNAVAILABLE,
     AwsError,
+    client_headers,
     container_headers,
+    given_members,
     model_error,
     refused,
 )
@@ -25,7 +28,7 @@ from tfs_proxy.tools.endpoint.instances import InstanceGroup, VariantInstance
 from tfs_proxy.tools.endpoint.metrics import CountedInvocation, VariantMetrics
 from tfs_proxy.tools.endpoint.operations import ACCOUNT, DIRECT, REGION
 from tfs_proxy.values.errors import AnswerTooLarge, NotReached, UpstreamError, UpstreamTimeout
-from tfs_proxy.wire.http_messages import HttpResponse, StreamedResponse
+from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse, StreamedResponse
 from tfs_proxy.wire.media_types import BYTES
 from tfs_proxy.wire.routes import INVOCATIONS
 
@@ -192,6 +195,15 @@ class Invocation(Struct, frozen=True):
     group: InstanceGroup
     members: Mapping[str, str]
     body: bytes
+
+
+async def invoke(metrics: VariantMetrics, endpoint: HostedEndpoint, request: HttpRequest) -> HttpResponse:
+    """The containers' answer. Raises AwsError."""
+    members = given_members(INVOKE, request.headers)
+    refuse_asynchronous(endpoint)
+    group = endpoint.group_for(members)
+    answer = await ask(metrics, Invocation(endpoint, group, members, request.body), InvocationLimits())
+    return HttpResponse(answer.status, answer.body, client_headers(INVOKE, answer, group.variant))
 
 
 async def ask(metrics: VariantMetrics, invocation: Invocation, limits: InvocationLimits) -> HttpResponse:

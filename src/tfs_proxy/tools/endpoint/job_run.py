@@ -21,6 +21,7 @@ from tfs_proxy.tools.endpoint.invoke import TIMED_OUT, InvocationLimits, Passage
 from tfs_proxy.tools.endpoint.job_request import JobRequest
 from tfs_proxy.tools.endpoint.log_streams import ENGINE
 from tfs_proxy.tools.endpoint.metrics import VariantMetrics
+from tfs_proxy.tools.endpoint.operations import warn_of_capture
 from tfs_proxy.tools.endpoint.starter import ContainerStarter, image_id
 from tfs_proxy.transform.run_statistics import BadRecord
 from tfs_proxy.values.errors import StopServing
@@ -66,6 +67,7 @@ class JobRun:
         Leaves no process behind, also if it is cancelled.
         """
         try:
+            warn_of_capture(f"transform job {self._request.name}", self._request.parameters)
             await self._instance.start()
             self._warn_of_unset()
             await self._transform(await asyncio.to_thread(self._served_as))

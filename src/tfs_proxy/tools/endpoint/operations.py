@@ -91,6 +91,15 @@ class InferenceComponent(Struct, frozen=True):
     startup_seconds: float
 
 
+NO_CAPTURE = "%s: DataCaptureConfig records nothing here: set TFS_PROXY_CAPTURE in a container's Environment"
+
+
+def warn_of_capture(of: str, parameters: Mapping[str, Any]) -> None:
+    """Logs that a request's DataCaptureConfig, which is taken all the same, has no effect."""
+    if "DataCaptureConfig" in parameters:
+        log.warning(NO_CAPTURE, of)
+
+
 JOB = "TransformJob"
 KINDS = {
     "Model": "ModelName",

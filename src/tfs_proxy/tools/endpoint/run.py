@@ -22,12 +22,12 @@ from tfs_proxy.run.host.sockets import Listeners
 from tfs_proxy.run.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, RunLoop
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.tools.endpoint.additions import Additions
+from tfs_proxy.tools.endpoint.asynchronous import AsyncQueues
 from tfs_proxy.tools.endpoint.aws_api import AwsError, answer_to
 from tfs_proxy.tools.endpoint.catalogue import Catalogue
 from tfs_proxy.tools.endpoint.control_plane import TARGET, ControlPlane
 from tfs_proxy.tools.endpoint.hosting import HostedEndpoint, Hosting
-from tfs_proxy.tools.endpoint.invoke import refuse_large
+from tfs_proxy.tools.endpoint.invoke import invoke, refuse_large
 from tfs_proxy.tools.endpoint.job_run import JobRun
 from tfs_proxy.tools.endpoint.jobs import TransformJobs
 from tfs_proxy.tools.endpoint.log_streams import LogStreams
@@ -59,14 +59,14 @@ class EndpointServer:
         jobs: TransformJobs,
         logs: LogStreams,
         metrics: VariantMetrics,
-        additions: Additions,
+        queues: AsyncQueues,
     ) -> None:
-        self._hosting, self._jobs, self._metrics, self._additions = hosting, jobs, metrics, additions
+        self._hosting, self._jobs, self._metrics = hosting, jobs, metrics
         self._control_plane = ControlPlane(hosting, jobs, logs)
         self.calls: dict[str, RuntimeCall] = {
-            "invocations": additions.invoke,
+            "invocations": partial(invoke, metrics),
             "invocations-response-stream": partial(invoke_stream, metrics),
-            "async-invocations": additions.invoke_async,
+            "async-invocations": queues.invoke,
         }
         self._pages: Mapping[str, Callable[[], HttpResponse]] = {
             "/ping": self._ping,
@@ -125,7 +125,7 @@ class EndpointOptions(Struct, frozen=True):
     transform jobs run at once.
     """
 
-    configs: Sequence[Path]
+    catalogue: Catalogue
     files: LocalFiles
     choices: Mapping[str, Choice]
     environ: Mapping[str, str]
@@ -153,11 +153,10 @@ async def serve(settings: Settings, listeners: Listeners, options: EndpointOptio
 
     Raises StopServing if an endpoint can't start. ``listeners`` are closed at the end.
     """
-    catalogue = catalogue_of(options.configs, options.files)
-    for name in unused_choices(options.choices, catalogue.models.values()):
+    for name in unused_choices(options.choices, options.catalogue.models.values()):
         log.warning("--container %s: no model and no ContainerHostname of the files has this name", name)
     with guarded_workspace(settings.home) as (workspace, watchdog):
-        return await EndpointRun(settings, listeners, options, catalogue, workspace, watchdog).run()
+        return await EndpointRun(settings, listeners, options, workspace, watchdog).run()
 
 
 class EndpointRun:
@@ -166,12 +165,12 @@ class EndpointRun:
         settings: Settings,
         listeners: Listeners,
         options: EndpointOptions,
-        catalogue: Catalogue,
         workspace: Workspace,
         watchdog: Watchdog,
     ) -> None:
         self._settings, self._listeners = settings, listeners
         self._threads = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="container-client")
+        catalogue = options.catalogue
         logs = LogStreams(catalogue.jobs)
         starter = ContainerStarter(
             settings,
@@ -187,8 +186,8 @@ class EndpointRun:
         new_run = partial(JobRun, starter=starter, url=sockets.local_url(listeners))
         self._jobs = TransformJobs(catalogue, new_run, options.jobs)
         self._metrics = VariantMetrics()
-        self._additions = Additions(self._metrics, options.files, options.notifications)
-        front = EndpointServer(self._hosting, self._jobs, logs, self._metrics, self._additions)
+        self._queues = AsyncQueues(self._metrics, options.files, options.notifications)
+        front = EndpointServer(self._hosting, self._jobs, logs, self._metrics, self._queues)
         guard = replace(guard_of(settings), is_endpoint=True)
         self._server = HttpServer(guarded(app_of(front.respond, LARGER_BYTES), guard))
         self._run_loop = RunLoop(settings.stop_seconds)
@@ -206,7 +205,7 @@ class EndpointRun:
         log.info("listening on %s", url)
         await self._hosting.start_all()
         for endpoint in self._hosting.endpoints.values():
-            self._additions.of(endpoint)
+            self._queues.of(endpoint)
         self._jobs.start_all()
         self._ready = True
         log.info("ready: boto3.client('sagemaker-runtime', endpoint_url='%s')", url)
@@ -225,6 +224,6 @@ class EndpointRun:
     async def _stop_all(self, deadline: float) -> None:
         seconds = max(deadline - time.monotonic(), LAST_STEPS_SECONDS)
         await asyncio.gather(self._jobs.stop(), self._server.drain(seconds))
-        await self._additions.close(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
+        await self._queues.close(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
         await self._hosting.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -1,6 +1,7 @@
 """InvokeEndpointAsync as boto3 makes it: objects in moto's S3, files, failures and notifications."""
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from support.endpoints import Endpoint, of_image, running_endpoint, variant
+from support.endpoints import Endpoint, described, of_image, running_endpoint, variant
 from support.remote_container import RemoteContainer, remote_container
 from support.transform_command import S3_SETTINGS, s3_server
 from support.waiting import wait_until
@@ -163,3 +164,24 @@ def test_each_kind_of_endpoint_takes_its_own_call(
     with pytest.raises(ClientError, match=text) as raised:
         getattr(endpoint.runtime, call)(EndpointName=name, Body=b"abc")
     assert raised.value.response["Error"]["Code"] == "ValidationError"
+
+
+def test_what_waits_is_answered_before_the_end(tmp_path: Path) -> None:
+    """SIGTERM comes while the container has a request of the queue: the answer is written nevertheless."""
+    with remote_container() as container:
+        outputs = {
+            "OutputConfig": {"S3OutputPath": "out"},
+            "ClientConfig": {"MaxConcurrentInvocationsPerInstance": 1},
+        }
+        config = described(
+            {"m": of_image(container.address)}, [variant("v", "m")], AsyncInferenceConfig=outputs
+        )
+        with running_endpoint(tmp_path, config) as running:
+            container.open.clear()
+            for name in ("first", "second"):
+                running.runtime.invoke_endpoint_async(EndpointName="shop", Body=b"abc", Filename=name)
+            container.arrived.wait(30)
+            running.process.send_signal(signal.SIGTERM)
+            container.open.set()
+            assert running.wait(60) == 0
+    assert [(tmp_path / "out" / name).read_bytes() for name in ("first", "second")] == [b"cba"] * 2

@@ -62,11 +62,6 @@ def answers_in(folder: object) -> dict[str, Any]:
     return {"OutputConfig": {"S3OutputPath": str(folder)}}
 
 
-def captured_in(folder: object) -> dict[str, Any]:
-    options = [{"CaptureMode": "Input"}]
-    return {"InitialSamplingPercentage": 1, "DestinationS3Uri": str(folder), "CaptureOptions": options}
-
-
 def places(outside: Path, inside: Path) -> list[str]:
     """Ways to write the folder ``outside``, and one of another machine."""
     around = inside / ".." / ".." / outside.parent.name / outside.name
@@ -82,7 +77,7 @@ def refusal(call: Any, **members: object) -> str:
 
 
 def test_no_request_names_a_file_outside(endpoint: Endpoint, outside: Path, inside: Path) -> None:
-    """Archives, jobs, captured data and answers: by a path, a file:// address, ``..``, a link, or a host."""
+    """Archives, jobs and answers: by a path, a file:// address, ``..``, a link, or a host."""
     client = endpoint.control_plane
     for place in places(outside, inside):
         container = {"ModelDataUrl": place}
@@ -100,11 +95,6 @@ def test_no_request_names_a_file_outside(endpoint: Endpoint, outside: Path, insi
                 client.create_endpoint_config,
                 config_of("x", AsyncInferenceConfig=answers_in(place)),
                 "S3OutputPath",
-            ),
-            (
-                client.create_endpoint_config,
-                config_of("x", DataCaptureConfig=captured_in(place)),
-                "DestinationS3Uri",
             ),
             (
                 endpoint.runtime.invoke_endpoint_async,

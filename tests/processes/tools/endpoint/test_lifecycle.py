@@ -51,6 +51,22 @@ def test_endpoint_waits_for_pings(tmp_path: Path) -> None:
             endpoint.close()
 
 
+def test_data_capture_is_taken_with_a_warning(tmp_path: Path) -> None:
+    """A config from AWS works as it is; the log says that nothing is recorded, and what records."""
+    capture = {
+        "InitialSamplingPercentage": 100,
+        "DestinationS3Uri": "s3://bucket/captured",
+        "CaptureOptions": [{"CaptureMode": "Input"}],
+    }
+    with remote_container() as container:
+        config = described({"m": of_image(container.address)}, [variant("v", "m")], DataCaptureConfig=capture)
+        with running_endpoint(tmp_path, config) as endpoint:
+            assert endpoint.invoke_endpoint()["Body"].read() == b"cba"
+            assert (
+                "endpoint shop: DataCaptureConfig records nothing here: set TFS_PROXY_CAPTURE" in endpoint.log
+            )
+
+
 @pytest.mark.parametrize(
     "content", [None, {"ModelName": "unused", "PrimaryContainer": {"ModelDataUrl": "m"}}]
 )

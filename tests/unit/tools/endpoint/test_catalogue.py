@@ -151,21 +151,10 @@ def test_file_that_is_not_json_or_not_there_is_refused(tmp_path: Path) -> None:
             {"AsyncInferenceConfig": {"OutputConfig": {"S3OutputPath": "https://bucket/out"}}},
             "S3OutputPath https://bucket/out can't be used",
         ),
-        (
-            {
-                "DataCaptureConfig": {
-                    "InitialSamplingPercentage": 10,
-                    "DestinationS3Uri": "http://bucket",
-                    "CaptureOptions": [{"CaptureMode": "Input"}],
-                }
-            },
-            "DestinationS3Uri http://bucket can't be used",
-        ),
     ],
 )
 def test_what_goes_along_with_calls_is_checked_before_anything_starts(
     more: dict[str, Any], text: str
 ) -> None:
-    """Places for answers and captured data."""
     with pytest.raises(SettingsError, match=text):
         created(("CreateModel", MODEL), ("CreateEndpointConfig", {**CONFIG, **more}))

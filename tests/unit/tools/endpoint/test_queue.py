@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tfs_proxy.tools.endpoint import additions
-from tfs_proxy.tools.endpoint.additions import AsyncQueue, InvokeWithin
+from tfs_proxy.tools.endpoint import asynchronous
+from tfs_proxy.tools.endpoint.asynchronous import AsyncQueue, InvokeWithin
 from tfs_proxy.tools.endpoint.delivery import AsyncConfig, AsyncRequest, Notifications
 from tfs_proxy.values.errors import Overloaded, UpstreamTimeout
 from tfs_proxy.values.layout import ANYWHERE
@@ -113,7 +113,7 @@ def test_a_full_queue_takes_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
     """A client may try again: neither their number nor their bodies fill the memory."""
-    monkeypatch.setattr(additions, limit, most)
+    monkeypatch.setattr(asynchronous, limit, most)
     with pytest.raises(Overloaded, match="try again"):
         answered(tmp_path, INLINE, INLINE)
 

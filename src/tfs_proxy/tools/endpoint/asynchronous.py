@@ -1,4 +1,4 @@
-"""Additions to an endpoint's calls by its config: data capture, the queue."""
+"""InvokeEndpointAsync: the queues of endpoints whose config has an AsyncInferenceConfig."""
 
 import asyncio
 import json
@@ -8,20 +8,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
 
-from msgspec import Struct
-
 from tfs_proxy.tools.endpoint.aws_api import (
-    INVOKE,
     UNAVAILABLE,
     AwsError,
-    client_headers,
-    container_headers,
-    given_members,
     header_name,
     original_answer,
     refused,
 )
-from tfs_proxy.tools.endpoint.capturing import EndpointCapture
 from tfs_proxy.tools.endpoint.delivery import (
     ASYNC,
     MOST_BYTES,
@@ -36,10 +29,10 @@ from tfs_proxy.tools.endpoint.delivery import (
     write_location,
 )
 from tfs_proxy.tools.endpoint.hosting import HostedEndpoint
-from tfs_proxy.tools.endpoint.invoke import Invocation, InvocationLimits, ask, refuse_asynchronous
+from tfs_proxy.tools.endpoint.invoke import Invocation, InvocationLimits, ask
 from tfs_proxy.tools.endpoint.metrics import VariantMetrics
 from tfs_proxy.tools.endpoint.operations import EndpointConfig
-from tfs_proxy.values.errors import Overloaded, RequestError, SettingsError
+from tfs_proxy.values.errors import Overloaded, RequestError
 from tfs_proxy.values.layout import LocalFiles
 from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
@@ -154,64 +147,33 @@ def _outcome_of(response: HttpResponse) -> AsyncOutcome:
     return AsyncOutcome(content_type, response.body, reason)
 
 
-FLUSH_SECONDS = 10.0
+CLOSE_SECONDS = 10.0
+"""Limit of what waits in the queue of a config that another one has replaced."""
 
 
-class EndpointAdditions(Struct, frozen=True):
-    """Additions of one endpoint while it has this ``config``."""
-
-    config: EndpointConfig
-    capture: EndpointCapture
-    queue: AsyncQueue | None
-
-    async def close(self, seconds: float) -> None:
-        """Answers what waits for at most ``seconds``, and writes the last records."""
-        if self.queue is not None:
-            await self.queue.stop(seconds)
-        for outcome, count in (await asyncio.to_thread(self.capture.close)).items():
-            log.info("data capture: %d record(s) %s", count, outcome.value.replace("_", " "))
-
-
-class Additions:
-    """InvokeEndpoint and InvokeEndpointAsync with the additions of all endpoints, each made on first use."""
+class AsyncQueues:
+    """InvokeEndpointAsync by the queue of each endpoint, made on first use."""
 
     def __init__(self, metrics: VariantMetrics, files: LocalFiles, notifications: Path | None) -> None:
         self._metrics, self._files, self._notifications = metrics, files, notifications
-        self._current: dict[str, EndpointAdditions] = {}
+        self._current: dict[str, tuple[EndpointConfig, AsyncQueue | None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
-    def of(self, endpoint: HostedEndpoint) -> EndpointAdditions:
-        """Raises SettingsError if captured data can't be written."""
-        additions = self._current.get(endpoint.name)
-        if additions is None or additions.config is not endpoint.config:
-            if additions is not None:
-                self._close_later(additions)
-            additions = self._current[endpoint.name] = self._made(endpoint)
-        return additions
+    def of(self, endpoint: HostedEndpoint) -> AsyncQueue | None:
+        """The queue by the endpoint's config; None if that has no AsyncInferenceConfig."""
+        config, queue = self._current.get(endpoint.name, (None, None))
+        if config is not endpoint.config:
+            if queue is not None:
+                task = asyncio.create_task(queue.stop(CLOSE_SECONDS))
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+            queue = self._made(endpoint)
+            self._current[endpoint.name] = endpoint.config, queue
+        return queue
 
     async def invoke(self, endpoint: HostedEndpoint, request: HttpRequest) -> HttpResponse:
-        """The containers' answer, recorded. Raises AwsError."""
-        members = given_members(INVOKE, request.headers)
-        refuse_asynchronous(endpoint)
-        invocation = Invocation(endpoint, endpoint.group_for(members), members, request.body)
-        answer = await ask(self._metrics, invocation, InvocationLimits())
-        self._note(invocation, answer)
-        headers = client_headers(INVOKE, answer, invocation.group.variant)
-        return HttpResponse(answer.status, answer.body, headers)
-
-    def _note(self, invocation: Invocation, answer: HttpResponse) -> None:
-        endpoint, variant = invocation.endpoint, invocation.group.variant
-        try:
-            additions = self.of(endpoint)
-        except SettingsError as error:  # of a config that UpdateEndpoint has set: the answer is good
-            log.error("endpoint %s: %s", endpoint.name, error)  # noqa: TRY400 (the sentence says it all)
-            return
-        headers = container_headers(invocation.members)
-        additions.capture.add(variant, invocation.body, headers.get, answer)
-
-    async def invoke_async(self, endpoint: HostedEndpoint, request: HttpRequest) -> HttpResponse:
         """Queues a request: 202 with the id, and both locations as headers. Raises AwsError."""
-        queue = self.of(endpoint).queue
+        queue = self.of(endpoint)
         if queue is None:
             raise refused(f"Endpoint {endpoint.name} is not asynchronous: it has no AsyncInferenceConfig.")
         endpoint.group_for({})
@@ -229,16 +191,11 @@ class Additions:
         return HttpResponse(HTTPStatus.ACCEPTED, body, headers)
 
     async def close(self, seconds: float) -> None:
-        await asyncio.gather(*(each.close(seconds) for each in self._current.values()), *self._closing)
+        """Answers what waits, for at most ``seconds``."""
+        queues = (queue for _, queue in self._current.values() if queue is not None)
+        await asyncio.gather(*(queue.stop(seconds) for queue in queues), *self._closing)
 
-    def _made(self, endpoint: HostedEndpoint) -> EndpointAdditions:
-        config = endpoint.config
-        names = [variant.name for variant in config.variants]
-        capture = EndpointCapture(endpoint.name, names, config.parameters, config.folder)
-        capture.start()
-        return EndpointAdditions(config, capture, self._queue(endpoint))
-
-    def _queue(self, endpoint: HostedEndpoint) -> AsyncQueue | None:
+    def _made(self, endpoint: HostedEndpoint) -> AsyncQueue | None:
         config = async_config(endpoint.config.parameters, endpoint.config.folder)
         if config is None:
             return None
@@ -248,25 +205,15 @@ class Additions:
 
         async def invoke(members: Mapping[str, str], body: bytes, seconds: float) -> HttpResponse:
             invocation = Invocation(endpoint, endpoint.group_for(members), members, body)
-            return await self._asked(invocation, InvocationLimits(seconds, MOST_BYTES))
+            try:
+                return await ask(self._metrics, invocation, InvocationLimits(seconds, MOST_BYTES))
+            except AwsError as error:
+                if (answer := original_answer(error)) is None:
+                    raise
+                return answer
 
         instances = sum(variant.instance_count for variant in endpoint.config.variants)
         told = Notifications(endpoint.name, config, folder)
         queue = AsyncQueue(config, instances, invoke, told, self._files)
         queue.start()
         return queue
-
-    async def _asked(self, invocation: Invocation, limits: InvocationLimits) -> HttpResponse:
-        """The container's answer, even a refusal. Raises AwsError if it gives none."""
-        try:
-            return await ask(self._metrics, invocation, limits)
-        except AwsError as error:
-            answer = original_answer(error)
-            if answer is None:
-                raise
-            return answer
-
-    def _close_later(self, additions: EndpointAdditions) -> None:
-        task = asyncio.create_task(additions.close(FLUSH_SECONDS))
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
