@@ -27,6 +27,7 @@ from load import TINY
 from processes import cpu_seconds, tree
 
 MEGABYTE_KB = 1024
+MANY = {"SAGEMAKER_MULTI_MODEL": "true", "TFS_PROXY_MODEL_FOLDERS": "/"}
 LONG_SECONDS = 600
 IDLE_SECONDS = 10
 LISTINGS = 20
@@ -35,10 +36,9 @@ LOADS_AT_ONCE = 4
 
 @dataclass(frozen=True)
 class Plan:
-    """How many models of which archive are loaded in which mode."""
+    """How many models of which archive are loaded."""
 
     name: str
-    mode: str
     count: int
     scripted: bool
 
@@ -110,12 +110,7 @@ def one_after_the_other(names: list[str], work: Callable[[str], None]) -> list[f
 
 def measure(plan: Plan, archive: Path, model_server: str) -> Iterator[str]:
     """The lines of one plan: load all, ask about all, unload all."""
-    env = {
-        "SAGEMAKER_MULTI_MODEL": "true",
-        "TFS_PROXY_MULTI_MODEL": plan.mode,
-        "TFS_PROXY_MODEL_FOLDERS": "/",
-    }
-    with stack.serve(None, model_server, env) as served:
+    with stack.serve(None, model_server, MANY) as served:
         endpoint = Endpoint(served)
         warm(endpoint, archive)
         names = [f"m{number}" for number in range(plan.count)]
@@ -163,13 +158,12 @@ def main() -> None:
     """Measure every plan."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model-server", default="embedded")
-    parser.add_argument("--plain", type=int, default=300, help="models without a script, in shared mode")
-    parser.add_argument("--scripted", type=int, default=40, help="models with a script, in each mode")
+    parser.add_argument("--plain", type=int, default=300, help="models without a script")
+    parser.add_argument("--scripted", type=int, default=40, help="models with a script")
     arguments = parser.parse_args()
     plans = (
-        Plan("shared mode, without a script", "shared", arguments.plain, scripted=False),
-        Plan("shared mode, classic script", "shared", arguments.scripted, scripted=True),
-        Plan("process mode, classic script", "process", arguments.scripted, scripted=True),
+        Plan("without a script", arguments.plain, scripted=False),
+        Plan("classic script", arguments.scripted, scripted=True),
     )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

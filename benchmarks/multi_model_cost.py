@@ -16,6 +16,7 @@ from pathlib import Path
 
 import stack
 from load import TINY, Request, by_wrk
+from multi_model import MANY
 from rows import Side
 
 CONNECTIONS = (1, 8, 64)
@@ -59,24 +60,14 @@ def post(url: str, body: object, seconds: float = 300.0) -> None:
         pass
 
 
-def serve_many(running: ExitStack, mode: str, model_server: str) -> stack.Running:
-    """A multi-model stack without a model."""
-    env = {"SAGEMAKER_MULTI_MODEL": "true", "TFS_PROXY_MULTI_MODEL": mode, "TFS_PROXY_MODEL_FOLDERS": "/"}
-    return running.enter_context(stack.serve(None, model_server, env))
-
-
 def groups(running: ExitStack, folder: Path, model_server: str) -> Iterator[list[Way]]:
     """The ways to serve each kind of model; the first of each group is that alone."""
     plain = stack.only(stack.export_models(folder / "all") / MODEL, folder / "plain")
     scripted = stack.with_script(plain, folder / "scripted")
-    shared, process = (serve_many(running, mode, model_server) for mode in ("shared", "process"))
+    many = running.enter_context(stack.serve(None, model_server, MANY))
     alone = running.enter_context(stack.serve(plain, model_server))
     alone_scripted = running.enter_context(stack.serve(scripted, model_server, ONE_WORKER))
-    for name, archive, many in (
-        ("plain", plain, shared),
-        ("scripted", scripted, shared),
-        ("scripted", scripted, process),
-    ):
+    for name, archive in (("plain", plain), ("scripted", scripted)):
         post(f"{many.url}/models", {"model_name": name, "url": str(archive)})
 
     def way(name: str, served: stack.Running, path: str, body: bytes, headers: dict[str, str]) -> Way:
@@ -85,13 +76,12 @@ def groups(running: ExitStack, folder: Path, model_server: str) -> Iterator[list
     for work, body, headers in (("tiny JSON, fast path", TINY, JSON), ("tiny CSV, common workers", ROW, CSV)):
         yield [
             way(f"{work}: alone", alone, "/invocations", body, headers),
-            way(f"{work}: shared mode", shared, "/models/plain/invoke", body, headers),
+            way(f"{work}: among many", many, "/models/plain/invoke", body, headers),
         ]
     work = "tiny JSON, classic script"
     yield [
         way(f"{work}: alone", alone_scripted, "/invocations", TINY, JSON),
-        way(f"{work}: shared mode", shared, "/models/scripted/invoke", TINY, JSON),
-        way(f"{work}: process mode", process, "/models/scripted/invoke", TINY, JSON),
+        way(f"{work}: among many", many, "/models/scripted/invoke", TINY, JSON),
     ]
 
 

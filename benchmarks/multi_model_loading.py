@@ -18,7 +18,7 @@ from pathlib import Path
 
 import stack
 from load import TINY
-from multi_model import Endpoint
+from multi_model import MANY, Endpoint
 
 LOADS = 16
 PACE_SECONDS = 0.005
@@ -67,12 +67,11 @@ def load_all(endpoint: Endpoint, names: list[str], archive: Path) -> float:
     return time.perf_counter() - began
 
 
-def measure(mode: str, archive: Path, model_server: str, rounds: int) -> str:
+def measure(archive: Path, model_server: str, rounds: int) -> str:
     """One line: requests to another model without loads and with them."""
-    env = {"SAGEMAKER_MULTI_MODEL": "true", "TFS_PROXY_MULTI_MODEL": mode, "TFS_PROXY_MODEL_FOLDERS": "/"}
     quiet, busy, seconds = Latencies(), Latencies(), []
     names = [f"m{number}" for number in range(LOADS)]
-    with stack.serve(None, model_server, env) as served:
+    with stack.serve(None, model_server, MANY) as served:
         endpoint = Endpoint(served)
         endpoint.load(OTHER, archive)
         for _ in range(rounds):
@@ -106,7 +105,7 @@ class sending:  # noqa: N801 - used as a function is
 
 
 def main() -> None:
-    """Measure both modes, without a script and with one."""
+    """Measure models without a script, and with one."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model-server", default="embedded")
     parser.add_argument("--rounds", type=int, default=3)
@@ -116,12 +115,9 @@ def main() -> None:
         folder = Path(name)
         plain = stack.only(stack.export_models(folder / "all") / "tiny", folder / "plain")
         scripted = stack.with_script(plain, folder / "scripted")
-        for mode, archive in itertools.product(("process", "shared"), (plain, scripted)):
-            kind = f"{mode} mode, {'classic script' if archive is scripted else 'without a script'}"
+        for kind, archive in (("without a script", plain), ("classic script", scripted)):
             if arguments.only in kind:
-                print(
-                    f"{kind}: {measure(mode, archive, arguments.model_server, arguments.rounds)}", flush=True
-                )
+                print(f"{kind}: {measure(archive, arguments.model_server, arguments.rounds)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -123,17 +123,10 @@ def archives(models: Path, folder: Path) -> Path:
     return folder
 
 
-def _many(mode: str) -> Callable[[Path, Path], Served]:
-    def served(models: Path, folder: Path) -> Served:
-        env = {
-            "SAGEMAKER_MULTI_MODEL": "true",
-            "TFS_PROXY_MULTI_MODEL": mode,
-            "TFS_PROXY_GRPC_PORT": "0",
-            "TFS_PROXY_MODEL_FOLDERS": "/",
-        }
-        return ("serve", *EMBEDDED), env
-
-    return served
+def many(models: Path, folder: Path) -> Served:
+    """A run without a model."""
+    env = {"SAGEMAKER_MULTI_MODEL": "true", "TFS_PROXY_GRPC_PORT": "0", "TFS_PROXY_MODEL_FOLDERS": "/"}
+    return ("serve", *EMBEDDED), env
 
 
 def folder_of_many(models: Path, folder: Path) -> Served:
@@ -149,7 +142,6 @@ KINDS: Mapping[str, Callable[[Path, Path], Served]] = {
     "platform": _platform({}),
     "platform, bare": _platform(BARE),
     "pipeline": pipeline,
-    "shared": _many("shared"),
-    "process": _many("process"),
+    "many": many,
     "folder": folder_of_many,
 }

@@ -1,4 +1,4 @@
-"""Multi-model's calls in both modes, and models that the first request loads."""
+"""Multi-model's calls, and models that the first request loads."""
 
 import json
 from collections.abc import Mapping
@@ -23,10 +23,10 @@ OF_NOPE = b"\x0a\x06\x0a\x04nope"
 """A PredictRequest whose model_spec names the model `nope`."""
 
 
-@pytest.fixture(params=["shared", "process"])
-def many(request: pytest.FixtureRequest, stacks: Start) -> Running:
+@pytest.fixture
+def many(stacks: Start) -> Running:
     """A run without a model."""
-    return stacks(request.param)
+    return stacks("many")
 
 
 @pytest.fixture(scope="session")

@@ -49,7 +49,7 @@ def test_the_page(recorded: Check) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", ["nginx", "bare", "shared", "pipeline", "script"])
+@pytest.mark.parametrize("kind", ["nginx", "bare", "many", "pipeline", "script"])
 def test_what_a_stack_shows(stacks: Start, recorded: Check, kind: str) -> None:
     """All that the page promises of it, with the page's kinds and labels; and what the model servers measure."""
     running = stacks(kind)

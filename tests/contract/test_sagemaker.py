@@ -278,7 +278,7 @@ def test_what_clients_make_up_is_in_no_series(served: Served) -> None:
 
 def test_a_platform_loads_unloads_and_pings(stacks: Start, saved_models: Path, tmp_path: Path) -> None:
     """Two models side by side, each listed once; ping is answered meanwhile; one that has gone can come again."""
-    many = Served(stacks("shared"))
+    many = Served(stacks("many"))
     url = str(archives(saved_models, tmp_path) / "plain.tar.gz")
 
     def load(name: str) -> int:

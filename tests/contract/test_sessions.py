@@ -315,15 +315,11 @@ def test_killed_workers_lose_no_state(script: Path) -> None:
     assert counts["writes"] > KILLS
 
 
-@pytest.mark.parametrize("mode", ["shared", "process"])
-def test_a_session_belongs_to_one_of_many_models(
-    saved_models: Path, script: Path, tmp_path: Path, mode: str
-) -> None:
+def test_a_session_belongs_to_one_of_many_models(saved_models: Path, script: Path, tmp_path: Path) -> None:
     """Models with a script and without one, in the workers of all models or their own, know no other's sessions."""
     pack(tmp_path / "plain.tar.gz", {}, {"half_plus_two": saved_models / "half_plus_two"})
     shutil.copy(script, tmp_path / "script.tar.gz")
-    env = {**ON, "TFS_PROXY_MULTI_MODEL": mode}
-    with serving("serve", "--multi-model", str(tmp_path), *EMBEDDED, env=env) as running:
+    with serving("serve", "--multi-model", str(tmp_path), *EMBEDDED, env=ON) as running:
 
         def ask(model: str, session: str, body: str = ONE) -> Answer:
             return running.invoke(

@@ -24,7 +24,6 @@ class MultiModelStack(Stack):
     ) -> None:
         mode = {} if "--multi-model" in words else {**MODE, "TFS_PROXY_MODEL_FOLDERS": "/"}
         super().__init__(*words, env={**mode, **(env or {})}, launcher=launcher)
-        self.is_shared = (env or {}).get("TFS_PROXY_MULTI_MODEL", "shared") == "shared"
 
     def load(self, name: str, path: Path | str) -> Answer:
         """POST /models."""

@@ -1,9 +1,8 @@
 """Stacks that tests share, one of each kind for a whole session: tests leave them as they are."""
 
-import contextlib
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,6 @@ KINDS = ("served", "stand_in", "many")
 PAYLOAD_MB, STAND_IN_PAYLOAD_MB = 40, 1
 
 
-StackOf = Callable[[str], MultiModelStack]
-
-
 class ByStack(LoadFileScheduling):  # type: ignore[misc]
     """Tests of a file go to one worker, and so do files whose tests share a stack."""
 
@@ -32,10 +28,7 @@ class ByStack(LoadFileScheduling):  # type: ignore[misc]
 def _kind_in(path: Path) -> str:
     text = path.read_text()
     for kind in KINDS:
-        if (
-            re.search(rf"\b{kind}(_by_mode)?: (MultiModelStack|Stack|StackOf)\b", text)
-            and f"def {kind}(" not in text
-        ):
+        if re.search(rf"\b{kind}: (MultiModelStack|Stack)\b", text) and f"def {kind}(" not in text:
             return kind
     return str(path)
 
@@ -78,20 +71,9 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture(scope="session")
-def many_by_mode() -> Iterator[StackOf]:
-    """Multi-model endpoints as SageMaker starts them, by their mode."""
+def many() -> Iterator[MultiModelStack]:
+    """A multi-model endpoint as SageMaker starts it, for tests that take away the models which they add."""
     if not has_nginx():
         pytest.skip("nginx is not installed")
-    with contextlib.ExitStack() as stacks:
-
-        @functools.cache
-        def started(mode: str) -> MultiModelStack:
-            return stacks.enter_context(serving_many(env={"TFS_PROXY_MULTI_MODEL": mode}))
-
-        yield started
-
-
-@pytest.fixture(scope="session", params=["shared", "process"])
-def many(request: pytest.FixtureRequest, many_by_mode: StackOf) -> MultiModelStack:
-    """A multi-model endpoint in both modes, for tests that take away the models which they add."""
-    return many_by_mode(request.param)
+    with serving_many() as stack:
+        yield stack

@@ -148,12 +148,6 @@ GPU_MEMORY_USAGE = _gauge(
     "hw_name",
 )
 GPU_MEMORY_LIMIT = _gauge("hw_gpu_memory_limit_bytes", "Memory that the GPU has.", "hw_id", "hw_name")
-MODEL_GPU_SHARE = _gauge(
-    "tfs_proxy_model_gpu_share_ratio",
-    "Share of the memory of its GPU, or slice of one, that the server of this model may take.",
-    "model",
-    "hw_id",
-)
 REQUEST_DURATION = _histogram(
     "http_server_request_duration_seconds",
     "Seconds from a request's first byte to the last of its answer; each counts once, refused ones too.",

@@ -34,7 +34,6 @@ class GpuDevice(Struct, frozen=True):
     gpu_uuid: str
     gpu_index: int
     free_bytes: int
-    total_bytes: int
 
 
 class _Listed(Struct, frozen=True):
@@ -117,10 +116,9 @@ def _devices_of(gpu: _Listed, element: "Element") -> Iterator[GpuDevice]:
 
 
 def _with_memory(uuid: str, gpu: _Listed, element: "Element") -> Iterator[GpuDevice]:
-    total = _MEBIBYTES.fullmatch(element.findtext("fb_memory_usage/total") or "")
     free = _MEBIBYTES.fullmatch(element.findtext("fb_memory_usage/free") or "")
-    if total and free:
-        yield GpuDevice(uuid, gpu.uuid, gpu.index, int(free[1]) * MEGABYTE, int(total[1]) * MEGABYTE)
+    if free:
+        yield GpuDevice(uuid, gpu.uuid, gpu.index, int(free[1]) * MEGABYTE)
 
 
 log = logging.getLogger(__name__)
@@ -162,10 +160,10 @@ def count_gpus() -> int:
 
 
 class Placement(Struct, frozen=True):
-    """The device of one model server, and the share of its memory; None leaves that to TensorFlow."""
+    """The device of one model server, and the share of its memory."""
 
     uuid: str
-    memory_share: float | None
+    memory_share: float
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -173,11 +171,7 @@ class Placement(Struct, frozen=True):
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        return (
-            ()
-            if self.memory_share is None
-            else (f"--per_process_gpu_memory_fraction={self.memory_share:.4f}",)
-        )
+        return (f"--per_process_gpu_memory_fraction={self.memory_share:.4f}",)
 
 
 def spread(servers: int, devices: Sequence[GpuDevice], margin: float) -> tuple[Placement, ...]:

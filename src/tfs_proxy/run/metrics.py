@@ -79,15 +79,10 @@ class RunMetrics:
         )  # only left out of this scrape
         return own + [metric for source in self._sources for metric in source()]
 
-    def measure_stack(self, threads_each: int, *, has_model_servers: bool) -> Iterator[MeasuredMetric]:
-        """Only processes, workers and models now: the part that each of several stacks has for itself.
-
-        The run measures the models of stacks that have no model servers.
-        """
+    def measure_stack(self, threads_each: int) -> Iterator[MeasuredMetric]:
+        """Only processes and workers now: the part that each of several stacks has for itself."""
         yield from self._processes({})
         yield from self._workers(threads_each)
-        if has_model_servers:
-            yield from self._models()
 
     def _run(self) -> Iterator[MeasuredMetric]:
         readiness = self._readiness

@@ -30,15 +30,14 @@ class ServeRequest(Struct, frozen=True):
     """Requests of the command line, besides the settings.
 
     ``flags`` are the model server's if it runs as in the image tensorflow/serving; then there is no archive.
-    ``placements`` has the GPU of each model server if they have been chosen already. ``lay_out`` makes a
-    folder of a model that is neither an archive nor a folder, and returns others unchanged.
+    ``lay_out`` makes a folder of a model that is neither an archive nor a folder, and returns others
+    unchanged.
     """
 
     model: str | None
     model_server: str
     environ: Mapping[str, str]
     flags: tuple[str, ...] | None = None
-    placements: tuple[Placement, ...] = ()
     lay_out: LayOut | None = None
 
 
@@ -98,8 +97,8 @@ def resources_on(
 
     One alone uses all GPUs, several one each.
     """
-    placements = request.placements
-    if not placements and len(ports) > 1:
+    placements: tuple[Placement, ...] = ()
+    if len(ports) > 1:
         placements = spread(len(ports), visible_devices(request.environ), settings.gpu_memory_margin)
     for index, placement in enumerate(placements):
         log.info("model server %d: on %s", index, placement.uuid)

@@ -13,13 +13,11 @@ from contextlib import ExitStack
 from typing import Protocol
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from tfs_proxy.model.report.prepare import Prepared
 from tfs_proxy.observe.logs.config import LogConfig
 from tfs_proxy.run.children import Deaths, Tick
 from tfs_proxy.run.control_api import Answer, ControlApi
-from tfs_proxy.run.gpus import Placement
 from tfs_proxy.run.heartbeats import Heartbeats, WorkerStarts
 from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.load_priority import LoadPriority
@@ -35,7 +33,6 @@ from tfs_proxy.run.readiness import Readiness
 from tfs_proxy.run.run_loop import together
 from tfs_proxy.run.stack_children import StackChildren
 from tfs_proxy.run.stream_reports import StreamReports
-from tfs_proxy.settings.parsers import PortRange
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import OFF, Deployment, Instance, ServedModel
 from tfs_proxy.values.errors import ModelLoadError, StartTimeout
@@ -135,11 +132,6 @@ class Stack:
     def serves(self, group: str) -> bool:
         """True if the gunicorn of this process group is the one that serves."""
         return self.children.serves(group)
-
-    def place(self, ports: PortRange | None, placements: tuple[Placement, ...]) -> None:
-        """Gives its model servers these ports and GPUs."""
-        self.settings = self.settings.with_values(safe_port_range=ports)
-        self.request = replace(self.request, placements=placements)
 
     async def open_archive(self) -> Prepared:
         """Finds out what is served, and sizes for it; raises as `run.opening.open_archive` does."""

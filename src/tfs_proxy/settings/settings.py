@@ -120,9 +120,6 @@ class Settings(UseSettings):
         "TFS_PROXY_MAX_ARCHIVE_GB", lambda value: int(parse.number(0.001)(value) * GIGABYTE), 100 * GIGABYTE,
         "largest unpacked archive in GB", shown="100")
 
-    multi_model_mode: str = MULTI_MODEL.setting(
-        "TFS_PROXY_MULTI_MODEL", parse.one_of("shared", "process"), "shared",
-        "shared has one model server for all models, process one for each, whose memory comes back whole")
     max_loaded_models: int = MULTI_MODEL.setting(
         "TFS_PROXY_MAX_LOADED_MODELS", parse.whole(0), 0,
         "most models that are loaded at a time; another load is a 507; 0 means no limit")
@@ -332,8 +329,8 @@ class Settings(UseSettings):
         }
         return self.with_values(machine=machine, **sized)
 
-    def for_one_of_many(self, model: str, ports: PortRange | None) -> "Settings":
-        """A copy for one of many models: its archive is loaded as ``model``, on ``ports``."""
+    def for_one_of_many(self, model: str) -> "Settings":
+        """A copy for one of many models, whose archive is loaded as ``model``."""
         return self.with_values(
             multi_model=False,
             model_name=None,
@@ -341,7 +338,6 @@ class Settings(UseSettings):
             default_model_name=None,
             gunicorn_workers=self.model_workers,
             grpc_port=None,
-            safe_port_range=ports,
             given=self.given | {_ROWS["gunicorn_workers"].variable},
         )
 
@@ -354,11 +350,6 @@ class Settings(UseSettings):
     def follows_changes(self) -> bool:
         """True if what is served may change while it is served."""
         return self.reload or self.watch
-
-    @property
-    def shares_servers(self) -> bool:
-        """True if several models share the model servers that these settings describe."""
-        return self.loaded_as is not None and self.multi_model_mode == "shared"
 
     @property
     def publishes_open_inference(self) -> bool:

@@ -35,7 +35,7 @@ def with_graph_threads(settings: Settings, served: Served) -> Settings:
     chosen_or_batches = (
         settings.inter_op_parallelism is not None or settings.enable_batching or settings.batch
     )
-    if chosen_or_batches or settings.shares_servers or not served.models:
+    if chosen_or_batches or settings.loaded_as is not None or not served.models:
         return settings
     threads, reason = _chosen(path for model in served.models for path in model.versions.values())
     return settings.with_values(inter_op_parallelism=threads, inter_op_reason=reason)

@@ -120,7 +120,7 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
         default_reason=_default_reason(models, settings),
         script=script.sentence,
         # The run has already reported shared model servers.
-        processes="" if settings.shares_servers else processes,
+        processes="" if settings.loaded_as is not None else processes,
         settings={
             name: _without_secrets(name, value)
             for name, value in settings.changed.items()

@@ -250,17 +250,6 @@ def web_listener(ports: PortRange | None, instances: int) -> socket.socket:
     return listen(LOOPBACK, 0)
 
 
-def is_free_port(port: int) -> bool:
-    """True if a server could listen on the port now, on all addresses."""
-    with socket.socket() as server:
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            server.bind(("", port))
-        except OSError:
-            return False
-    return True
-
-
 def shown(listeners: Listeners) -> str:
     """Addresses of ``listeners`` for the log."""
     return " and ".join(f"http://{shown_address(listener)}" for listener in listeners)

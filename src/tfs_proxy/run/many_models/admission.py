@@ -15,16 +15,13 @@ from msgspec import Struct
 from tfs_proxy.model.extract import MOST_MEMBERS
 from tfs_proxy.values.errors import NotEnoughResources
 from tfs_proxy.values.memory import MEGABYTE
-from tfs_proxy.values.resources import MODEL_FACTOR, WORKER_BYTES, MemoryLeft
+from tfs_proxy.values.resources import MODEL_FACTOR, MemoryLeft
 
 MODEL_SERVER_BYTES = 350 * MEGABYTE
 """Memory of an embedded model server without a model; the official one takes less."""
 
-OWN_SERVER_BASE_BYTES = MODEL_SERVER_BYTES + WORKER_BYTES
-"""Memory of a stack without its model, until one was measured: a model server and a worker."""
-
-COMMON_SERVER_BASE_BYTES = 32 * MEGABYTE
-"""The same if it shares the model server: at most a worker that is forked."""
+BASE_BYTES = 32 * MEGABYTE
+"""Memory of a stack without its model, until one was measured: at most a worker that is forked."""
 
 LEAST_FACTOR = 1.0
 MOST_FACTOR = 10.0
@@ -52,14 +49,12 @@ class Occupancy(Struct, frozen=True):
 
     ``measured`` has stacks that were loaded before, the latest last, whether they still are or not;
     ``loading`` those under way, with what they take so far. ``memory`` is None if nobody knows how much there
-    is. ``base_bytes`` is a stack's memory without its model until one has been measured, ``first_bytes`` what
-    this load alone takes on top, since nothing was loaded before.
+    is. ``first_bytes`` is what this load alone takes on top, since nothing was loaded before.
     """
 
     measured: Sequence[StackMemory]
     loading: Sequence[StackMemory]
     memory: MemoryLeft | None
-    base_bytes: int = OWN_SERVER_BASE_BYTES
     first_bytes: int = 0
 
     def estimate(self) -> "MemoryEstimates":
@@ -68,7 +63,7 @@ class Occupancy(Struct, frozen=True):
             for has_workers in (True, False)
         ]
         known = [estimate_from(stacks) for stacks in by_kind if stacks]
-        return MemoryEstimates(known or [MemoryEstimate(self.base_bytes, MODEL_FACTOR)])
+        return MemoryEstimates(known or [MemoryEstimate(BASE_BYTES, MODEL_FACTOR)])
 
 
 class MemoryEstimate(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The model servers of shared mode: each has the models of all archives, which reloads add and remove."""
+"""The model servers of many models: each has the models of all archives, which reloads add and remove."""
 
 import asyncio
 import logging

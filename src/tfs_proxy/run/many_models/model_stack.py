@@ -7,7 +7,6 @@ exist while a model is ready, by which nginx finds its server.
 import asyncio
 import shutil
 import time
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from tfs_proxy.data.capture.files import Counts, check_folder
-from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.logs.config import LogConfig
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.process_usage import memory_of_tree
@@ -23,7 +21,6 @@ from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.observe.shared_files import under_way
 from tfs_proxy.observe.stage_table import StageTables
 from tfs_proxy.run.control_api import captured_records
-from tfs_proxy.run.gpus import Placement
 from tfs_proxy.run.grpc_routes import GrpcRoutes
 from tfs_proxy.run.host.load_priority import LoadPriority
 from tfs_proxy.run.host.sockets import unbound
@@ -110,8 +107,7 @@ class RunFacts(Struct, frozen=True):
     """Settings, model server, environment, folder, clean-up and log that all models of a run share.
 
     ``port`` is the one that clients know, ``priority`` that of loads. ``captured`` counts captured records.
-    ``servers`` exist in shared mode, in which models without a script are served by the workers that accept
-    on ``common_socket``. ``spawn_workers`` is how gunicorn is started.
+    ``servers`` are those of all models. ``spawn_workers`` is how gunicorn is started.
     """
 
     settings: Settings
@@ -126,12 +122,7 @@ class RunFacts(Struct, frozen=True):
     spawn_workers: Spawn
     priority: LoadPriority
     captured: Callable[[Counts], None]
-    servers: SharedModelServers | None = None
-
-    @property
-    def common_socket(self) -> Path:
-        """The socket of the workers for all models without a script, in shared mode."""
-        return self.workspace.root / COMMON_SOCKET
+    servers: SharedModelServers
 
 
 class ModelStack:
@@ -142,7 +133,6 @@ class ModelStack:
     ) -> None:
         self.name, self.url, self.home = name, url, home
         self.bytes_on_disk = bytes_on_disk
-        self.placements: tuple[Placement, ...] = ()
         self.models: Mapping[str, Collection[int]] = {}
         self._run, self._owner = run, owner
         self._workspace = Workspace(home)
@@ -154,10 +144,9 @@ class ModelStack:
             spawn_workers=run.spawn_workers,
             priority=run.priority,
             servers=run.servers,
-            tick=self._route_to_own_servers,
         )
         request = ServeRequest(url, run.model_server, run.environ)
-        settings = run.settings.for_one_of_many(name, None)
+        settings = run.settings.for_one_of_many(name)
         self._stack = Stack(settings, request, host, of=name)
         self._metrics = RunMetrics(lambda: self._stack, self._workspace.journal)
         self._common: CommonModel | None = None
@@ -203,33 +192,20 @@ class ModelStack:
         """Memory of its processes, and what it has added to the common model servers."""
         pids = [child.pid for child in self._stack.children.in_start_order()]
         own_bytes = sum(memory_of_tree(pid) for pid in pids if pid)
-        servers = self._run.servers
-        return own_bytes + (0 if servers is None else servers.memory_of(self.models))
+        return own_bytes + self._run.servers.memory_of(self.models)
 
     def measure(self) -> Iterator[MeasuredMetric]:
-        """Metrics of its processes, workers and models, and the stages of its requests."""
-        threads = self._stack.settings.gunicorn_threads
-        yield from self._metrics.measure_stack(threads, has_model_servers=self._run.servers is None)
-        if self.placements:
-            yield MeasuredMetric(catalogue.MODEL_GPU_SHARE, self._gpu_shares())
+        """Metrics of its processes and workers, and the stages of its requests."""
+        yield from self._metrics.measure_stack(self._stack.settings.gunicorn_threads)
         yield from self.measure_stages()
 
     def measure_stages(self) -> Iterator[MeasuredMetric]:
         if self._stages is not None:
             yield from self._stages.measure()
 
-    def _gpu_shares(self) -> Mapping[tuple[str, ...], float]:
-        shares: defaultdict[tuple[str, ...], float] = defaultdict(float)
-        for placement in self.placements:
-            shares[self.name, placement.uuid] += (
-                1.0 if placement.memory_share is None else placement.memory_share
-            )
-        return shares
-
     async def start(self) -> None:
         """Opens the archive, starts its processes, and then opens the gates. Raises StopServing."""
-        if self._run.servers is not None:
-            await self._run.servers.begun()
+        await self._run.servers.begun()
         async with self._owner.turn():
             await self._load()
         self._stack.begin_serving()
@@ -241,8 +217,7 @@ class ModelStack:
         """Sends calls to those model servers that have its models: one that is being restarted has none."""
         if not self.is_ready or self._is_shut:
             return
-        servers = self._run.servers
-        loaded = self._stack.readiness.loaded() if servers is None else servers.loaded()
+        loaded = self._run.servers.loaded()
         sockets = [Path(each.grpc_socket) for each in self._instances if each.index in loaded]
         self._run.grpc_routes.route(self._routed, sockets)
 
@@ -282,7 +257,6 @@ class ModelStack:
             await asyncio.to_thread(shutil.rmtree, self._workspace.root, ignore_errors=True)
 
     async def _load(self) -> None:
-        await self._choose_place()
         make_workspace_within(self._run.workspace, self._workspace.root)
         prepared = await self._stack.open_archive()
         self.models = {model.name: model.versions for model in prepared.models}
@@ -299,22 +273,6 @@ class ModelStack:
         self._instances, self._routed = deployment.instances, tuple(deployment.models)
         await self._stack.start_in_time((self._listener,))
 
-    async def _choose_place(self) -> None:
-        """Chooses a GPU and ports for model servers of its own."""
-        if self._run.servers is not None:
-            return
-        placements = await self._owner.place(self)
-        self._stack.place(self._owner.ports_of(self), placements)
-
-    def take_place(self, placements: tuple[Placement, ...]) -> None:
-        """Reserves these parts of GPUs for its model servers."""
-        self.placements = placements
-
-    def _route_to_own_servers(self) -> None:
-        """Follows model servers of its own at each look at its processes."""
-        if self._run.servers is None:
-            self.follow_model_servers()
-
     def _open_gates(self) -> None:
         gates = self._run.gates
         if self._common is None:
@@ -322,7 +280,7 @@ class ModelStack:
             return
         self._common.publish()
         gates.share(self.name, self.models, self._workspace.root)
-        gates.open(self.name, self.models, self._run.common_socket)
+        gates.open(self.name, self.models, self._run.workspace.root / COMMON_SOCKET)
         if self._common.is_fast(self.name):
             gates.open_fast(self.name)
 

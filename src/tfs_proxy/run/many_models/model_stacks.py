@@ -1,6 +1,5 @@
 """The serving stacks of all models of a run: when and where each may load, and what they take."""
 
-import asyncio
 import itertools
 import logging
 import time
@@ -14,14 +13,11 @@ from pathlib import Path
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import MeasuredMetric, added_up
 from tfs_proxy.observe.request_counts import OTHER
-from tfs_proxy.run.gpus import Placement, visible_devices
 from tfs_proxy.run.host.waiting import in_daemon_thread
 from tfs_proxy.run.logs.run_records import RequestCounter
 from tfs_proxy.run.many_models.admission import (
-    COMMON_SERVER_BASE_BYTES,
     MODEL_SERVER_BYTES,
     MOST_SAMPLES,
-    OWN_SERVER_BASE_BYTES,
     Occupancy,
     StackMemory,
     Turns,
@@ -29,11 +25,9 @@ from tfs_proxy.run.many_models.admission import (
     size_of,
 )
 from tfs_proxy.run.many_models.model_stack import ModelStack, RunFacts
-from tfs_proxy.run.many_models.placement import PortBlocks, place_servers
 from tfs_proxy.run.many_models.uses import LastUses, ModelUse
 from tfs_proxy.run.nginx.many_models import STACKS
 from tfs_proxy.run.process import ChildProcess
-from tfs_proxy.settings.parsers import PortRange
 from tfs_proxy.values.errors import NameTaken
 from tfs_proxy.values.resources import memory_left
 
@@ -56,8 +50,6 @@ class ModelStacks:
         self._served: dict[str, Collection[str]] = {}
         self._last_uses = LastUses(self._requests_of)
         self._turns = Turns(max(1, run.settings.machine.cores - 1))
-        self._placing = asyncio.Lock()
-        self._ports = PortBlocks(run.settings.safe_port_range, run.settings.instance_count)
 
     def make_folders(self) -> None:
         """Makes the folders of gates and stacks; call it before the first model comes."""
@@ -95,7 +87,7 @@ class ModelStacks:
                 *(StackMemory(self._sizes[promised], 0) for promised in self._promised - {name}),
             ],
             memory_left(),
-            *self._bases(),
+            0 if self._run.servers.have_had_models else MODEL_SERVER_BYTES,
         )
         reason = refusal(name, size, occupancy, self._run.settings.multi_model_memory_margin)
         if reason is not None:
@@ -106,36 +98,9 @@ class ModelStacks:
         for stack in self._stacks:
             stack.lose_model_server(index)
 
-    def _bases(self) -> tuple[int, int]:
-        """A stack's memory without its model, and what the first one takes on top."""
-        servers = self._run.servers
-        if servers is None:
-            return OWN_SERVER_BASE_BYTES, 0
-        return COMMON_SERVER_BASE_BYTES, 0 if servers.have_had_models else MODEL_SERVER_BYTES
-
     def turn(self) -> AbstractAsyncContextManager[object]:
         """Waits for one of the turns to load: one core is left to models that serve."""
         return self._turns.turn()
-
-    async def place(self, stack: ModelStack) -> tuple[Placement, ...]:
-        """The GPU of each model server of a stack. Raises NotEnoughResources if none has room."""
-        async with self._placing:
-            found = await in_daemon_thread(partial(visible_devices, self._run.environ), "gpus")
-            settings = self._run.settings
-            placed = [placement for other in self._stacks for placement in other.placements]
-            chosen = place_servers(
-                *(stack.name, stack.bytes_on_disk, settings.instance_count, found, placed),
-                margin=settings.gpu_memory_margin,
-                most_models=settings.max_loaded_models,
-            )
-            stack.take_place(chosen)
-        if chosen:
-            log.info("model %s: on %s", stack.name, ", ".join(placement.uuid for placement in chosen))
-        return chosen
-
-    def ports_of(self, stack: ModelStack) -> PortRange | None:
-        """The ports for its model servers, None for any. Raises NotEnoughResources if none are left."""
-        return self._ports.take(stack, stack.name)
 
     def opened(self, stack: ModelStack) -> None:
         """Counts requests for its models from now on. Raises NameTaken if another stack has such a name."""
@@ -159,7 +124,6 @@ class ModelStacks:
 
     def gone(self, stack: ModelStack) -> None:
         self._stacks.discard(stack)
-        self._ports.give_back(stack)
 
     def forget_all_but(self, names: AbstractSet[str]) -> None:
         """Ends the metrics of models that no longer exist; call it often."""
@@ -213,9 +177,9 @@ class ModelStacks:
     def look(self) -> None:
         """Notes which models were asked, and which model servers have theirs; call it often."""
         self._last_uses.look(stack.name for stack in self._stacks)
-        servers = self._run.servers
-        if servers is not None and servers.loaded() != self._loaded:
-            self._loaded = servers.loaded()
+        loaded = self._run.servers.loaded()
+        if loaded != self._loaded:
+            self._loaded = loaded
             for stack in self._stacks:
                 stack.follow_model_servers()
 

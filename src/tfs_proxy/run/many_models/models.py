@@ -5,7 +5,7 @@ POST /models -> api -> registry -> model_life -> model_stack -> run.stack
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
@@ -15,6 +15,7 @@ from tfs_proxy.observe.metric import added_up
 from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.observe.tracing.choice import trace_choice
 from tfs_proxy.run.control_api import ControlApi
+from tfs_proxy.run.gpus import visible_devices
 from tfs_proxy.run.heartbeats import WorkerStarts
 from tfs_proxy.run.host.load_priority import NOT_RESTORED, LoadPriority
 from tfs_proxy.run.host.sockets import Listeners
@@ -28,7 +29,7 @@ from tfs_proxy.run.many_models.registry import ModelRegistry
 from tfs_proxy.run.many_models.shared_parts import SharedParts
 from tfs_proxy.run.metrics import RunMetrics
 from tfs_proxy.run.nginx import config as nginx
-from tfs_proxy.run.nginx.many_models import COMMON_SOCKET, MultiModelRoutes
+from tfs_proxy.run.nginx.many_models import MultiModelRoutes
 from tfs_proxy.run.opening import ServeRequest
 from tfs_proxy.run.process import ChildProcess
 from tfs_proxy.run.programs.zygote import Zygote
@@ -37,6 +38,7 @@ from tfs_proxy.run.run import Run, RunHost
 from tfs_proxy.run.run_loop import together
 from tfs_proxy.run.sessions import session_metrics, with_session_store
 from tfs_proxy.run.stack import StackHost
+from tfs_proxy.settings.parsers import check_ports
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import SettingsError, StartTimeout
 from tfs_proxy.wire.header_names import TARGET_MODEL
@@ -92,13 +94,23 @@ async def serve_many(
         code = await asyncio.to_thread(universal_code, settings, workspace)
         if code is not None:
             log.info("Script of models without one: %s", settings.program)
-        settings = stored.with_values(universal_code=code)
+        servers = await asyncio.to_thread(_model_servers, settings, request.environ)
+        settings = stored.with_values(universal_code=code, instance_count=servers)
         models = None if folder is None else await _open_folder(folder)
         run = Run(
             *(settings, listeners, request.environ, workspace, watchdog),
             lambda host: ManyModels(settings, request, host, models),
         )
         return await run.run()
+
+
+def _model_servers(settings: Settings, environ: Mapping[str, str]) -> int:
+    """Number of model servers: one for each GPU, unless the settings say how many. Raises SettingsError."""
+    if "SAGEMAKER_TFS_INSTANCE_COUNT" in settings.given:
+        return settings.instance_count
+    servers = max(1, len(visible_devices(environ)))
+    check_ports(settings.safe_port_range, servers, settings.grpc_port)
+    return servers
 
 
 async def _open_folder(location: str) -> ModelFolder:
@@ -191,7 +203,7 @@ class ManyModels:
         self.readiness.begin_step("starting: nginx")
         self._zygote.start(self._front.children.start)
         self._stacks.make_folders()
-        self._common.take_ports()
+        self._common.servers.take_ports()
         for note in variable_notes(self._request.environ):
             log.info("Note: %s", note)
         choice = trace_choice(self._request.environ)
@@ -202,8 +214,7 @@ class ManyModels:
             takes_target_model=self._on_demand is not None,
             traces=choice.sampling,
             capture=capture_options(self._settings, ""),
-            instances=self._common.instances,
-            common=() if self._common.servers is None else (f"unix:{COMMON_SOCKET}",),
+            instances=self._common.servers.instances,
         )
 
     async def start(self) -> str:
@@ -229,7 +240,7 @@ class ManyModels:
 
     async def watch(self) -> None:
         """Watches the common parts, and unloads idle models. Raises StopServing if a process gives up."""
-        work: list[Awaitable[None]] = [self._common.watch()]
+        work: list[Awaitable[None]] = [self._common.servers.watch()]
         if self._on_demand is not None and self._settings.model_idle_seconds:
             work.append(self._on_demand.unload_idle(self._settings.model_idle_seconds))
         await self._common.children.watch_during(together(*work))
@@ -246,7 +257,7 @@ class ManyModels:
 
     def begin_draining(self, deadline: float) -> None:
         """Loads no more models; their stacks have until ``deadline`` to end."""
-        self._common.stop_waiting()
+        self._common.servers.stop_waiting()
         self._registry.begin_draining()
         self._stacks.stop_until(deadline)
 

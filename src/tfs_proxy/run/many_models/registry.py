@@ -10,7 +10,6 @@ from msgspec import Struct
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.run.many_models.model_life import Admit, Launch, LoadCounts, ModelLife
-from tfs_proxy.run.many_models.placement import COUNT_SETTING
 from tfs_proxy.run.readiness import StackState
 from tfs_proxy.values.errors import (
     AlreadyLoaded,
@@ -152,7 +151,7 @@ class ModelRegistry:
         if self._limit is not None and len(others) >= self._limit:
             raise NotEnoughResources(
                 f"model {name} can't be loaded: there are {len(others)} models, as many as "
-                f"{COUNT_SETTING}={self._limit} allows. Unload one, or allow more."
+                f"TFS_PROXY_MAX_LOADED_MODELS={self._limit} allows. Unload one, or allow more."
             )
         life = self._current[name] = ModelLife(
             name,

@@ -1,4 +1,4 @@
-"""Asks the model servers of shared mode for the states of models: during a load, and from time to time."""
+"""Asks the model servers of many models for the states of models: during a load, and from time to time."""
 
 import asyncio
 import contextlib

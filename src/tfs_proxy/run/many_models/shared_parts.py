@@ -4,12 +4,11 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from tfs_proxy.model.report.served import Served
 from tfs_proxy.model.report.serving_flags import capacity
-from tfs_proxy.run.heartbeats import Heartbeats
 from tfs_proxy.run.host.sockets import unbound
 from tfs_proxy.run.host.workspace import is_locked, is_path_locked
 from tfs_proxy.run.many_models.model_servers import SharedModelServers
@@ -23,7 +22,7 @@ from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
 from tfs_proxy.run.stack import StackHost, heartbeats_of
 from tfs_proxy.run.stack_children import StackChildren
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.deployment import Deployment, Instance
+from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.layout import ModelLayout, Workspace
 from tfs_proxy.wire.http_server import BACKLOG
 from tfs_proxy.wire.media_types import JSON
@@ -32,21 +31,12 @@ log = logging.getLogger(__name__)
 
 
 class SharedReadiness(Readiness):
-    """The readiness of a run with changing models: that of their common parts, whatever models there are.
-
-    ``is_shared`` says that these are more than nginx and the gRPC router.
-    """
-
-    def __init__(self, heartbeats: Heartbeats, front_down: Collection[str], *, is_shared: bool) -> None:
-        super().__init__(heartbeats, front_down=front_down)
-        self._is_shared = is_shared
+    """The readiness of a run with changing models: that of their common parts, whatever models there are."""
 
     def reason(self) -> str | None:
         """The reason why requests can't be served now; None if they can."""
-        reason = self.unready_processes()
-        if reason is not None or not self._is_shared:
-            return reason
-        return self.heartbeats.lost() or self.heartbeats.problem() or self.missing()
+        heartbeats = self.heartbeats
+        return self.unready_processes() or heartbeats.lost() or heartbeats.problem() or self.missing()
 
     def _is_awaited(self, servable: ExpectedVersion, state: ServableState) -> bool:
         """A failed model concerns only its own requests."""
@@ -54,24 +44,20 @@ class SharedReadiness(Readiness):
 
 
 class SharedParts:
-    """Parts that the models of a run share: in shared mode model servers and workers, else none.
+    """Parts that the models of a run share: model servers, and workers for models without a script.
 
     ``lost`` is called for each model server that ends.
     """
 
     def __init__(self, settings: Settings, host: StackHost, lost: Callable[[int], None]) -> None:
         self._settings, self._workspace, self._host = settings, host.workspace, host
-        is_shared = settings.multi_model_mode == "shared"
-        heartbeats = heartbeats_of(settings, host.starts) if is_shared else Heartbeats(starts=host.starts)
-        self.readiness = SharedReadiness(heartbeats, host.front_down, is_shared=is_shared)
+        self.readiness = SharedReadiness(heartbeats_of(settings, host.starts), front_down=host.front_down)
         self.children = StackChildren(
-            self.readiness, host.workspace, host.watchdog, deaths=host.deaths, died=self._note_death
+            *(self.readiness, host.workspace, host.watchdog),
+            deaths=host.deaths,
+            died=self._note_death,
         )
-        self.servers = (
-            SharedModelServers(settings, host.workspace, self.children, self.readiness, lost)
-            if is_shared
-            else None
-        )
+        self.servers = SharedModelServers(settings, host.workspace, self.children, self.readiness, lost)
         self.deployment: Deployment | None = None
         self._listener = unbound()
 
@@ -79,20 +65,8 @@ class SharedParts:
         """True: there is one gunicorn for all models without a script."""
         return True
 
-    @property
-    def instances(self) -> tuple[Instance, ...]:
-        """The common model servers, as far as their ports are known."""
-        return () if self.servers is None else self.servers.instances
-
-    def take_ports(self) -> None:
-        """Reserves the ports of the model servers."""
-        if self.servers is not None:
-            self.servers.take_ports()
-
     async def start(self, request: ServeRequest) -> None:
         """Starts the model servers and the workers; returns once one of these answers."""
-        if self.servers is None:
-            return
         log.info("Processes for all models: %s", capacity(self._settings, models=True))
         self.readiness.begin_step("starting: the model server of all models")
         await self.servers.start(request)
@@ -112,30 +86,16 @@ class SharedParts:
         self.children.start_workers(spec, self._host.spawn_workers)
         await self.readiness.heartbeats.booted.wait()
 
-    async def watch(self) -> None:
-        """Keeps the readiness up to date about the model servers; never returns."""
-        if self.servers is None:
-            await asyncio.get_running_loop().create_future()
-        else:
-            await self.servers.watch()
-
-    def stop_waiting(self) -> None:
-        """Ends all waiting for removed models, since the model servers are about to be stopped."""
-        if self.servers is not None:
-            self.servers.stop_waiting()
-
     async def stop(self, deadline: float) -> None:
         """Ends the workers, whose requests have ended, and then the model servers."""
         for child in (self.children.workers, *self.children.model_servers):
             if child is not None:
                 await child.stop(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
         self._listener.close()
-        if self.servers is not None:
-            self.servers.close()
+        self.servers.close()
 
     def _note_death(self, ended: ChildProcess) -> None:
-        if self.servers is not None:
-            self.servers.note_death(ended)
+        self.servers.note_death(ended)
 
 
 PAUSE_SECONDS: Final = 0.01

@@ -58,9 +58,8 @@ class MultiModelRoutes(Struct, frozen=True):
     """Values for nginx in a run with changing models.
 
     A load or an unload may take ``load_seconds``. ``takes_target_model`` is true if requests to
-    ``/invocations`` may name an archive. ``instances`` are the model servers of all models, if all have the
-    same: nginx sends them what needs no conversion. ``common`` are the addresses of the common workers.
-    ``traces`` and ``capture`` are those of all models.
+    ``/invocations`` may name an archive. nginx sends ``instances``, the model servers, what needs no
+    conversion. ``traces`` and ``capture`` are those of all models.
     """
 
     load_seconds: float
@@ -68,14 +67,12 @@ class MultiModelRoutes(Struct, frozen=True):
     traces: TraceSampling | None = None
     capture: CaptureOptions | None = None
     instances: Sequence[Instance] = ()
-    common: Sequence[str] = ()
 
 
 def values(routes: MultiModelRoutes, settings: Settings) -> Mapping[str, Any]:
     """Values for the template, under ``many``; the constants of this module are under ``gates``."""
     return {
         "web_socket_pattern": re.escape(WEB_SOCKET),
-        "common": routes.common,
         "target_patterns": tuple(target_patterns()) if routes.takes_target_model else None,
         "load_timeout_seconds": math.ceil(routes.load_seconds) + MARGIN_SECONDS,
         "wait_seconds": wait_seconds(settings),

@@ -111,27 +111,6 @@ def test_a_script_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
         stack.wait_until(lambda: stack.answers("hangs", "x"), "the model answers again")
 
 
-@pytest.mark.parametrize("many", ["process"], indirect=True)
-def test_a_model_server_that_is_killed_comes_back(many: MultiModelStack, saved_models: Path) -> None:
-    """All others answer meanwhile, and the model is still in the list; test_shared.py has the other mode."""
-    many.loaded("other", saved_models / "half_plus_two")
-    before = set(descendants(many.process.pid))
-    many.loaded("killed", saved_models / "half_plus_two")
-    (server,) = set(many.model_servers()) - before
-
-    os.kill(server, signal.SIGKILL)
-
-    rows = '{"instances": [1.0]}'
-    assert [many.invoke_model("other", rows, JSON).status for _ in range(10)] == [200] * 10
-    many.wait_until(many.is_ready, "the run is ready")
-    many.wait_until(
-        lambda: many.invoke_model("killed", rows, JSON).status == 200, "the killed one answers again"
-    )
-    assert not is_running(server)
-    assert {"killed", "other"} <= set(many.urls())
-    assert {many.unload(name).status for name in ("killed", "other")} == {200}
-
-
 def test_workers_that_are_killed_come_back(many: MultiModelStack, tmp_path: Path) -> None:
     """Master and worker of one model: its gate is open again, and no other model has noticed."""
     many.loaded("quiet", script_model(tmp_path / "b.tar.gz", saying("quiet")))

@@ -6,20 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from support.archives import NEEDS_NGINX, pack
+from support.archives import NEEDS_NGINX
 from support.multi_model import MultiModelStack, serving_many
 
 pytestmark = [pytest.mark.tensorflow, NEEDS_NGINX]
 LOADS_AT_ONCE = 4
-CLASSIC = """
-def input_handler(data, context):
-    text = data.read().decode()
-    return text if context.request_content_type == "application/json" else '{"instances": [%s]}' % text
-
-
-def output_handler(response, context):
-    return response.content, "application/json"
-"""
 
 
 def load_and_ask_all(stack: MultiModelStack, names: Sequence[str], archive: Path) -> None:
@@ -37,17 +28,8 @@ def load_and_ask_all(stack: MultiModelStack, names: Sequence[str], archive: Path
     assert stack.urls() == {}
 
 
-def test_forty_models_without_a_script_in_shared_mode(saved_models: Path) -> None:
+def test_forty_models_without_a_script(saved_models: Path) -> None:
     """Each answers by both ways, and is gone after its unload."""
     with serving_many("--model-server", "embedded") as stack:
         names = [f"m{number}" for number in range(40)]
         load_and_ask_all(stack, names, saved_models / "half_plus_two")
-
-
-def test_four_models_with_a_script_in_process_mode(saved_models: Path, tmp_path: Path) -> None:
-    """Each has a model server and a worker of its own."""
-    archive = pack(
-        tmp_path / "a.tar.gz", {"code/inference.py": CLASSIC}, {"half": saved_models / "half_plus_two"}
-    )
-    with serving_many("--model-server", "embedded", env={"TFS_PROXY_MULTI_MODEL": "process"}) as stack:
-        load_and_ask_all(stack, [f"m{number}" for number in range(4)], archive)

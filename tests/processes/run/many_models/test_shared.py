@@ -1,4 +1,4 @@
-"""Shared mode: one model server and common workers for all models, on real processes."""
+"""One model server and common workers for all models, on real processes."""
 
 import contextlib
 import os
@@ -14,7 +14,6 @@ from support.gates import gate
 from support.multi_model import MultiModelStack, serving_many
 from support.processes import descendants, is_running
 from support.scraping import scrape
-from support.shared_stacks import StackOf
 from support.warmup_files import recorded, warm_up_with
 
 pytestmark = [pytest.mark.tensorflow, NEEDS_NGINX]
@@ -32,12 +31,6 @@ def output_handler(data, context):
 """
 
 
-@pytest.fixture
-def shared(many_by_mode: StackOf) -> MultiModelStack:
-    """The endpoint of this mode; what a test kills comes back before its end."""
-    return many_by_mode("shared")
-
-
 def slow_to_load(saved_models: Path, folder: Path, mark: str) -> Path:
     """A model whose load is held by its warm-up."""
     copy = folder / "slow"
@@ -46,123 +39,121 @@ def slow_to_load(saved_models: Path, folder: Path, mark: str) -> Path:
     return copy
 
 
-def test_a_model_without_a_script_takes_no_process(shared: MultiModelStack, saved_models: Path) -> None:
+def test_a_model_without_a_script_takes_no_process(many: MultiModelStack, saved_models: Path) -> None:
     """Its requests are answered by the common workers, and by the one model server."""
-    shared.loaded("first", saved_models / "half_plus_two")
-    before = set(descendants(shared.process.pid))
+    many.loaded("first", saved_models / "half_plus_two")
+    before = set(descendants(many.process.pid))
 
-    shared.loaded("second", saved_models / "half_plus_three")
+    many.loaded("second", saved_models / "half_plus_three")
 
-    assert shared.invoke_model("second", "1.0", "text/csv").json == {"predictions": [3.5]}
-    assert shared.invoke_model("first", "1.0", "text/csv").json == {"predictions": [2.5]}
-    assert set(descendants(shared.process.pid)) == before
-    assert {shared.unload(name).status for name in ("first", "second")} == {200}
+    assert many.invoke_model("second", "1.0", "text/csv").json == {"predictions": [3.5]}
+    assert many.invoke_model("first", "1.0", "text/csv").json == {"predictions": [2.5]}
+    assert set(descendants(many.process.pid)) == before
+    assert {many.unload(name).status for name in ("first", "second")} == {200}
 
 
 def test_requests_that_need_no_conversion_pass_the_workers_by(
-    shared: MultiModelStack, saved_models: Path
+    many: MultiModelStack, saved_models: Path
 ) -> None:
     """TF Serving's JSON goes straight to the model server; what it refuses is explained by Python."""
-    shared.loaded("fast", saved_models / "half_plus_two")
+    many.loaded("fast", saved_models / "half_plus_two")
 
     def by_workers() -> float:
-        return scrape(shared).total("tfs_proxy_stage_duration_seconds_count", model="fast", stage="read")
+        return scrape(many).total("tfs_proxy_stage_duration_seconds_count", model="fast", stage="read")
 
     before = by_workers()
-    assert shared.invoke_model("fast", ROWS, JSON).json == {"predictions": [2.5]}
+    assert many.invoke_model("fast", ROWS, JSON).json == {"predictions": [2.5]}
     assert by_workers() == before
-    assert shared.invoke_model("fast", '{"instances": ["a"]}', JSON).status == 400
-    assert shared.invoke_model("fast", "1.0", "text/csv").status == 200
-    shared.wait_until(lambda: by_workers() == before + 2, "two requests came to a worker")
-    assert shared.unload("fast").status == 200
+    assert many.invoke_model("fast", '{"instances": ["a"]}', JSON).status == 400
+    assert many.invoke_model("fast", "1.0", "text/csv").status == 200
+    many.wait_until(lambda: by_workers() == before + 2, "two requests came to a worker")
+    assert many.unload("fast").status == 200
 
 
-def test_a_name_that_is_loaded_again_has_its_new_signature(
-    shared: MultiModelStack, saved_models: Path
-) -> None:
+def test_a_name_that_is_loaded_again_has_its_new_signature(many: MultiModelStack, saved_models: Path) -> None:
     """No worker keeps what it knew of the model before."""
-    shared.loaded("again", saved_models / "half_plus_two")
-    assert shared.invoke_model("again", "1.0", "text/csv").json == {"predictions": [2.5]}
-    assert shared.unload("again").status == 200
-    shared.loaded("again", saved_models / "echo")
-    assert shared.invoke_model("again", "1.0", "text/csv").status != 404
-    assert b"2.5" not in shared.invoke_model("again", "1.0", "text/csv").body
-    assert shared.unload("again").status == 200
+    many.loaded("again", saved_models / "half_plus_two")
+    assert many.invoke_model("again", "1.0", "text/csv").json == {"predictions": [2.5]}
+    assert many.unload("again").status == 200
+    many.loaded("again", saved_models / "echo")
+    assert many.invoke_model("again", "1.0", "text/csv").status != 404
+    assert b"2.5" not in many.invoke_model("again", "1.0", "text/csv").body
+    assert many.unload("again").status == 200
 
 
 def test_an_unload_waits_for_requests_in_flight(
-    shared: MultiModelStack, saved_models: Path, tmp_path: Path
+    many: MultiModelStack, saved_models: Path, tmp_path: Path
 ) -> None:
     """Those of the common workers, too, which go on to serve other models."""
-    shared.loaded("held", saved_models / "gate")
-    shared.loaded("beside", saved_models / "half_plus_two")
+    many.loaded("held", saved_models / "gate")
+    many.loaded("beside", saved_models / "half_plus_two")
     with ThreadPoolExecutor(2) as pool, gate(tmp_path / "gate") as shut:
-        request = pool.submit(shared.invoke_model, "held", f"{shut.mark()}\n", "text/csv")
+        request = pool.submit(many.invoke_model, "held", f"{shut.mark()}\n", "text/csv")
         shut.wait_for()
-        unloading = pool.submit(shared.unload, "held")
-        shared.wait_until(lambda: shared.described("held").status == 404, "the model is being unloaded")
-        assert shared.invoke_model("beside", "1.0", "text/csv").status == 200
+        unloading = pool.submit(many.unload, "held")
+        many.wait_until(lambda: many.described("held").status == 404, "the model is being unloaded")
+        assert many.invoke_model("beside", "1.0", "text/csv").status == 200
         assert wait([unloading], HELD_SECONDS).not_done
         shut.open()
         assert request.result().status == 200
         assert unloading.result().status == 200
-    assert shared.unload("beside").status == 200
+    assert many.unload("beside").status == 200
 
 
 def test_a_model_server_that_dies_comes_back_with_all_models(
-    shared: MultiModelStack, saved_models: Path, tmp_path: Path
+    many: MultiModelStack, saved_models: Path, tmp_path: Path
 ) -> None:
     """With a script or without one; requests wait for it."""
     script = pack(
         tmp_path / "a.tar.gz", {"code/inference.py": PASSES_ON}, {"m": saved_models / "half_plus_two"}
     )
-    shared.loaded("plain", saved_models / "half_plus_two")
-    shared.loaded("scripted", script)
-    (server,) = shared.model_servers()
+    many.loaded("plain", saved_models / "half_plus_two")
+    many.loaded("scripted", script)
+    (server,) = many.model_servers()
 
     os.kill(server, signal.SIGKILL)
 
-    assert shared.invoke_model("scripted", ROWS, JSON).json == {"predictions": [2.5]}
-    assert shared.invoke_model("plain", ROWS, JSON).json == {"predictions": [2.5]}
-    assert shared.invoke_model("plain", "1.0", "text/csv").json == {"predictions": [2.5]}
-    assert shared.invoke_model("scripted", ROWS, JSON).json == {"predictions": [2.5]}
-    shared.wait_until(shared.is_ready, "the run is ready")
+    assert many.invoke_model("scripted", ROWS, JSON).json == {"predictions": [2.5]}
+    assert many.invoke_model("plain", ROWS, JSON).json == {"predictions": [2.5]}
+    assert many.invoke_model("plain", "1.0", "text/csv").json == {"predictions": [2.5]}
+    assert many.invoke_model("scripted", ROWS, JSON).json == {"predictions": [2.5]}
+    many.wait_until(many.is_ready, "the run is ready")
     assert not is_running(server)
-    assert {shared.unload(name).status for name in ("plain", "scripted")} == {200}
+    assert {many.unload(name).status for name in ("plain", "scripted")} == {200}
 
 
 def test_a_load_in_which_the_model_server_dies_fails_alone(
-    shared: MultiModelStack, saved_models: Path, tmp_path: Path
+    many: MultiModelStack, saved_models: Path, tmp_path: Path
 ) -> None:
     """It may be what killed it: the model server comes back without it, and with the others."""
-    shared.loaded("good", saved_models / "half_plus_two")
+    many.loaded("good", saved_models / "half_plus_two")
     with ThreadPoolExecutor(1) as pool, gate(tmp_path / "gate") as shut:
-        loading = pool.submit(shared.load, "bad", slow_to_load(saved_models, tmp_path, shut.mark()))
+        loading = pool.submit(many.load, "bad", slow_to_load(saved_models, tmp_path, shut.mark()))
         shut.wait_for()
-        assert shared.invoke_model("good", ROWS, JSON).status == 200  # no request waits for a load
-        (server,) = shared.model_servers()
+        assert many.invoke_model("good", ROWS, JSON).status == 200  # no request waits for a load
+        (server,) = many.model_servers()
         os.kill(server, signal.SIGKILL)
         answer = loading.result()
     assert (answer.status, answer.json) == (
         507,
         {"error": "the model server ended while it loaded this model."},
     )
-    assert shared.invoke_model("good", ROWS, JSON).json == {"predictions": [2.5]}
-    assert "bad" not in shared.urls()
-    assert shared.unload("good").status == 200
+    assert many.invoke_model("good", ROWS, JSON).json == {"predictions": [2.5]}
+    assert "bad" not in many.urls()
+    assert many.unload("good").status == 200
 
 
-def test_common_workers_that_are_killed_come_back(shared: MultiModelStack, saved_models: Path) -> None:
+def test_common_workers_that_are_killed_come_back(many: MultiModelStack, saved_models: Path) -> None:
     """With all models."""
-    shared.loaded("kept", saved_models / "half_plus_two")
-    assert shared.invoke_model("kept", "1.0", "text/csv").status == 200
-    workers = {int(record.name) for record in shared.home.glob("*/journal/*")}
+    many.loaded("kept", saved_models / "half_plus_two")
+    assert many.invoke_model("kept", "1.0", "text/csv").status == 200
+    workers = {int(record.name) for record in many.home.glob("*/journal/*")}
     assert workers
     for pid in workers:
         os.kill(pid, signal.SIGKILL)
-    shared.wait_until(lambda: not any(map(is_running, workers)), "they have ended")
-    shared.wait_until(lambda: _answers_csv(shared, "kept"), "the model answers again")
-    assert shared.unload("kept").status == 200
+    many.wait_until(lambda: not any(map(is_running, workers)), "they have ended")
+    many.wait_until(lambda: _answers_csv(many, "kept"), "the model answers again")
+    assert many.unload("kept").status == 200
 
 
 def _answers_csv(stack: MultiModelStack, name: str) -> bool:

@@ -29,14 +29,13 @@ def prepared(folder: Path, settings: Settings) -> Prepared:
 
 def test_labels_of_many(tmp_path: Path) -> None:
     """A label is refused if no version has it, but one archive of many need not have that version."""
-    environ = {"SAGEMAKER_TFS_VERSION_LABELS": "stable=1", "TFS_PROXY_MULTI_MODEL": "process"}
-    settings = Settings.from_env(environ)
+    settings = Settings.from_env({"SAGEMAKER_TFS_VERSION_LABELS": "stable=1"})
 
     with pytest.raises(SettingsError, match="no model has version 1; existing versions: 2"):
         prepared(tmp_path, settings)
 
     (tmp_path / "one").mkdir()
-    assert prepared(tmp_path / "one", settings.for_one_of_many("m", None)).models[0].versions == (2,)
+    assert prepared(tmp_path / "one", settings.for_one_of_many("m")).models[0].versions == (2,)
 
 
 def write_model(

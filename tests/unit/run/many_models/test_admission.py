@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfs_proxy.run.many_models.admission import (
-    COMMON_SERVER_BASE_BYTES,
+    BASE_BYTES,
     MODEL_SERVER_BYTES,
-    OWN_SERVER_BASE_BYTES,
     Occupancy,
     StackMemory,
     estimate_from,
@@ -34,16 +33,16 @@ def occupied(
 
 def test_a_refusal_says_what_is_needed_what_is_free_and_what_to_change() -> None:
     refused = refusal(
-        "team--a", 300 * MEGABYTE, occupied(1500 * MEGABYTE, loading=stacks((100, 600))), MARGIN
+        "team--a", 300 * MEGABYTE, occupied(1500 * MEGABYTE, loading=stacks((100, 132))), MARGIN
     )
 
     assert refused is not None
     assert str(refused) == (
-        "model team--a needs about 1100 MB (300 MB on disk) of memory, and 1500 MB of 10240 MB are free "
+        "model team--a needs about 632 MB (300 MB on disk) of memory, and 1500 MB of 10240 MB are free "
         "(100 MB for loads under way), of which TFS_PROXY_MULTI_MODEL_MEMORY_MARGIN=0.1 keeps 1024 MB free: "
-        "724 MB too little. Unload a model, give the container more memory, or lower the margin."
+        "256 MB too little. Unload a model, give the container more memory, or lower the margin."
     )
-    assert refused.missing_bytes == 724 * MEGABYTE
+    assert refused.missing_bytes == 256 * MEGABYTE
 
 
 def test_what_models_of_that_size_took_is_the_estimate() -> None:
@@ -73,7 +72,7 @@ def test_one_hungry_script_does_not_lock_the_others_out() -> None:
 
 
 def test_loads_under_way_keep_what_they_were_promised() -> None:
-    free_bytes = GIGABYTE + 2 * (OWN_SERVER_BASE_BYTES + MODEL_FACTOR * 100 * MEGABYTE)
+    free_bytes = GIGABYTE + 2 * (BASE_BYTES + MODEL_FACTOR * 100 * MEGABYTE)
     promised, taken = stacks((100, 0), (100, 5000))
 
     assert refusal("b", 100 * MEGABYTE, occupied(free_bytes, loading=[promised, taken]), MARGIN) is None
@@ -91,11 +90,9 @@ def test_the_kind_that_takes_most_counts_as_long_as_the_kind_is_unknown() -> Non
 
 def test_what_others_have_already_is_not_asked_for_again() -> None:
     memory = MemoryLeft(10 * GIGABYTE, GIGABYTE + 100 * MEGABYTE)
-    common = Occupancy([], [], memory, base_bytes=COMMON_SERVER_BASE_BYTES)
-    first = Occupancy([], [], memory, COMMON_SERVER_BASE_BYTES, first_bytes=MODEL_SERVER_BYTES)
 
-    assert refusal("a", MEGABYTE, common, MARGIN) is None
-    assert refusal("a", MEGABYTE, first, MARGIN) is not None
+    assert refusal("a", MEGABYTE, Occupancy([], [], memory), MARGIN) is None
+    assert refusal("a", MEGABYTE, Occupancy([], [], memory, MODEL_SERVER_BYTES), MARGIN) is not None
 
 
 def test_without_a_measure_of_memory_every_model_fits() -> None:
@@ -113,7 +110,7 @@ def test_a_larger_model_never_needs_less(measured: list[StackMemory], size: int,
 
 
 def test_the_first_model_counts_as_documented() -> None:
-    needed_bytes = OWN_SERVER_BASE_BYTES + MODEL_FACTOR * 100 * MEGABYTE
+    needed_bytes = BASE_BYTES + MODEL_FACTOR * 100 * MEGABYTE
 
     assert refusal("a", 100 * MEGABYTE, occupied(GIGABYTE + needed_bytes), MARGIN) is None
     assert refusal("a", 100 * MEGABYTE, occupied(GIGABYTE + needed_bytes - 1), MARGIN) is not None

@@ -22,7 +22,7 @@ CONTROL_API, WORKERS, MODEL_SERVER, NEW_CONTROL_API, GATE = (
     "http://control_api_anew",
     "http://$kept_workers",
 )
-SHARED = MultiModelRoutes(600, instances=(INSTANCE,), common=("unix:common.sock",))
+SHARED = MultiModelRoutes(600, instances=(INSTANCE,))
 
 
 def config_of(serving: Deployment | None, routes: MultiModelRoutes | None, **environ: str) -> str:
