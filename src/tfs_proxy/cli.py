@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from tfs_proxy import __version__
-from tfs_proxy.values.errors import SettingsError, StopServing
-from tfs_proxy.values.installation import how_to_install
+from tfs_proxy.values.errors import StopServing
 from tfs_proxy.values.names import one_entry, printable, similar
 from tfs_proxy.wire.shortages import ending
 
@@ -29,31 +28,6 @@ def schema_text(name: str) -> str:
     from importlib.resources import files
 
     return (files("tfs_proxy") / "schemas" / f"{name}.json").read_text(encoding="utf-8")
-
-
-SHELLS = ("bash", "zsh", "fish")
-PATHS = frozenset({"MODEL", "FILE", "FOLDER", "PATH", "JOB.json"})
-"""Metavars of words that name files and folders."""
-
-
-def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
-    """The script for one of `SHELLS`. Raises SettingsError if shtab, which writes it, is not installed."""
-    try:
-        import shtab
-    except ImportError:
-        raise SettingsError(f"--completion needs shtab: {how_to_install('completion')}.") from None
-    _complete_paths(parser, shtab.FILE)
-    return shtab.complete(parser, shell)
-
-
-def _complete_paths(parser: argparse.ArgumentParser, how: object) -> None:
-    """Have the shell complete files and folders in every word of `PATHS`, in sub-commands too."""
-    for action in parser._actions:  # noqa: SLF001 - argparse has no public list of them
-        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
-            for each in action.choices.values():
-                _complete_paths(each, how)
-        elif action.metavar in PATHS:
-            action.complete = how  # type: ignore[attr-defined]  # where shtab looks for it
 
 
 class Command(Struct, frozen=True):
@@ -132,9 +106,6 @@ def _run(words: Sequence[str]) -> int:
         hint = f"did you mean {close}?" if close else "tfs-proxy --help lists them."
         root.error(f"{printable(words[0])} is not a command: {hint}")
     arguments = root.parse_args(words)
-    if arguments.completion:
-        print(completion_script(root_parser(whole=True), arguments.completion))
-        return 0
     if arguments.json_schema:
         print(schema_text(arguments.json_schema), end="")
         return 0
@@ -185,27 +156,17 @@ def _report(error: str) -> None:
         print(f"tfs-proxy: {one_entry(error)}", file=sys.stderr)
 
 
-def root_parser(*, whole: bool = False) -> argparse.ArgumentParser:
-    """The parser that tells the sub-commands apart, without importing them.
-
-    The ``whole`` one has their own flags, too, but not those of other programs.
-    """
+def root_parser() -> argparse.ArgumentParser:
+    """The parser that tells the sub-commands apart, without importing them."""
     root = argparse.ArgumentParser(prog="tfs-proxy", description="Serve TensorFlow models as SageMaker does.")
     root.add_argument("--version", action="version", version=f"tfs-proxy {__version__}")
-    root.add_argument(
-        "--completion", choices=SHELLS, help="print the script by which this shell completes the commands"
-    )
     root.add_argument(
         "--json-schema", choices=SCHEMAS, help="print the JSON schema of a file that a command reads"
     )
     names = root.add_subparsers(metavar="COMMAND", dest="command")
     for name, command in COMMANDS.items():
-        if whole and not command.foreign_flags:
-            parser = names.add_parser(name, help=command.help)
-            importlib.import_module(f"tfs_proxy.commands.{command.module}").add_arguments(parser)
-        else:
-            words = names.add_parser(name, help=command.help, prefix_chars=NO_FLAGS, add_help=False)
-            words.add_argument("words", nargs=argparse.REMAINDER)
+        words = names.add_parser(name, help=command.help, prefix_chars=NO_FLAGS, add_help=False)
+        words.add_argument("words", nargs=argparse.REMAINDER)
     return root
 
 

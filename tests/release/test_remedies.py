@@ -14,7 +14,6 @@ NEEDS_TENSORFLOW = (
     "tfs-proxy pack houses.keras -o again.tar.gz",
 )
 NEEDS_MORE = (
-    "tfs-proxy --completion bash",
     "SAGEMAKER_GUNICORN_WORKER_CLASS=gevent tfs-proxy check houses.tar.gz",
     "tfs-proxy transform --model houses.tar.gz --input in -o out --content-type text/csv --engine ray",
 )

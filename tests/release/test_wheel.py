@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.fresh_environment import FreshEnvironment, interpreter, printed_command, write_houses
+from support.fresh_environment import FreshEnvironment, interpreter, write_houses
 
 PYTHONS = ("3.11", "3.12", "3.13")
 HOUSE = {"instances": [{"rooms": [3], "area": [80]}]}
@@ -54,8 +54,3 @@ def test_it_serves_what_it_has_packed(fresh: FreshEnvironment) -> None:
         assert json.loads(fresh.run(f"tfs-proxy ask {url} house.json")) == PRICE
         for page in ("/", "/openapi.json", "/metrics"):
             assert urllib.request.urlopen(url + page, timeout=60).status == 200
-
-
-def test_completion_works_once_its_remedy_was_run(fresh: FreshEnvironment) -> None:
-    fresh.run(printed_command(fresh.attempt("tfs-proxy --completion bash").stdout))
-    fresh.run("source <(tfs-proxy --completion bash) && complete -p tfs-proxy")

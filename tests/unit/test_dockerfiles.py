@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 FILES = ("Dockerfile.cpu", "Dockerfile.gpu")
 EMBEDDED_STAGES = ("embedded-packages", "embedded")
 GPU_ONLY = {
-    'RUN container/install-packages "${SCRIPT_LIBRARIES}" completion gevent gpu otel scripts titles',
+    'RUN container/install-packages "${SCRIPT_LIBRARIES}" gevent gpu otel scripts',
     "COPY container/check-cuda container/with-cuda-compat /usr/local/lib/tfs-proxy/",
     'ENTRYPOINT ["/usr/local/lib/tfs-proxy/with-cuda-compat", "/opt/tfs-proxy/bin/tfs-proxy", "container"]',
     "RUN /usr/local/lib/tfs-proxy/check-cuda /usr/bin/tensorflow_model_server",
@@ -24,7 +24,7 @@ GPU_ONLY = {
     "FROM tensorflow/serving:${TFS_VERSION}-gpu AS binary",
 }
 CPU_ONLY = {
-    'RUN container/install-packages "${SCRIPT_LIBRARIES}" completion gevent otel scripts titles',
+    'RUN container/install-packages "${SCRIPT_LIBRARIES}" gevent otel scripts',
     "ARG BASE_IMAGE=debian:trixie-slim",
     "FROM tensorflow/serving:${TFS_VERSION} AS binary",
 }
