@@ -24,28 +24,6 @@ def one_or_more(one: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"anyOf": [one, {"type": "array", "minItems": 1, "items": one}]}
 
 
-STANDARDIZE: Mapping[str, Any] = {
-    "title": "Means and standard deviations of a model's inputs: tfs-proxy pack --standardize",
-    "type": "object",
-    "minProperties": 1,
-    "additionalProperties": {
-        "type": "object",
-        "properties": {
-            "mean": {
-                "description": "A number for each column, or one for all; it is subtracted.",
-                **one_or_more({"type": "number"}),
-            },
-            "std": {
-                "description": "As many numbers, which are divided by then.",
-                **one_or_more({"type": "number", "exclusiveMinimum": 0}),
-            },
-        },
-        "required": ["mean", "std"],
-        "additionalProperties": False,
-    },
-}
-
-
 def transform_job() -> Mapping[str, Any]:
     """The schema of a CreateTransformJob request."""
     model = get_session().get_service_model("sagemaker").operation_model("CreateTransformJob")
@@ -121,7 +99,6 @@ def text_of(schema: Mapping[str, Any]) -> str:
 def schemas() -> Mapping[str, str]:
     """Every file by its name."""
     return {
-        "standardize.json": text_of(STANDARDIZE),
         "transform-job.json": text_of(transform_job()),
         "endpoint.json": text_of(endpoint_config()),
     }

@@ -19,16 +19,6 @@ from tfs_proxy.values.errors import StopServing
 from tfs_proxy.values.names import one_entry, printable, similar
 from tfs_proxy.wire.shortages import ending
 
-SCHEMAS = ("standardize", "transform-job", "endpoint")
-"""For ``pack --standardize``, ``transform`` and ``endpoint``."""
-
-
-def schema_text(name: str) -> str:
-    """One of `SCHEMAS`; ``make schemas`` writes it."""
-    from importlib.resources import files
-
-    return (files("tfs_proxy") / "schemas" / f"{name}.json").read_text(encoding="utf-8")
-
 
 class Command(Struct, frozen=True):
     """A sub-command, in a module of `tfs_proxy.commands`.
@@ -106,9 +96,6 @@ def _run(words: Sequence[str]) -> int:
         hint = f"did you mean {close}?" if close else "tfs-proxy --help lists them."
         root.error(f"{printable(words[0])} is not a command: {hint}")
     arguments = root.parse_args(words)
-    if arguments.json_schema:
-        print(schema_text(arguments.json_schema), end="")
-        return 0
     if arguments.command is None:
         root.print_help(sys.stderr)
         return 2
@@ -160,9 +147,6 @@ def root_parser() -> argparse.ArgumentParser:
     """The parser that tells the sub-commands apart, without importing them."""
     root = argparse.ArgumentParser(prog="tfs-proxy", description="Serve TensorFlow models as SageMaker does.")
     root.add_argument("--version", action="version", version=f"tfs-proxy {__version__}")
-    root.add_argument(
-        "--json-schema", choices=SCHEMAS, help="print the JSON schema of a file that a command reads"
-    )
     names = root.add_subparsers(metavar="COMMAND", dest="command")
     for name, command in COMMANDS.items():
         words = names.add_parser(name, help=command.help, prefix_chars=NO_FLAGS, add_help=False)

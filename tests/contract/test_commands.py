@@ -8,7 +8,7 @@ import pytest
 from contract.conftest import Check
 from contract.doors import said
 
-COMMANDS = re.findall(r"^    ([a-z][a-z-]+) ", said("--help"), re.MULTILINE)
+COMMANDS = re.findall(r"^    ([a-z][a-z-]+)(?: |$)", said("--help"), re.MULTILINE)
 OF_THE_MODEL_SERVER = {"model-server", "tensorflow-serving"}
 OPTION = re.compile(r"^  (-.*?|[A-Z][\w.]*)(?:  +(.*))?$")
 
