@@ -30,7 +30,6 @@ from tfs_proxy.tools.endpoint.delivery import (
 )
 from tfs_proxy.tools.endpoint.hosting import HostedEndpoint
 from tfs_proxy.tools.endpoint.invoke import Invocation, InvocationLimits, ask
-from tfs_proxy.tools.endpoint.metrics import VariantMetrics
 from tfs_proxy.tools.endpoint.operations import EndpointConfig
 from tfs_proxy.values.errors import Overloaded, RequestError
 from tfs_proxy.values.layout import LocalFiles
@@ -154,8 +153,8 @@ CLOSE_SECONDS = 10.0
 class AsyncQueues:
     """InvokeEndpointAsync by the queue of each endpoint, made on first use."""
 
-    def __init__(self, metrics: VariantMetrics, files: LocalFiles, notifications: Path | None) -> None:
-        self._metrics, self._files, self._notifications = metrics, files, notifications
+    def __init__(self, files: LocalFiles, notifications: Path | None) -> None:
+        self._files, self._notifications = files, notifications
         self._current: dict[str, tuple[EndpointConfig, AsyncQueue | None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -206,7 +205,7 @@ class AsyncQueues:
         async def invoke(members: Mapping[str, str], body: bytes, seconds: float) -> HttpResponse:
             invocation = Invocation(endpoint, endpoint.group_for(members), members, body)
             try:
-                return await ask(self._metrics, invocation, InvocationLimits(seconds, MOST_BYTES))
+                return await ask(invocation, InvocationLimits(seconds, MOST_BYTES))
             except AwsError as error:
                 if (answer := original_answer(error)) is None:
                     raise

@@ -25,7 +25,6 @@ from tfs_proxy.tools.endpoint.aws_api import (
 from tfs_proxy.tools.endpoint.container import HostedContainer, ManyModels
 from tfs_proxy.tools.endpoint.hosting import HostedEndpoint
 from tfs_proxy.tools.endpoint.instances import InstanceGroup, VariantInstance
-from tfs_proxy.tools.endpoint.metrics import CountedInvocation, VariantMetrics
 from tfs_proxy.tools.endpoint.operations import ACCOUNT, DIRECT, REGION
 from tfs_proxy.values.errors import AnswerTooLarge, NotReached, UpstreamError, UpstreamTimeout
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse, StreamedResponse
@@ -62,21 +61,17 @@ class Passage(Struct, frozen=True):
     limits: InvocationLimits
     began: float = field(default_factory=time.monotonic)
 
-    async def through(self, body: bytes, counted: CountedInvocation) -> HttpResponse:
+    async def through(self, body: bytes) -> HttpResponse:
         """The last container's answer; each one's is the next one's request. Raises AwsError."""
         *others, last = _chosen_containers(self.instance, self.members)
-        body, headers = await self._before_last(others, body, counted)
-        with counted.by_container(last.name):
-            return await self._ask_one(last, body, headers)
+        body, headers = await self._before_last(others, body)
+        return await self._ask_one(last, body, headers)
 
-    async def streamed(
-        self, body: bytes, counted: CountedInvocation, held: AsyncExitStack
-    ) -> StreamedResponse:
+    async def streamed(self, body: bytes, held: AsyncExitStack) -> StreamedResponse:
         """Streams the last container's answer; ``held`` ends with it. Raises AwsError."""
         *others, last = _chosen_containers(self.instance, self.members)
-        body, headers = await self._before_last(others, body, counted)
+        body, headers = await self._before_last(others, body)
         path = await self._path(last)
-        held.enter_context(counted.by_container(last.name))
         with self.translated(last):
             answer = await last.stream(path, body, headers, self._remaining_seconds)
             held.push_async_callback(self._note_status, last, answer.status)
@@ -86,13 +81,12 @@ class Passage(Struct, frozen=True):
         return answer
 
     async def _before_last(
-        self, containers: Sequence[HostedContainer], body: bytes, counted: CountedInvocation
+        self, containers: Sequence[HostedContainer], body: bytes
     ) -> tuple[bytes, dict[str, str]]:
         headers = container_headers(self.members)
         for container in containers:
             sent = {name: value for name, value in headers.items() if name != "Accept"}  # it is for the last
-            with counted.by_container(container.name):
-                answer = await self._ask_one(container, body, sent)
+            answer = await self._ask_one(container, body, sent)
             body = answer.body
             headers = {**headers, "Content-Type": answer.header("Content-Type") or BYTES}
         return body, headers
@@ -197,27 +191,26 @@ class Invocation(Struct, frozen=True):
     body: bytes
 
 
-async def invoke(metrics: VariantMetrics, endpoint: HostedEndpoint, request: HttpRequest) -> HttpResponse:
+async def invoke(endpoint: HostedEndpoint, request: HttpRequest) -> HttpResponse:
     """The containers' answer. Raises AwsError."""
     members = given_members(INVOKE, request.headers)
     refuse_asynchronous(endpoint)
     group = endpoint.group_for(members)
-    answer = await ask(metrics, Invocation(endpoint, group, members, request.body), InvocationLimits())
+    answer = await ask(Invocation(endpoint, group, members, request.body), InvocationLimits())
     return HttpResponse(answer.status, answer.body, client_headers(INVOKE, answer, group.variant))
 
 
-async def ask(metrics: VariantMetrics, invocation: Invocation, limits: InvocationLimits) -> HttpResponse:
-    """The good answer of an instance of the group, counted. Raises AwsError for anything else."""
+async def ask(invocation: Invocation, limits: InvocationLimits) -> HttpResponse:
+    """The good answer of an instance of the group. Raises AwsError for anything else."""
     endpoint, group = invocation.endpoint, invocation.group
-    with metrics.invocation(endpoint.name, group.variant) as counted:
-        instance = picked(endpoint, group, invocation.members, invocation.body)
-        if group.concurrency is not None:
-            limits = replace(limits, answer_bytes=SERVERLESS_BYTES)
-        with instance.answering():
-            passage = Passage(endpoint.name, instance, invocation.members, limits)
-            answer = await passage.through(invocation.body, counted)
-        endpoint.sessions.learn(group, instance, answer)
-        return answer
+    instance = picked(endpoint, group, invocation.members, invocation.body)
+    if group.concurrency is not None:
+        limits = replace(limits, answer_bytes=SERVERLESS_BYTES)
+    with instance.answering():
+        passage = Passage(endpoint.name, instance, invocation.members, limits)
+        answer = await passage.through(invocation.body)
+    endpoint.sessions.learn(group, instance, answer)
+    return answer
 
 
 def picked(

@@ -20,7 +20,6 @@ from tfs_proxy.tools.endpoint.instances import VariantInstance
 from tfs_proxy.tools.endpoint.invoke import TIMED_OUT, InvocationLimits, Passage
 from tfs_proxy.tools.endpoint.job_request import JobRequest
 from tfs_proxy.tools.endpoint.log_streams import ENGINE
-from tfs_proxy.tools.endpoint.metrics import VariantMetrics
 from tfs_proxy.tools.endpoint.operations import warn_of_capture
 from tfs_proxy.tools.endpoint.starter import ContainerStarter, image_id
 from tfs_proxy.transform.run_statistics import BadRecord
@@ -59,7 +58,6 @@ class JobRun:
             request.name, request.name, request.batch_model, STARTUP_SECONDS, starter
         )
         self._engine: ChildProcess | None = None
-        self._metrics = VariantMetrics()  # those of the endpoints have no jobs, as on AWS
 
     async def run(self) -> None:
         """Returns once all objects are transformed. Raises StopServing with the reason if that fails.
@@ -111,11 +109,9 @@ class JobRun:
     async def hop(self, request: HttpRequest) -> HttpResponse:
         """Passes one request of the engine through all containers, as an endpoint does."""
         limits = InvocationLimits(self._request.job.timeout_seconds, ANSWER_BYTES)
-        name = self._request.name
         try:
-            passage = Passage(name, self._instance, given_members(INVOKE, request.headers), limits)
-            with self._metrics.invocation(name, name) as counted:
-                return await passage.through(request.body, counted)
+            members = given_members(INVOKE, request.headers)
+            return await Passage(self._request.name, self._instance, members, limits).through(request.body)
         except AwsError as error:
             original = str(error.members.get("OriginalMessage", ""))
             text = error.message.replace(original, error_text(original.encode()) or original)

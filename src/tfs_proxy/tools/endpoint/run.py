@@ -31,7 +31,6 @@ from tfs_proxy.tools.endpoint.invoke import invoke, refuse_large
 from tfs_proxy.tools.endpoint.job_run import JobRun
 from tfs_proxy.tools.endpoint.jobs import TransformJobs
 from tfs_proxy.tools.endpoint.log_streams import LogStreams
-from tfs_proxy.tools.endpoint.metrics import VariantMetrics
 from tfs_proxy.tools.endpoint.operations import read_operations
 from tfs_proxy.tools.endpoint.starter import Choice, ContainerStarter, unused_choices
 from tfs_proxy.tools.endpoint.stream import invoke_stream
@@ -58,19 +57,14 @@ class EndpointServer:
         hosting: Hosting,
         jobs: TransformJobs,
         logs: LogStreams,
-        metrics: VariantMetrics,
         queues: AsyncQueues,
     ) -> None:
-        self._hosting, self._jobs, self._metrics = hosting, jobs, metrics
+        self._hosting, self._jobs = hosting, jobs
         self._control_plane = ControlPlane(hosting, jobs, logs)
         self.calls: dict[str, RuntimeCall] = {
-            "invocations": partial(invoke, metrics),
-            "invocations-response-stream": partial(invoke_stream, metrics),
+            "invocations": invoke,
+            "invocations-response-stream": invoke_stream,
             "async-invocations": queues.invoke,
-        }
-        self._pages: Mapping[str, Callable[[], HttpResponse]] = {
-            "/ping": self._ping,
-            "/metrics": self._metrics_page,
         }
 
     async def respond(self, request: HttpRequest) -> RuntimeAnswer:
@@ -94,22 +88,17 @@ class EndpointServer:
             return self._control_plane.respond(request)
         if request.method == "POST" and (hopped := await self._jobs.hop(request)) is not None:
             return hopped
-        page = self._pages.get(request.path)
-        if page is None or request.method not in {"GET", "HEAD"}:
-            text = f"{request.method} {request.path} is not a call of AWS's API, or {', '.join(self._pages)}."
-            return HttpResponse.error(HTTPStatus.NOT_FOUND, text)
-        return page()
+        if request.path == "/ping" and request.method in {"GET", "HEAD"}:
+            return self._ping()
+        text = f"{request.method} {request.path} is not a call of AWS's API, or /ping."
+        return HttpResponse.error(HTTPStatus.NOT_FOUND, text)
 
     def _ping(self) -> HttpResponse:
         """200 once all endpoints are in service; the body has the state of each."""
         states = {name: endpoint.status for name, endpoint in self._hosting.endpoints.items()}
         well = all(status not in {"Creating", "Failed"} for status in states.values())
         status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE
-        return _json_page({"endpoints": states}, status)
-
-    def _metrics_page(self) -> HttpResponse:
-        headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-        return HttpResponse(HTTPStatus.OK, self._metrics.exposition(), headers)
+        return HttpResponse(status, json.dumps({"endpoints": states}).encode())
 
 
 CALLS_AT_ONCE = 256
@@ -142,10 +131,6 @@ def catalogue_of(configs: Sequence[Path], files: LocalFiles) -> Catalogue:
             if request.operation == operation:
                 catalogue.create(request)
     return catalogue
-
-
-def _json_page(content: Mapping[str, object], status: int = HTTPStatus.OK) -> HttpResponse:
-    return HttpResponse(status, json.dumps(content).encode())
 
 
 async def serve(settings: Settings, listeners: Listeners, options: EndpointOptions) -> int:
@@ -185,9 +170,8 @@ class EndpointRun:
         self._hosting = Hosting(catalogue, starter)
         new_run = partial(JobRun, starter=starter, url=sockets.local_url(listeners))
         self._jobs = TransformJobs(catalogue, new_run, options.jobs)
-        self._metrics = VariantMetrics()
-        self._queues = AsyncQueues(self._metrics, options.files, options.notifications)
-        front = EndpointServer(self._hosting, self._jobs, logs, self._metrics, self._queues)
+        self._queues = AsyncQueues(options.files, options.notifications)
+        front = EndpointServer(self._hosting, self._jobs, logs, self._queues)
         guard = replace(guard_of(settings), is_endpoint=True)
         self._server = HttpServer(guarded(app_of(front.respond, LARGER_BYTES), guard))
         self._run_loop = RunLoop(settings.stop_seconds)
@@ -195,8 +179,6 @@ class EndpointRun:
 
     async def run(self) -> int:
         await self._run_loop.run(self._start_and_watch(), self._drain)
-        for line in self._metrics.table():
-            log.info("%s", line)
         return self._run_loop.end()
 
     async def _start_and_watch(self) -> None:

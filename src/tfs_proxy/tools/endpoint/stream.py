@@ -12,7 +12,6 @@ from typing import Self
 from tfs_proxy.tools.endpoint.aws_api import client_headers, given_members
 from tfs_proxy.tools.endpoint.hosting import HostedEndpoint
 from tfs_proxy.tools.endpoint.invoke import InvocationLimits, Passage, picked, refuse_asynchronous
-from tfs_proxy.tools.endpoint.metrics import VariantMetrics
 from tfs_proxy.values.errors import UpstreamError, UpstreamTimeout
 from tfs_proxy.wire.http_messages import HttpRequest, Parts, StreamedResponse
 from tfs_proxy.wire.media_types import BYTES, JSON
@@ -81,19 +80,16 @@ STREAM_SECONDS = 480.0
 _FAILED = "The endpoint failed while it passed the stream on; its log has the reason."
 
 
-async def invoke_stream(
-    metrics: VariantMetrics, endpoint: HostedEndpoint, request: HttpRequest
-) -> StreamedResponse:
+async def invoke_stream(endpoint: HostedEndpoint, request: HttpRequest) -> StreamedResponse:
     """The answer, passed on as it comes, once its first part is there. Raises AwsError if there is none."""
     members = given_members(STREAM, request.headers)
     refuse_asynchronous(endpoint)
     group = endpoint.group_for(members)
     async with AsyncExitStack() as held:
-        counted = held.enter_context(metrics.invocation(endpoint.name, group.variant))
         instance = picked(endpoint, group, members, request.body)
         held.enter_context(instance.answering())
         passage = Passage(endpoint.name, instance, members, InvocationLimits(STREAM_SECONDS))
-        answer = await passage.streamed(request.body, counted, held)
+        answer = await passage.streamed(request.body, held)
         events = EventParts(answer.parts, STREAM_SECONDS)
         with passage.translated(instance.containers[-1]):
             await events.await_first()

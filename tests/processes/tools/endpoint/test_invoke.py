@@ -243,29 +243,3 @@ def test_models_are_loaded_by_the_platform_and_others_make_room(
         f"/models/{second}/invoke",
     ]
     assert Path(loads[0]["url"], "model.txt").read_text() == "a model"
-
-
-def test_requests_and_errors_are_counted_as_cloudwatch_does(
-    endpoint: Endpoint, containers: Containers
-) -> None:
-    before = endpoint.ask("GET", "/metrics").body.decode()
-    containers["two"].status = 404
-    with pytest.raises(ClientError):
-        endpoint.invoke_endpoint(TargetVariant="two")
-    containers["two"].status = 503
-    with pytest.raises(ClientError):
-        endpoint.invoke_endpoint(TargetVariant="two")
-    after = endpoint.ask("GET", "/metrics").body.decode()
-
-    grown = {
-        name: value_of(after, name) - value_of(before, name)
-        for name in ("invocations", "invocation_4xx_errors", "invocation_5xx_errors")
-    }
-    assert grown == {"invocations": 2, "invocation_4xx_errors": 1, "invocation_5xx_errors": 1}
-
-
-def value_of(page: str, name: str) -> float:
-    """A count of the variant ``two``."""
-    beginning = f'sagemaker_endpoint_{name}_total{{endpoint="shop",variant="two"}} '
-    lines = [line for line in page.splitlines() if line.startswith(beginning)]
-    return float(lines[0].removeprefix(beginning)) if lines else 0.0

@@ -17,7 +17,6 @@ from tfs_proxy.tools.endpoint.container import HostedContainer
 from tfs_proxy.tools.endpoint.hosting import HostedEndpoint
 from tfs_proxy.tools.endpoint.invoke import Invocation, InvocationLimits
 from tfs_proxy.tools.endpoint.invoke import ask as ask_group
-from tfs_proxy.tools.endpoint.metrics import VariantMetrics
 from tfs_proxy.tools.endpoint.run import catalogue_of
 from tfs_proxy.tools.endpoint.starter import ContainerStarter
 from tfs_proxy.values.errors import NotReached, UpstreamTimeout
@@ -35,7 +34,7 @@ def ask(container: RemoteContainer, folder: Path, limit_seconds: float) -> bytes
         await endpoint.start()
         invocation = Invocation(endpoint, endpoint.group_for({}), {}, b"abc")
         try:
-            return (await ask_group(VariantMetrics(), invocation, InvocationLimits(limit_seconds))).body
+            return (await ask_group(invocation, InvocationLimits(limit_seconds))).body
         finally:
             await endpoint.stop()
 
