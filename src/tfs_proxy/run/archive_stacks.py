@@ -19,7 +19,6 @@ from tfs_proxy.model.report.first_request import ready_line
 from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.run.control_api import ControlApi, captured_records, served_models
 from tfs_proxy.run.heartbeats import WorkerStarts
-from tfs_proxy.run.host.load_priority import LoadPriority
 from tfs_proxy.run.host.sockets import Listeners
 from tfs_proxy.run.host.watchdog import guarded_workspace
 from tfs_proxy.run.host.workspace import LONGEST_PATH, make_workspace_within
@@ -250,7 +249,7 @@ class ArchiveStacks:
         run = self._host.workspace
         # A short name, since sockets have short paths.
         workspace = make_workspace_within(run, run.root / str(self._number), run.journal)
-        host = replace(self._stack_host, workspace=workspace, priority=LoadPriority())
+        host = replace(self._stack_host, workspace=workspace)
         ports = ports_of(self._settings, 1 - self._block)
         return Stack(self._settings.with_values(safe_port_range=ports), self._request, host)
 

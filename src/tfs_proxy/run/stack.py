@@ -20,7 +20,6 @@ from tfs_proxy.run.children import Deaths, Tick
 from tfs_proxy.run.control_api import Answer, ControlApi
 from tfs_proxy.run.heartbeats import Heartbeats, WorkerStarts
 from tfs_proxy.run.host import sockets
-from tfs_proxy.run.host.load_priority import LoadPriority
 from tfs_proxy.run.host.sockets import Listener
 from tfs_proxy.run.host.watchdog import Watchdog
 from tfs_proxy.run.model_states import ModelWatch
@@ -66,17 +65,15 @@ class CommonModelServers(Protocol):
 class StackHost(Struct, frozen=True):
     """The surroundings of a stack: its folder, its watchdog, and how its workers log.
 
-    ``spawn_workers`` is how gunicorn is started. With a ``priority`` it leaves the CPU to others until it is
-    ready. With ``servers`` it has no model servers of its own, and without a script no workers either.
-    ``deaths`` and ``starts`` count its processes; ``tick`` is called at each look at them. ``front_down`` has
-    the front's processes that are being restarted.
+    ``spawn_workers`` is how gunicorn is started. With ``servers`` it has no model servers of its own, and
+    without a script no workers either. ``deaths`` and ``starts`` count its processes; ``tick`` is called at
+    each look at them. ``front_down`` has the front's processes that are being restarted.
     """
 
     workspace: Workspace
     watchdog: Watchdog
     log: LogConfig
     spawn_workers: Spawn = spawn
-    priority: LoadPriority | None = None
     servers: CommonModelServers | None = None
     deaths: Deaths | None = None
     starts: WorkerStarts | None = None
@@ -103,7 +100,6 @@ class Stack:
             host.watchdog,
             deaths=host.deaths,
             own_exit_status=request.flags is not None,
-            priority=host.priority,
             tick=host.tick,
             stream_reports=host.stream_reports,
         )
@@ -195,7 +191,6 @@ class Stack:
         self.readiness.begin_serving()
         if self._of:
             self.children.look_every(ONE_OF_MANY_TICK_SECONDS)
-        self.children.restore_priority()
         for server in self.children.model_servers:
             self.children.devices.log(server.name, self._gpus)
         if self._control_api is not None:
@@ -280,7 +275,7 @@ class Stack:
         if install is not None:
             log.info("installing %s", prepared.served.layout.requirements.name)
             self._installs = True  # and what takes longer, models or packages, is the step
-            self.children.expect_packages(await packages.run(install, self.children.lower_priority))
+            self.children.expect_packages(await packages.run(install))
             self._installs = False
         paths = [install.site_packages] if install is not None else []
         unusable = packages.noexec_warning([*paths, prepared.served.layout.code])

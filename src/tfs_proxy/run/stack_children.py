@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 from tfs_proxy.model.report.prepare import without_workspace
 from tfs_proxy.run.children import Children, Deaths, Tick
-from tfs_proxy.run.host.load_priority import LoadPriority
 from tfs_proxy.run.host.processes import describe_exit, shell_status
 from tfs_proxy.run.host.watchdog import Watchdog
 from tfs_proxy.run.logs.request_lines import ChildLog
@@ -38,8 +37,7 @@ class StackChildren(Children):
 
     ``other_workers`` are gunicorns, and processes of streams, that don't serve yet, or finish their last
     requests. With ``own_exit_status`` a model server that ends during the start ends the run with its exit
-    status; with a ``priority`` what is started then begins at low priority, until `restore_priority`.
-    ``died`` is called for each model server that ends.
+    status. ``died`` is called for each model server that ends.
     """
 
     def __init__(
@@ -50,7 +48,6 @@ class StackChildren(Children):
         *,
         deaths: Deaths | None = None,
         own_exit_status: bool = False,
-        priority: LoadPriority | None = None,
         tick: Tick = lambda: None,
         died: Callable[[ChildProcess], None] = lambda _child: None,
         stream_reports: StreamReports | None = None,
@@ -62,7 +59,7 @@ class StackChildren(Children):
         self.other_workers: list[ChildProcess] = []
         self.streams: ChildProcess | None = None
         self._readiness, self._workspace = readiness, workspace
-        self._own_exit_status, self._priority, self._died = own_exit_status, priority, died
+        self._own_exit_status, self._died = own_exit_status, died
         self._stream_reports = stream_reports or StreamReports()
         self._replaced: tuple[str, ...] = ()
         self._script: str | None = None
@@ -151,16 +148,6 @@ class StackChildren(Children):
     async def stop_model_servers(self, seconds: float) -> None:
         await asyncio.gather(*(server.stop(seconds) for server in self.model_servers))
 
-    def lower_priority(self, pid: int) -> None:
-        """Lowers the priority of a process that ends before the models are ready."""
-        if self._priority is not None:
-            self._priority.lower(pid)
-
-    def restore_priority(self) -> None:
-        """Gives processes that have loaded at low priority the normal one."""
-        if self._priority is not None:
-            self._priority.restore(child.pid for child in self.in_start_order() if child.pid)
-
     def in_start_order(self) -> list[ChildProcess]:
         others = (self.workers, self.streams)
         return [*self.model_servers, *(child for child in others if child is not None)]
@@ -178,11 +165,6 @@ class StackChildren(Children):
         readiness = self._readiness
         is_changing = readiness.state is not StackState.READY or readiness.disturbed.is_set()
         return soon or is_changing or bool(self.other_workers)
-
-    def _begun(self, pid: int) -> None:
-        super()._begun(pid)
-        if self._priority is not None and self._readiness.state is StackState.STARTING:
-            self._priority.lower_until_ready(pid)
 
     def _is_down(self, child: ChildProcess) -> bool:
         if child is self.streams and not self._stream_reports.serves(child.pid):

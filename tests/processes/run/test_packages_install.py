@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from support.running import START_SECONDS
 from support.waiting import wait_until
 from support.wheels import write_wheel
-from tfs_proxy.run.host.load_priority import LoadPriority
 from tfs_proxy.run.programs import packages
 from tfs_proxy.run.programs.packages import Install, plan_install, run
 from tfs_proxy.settings.settings import Settings
@@ -231,26 +230,3 @@ def test_a_silent_installer_is_said_to_go_on(
     said = [line for line in caplog.messages if "still installing, without a new line" in line]
     assert len(said) > 1
     assert caplog.messages.index(said[-1]) < caplog.messages.index("requirements: done")
-
-
-UNTIL_LOWERED = """
-import os, sys, time
-
-for _ in range(3000):
-    if os.nice(0) == int(sys.argv[1]):
-        sys.exit(0)
-    time.sleep(0.01)
-sys.exit(1)
-"""
-
-
-def test_an_installer_can_run_at_low_priority(layout: ModelLayout, tmp_path: Path) -> None:
-    """Whoever starts it learns its process id; one that is never lowered fails here."""
-    layout.requirements.write_text("never-asked-for\n")
-    environ = dict(os.environ)
-    planned = plan_install(layout, Workspace(tmp_path / "run"), Settings.from_env(environ), environ)
-    assert planned is not None
-    priority = LoadPriority()
-    attempt = (sys.executable, "-c", UNTIL_LOWERED, str(priority.lowered))
-
-    asyncio.run(run(replace(planned, attempts=(attempt,)), priority.lower))

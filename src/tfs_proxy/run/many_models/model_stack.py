@@ -22,7 +22,6 @@ from tfs_proxy.observe.shared_files import under_way
 from tfs_proxy.observe.stage_table import StageTables
 from tfs_proxy.run.control_api import captured_records
 from tfs_proxy.run.grpc_routes import GrpcRoutes
-from tfs_proxy.run.host.load_priority import LoadPriority
 from tfs_proxy.run.host.sockets import unbound
 from tfs_proxy.run.host.watchdog import Watchdog
 from tfs_proxy.run.host.workspace import make_workspace_within
@@ -106,7 +105,7 @@ if TYPE_CHECKING:
 class RunFacts(Struct, frozen=True):
     """Settings, model server, environment, folder, clean-up and log that all models of a run share.
 
-    ``port`` is the one that clients know, ``priority`` that of loads. ``captured`` counts captured records.
+    ``port`` is the one that clients know. ``captured`` counts captured records.
     ``servers`` are those of all models. ``spawn_workers`` is how gunicorn is started.
     """
 
@@ -120,7 +119,6 @@ class RunFacts(Struct, frozen=True):
     gates: HttpGates
     grpc_routes: GrpcRoutes
     spawn_workers: Spawn
-    priority: LoadPriority
     captured: Callable[[Counts], None]
     servers: SharedModelServers
 
@@ -142,7 +140,6 @@ class ModelStack:
             run.watchdog,
             run.log,
             spawn_workers=run.spawn_workers,
-            priority=run.priority,
             servers=run.servers,
         )
         request = ServeRequest(url, run.model_server, run.environ)

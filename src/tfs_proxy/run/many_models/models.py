@@ -17,7 +17,6 @@ from tfs_proxy.observe.tracing.choice import trace_choice
 from tfs_proxy.run.control_api import ControlApi
 from tfs_proxy.run.gpus import visible_devices
 from tfs_proxy.run.heartbeats import WorkerStarts
-from tfs_proxy.run.host.load_priority import NOT_RESTORED, LoadPriority
 from tfs_proxy.run.host.sockets import Listeners
 from tfs_proxy.run.host.watchdog import guarded_workspace
 from tfs_proxy.run.many_models.archives import ModelFolder, model_folder, universal_code
@@ -129,7 +128,6 @@ class ManyModels:
         self._settings, self._request, self._host = settings, request, host
         self._front, self._records = host.front, host.records
         self._records.requests.expect(KnownModels(None, {}))
-        self._priority = LoadPriority()
         self._zygote = Zygote(settings, host.workspace, request.environ)
         common = StackHost(
             host.workspace,
@@ -165,7 +163,6 @@ class ManyModels:
             HttpGates(self._host.workspace.root),
             self._front.grpc_routes,
             self._zygote.spawn,
-            self._priority,
             self._records.captured.add,
             self._common.servers,
         )
@@ -229,8 +226,6 @@ class ManyModels:
                 f"not ready within SAGEMAKER_TFS_WAIT_TIME_SECONDS={limit_seconds:g}: {self.readiness.step}."
             ) from None
         self.readiness.begin_serving()
-        if not self._priority.can_be_restored:
-            log.info("%s", NOT_RESTORED)
         return ready_line(self._front.url, self._front.reach, loads_on_demand=self._on_demand is not None)
 
     async def _become_ready(self) -> None:

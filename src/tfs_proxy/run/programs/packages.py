@@ -134,17 +134,16 @@ def brings_packages(layout: ModelLayout) -> bool:
         return any(line.strip() and not line.lstrip().startswith(b"#") for line in lines)
 
 
-async def run(install: Install, started: Callable[[int], None] = lambda _pid: None) -> tuple[str, ...]:
+async def run(install: Install) -> tuple[str, ...]:
     """Creates the overlay and installs into it; the running environment is not changed.
 
-    ``started`` is called with the process id of each installer. Returns names and versions of what replaces
-    packages of this program.
-    Raises RequirementsError with the end of the installer's output if no attempt succeeds, StartTimeout at
-    the limit. If cancelled, it kills the installer first.
+    Returns names and versions of what replaces packages of this program. Raises
+    RequirementsError with the end of the installer's output if no attempt succeeds, StartTimeout at the
+    limit. If cancelled, it kills the installer first.
     """
     try:
         async with asyncio.timeout(install.limit_seconds):
-            return await _install(install, started)
+            return await _install(install)
     except TimeoutError:
         raise StartTimeout(
             f"code/requirements.txt is not installed within TFS_PROXY_INSTALL_SECONDS="
@@ -153,14 +152,14 @@ async def run(install: Install, started: Callable[[int], None] = lambda _pid: No
         ) from None
 
 
-async def _install(install: Install, started: Callable[[int], None]) -> tuple[str, ...]:
+async def _install(install: Install) -> tuple[str, ...]:
     # Imported here, since few scripts have requirements: it takes every supervisor 2.7 MB, and 12 ms.
     from tfs_proxy.run.programs.own_packages import keep_own
 
     provided = await asyncio.to_thread(prepare, install)
     output: Sequence[str] = ()
     for number, argv in enumerate(install.attempts, start=1):
-        status, output = await _attempt(argv, install.folder, install.env, started)
+        status, output = await _attempt(argv, install.folder, install.env)
         if status == 0:
             return await asyncio.to_thread(keep_own, install.overlay, install.site_packages, provided)
         if number < len(install.attempts):
@@ -241,9 +240,7 @@ def _running_packages() -> list[str]:
     return [folder for folder in folders if Path(folder).is_dir()]
 
 
-async def _attempt(
-    argv: Sequence[str], folder: Path, env: Mapping[str, str], started: Callable[[int], None]
-) -> tuple[int, Sequence[str]]:
+async def _attempt(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> tuple[int, Sequence[str]]:
     """Runs one argv, its output into the log; returns its exit status and its last lines."""
     process = await asyncio.create_subprocess_exec(
         *argv,
@@ -257,7 +254,6 @@ async def _attempt(
         preexec_fn=before_exec(signal.SIGKILL),
     )
     try:
-        started(process.pid)
         tail = await _follow(process)
         return await process.wait(), tail
     finally:
