@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from tfs_proxy.model.discover import DiscoveredModel
 from tfs_proxy.model.fetch import fetch
-from tfs_proxy.model.report.served import gets_arriving_bodies, look_into
+from tfs_proxy.model.report.served import look_into, takes_any_size
 from tfs_proxy.model.saved_model import read_saved_model
 from tfs_proxy.model.script_syntax import HANDLERS, SCRIPT_MODEL_FUNCTIONS, read_ast_names
 from tfs_proxy.run.sessions import session_options
@@ -232,8 +232,7 @@ def _app(model_server: FakeModelServer, contents: _Contents, settings: Settings)
         model_dir=contents.model_dir,
         is_batch=settings.batch,
         sessions=session_options(settings),
-        arriving_bodies=gets_arriving_bodies(None if contents.script_model else contents.script, settings),
-        max_arriving_bytes=settings.max_arriving_bytes,
+        takes_any_size=takes_any_size(contents.script, settings),
     )
     if contents.script_model and contents.script:
         return create_script_model_app(

@@ -12,7 +12,7 @@ from tfs_proxy.values.names import similar
 HANDLERS = ("handler", "input_handler", "output_handler")
 BODY_READERS = HANDLERS[:2]
 STREAMS = "streams"
-"""Attribute of the function that gets the body: if it is true, the body is read as it arrives."""
+"""Attribute of the function that gets the body: if it is true, the body is read in parts."""
 
 SCRIPT_MODEL_FUNCTIONS = ("model_fn", "input_fn", "predict_fn", "output_fn", "transform_fn")
 """Functions that make a script the model itself (docs/reference/sagemaker.md)."""
@@ -143,7 +143,7 @@ def _has_stream(bound: Iterable[tuple[str, ast.AST]]) -> bool:
     return any(_parameters(function).take(count) for function in functions)
 
 
-def reads_arriving_bodies(ast_names: AstNames) -> bool:
+def reads_in_parts(ast_names: AstNames) -> bool:
     """True if the script has a line like ``handler.streams = True`` for the function that gets the body."""
     readers = ast_names.defined(BODY_READERS)[:1]
     if ast_names.tree is None:

@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfs_proxy.data.capture.files import capture_options
-from tfs_proxy.model.report.served import Served, gets_arriving_bodies
+from tfs_proxy.model.report.served import Served, takes_any_size
 from tfs_proxy.run.gpus import Placement
 from tfs_proxy.run.guarded import guard_of
 from tfs_proxy.run.process import ProcessSpec
@@ -165,8 +165,7 @@ def deployment_of(
         csv_columns=served.csv_columns(settings),
         model_dir=str(served.layout.root),
         is_batch=settings.batch,
-        arriving_bodies=gets_arriving_bodies(None if by_flags else served.script, settings),
-        max_arriving_bytes=settings.max_arriving_bytes,
+        takes_any_size=takes_any_size(None if by_flags else served.script, settings),
         traces=traces,
         counts_requests=counts_requests,
         many_models=None if many_models is None else str(many_models),

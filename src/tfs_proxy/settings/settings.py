@@ -72,7 +72,7 @@ class Settings(UseSettings):
         "put nginx in front if it is installed; false: the workers listen on the port themselves")
     max_payload_mb: int = ADDRESSES.setting(
         "SAGEMAKER_MAX_PAYLOAD_IN_MB", parse.whole(0, 100_000), DEFAULT_PAYLOAD_MB,
-        "largest request body in MB; 0 means no limit for scripts that read bodies as they arrive, else 100",
+        "largest request body in MB; 0 means no limit for scripts that read bodies in parts, else 100",
         aws="no limit")
     max_decoded_total_mb: int | None = ADDRESSES.setting(
         "TFS_PROXY_MAX_DECODED_TOTAL_MB", parse.whole(1, 1_000_000), None,
@@ -165,9 +165,6 @@ class Settings(UseSettings):
         "TFS_PROXY_RELOAD", parse.flag, False,
         "load changes at once, for development: code/ in new workers, models and archives as TFS_PROXY_WATCH "
         "does; the old ones serve meanwhile, and go on if what is new is broken")
-    unbuffered_bodies: bool = SCRIPTS.setting(
-        "TFS_PROXY_UNBUFFERED_BODIES", parse.flag, False,
-        "give the script bodies as they arrive, as handler.streams = True in it does", aws="never")
     pool_requests: bool = SCRIPTS.setting(
         "TFS_PROXY_POOL_REQUESTS", parse.flag, True,
         "send a script's requests.post(context.rest_uri) over the worker's pooled connections")
@@ -364,11 +361,6 @@ class Settings(UseSettings):
     @property
     def max_payload_bytes(self) -> int:
         return self.payload_limit_mb * MEGABYTE
-
-    @property
-    def max_arriving_bytes(self) -> int | None:
-        """Limit of a body that a script reads as it arrives; None means no limit."""
-        return self.max_payload_mb * MEGABYTE or None
 
     @property
     def max_decoded_bytes(self) -> int:

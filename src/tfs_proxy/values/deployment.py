@@ -109,8 +109,8 @@ class Deployment(Struct, frozen=True):
     the columns of CSV without a header, between commas, by the model's name.
     ``model_dir`` is the folder of the archive, in which a script looks for its own files.
     ``is_batch`` is True in a batch transform job. ``sessions`` is None if there are no sessions.
-    With ``arriving_bodies`` the script reads them as they arrive, at most ``max_arriving_bytes``; None is no
-    limit. ``streams`` says who serves bidirectional streams, on ``streams_socket``: the script, the model for
+    If it ``takes_any_size``, bodies that the script reads in parts have no limit.
+    ``streams`` says who serves bidirectional streams, on ``streams_socket``: the script, the model for
     each message, or off. The last three are the guard's.
     """
 
@@ -145,8 +145,7 @@ class Deployment(Struct, frozen=True):
     model_dir: str = ""
     is_batch: bool = False
     sessions: SessionOptions | None = None
-    arriving_bodies: bool = False
-    max_arriving_bytes: int | None = None
+    takes_any_size: bool = False
     streams: str = OFF
     streams_socket: str = ""
     allowed_origins: tuple[str, ...] = ()

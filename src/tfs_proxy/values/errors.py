@@ -22,7 +22,7 @@ TfsProxyError
     ├── BadInput                 the client's body or header is malformed
     │   ├── NotJson              it is not JSON
     │   └── WrongType            a value in it is not of a type that the input takes
-    ├── ClientStalled            the client has stopped sending a body that is read as it arrives
+    ├── ClientStalled            the client has stopped sending a body that is read in parts
     ├── UnsupportedMediaType     no decoder reads the request's Content-Type
     ├── NotAcceptable            the answer can't be given in any type of Accept
     ├── PayloadTooLarge          the body is over the limit
@@ -210,7 +210,7 @@ class WrongType(BadInput):
 
 
 class ClientStalled(RequestError):
-    """The client has stopped sending a body that is read as it arrives."""
+    """The client has stopped sending a body that is read in parts."""
 
 
 class UnsupportedMediaType(RequestError):

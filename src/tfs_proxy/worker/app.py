@@ -198,10 +198,10 @@ def _add_script(
     app.held.callback(caller.close)
     caller.begin()
     inference = ScriptInference(deployment, bodies, caller)
-    if script.reads_arriving(wanted=deployment.arriving_bodies):
-        from tfs_proxy.worker.arriving import ArrivingInvocations
+    if script.reads_in_parts:
+        from tfs_proxy.worker.body_in_parts import InvocationsInParts
 
-        invocations: ScriptInvocations = ArrivingInvocations(deployment, bodies, caller, inference, app.watch)
+        invocations: ScriptInvocations = InvocationsInParts(deployment, bodies, caller, inference, app.watch)
     else:
         invocations = ScriptInvocations(deployment, bodies, caller, inference)
     _add_invocations(app, deployment, invocations)

@@ -16,7 +16,7 @@ from tfs_proxy.values.memory import MEGABYTE, Ledger, MemoryBudget
 from tfs_proxy.wire.error_body import body_too_large
 from tfs_proxy.wire.packed_body import decoded_body
 
-_PIECE_BYTES = 64 * 1024
+PIECE_BYTES = 64 * 1024
 DISCARD_SECONDS = 2.0
 
 
@@ -77,7 +77,7 @@ def short_body(req: falcon.Request, most_bytes: int) -> bytes | None:
     length = req.content_length
     if length is not None and length > most_bytes:
         return None
-    head = _read(req.stream, most_bytes + 1 if length is None else length)
+    head = read_piece(req.stream, most_bytes + 1 if length is None else length)
     req.stream = _PutBack(head, req.stream)
     return head if len(head) <= most_bytes else None
 
@@ -117,7 +117,7 @@ def _whole(req: falcon.Request, limit_bytes: int) -> bytes:
     length = req.content_length
     if length is not None and length > limit_bytes:
         raise too_large(limit_bytes)
-    body = _read(req.stream, limit_bytes + 1 if length is None else length)
+    body = read_piece(req.stream, limit_bytes + 1 if length is None else length)
     if length is not None and len(body) < length:
         raise BrokenBody(f"the body ended after {len(body)} of {length} bytes")
     if len(body) > limit_bytes:
@@ -125,7 +125,7 @@ def _whole(req: falcon.Request, limit_bytes: int) -> bytes:
     return body
 
 
-def _read(stream: Any, count: int) -> bytes:
+def read_piece(stream: Any, count: int) -> bytes:
     """Read ``count`` bytes, fewer at the end. Exceptions of the server here are about the client's bytes."""
     try:
         body: bytes = stream.read(count)
@@ -145,7 +145,7 @@ class AnswerBeforeTheEnd:
         self, pieces: Iterable[bytes], req: falcon.Request, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._pieces = pieces
-        self._discard = req.context.get("discard") or (lambda count: _read(req.stream, count))
+        self._stream = req.stream
         self._socket = req.env.get("gunicorn.socket")
         self._clock = clock
 
@@ -160,7 +160,7 @@ class AnswerBeforeTheEnd:
             self._socket.settimeout(DISCARD_SECONDS)
         deadline = self._clock() + DISCARD_SECONDS
         try:
-            while self._clock() < deadline and self._discard(_PIECE_BYTES):
+            while self._clock() < deadline and read_piece(self._stream, PIECE_BYTES):
                 pass
         except BrokenBody:
             return

@@ -98,7 +98,7 @@ class ScriptInvocations:
         write_reply(resp, reply)
 
     def _request(
-        self, req: falcon.Request, body: bytes, budget: MemoryBudget, arriving: BinaryIO | None = None
+        self, req: falcon.Request, body: bytes, budget: MemoryBudget, file: BinaryIO | None = None
     ) -> ScriptRequest:
         attributes = req.get_header(CUSTOM_ATTRIBUTES)
         return ScriptRequest(
@@ -111,7 +111,7 @@ class ScriptInvocations:
             headers=lambda: req.headers,
             budget=budget,
             session=session_of(req),
-            arriving=arriving,
+            file=file,
         )
 
 

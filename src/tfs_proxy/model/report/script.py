@@ -14,7 +14,7 @@ from tfs_proxy.model.script_syntax import (
     doubts_about,
     fault_of,
     read_ast_names,
-    reads_arriving_bodies,
+    reads_in_parts,
 )
 from tfs_proxy.values.errors import ScriptLoadError
 from tfs_proxy.values.layout import ModelLayout
@@ -51,8 +51,8 @@ def report_on_script(layout: ModelLayout, *, script_model: bool) -> ScriptFindin
     if script_model:
         sentence = f"{path} is the model itself{_functions(ast_names)}; no model server"
     else:
-        arriving = ", and reads bodies as they arrive" if reads_arriving_bodies(ast_names) else ""
-        sentence = f"{path} defines {_handlers(ast_names)}{arriving}"
+        in_parts = ", and reads bodies in parts" if reads_in_parts(ast_names) else ""
+        sentence = f"{path} defines {_handlers(ast_names)}{in_parts}"
     return ScriptFindings(
         sentence=sentence,
         notes=_notes(ast_names, path, script_model=script_model),

@@ -9,13 +9,12 @@ from msgspec.structs import replace
 
 from tfs_proxy.model.discover import ROOT_MODEL_NAME, DiscoveredModel, default_model, discover
 from tfs_proxy.model.script_syntax import (
-    BODY_READERS,
     HANDLERS,
     SCRIPT_MODEL_FUNCTIONS,
     form_of,
     misspelt,
     read_ast_names,
-    reads_arriving_bodies,
+    reads_in_parts,
 )
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values import names
@@ -117,12 +116,10 @@ class Served(Struct, frozen=True):
         return tuple(str(path) for path in (self.layout.code, self.layout.lib) if path.is_dir())
 
 
-def gets_arriving_bodies(script: str | None, settings: Settings) -> bool:
-    """True if the handler of ``script`` reads bodies while the client sends them."""
+def takes_any_size(script: str | None, settings: Settings) -> bool:
+    """True if the handler of ``script`` reads bodies in parts, and the settings give them no limit."""
     ast_names = None if script is None else read_ast_names(Path(script))
-    if ast_names is None or not (ast_names.defined(BODY_READERS) or ast_names.is_open):
-        return False
-    return settings.unbuffered_bodies or reads_arriving_bodies(ast_names)
+    return settings.max_payload_mb == 0 and ast_names is not None and reads_in_parts(ast_names)
 
 
 def look_into(root: Path, settings: Settings) -> Served:

@@ -199,8 +199,8 @@ class ScriptRequest(Struct, frozen=True):
     budget: MemoryBudget = field(default_factory=MemoryBudget)
     codec: InferCodec | None = None
     """Codec of a request of the Open Inference Protocol."""
-    arriving: BinaryIO | None = None
-    """The body, if it is read as it arrives; then ``body`` is empty."""
+    file: BinaryIO | None = None
+    """The body, if it is read in parts; then ``body`` is empty."""
 
     session: Session | None = None
     value: object = None
@@ -339,8 +339,8 @@ class Context(ModelClient):
         return dict(batch.inputs)
 
     def _whole(self, data: Any) -> bytes:
-        """Read a file to its end; of a body that arrives no more than its values may take."""
-        if self._request.arriving is None:
+        """Read a file to its end; of a body in parts no more than its values may take."""
+        if self._request.file is None:
             return bytes(data.read())
         body = bytes(data.read(self._request.budget.limit_bytes + 1))
         self._request.budget.require(len(body))

@@ -225,11 +225,6 @@ class ScriptCaller:
         self._worker = worker
         self._runner = ScriptRunner(script.path, own_errors, watch)
 
-    @property
-    def answers_while_reading(self) -> bool:
-        """True if what answers may be what reads the body."""
-        return self._script.handler is not None
-
     def begin(self) -> None:
         """Call the script's ``init(context)``; raises ScriptLoadError if that fails."""
         self._runner.begun = True
@@ -251,13 +246,13 @@ class ScriptCaller:
             return self._answer(request)
 
     def _answer(self, request: ScriptRequest) -> ScriptReply:
-        if self._script.description is not None and request.codec is None and request.arriving is None:
+        if self._script.description is not None and request.codec is None and request.file is None:
             value = self._script.description.validated(request.body, request.content_type)
             request = replace(request, value=value)
         instance = self._worker.plane.choose()
         context = Context(request, instance, self._worker)
         if self._script.handler is not None:
-            data = request.arriving or Data(request)
+            data = request.file or Data(request)
             returned = self._runner.call("handler", self._script.handler, data, context)
             sent = _encoded(returned, request)
             reply = script_reply(sent, "handler", request.accept, HTTPStatus.OK, self._runner)
@@ -311,7 +306,7 @@ class ScriptCaller:
             return request.target, request.codec.batch(request.body, signature)
         if self._script.input_handler is None:
             return request.target, Body(request.body, request.content_type, request.budget)
-        data = request.arriving or Data(request)
+        data = request.file or Data(request)
         returned = self._runner.call(INPUT, self._script.input_handler, data, context)
         try:
             return self._converted(request.target, returned)

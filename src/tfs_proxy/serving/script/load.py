@@ -159,27 +159,17 @@ class Script(Struct, frozen=True):
         return self.handler or self.input_handler
 
     @property
-    def wants_arriving(self) -> bool:
-        """True if that function says that it reads bodies as they arrive."""
-        return bool(getattr(self.body_reader, STREAMS, False))
-
-    def reads_arriving(self, *, wanted: bool) -> bool:
-        """True if the run, in which that is ``wanted``, can give it bodies as they arrive.
+    def reads_in_parts(self) -> bool:
+        """True if that function says that it reads bodies in parts.
 
         Raises ScriptLoadError for an ``async def``: its reads would stop the event loop of all requests.
         """
         function = self.body_reader
-        if self.wants_arriving and not wanted:
-            log.warning(
-                "%s: bodies are read whole, since the start has found no line like handler.streams = True: "
-                "set TFS_PROXY_UNBUFFERED_BODIES=true",
-                self.path,
-            )
-        if not wanted or function is None:
+        if function is None or not getattr(function, STREAMS, False):
             return False
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             raise ScriptLoadError(
-                f"{self.path}: {function.__name__} is an async def, and can't read bodies as they arrive: "
+                f"{self.path}: {function.__name__} is an async def, and can't read bodies in parts: "
                 "make it a def, or remove what sets its streams."
             )
         return True

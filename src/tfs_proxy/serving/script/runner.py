@@ -170,8 +170,12 @@ class Stream:
         return self
 
     def __next__(self) -> bytes:
+        first, self._first = self._first, b""
+        if first:
+            return first
         try:
-            piece = self.more(streaming=True)
+            with self._deadline():
+                piece = None if first is None else self._next()
         except Abandoned:
             raise
         except Exception as error:
@@ -179,14 +183,6 @@ class Stream:
         if piece is None:
             raise StopIteration
         return piece
-
-    def more(self, *, streaming: bool = False) -> bytes | None:
-        """Next piece, None at the end; errors are those of the script as long as no head is sent."""
-        first, self._first = self._first, b""
-        if first is None or first:
-            return first
-        with self._deadline(streaming=streaming):
-            return self._next()
 
     def close(self) -> None:
         """Close the script's generator, whose ``finally`` runs; idempotent, and never raises."""
@@ -202,10 +198,10 @@ class Stream:
         except Exception as error:  # noqa: BLE001 - the answer is over; the runner has logged it
             log.debug("closing what %s yields failed: %s", self._function, error)
 
-    def _deadline(self, *, streaming: bool = True) -> AbstractContextManager[None]:
+    def _deadline(self) -> AbstractContextManager[None]:
         """Start a deadline for the next piece, on whichever thread the server makes it."""
         self._runner.watch.serve(self._connection)
-        return self._runner.watch.call(streaming=streaming)
+        return self._runner.watch.call(streaming=True)
 
     def _next(self) -> bytes | None:
         """Next piece that is not empty, None at the end: an empty one would end a chunked answer."""

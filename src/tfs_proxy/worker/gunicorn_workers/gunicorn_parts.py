@@ -1,17 +1,12 @@
 """Undocumented parts of gunicorn in use, at most ten names; a test holds the list."""
 
 from gunicorn.arbiter import Arbiter
-from gunicorn.http.body import ChunkedReader, LengthReader
 from gunicorn.http.parser import RequestParser
-from gunicorn.http.unreader import SocketUnreader
 from gunicorn.http.wsgi import Response, create
 
 __all__ = (
     "Arbiter",
-    "ChunkedReader",
-    "LengthReader",
     "RequestParser",
     "Response",
-    "SocketUnreader",
     "create",
 )

@@ -50,22 +50,6 @@ class PlainBody:
         self.left -= len(body)
         return body
 
-    def receive(self, most_bytes: int) -> bytes:
-        """Read what has come, at most so much; waits for the first byte."""
-        wanted = min(most_bytes, self.left)
-        piece, self._first = self._first[:wanted], self._first[wanted:]
-        piece = piece or (self._source.recv(wanted) if wanted else b"")
-        self.left -= len(piece)
-        return piece
-
-    def read_from(self, connection: Any) -> None:
-        """Receive the rest from another object with ``recv``."""
-        self._source = connection
-
-    def is_dry(self) -> bool:
-        """True if all that has been received is read."""
-        return not self._first
-
     def _received(self, first: bytes, wanted: int) -> bytes:
         """Read the bytes that came first, and the rest from the socket.
 

@@ -1,4 +1,4 @@
-"""Bodies that a script reads as they arrive, in the script's own tests and without a socket."""
+"""Bodies that a script reads in parts, in the script's own tests and without a socket."""
 
 import gzip
 import json
@@ -13,7 +13,7 @@ from tfs_proxy.testing import Reply, TensorSpec, signature
 
 X = signature({"x": TensorSpec("x", "DT_FLOAT", (None,))}, {"y": TensorSpec("y", "DT_FLOAT", (None,))})
 CLASS = "def handler(data, context):\n    return type(data).__name__, 'text/plain'\n"
-WHOLE, ARRIVING = "Data", "BufferedReader"
+WHOLE, IN_PARTS = "Data", "BufferedReader"
 
 
 def written(folder: Path, script: str) -> Path:
@@ -38,24 +38,21 @@ def posted(
 
 
 @pytest.mark.parametrize(
-    ("added", "env", "kind"),
+    ("added", "kind"),
     [
-        ("", {}, WHOLE),
-        ("handler.streams = True\n", {}, ARRIVING),
-        ("handler.streams = False\n", {}, WHOLE),
-        ("", {"TFS_PROXY_UNBUFFERED_BODIES": "true"}, ARRIVING),
+        ("", WHOLE),
+        ("handler.streams = True\n", IN_PARTS),
+        ("handler.streams = False\n", WHOLE),
+        ("setattr(handler, 'streams', True)\n", IN_PARTS),
         (
             "def input_handler(data, context): ...\ninput_handler.streams = True\n",
-            {},
             WHOLE,
         ),  # it is not called
     ],
 )
-def test_a_script_or_a_setting_asks_for_them(
-    tmp_path: Path, added: str, env: dict[str, str], kind: str
-) -> None:
+def test_a_script_asks_for_them(tmp_path: Path, added: str, kind: str) -> None:
     """And it is the function that gets the body that has to say so."""
-    assert posted(tmp_path, CLASS + added, env=env).text == kind
+    assert posted(tmp_path, CLASS + added).text == kind
 
 
 def test_input_handler_reads_them_too(tmp_path: Path) -> None:
