@@ -16,14 +16,13 @@ from tfs_proxy.wire.routes import TABLE, Route
 
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
 COMMANDS = {
-    "serve": "Serve one archive over HTTP.",
+    "serve": "Serve an archive, [many](../how-to/multi-model.md), or a [pipeline](../how-to/pipelines.md).",
     "pack": "Write a checked archive of a trained model: [how to](../how-to/pack.md).",
     "warmup": "Record requests in a model: [how to](../how-to/warm-up.md).",
     "init": "Begin a script: [how to](../how-to/scripts.md#begin-one).",
     "ask": "Send a file to a container: [how to](../how-to/ask.md).",
     "check": "Say what would be served, and try a script on a request.",
     "transform": "Run a batch transform job: [how to](../how-to/batch-transform.md).",
-    "pipeline": "Serve several archives as an inference pipeline: [how to](../how-to/pipelines.md).",
     "endpoint": "Serve SageMaker's endpoints on this machine: [how to](../how-to/endpoint.md).",
     "settings": "List the environment variables, as [Settings](settings.md) has them.",
     "model-server": "The [embedded model server](embedded.md), with the flags of `tensorflow_model_server`.",

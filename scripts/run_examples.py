@@ -7,7 +7,7 @@ In a block fenced as ```console a line that begins with `$` is a command, run by
 what it prints: `...` stands for anything, white space for any or none, decimals may differ by two hundredths,
 and JSON without `...` is compared as such. If there are no such lines only the exit status counts, which must
 be 0. A console block with a title is not run; the title says why. A block of another kind with a title is a
-file of that name, written before the commands below it. `tfs-proxy serve`, `pipeline` and `endpoint` run
+file of that name, written before the commands below it. `tfs-proxy serve` and `endpoint` run
 until the next one or the end; the next command begins when they are ready. Ports 8080, 8500 and 8090 become
 free ones.
 
@@ -40,7 +40,7 @@ MODEL_PAGE = "how-to/first-script.md"
 """Makes `my_model` and `model.tar.gz`, which the other pages use."""
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]*)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PORTS = ("8080", "8500", "8090")
-SERVER = re.compile(r"(?:[A-Z_]+=\S* )*tfs-proxy (serve|pipeline|endpoint(?! --update))\b")
+SERVER = re.compile(r"(?:[A-Z_]+=\S* )*tfs-proxy (serve|endpoint(?! --update))\b")
 BASH = shutil.which("bash") or "bash"
 COMMAND_SECONDS, READY_SECONDS, STOP_SECONDS = 600.0, 120.0, 40.0
 SHOWN_CHARACTERS = 800

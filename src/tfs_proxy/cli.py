@@ -33,13 +33,12 @@ class Command(Struct, frozen=True):
 
 
 COMMANDS = {
-    "serve": Command("serve", "serve a model archive over HTTP"),
+    "serve": Command("serve", "serve a model archive over HTTP, or several in a row"),
     "tensorflow-serving": Command(
         "tensorflow_serving",
         "serve as the image tensorflow/serving does, with its flags, variables and ports",
         foreign_flags=True,
     ),
-    "pipeline": Command("pipeline", "serve an inference pipeline of several archives"),
     "endpoint": Command("endpoint", "SageMaker's endpoints on this machine, for boto3 and the SDKs"),
     "transform": Command("transform", "run a batch transform job"),
     "init": Command("init", "write a new script, its test and its README"),
@@ -92,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(words: Sequence[str]) -> int:
     root = root_parser()
     if words and words[0] not in COMMANDS and not words[0].startswith("-"):
-        close = similar(words[0], COMMANDS)
+        close = "serve A B" if words[0] == "pipeline" else similar(words[0], COMMANDS)
         hint = f"did you mean {close}?" if close else "tfs-proxy --help lists them."
         root.error(f"{printable(words[0])} is not a command: {hint}")
     arguments = root.parse_args(words)
@@ -104,12 +103,12 @@ def _run(words: Sequence[str]) -> int:
     parser = command_parser(arguments.command)
     parsed, unknown = parser.parse_known_args(arguments.words)
     if unknown:
-        parser.error(_unknown(arguments.command, arguments.words, unknown))
+        parser.error(_unknown(arguments.command, unknown))
     return int(module.run(parsed))
 
 
-def _unknown(command: str, words: Sequence[str], unknown: Sequence[str]) -> str:
-    """Name the words that are too many, and what to write instead of those that people often try."""
+def _unknown(command: str, unknown: Sequence[str]) -> str:
+    """Name the words that are too many, and the settings that flags among them may mean."""
     from tfs_proxy.settings.settings import TABLE
 
     text = f"unrecognized arguments: {printable(' '.join(unknown))}"
@@ -123,12 +122,6 @@ def _unknown(command: str, words: Sequence[str], unknown: Sequence[str]) -> str:
             settings = "".join(f"\n  {row.variable}: {row.help}" for row in rows[:4])
             paste = f"{rows[0].variable}=... tfs-proxy {command} ..."
             return f"{text}\n--{printable(flag)} is a setting of the environment, as in {paste}{settings}"
-    if command == "serve" and not any(word.startswith("-") for word in words):
-        archives = printable(" ".join(words))
-        return (
-            f"{text}\nserve takes one MODEL: in a row they are `tfs-proxy pipeline {archives}`, "
-            "side by side `tfs-proxy serve --multi-model FOLDER`"
-        )
     return text
 
 

@@ -16,7 +16,7 @@ from gunicorn.http.parser import RequestParser
 from msgspec.json import decode
 
 from attack.fronts import BODY
-from tfs_proxy.commands.pipeline import request_from
+from tfs_proxy.commands.serve import stages_of
 from tfs_proxy.run.heartbeats import Heartbeats
 from tfs_proxy.run.pipeline.stage import ports_needed
 from tfs_proxy.values.deployment import WorkerState
@@ -118,7 +118,7 @@ def pipeline(data: bytes) -> None:
     """The command's arguments: stages, an empty line, variables; and what each stage needs."""
     stages, _, variables = data.decode("latin-1").partition("\n\n")
     arguments = argparse.Namespace(
-        stages=stages.split("\n"), env=variables.split("\n"), model_server="embedded", summary=None
+        models=stages.split("\n"), env=variables.split("\n"), reload=False, watch=False
     )
-    for number, order in enumerate(request_from(arguments, {}).orders, start=1):
+    for number, order in enumerate(stages_of(arguments), start=1):
         ports_needed(order, number, {})

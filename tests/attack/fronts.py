@@ -86,7 +86,7 @@ def stack_of(
     }
     if kind == "pipeline":
         parts = [str(pack(folder / f"part-{n}.tar.gz", {"code/inference.py": ECHO})) for n in (1, 2)]
-        stack = Stack(*parts, env=light, command="pipeline", launcher=launcher)
+        stack = Stack(*parts, env=light, launcher=launcher)
     else:
         archive = model_archive(folder, "half_plus_two", "regress_classify", "bytes")
         light["SAGEMAKER_TFS_DEFAULT_MODEL_NAME"] = "half_plus_two"

@@ -79,7 +79,7 @@ def pipeline(models: Path, folder: Path) -> Served:
     pack(first, {"code/inference.py": SCRIPT_MODEL})
     second = pack(folder / "half.tar.gz", {}, {"half_plus_two": models / "half_plus_two"})
     accept = ("--env", "1:SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT=text/csv")
-    return ("pipeline", str(first), str(second), *accept, *EMBEDDED), {}
+    return ("serve", str(first), str(second), *accept, *EMBEDDED), {}
 
 
 def _platform(env: Mapping[str, str]) -> Callable[[Path, Path], Served]:

@@ -106,7 +106,7 @@ def test_commands_have_the_flags_that_the_pages_give_them() -> None:
     )
     commands = list(commands_of_ours())
 
-    assert {"serve", "check", "transform", "pipeline", "model-server"} <= {name for name, _ in commands}
+    assert {"serve", "check", "transform", "model-server"} <= {name for name, _ in commands}
     for name, flags in commands:
         assert [flag for flag in flags if flag not in help_texts[name]] == [], name
 

@@ -1,7 +1,8 @@
-"""``tfs-proxy serve``: serves one model archive over HTTP."""
+"""``tfs-proxy serve``: serves a model archive, many of them, or several in a row, over HTTP."""
 
 import argparse
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tfs_proxy.commands.arguments import add_serving_arguments, exit_on_stop_signals, listen
@@ -13,6 +14,7 @@ from tfs_proxy.wire.header_names import TARGET_MODEL
 
 if TYPE_CHECKING:
     from tfs_proxy.run.host.sockets import Listeners
+    from tfs_proxy.run.pipeline.stage import StageOrder
 
 DESCRIPTION = """\
 Serve a TensorFlow model archive at /invocations, as Amazon SageMaker does.
@@ -21,12 +23,19 @@ MODEL is a model.tar.gz, a folder or an s3:// address of either; or a .keras or 
 laid out first, as `tfs-proxy pack` does. The default is SAGEMAKER_MODEL_URI, or
 /opt/ml/model if that is not set. All other settings come from the environment: `tfs-proxy settings` lists
 them.
+
+Several of them are an inference pipeline, as SageMaker's PipelineModel is: each is a stage, with a serving
+stack of its own. The body and the Content-Type of its answer are the next stage's request; the client's
+Accept goes to the last. All share this environment; --env sets a variable for one stage.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "model", nargs="?", metavar="MODEL", help="model.tar.gz, folder, s3:// address or model file"
+        "models",
+        nargs="*",
+        metavar="MODEL",
+        help="model.tar.gz, folder, s3:// address or model file; 2 to 15 are a pipeline",
     )
     parser.add_argument(
         "--multi-model",
@@ -46,24 +55,74 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="look each second for new versions and archives, and serve them once they are ready; "
         "TFS_PROXY_WATCH=true",
     )
+    parser.add_argument(
+        "--env", action="append", default=[], metavar="N:NAME=VALUE", help="a variable for stage N alone"
+    )
     add_serving_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     exit_on_stop_signals()
+    stages = stages_of(arguments)
     settings, listeners = listen(arguments.host, arguments.port)
     settings = settings.with_values(
         reload=settings.reload or arguments.reload, watch=settings.watch or arguments.watch
     )
     if settings.multi_model or arguments.multi_model is not None:
         return _serve_many(settings, listeners, arguments)
+    if stages:
+        return _serve_in_a_row(settings, listeners, stages, arguments.model_server)
     import asyncio
 
     from tfs_proxy.run.archive_stacks import serve
     from tfs_proxy.run.opening import ServeRequest
 
-    environ = inherited_environment()
-    request = ServeRequest(arguments.model, arguments.model_server, environ, lay_out=_laid_out)
+    model = arguments.models[0] if arguments.models else None
+    request = ServeRequest(model, arguments.model_server, inherited_environment(), lay_out=_laid_out)
+    return asyncio.run(serve(settings, listeners, request))
+
+
+def stages_of(arguments: argparse.Namespace) -> "Sequence[StageOrder]":
+    """The stages of a pipeline; none for one archive. Raises SettingsError for what can't be one."""
+    archives: Sequence[str] = arguments.models
+    if len(archives) <= 1:
+        if arguments.env:
+            raise SettingsError(f"--env {arguments.env[0]} is for a stage of a pipeline: serve A B.")
+        return ()
+    from tfs_proxy.run.pipeline.stage import MOST, StageOrder
+
+    if len(archives) > MOST:
+        raise SettingsError(f"a pipeline has 2 to {MOST} stages, not {len(archives)}.")
+    if arguments.reload or arguments.watch:
+        raise SettingsError(
+            "--reload and --watch follow one archive. In a pipeline, --env N:TFS_PROXY_RELOAD=true or "
+            "--env N:TFS_PROXY_WATCH=true makes stage N do so."
+        )
+    variables = _variables_by_stage(arguments.env, len(archives))
+    return [StageOrder(*each) for each in zip(archives, variables.values(), strict=True)]
+
+
+def _variables_by_stage(texts: Sequence[str], stage_count: int) -> dict[str, dict[str, str]]:
+    variables: dict[str, dict[str, str]] = {str(number): {} for number in range(1, stage_count + 1)}
+    for text in texts:
+        number, _, assignment = text.partition(":")
+        name, equals, value = assignment.partition("=")
+        if not (number in variables and name and equals):
+            raise SettingsError(
+                f"--env {text} can't be used: it must be N:NAME=VALUE, with N from 1 to {stage_count}."
+            )
+        variables[number][name] = value
+    return variables
+
+
+def _serve_in_a_row(
+    settings: Settings, listeners: "Listeners", stages: "Sequence[StageOrder]", model_server: str
+) -> int:
+    import asyncio
+
+    from tfs_proxy.run.pipeline.run import PipelineRequest, serve
+
+    request = PipelineRequest(stages, model_server, inherited_environment())
     return asyncio.run(serve(settings, listeners, request))
 
 
@@ -73,7 +132,7 @@ def _serve_many(settings: Settings, listeners: "Listeners", arguments: argparse.
     from tfs_proxy.run.many_models.models import serve_many
     from tfs_proxy.run.opening import ServeRequest
 
-    refuse_one_model(arguments.model)
+    refuse_archives(arguments.models)
     refuse_following(settings)
     request = ServeRequest(None, arguments.model_server, inherited_environment(), lay_out=_laid_out)
     return asyncio.run(serve_many(settings, listeners, request, arguments.multi_model))
@@ -87,11 +146,11 @@ def _laid_out(
     return laid_out(model, workspace, settings, cancelled)
 
 
-def refuse_one_model(model: str | None) -> None:
-    """Raises SettingsError if multi-model mode gets one archive."""
-    if model is not None:
+def refuse_archives(models: Sequence[str]) -> None:
+    """Raises SettingsError if multi-model mode gets archives."""
+    if models:
         raise SettingsError(
-            f"{printable(model)} can't be served in multi-model mode, which gets its models by POST to "
+            f"{printable(models[0])} can't be served in multi-model mode, which gets its models by POST to "
             "/models, or from the folder behind --multi-model. Leave it out."
         )
 

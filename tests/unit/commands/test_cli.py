@@ -61,6 +61,7 @@ def test_without_a_command_the_help_is_an_error(capsys: pytest.CaptureFixture[st
     [
         (["serv"], "tfs-proxy: error: serv is not a command: did you mean serve?"),
         (["tensorflow_serving", "--help"], ": did you mean tensorflow-serving?"),
+        (["pipeline", "a", "b"], "pipeline is not a command: did you mean serve A B?"),
         (["zzz"], "tfs-proxy: error: zzz is not a command: tfs-proxy --help lists them."),
         (["settings", "SAGEMAKER_BIND_PORT"], "did you mean SAGEMAKER_BIND_TO_PORT?"),
     ],
@@ -123,13 +124,12 @@ def test_a_reader_that_goes_early_hears_nothing(words: Sequence[str]) -> None:
         (["serve", "--threads=4"], "SAGEMAKER_GUNICORN_THREADS: "),
         (["serve", "--timeout", "30"], "TFS_PROXY_REQUEST_TIMEOUT_SECONDS: "),
         (["serve", "--log-level", "debug"], "SAGEMAKER_GUNICORN_LOGLEVEL: "),
-        (["serve", "a.tar.gz", "b.tar.gz"], "`tfs-proxy pipeline a.tar.gz b.tar.gz`"),
     ],
 )
 def test_words_that_people_try_are_answered_by_what_to_write(
     words: Sequence[str], remedy: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Settings are no flags, and one MODEL is served; the exit status is a usage error's."""
+    """Settings are no flags; the exit status is a usage error's."""
     assert ended(words) == 2
 
     assert remedy in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`serve`, `pipeline` and `tensorflow-serving`: what they refuse before anything starts, and how they end."""
+"""`serve` and `tensorflow-serving`: what they refuse before anything starts, and how they end."""
 
 import re
 import signal
@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tfs_proxy.cli import command_parser, main
-from tfs_proxy.commands.pipeline import request_from
+from tfs_proxy.commands.serve import stages_of
 from tfs_proxy.run.host.processes import stop_signals
 from tfs_proxy.values.errors import SettingsError
 
@@ -25,18 +25,15 @@ def _signal_handlers_as_before() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize("command", ["serve", "pipeline"])
 @pytest.mark.parametrize("port", ["70000", "-1", "http"])
-def test_a_port_that_is_none_is_named(command: str, port: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_that_is_none_is_named(port: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit status 2, as for any flag that can't be parsed."""
     with pytest.raises(SystemExit, match="2"):
-        main([command, f"--port={port}"])
+        main(["serve", f"--port={port}"])
     assert f"{port} is not a port: take a number from 0 to 65535" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "command", [["serve"], ["pipeline", "a", "b"], ["tensorflow-serving"], ["container"]]
-)
+@pytest.mark.parametrize("command", [["serve"], ["serve", "a", "b"], ["tensorflow-serving"], ["container"]])
 def test_a_setting_that_cannot_be_used_is_named(
     command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -49,8 +46,8 @@ def test_a_setting_that_cannot_be_used_is_named(
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ([], "a pipeline has 2 to 15 stages, not 0"),
-        (["one.tar.gz"], "a pipeline has 2 to 15 stages, not 1"),
+        (["one.tar.gz", "--env", "1:A=b"], "--env 1:A=b is for a stage of a pipeline: serve A B"),
+        (["a", "b", "--reload"], "--env N:TFS_PROXY_RELOAD=true"),
         (["a.tar.gz"] * 16, "a pipeline has 2 to 15 stages, not 16"),
         (
             ["a", "b", "--env", "3:A=b"],
@@ -64,8 +61,8 @@ def test_a_setting_that_cannot_be_used_is_named(
 def test_what_cannot_be_a_pipeline_is_refused(
     words: list[str], text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit status 2 and one sentence, before the port opens."""
-    assert main(["pipeline", *words]) == 2
+    """Exit status 2 and one sentence."""
+    assert main(["serve", *words]) == 2
     assert text in capsys.readouterr().err
 
 
@@ -76,16 +73,15 @@ def test_each_stage_gets_its_own_variables(variables: list[dict[str, str]]) -> N
     for number, values in enumerate(variables, start=1):
         for name, value in values.items():
             words += ["--env", f"{number}:{name}={value}"]
-    request = request_from(command_parser("pipeline").parse_args(words), {"COMMON": "1"})
-    assert [order.variables for order in request.orders] == variables
-    assert [order.archive for order in request.orders] == words[: len(variables)]
-    assert request.environ == {"COMMON": "1"}
+    orders = stages_of(command_parser("serve").parse_args(words))
+    assert [order.variables for order in orders] == variables
+    assert [order.archive for order in orders] == words[: len(variables)]
 
 
 @given(st.text("0123:=A", max_size=8).filter(lambda text: not re.match("[12]:[^=]+=", text)))
 @example("01:0=")
 def test_any_other_text_of_env_is_named(text: str) -> None:
     """Only a number of a stage, a name and a value are a variable."""
-    arguments = command_parser("pipeline").parse_args(["a", "b", f"--env={text}"])
+    arguments = command_parser("serve").parse_args(["a", "b", f"--env={text}"])
     with pytest.raises(SettingsError, match=re.escape(f"--env {text} can't be used")):
-        request_from(arguments, {})
+        stages_of(arguments)

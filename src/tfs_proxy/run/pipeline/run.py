@@ -1,17 +1,14 @@
 """The run loop of a pipeline: starts every stage, opens the HTTP server, watches, drains, sums up."""
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from tfs_proxy.model.report.first_request import command_in, ready_line
 from tfs_proxy.observe.logs.access import RequestLog
@@ -35,7 +32,7 @@ from tfs_proxy.run.pipeline.stage import (
 from tfs_proxy.run.process import ChildProcess, ProcessState
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, RunLoop
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.errors import ProcessGaveUp, SettingsError
+from tfs_proxy.values.errors import ProcessGaveUp
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.resources import CONCURRENCY
 
@@ -50,7 +47,6 @@ class PipelineRequest(Struct, frozen=True):
     orders: Sequence[StageOrder]
     model_server: str
     environ: Mapping[str, str]
-    summary: Path | None = None
 
 
 async def serve(settings: Settings, listeners: Listeners, request: PipelineRequest) -> int:
@@ -197,18 +193,7 @@ class Pipeline:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _sum_up(self) -> None:
-        """Writes counts and latencies per stage into the log and the summary's file."""
-        summary = [
-            {
-                "stage": client.stage.number,
-                "archive": client.stage.archive,
-                "requests": client.latencies.count,
-                **asdict(client.counts),
-                "restarts": max(child.starts - 1, 0),
-                "latency_ms": client.latencies.milliseconds(),
-            }
-            for client, child in zip(self._clients, self._children, strict=True)
-        ]
+        """Logs counts and latencies of each stage."""
         for client in self._clients:
             shown = ", ".join(
                 f"{name} {spent:g} ms" for name, spent in client.latencies.milliseconds().items()
@@ -222,12 +207,3 @@ class Pipeline:
                 client.counts.not_reached,
                 shown,
             )
-        if self._request.summary is not None:
-            _write_summary(self._request.summary, summary)
-
-
-def _write_summary(path: Path, stages: object) -> None:
-    try:
-        path.write_text(json.dumps({"stages": stages}, indent=1) + "\n")
-    except OSError as error:
-        raise SettingsError(f"The summary {path} can't be written: {error.strerror}.") from error

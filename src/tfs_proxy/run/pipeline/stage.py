@@ -31,8 +31,8 @@ from tfs_proxy.wire.http_client import ConnectionPool, Timeouts
 from tfs_proxy.wire.http_messages import HttpResponse
 from tfs_proxy.wire.routes import INVOCATIONS
 
-FEWEST, MOST = 2, 15
-"""SageMaker's limits of containers in a pipeline (docs/reference/sagemaker.md)."""
+MOST = 15
+"""SageMaker's limit of containers in a pipeline (docs/reference/sagemaker.md)."""
 
 SAFE_PORTS = 10
 """Least number of ports in a stage's safe range: five model servers need as many."""
@@ -56,12 +56,6 @@ class Stage(Struct, frozen=True):
     @property
     def name(self) -> str:
         return f"stage {self.number} ({PurePosixPath(self.archive.rstrip('/')).name})"
-
-
-def check_count(orders: Sequence[StageOrder]) -> None:
-    """Raises SettingsError for fewer or more stages than a pipeline may have."""
-    if not FEWEST <= len(orders) <= MOST:
-        raise SettingsError(f"a pipeline has {FEWEST} to {MOST} stages, not {len(orders)}.")
 
 
 def ports_needed(order: StageOrder, number: int, environ: Mapping[str, str]) -> int:

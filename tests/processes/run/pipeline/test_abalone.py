@@ -49,7 +49,7 @@ def running(build: Path) -> Iterator[Stack]:
     """The README's pipeline, on a port of its own."""
     archives = (str(build / "featurizer.tar.gz"), str(build / "regressor.tar.gz"))
     program = ("--env", "1:SAGEMAKER_PROGRAM=featurizer.py")
-    stack = Stack(*archives, *program, env={"SAGEMAKER_GUNICORN_WORKERS": "1"}, command="pipeline")
+    stack = Stack(*archives, *program, env={"SAGEMAKER_GUNICORN_WORKERS": "1"})
     try:
         stack.wait_ready()
         yield stack

@@ -39,7 +39,7 @@ def test_a_request_is_one_trace_through_all_stages(tmp_path: Path) -> None:
     ]
     with collector() as received:
         env = {**received.env, **without_nginx(), "SAGEMAKER_GUNICORN_WORKERS": "1"}
-        stack = Stack(*archives, env=env, command="pipeline")
+        stack = Stack(*archives, env=env)
         try:
             stack.wait_ready()
             answer = stack.invoke("{}", traceparent=f"00-{TRACE}-{SPAN}-01")

@@ -338,7 +338,7 @@ def test_the_stages_of_a_pipeline_log_in_its_form(tmp_path: Path) -> None:
         "def predict_fn(data, model):\n    logging.info('now seen')\n    return data\n"
     )
     stage = str(pack(tmp_path / "stage.tar.gz", {"code/inference.py": script}))
-    stack = Stack(stage, stage, command="pipeline", env=JSON)
+    stack = Stack(stage, stage, env=JSON)
     try:
         stack.wait_ready()
         assert stack.invoke(b"[1]").status == 200

@@ -111,7 +111,7 @@ def test_a_pipeline_suggests_the_first_stages_request_at_its_own_port(tmp_path: 
         "def output_fn(prediction, accept): return prediction, 'text/csv'\n"
     )
     stage = str(pack(tmp_path / "stage.tar.gz", {"code/inference.py": script}))
-    stack = Stack(stage, stage, command="pipeline")
+    stack = Stack(stage, stage)
     try:
         stack.wait_ready()
         ready = "tfs-proxy: ready: "

@@ -315,7 +315,7 @@ def test_a_pipeline_with_a_stage_that_hangs(tmp_path: Path) -> None:
         str(pack(tmp_path / f"part-{number}.tar.gz", {"code/inference.py": SCRIPT_MODEL}))
         for number in (1, 2)
     ]
-    stack = Stack(*archives, env={**ONE_WORKER, **without_nginx()}, command="pipeline")
+    stack = Stack(*archives, env={**ONE_WORKER, **without_nginx()})
     try:
         stack.wait_ready()
         answer = stack.invoke("1\n", "text/csv")
