@@ -18,7 +18,6 @@ REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
 COMMANDS = {
     "serve": "Serve an archive, [many](../how-to/multi-model.md), or a [pipeline](../how-to/pipelines.md).",
     "pack": "Write a checked archive of a trained model: [how to](../how-to/pack.md).",
-    "warmup": "Record requests in a model: [how to](../how-to/warm-up.md).",
     "init": "Begin a script: [how to](../how-to/scripts.md#begin-one).",
     "ask": "Send a file to a container: [how to](../how-to/ask.md).",
     "check": "Say what would be served, and try a script on a request.",

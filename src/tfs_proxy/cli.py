@@ -45,7 +45,6 @@ COMMANDS = {
     "pack": Command("pack", "write a model.tar.gz from a SavedModel, or from a .keras or .h5 file"),
     "check": Command("check", "report what would be served, import the script, and try it on a request"),
     "ask": Command("ask", "send a file to a container, and print the answer or a table of latencies"),
-    "warmup": Command("warmup", "record requests in a model, so that its first one is not slow"),
     "settings": Command("settings", "list the variables that configure a run, with their defaults"),
     "model-server": Command(
         "model_server",

@@ -5,8 +5,7 @@ import re
 import time
 from pathlib import Path
 
-from tfs_proxy.commands.arguments import also_as, interruptible, log_to_stderr
-from tfs_proxy.commands.warmup import lines_of
+from tfs_proxy.commands.arguments import also_as, interruptible, log_to_stderr, read_requests
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.tools.export.preprocessing import (
     DEFAULT_TOP,
@@ -15,7 +14,7 @@ from tfs_proxy.tools.export.preprocessing import (
     read_labels,
     read_standardize,
 )
-from tfs_proxy.tools.pack.options import DEFAULT_PYTHONS, LayoutOptions, Packed, WarmupOptions
+from tfs_proxy.tools.pack.lay_out import DEFAULT_PYTHONS, LayoutOptions
 from tfs_proxy.values.errors import SettingsError
 
 
@@ -76,8 +75,11 @@ A Keras file is exported as a SavedModel, by TensorFlow in a process of its own.
 
 What is packed is what `tfs-proxy check` finds nothing wrong with. The same files always give the same bytes.
 
-Exit status: 0; 2 if MODEL, a flag or the output can't be used; 3 if the script or its requirements can't be
-used; 130 if stopped. Unless it is 0, nothing is written.
+With --warmup, every model server answers requests that are recorded in the models before it is ready. One
+answers and loads them here first.
+
+Exit status: 0; 2 if MODEL, a flag, a request or the output can't be used; 3 if the script or its requirements
+can't be used; 4 if a model can't be loaded with --warmup; 130 if stopped. Unless it is 0, nothing is written.
 """
 
 
@@ -132,11 +134,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="processor that they are for (default: %(default)s)",
     )
     add_preprocessing_arguments(parser)
-    parser.add_argument(
-        "--warmup",
-        action="store_true",
-        help="record requests made from the signature, as `tfs-proxy warmup` does, which has more choices",
+    warmup = parser.add_argument_group("for a fast first request")
+    warmup.add_argument(
+        "--warmup", action="store_true", help="record requests made from the signature in the model"
     )
+    warmup.add_argument(
+        "--request",
+        metavar="FILE",
+        action="append",
+        default=[],
+        type=Path,
+        help="record these instead: the body of one, or a file of data capture with many; once or more",
+    )
+    warmup.add_argument("--content-type", metavar="TYPE", help="their type (default: by the ending of FILE)")
 
 
 def _python(text: str) -> str:
@@ -151,13 +161,18 @@ def run(arguments: argparse.Namespace) -> int:
     log_to_stderr("INFO")
     began = time.monotonic()
     with interruptible("stopped, and nothing was written"):
-        warmup = WarmupOptions() if arguments.warmup else None
-        packed = pack(layout_options(arguments), arguments.output, warmup, Settings.from_env())
-    _show(packed, time.monotonic() - began)
+        requests = [
+            each for file in arguments.request for each in read_requests(file, arguments.content_type, None)
+        ]
+        warmup = requests if arguments.warmup or arguments.request else None
+        packed = pack(_layout_options(arguments), arguments.output, warmup, Settings.from_env())
+    print(*packed.report, sep="\n")
+    print(f"Packed {arguments.output}, {_size(packed.size)}, in {time.monotonic() - began:.1f} s")
+    print(f"Next: tfs-proxy serve {arguments.output}")
     return 0
 
 
-def layout_options(arguments: argparse.Namespace) -> LayoutOptions:
+def _layout_options(arguments: argparse.Namespace) -> LayoutOptions:
     return LayoutOptions(
         model=arguments.model,
         name=arguments.name,
@@ -171,12 +186,6 @@ def layout_options(arguments: argparse.Namespace) -> LayoutOptions:
         preprocessing=preprocessing_of(arguments),
         csv_columns=arguments.csv_columns,
     )
-
-
-def _show(packed: Packed, seconds: float) -> None:
-    print(*packed.report, *packed.warnings, *lines_of(packed.warmed), sep="\n")
-    print(f"Packed {packed.output}, {_size(packed.size)}, in {seconds:.1f} s")
-    print(f"Next: tfs-proxy serve {packed.output}")
 
 
 def _size(count: int) -> str:

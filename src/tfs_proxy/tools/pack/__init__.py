@@ -1,1 +1,1 @@
-"""Ways from a trained model to an archive: pack, init and warmup; commands call them before a run."""
+"""Ways from a trained model to an archive: pack and init; commands call them before a run."""

@@ -12,17 +12,44 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
+from msgspec import Struct
+
 from tfs_proxy.model.discover import ROOT_MODEL_NAME, DiscoveredModel, discover, unreadable
 from tfs_proxy.model.saved_model import read_saved_model
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.tools.export.child import ExportReport, ExportRequest, export
 from tfs_proxy.tools.export.preprocessing import FLAGS, Preprocessing
 from tfs_proxy.tools.pack.model_kinds import is_keras_file
-from tfs_proxy.tools.pack.options import LayoutOptions
 from tfs_proxy.values.errors import ArchiveError, RequirementsError, SettingsError
 from tfs_proxy.values.layout import CSV_COLUMNS_FILE, ModelLayout
 from tfs_proxy.values.names import HIGHEST_VERSION, is_model_name, printable
 from tfs_proxy.values.signature import DEFAULT_SIGNATURE
+
+DEFAULT_PYTHONS = ("3.13",)
+"""The Python of the image for CPUs (Dockerfile.cpu); the one for GPUs has 3.12."""
+
+
+class LayoutOptions(Struct, frozen=True):
+    """A model and what belongs to it, to be laid out as SageMaker wants it.
+
+    ``script`` is a file or a folder, ``name`` and ``version`` None for those that the model itself has.
+    Without ``wheels`` the packages of ``requirements`` are downloaded at each start, with it now, for
+    ``pythons`` (``3.13``) on ``machine`` (``x86_64``). ``preprocessing`` goes into the model's graph.
+    ``csv_columns`` is the order of columns of CSV without a header, between commas; None for that of a Keras
+    model's list of inputs.
+    """
+
+    model: Path
+    name: str | None = None
+    version: int | None = None
+    script: Path | None = None
+    requirements: Path | None = None
+    wheels: bool = False
+    pythons: tuple[str, ...] = DEFAULT_PYTHONS
+    machine: str = "x86_64"
+    allow_code: bool = False
+    preprocessing: Preprocessing | None = None
+    csv_columns: str | None = None
 
 
 def record_columns(root: Path, columns: str, *, required: bool) -> None:
@@ -221,18 +248,6 @@ def _listed(models: Iterable[DiscoveredModel]) -> str:
 def _copy_tree(source: Path, target: Path) -> None:
     """Copies without hidden files; links are followed, since the archive has none."""
     shutil.copytree(source, target, copy_function=_copy_file, ignore=JUNK)
-
-
-def mirror(source: Path, target: Path) -> None:
-    """Makes ``target`` a copy of a folder, with hard links if the disk allows that.
-
-    Raises ArchiveError for files that can't be read.
-    """
-    try:
-        shutil.copytree(source, target, copy_function=_copy_file)
-    except OSError as error:
-        path = Path(error.filename) if isinstance(error.filename, str) else source
-        raise ArchiveError(printable(unreadable(path, error))) from error
 
 
 def _copy_file(source: str | Path, target: str | Path) -> None:

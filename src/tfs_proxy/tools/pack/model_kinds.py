@@ -50,8 +50,7 @@ def laid_out(
     """
     if model is None or Path(model).suffix.lower() not in MODEL_FILE_ENDINGS or not Path(model).is_file():
         return model
-    from tfs_proxy.tools.pack.lay_out import lay_out
-    from tfs_proxy.tools.pack.options import LayoutOptions
+    from tfs_proxy.tools.pack.lay_out import LayoutOptions, lay_out
 
     lay_out(LayoutOptions(Path(model)), workspace.model, settings, cancelled)
     return str(workspace.model)

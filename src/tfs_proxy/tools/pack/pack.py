@@ -1,8 +1,12 @@
 """Makes a checked model.tar.gz of a model: lay out, check, write; for the command ``tfs-proxy pack``."""
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec import Struct
+
+from tfs_proxy.data.capture.record import CapturedRequest
 from tfs_proxy.model.progress import ProgressLog
 from tfs_proxy.model.report.prepare import Prepared, prepare, without_workspace
 from tfs_proxy.model.report.served import Served
@@ -11,9 +15,8 @@ from tfs_proxy.run.host.workspace import temporary_workspace
 from tfs_proxy.run.programs.packages import brings_packages
 from tfs_proxy.serving.script.probe import importable
 from tfs_proxy.settings.settings import Settings, inherited_environment
-from tfs_proxy.tools.pack.lay_out import check_name, lay_out
-from tfs_proxy.tools.pack.options import LayoutOptions, Packed, WarmupOptions
-from tfs_proxy.tools.pack.warmup import write_warmup
+from tfs_proxy.tools.pack.lay_out import LayoutOptions, check_name, lay_out
+from tfs_proxy.tools.pack.warmup import warm_up
 from tfs_proxy.values.errors import ArchiveError, DiscoveryError, ScriptLoadError
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.names import printable
@@ -64,10 +67,20 @@ def readable(error: ScriptLoadError, workspace: Workspace) -> ScriptLoadError:
 ENDINGS = (".tar.gz", ".tgz")
 
 
-def pack(options: LayoutOptions, output: Path, warmup: WarmupOptions | None, settings: Settings) -> Packed:
+class Packed(Struct, frozen=True):
+    """A written archive's size in bytes, and the report on it, as lines to show."""
+
+    size: int
+    report: tuple[str, ...]
+
+
+def pack(
+    options: LayoutOptions, output: Path, warmup: Sequence[CapturedRequest] | None, settings: Settings
+) -> Packed:
     """Writes the archive ``output`` if `check` finds no fault in it.
 
-    Raises what `lay_out`, `prepare` and `write_warmup` raise, DiscoveryError for a model that could not
+    ``warmup`` has the requests to record in the models, () for those that `warm_up` makes, None for none.
+    Raises what `lay_out`, `prepare` and `warm_up` raise, DiscoveryError for a model that could not
     answer, and ScriptLoadError for a script that can't be used; then ``output`` is as it was.
     """
     _check_output(output)
@@ -76,12 +89,12 @@ def pack(options: LayoutOptions, output: Path, warmup: WarmupOptions | None, set
         lay_out(options, workspace.model, settings)
         prepared = prepare(str(workspace.model), settings, workspace, inherited_environment())
         warnings = _checked(prepared, workspace)
-        warmed = () if warmup is None else write_warmup(prepared, workspace, warmup)
+        warmed = () if warmup is None else warm_up(prepared, workspace, warmup)
         writing = ProgressLog(f"Packing {output}")
         size = write_archive(workspace.model, output, writing)
         writing.finish()
     # The first line of a report names the temporary folder, which is gone now.
-    return Packed(output, size, prepared.report[1:], warnings, warmed)
+    return Packed(size, (*prepared.report[1:], *warnings, *warmed))
 
 
 def _check_output(output: Path) -> None:

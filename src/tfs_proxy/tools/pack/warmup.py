@@ -1,221 +1,266 @@
 """Makes a model's first requests quick: makes requests, tries them, and records them in its versions."""
 
-import os
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfs_proxy.model.discover import DiscoveredModel
-from tfs_proxy.model.progress import ProgressLog
-from tfs_proxy.model.report.prepare import Prepared, prepare
+from tfs_proxy.data.capture.record import CapturedRequest
+from tfs_proxy.data.formats.framing import tfrecord_frame
+from tfs_proxy.model.graph_inputs import GraphInputs, read_graph_inputs
+from tfs_proxy.model.openapi.examples import sample_string
+from tfs_proxy.model.report.prepare import Prepared
+from tfs_proxy.model.report.served import Served
+from tfs_proxy.model.report.serving_flags import ServingFlags
 from tfs_proxy.model.saved_model import read_saved_model
-from tfs_proxy.model.write import write_archive
-from tfs_proxy.run.host.workspace import temporary_workspace
 from tfs_proxy.serving.upstream.binary import request_message
 from tfs_proxy.settings.settings import Settings, inherited_environment
-from tfs_proxy.tools.pack.lay_out import mirror
-from tfs_proxy.tools.pack.options import WarmedVersion, WarmupOptions
 from tfs_proxy.tools.pack.trial_server import TrialServer, trial_server
-from tfs_proxy.tools.pack.warmup_requests import RecordedRequest, batch_sizes, file_of, made_up, of_clients
-from tfs_proxy.values.errors import ArchiveError, BadInput, DiscoveryError, SettingsError
-from tfs_proxy.values.layout import ARCHIVE_NAME, WARMUP_FILE, Workspace
-from tfs_proxy.values.names import printable
-from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature, Target
+from tfs_proxy.values.batch import BYTES, Batch
+from tfs_proxy.values.errors import BadInput, DiscoveryError, SettingsError
+from tfs_proxy.values.layout import WARMUP_FILE, Workspace
+from tfs_proxy.values.signature import DEFAULT_SIGNATURE, PREDICT_METHOD, Signature, Target, TensorSpec
+from tfs_proxy.wire import protos
+from tfs_proxy.wire.dtypes import array_type
 from tfs_proxy.wire.error_body import error_text
+
+FLAG = "batching_parameters_file"
+MOST_SIZES = 64
+"""Limit of recorded sizes: a version is loaded only after it has answered every request."""
+
+
+def batch_sizes(settings: Settings) -> tuple[int, ...]:
+    """Sizes that the user's batching file allows, else all up to the largest; 1 without batching.
+
+    Raises SettingsError if the file can't be read.
+    """
+    own_file = ServingFlags(settings.extra_args).value(FLAG)
+    if own_file:
+        allowed = _allowed_in(own_file)
+        if allowed:
+            return allowed
+    if not settings.enable_batching:
+        return (1,)
+    most = settings.max_batch_size
+    if most <= MOST_SIZES:
+        return tuple(range(1, most + 1))
+    powers = (1 << exponent for exponent in range(most.bit_length()))
+    return (*(size for size in powers if size < most), most)
+
+
+def _allowed_in(own_file: str) -> tuple[int, ...]:
+    from google.protobuf import text_format
+
+    from tfs_proxy.wire.protos import POOL, BatchingParameters
+
+    try:
+        text = Path(own_file).read_text(encoding="utf-8")
+        parameters = text_format.Parse(text, BatchingParameters(), descriptor_pool=POOL)
+    except (OSError, UnicodeDecodeError, text_format.ParseError) as error:
+        raise SettingsError(f"--{FLAG}={own_file} can't be read: {error}.") from None
+    return tuple(sorted({size for size in parameters.allowed_batch_sizes if size > 0}))[:MOST_SIZES]
+
+
+MOST_VALUES = 256 * 1024 * 1024
+
+
+def sample_batches(signature: Signature, graph: GraphInputs, batch_sizes: tuple[int, ...]) -> Iterator[Batch]:
+    """A batch of zeros of each size; other open sizes are 1. Raises SettingsError if none can be made."""
+    string = sample_string(signature, graph)
+    if string is None:
+        raise SettingsError(
+            f"The signature {signature.name} takes pictures of one size, which its graph does not tell: give "
+            "requests with --request."
+        )
+    for records in batch_sizes:
+        inputs = {name: _array(name, spec, records, string) for name, spec in signature.inputs.items()}
+        yield Batch(inputs, records)
+
+
+def _array(name: str, spec: TensorSpec, records: int, string: bytes) -> npt.NDArray[Any]:
+    shape = (None,) if spec.shape is None else spec.shape  # a vector, if the rank is open
+    sizes = [size if size is not None else records if axis == 0 else 1 for axis, size in enumerate(shape)]
+    if np.prod(sizes, dtype=float) > MOST_VALUES:
+        raise SettingsError(f"The input {name} of shape {sizes} is too large for a request.")
+    try:
+        dtype = array_type(spec)
+    except BadInput as error:
+        raise SettingsError(f"No request can be made for the input {name}: {error}") from None
+    return np.full(sizes, string, BYTES) if dtype == BYTES else np.zeros(sizes, dtype)
+
+
+MOST_RECORDS = 1000
+"""Limit of records with which a version still loads (docs/reference/tensorflow-serving.md)."""
+
+
+class RecordedRequest(Struct, frozen=True):
+    """A request to a model server; ``origin`` names it in errors."""
+
+    target: Target
+    batch: Batch
+    origin: str
+
+
+def made_up(
+    target: Target, folder: Path, signatures: Mapping[str, Signature], sizes: tuple[int, ...]
+) -> Iterator[RecordedRequest]:
+    """A request of each size for each signature. Raises SettingsError if none can be made."""
+    graph = read_graph_inputs(folder)
+    for signature in _chosen(signatures):
+        named = replace(target, signature=signature.name)
+        for size, batch in zip(sizes, sample_batches(signature, graph, sizes), strict=True):
+            yield RecordedRequest(named, batch, f"the request made for {signature.name}, batch size {size},")
+
+
+def _chosen(signatures: Mapping[str, Signature]) -> Sequence[Signature]:
+    """The default signature for predict, else all of them. Raises SettingsError if there is none."""
+    predicting = {key: each for key, each in signatures.items() if each.method == PREDICT_METHOD}
+    if not predicting:
+        raise SettingsError("The model has no signature for predict, which requests are made for.")
+    return [predicting[DEFAULT_SIGNATURE]] if DEFAULT_SIGNATURE in predicting else [*predicting.values()]
+
+
+def of_clients(
+    requests: Iterable[CapturedRequest], served: Served, settings: Settings
+) -> Iterator[RecordedRequest]:
+    """The model server's requests that the archive's script makes of a client's requests.
+
+    Raises SettingsError for a request that is refused, and ScriptLoadError for the script.
+    """
+    from tfs_proxy import testing
+
+    with testing.load(served.layout.root, settings=settings) as script:
+        for number, request in enumerate(requests, 1):
+            earlier = len(script.calls)
+            reply = script.post(
+                request.body, request.content_type, custom_attributes=request.custom_attributes
+            )
+            if reply.status >= HTTPStatus.BAD_REQUEST:
+                raise SettingsError(f"Request {number} is refused with {reply.status}: {reply.text}")
+            for call in script.calls[earlier:]:
+                yield RecordedRequest(call.target, Batch(call.inputs, 1), f"request {number}")
+
+
+def file_of(requests: Sequence[RecordedRequest], signatures: Mapping[str, Signature]) -> bytes:
+    """The requests in the model server's format: TFRecords of PredictionLog. Raises SettingsError."""
+    if len(requests) > MOST_RECORDS:
+        raise SettingsError(
+            f"{len(requests)} requests are too many: a model server takes {MOST_RECORDS} for a version."
+        )
+    return b"".join(tfrecord_frame(_record(request, signatures)) for request in requests)
+
+
+def _record(request: RecordedRequest, signatures: Mapping[str, Signature]) -> bytes:
+    log = protos.PredictionLog()
+    signature = signatures[request.target.signature or DEFAULT_SIGNATURE]
+    message = request_message(replace(request.target, version=None, label=None), request.batch, signature)
+    log.predict_log.request.MergeFromString(message)
+    return log.SerializeToString(deterministic=True)
+
 
 REPEATS = 20
 """Number of requests whose median the first ones are compared with."""
 
 
 class _Version(Struct, frozen=True):
-    model: str
-    number: int
+    target: Target
     folder: Path
     signatures: Mapping[str, Signature]
     requests: Sequence[RecordedRequest]
 
-    def signature_of(self, request: RecordedRequest) -> Signature:
-        return self.signatures[request.target.signature or DEFAULT_SIGNATURE]
+    def record(self) -> None:
+        """Writes the requests into the version's folder."""
+        file = self.folder / WARMUP_FILE
+        file.parent.mkdir(exist_ok=True)
+        file.unlink(missing_ok=True)  # it may be a hard link to the file that is packed
+        file.write_bytes(file_of(self.requests, self.signatures))
 
 
-def write_warmup(
-    prepared: Prepared, workspace: Workspace, options: WarmupOptions
-) -> tuple[WarmedVersion, ...]:
-    """Records requests in the versions of ``prepared``, whose folders must belong to the caller.
+def warm_up(prepared: Prepared, workspace: Workspace, clients: Sequence[CapturedRequest]) -> tuple[str, ...]:
+    """Records requests in the versions of ``prepared``; returns a line for each, with latencies.
 
-    Each request has been answered by a model server, and each version has been loaded with them. Raises
-    SettingsError for requests that can't be made or are refused, DiscoveryError without a model to warm up,
-    and ModelLoadError if a version does not load with them.
+    The requests are those of ``clients``, else made from the signatures. A model server has answered each,
+    and has loaded each version with them. Raises SettingsError for requests that can't be made or are
+    refused, ModelLoadError if a version does not load with them.
     """
-    versions = tuple(_versions(prepared, options))
-    if not versions:
-        raise DiscoveryError("There is no SavedModel to warm up: a script that is the model warms itself up.")
+    versions = tuple(_versions(prepared, clients))
     environ = dict(inherited_environment())
     with trial_server(prepared, workspace, environ, warms_up=False) as server:
-        cold = [_first_ms(server, version) for version in versions]
-        for version in versions:
-            _try_all(server, version)
-    write_files({each.folder / WARMUP_FILE: file_of(each.requests, each.signatures) for each in versions})
+        cold = [_try_all(server, version) for version in versions]
+    for version in versions:
+        version.record()
     with trial_server(prepared, workspace, environ, warms_up=True) as server:
         if server.warmed_versions < len(versions):
             raise SettingsError("The model server did not read the requests: does a flag turn warm-up off?")
-        return tuple(
-            _measured(server, version, cold_ms) for version, cold_ms in zip(versions, cold, strict=True)
-        )
+        return tuple(_line(server, *each) for each in zip(versions, cold, strict=True))
 
 
-def write_files(contents: Mapping[Path, bytes]) -> None:
-    """Writes all files or, if there is no room for all, none; each appears whole.
-
-    Raises ArchiveError if that fails.
-    """
-    partials = {path: path.with_name(f".{path.name}.partial") for path in contents}
-    try:
-        for path, partial in partials.items():
-            path.parent.mkdir(exist_ok=True)
-            with partial.open("wb") as file:
-                file.write(contents[path])
-                os.fsync(file.fileno())
-        for path, partial in partials.items():
-            partial.replace(path)
-    except OSError as error:
-        raise ArchiveError(f"{error.filename or path} can't be written: {error.strerror}.") from error
-    finally:
-        for partial in partials.values():
-            with suppress(OSError):
-                partial.unlink()
-
-
-def _versions(prepared: Prepared, options: WarmupOptions) -> Iterator[_Version]:
-    known = {number for model in prepared.served.models for number in model.versions}
-    if options.version is not None and options.version not in known:
-        there = ", ".join(map(str, sorted(known)))
-        raise SettingsError(f"--version {options.version} is not there; existing versions: {there}.")
-    clients = _by_model(prepared, options)
+def _versions(prepared: Prepared, clients: Sequence[CapturedRequest]) -> Iterator[_Version]:
+    by_model = defaultdict[str, list[RecordedRequest]](list)
+    if clients:
+        for request in of_clients(clients, prepared.served, prepared.settings):
+            by_model[request.target.model].append(request)
+        if not by_model:
+            raise SettingsError("None of the requests asks a model.")
     for model in prepared.served.models:
         for number, folder in model.versions.items():
-            if options.version in {None, number} and (not options.requests or clients.get(model.name)):
-                yield _version(prepared, options, model, number, folder, clients.get(model.name, ()))
-
-
-def _by_model(prepared: Prepared, options: WarmupOptions) -> Mapping[str, Sequence[RecordedRequest]]:
-    by_model: dict[str, list[RecordedRequest]] = {}
-    for request in (
-        of_clients(options.requests, prepared.served, prepared.settings) if options.requests else ()
-    ):
-        by_model.setdefault(request.target.model, []).append(request)
-    if options.requests and not by_model:
-        raise SettingsError("None of the requests asks a model.")
-    return by_model
+            if not clients or model.name in by_model:
+                yield _version(
+                    prepared.settings, Target(model.name, version=number), folder, by_model[model.name]
+                )
 
 
 def _version(
-    prepared: Prepared,
-    options: WarmupOptions,
-    model: DiscoveredModel,
-    number: int,
-    folder: Path,
-    clients: Sequence[RecordedRequest],
+    settings: Settings, target: Target, folder: Path, clients: Sequence[RecordedRequest]
 ) -> _Version:
     summary = read_saved_model(folder)
     if summary is None:
         raise DiscoveryError(f"{folder} has no saved_model.pb, whose signatures requests are made from.")
-    signatures = summary.signatures
-    target = Target(model.name, version=number)
-    if clients:
-        requests = [
-            replace(each, target=replace(each.target, version=number, label=None)) for each in clients
-        ]
-    else:
-        sizes = options.batch_sizes or batch_sizes(prepared.settings)
-        requests = list(made_up(target, folder, signatures, options, sizes))
-    return _Version(model.name, number, folder, signatures, requests)
+    version = target.version
+    requests = [replace(each, target=replace(each.target, version=version, label=None)) for each in clients]
+    if not clients:
+        requests = list(made_up(target, folder, summary.signatures, batch_sizes(settings)))
+    return _Version(target, folder, summary.signatures, requests)
 
 
-def _first_ms(server: TrialServer, version: _Version) -> float:
-    with _refusals(version.requests[0]):
-        return _milliseconds(server, version, version.requests[0])
-
-
-def _try_all(server: TrialServer, version: _Version) -> None:
+def _try_all(server: TrialServer, version: _Version) -> float:
+    """Milliseconds of the first request. Raises SettingsError if any is refused: no load would succeed."""
+    took = []
     for request in version.requests:
-        with _refusals(request):
-            _milliseconds(server, version, request)
+        try:
+            took.append(_milliseconds(server, version, request))
+        except BadInput as error:
+            origin = request.origin[0].upper() + request.origin[1:]
+            raise SettingsError(
+                f"{origin} is refused by the model: {error}. Give requests that it takes with --request."
+            ) from None
+    return took[0]
 
 
-def _measured(server: TrialServer, version: _Version, cold_ms: float) -> WarmedVersion:
-    warm_ms = _first_ms(server, version)
-    others = [_milliseconds(server, version, version.requests[0]) for _ in range(REPEATS)]
-    return WarmedVersion(
-        version.model,
-        version.number,
-        version.folder,
-        len(version.requests),
-        cold_ms,
-        warm_ms,
-        statistics.median(others),
+def _line(server: TrialServer, version: _Version, cold_ms: float) -> str:
+    """Measures what the requests are worth, for a line of the report."""
+    target, first, count = version.target, version.requests[0], len(version.requests)
+    warm_ms = _milliseconds(server, version, first)
+    later_ms = statistics.median(_milliseconds(server, version, first) for _ in range(REPEATS))
+    return (
+        f"{target.model} version {target.version}: {count} request{'s' if count > 1 else ''}; the first "
+        f"request takes {warm_ms:.1f} ms instead of {cold_ms:.1f}, later ones {later_ms:.1f}"
     )
 
 
 def _milliseconds(server: TrialServer, version: _Version, request: RecordedRequest) -> float:
-    message = request_message(request.target, request.batch, version.signature_of(request))
+    signature = version.signatures[request.target.signature or DEFAULT_SIGNATURE]
+    message = request_message(request.target, request.batch, signature)
     began = time.perf_counter()
     answer = server.calls.predict(server.instance, [message])
     if not answer.ok:
         raise BadInput(error_text(answer.body) or f"status {answer.status}")
     return (time.perf_counter() - began) * 1000
-
-
-@contextmanager
-def _refusals(request: RecordedRequest) -> Iterator[None]:
-    """Names the request in the error if the model server refuses it: no version would load with it."""
-    try:
-        yield
-    except BadInput as error:
-        origin = request.origin[0].upper() + request.origin[1:]
-        raise SettingsError(
-            f"{origin} is refused by the model: {error}. Give requests that it takes with --request."
-        ) from None
-
-
-def warm_model(
-    model: str, output: Path | None, options: WarmupOptions, settings: Settings
-) -> tuple[WarmedVersion, ...]:
-    """Records requests in ``model``, a folder, or in ``output``, a copy of the archive ``model``.
-
-    Nothing is written before all was tried. Raises SettingsError for a wrong ``output``, and what `prepare`,
-    `write_warmup` and `write_archive` raise.
-    """
-    folder = Path(model)
-    _check_output(model, folder, output)
-    with temporary_workspace(settings.home, "tfs-proxy-warmup-") as workspace:
-        if output is None:
-            mirror(folder, workspace.model)
-            model = str(workspace.model)
-        prepared = prepare(model, settings, workspace, inherited_environment())
-        warmed = write_warmup(prepared, workspace, options)
-        if output is None:
-            files = [version.folder / WARMUP_FILE for version in warmed]
-            write_files({folder / each.relative_to(workspace.model): each.read_bytes() for each in files})
-        else:
-            writing = ProgressLog(f"Packing {output}")
-            write_archive(prepared.served.layout.root, output, writing)
-            writing.finish()
-    return warmed
-
-
-def _check_output(model: str, folder: Path, output: Path | None) -> None:
-    shown = printable(model)
-    if (folder / ARCHIVE_NAME).is_file():
-        raise SettingsError(f"{shown} holds {ARCHIVE_NAME}: give its path, and -o FILE for the new one.")
-    if folder.is_dir() and output is not None:
-        raise SettingsError(f"-o can't be used: {shown} is a folder, which is changed in place.")
-    if not folder.is_dir() and output is None:
-        raise SettingsError(f"-o FILE is missing: {shown} is an archive, which is left as it is.")
-    if output is not None and not output.parent.is_dir():
-        raise ArchiveError(f"-o {printable(str(output))} is refused: its folder is not there.")

@@ -1,22 +1,19 @@
-"""`tfs-proxy warmup`: requests are recorded in a model, after a model server has answered them."""
+"""`tfs-proxy pack --warmup`: requests are recorded in a model, after a model server has answered them."""
 
-import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from support.archives import pack
 from support.scraping import scrape
-from support.stack import Stack, serving
+from support.stack import serving
+from tfs_proxy.data.capture.record import CaptureRecord, Payload, line_of
 from tfs_proxy.data.formats.framing import tfrecords
 from tfs_proxy.values.layout import WARMUP_FILE
 from tfs_proxy.worker.first_call import CALLS
 
-CLI = (sys.executable, "-m", "tfs_proxy.cli")
 HALVES = """\
 def input_handler(data, context):
     row = [float(cell) for cell in data.read().decode().split(",")]
@@ -26,140 +23,99 @@ def output_handler(response, context):
 """
 
 
-def warmup(*words: object, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*CLI, "warmup", *map(str, words)], env=environ, capture_output=True, text=True, check=False
-    )
-
-
-def records_in(file: Path) -> int:
-    with file.open("rb") as stream:
-        return len(list(tfrecords(stream)))
+def pack(model: Path, output: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "tfs_proxy.cli", "pack", model, "-o", output, *words]
+    return subprocess.run(argv, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture
-def copied(saved_models: Path, tmp_path: Path) -> Callable[[str], Path]:
-    """A model of ours in a folder that a test may change."""
-
-    def copy(name: str) -> Path:
-        return Path(shutil.copytree(saved_models / name, tmp_path / name))
-
-    return copy
+def warm(tmp_path: Path) -> Path:
+    return tmp_path / "warm.tar.gz"
 
 
-def test_a_folder_is_warmed_up_in_place(copied: Callable[[str], Path]) -> None:
-    folder = copied("half_plus_two")
-    before = {path for path in folder.rglob("*") if path.is_file()}
-
-    done = warmup(folder, "--batch-size", 1, "--batch-size", 4, "--fill", "random")
-
-    assert done.returncode == 0, done.stderr
-    assert "2 requests; the first request takes" in done.stdout
-    added = {path for path in folder.rglob("*") if path.is_file()} - before
-    assert {path.relative_to(path.parents[1]) for path in added} == {WARMUP_FILE}
-    assert all(records_in(path) == 2 for path in added)
-
-
-def test_an_archive_is_copied_and_serves(saved_models: Path, tmp_path: Path) -> None:
-    """The new archive is served as the old one was, its requests answered before it is ready."""
-    archive, warm = tmp_path / "model.tar.gz", tmp_path / "warm.tar.gz"
-    with tarfile.open(archive, "w:gz") as tar:
-        tar.add(saved_models / "half_plus_two", "half")
-
-    assert warmup(archive).returncode == 2
-    done = warmup(archive, "-o", warm)
-
-    assert done.returncode == 0, done.stderr
-    with tarfile.open(warm) as tar:
-        assert f"half/1/{WARMUP_FILE}" in tar.getnames()
-    stack = Stack(str(warm))
-    try:
-        stack.wait_ready()
-        answer = stack.invoke('{"instances": [1.0]}')
-    finally:
-        stack.close()
-    assert (answer.status, answer.json) == (200, {"predictions": [2.5]})
+def records_in(archive: Path) -> int:
+    with tarfile.open(archive) as tar:
+        (name,) = (name for name in tar.getnames() if name.endswith(str(WARMUP_FILE)))
+        stream = tar.extractfile(name)
+        assert stream is not None
+        return len(list(tfrecords(stream)))
 
 
 @pytest.mark.tensorflow
-def test_workers_warm_themselves_up(copied: Callable[[str], Path]) -> None:
-    """The model server answers the worker's own calls, without a request of a client."""
-    folder = copied("half_plus_two")
-    assert warmup(folder).returncode == 0
-
-    with serving(str(folder), env={"SAGEMAKER_GUNICORN_WORKERS": "1"}) as stack:
-        # A scrape may show what the model server said to the last one.
-        stack.wait_until(lambda: _calls_of_workers(stack) == CALLS, "the worker's calls are counted")
-
-
-def _calls_of_workers(stack: Stack) -> float:
-    return scrape(stack).total("tensorflow_serving_request_count_total", status="OK")
-
-
-def test_requests_of_clients_go_through_the_script(saved_models: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    shutil.copytree(saved_models / "half_plus_two", folder / "half")
-    (folder / "code").mkdir()
-    (folder / "code" / "inference.py").write_text(HALVES)
-    body = tmp_path / "body"
-    body.write_text("1.0,2.0")
-
-    done = warmup(folder, "--request", body, "--content-type", "text/csv")
+def test_a_packed_model_warms_up_its_server_and_its_workers(saved_models: Path, warm: Path) -> None:
+    """The model server answers the worker's own calls, without a request of a client; then it serves as before."""
+    done = pack(saved_models / "half_plus_two", warm, "--warmup")
 
     assert done.returncode == 0, done.stderr
-    assert "1 request;" in done.stdout
+    assert "1 request; the first request takes" in done.stdout
+    with serving(str(warm), env={"SAGEMAKER_GUNICORN_WORKERS": "1"}) as stack:
+        # A scrape may show what the model server said to the last one.
+        stack.wait_until(
+            lambda: scrape(stack).total("tensorflow_serving_request_count_total", status="OK") == CALLS,
+            "the worker's calls are counted",
+        )
+        answer = stack.invoke('{"instances": [1.0]}')
+    assert (answer.status, answer.json) == (200, {"predictions": [2.5]})
+
+
+def test_requests_of_clients_go_through_the_script(saved_models: Path, warm: Path, tmp_path: Path) -> None:
+    """They are bodies, whose endings are their types, or lines of data capture; what is recorded already goes."""
+    script, body, capture = (tmp_path / name for name in ("halves.py", "body.csv", "captured.jsonl"))
+    script.write_text(HALVES)
+    body.write_text("1.0,2.0")
+    capture.write_bytes(b"".join(2 * [line_of(CaptureRecord(Payload("text/csv", b"3.0"), None, 0.0))]))
+    model = saved_models / "half_plus_two"
+
+    done = pack(model, warm, "--script", script, "--request", body, "--request", capture)
+    with tarfile.open(warm) as tar:
+        tar.extractall(tmp_path / "unpacked", filter="data")
+    again = pack(tmp_path / "unpacked", warm, "--warmup", "--request", body)
+
+    assert done.returncode == 0, done.stderr
+    assert "3 requests;" in done.stdout
+    assert again.returncode == 0, again.stderr
+    assert records_in(warm) == 1
+    (recorded,) = (tmp_path / "unpacked").rglob(WARMUP_FILE.name)
+    with recorded.open("rb") as stream:
+        assert len(list(tfrecords(stream))) == 3
     body.write_text("not a number")
-    refused = warmup(folder, "--request", body, "--content-type", "text/csv")
-    assert (refused.returncode, refused.stdout) == (2, "")
+    refused = pack(model, warm, "--script", script, "--request", body)
+    assert refused.returncode == 2
     assert "Request 1 is refused with" in refused.stderr
 
 
-@pytest.mark.parametrize("name", ["picture", "parsed", "bytes", "classifier"])
-def test_strings_are_what_the_graph_takes(copied: Callable[[str], Path], name: str) -> None:
-    """Pictures, tf.Examples and text are made so that the model answers; a classifier needs a request."""
-    done = warmup(copied(name))
+@pytest.mark.parametrize("name", ["picture", "parsed", "bytes"])
+def test_strings_are_what_the_graph_takes(saved_models: Path, warm: Path, name: str) -> None:
+    """Pictures, tf.Examples and text are made so that the model answers."""
+    done = pack(saved_models / name, warm, "--warmup")
 
-    if name == "classifier":
-        assert done.returncode == 2
-        assert "predict" in done.stderr
-    else:
-        assert done.returncode == 0, done.stderr
-
-
-def test_a_request_that_the_model_refuses_is_not_written(copied: Callable[[str], Path]) -> None:
-    """With it no version would load: the sentence names it, and the folder stays as it is."""
-    folder = copied("picture_of_one_size")
-    body = folder.parent / "body.png"
-    body.write_bytes(b"no picture")
-
-    done = warmup(folder, "--request", body, "--content-type", "image/png")
-
-    assert done.returncode == 2
-    assert "Request 1 is refused by the model:" in done.stderr
-    assert not list(folder.rglob(WARMUP_FILE.name))
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("name", "words", "sentence"),
     [
-        (["--version", "99"], "--version 99 is not there"),
-        (["--signature", "nothing"], "--signature nothing is not a signature"),
-        (["-o", "x.tar.gz"], "-o can't be used"),
-        (["--batch-size", "0"], "is not a whole number from 1 up"),
+        ("classifier", ["--warmup"], "The model has no signature for predict"),
+        ("picture_of_one_size", ["--request", "no.png"], "Request 1 is refused by the model:"),
+        ("half_plus_two", ["--request", "missing"], "The request missing can't be read"),
     ],
 )
-def test_wrong_flags_are_named(copied: Callable[[str], Path], words: list[str], sentence: str) -> None:
-    done = warmup(copied("half_plus_two"), *words)
+def test_what_can_not_be_recorded_is_not_packed(
+    saved_models: Path,
+    warm: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    words: list[str],
+    sentence: str,
+) -> None:
+    """With a request that a model refuses no version would load: the sentence names it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "no.png").write_bytes(b"no picture")
+
+    done = pack(saved_models / name, warm, *words)
 
     assert done.returncode == 2
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_a_script_that_is_the_model_warms_itself_up(tmp_path: Path) -> None:
-    archive = pack(tmp_path / "model.tar.gz", {"code/inference.py": "def model_fn(folder): return 1"})
-
-    done = warmup(archive, "-o", tmp_path / "warm.tar.gz")
-
-    assert done.returncode == 2
-    assert "There is no SavedModel to warm up" in done.stderr
+    assert not warm.exists()

@@ -8,8 +8,7 @@ import pytest
 
 from support.archives import SAVED_MODEL
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.tools.pack.lay_out import lay_out
-from tfs_proxy.tools.pack.options import LayoutOptions
+from tfs_proxy.tools.pack.lay_out import LayoutOptions, lay_out
 from tfs_proxy.values.errors import ArchiveError, DiscoveryError, NoArchive, SettingsError, StopServing
 
 

@@ -1,23 +1,14 @@
-"""The requests that `warmup` makes from a signature, and the batch sizes that the settings allow."""
+"""The requests that `pack --warmup` makes from a signature, and the batch sizes that the settings allow."""
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tfs_proxy.model.graph_inputs import GraphInputs
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.tools.pack.options import Fill, WarmupOptions
-from tfs_proxy.tools.pack.warmup import write_files
-from tfs_proxy.tools.pack.warmup_requests import (
-    MOST_RECORDS,
-    RecordedRequest,
-    batch_sizes,
-    file_of,
-    sample_batches,
-)
+from tfs_proxy.tools.pack.warmup import MOST_RECORDS, RecordedRequest, batch_sizes, file_of, sample_batches
 from tfs_proxy.values.batch import Batch
-from tfs_proxy.values.errors import ArchiveError, SettingsError
+from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.signature import PREDICT_METHOD, Signature, Target, TensorSpec
 
 TABLE = Signature(
@@ -33,21 +24,17 @@ TABLE = Signature(
 )
 
 
-@pytest.mark.parametrize("fill", list(Fill))
-def test_a_batch_has_the_signatures_types_and_sizes(fill: Fill) -> None:
-    """The first axis is the batch; other sizes that are left open are what the flag says."""
-    options = WarmupOptions(fill=fill, open_size=5)
-    one, two = sample_batches(TABLE, GraphInputs(), options, (1, 2))
+def test_a_batch_has_the_signatures_types_and_sizes() -> None:
+    """The first axis is the batch; other sizes that are left open are 1."""
+    one, two = sample_batches(TABLE, GraphInputs(), (1, 2))
 
     assert {name: (array.dtype.name, array.shape) for name, array in two.inputs.items()} == {
-        "x": ("float32", (2, 5, 3)),
+        "x": ("float32", (2, 1, 3)),
         "place": ("int64", (2,)),
         "word": ("object", (2, 1)),
         "rate": ("float16", ()),
     }
-    assert one.inputs["x"].shape == (1, 5, 3)
-    assert two.inputs["x"].any() == (fill is Fill.RANDOM)
-    assert set(np.unique(two.inputs["place"])) <= {0, 1}
+    assert one.inputs["x"].shape == (1, 1, 3)
 
 
 def test_a_model_of_pictures_of_one_size_needs_requests() -> None:
@@ -57,12 +44,12 @@ def test_a_model_of_pictures_of_one_size_needs_requests() -> None:
     )
 
     with pytest.raises(SettingsError, match="--request"):
-        list(sample_batches(picture, GraphInputs(decodes_pictures=True), WarmupOptions(), (1,)))
+        list(sample_batches(picture, GraphInputs(decodes_pictures=True), (1,)))
 
 
 def test_a_request_is_bounded() -> None:
     with pytest.raises(SettingsError, match="The input x of shape"):
-        list(sample_batches(TABLE, GraphInputs(), WarmupOptions(open_size=10**9), (1,)))
+        list(sample_batches(TABLE, GraphInputs(), (10**9,)))
 
 
 @pytest.mark.parametrize(
@@ -95,20 +82,3 @@ def test_more_requests_than_a_model_server_takes_are_refused() -> None:
     many = [RecordedRequest(Target("m"), Batch({}, 1), "a request")] * (MOST_RECORDS + 1)
     with pytest.raises(SettingsError, match="1001 requests are too many"):
         file_of(many, {"serving_default": TABLE})
-
-
-def test_files_appear_together(tmp_path: Path) -> None:
-    first, second = (tmp_path / name / "assets.extra" / "requests" for name in "12")
-    first.parent.mkdir(parents=True)
-    first.write_bytes(b"old")
-    second.parent.parent.write_bytes(b"a file, and no folder")
-
-    with pytest.raises(ArchiveError, match="can't be written"):
-        write_files({first: b"new", second: b"new"})
-    assert [path.name for path in first.parent.iterdir()] == ["requests"]
-    assert first.read_bytes() == b"old"
-
-    second.parent.parent.unlink()
-    second.parent.parent.mkdir()
-    write_files({first: b"new", second: b"new"})
-    assert first.read_bytes() == second.read_bytes() == b"new"
