@@ -72,8 +72,8 @@ JUDGES := kserve mlserver sagemaker3 sbom schemathesis tritonclient typing workf
 .PHONY: judges test-judges test-judges-short
 judges: $(READY)  ## install the clients of other projects that judge ours, each into build/judges/NAME
 	@scripts/install-judge $(JUDGES)
-test-judges: judges try-nginx  ## let them all judge the running stack, Triton's load generator, too
-	@scripts/install-judge perf awscli sagemaker2
+test-judges: judges try-nginx  ## let them all judge the running stack, those that take long, too
+	@scripts/install-judge awscli sagemaker2
 	$(BIN)/python -m pytest tests/judges
 test-judges-short: judges try-nginx  ## the same without what takes long
 	$(BIN)/python scripts/ring.py judges
@@ -174,7 +174,6 @@ bench-multi-model: $(READY) try-nginx  ## load 300 and 40 models: seconds, memor
 .PHONY: bench-open-inference
 bench-open-inference: $(READY) try-nginx  ## compare the Open Inference Protocol with TensorFlow Serving's
 	@scripts/install-program wrk --if-allowed
-	@scripts/install-judge perf
 	$(BIN)/python benchmarks/open_inference.py
 
 .PHONY: protos
@@ -205,7 +204,7 @@ refresh: $(READY)  ## take the base images' newest digests and the newest versio
 
 .PHONY: lock-judges
 lock-judges: $(READY)  ## resolve tests/judges/*.in into the newest versions of the judges (ONLY="kserve ...")
-	@scripts/install-judge --lock $(or $(ONLY),$(JUDGES) perf release awscli)
+	@scripts/install-judge --lock $(or $(ONLY),$(JUDGES) release awscli)
 
 .PHONY: nginx
 nginx:  ## install nginx from the distribution (needs root)

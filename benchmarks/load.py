@@ -63,8 +63,8 @@ def read_wrk(printed: str) -> Report:
     return Report(float(rate[1]) if rate else 0.0, p50, p99, failed)
 
 
-def by_grpc(address: str, message: Path, connections: int, seconds: int) -> Report:
-    """Call Predict from grpcio in a few processes, with ``connections`` threads in all; the message is a file."""
+def by_grpc(address: str, message: Path, connections: int, seconds: int, method: str = PREDICT) -> Report:
+    """Call from grpcio in a few processes, with ``connections`` threads in all; the message is a file."""
     words = [
         sys.executable,
         __file__,
@@ -72,6 +72,7 @@ def by_grpc(address: str, message: Path, connections: int, seconds: int) -> Repo
         str(message),
         str(connections // CALLING_PROCESSES),
         str(seconds),
+        method,
     ]
     callers = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(CALLING_PROCESSES)]
     printed = [caller.communicate()[0] for caller in callers]
@@ -84,17 +85,17 @@ def _milliseconds(match: re.Match[str] | None) -> float:
     return float(match[1]) * MILLISECONDS[match[2]] if match else float("nan")
 
 
-def _call(address: str, message: bytes, threads: int, seconds: float) -> float:
+def _call(address: str, message: bytes, threads: int, seconds: float, method: str) -> float:
     """Calls per second of so many threads on one channel."""
     counts = [0] * threads
     with grpc.insecure_channel(address, [("grpc.max_receive_message_length", -1)]) as channel:
-        predict = channel.unary_unary(PREDICT)
-        predict(message)
+        ask = channel.unary_unary(method)
+        ask(message)
         end = time.monotonic() + seconds
 
         def call(at: int) -> None:
             while time.monotonic() < end:
-                predict(message)
+                ask(message)
                 counts[at] += 1
 
         callers = [threading.Thread(target=call, args=(at,)) for at in range(threads)]
@@ -112,8 +113,9 @@ def main() -> None:
     parser.add_argument("message", type=Path)
     parser.add_argument("threads", type=int)
     parser.add_argument("seconds", type=float)
+    parser.add_argument("method")
     given = parser.parse_args()
-    print(_call(given.address, given.message.read_bytes(), given.threads, given.seconds))
+    print(_call(given.address, given.message.read_bytes(), given.threads, given.seconds, given.method))
 
 
 if __name__ == "__main__":

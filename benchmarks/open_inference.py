@@ -1,8 +1,8 @@
 """Compares the Open Inference Protocol with TensorFlow Serving's, through one stack, in alternating runs.
 
-``make bench-open-inference`` runs it. Tensors of 602 KB are sent by Triton's perf_analyzer, which speaks all
-three ways to send them; JSON by wrk. A shared machine is noisy: each cell is the median of its rounds, and only
-the ratios to the first row of a group are meaningful. It prints the tables in Markdown.
+``make bench-open-inference`` runs it. Tensors of 602 KB are sent by wrk over REST and by grpcio; JSON by wrk.
+A shared machine is noisy: each cell is the median of its rounds, and only the ratios to the first row of a
+group are meaningful. It prints the tables in Markdown.
 """
 
 import argparse
@@ -20,14 +20,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import perf_analyzer
 import stack
-from load import Request, by_wrk
+from load import PREDICT, Report, Request, by_grpc, by_wrk
 
 import tfs_proxy
+from tfs_proxy.wire.header_names import INFERENCE_HEADER_LENGTH
+from tfs_proxy.wire.protos import ModelSpec, PredictRequest
+from tfs_proxy.wire.protos.open_inference import ModelInferRequest
+from tfs_proxy.wire.protos.tensors import to_bytes
 
 IMAGE = (1, 224, 224, 3)
 JSON = {"Content-Type": "application/json"}
+INFER = "/inference.GRPCInferenceService/ModelInfer"
 START_SECONDS = 120.0
 
 
@@ -66,29 +70,43 @@ class Group:
                 )
 
 
-def tensors(url: str, grpc_port: int, seconds: float, folder: Path) -> Group:
+def tensors(url: str, grpc_port: int, seconds: int, folder: Path) -> Group:
     """The same tensor in three protocols."""
-    http, grpc = url.removeprefix("http://"), f"127.0.0.1:{grpc_port}"
-    shapes = (f"image:{','.join(map(str, IMAGE))}",)
+    array = np.random.default_rng(0).random(IMAGE, np.float32)
+    tensor = {"name": "image", "datatype": "FP32", "shape": IMAGE}
+    described = {
+        "inputs": [{**tensor, "parameters": {"binary_data_size": array.nbytes}}],
+        "parameters": {"binary_data_output": True},
+    }
+    document = json.dumps(described).encode()
+    headers = {"Content-Type": "application/octet-stream", INFERENCE_HEADER_LENGTH: str(len(document))}
+    binary = Request(f"{url}/v2/models/f224/infer", document + array.tobytes(), headers)
 
-    def way(name: str, protocol: str, address: str, service: str = "triton") -> Way:
-        load = perf_analyzer.Load("f224", shapes, protocol, address, service)
+    def by_call(name: str, method: str, message: bytes) -> Way:
+        file = folder / name
+        file.write_bytes(message)
+        return Way(
+            name, lambda count: _figures(by_grpc(f"127.0.0.1:{grpc_port}", file, count, seconds, method))
+        )
 
-        def measured(connections: int) -> tuple[float, float, float]:
-            report = perf_analyzer.run(load, connections, seconds / 3, folder)
-            return report.rate, report.p50, report.p99
-
-        return Way(name, measured)
-
+    predict = PredictRequest(model_spec=ModelSpec(name="f224"))
+    predict.inputs["image"].ParseFromString(to_bytes(array))
+    inference = ModelInferRequest(model_name="f224", inputs=[tensor], raw_input_contents=[array.tobytes()])
     return Group(
         "602 KB tensor",
-        (1, 2, 8),
+        (2, 8),
         [
-            way("v2 gRPC ModelInfer", "grpc", grpc),
-            way("v2 REST, binary", "http", http),
-            way("gRPC Predict", "grpc", grpc, "tfserving"),
+            by_call("v2 gRPC ModelInfer", INFER, inference.SerializeToString()),
+            Way("v2 REST, binary", lambda count: _figures(by_wrk(binary, count, seconds, folder))),
+            by_call("gRPC Predict", PREDICT, predict.SerializeToString()),
         ],
     )
+
+
+def _figures(report: Report) -> tuple[float, float, float]:
+    if report.failed:
+        sys.exit(f"{report.failed} requests failed")
+    return report.rate, report.p50, report.p99
 
 
 def documents(
@@ -101,8 +119,7 @@ def documents(
         request = Request(url + path, json.dumps(document).encode(), JSON)
 
         def measured(count: int) -> tuple[float, float, float]:
-            report = by_wrk(request, count, seconds, folder)
-            return report.rate, report.p50, report.p99
+            return _figures(by_wrk(request, count, seconds, folder))
 
         return Way(title, measured)
 
@@ -153,13 +170,6 @@ def groups_of(url: str, grpc_port: int, seconds: int, folder: Path) -> Iterator[
     yield documents("tiny JSON", url, "tiny", tiny, (1, 8, 64), seconds, folder)
 
 
-def report_of(url: str, grpc_port: int, folder: Path) -> Iterator[str]:
-    """What perf_analyzer itself prints of either protocol, at 1 connection."""
-    for protocol, address in (("http", url.removeprefix("http://")), ("grpc", f"127.0.0.1:{grpc_port}")):
-        load = perf_analyzer.Load("f224", ("image:1,224,224,3",), protocol, address)
-        yield perf_analyzer.run(load, 1, 1.0, folder).text
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -168,12 +178,8 @@ def main() -> None:
     parser.add_argument("--model-server", default="auto")
     parser.add_argument("--only", default="", help="the groups whose names contain this")
     arguments = parser.parse_args()
-    for program, hint in (
-        (shutil.which("wrk"), "apt-get install wrk"),
-        (perf_analyzer.ENVIRONMENT.exists(), "scripts/install-judge perf"),
-    ):
-        if not program:
-            sys.exit(f"something is not installed: {hint}")
+    if not shutil.which("wrk"):
+        sys.exit("something is not installed: apt-get install wrk")
     with tempfile.TemporaryDirectory() as name:
         folder, grpc_port = Path(name), stack.free_port()
         models = stack.export_models(folder / "models")
@@ -189,8 +195,6 @@ def main() -> None:
             )
             for group in groups:
                 print("\n".join(group.lines()))
-            for text in report_of(running.url, grpc_port, folder) if not arguments.only else ():
-                print(f"\n{text}")
 
 
 if __name__ == "__main__":

@@ -104,7 +104,6 @@ REFUSALS: Mapping[str, tuple[str, str, Mapping[str, str] | None]] = {
     "invocations": ("POST", "/invocations", {}),
     "v1": ("GET", "/v1/models/nope", None),
     "v2": ("GET", "/v2/models/nope", None),
-    "v2 unload": ("POST", "/v2/repository/models/nope/unload", {}),
     "method": ("PUT", "/models", {}),
 }
 
@@ -121,16 +120,13 @@ def test_refusals(many: Running, folder: Path, recorded: Check, name: str) -> No
     assert "a" not in names(many)
 
 
-def test_the_open_inference_protocol_loads_and_unloads(many: Running, folder: Path) -> None:
-    """Triton's repository calls, and an inference by the name that it was loaded as."""
-    url = json.dumps({"parameters": {"url": str(folder / "plain.tar.gz")}})
-    assert many.ask("POST", "/v2/repository/models/second/load", url, JSON).status == 200
-    (entry,) = many.ask("POST", "/v2/repository/index", "{}", JSON).json
-    assert (entry["state"], entry["version"]) == ("READY", "1")
+def test_the_open_inference_protocol(many: Running, folder: Path) -> None:
+    """An inference by the name that the model was loaded as."""
+    assert load(many, "second", folder / "plain.tar.gz").status == 200
     tensor = {"name": "x", "datatype": "FP32", "shape": [1], "data": [1.0]}
     answer = many.ask("POST", "/v2/models/second/infer", json.dumps({"inputs": [tensor]}), JSON)
     assert (answer.status, answer.json["outputs"][0]["data"]) == (200, [2.5])
-    assert many.ask("POST", "/v2/repository/models/second/unload", "{}", JSON).status == 200
+    assert many.ask("DELETE", "/models/second").status == 200
 
 
 def test_grpc_of_no_model(many: Running) -> None:

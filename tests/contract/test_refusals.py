@@ -62,11 +62,9 @@ PATHS: Mapping[str, tuple[str, str]] = {
     "404 v2 model": ("GET", "/v2/models/nope"),
     "404 v2 version": ("GET", "/v2/models/versions/versions/7/ready"),
     "400 v2 infer": ("POST", "/v2/models/half_plus_two/infer"),
-    "405 v2": ("GET", "/v2/repository/index"),
-    "400 v2 load": ("POST", "/v2/repository/models/half_plus_two/load"),
-    "400 v2 unload": ("POST", "/v2/repository/models/half_plus_two/unload"),
-    "501 v2 shared memory": ("GET", "/v2/systemsharedmemory/status"),
-    "501 v2 cuda": ("GET", "/v2/cudasharedmemory/status"),
+    "404 v2 repository": ("POST", "/v2/repository/index"),
+    "404 v2 statistics": ("GET", "/v2/models/half_plus_two/stats"),
+    "405 v2": ("POST", "/v2/health/live"),
 }
 LINES: Mapping[str, bytes] = {
     "400 no HTTP": b"nonsense\r\n\r\n",
@@ -112,8 +110,7 @@ GRPC = {
     "tensorflow.serving.PredictionService/Predict": TOO_LARGE,
     "inference.GRPCInferenceService/ModelInfer": TOO_LARGE,
     "inference.GRPCInferenceService/ModelMetadata": b"\x0a\x04nope",
-    "inference.GRPCInferenceService/SystemSharedMemoryStatus": b"",
-    "inference.GRPCInferenceService/RepositoryModelLoad": b"\x12\x04nope",
+    "inference.GRPCInferenceService/RepositoryModelLoad": b"",
     "made.up.Service/Call": b"",
 }
 CLOSED = {

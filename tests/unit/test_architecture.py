@@ -47,7 +47,6 @@ WINGS = (
     "loader",
     "lifecycle",
     "rest grpc_services",
-    "profiler",
     "grpc_server",
     "server",
     "__init__",

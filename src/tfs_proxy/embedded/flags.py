@@ -57,7 +57,6 @@ class ModelServerFlags:
     monitoring_config_file: str = ""
     enable_signature_method_name_check: bool = False
     enable_grpc_healthcheck_service: bool = False
-    enable_profiler: bool = True
     enable_serialization_as_tensor_content: bool = False
     version: bool = False
     host: str = "127.0.0.1"
@@ -73,6 +72,7 @@ class ModelServerFlags:
     num_tflite_interpreters_per_pool: int = field(default=1, metadata={"unused": True})
     xla_cpu_compilation_enabled: bool = field(default=False, metadata={"unused": True})
     xla_gpu_compilation_enabled: bool = field(default=False, metadata={"unused": True})
+    enable_profiler: bool = field(default=True, metadata={"unused": True})
     thread_pool_factory_config_file: str = field(default="", metadata={"unused": True})
     skip_initialize_tpu: bool = field(default=False, metadata={"unused": True})
     force_allow_any_version_labels_for_unavailable_models: bool = False

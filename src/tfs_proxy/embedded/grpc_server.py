@@ -4,7 +4,7 @@ import asyncio
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from typing import Any, Final, NoReturn
 from urllib.parse import quote, unquote
@@ -14,7 +14,6 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health
 from grpc_health.v1.health_pb2 import HealthCheckResponse
 
-from tfs_proxy.embedded import profiler
 from tfs_proxy.embedded.core.catalog import Catalog
 from tfs_proxy.embedded.errors import ServingError, of_memory
 from tfs_proxy.embedded.grpc_services import MODEL_SERVICE, CallContext, Handler, Handlers
@@ -85,33 +84,22 @@ def _number_or_text(value: str) -> int | str:
     return number if -_INT32 <= number < _INT32 else value
 
 
-MANAGEMENT: Mapping[str, frozenset[str]] = {
-    MODEL_SERVICE: frozenset({"HandleReloadConfigRequest"}),
-    profiler.SERVICE: frozenset({"Profile", "Terminate", "Monitor"}),
-}
-"""Methods by service that change what is served, write files, or show other callers' requests."""
+RELOAD: Final = "HandleReloadConfigRequest"
+"""The method that changes what is served."""
 
 
-def on_socket_only(handlers: Handlers) -> dict[str, Mapping[str, Handler]]:
-    """``handlers``, whose `MANAGEMENT` refuses every caller that is not on the unix socket."""
-    return {
-        service: {
-            name: _for_socket(name, run) if name in MANAGEMENT.get(service, ()) else run
-            for name, run in methods.items()
-        }
-        for service, methods in handlers.items()
-    }
+def on_socket_only(handlers: Handlers) -> Handlers:
+    """``handlers``, which take a reload on the unix socket alone."""
+    run = handlers[MODEL_SERVICE][RELOAD]
 
-
-def _for_socket(name: str, run: Handler) -> Handler:
-    def handle(message: bytes, context: CallContext) -> bytes:
+    def reload(message: bytes, context: CallContext) -> bytes:
         if not context.peer().startswith("unix:"):
             raise ServingError(
-                GrpcCode.PERMISSION_DENIED, f"{name} is accepted only on the model server's unix socket."
+                GrpcCode.PERMISSION_DENIED, f"{RELOAD} is accepted only on the model server's unix socket."
             )
         return run(message, context)
 
-    return handle
+    return {**handlers, MODEL_SERVICE: {**handlers[MODEL_SERVICE], RELOAD: reload}}
 
 
 SERVICE: Final = "grpc.health.v1.Health"

@@ -35,7 +35,6 @@ from tfs_proxy.embedded.grpc_server import (
 from tfs_proxy.embedded.grpc_services import Handlers, Services
 from tfs_proxy.embedded.lifecycle import Retry, ServableLifecycle
 from tfs_proxy.embedded.loader import Loader
-from tfs_proxy.embedded.profiler import Profiler
 from tfs_proxy.embedded.rest.app import RestApp
 from tfs_proxy.embedded.rest.server import BACKLOG, RestServer, rest_options
 from tfs_proxy.values.errors import SettingsError, StopServing
@@ -99,7 +98,6 @@ class Server:
         self._ledger = ProcessLedger()
         self._loader = Loader(flags, self._metrics)
         cores = available_resources().cores
-        self._profiler = Profiler(self._loader.prepare)
         self._catalog = Catalog()
         self._health = Health(self._catalog)
         self._lifecycle = ServableLifecycle(
@@ -183,9 +181,7 @@ class Server:
         return running
 
     def _handlers(self, services: Services) -> Handlers:
-        handlers = dict(services.handlers())
-        if self._flags.enable_profiler:
-            handlers.update(self._profiler.handlers())
+        handlers = services.handlers()
         return on_socket_only(handlers) if self._flags.management_on_socket_only else handlers
 
     def _other_services(self, handlers: Handlers) -> Iterator[Callable[[Any], None]]:
@@ -226,7 +222,6 @@ class Server:
             serving = asyncio.create_task(rest.serve([listener])) if rest and listener else None
             await signals.get()
             self._lifecycle.stop()
-            self._profiler.close()
             self._background(self._health.close)  # a client that reads nothing would hold up the loop
             answered = asyncio.create_task(grpc_running.drain())
             if rest:

@@ -5,9 +5,8 @@ unknown values; `NGINX_FORMAT` and `request_line` write it.
 """
 
 import re
-import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from http import HTTPStatus
 
 from msgspec import Struct
@@ -19,7 +18,6 @@ from tfs_proxy.wire.grpc_codes import HTTP_STATUS
 from tfs_proxy.wire.routes import (
     INVOCATIONS,
     PROBES,
-    is_inference,
     is_named_in_line,
     method_of,
     model_of,
@@ -160,44 +158,23 @@ class KnownModels:
         return name, LATEST if not version else number if number in versions else OTHER
 
 
-class Inferences(Struct):
-    """Number of inferences, and the sum of their durations.
-
-    ``last_at`` is when the last one was counted, in seconds since the epoch; 0 if there was none.
-    """
-
-    count: int = 0
-    seconds: float = 0.0
-    last_at: float = 0.0
-
-
 class ModelCounts:
-    """Counts of requests by model; they only grow, as long as the model is one of the run.
+    """Counts of requests by model; they only grow, as long as the model is one of the run."""
 
-    ``inferences`` are by model, version and success; versions are labels as those of the metrics are.
-    """
-
-    def __init__(self, known: KnownModels, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, known: KnownModels) -> None:
         self.known = known
-        self._clock = clock
-        self.inferences: dict[tuple[str, str, bool], Inferences] = {}
         self._outcomes: Counter[Labels] = Counter()
         self._seconds = Histogram(SECONDS_BOUNDS)
         self._bytes_in: Counter[Labels] = Counter()
         self._bytes_out: Counter[Labels] = Counter()
 
-    def add(self, asked: tuple[str, str], request: FinishedRequest, path: str, times: int) -> None:
-        """Count a request for a model and version, ``times`` over, and as an inference if it is one."""
+    def add(self, asked: tuple[str, str], request: FinishedRequest, times: int) -> None:
+        """Count a request for a model and version, ``times`` over."""
         labels, outcome = self.known.labels(*asked), outcome_of(meant_status(request))
         self._outcomes[*labels, outcome] += times
         self._seconds.add(labels, request.seconds, times)
         self._bytes_in[labels] += request.bytes_in * times
         self._bytes_out[labels] += request.bytes_out * times
-        if is_inference(path):
-            inferences = self.inferences.setdefault((*labels, outcome == OK), Inferences())
-            inferences.count += times
-            inferences.seconds += request.seconds * times
-            inferences.last_at = self._clock()
 
     def follow(self, known: KnownModels) -> None:
         """Take over the models of the run; those that have gone are forgotten."""
@@ -216,7 +193,6 @@ class ModelCounts:
         for counts in (self._outcomes, self._bytes_in, self._bytes_out):
             for labels in [labels for labels in counts if labels[0] == model]:
                 del counts[labels]
-        self.inferences = {key: of for key, of in self.inferences.items() if key[0] != model}
 
     def measure(self) -> Iterator[MeasuredMetric]:
         yield MeasuredMetric(catalogue.MODEL_REQUESTS, dict(self._outcomes))
@@ -264,7 +240,7 @@ class RequestCounts:
         if self.models is not None:
             asked = (request.model, request.version) if is_named_in_line(path) else model_of(path)
             if asked is not None and (path == INVOCATIONS.path or asked[0]):  # only there it needs none
-                self.models.add(asked, request, path, times)
+                self.models.add(asked, request, times)
         if request.grpc_status:
             known = int(request.grpc_status) <= _MOST_GRPC_STATUS
             self._grpc[labels[0], request.grpc_status if known else _UNKNOWN_GRPC_STATUS] += times

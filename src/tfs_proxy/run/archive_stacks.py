@@ -23,7 +23,7 @@ from tfs_proxy.run.host.sockets import Listeners
 from tfs_proxy.run.host.watchdog import guarded_workspace
 from tfs_proxy.run.host.workspace import LONGEST_PATH, make_workspace_within
 from tfs_proxy.run.metrics import RunMetrics
-from tfs_proxy.run.open_inference import OpenInferenceApi, ServedArchive
+from tfs_proxy.run.open_inference import OpenInferenceApi, ready_versions
 from tfs_proxy.run.opening import ServeRequest
 from tfs_proxy.run.process import ChildProcess
 from tfs_proxy.run.readiness import Readiness
@@ -123,16 +123,13 @@ class ArchiveStacks:
             steps=self.current.readiness.steps,
             threads_each=settings.gunicorn_threads,
         )
-        archive = ServedArchive(self._now)
         protocol = OpenInferenceApi(
-            *(lambda: self.readiness, archive, records.times),
-            labels=settings.version_labels,
-            grpc_router=workspace.grpc_router_socket,
+            lambda: self.readiness, lambda: ready_versions(self.current), workspace.grpc_router_socket
         )
         routes = {
             **self._front.grpc_routes.routes,
             **(protocol.routes if settings.publishes_open_inference else {}),
-            **served_models(archive.served),
+            **served_models(self._served),
             **captured_records(records.captured.add),
             **self._streams.routes,
         }
@@ -140,6 +137,11 @@ class ArchiveStacks:
 
     def _now(self) -> Stack:
         return self.current
+
+    def _served(self) -> Collection[str] | None:
+        """The models of TF Serving's REST API; None if it is not published."""
+        deployment = self.current.deployment
+        return deployment.models.keys() if deployment is not None and deployment.publishes_rest else None
 
     @property
     def readiness(self) -> Readiness:

@@ -234,6 +234,15 @@ class Readiness:
                 self.servables[servable] = ServableState()
         self.disturbed.set()
 
+    def available(self, model: str) -> Collection[int]:
+        """The versions of a model that an instance has, those that nobody expects among them."""
+        reported = (
+            states
+            for (instance, of_model), states in self.reported.items()
+            if of_model == model and instance not in self.unreachable
+        )
+        return {version for states in reported for version, state in states.items() if state.available}
+
     def missing(self) -> str | None:
         """The first version that is not AVAILABLE, as a phrase; None if all are."""
         if self.unreachable:

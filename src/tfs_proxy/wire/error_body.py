@@ -15,7 +15,6 @@ TOO_MANY_UPLOADS = (
 UPLOAD_RETRY_SECONDS = 5
 NO_MODEL_SERVER = "no model server is ready: starting, or being restarted"
 UNKNOWN_HTTP_VERSION = "this version of HTTP is not supported"
-NO_SHARED_MEMORY = "shared memory is not supported: send tensors with the request"
 WORKER_DIED = (
     "The worker process that handled this request ended before it answered: it crashed or was killed, "
     "perhaps for lack of memory; see the log. The request is not sent again, since it may be the cause."

@@ -21,7 +21,7 @@ NGINX_KEY: Final = r"\n".join(("$request_method $http_upgrade", "$allowed_origin
 """A request as the patterns see it: no header can have a line end in it."""
 
 SPARED: Final = "/ping"
-MANAGEMENT: Final = r"^/(?:models(?:/[^/]+)?|v2/repository/models/[^/]+/(?:load|unload))$"
+MANAGEMENT: Final = r"^/models(?:/[^/]+)?$"
 """Paths that load and unload models; at them the guard holds at any address."""
 
 _OWN_NAMES = r"(?:[a-z0-9_-]+\.)*localhost|127(?:\.[0-9]{1,3}){3}|\[::1\]|host\.docker\.internal"

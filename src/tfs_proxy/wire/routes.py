@@ -122,24 +122,11 @@ READY = Route("/v2/health/ready", GET, _BY_RUN,
     '200 `{"live": true, "ready": true}` if `/ping` is 200 and gRPC is answered (where a gRPC port is '
     'published), else 503 `{"live": true, "ready": false}`', is_probe=True, early=True)
 SERVER = Route("/v2[/]", GET, _BY_RUN,
-    '`{"name": "tfs_proxy", "version", "extensions"}`; `model_repository` is one of them if models can be '
-    'loaded')
-INDEX = Route("/v2/repository/index", POST, _BY_RUN,
-    '`[{"name", "version", "state", "reason"}, ...]`; only what is ready with `{"ready": true}`')
-REPOSITORY_LOAD, REPOSITORY_UNLOAD = (
-    Route(f"/v2/repository/models/{{model}}/{change}", POST, _BY_RUN,
-        "200 once it is done, with many models; else 400")
-    for change in ("load", "unload")
-)
-ALL_STATISTICS = Route("/v2/models/stats", GET, _BY_RUN, "Triton's statistics of all models")
+    '`{"name": "tfs_proxy", "version", "extensions"}`')
 _OPEN = "/v2/models/{model}[/versions/{version}]"
-STATISTICS = Route(f"{_OPEN}/stats", GET, _BY_RUN, "Triton's statistics of one model")
 METADATA = Route(_OPEN, GET, _BY_WORKERS, "the versions of a model, and its tensors")
-CONFIG = Route(f"{_OPEN}/config", GET, _BY_WORKERS, "Triton's configuration of a model")
 MODEL_READY = Route(f"{_OPEN}/ready", GET, _BY_WORKERS, "200 if the model is loaded, else 503")
 INFER = Route(f"{_OPEN}/infer", POST, _BY_WORKERS, "an inference", is_inference=True, names_model="path")
-SHARED_MEMORY = Route("/v2/(system,cuda)sharedmemory[/region/{name}]/(status,register,unregister)",
-    (*GET, *POST), _BY_RUN, "501: tensors are sent with the request", is_other=True)
 
 DEPLOYMENT = Route("/deployment", GET, _BY_RUN, inner=True)
 SETTLED = Route("/settled", GET, _BY_RUN, inner=True)
@@ -148,6 +135,7 @@ WORKERS = Route("/workers/{group}", GET, _BY_RUN, inner=True)
 CAPTURED = Route("/captured", POST, _BY_RUN, inner=True)
 STREAMS = Route("/streams", POST, _BY_RUN, inner=True)
 GRPC_ROUTES = Route("/grpc-routes", POST, _BY_RUN, inner=True)
+READY_VERSIONS = Route("/ready-versions", GET, _BY_RUN, inner=True)
 LOADED, SERVED, REACHABLE = (
     Route(f"/{name}/{{name}}/ready", GET, _OF_MANY, is_other=True)
     for name in ("models", "served", "reachable")
@@ -164,11 +152,9 @@ _CALLS = (
         for name in ("Predict", "Classify", "Regress", "MultiInference")),
     *(Route(path, POST, _BY_MODEL_SERVERS, names_model="line")
         for path in (PREDICTION_SERVICE + "GetModelMetadata", GET_MODEL_STATUS)),
-    *(Route(OPEN_INFERENCE + name, POST, _BY_WORKERS, is_inference=True, names_model="line")
-        for name in ("ModelInfer", "ModelStreamInfer")),
-    *(Route(OPEN_INFERENCE + name, POST, _BY_WORKERS) for name in (
-        "ServerLive", "ServerReady", "ServerMetadata", "ModelReady", "ModelMetadata", "ModelConfig",
-        "ModelStatistics", "RepositoryIndex", "RepositoryModelLoad", "RepositoryModelUnload")),
+    Route(OPEN_INFERENCE + "ModelInfer", POST, _BY_WORKERS, is_inference=True, names_model="line"),
+    *(Route(OPEN_INFERENCE + name, POST, _BY_WORKERS)
+        for name in ("ServerLive", "ServerReady", "ServerMetadata", "ModelReady", "ModelMetadata")),
     *(Route(path, POST, _BY_WORKERS, is_probe=True)
         for path in (HEALTH + "Check", HEALTH + "Watch", REFLECTION + "ServerReflectionInfo")),
 )

@@ -11,7 +11,7 @@ import falcon
 from tfs_proxy.serving.upstream.interface import ModelAnswer
 from tfs_proxy.serving.upstream.rest import has_available
 from tfs_proxy.wire.http_messages import HttpResponse
-from tfs_proxy.wire.routes import ALL_STATISTICS, LIVE, READY, SERVED_MODELS, SERVER, SHARED_MEMORY
+from tfs_proxy.wire.routes import LIVE, READY, SERVED_MODELS, SERVER
 from tfs_proxy.worker.body import BodyReader
 
 PassOn = Callable[[str, str, bytes | None, Mapping[str, str]], ModelAnswer]
@@ -68,43 +68,22 @@ def raw_path(req: falcon.Request) -> str:
 AskControlApi = Callable[[str, str, bytes], HttpResponse]
 """Function from method, path and body of a request to the control API's answer."""
 
-_RELAYED = "|".join(each.regex("[^/]+") for each in (SERVED_MODELS, SERVER, LIVE, READY, SHARED_MEMORY))
-RELAYED = re.compile(rf"(?:{_RELAYED}|/v2/repository/.+|/v2/models/(?:[^/]+/)*stats)\Z")
-EXACT = (SERVED_MODELS, ALL_STATISTICS)
-"""Paths that would otherwise be a model's, or the model server's."""
-
+RELAYED = re.compile(rf"(?:{'|'.join(route.regex() for route in (SERVED_MODELS, SERVER, LIVE, READY))})\Z")
 ANSWERED = ("Content-Type", "Allow")
-
-
-class ControlRelay:
-    """Sink for `RELAYED`, and the resource of `EXACT`."""
-
-    method = "GET"
-
-    def __init__(self, ask: AskControlApi, bodies: BodyReader) -> None:
-        self._ask = ask
-        self._bodies = bodies
-
-    def __call__(self, req: falcon.Request, resp: falcon.Response, **_: Any) -> None:
-        with self._bodies.budget(req) as budget:
-            body = self._bodies.read(req, budget)
-        answer = self._ask("GET" if req.method == "HEAD" else req.method, req.path, body)
-        resp.status, resp.data, resp.content_type = answer.status, answer.body, None
-        for name in ANSWERED:
-            if (value := answer.header(name)) is not None:
-                resp.set_header(name, value)
-
-    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        self(req, resp)
-
-    on_head = on_get
 
 
 def add_relay(
     app: "falcon.App[falcon.Request, falcon.Response]", ask: AskControlApi, bodies: BodyReader
 ) -> None:
     """Publish the control API's answers by ``app``."""
-    relay = ControlRelay(ask, bodies)
-    for route in EXACT:
-        app.add_route(route.path, relay)
+
+    def relay(req: falcon.Request, resp: falcon.Response, **_: Any) -> None:
+        with bodies.budget(req) as budget:
+            body = bodies.read(req, budget)
+        answer = ask("GET" if req.method == "HEAD" else req.method, req.path, body)
+        resp.status, resp.data, resp.content_type = answer.status, answer.body, None
+        for name in ANSWERED:
+            if (value := answer.header(name)) is not None:
+                resp.set_header(name, value)
+
     app.add_sink(relay, RELAYED)

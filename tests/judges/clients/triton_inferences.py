@@ -6,7 +6,7 @@ import io
 import urllib.request
 
 import numpy as np
-from triton_arrays import SIGNATURES, described, in_json, limits
+from triton_arrays import SIGNATURES, in_json, limits
 from triton_client import Client, scenario
 
 
@@ -119,8 +119,6 @@ async def refusals(client):
         "no model": await client.refused("infer", "nowhere", [one]),
         "no version": await client.refused("infer", "multi_io", table(client), model_version="7"),
         "metadata": await client.refused("get_model_metadata", "nowhere"),
-        "config": await client.refused("get_model_config", "nowhere"),
-        "statistics": await client.refused("get_inference_statistics", "nowhere"),
         "datatype": await client.refused("infer", echo, [wrong], **x),
         "input": await client.refused("infer", "multi_io", table(client)[:1]),
         "output": await client.refused("infer", echo, [one], outputs=[client.output("z")], **x),
@@ -128,7 +126,6 @@ async def refusals(client):
         "shape": await client.refused("infer", "multi_io", [one_column(client), table(client)[1]]),
         "rows": await client.refused("infer", "multi_io", [table(client)[0], three_rows(client)]),
         "classification": await client.refused("infer", echo, [one], outputs=[top], **x),
-        "load": await client.refused("load_model", "multi_io"),
     }
 
 
@@ -169,35 +166,6 @@ def settling(future):
 
 
 @scenario
-async def stream(client):
-    """Four requests on one gRPC stream, the third of which is wrong."""
-    good = client.tensor("x", np.ones([1], np.float32))
-    wrong = client.tensor("x", np.ones([1], np.int32))
-    asked = [[good], [good], [wrong], [good]]
-    answers = []
-    if client.protocol.endswith("aio"):
-
-        async def requests():
-            for number, one in enumerate(asked):
-                yield {"model_name": "versions", "inputs": one, "request_id": str(number)}
-
-        answers = [answer async for answer in client.client.stream_infer(requests())]
-    else:
-        client.client.start_stream(lambda result, error: answers.append((result, error)))
-        for number, one in enumerate(asked):
-            client.client.async_stream_infer("versions", one, request_id=str(number))
-        for _ in range(200):
-            if len(answers) >= len(asked):
-                break
-            await asyncio.sleep(0.05)
-        client.client.stop_stream()
-    return [
-        error.message() if error else [result.get_response().id, result.as_numpy("y").tolist()]
-        for result, error in answers
-    ]
-
-
-@scenario
 async def sagemaker(client):
     """What Triton's clients write and read for SageMaker's /invocations, where there are no headers."""
     body, size = client.module.InferenceServerClient.generate_request_body(
@@ -217,12 +185,3 @@ async def sagemaker(client):
 def posted(request):
     with urllib.request.urlopen(request) as answer:
         return answer.headers["Content-Type"], answer.read()
-
-
-@scenario
-async def script(client):
-    """A script that is the model: dict of arrays in, dict of arrays out."""
-    a = np.array([[1, 2], [3, 4]], np.float32)
-    words = np.array([b"left", b"right"], object)
-    result = await client.call("infer", "script", [client.tensor("a", a), client.tensor("words", words)])
-    return {name: described(result.as_numpy(name)) for name in ("twice", "upper")}

@@ -127,7 +127,6 @@ def test_reflection_tells_the_services_and_their_messages(embedded_server: Embed
         told = ProtoReflectionDescriptorDatabase(channel)
         assert set(told.get_services()) == {
             "grpc.reflection.v1alpha.ServerReflection",
-            "tensorflow.ProfilerService",
             "tensorflow.serving.ModelService",
             "tensorflow.serving.PredictionService",
         }

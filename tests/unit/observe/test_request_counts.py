@@ -11,7 +11,6 @@ from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.request_counts import (
     FinishedRequest,
-    Inferences,
     KnownModels,
     ModelCounts,
     RequestCounts,
@@ -91,17 +90,12 @@ def test_a_worker_s_line_is_read_as_it_was_meant(
         (b"200 0.003 - - - 0 0 GET /", ("/", "GET", "200")),
         (b"200 0.003 - - - 0 0 GET /v1/models", ("/v1/models", "GET", "200")),
         (b"200 0.003 - - - 0 0 GET /v2", ("/v2", "GET", "200")),
-        (b"200 0.003 - - - 0 0 GET /v2/models/stats", ("/v2/models/stats", "GET", "200")),
         (b"404 0.003 - - - 0 0 GET /v2/models/m", ("/v2/models/{model}", "GET", "404")),
         (
             b"200 0.003 - - - 0 0 POST /v2/models/m/versions/3/infer",
             ("/v2/models/{model}/infer", "POST", "200"),
         ),
         (b"404 0.003 - - - 0 0 POST /v2/models/m/elsewhere", ("other", "POST", "404")),
-        (
-            b"200 0.003 - - - 0 0 POST /v2/repository/models/m/unload",
-            ("/v2/repository/models/{model}/unload", "POST", "200"),
-        ),
         (
             b"200 0.003 0- - - 0 0 POST /inference.GRPCInferenceService/ServerLive HTTP/2.0",
             ("/inference.GRPCInferenceService/ServerLive", "POST", "200"),
@@ -186,35 +180,6 @@ def test_requests_for_models_are_counted_by_model() -> None:
     assert bytes_out["n", "7"] == 40
     durations = metrics[catalogue.MODEL_REQUEST_DURATION.name].distributions or {}
     assert sum(durations["m", "latest"].counts) == 3
-
-
-def test_only_inferences_count_as_such() -> None:
-    counts = RequestCounts()
-    counts.models = ModelCounts(KnownModels("m", {"m": (1, 2)}), lambda: 7.0)
-    counts.add_lines(
-        b"""200 0.500 - - - 1 1 POST /invocations HTTP/1.1
-200 0.250 - m - 1 1 POST /models/m/invoke HTTP/1.1
-200 0.250 - - - 1 1 POST /v1/models/m:predict HTTP/1.1
-200 0.125 - - - 1 1 POST /v2/models/m/versions/1/infer HTTP/1.1
-400 0.125 - - - 1 1 POST /v2/models/m/infer HTTP/1.1
-200 0.500 0- m 2 0 0 POST /inference.GRPCInferenceService/ModelInfer HTTP/2.0
-200 0.500 -14 m 2 0 0 POST /tensorflow.serving.PredictionService/Predict HTTP/2.0
-200 0.125 - - - 1 1 GET /v1/models/m HTTP/1.1
-200 0.125 - - - 1 1 GET /v1/models/m/metadata HTTP/1.1
-200 0.125 - - - 1 1 GET /v2/models/m/ready HTTP/1.1
-200 0.125 0- m 1 0 0 POST /tensorflow.serving.PredictionService/GetModelMetadata HTTP/2.0
-"""
-    )
-
-    assert counts.models.inferences == {
-        ("m", "latest", True): Inferences(3, 1.0, 7.0),
-        ("m", "1", True): Inferences(1, 0.125, 7.0),
-        ("m", "latest", False): Inferences(1, 0.125, 7.0),
-        ("m", "2", True): Inferences(1, 0.5, 7.0),
-        ("m", "2", False): Inferences(1, 0.5, 7.0),
-    }
-    counts.models.remove_model("m")
-    assert not counts.models.inferences
 
 
 ONE_OF_EACH = b"""200 0.003 - a - 100 20 POST /models/a/invoke HTTP/1.1

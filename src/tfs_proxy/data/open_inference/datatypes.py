@@ -31,11 +31,6 @@ class Datatype(Struct, frozen=True):
     item_bytes: int | None
     has_json: bool = True
 
-    @property
-    def config_name(self) -> str:
-        """Name in Triton's model configuration: ``TYPE_FP32``, and ``TYPE_STRING`` for BYTES."""
-        return f"TYPE_{'STRING' if self.array == BYTES else self.name}"
-
 
 def _row(name: str, tensorflow: str, *, has_json: bool = True) -> Datatype:
     array = ARRAY_TYPES[tensorflow]

@@ -24,7 +24,6 @@ BINARY_DATA: Final = "binary_data"
 BINARY_DATA_OUTPUT: Final = "binary_data_output"
 BINARY_DATA_SIZE: Final = "binary_data_size"
 CLASSIFICATION: Final = "classification"
-SHARED_MEMORY: Final = "shared_memory_region"
 
 OF_THE_PROTOCOL: Final = frozenset({SIGNATURE, BINARY_DATA_OUTPUT})
 """Request parameters with a meaning here; all others are the client's own, and echoed."""

@@ -15,7 +15,6 @@ from tfs_proxy.data.open_inference.infer_request import (
     BINARY_DATA_OUTPUT,
     BINARY_DATA_SIZE,
     CLASSIFICATION,
-    SHARED_MEMORY,
     InferInput,
     InferRequest,
     Parameters,
@@ -30,7 +29,6 @@ from tfs_proxy.values.batch import BYTES
 from tfs_proxy.values.errors import BadInput, from_client
 from tfs_proxy.values.memory import MemoryBudget
 from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
-from tfs_proxy.wire.error_body import NO_SHARED_MEMORY
 
 MOST_TENSORS = 10_000
 """Most inputs, and most outputs, that one request may name."""
@@ -117,8 +115,6 @@ class _RequestReader:
         name = _name(element, "input")
         subject = named("input", name)
         parameters = _parameters(element, subject)
-        if SHARED_MEMORY in parameters:
-            raise BadInput(f"{subject}: {NO_SHARED_MEMORY}.")
         datatype = datatype_named(element.get("datatype"), subject)
         shape = checked_shape(_listed(element.get("shape")), subject)
         data, size = element.get("data"), parameters.get(BINARY_DATA_SIZE)
@@ -144,8 +140,6 @@ def _output(element: Any, binary: bool) -> RequestedOutput:
     name = _name(element, "output")
     subject = named("output", name)
     parameters = _parameters(element, subject)
-    if SHARED_MEMORY in parameters:
-        raise BadInput(f"{subject}: {NO_SHARED_MEMORY}.")
     if CLASSIFICATION in parameters:
         raise BadInput(f'{subject}: the parameter "{CLASSIFICATION}" is not supported.')
     wanted = parameters.get(BINARY_DATA, binary)

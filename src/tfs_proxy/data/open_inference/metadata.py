@@ -20,15 +20,10 @@ class TensorMetadata(Struct, frozen=True):
     name: str
     datatype: str
     shape: tuple[int, ...]
-    config_datatype: str
 
     def as_json(self) -> Mapping[str, Any]:
         """Form in model metadata."""
         return {"name": self.name, "datatype": self.datatype, "shape": list(self.shape)}
-
-    def as_config(self) -> Mapping[str, Any]:
-        """Form in Triton's model configuration."""
-        return {"name": self.name, "data_type": self.config_datatype, "dims": list(self.shape)}
 
 
 class ModelMetadata(Struct, frozen=True):
@@ -50,17 +45,6 @@ class ModelMetadata(Struct, frozen=True):
             "outputs": [tensor.as_json() for tensor in self.outputs],
         }
 
-    def as_config(self) -> Mapping[str, Any]:
-        """Answer to ``GET /v2/models/M/config``: dims are whole shapes, since ``max_batch_size`` is 0."""
-        return {
-            "name": self.name,
-            "platform": self.platform,
-            "backend": "tensorflow" if self.platform == PLATFORM else SCRIPT_PLATFORM,
-            "max_batch_size": 0,
-            "input": [tensor.as_config() for tensor in self.inputs],
-            "output": [tensor.as_config() for tensor in self.outputs],
-        }
-
 
 def model_metadata(name: str, versions: Iterable[int], signature: Signature | None) -> ModelMetadata:
     """Metadata of a model with this signature; None for a script model."""
@@ -80,6 +64,4 @@ def _tensor(name: str, spec: TensorSpec) -> TensorMetadata:
     datatype = datatype_of(spec)
     shape = (None,) if spec.shape is None else spec.shape
     sizes = tuple(_UNKNOWN_SIZE if size is None else size for size in shape)
-    if datatype is None:
-        return TensorMetadata(name, spec.dtype.removeprefix("DT_"), sizes, "TYPE_INVALID")
-    return TensorMetadata(name, datatype.name, sizes, datatype.config_name)
+    return TensorMetadata(name, spec.dtype.removeprefix("DT_") if datatype is None else datatype.name, sizes)

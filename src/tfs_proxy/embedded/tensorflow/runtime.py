@@ -89,21 +89,6 @@ def load_library(path: str) -> None:
     pywrap_tf_session.TF_LoadLibrary(path)
 
 
-def profiler_session() -> Any:
-    """TensorFlow's recorder of what it does; one of a process can record at a time."""
-    from tensorflow.python.profiler.internal import _pywrap_profiler
-
-    return _pywrap_profiler.ProfilerSession()
-
-
-def has_events(recorded: bytes) -> bool:
-    """True if anything happened in a recording, a serialized XSpace."""
-    from tensorflow.tsl.profiler.protobuf import xplane_pb2
-
-    space = xplane_pb2.XSpace.FromString(recorded)
-    return any(line.events for plane in space.planes for line in plane.lines)
-
-
 def constant(value: Any, kind: str) -> Any:
     return constant_op.constant(value, as_dtype(kind))
 

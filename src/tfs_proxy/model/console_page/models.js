@@ -49,25 +49,25 @@ export async function learnSignatures(versions, number, place) {
   }
 }
 
-function row(name, { state, reason, served }, loadsByName, act) {
+function row(name, { state, reason, served, url }, act) {
   const isLoaded = state === "ready" || state === "failed";
-  const verb = isLoaded ? "Unload" : state === NOT_LOADED && loadsByName ? "Load" : null;
+  const verb = isLoaded ? "Unload" : state === NOT_LOADED ? "Load" : null;
   const button = verb && element("button", { type: "button", "aria-label": `${verb} ${name}` }, verb);
-  button?.addEventListener("click", () => act(verb, name, button));
+  button?.addEventListener("click", () => act(verb, name, url, button));
   const contents = Object.entries(served).map(([model, numbers]) => `${model}${numbers.length ? `, version ${numbers.join(", ")}` : ""}`).join("; ");
   const shown = element("span", { class: `pill ${state === "ready" ? "good" : state === "failed" ? "bad" : ""}` }, state);
   return element("tr", {}, element("th", { scope: "row" }, name), element("td", {}, shown, reason ? element("p", { class: "error" }, reason) : null), element("td", {}, contents), element("td", {}, button));
 }
 
 // Shows all archives; `changed` is called once one has been loaded or unloaded.
-export function showModels({ archives, loadsByName }, changed) {
-  const act = async (verb, name, button) => {
+export function showModels({ archives }, changed) {
+  const act = async (verb, name, url, button) => {
     button.disabled = true;
-    const path = verb === "Load" ? `v2/repository/models/${encodeURIComponent(name)}/load` : `models/${encodeURIComponent(name)}`;
-    await ask(`${verb}ing ${name} …`, path, verb === "Load" ? { method: "POST" } : { method: "DELETE" }, `${name} is ${verb.toLowerCase()}ed.`);
+    if (verb === "Load") await load(name, url);
+    else await ask(`Unloading ${name} …`, `models/${encodeURIComponent(name)}`, { method: "DELETE" }, `${name} is unloaded.`);
     await changed();
   };
-  const rows = Object.entries(archives).map(([name, archive]) => row(name, archive, loadsByName, act));
+  const rows = Object.entries(archives).map(([name, archive]) => row(name, archive, act));
   const focused = document.activeElement?.closest("#models") ? document.activeElement.closest("tr").firstChild.textContent : null;
   byId("models").replaceChildren(...rows);
   byId("models-table").hidden = !rows.length;
@@ -93,15 +93,18 @@ async function ask(meanwhile, path, request, done) {
   }
 }
 
+function load(name, url) {
+  const headers = { "Content-Type": "application/json" };
+  return ask(`Loading ${name} …`, "models", { method: "POST", headers, body: JSON.stringify({ model_name: name, url }) }, `${name} is loaded.`);
+}
+
 // `changed` is called with the name that has been loaded.
 export function wireLoad(changed) {
   byId("load").addEventListener("submit", async (event) => {
     event.preventDefault();
     const [name, url] = [byId("load-name").value.trim(), byId("load-url").value.trim()];
-    const body = JSON.stringify({ model_name: name, url });
-    const headers = { "Content-Type": "application/json" };
     byId("load-send").disabled = true;
-    const sentence = await ask(`Loading ${name} …`, "models", { method: "POST", headers, body }, `${name} is loaded.`);
+    const sentence = await load(name, url);
     byId("load-send").disabled = false;
     const field = sentence === null ? null : byId(/model_name/.test(sentence) ? "load-name" : "load-url");
     for (const each of [byId("load-name"), byId("load-url")]) {

@@ -48,7 +48,7 @@ def document_of_many(service: Service, *, target_model: bool) -> Document:
     if service.rest_api:
         paths |= serving_paths(service.models)
     if service.open_inference != "off":
-        paths |= {**open_inference_paths(service), **static_paths("repository")}
+        paths |= open_inference_paths(service)
     schemas = {**static_parts()["schemas"], **static_parts()["open_inference_schemas"]}
     return _document(TITLE, paths, schemas, service.max_payload_bytes)
 

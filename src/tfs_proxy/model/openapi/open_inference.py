@@ -1,4 +1,4 @@
-"""Paths of the Open Inference Protocol below ``/v2``, with Triton's extensions, for each model."""
+"""Paths of the Open Inference Protocol below ``/v2``, for each model."""
 
 from typing import Any
 
@@ -11,7 +11,6 @@ from tfs_proxy.model.openapi.components import (
     answered_by_script,
     content_of,
     errors,
-    json_content,
     of_request,
     path_parameter,
     static_answer,
@@ -48,8 +47,6 @@ def _of_model(path: str, model: DescribedModel, suffix: str, *, by_script: bool)
     shown: dict[str, tuple[str, str, dict[str, Any]]] = {
         "": ("modelMetadata", "Inputs and outputs", static_answer("model_metadata")),
         "/ready": ("modelReady", "Readiness of the model", static_answer("model_ready")),
-        "/config": ("modelConfig", "The configuration as Triton shows it", json_content({"type": "object"})),
-        "/stats": ("modelStatistics", "Counts and times of the model", static_answer("model_statistics")),
     }
     paths: Paths = {}
     for ending, (verb, summary, content) in shown.items():

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from tfs_proxy.data.capture.files import CaptureCounter
@@ -14,7 +14,6 @@ from tfs_proxy.observe.request_counts import FinishedRequest, KnownModels, Reque
 from tfs_proxy.observe.shared_files import LineReader
 from tfs_proxy.observe.stage_table import StageTables
 from tfs_proxy.run.logs.request_lines import RequestLines
-from tfs_proxy.run.open_inference import InferenceTimes, stage_times
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.layout import Workspace
 
@@ -114,12 +113,6 @@ class RunRecords:
     def measure(self) -> Iterator[MeasuredMetric]:
         yield from self.requests.measure()
         yield from self.captured.measure()
-
-    def times(self, stages: Iterable[MeasuredMetric] = ()) -> InferenceTimes:
-        """The inferences that have ended so far; ``stages`` are those that others have measured."""
-        measured = stage_times([*self.requests.measure(), *stages])
-        models = self.requests.counts.models
-        return InferenceTimes({} if models is None else models.inferences, measured)
 
     def close(self) -> None:
         """Shows the lines that are left, and closes the descriptor of the log."""

@@ -23,35 +23,32 @@ from tfs_proxy.values.names import INNER, LOADED_MODEL_RULE, is_loaded_model_nam
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.media_types import JSON, parse
 from tfs_proxy.wire.routes import LOAD, LOADED, MODEL, MODELS, REACHABLE, SERVED, UNLOAD, Handlers
+from tfs_proxy.wire.s3_client import S3_SCHEME
 
 SHAPE = '{"model_name": "NAME", "url": "/PATH/TO/MODEL"}'
 
 
 class LoadRequest(Struct, frozen=True):
-    """A request to load the model at the path ``url`` of this machine as ``model_name``."""
+    """A request to load the model at ``url``, a path of this machine or in S3, as ``model_name``."""
 
     model_name: str
     url: str
 
 
 def read_load_request(body: bytes) -> LoadRequest:
-    """Ignores unknown fields. Raises BadInput that names the field at fault."""
+    """Ignores unknown fields. Raises BadInput that names the field at fault, and says why."""
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError):
         raise BadInput(f"not a load request: the body is not JSON; send {SHAPE}") from None
     if not isinstance(fields, dict):
         raise BadInput(f"not a load request: the body is not a JSON object; send {SHAPE}")
-    return checked_load_request(_text(fields, "model_name"), _text(fields, "url"))
-
-
-def checked_load_request(name: str, url: str) -> LoadRequest:
-    """Raises BadInput for an invalid name or path."""
+    name, url = _text(fields, "model_name"), _text(fields, "url")
     if not is_loaded_model_name(name):
         raise BadInput(
             f"not a load request: model_name can't be a model's name, which has {LOADED_MODEL_RULE}"
         )
-    if not PurePosixPath(url).is_absolute() or not url.isprintable():
+    if not (url.startswith(S3_SCHEME) or PurePosixPath(url).is_absolute()) or not url.isprintable():
         raise BadInput("not a load request: url is not an absolute path on this machine")
     return LoadRequest(name, url)
 

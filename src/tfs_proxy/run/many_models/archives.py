@@ -196,6 +196,12 @@ class ModelFolder:
             raise BadInput(_met(name, paths))
         return self._store.url_of(paths[0]) if paths else None
 
+    def urls(self, listing: Listing) -> Mapping[str, str]:
+        """The addresses of all models by name, but for names that two archives have."""
+        return {
+            name: self._store.url_of(paths[0]) for name, paths in listing.paths.items() if len(paths) == 1
+        }
+
     def require_below(self, url: str) -> str:
         """``url`` of a load request, without links. Raises BadInput if it is not below the folder."""
         allowed = self._store.below(url)

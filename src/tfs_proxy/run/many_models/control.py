@@ -19,8 +19,8 @@ from tfs_proxy.run.many_models.api import ModelsApi
 from tfs_proxy.run.many_models.model_stacks import ModelStacks
 from tfs_proxy.run.many_models.on_demand import OnDemandModels, load_below
 from tfs_proxy.run.many_models.registry import ModelRegistry
-from tfs_proxy.run.many_models.repository import NOT_LOADED, LoadedModels
-from tfs_proxy.run.open_inference import InferenceTimes, OpenInferenceApi
+from tfs_proxy.run.open_inference import ONLY_VERSION, OpenInferenceApi, Versions
+from tfs_proxy.run.readiness import StackState
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import ArchiveError
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
@@ -28,6 +28,7 @@ from tfs_proxy.wire.media_types import JSON
 from tfs_proxy.wire.routes import CONSOLE, OPENAPI, ROOT, Handlers
 
 MODELS_DIR = "/opt/ml/models"
+NOT_LOADED = "not loaded"
 
 
 class ConsoleApi:
@@ -67,28 +68,28 @@ class ConsoleApi:
             defaultAccept=None,
             maxPayloadBytes=self._settings.max_payload_bytes,
             restApi=self._settings.rest_api,
-            loadsByName=self._on_demand is not None and self._settings.publishes_open_inference,
             labels=dict(self._settings.version_labels),
             models={},
             archives=await self._archives(),
         )
 
     async def _archives(self) -> dict[str, object]:
-        """Archives that are loaded or can be loaded by name: state, its reason, and their models."""
-        archives: dict[str, object] = {name: _shown(NOT_LOADED) for name in await self._loadable()}
+        """Archives that are loaded, or can be from an address: state, its reason, and their models."""
+        loadable = (await self._loadable()).items()
+        archives: dict[str, object] = {name: {**_shown(NOT_LOADED), "url": url} for name, url in loadable}
         for model in self._registry.all():
             served = {name: sorted(numbers) for name, numbers in self._versions(model.name).items()}
             archives[model.name] = _shown(model.state.of_model, model.reason, served)
         return dict(sorted(archives.items()))
 
-    async def _loadable(self) -> Collection[str]:
+    async def _loadable(self) -> Mapping[str, str]:
         """Empty if the folder can't be read at the moment; loaded models are listed anyway."""
         if self._on_demand is None:
-            return ()
+            return {}
         try:
-            return await self._on_demand.names()
+            return await self._on_demand.urls()
         except ArchiveError:
-            return ()
+            return {}
 
 
 def _shown(state: str, reason: str = "", served: Mapping[str, object] | None = None) -> dict[str, object]:
@@ -104,7 +105,6 @@ def make_control_api(
     common: ControlledStack,
     measure: Measure,
     captured: Callable[[Counts], None],
-    times: Callable[[], InferenceTimes],
     registry: ModelRegistry,
     stacks: ModelStacks,
     on_demand: OnDemandModels | None,
@@ -113,17 +113,17 @@ def make_control_api(
 ) -> ControlApi:
     """The control API about ``common`` parts, not open yet.
 
-    ``measure`` answers scrapes, ``times`` statistics; ``captured`` gets counts of captured records.
+    ``measure`` answers scrapes; ``captured`` gets counts of captured records.
     Without ``on_demand``, only requests to load a model load one. The gRPC router listens on ``grpc_router``.
     """
     load = load_below((MODELS_DIR, *words_of(settings.model_folders)), registry, on_demand)
-    repository = LoadedModels(
-        *(registry, stacks.versions, on_demand, settings.load_seconds),
-        is_published=settings.rest_api,
-        load=load,
-    )
+
+    def served() -> Collection[str] | None:
+        names = [model for loaded in registry.list() for model in stacks.versions(loaded.name)]
+        return names if settings.rest_api else None
+
     protocol = OpenInferenceApi(
-        lambda: common.readiness, repository, times, settings.version_labels, grpc_router
+        lambda: common.readiness, lambda: _ready_versions(registry, stacks.versions), grpc_router
     )
     routes = {
         **more,
@@ -131,10 +131,21 @@ def make_control_api(
         **ModelsApi(registry, settings.request_timeout_seconds, on_demand, stacks.is_served, load).routes,
         **ConsoleApi(registry, stacks.versions, on_demand, settings).routes,
         **(protocol.routes if settings.publishes_open_inference else {}),
-        **served_models(repository.served),
+        **served_models(served),
         **captured_records(captured),
     }
     return ControlApi(lambda: common, routes, measure=measure)
+
+
+def _ready_versions(
+    registry: ModelRegistry, versions: Callable[[str], Mapping[str, Collection[int]]]
+) -> Versions:
+    """The versions that serve, by model; a script model has one."""
+    ready: dict[str, Collection[int]] = {}
+    for model in registry.all():
+        if model.state is StackState.READY:
+            ready |= versions(model.name) or {model.name: (ONLY_VERSION,)}
+    return ready
 
 
 def _description(settings: Settings, *, target_model: bool) -> Handlers:

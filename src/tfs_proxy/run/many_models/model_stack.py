@@ -194,9 +194,6 @@ class ModelStack:
     def measure(self) -> Iterator[MeasuredMetric]:
         """Metrics of its processes and workers, and the stages of its requests."""
         yield from self._metrics.measure_stack(self._stack.settings.gunicorn_threads)
-        yield from self.measure_stages()
-
-    def measure_stages(self) -> Iterator[MeasuredMetric]:
         if self._stages is not None:
             yield from self._stages.measure()
 

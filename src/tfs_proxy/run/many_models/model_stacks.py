@@ -147,10 +147,6 @@ class ModelStacks:
         for stack in tuple(self._stacks):
             yield from stack.measure()
 
-    def measure_stages(self) -> Iterator[MeasuredMetric]:
-        for stack in tuple(self._stacks):
-            yield from stack.measure_stages()
-
     def versions(self, name: str) -> Mapping[str, Collection[int]]:
         """The models and versions of the archive loaded as ``name``, once it serves."""
         return next((stack.models for stack in self._stacks if stack.name == name and stack.is_ready), {})

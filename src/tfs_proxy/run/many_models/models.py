@@ -183,7 +183,6 @@ class ManyModels:
             self._common,
             lambda headers: added_up(metrics.measure(headers)),
             records.captured.add,
-            lambda: records.times(self._stacks.measure_stages()),
             self._registry,
             self._stacks,
             self._on_demand,

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -70,9 +70,9 @@ class OnDemandModels:
         allowed = await in_daemon_thread(partial(self._folder.require_below, url), "path")
         await self._make_room_and_load(name, allowed)
 
-    async def names(self) -> Collection[str]:
-        """Names of all archives that exist now, loaded or not. Raises ArchiveError."""
-        return (await self._listing()).paths.keys()
+    async def urls(self) -> Mapping[str, str]:
+        """Addresses by name of all archives that exist now, loaded or not. Raises ArchiveError."""
+        return self._folder.urls(await self._listing())
 
     async def ready(self, name: str, timeout_seconds: float) -> None:
         """Returns if the model serves; loads it first if need be. Raises as the registry does."""

@@ -313,7 +313,6 @@ def _of_models(proxy: ProxyConfig, settings: Settings) -> dict[str, Any]:
         "rest_api": settings.rest_api if many else serving is not None and serving.publishes_rest,
         "takes_any_size": serving is not None and serving.takes_any_size,
         "bad_gateway": "/.refused/502" if many else "= @again",
-        "repository": _repository(names.LOADED_MODEL if many else names.MODEL),
         "many": many_models.values(many, settings) if many else None,
     }
 
@@ -325,12 +324,6 @@ def _refused_streams(proxy: ProxyConfig) -> str | None:
     if proxy.serving is None:
         return None
     return STREAMS_OFF if proxy.serving.streams == OFF else STREAMS_DOWN
-
-
-def _repository(model: str) -> str:
-    """The location of requests that list, load and unload models, whose names are as ``model``."""
-    of_repository = (routes.INDEX, routes.REPOSITORY_LOAD, routes.REPOSITORY_UNLOAD)
-    return f'~ "^(?:{"|".join(route.regex(model) for route in of_repository)})\\z"'
 
 
 def _grpc(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> Mapping[str, Any] | None:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor_pool import DescriptorPool
 
     from tfs_proxy.wire.protos.schema.example_pb2 import *
-    from tfs_proxy.wire.protos.schema.profiler_pb2 import *
     from tfs_proxy.wire.protos.schema.recordio_pb2 import Record
     from tfs_proxy.wire.protos.schema.saved_model_pb2 import *
     from tfs_proxy.wire.protos.schema.serving_config_pb2 import *

@@ -1,4 +1,4 @@
-"""Resources of the protocol for an archive's models: metadata, Triton's config, readiness, inference."""
+"""Resources of the protocol for an archive's models: metadata, readiness, inference."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -6,13 +6,13 @@ from typing import Protocol
 import falcon
 import orjson
 
-from tfs_proxy.data.open_inference.metadata import ModelMetadata, model_metadata
+from tfs_proxy.data.open_inference.metadata import model_metadata
 from tfs_proxy.observe.logs.reasons import note_refusal
 from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.errors import UnknownModel
 from tfs_proxy.values.names import printable
 from tfs_proxy.values.signature import Signature, Target
-from tfs_proxy.wire.routes import CONFIG, INFER, METADATA, MODEL_READY
+from tfs_proxy.wire.routes import INFER, METADATA, MODEL_READY
 from tfs_proxy.worker.inference_protocol.framing import ONLY_VERSION, target_of
 
 GetSignature = Callable[[Target], Signature]
@@ -25,8 +25,8 @@ class Inference(Protocol):
         """Answer one request for a target, which the client calls ``name``. Raises RequestError."""
 
 
-class _OfModel:
-    """Base of a model's resources; without ``signature`` it is a script."""
+class MetadataResource:
+    """Resource ``GET /v2/models/M[/versions/V]``; without ``signature`` it is a script."""
 
     method = "GET"
 
@@ -34,30 +34,17 @@ class _OfModel:
         self._deployment = deployment
         self._signature = signature
 
-    def _metadata(self, model: str, version: str | None) -> ModelMetadata:
-        """Metadata of a version. Raises UnknownModel, and UpstreamRefused for a missing version."""
+    def on_get(
+        self, _req: falcon.Request, resp: falcon.Response, model: str, version: str | None = None
+    ) -> None:
+        """Answer with the model's versions, and the tensors of its default signature.
+
+        Raises UnknownModel, and UpstreamRefused for a missing version.
+        """
         target = target_of(self._deployment, model, version)
         versions = self._deployment.models.get(target.model, (ONLY_VERSION,))
-        return model_metadata(model, versions, None if self._signature is None else self._signature(target))
-
-
-class MetadataResource(_OfModel):
-    """Resource ``GET /v2/models/M[/versions/V]``."""
-
-    def on_get(
-        self, _req: falcon.Request, resp: falcon.Response, model: str, version: str | None = None
-    ) -> None:
-        """Answer with the model's versions, and the tensors of its default signature."""
-        resp.data = orjson.dumps(self._metadata(model, version).as_json())
-
-
-class ConfigResource(_OfModel):
-    """Resource ``GET /v2/models/M[/versions/V]/config``."""
-
-    def on_get(
-        self, _req: falcon.Request, resp: falcon.Response, model: str, version: str | None = None
-    ) -> None:
-        resp.data = orjson.dumps(self._metadata(model, version).as_config())
+        signature = None if self._signature is None else self._signature(target)
+        resp.data = orjson.dumps(model_metadata(model, versions, signature).as_json())
 
 
 class ReadyResource:
@@ -112,7 +99,6 @@ def add_routes(
 ) -> None:
     resources = {
         METADATA: MetadataResource(deployment, signature),
-        CONFIG: ConfigResource(deployment, signature),
         MODEL_READY: ReadyResource(deployment, serves),
         INFER: InferResource(deployment, inference),
     }

@@ -47,7 +47,7 @@ class CountedCall:
 
 
 class CallCounting:
-    """Records calls in the file ``requests``; behind nginx, which records calls, only parts of streams."""
+    """Records calls in the file ``requests``, unless nginx is in front, which does so."""
 
     def __init__(self, requests: Path, *, behind_nginx: bool) -> None:
         self._writer = LineWriter(requests)
@@ -56,26 +56,10 @@ class CallCounting:
     @contextmanager
     def call(self, path: str, context: Any) -> Iterator[CountedCall]:
         """Count a call of the method at ``path``; afterwards its trailers are those that clients may see."""
-        if self._behind_nginx:
-            yield CountedCall()
-            return
-        with self._noted(path, context) as counted:
-            yield counted
-
-    @contextmanager
-    def message(self, path: str, context: Any) -> Iterator[CountedCall]:
-        """Count the answer to one message of a stream; the call itself then counts for no model."""
-        context.set_trailing_metadata(())
-        with self._noted(path, context) as counted:
-            yield counted
-
-    def shown(self, trailers: Metadata) -> Metadata:
-        """Remove the trailers for nginx."""
-        return trailers if self._behind_nginx else _without_model(trailers)
-
-    @contextmanager
-    def _noted(self, path: str, context: Any) -> Iterator[CountedCall]:
         counted, begin = CountedCall(), time.monotonic()
+        if self._behind_nginx:
+            yield counted
+            return
         try:
             yield counted
         finally:
@@ -83,6 +67,10 @@ class CallCounting:
             seconds = time.monotonic() - begin
             self._writer.write(request_line(_finished(path, counted.code, seconds, trailers)))
             context.set_trailing_metadata(_without_model(trailers))
+
+    def shown(self, trailers: Metadata) -> Metadata:
+        """Remove the trailers for nginx."""
+        return trailers if self._behind_nginx else _without_model(trailers)
 
 
 def _without_model(trailers: Metadata) -> Metadata:

@@ -25,7 +25,7 @@ from tfs_proxy.worker.router.calls import CallCounting, RefusedCall, messages_un
 from tfs_proxy.worker.router.control_client import ControlClient
 from tfs_proxy.worker.router.forwarding import Handler, LoadWaiting, NothingLoads, TfServingForwarding
 from tfs_proxy.worker.router.model_servers import ModelServers
-from tfs_proxy.worker.router.open_inference.service import SERVICE, STREAM, STREAM_PATH, OpenInferenceService
+from tfs_proxy.worker.router.open_inference.service import SERVICE, OpenInferenceService
 from tfs_proxy.worker.router.options import RouterOptions
 
 log = logging.getLogger(__name__)
@@ -50,21 +50,13 @@ async def run(options: RouterOptions) -> int:
     loads = LoadWaiting(control, servers, options.wait_seconds) if options.loads else NothingLoads(servers)
     forwarding = TfServingForwarding(servers, loads, options.answer_seconds, options.message_bytes)
     counting = CallCounting(options.requests, behind_nginx=options.listen is None)
-    open_inference = OpenInferenceService(
-        forwarding,
-        control,
-        counting,
-        _refused,
-        stopping,
-        by_script=options.open_inference == BY_SCRIPT,
-        decoded_bytes=options.decoded_bytes,
-    )
-    tables = {
-        service: _table(service, methods, counting) for service, methods in forwarding.services().items()
-    }
+    services = {**forwarding.services()}
     if options.open_inference != OFF:
-        stream = grpc.stream_stream_rpc_method_handler(_counted(open_inference.stream, STREAM_PATH, counting))
-        tables[SERVICE] = {**_table(SERVICE, open_inference.methods(), counting), STREAM: stream}
+        by_script = options.open_inference == BY_SCRIPT
+        services[SERVICE] = OpenInferenceService(
+            forwarding, control, by_script=by_script, decoded_bytes=options.decoded_bytes
+        ).methods()
+    tables = {service: _table(service, methods, counting) for service, methods in services.items()}
     tables[health.SERVICE] = _health_table(health.RunHealth(control, tables, stopping), counting)
     tables[reflection.SERVICE] = _reflection_table(tables, stopping, counting)
     server = _server(options)

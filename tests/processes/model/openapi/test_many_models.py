@@ -27,5 +27,5 @@ def test_the_document_of_an_endpoint(saved_models: Path) -> None:
 
     validate(answer.json)
     assert answer.headers["content-type"] == "application/json"
-    assert {"/models/half", "/v1/models/half", "/v2/models/half/versions/1/stats"} <= statuses.keys()
+    assert {"/models/half", "/v1/models/half", "/v2/models/half/versions/1/ready"} <= statuses.keys()
     assert set(statuses.values()) == {200}, statuses

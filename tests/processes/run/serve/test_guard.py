@@ -175,7 +175,7 @@ def test_elsewhere_the_guard_is_for_management_and_streams(elsewhere: Stack) -> 
 
     assert status(FOREIGN, "/models/a/invoke") == "404"
     assert status(Case(host="node-7.example"), "/models/a/invoke") == "404"
-    for path in ("/models", "/%6dodels", "/v2/repository/models/a/load"):
+    for path in ("/models", "/%6dodels"):
         assert status(FOREIGN, path) == "403", path
     assert status(CASES["DELETE by a foreign page"], "/models/a") == "403"
     assert status(CASES["GET by a foreign page"], "/models") == "200"
@@ -205,11 +205,8 @@ def test_models_are_loaded_from_their_folders_alone(elsewhere: Stack, root: Path
         "/opt/ml/models/nothing/model": 404,
         f"{folder}/a.tar.gz": 200,
     }
-    for path in ("/models", "/v2/repository/models/m/load"):
-        for url, status in urls.items():
-            body = {"model_name": "m", "url": url} if path == "/models" else {"parameters": {"url": url}}
-            answer = elsewhere.ask(
-                "POST", path, json.dumps(body), {"Content-Type": "application/json; charset=utf-8"}
-            )
-            assert answer.status == status, (path, url, answer.body)
-        assert elsewhere.ask("DELETE", "/models/m").status == 200
+    for url, status in urls.items():
+        body, headers = {"model_name": "m", "url": url}, {"Content-Type": "application/json; charset=utf-8"}
+        answer = elsewhere.ask("POST", "/models", json.dumps(body), headers)
+        assert answer.status == status, (url, answer.body)
+    assert elsewhere.ask("DELETE", "/models/m").status == 200

@@ -11,11 +11,7 @@ import pytest
 from support.grpc_calls import SECONDS, refusal
 from support.grpc_router import Router
 from support.model_fixtures import EmbeddedServer
-from tfs_proxy.wire.protos.open_inference import (
-    ModelInferRequest,
-    ModelInferResponse,
-    ModelStreamInferResponse,
-)
+from tfs_proxy.wire.protos.open_inference import ModelInferRequest, ModelInferResponse
 
 pytestmark = pytest.mark.tensorflow
 SERVICE = "/inference.GRPCInferenceService"
@@ -102,21 +98,6 @@ def test_what_would_take_much_memory_is_refused(router: Router) -> None:
     check_that_it_answers(router)
 
 
-def test_an_error_in_a_stream_says_which_request_it_is_about(router: Router) -> None:
-    """By its id; the stream goes on, whatever was sent."""
-    call = router.channel.stream_stream(f"{SERVICE}/ModelStreamInfer")
-    sent = [
-        asking(id="bad", outputs=[{"name": "w"}]).SerializeToString(),
-        b"\xff",
-        asking().SerializeToString(),
-    ]
-
-    answers = [ModelStreamInferResponse.FromString(one) for one in call(iter(sent), timeout=SECONDS)]
-
-    assert [one.infer_response.id for one in answers] == ["bad", "", "id-1"]
-    assert [bool(one.error_message) for one in answers] == [True, True, False]
-
-
 def mutated(dice: random.Random, message: bytes) -> bytes:
     """A message with some bytes changed, removed, doubled or added."""
     changed = bytearray(message)
@@ -141,7 +122,7 @@ def test_no_bytes_end_the_router(router: Router, seed: int) -> None:
     raw = asking(raw_input_contents=[b"\0\0\x80?" * 2], parameters={"p": {"double_param": 0.5}})
     del raw.inputs[0].contents.fp32_contents[:]
     messages = [request.SerializeToString() for request in (asking(), raw)]
-    methods = ("ModelInfer",) * 6 + ("ModelMetadata", "ModelConfig", "ModelReady", "ModelStatistics")
+    methods = ("ModelInfer",) * 6 + ("ModelMetadata", "ModelReady")
     for _ in range(100):
         message, method = mutated(dice, dice.choice(messages)), dice.choice(methods)
         try:

@@ -140,50 +140,20 @@ def test_what_is_told_of_server_and_models(channel: grpc.Channel) -> None:
     told = call(channel, "ModelMetadata", name=MODEL)
     assert (list(told.versions), told.platform) == (["1"], "tensorflow_savedmodel")
     assert [(one.name, one.datatype, list(one.shape)) for one in told.inputs] == [("x", "FP32", [-1])]
-    config = call(channel, "ModelConfig", name=MODEL).config
-    assert [(one.name, one.data_type, list(one.dims)) for one in config.output] == [("y", 11, [-1])]
-    index = call(channel, "RepositoryIndex", ready=True).models
-    assert sorted((one.name, one.version, one.state) for one in index) == [
-        ("half_plus_three", "123", "READY"),
-        (MODEL, "1", "READY"),
-    ]
-    statistics = call(channel, "ModelStatistics", name=MODEL, version="1").model_stats
-    assert [(one.name, one.version) for one in statistics] == [(MODEL, "1")]
-    refused = refusal(lambda: call(channel, "RepositoryModelLoad", model_name=MODEL))
-    assert refused[0] == "INVALID_ARGUMENT"
-    assert "can't be loaded" in refused[1]
 
 
-def test_each_message_of_a_stream_has_one_answer(channel: grpc.Channel) -> None:
-    """In their order; one that fails says why, and the stream goes on."""
-    sent = [asking([1.0], id="a"), asking([1.0], "nobody"), asking([3.0], id="b")]
-    method = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
-
-    answers = [
-        messages.ModelStreamInferResponse.FromString(answer)
-        for answer in method(iter([one.SerializeToString() for one in sent]), timeout=SECONDS)
-    ]
-
-    assert [one.infer_response.id for one in answers] == ["a", "", "b"]
-    assert "nobody" in answers[1].error_message
-    assert values(answers[2].infer_response) == [3.5]
-    assert answers[2].infer_response.parameters["triton_final_response"].bool_param
-
-
-def counts(stack: Stack, labels: dict[str, str], wanted: float) -> bool:
+def counts(stack: Stack, labels: dict[str, str], wanted: float, name: str = CALLS) -> bool:
     """Whether so many calls of these labels have been counted."""
-    return scrape(stack).total(CALLS, **labels) == wanted
+    return scrape(stack).total(name, **labels) == wanted
 
 
 def test_calls_count_by_method_and_model(single: Stack, channel: grpc.Channel) -> None:
     """Whoever takes them, also those that fail; clients do not see what is told of them to whoever counts."""
     route = "/inference.GRPCInferenceService/ModelInfer"
 
-    def inferences() -> int:
-        (entry,) = call(channel, "ModelStatistics", name=MODEL).model_stats
-        return int(entry.inference_count)
-
-    before, inferences_before = scrape(single), inferences()
+    of_model = partial(counts, single, name="tfs_proxy_model_requests_total")
+    before = scrape(single)
+    inferences_before = before.total("tfs_proxy_model_requests_total", model=MODEL, outcome="ok")
 
     method = channel.unary_unary(route)
     _, answered = method.with_call(asking([1.0]).SerializeToString(), timeout=SECONDS)
@@ -194,33 +164,28 @@ def test_calls_count_by_method_and_model(single: Stack, channel: grpc.Channel) -
         labels = {"http_route": route, "grpc_status": status}
         wanted = before.total(CALLS, **labels) + 1
         wait_until(partial(counts, single, labels, wanted), SECONDS, f"{labels} counts")
-    wait_until(lambda: inferences() == inferences_before + 1, SECONDS, "the inference counts for its model")
-
-    stream = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
-    for _ in stream(iter([asking([1.0]).SerializeToString()] * 3), timeout=SECONDS):
-        pass
-    wait_until(lambda: inferences() == inferences_before + 4, SECONDS, "each message of a stream counts")
+    labels = {"model": MODEL, "outcome": "ok"}
+    wait_until(lambda: of_model(labels, inferences_before + 1), SECONDS, "it counts for its model")
 
 
-def test_shared_memory_is_refused_with_the_reason(channel: grpc.Channel) -> None:
-    """As UNIMPLEMENTED."""
-    method = channel.unary_unary("/inference.GRPCInferenceService/SystemSharedMemoryStatus")
-    assert refusal(lambda: method(b"", timeout=SECONDS)) == (
-        "UNIMPLEMENTED",
-        "shared memory is not supported: send tensors with the request",
-    )
+@pytest.mark.parametrize(
+    "name", ["ModelStatistics", "ModelConfig", "RepositoryIndex", "RepositoryModelLoad", "ModelStreamInfer"]
+)
+def test_extensions_of_triton_are_unknown(channel: grpc.Channel, name: str) -> None:
+    method = channel.unary_unary(f"/inference.GRPCInferenceService/{name}")
+    assert refusal(lambda: method(b"", timeout=SECONDS))[0] == "UNIMPLEMENTED"
 
 
-def test_many_models_are_loaded_by_their_first_call(many_channel: grpc.Channel) -> None:
+def test_many_models_are_loaded_by_their_first_call(
+    many: MultiModelStack, many_channel: grpc.Channel
+) -> None:
     """Being ready is told without a load; a script that is the model answers over HTTP only."""
     assert not call(many_channel, "ModelReady", name=MODEL).ready
     assert values(infer(many_channel, asking([1.0]))) == [2.5]
     assert call(many_channel, "ModelReady", name=MODEL).ready
 
-    call(many_channel, "RepositoryModelUnload", model_name=MODEL)
+    assert many.ask("DELETE", f"/models/{MODEL}").status == 200
     assert not call(many_channel, "ModelReady", name=MODEL).ready
-    call(many_channel, "RepositoryModelLoad", model_name=MODEL)
-    assert call(many_channel, "ModelReady", name=MODEL).ready
 
     code, text = refusal(lambda: infer(many_channel, asking([1.0], "words")))
     assert (code, "over HTTP only" in text) == ("UNIMPLEMENTED", True)

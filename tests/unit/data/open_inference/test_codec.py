@@ -211,7 +211,6 @@ def test_a_body_without_json_is_the_only_input(
         ),
         ({"inputs": [tensor(datatype="BOOL", data=[True, 1])]}, "value 2 is 1, but BOOL takes true or false"),
         ({"inputs": [tensor(datatype="FP16")]}, "FP16, which JSON does not carry: send it as binary data"),
-        ({"inputs": [tensor(parameters={"shared_memory_region": "r"})]}, "shared memory is not supported"),
         ({"inputs": [tensor(parameters=[])]}, '"parameters" that are not an object'),
         (
             {"inputs": [tensor()], "parameters": dict.fromkeys(map(str, range(1001)), 1)},

@@ -60,7 +60,7 @@ def test_calls_of_grpc_go_to_the_router_and_may_wait_for_a_load() -> None:
     text = config.config(proxy, Settings.from_env(environ), WORKSPACE)
 
     assert "server unix:/run/tfs/router.sock max_fails=0;" in text
-    assert text.count("grpc_pass grpc://predictions;") == 7
+    assert text.count("grpc_pass grpc://predictions;") == 6
     assert "grpc_read_timeout 415s;" in text
     assert "grpc_hide_header X-Tfs-Proxy-Model;" in text
 

@@ -1,4 +1,4 @@
-"""Where nginx sends what KServe's and Triton's clients ask for."""
+"""Where nginx sends what clients of the Open Inference Protocol and of KServe ask for."""
 
 import re
 from pathlib import Path
@@ -57,15 +57,9 @@ def location_of(text: str, path: str) -> str:
         ("/v2/", CONTROL_API),
         ("/v2/health/live", CONTROL_API),
         ("/v2/health/ready", CONTROL_API),
-        ("/v2/models/stats", CONTROL_API),
-        ("/v2/models/m/stats", CONTROL_API),
-        ("/v2/models/m/versions/1/stats", CONTROL_API),
-        ("/v2/cudasharedmemory/region/r/register", CONTROL_API),
-        ("/v2/repository/index", "http://control_api$uri;"),
-        ("/v2/repository/models/m/load", "http://control_api$uri;"),
+        ("/v2/repository/index", WORKERS),
         ("/v2/models/m", WORKERS),
         ("/v2/models/m/infer", WORKERS),
-        ("/v2/models/m/versions/stats", WORKERS),
         ("/", WORKERS),
         ("/openapi.json", WORKERS),
         ("/v1/models", CONTROL_API),
@@ -96,9 +90,7 @@ def test_without_the_rest_api_there_is_no_list_of_its_models(path: str) -> None:
         ("/", CONTROL_API),
         ("/v2", CONTROL_API),
         ("/v2/health/ready", CONTROL_API),
-        ("/v2/models/stats", CONTROL_API),
-        ("/v2/models/a.b/versions/1/stats", CONTROL_API),
-        ("/v2/repository/models/a/unload", f"{NEW_CONTROL_API}$uri$is_args$args;"),
+        ("/models/a", f"{NEW_CONTROL_API}$uri$is_args$args;"),
         ("/v2/models/a.b/infer", f"{GATE}$path_at_gate;"),
         ("/v2/models/a", f"{GATE}$path_at_gate;"),
         ("/v1/models", CONTROL_API),
@@ -115,8 +107,8 @@ def test_the_paths_of_many_models(routes: MultiModelRoutes, path: str, target: s
         assert "if (!-x m/$model.sock)" in body or path.startswith("/v1")
 
 
-def test_a_load_takes_as_long_as_by_the_models_api() -> None:
-    body = location_of(config_of(None, MultiModelRoutes(600)), "/v2/repository/models/a/load")
+def test_a_client_that_hangs_up_does_not_stop_a_load() -> None:
+    body = location_of(config_of(None, MultiModelRoutes(600)), "/models")
 
     assert "proxy_read_timeout 605s;" in body
     assert "proxy_ignore_client_abort on;" in body

@@ -60,14 +60,6 @@ def test_metadata(front: Any) -> None:
         "inputs": [{"name": "x", **tensor}],
         "outputs": [{"name": "y", **tensor}],
     }
-    assert front.client.simulate_get("/v2/models/half/versions/1/config").json == {
-        "name": "half",
-        "platform": "tensorflow_savedmodel",
-        "backend": "tensorflow",
-        "max_batch_size": 0,
-        "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [-1]}],
-        "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [-1]}],
-    }
 
 
 @pytest.mark.parametrize(
@@ -106,7 +98,7 @@ def test_an_answer_has_the_name_that_was_asked_for(make_front: Any) -> None:
     assert front.client.simulate_get("/v2/models/nick").json["name"] == "nick"
 
 
-@pytest.mark.parametrize("path", ["", "/config", "/ready", "/versions/..%2F1", "/versions/a-b"])
+@pytest.mark.parametrize("path", ["", "/ready", "/versions/..%2F1", "/versions/a-b"])
 def test_what_is_not_there_is_a_404(front: Any, error_of: ErrorOf, path: str) -> None:
     """Other models, and text that is neither a version nor a label."""
     model = "half" if path.startswith("/versions") else "other"

@@ -12,13 +12,10 @@ from tfs_proxy.values.signature import TensorSpec
 from tfs_proxy.wire.data_types import DataType, data_type_name
 from tfs_proxy.wire.protobuf_reader import NOTHING
 from tfs_proxy.wire.protos import TensorProto
-from tfs_proxy.wire.protos.open_inference import ModelInferResponse, ModelStreamInferResponse
+from tfs_proxy.wire.protos.open_inference import ModelInferResponse
 from tfs_proxy.wire.protos.predict import response_parts, tensor_parts
 from tfs_proxy.wire.protos.tensors import to_array
 from tfs_proxy.worker.router.open_inference.infer_request import TranslatedRequest
-
-FINAL_RESPONSE: Final = "triton_final_response"
-"""Parameter by which Triton's clients recognize the last answer to a request of a stream."""
 
 _UNREADABLE: Final = "The model server's answer can't be read"
 
@@ -65,16 +62,3 @@ def _listed(tensor: memoryview) -> bytes:
     if data_type == DataType.DT_STRING:
         return raw_strings(array)
     return np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
-
-
-def stream_answer(answer: bytes) -> bytes:
-    """Serialize a ModelStreamInferResponse with an answer, which is the only one to its request."""
-    streamed = ModelStreamInferResponse(infer_response=ModelInferResponse.FromString(answer))
-    streamed.infer_response.parameters[FINAL_RESPONSE].bool_param = True
-    return streamed.SerializeToString()
-
-
-def stream_error(text: str, request_id: str) -> bytes:
-    """Serialize a ModelStreamInferResponse of a failed request, which clients recognize by its id."""
-    unanswered = ModelInferResponse(id=request_id)
-    return ModelStreamInferResponse(error_message=text, infer_response=unanswered).SerializeToString()

@@ -15,7 +15,6 @@ from tfs_proxy.data.open_inference.datatypes import Datatype, datatype_named, el
 from tfs_proxy.data.open_inference.infer_request import (
     CLASSIFICATION,
     OF_THE_PROTOCOL,
-    SHARED_MEMORY,
     SIGNATURE,
     InferInput,
     InferRequest,
@@ -28,9 +27,8 @@ from tfs_proxy.values.memory import DEFAULT_DECODED_BYTES, MemoryBudget
 from tfs_proxy.values.names import HIGHEST_VERSION, is_version
 from tfs_proxy.values.signature import Signature
 from tfs_proxy.wire.data_types import DataType
-from tfs_proxy.wire.error_body import NO_SHARED_MEMORY
 from tfs_proxy.wire.protos import ModelSpec, PredictRequest, TensorProto
-from tfs_proxy.wire.protos.open_inference import ModelInferRequest, ServerMetadataResponse
+from tfs_proxy.wire.protos.open_inference import ModelInferRequest
 from tfs_proxy.wire.protos.sizes import parsed_bytes
 from tfs_proxy.worker.router.asked_model import AskedModel
 
@@ -109,16 +107,6 @@ def _call_of(kind: type) -> str:
     return "ModelInfer" if kind is ModelInferRequest else kind.__name__
 
 
-def request_id(message: bytes) -> str:
-    """Id of a ModelInferRequest; "" without one, or if it can't be read."""
-    try:
-        # A message with a string field in the id's place, which leaves tensors bytes.
-        ids = ServerMetadataResponse.FromString(message).extensions
-    except DecodeError:
-        return ""
-    return ids[-1] if ids else ""
-
-
 def asked_version(model: str, version: str) -> AskedModel:
     """Model of a call: ``version`` is a number or a label."""
     if not model:
@@ -174,8 +162,6 @@ def _output_names(request: ModelInferRequest) -> Iterator[str]:
     seen: set[str] = set()
     for output in request.outputs:
         subject = named("output", output.name)
-        if SHARED_MEMORY in output.parameters:
-            raise BadInput(f"{subject}: {NO_SHARED_MEMORY}.")
         if CLASSIFICATION in output.parameters:
             raise BadInput(f'{subject}: the parameter "{CLASSIFICATION}" is not supported.')
         if output.name in seen:
@@ -200,8 +186,6 @@ def _add_inputs(predict: PredictRequest, request: ModelInferRequest, budget: Mem
 
 def _fill(tensor: TensorProto, given: Any, raw: bytes | None, budget: MemoryBudget) -> None:
     subject = named("input", given.name)
-    if SHARED_MEMORY in given.parameters:
-        raise BadInput(f"{subject}: {NO_SHARED_MEMORY}.")
     datatype = datatype_named(given.datatype, subject)
     shape = checked_shape(list(given.shape), subject)
     tensor.dtype = DataType[datatype.tensorflow]  # type: ignore[assignment]  # the stubs' own enumeration

@@ -18,12 +18,7 @@ from tfs_proxy.wire.protos import (
     SignatureDef,
     SignatureDefMap,
 )
-from tfs_proxy.wire.protos.open_inference import (
-    ModelConfigRequest,
-    ModelConfigResponse,
-    ModelMetadataRequest,
-    ModelMetadataResponse,
-)
+from tfs_proxy.wire.protos.open_inference import ModelMetadataRequest, ModelMetadataResponse
 from tfs_proxy.worker.router.asked_model import AskedModel
 from tfs_proxy.worker.router.forwarding import (
     MODEL_SERVICE,
@@ -51,16 +46,6 @@ class ModelCalls:
         for listed, tensors in ((answer.inputs, told.inputs), (answer.outputs, told.outputs)):
             for one in tensors:
                 listed.add(name=one.name, datatype=one.datatype, shape=one.shape)
-        return answer.SerializeToString()
-
-    async def config(self, message: bytes, context: Any) -> bytes:
-        request = parsed(ModelConfigRequest, message)
-        told = await self._told(asked_version(request.name, request.version), context)
-        answer = ModelConfigResponse()
-        answer.config.name, answer.config.platform = told.name, told.platform
-        for listed, tensors in ((answer.config.input, told.inputs), (answer.config.output, told.outputs)):
-            for one in tensors:
-                listed.add(name=one.name, data_type=one.config_datatype, dims=one.shape)
         return answer.SerializeToString()
 
     async def signature(self, asked: AskedModel, context: Any) -> Signature:

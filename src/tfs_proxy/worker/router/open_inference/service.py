@@ -1,16 +1,29 @@
 """GRPCInferenceService: passes each call to the models' servers or the supervisor."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
 from tfs_proxy.values.errors import BadInput, PayloadTooLarge
 from tfs_proxy.values.memory import DEFAULT_DECODED_BYTES
 from tfs_proxy.values.signature import DEFAULT_SIGNATURE
-from tfs_proxy.wire.error_body import NO_SHARED_MEMORY
+from tfs_proxy.wire.error_body import NO_MODEL_SERVER, error_text
 from tfs_proxy.wire.grpc_codes import GrpcCode
-from tfs_proxy.worker.router.calls import CallCounting, RefusedCall, messages_until
+from tfs_proxy.wire.http_answer import BrokenAnswer
+from tfs_proxy.wire.http_messages import HttpResponse
+from tfs_proxy.wire.protos.open_inference import (
+    ModelReadyRequest,
+    ModelReadyResponse,
+    ServerLiveResponse,
+    ServerMetadataResponse,
+    ServerReadyResponse,
+)
+from tfs_proxy.wire.routes import READY, READY_VERSIONS, SERVER
+from tfs_proxy.worker.router.asked_model import AskedModel
+from tfs_proxy.worker.router.calls import RefusedCall
 from tfs_proxy.worker.router.control_client import ControlClient
 from tfs_proxy.worker.router.forwarding import (
     PREDICTION_SERVICE,
@@ -19,39 +32,26 @@ from tfs_proxy.worker.router.forwarding import (
     Handler,
     TfServingForwarding,
 )
-from tfs_proxy.worker.router.open_inference.infer_answer import infer_answer, stream_answer, stream_error
+from tfs_proxy.worker.router.open_inference.infer_answer import infer_answer
 from tfs_proxy.worker.router.open_inference.infer_request import (
     TranslatedRequest,
+    asked_version,
     check_against,
-    request_id,
+    parsed,
     translated,
 )
 from tfs_proxy.worker.router.open_inference.model_calls import ModelCalls
-from tfs_proxy.worker.router.open_inference.server_calls import ServerCalls
 
 Answer = TypeVar("Answer")
 
 SERVICE: Final = "inference.GRPCInferenceService"
-STREAM: Final = "ModelStreamInfer"
-STREAM_PATH: Final = f"/{SERVICE}/{STREAM}"
 PREDICT: Final = f"/{PREDICTION_SERVICE}/Predict"
 
 ANSWERED_BY_SCRIPT: Final = (
     "inferences are answered by a script here, which takes them over HTTP only: POST them to "
     "/v2/models/NAME/infer (TFS_PROXY_V2 sets who answers)"
 )
-NO_SETTINGS: Final = "traces and the log are set up by the environment, not by calls"
-
-UNSUPPORTED: Final[Mapping[str, str]] = {
-    **{
-        f"{kind}SharedMemory{call}": NO_SHARED_MEMORY
-        for kind in ("System", "Cuda")
-        for call in ("Status", "Register", "Unregister")
-    },
-    "TraceSetting": NO_SETTINGS,
-    "LogSettings": NO_SETTINGS,
-}
-"""Calls of Triton's clients that are not answered here, with the reason."""
+NO_SUPERVISOR: Final = "the server's own state can't be asked for now"
 
 LARGE_BYTES: Final = 64 * 1024
 """Least size of a message that a thread translates: many bytes would delay other calls."""
@@ -59,9 +59,11 @@ LARGE_BYTES: Final = 64 * 1024
 MOST_SMALL_BYTES: Final = 1024 * 1024
 """Limit of calls without tensors."""
 
+_NOT_READY = frozenset({GrpcCode.NOT_FOUND, GrpcCode.INVALID_ARGUMENT, GrpcCode.FAILED_PRECONDITION})
+
 
 class OpenInferenceService:
-    """Calls of the protocol, with Triton's; if ``by_script``, the models answer no inferences.
+    """Calls of the protocol; if ``by_script``, the models answer no inferences.
 
     The values of one request may take ``decoded_bytes`` of memory.
     """
@@ -70,54 +72,61 @@ class OpenInferenceService:
         self,
         forwarding: TfServingForwarding,
         control: ControlClient,
-        counting: CallCounting,
-        refusal_of: Callable[[Exception], RefusedCall],
-        stopping: asyncio.Event,
         *,
         by_script: bool,
         decoded_bytes: int = DEFAULT_DECODED_BYTES,
     ) -> None:
         self._forwarding = forwarding
-        self._counting = counting
-        self._refusal_of = refusal_of
+        self._control = control
         self._by_script = by_script
         self._decoded_bytes = decoded_bytes
         self._models = ModelCalls(forwarding)
-        self._server = ServerCalls(control, self._models)
-        self._stopping = stopping
 
     def methods(self) -> Mapping[str, Handler]:
         of_few_bytes: dict[str, Handler] = {
+            "ServerLive": self._live,
+            "ServerReady": self._ready,
+            "ServerMetadata": self._metadata,
+            "ModelReady": self._model_ready,
             "ModelMetadata": self._models.metadata,
-            "ModelConfig": self._models.config,
-            **self._server.methods(),
-            **{name: partial(_refuse, text) for name, text in UNSUPPORTED.items()},
         }
         handlers: dict[str, Handler] = {name: partial(_small, of_few_bytes[name]) for name in of_few_bytes}
         handlers["ModelInfer"] = self._infer
         return {name: partial(self._unpacked, handler) for name, handler in handlers.items()}
 
-    async def stream(self, _: Any, context: Any) -> AsyncIterator[bytes]:
-        """Answer each message of ModelStreamInfer; failures are sent in the stream, which goes on.
-
-        Once ``stopping`` is set, it ends after the message that is being answered.
-        """
-        async for message in messages_until(self._stopping, context):
-            yield await self._streamed(message, context)
-
-    async def _streamed(self, message: bytes, context: Any) -> bytes:
-        with self._counting.message(STREAM_PATH, context) as counted:
-            try:
-                answer = stream_answer(await self._unpacked(self._infer, message, context))
-            except Exception as error:  # noqa: BLE001 - as for a call of its own
-                refused = self._refusal_of(error)
-                counted.code = refused.code
-                return stream_error(refused.text, request_id(message))
-            counted.code = GrpcCode.OK
-            return answer
-
     async def _unpacked(self, handler: Handler, message: bytes, context: Any) -> bytes:
         return await handler(await self._forwarding.unpacked(message), context)
+
+    @staticmethod
+    async def _live(_message: bytes, _context: Any) -> bytes:
+        return ServerLiveResponse(live=True).SerializeToString()
+
+    async def _ready(self, _: bytes, _context: Any) -> bytes:
+        answer = await self._ask(READY.path)
+        return ServerReadyResponse(ready=answer.status == HTTPStatus.OK).SerializeToString()
+
+    async def _metadata(self, _: bytes, _context: Any) -> bytes:
+        told = await self._told(SERVER.templates[0])
+        return ServerMetadataResponse(**told).SerializeToString()
+
+    async def _model_ready(self, message: bytes, context: Any) -> bytes:
+        """Answer also for a model that is unknown or not loaded: this loads nothing."""
+        request = parsed(ModelReadyRequest, message)
+        asked = asked_version(request.name, request.version)
+        versions = (await self._ready_versions()).get(asked.name, ())
+        is_ready = bool(versions) if asked.number is None else asked.number in versions
+        if is_ready and asked.label:
+            is_ready = await self._is_label(asked, context)
+        return ModelReadyResponse(ready=is_ready).SerializeToString()
+
+    async def _is_label(self, asked: AskedModel, context: Any) -> bool:
+        try:
+            await self._models.signature(asked, context)
+        except RefusedCall as refused:
+            if refused.code in _NOT_READY:
+                return False
+            raise
+        return True
 
     async def _infer(self, message: bytes, context: Any) -> bytes:
         if self._by_script:
@@ -138,8 +147,8 @@ class OpenInferenceService:
             return await self._misfit(message, request, context) or refused
         if refused.code is not GrpcCode.NOT_FOUND or self._forwarding.has_model_server(request.asked.name):
             return refused
-        # A model that no model server knows, and that is listed nevertheless, is a script.
-        is_script = await self._server.lists(request.asked.name)
+        # A model that no model server knows, and that serves nevertheless, is a script.
+        is_script = request.asked.name in await self._ready_versions()
         return RefusedCall(GrpcCode.UNIMPLEMENTED, SCRIPT_IS_THE_MODEL) if is_script else refused
 
     async def _misfit(self, message: bytes, request: TranslatedRequest, context: Any) -> BadInput | None:
@@ -158,6 +167,23 @@ class OpenInferenceService:
             pass
         return None
 
+    async def _ready_versions(self) -> Mapping[str, Sequence[int]]:
+        versions: Mapping[str, Sequence[int]] = await self._told(READY_VERSIONS.path)
+        return versions
+
+    async def _told(self, path: str) -> Any:
+        """JSON document of an answer. Raises RefusedCall with the reason if there is none."""
+        answer = await self._ask(path)
+        if answer.status != HTTPStatus.OK:
+            raise RefusedCall.for_status(answer.status, error_text(answer.body) or NO_MODEL_SERVER)
+        return json.loads(answer.body)
+
+    async def _ask(self, path: str) -> HttpResponse:
+        try:
+            return await self._control.ask("GET", path)
+        except (OSError, BrokenAnswer):
+            raise RefusedCall(GrpcCode.UNAVAILABLE, NO_SUPERVISOR) from None
+
 
 async def _off_the_loop_if_large(work: Callable[..., Answer], message: bytes, *more: Any) -> Answer:
     if len(message) < LARGE_BYTES:
@@ -169,7 +195,3 @@ async def _small(handler: Handler, message: bytes, context: Any) -> bytes:
     if len(message) > MOST_SMALL_BYTES:
         raise PayloadTooLarge(f"The request has {len(message)} bytes; it can have {MOST_SMALL_BYTES}.")
     return await handler(message, context)
-
-
-async def _refuse(text: str, _message: bytes, _context: Any) -> bytes:
-    raise RefusedCall(GrpcCode.UNIMPLEMENTED, text)

@@ -12,7 +12,7 @@ from tfs_proxy.wire.protobuf_writer import field
 from tfs_proxy.wire.protos import PredictRequest
 from tfs_proxy.wire.protos.open_inference import ModelInferRequest
 from tfs_proxy.wire.protos.tensors import to_array
-from tfs_proxy.worker.router.open_inference.infer_request import MOST_TENSORS, request_id, translated
+from tfs_proxy.worker.router.open_inference.infer_request import MOST_TENSORS, translated
 
 LISTS = [
     ("BOOL", "bool_contents", [True, False], np.bool_),
@@ -135,13 +135,10 @@ def test_a_wrong_tensor_is_named(inputs: list[Any], raw: list[bytes], text: str)
 
 
 def test_other_requests_that_are_refused() -> None:
-    """No model, a version beyond all numbers, shared memory, classification, what is no message."""
+    """No model, a version beyond all numbers, classification, what is no message."""
     good = tensor("FP32", [1], fp32_contents=[1.0])
     assert "names no model" in refusal(ModelInferRequest(inputs=[good]))
     assert "no version" in refusal(infer(model_version="9" * 19, inputs=[good]))
-    shared = {"shared_memory_region": {"string_param": "r"}}
-    assert "shared memory" in refusal(infer(inputs=[{**good, "parameters": shared}]))
-    assert "shared memory" in refusal(infer(inputs=[good], outputs=[{"name": "y", "parameters": shared}]))
     classes = {"classification": {"int64_param": 3}}
     assert "classification" in refusal(infer(inputs=[good], outputs=[{"name": "y", "parameters": classes}]))
     assert "asked for twice" in refusal(infer(inputs=[good], outputs=[{"name": "y"}] * 2))
@@ -163,15 +160,6 @@ def test_other_requests_that_are_refused() -> None:
 def test_values_that_take_too_much_memory_are_refused(request_of_many: ModelInferRequest) -> None:
     with pytest.raises(PayloadTooLarge):
         translated(request_of_many.SerializeToString(), decoded_bytes=7000)
-
-
-def test_the_id_of_a_request_that_failed() -> None:
-    """The last id counts; a malformed message has none."""
-    good = infer(inputs=[tensor("FP32", [1], fp32_contents=[1.0])], id="a").SerializeToString()
-    assert request_id(good) == "a"
-    assert request_id(infer().SerializeToString()) == ""
-    assert request_id(good + b"\x1a\x01b") == "b"
-    assert request_id(b"\x1a\x01b\xff") == ""
 
 
 @pytest.mark.parametrize(("shape", "raw"), [([], b"\x01\x00\x00\x00"), ([0], b""), ([2, 0, 3], b"")])
