@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from support.deployments import deployment
 from tfs_proxy.run.nginx import config
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.deployment import CaptureOptions, Deployment, TraceSampling
+from tfs_proxy.values.deployment import Deployment, TraceSampling
 from tfs_proxy.values.layout import Workspace
 
 SERVING = deployment(rest_api=True)
@@ -19,12 +19,11 @@ def nginx_config(
     serving: Deployment = SERVING,
     *,
     traces: TraceSampling | None = None,
-    capture: CaptureOptions | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> str:
     """The whole configuration for one archive."""
     workspace = Workspace(Path("/run/tfs"))
-    served = replace(serving, traces=traces, capture=capture)
+    served = replace(serving, traces=traces)
     proxy = config.ProxyConfig("0.0.0.0:8080", ("unix:web.sock",), workspace.control_socket, serving=served)
     return config.config(proxy, Settings.from_env(dict(environ or {})), workspace)
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfs_proxy.data.capture.record import BEGINNING_BYTES, CapturedRequest, captured_requests, is_capture
+from tfs_proxy.data.capture import BEGINNING_BYTES, CapturedRequest, captured_request, is_capture
 from tfs_proxy.observe.logs.config import STDERR, set_level, wants_colour
 from tfs_proxy.observe.logs.entry import JSON, EntryHandler, writer
 from tfs_proxy.settings.parsers import HIGHEST_PORT, asks_for_json
@@ -133,16 +133,21 @@ def read_requests(
         return []
     if not is_capture(file.name, body[:BEGINNING_BYTES]):
         return [CapturedRequest(body, content_type or of_file(file.name), custom_attributes)]
-    try:
-        requests = list(captured_requests(body.splitlines(keepends=True), f"{file}"))
-    except BadInput as error:
-        raise ArchiveError(f"The request {error}.") from None
+    requests = [_captured(line, number, file) for number, line in enumerate(body.splitlines(True), 1)]
     return [
         CapturedRequest(
             request.body, content_type or request.content_type, custom_attributes or request.custom_attributes
         )
         for request in requests
+        if request is not None
     ]
+
+
+def _captured(line: bytes, number: int, file: Path) -> CapturedRequest | None:
+    try:
+        return None if line.isspace() else captured_request(line)
+    except BadInput as error:
+        raise ArchiveError(f"The request {file}, line {number}: {error}.") from None
 
 
 def _request_body(file: Path | None) -> bytes | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfs_proxy.commands.arguments import interruptible, read_requests
-from tfs_proxy.data.capture.record import CapturedRequest
+from tfs_proxy.data.capture import CapturedRequest
 from tfs_proxy.model.discover import discover, unreadable
 from tfs_proxy.model.report.prepare import prepare
 from tfs_proxy.model.report.served import Served

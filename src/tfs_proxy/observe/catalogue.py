@@ -228,7 +228,7 @@ UNREADABLE_LINES = _counter(
 )
 CAPTURE_RECORDS = _counter(
     "tfs_proxy_capture_records_total",
-    "Requests chosen for data capture: written, dropped since the target is slow or refuses, or too_large.",
+    "Requests chosen for data capture: written, or dropped since the folder is slow or full.",
     "outcome",
 )
 PIPELINE_STAGE_UP = _gauge(

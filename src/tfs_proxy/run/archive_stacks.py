@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tfs_proxy.data.capture.files import check_folder, described
 from tfs_proxy.model.report.first_request import ready_line
 from tfs_proxy.observe.request_counts import KnownModels
-from tfs_proxy.run.control_api import ControlApi, captured_records, served_models
-from tfs_proxy.run.heartbeats import WorkerStarts
+from tfs_proxy.run.control_api import ControlApi, served_models
+from tfs_proxy.run.heartbeats import WorkerCounts
 from tfs_proxy.run.host.sockets import Listeners
 from tfs_proxy.run.host.watchdog import guarded_workspace
 from tfs_proxy.run.host.workspace import LONGEST_PATH, make_workspace_within
@@ -97,7 +96,7 @@ class ArchiveStacks:
             host.watchdog,
             host.records.log,
             deaths=host.deaths,
-            starts=WorkerStarts(),
+            counts=WorkerCounts(),
             tick=self._route_grpc,
             stream_reports=self._streams,
             front_down=host.front.children.down,
@@ -115,7 +114,7 @@ class ArchiveStacks:
             self._now,
             workspace.journal,
             self._outside.measure,
-            records.measure,
+            records.requests.measure,
             partial(session_metrics, settings),
             self._streams.measure,
             *([] if self._reloading is None else [self._reloading.measure]),
@@ -130,7 +129,6 @@ class ArchiveStacks:
             **self._front.grpc_routes.routes,
             **(protocol.routes if settings.publishes_open_inference else {}),
             **served_models(self._served),
-            **captured_records(records.captured.add),
             **self._streams.routes,
         }
         return ControlApi(self._now, routes, measure=metrics.measure, outside=self._outside)
@@ -266,14 +264,10 @@ class ArchiveStacks:
         await stack.start_in_time(self._front.web, every_worker=True)
 
     async def _expect(self, stack: Stack) -> Deployment:
-        """Plans an open stack. Raises SettingsError if captured records can't be written."""
+        """Plans an open stack."""
         assert stack.prepared is not None  # noqa: S101 - its archive is open
         counts = not self._front.behind_nginx
-        deployment = await stack.expect(stack.prepared, self._front.port, counts_requests=counts)
-        if deployment.capture is not None:
-            check_folder(deployment.capture)
-            log.info("%s", described(deployment.capture))
-        return deployment
+        return await stack.expect(stack.prepared, self._front.port, counts_requests=counts)
 
     def _exchange(self, stack: Stack) -> None:
         """Without a pause: every request finds the old stack or the new one."""

@@ -17,7 +17,6 @@ from typing import Protocol
 from msgspec.json import decode, encode
 from msgspec.structs import replace
 
-from tfs_proxy.data.capture.files import CaptureOutcome, Counts
 from tfs_proxy.observe.logs.access import reason_text
 from tfs_proxy.observe.logs.reasons import own_reason
 from tfs_proxy.observe.metric import MeasuredMetric
@@ -216,19 +215,6 @@ def served_models(served: Callable[[], Collection[str] | None]) -> Handlers:
         return HttpResponse(HTTPStatus.OK, json.dumps({"models": sorted(names)}).encode())
 
     return {paths.SERVED_MODELS: models}
-
-
-def captured_records(add: Callable[[Counts], None]) -> Handlers:
-    """The route by which workers report the fate of captured records; ``add`` counts it."""
-
-    async def counts(request: HttpRequest) -> HttpResponse:
-        try:
-            add(decode(request.body, type=dict[CaptureOutcome, int]))
-        except (ValueError, RecursionError):
-            return HttpResponse.error(HTTPStatus.BAD_REQUEST, "not counts of records")
-        return HttpResponse(HTTPStatus.OK)
-
-    return {paths.CAPTURED: counts}
 
 
 def nothing_at(path: str) -> HttpResponse:

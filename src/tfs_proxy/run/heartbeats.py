@@ -24,14 +24,12 @@ MORE_THAN_WORKERS = 2
 """This many more workers than configured must hang in a row, with no answer in between."""
 
 
-class WorkerStarts:
-    """A count of workers that have begun to load the application, over all stacks of a run."""
+class WorkerCounts(Struct):
+    """Counts over all stacks of a run: workers that have begun to load the application, captured calls."""
 
-    def __init__(self) -> None:
-        self.total = 0
-
-    def count(self) -> None:
-        self.total += 1
+    starts: int = 0
+    captured: int = 0
+    uncaptured: int = 0
 
 
 class _Heard(Struct):
@@ -47,8 +45,8 @@ class Heartbeats:
 
     ``wanted`` is how many workers there should be, ``replaced_seconds`` how long it may take to replace one.
     ``booted`` is set once a worker serves. ``loading`` has all that have begun to load the application since
-    `forget_loading`, ``starts`` counts them all, those of former stacks included; ``failure`` is why the
-    latest one can't load it.
+    `forget_loading`, ``counts`` has them all, those of former stacks included; ``failure`` is why the latest
+    one can't load it.
     """
 
     def __init__(
@@ -57,13 +55,13 @@ class Heartbeats:
         clock: Callable[[], float] = time.monotonic,
         wanted: int = 1,
         replaced_seconds: float = 300.0,
-        starts: WorkerStarts | None = None,
+        counts: WorkerCounts | None = None,
     ) -> None:
         self.wanted = wanted
         self.booted = asyncio.Event()
         self.failure: BootFailure | None = None
         self.loading: set[int] = set()
-        self.starts = WorkerStarts() if starts is None else starts
+        self.counts = WorkerCounts() if counts is None else counts
         self._silence_seconds, self._replaced_seconds = silence_seconds, replaced_seconds
         self._clock = clock
         self._heard: dict[int, _Heard] = {}
@@ -73,6 +71,9 @@ class Heartbeats:
     def hear(self, state: WorkerState) -> None:
         now, known = self._clock(), self._heard.get(state.pid)
         since = None if known is None else known.hangs_since
+        before = WorkerState(state.pid, state.phase) if known is None else known.state
+        self.counts.captured += max(state.captured - before.captured, 0)
+        self.counts.uncaptured += max(state.uncaptured - before.uncaptured, 0)
         if state.answered:
             self._hang_in_a_row = 0
         if state.hangs and since is None:
@@ -81,7 +82,7 @@ class Heartbeats:
         self._heard[state.pid] = _Heard(state, now, since)
         if state.phase is WorkerPhase.BEGINS:
             self.loading.add(state.pid)
-            self.starts.count()
+            self.counts.starts += 1
             self._starts_in_vain += 1
             self._heard = self._heard_within(self._replaced_seconds)
         elif state.phase is WorkerPhase.SERVES:

@@ -129,12 +129,14 @@ class RunMetrics:
         return child_pids(workers.pid) if workers is not None and workers.pid else ()
 
     def _workers(self, threads_each: int | None) -> Iterator[MeasuredMetric]:
-        heartbeats = self._readiness.heartbeats
+        heartbeats, counts = self._readiness.heartbeats, self._readiness.heartbeats.counts
         alive = heartbeats.alive
         yield MeasuredMetric(catalogue.WORKERS, {(): len(alive)})
         yield MeasuredMetric(catalogue.WORKERS_CONFIGURED, {(): heartbeats.wanted})
         yield MeasuredMetric(catalogue.WORKERS_STUCK, {(): sum(state.hangs for state in alive.values())})
-        yield MeasuredMetric(catalogue.WORKER_STARTS, {(): heartbeats.starts.total})
+        yield MeasuredMetric(catalogue.WORKER_STARTS, {(): counts.starts})
+        captured: Points = {("written",): counts.captured, ("dropped",): counts.uncaptured}
+        yield MeasuredMetric(catalogue.CAPTURE_RECORDS, captured)
         if threads_each is not None:
             yield MeasuredMetric(catalogue.WORKER_THREADS, {(): heartbeats.wanted * threads_each})
             yield MeasuredMetric(catalogue.WORKER_THREADS_BUSY, {(): self._under_way(alive)})

@@ -6,7 +6,6 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfs_proxy.data.capture.files import capture_options
 from tfs_proxy.model.report.served import Served, takes_any_size
 from tfs_proxy.run.gpus import Placement
 from tfs_proxy.run.guarded import guard_of
@@ -19,6 +18,7 @@ from tfs_proxy.values.deployment import (
     BY_MODEL,
     BY_SCRIPT,
     OFF,
+    CaptureOptions,
     Deployment,
     Instance,
     ServedModel,
@@ -154,7 +154,7 @@ def deployment_of(
         script_model=None if many_models or by_flags else served.script_model,
         script_timeout_seconds=settings.script_timeout_seconds,
         wait_time_seconds=settings.wait_time_seconds,
-        capture=capture_options(settings, served.default_model),
+        capture=capture_options(settings, of_many=bool(many_models or settings.loaded_as)),
         access_log=str(settings.access_log),
         inner_names=served.inner_names,
         loaded_as=settings.loaded_as,
@@ -174,6 +174,12 @@ def deployment_of(
         allowed_hosts=guard.hosts,
         is_local=guard.is_local,
     )
+
+
+def capture_options(settings: Settings, *, of_many: bool) -> CaptureOptions | None:
+    """The folder of captured requests, if there is one, and their share."""
+    folder = settings.capture_folder
+    return None if folder is None else CaptureOptions(folder, settings.capture_percent, of_many)
 
 
 def streams_of(served: Served, settings: Settings) -> str:

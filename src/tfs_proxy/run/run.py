@@ -7,6 +7,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Protocol
 
 from msgspec import Struct
@@ -24,6 +26,7 @@ from tfs_proxy.run.process import ChildProcess
 from tfs_proxy.run.readiness import Readiness, StackState
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, RunLoop
 from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.layout import Workspace
 
 log = logging.getLogger(__name__)
@@ -115,6 +118,7 @@ class Run:
         return self._run_loop.end()
 
     async def _start_and_watch(self) -> None:
+        self._open_capture()
         many_models = self._stacks.prepare()
         # From here on every request gets an answer.
         await self._stacks.control_api.open(self._workspace.control_socket, self._workspace.client_socket)
@@ -123,6 +127,19 @@ class Run:
         if many_models is None:
             await self._stacks.control_api.stand_in(self._front.web, count_early)
         await self._front.children.watch_during(self._serve())
+
+    def _open_capture(self) -> None:
+        """Makes the folder of data capture. Raises SettingsError if it can't be written."""
+        folder, percent = self._settings.capture_folder, self._settings.capture_percent
+        if folder is None:
+            return
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            TemporaryFile(dir=folder).close()
+        except OSError as error:
+            raise SettingsError(f"TFS_PROXY_CAPTURE={folder} can't be used: {error.strerror}.") from error
+        # People's data are kept: whoever runs this should know.
+        log.info("capturing %g %% of the requests to /invocations into %s", percent, folder)
 
     async def _serve(self) -> None:
         ready_line = await self._stacks.start()

@@ -18,7 +18,7 @@ from tfs_proxy.model.report.prepare import Prepared
 from tfs_proxy.observe.logs.config import LogConfig
 from tfs_proxy.run.children import Deaths, Tick
 from tfs_proxy.run.control_api import Answer, ControlApi
-from tfs_proxy.run.heartbeats import Heartbeats, WorkerStarts
+from tfs_proxy.run.heartbeats import Heartbeats, WorkerCounts
 from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.sockets import Listener
 from tfs_proxy.run.host.watchdog import Watchdog
@@ -66,8 +66,8 @@ class StackHost(Struct, frozen=True):
     """The surroundings of a stack: its folder, its watchdog, and how its workers log.
 
     ``spawn_workers`` is how gunicorn is started. With ``servers`` it has no model servers of its own, and
-    without a script no workers either. ``deaths`` and ``starts`` count its processes; ``tick`` is called at
-    each look at them. ``front_down`` has the front's processes that are being restarted.
+    without a script no workers either. ``deaths`` and ``counts`` are those of its processes; ``tick`` is
+    called at each look at them. ``front_down`` has the front's processes that are being restarted.
     """
 
     workspace: Workspace
@@ -76,7 +76,7 @@ class StackHost(Struct, frozen=True):
     spawn_workers: Spawn = spawn
     servers: CommonModelServers | None = None
     deaths: Deaths | None = None
-    starts: WorkerStarts | None = None
+    counts: WorkerCounts | None = None
     tick: Tick = lambda: None
     stream_reports: StreamReports | None = None
     front_down: frozenset[str] | set[str] = frozenset()
@@ -93,7 +93,7 @@ class Stack:
     def __init__(self, settings: Settings, request: ServeRequest, host: StackHost, of: str = "") -> None:
         self.settings, self.request = settings, request
         self.workspace = host.workspace
-        self.readiness = Readiness(heartbeats_of(settings, host.starts), front_down=host.front_down)
+        self.readiness = Readiness(heartbeats_of(settings, host.counts), front_down=host.front_down)
         self.children = StackChildren(
             self.readiness,
             host.workspace,
@@ -304,7 +304,7 @@ class Stack:
             self.children.start_streams(spec)
 
 
-def heartbeats_of(settings: Settings, starts: WorkerStarts | None = None) -> Heartbeats:
+def heartbeats_of(settings: Settings, counts: WorkerCounts | None = None) -> Heartbeats:
     """No worker yet; a hanging call is over its limit before its worker is replaced."""
     replaced_seconds = settings.wait_time_seconds + settings.script_timeout_seconds
-    return Heartbeats(wanted=settings.gunicorn_workers, replaced_seconds=replaced_seconds, starts=starts)
+    return Heartbeats(wanted=settings.gunicorn_workers, replaced_seconds=replaced_seconds, counts=counts)

@@ -7,19 +7,19 @@ the values of several.
 import re
 import shlex
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from msgspec import Struct
 
 from tfs_proxy.values.errors import SettingsError
-from tfs_proxy.values.names import LABEL, S3_ADDRESS, SHORT_VERSION, is_model_name
+from tfs_proxy.values.names import LABEL, SHORT_VERSION, is_model_name
 
 Number = TypeVar("Number", int, float)
 
 WORKER_CLASSES = ("gthread", "sync", "gevent")
 GONE_CLASSES = {"eventlet": "gevent", "tornado": "gthread"}
 HIGHEST_PORT = 65535
-HUNDRED = 100.0
 GRPC_PORT = 8500
 """Usual port of TF Serving's gRPC."""
 
@@ -259,31 +259,12 @@ def _ports(words: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(int, numbers)))
 
 
-def capture_target(value: str) -> str:
-    """Accept a folder or an ``s3://`` address."""
-    target = value.strip()
-    if "\0" in target or (target.startswith("s3:") and not re.fullmatch(S3_ADDRESS, target)):
-        raise ValueError("a folder or s3://BUCKET/PREFIX")
-    return target
-
-
-def percent(value: str) -> float:
-    """Read a share of 100, with at most two decimals: nginx knows no more."""
-    if re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,2})?", value.strip()) and float(value) <= HUNDRED:
-        return float(value)
-    raise ValueError("a number from 0 to 100 with at most two decimals")
-
-
-def some_of(*choices: str) -> Callable[[str], frozenset[str]]:
-    """Make a parser of one or more of ``choices`` between commas, in any case of letters."""
-
-    def parse(value: str) -> frozenset[str]:
-        chosen = frozenset(part.strip().lower() for part in value.split(","))
-        if not chosen <= set(choices):
-            raise ValueError(f"one or more of {', '.join(choices)}, between commas")
-        return chosen
-
-    return parse
+def capture_folder(value: str) -> str:
+    """Accept a folder."""
+    folder = value.strip()
+    if "\0" in folder or folder.startswith("s3:"):
+        raise ValueError("a folder: `aws s3 sync` or a log shipper takes its files to S3")
+    return str(Path(folder).absolute())
 
 
 def variables(value: str) -> tuple[str, ...]:

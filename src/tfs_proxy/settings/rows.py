@@ -205,21 +205,10 @@ class UseSettings:
         "TFS_PROXY_HOP_LIMIT_MB", lambda value: int(parse.number(0.001)(value) * MEGABYTE), 5 * MEGABYTE,
         "largest body in MB that one stage of a pipeline passes to the next", shown="5")
 
-    capture_target: str | None = CAPTURE.setting(
-        "TFS_PROXY_CAPTURE", parse.capture_target, None,
-        "folder or s3://BUCKET/PREFIX that requests to /invocations and their answers are recorded in",
-        shown="off")
+    capture_folder: str | None = CAPTURE.setting(
+        "TFS_PROXY_CAPTURE", parse.capture_folder, None,
+        "folder that requests to /invocations and their answers are recorded in", shown="off")
     capture_percent: float = CAPTURE.setting(
-        "TFS_PROXY_CAPTURE_PERCENT", parse.percent, 100.0, "percent of the requests that are recorded",
+        "TFS_PROXY_CAPTURE_PERCENT", parse.number(0, 100), 100.0, "percent of the requests that are recorded",
         shown="100")
-    capture_max_mb: int = CAPTURE.setting(
-        "TFS_PROXY_CAPTURE_MAX_MB", parse.whole(1, 1024), 16,
-        "MB of a file of records at most, and of the records that wait to be written in each worker; a "
-        "request that is larger is not recorded")
-    capture_keeps: frozenset[str] = CAPTURE.setting(
-        "TFS_PROXY_CAPTURE_KEEP", parse.some_of("input", "output"), frozenset({"input", "output"}),
-        "what is recorded: input, output or both", shown="input,output")
-    capture_name: str | None = CAPTURE.setting(
-        "TFS_PROXY_CAPTURE_NAME", parse.model_name, None,
-        "folder below the target, where SageMaker has the endpoint's name", shown="the default model's name")
 # fmt: on

@@ -14,7 +14,7 @@ from typing import IO, cast
 
 from msgspec import Struct, field
 
-from tfs_proxy.data.capture.record import BEGINNING_BYTES, CapturedRequest, captured_request, is_capture
+from tfs_proxy.data.capture import BEGINNING_BYTES, CapturedRequest, captured_request, is_capture
 from tfs_proxy.data.formats.csv_records import HEADER_HINT, NUMBER, Dialect, csv_dialect, csv_rows
 from tfs_proxy.data.formats.framing import Frame, recordio, tfrecords
 from tfs_proxy.data.registry import format_of, parse_media_type
@@ -332,8 +332,6 @@ def captured_batches(stream: "IO[bytes]", max_bytes: int | None, name: str) -> I
 def _request(frame: Frame, number: int, name: str) -> CapturedRequest | None:
     """The request of a line; None for a last line whose writer was killed."""
     try:
-        return captured_request(bytes(frame.payload))
+        return captured_request(bytes(frame.framed))
     except BadInput as error:
-        if not bytes(frame.framed).endswith(b"\n"):
-            return None
         raise ObjectFailed(BadRecord(name, str(error), number, frame.offset)) from error

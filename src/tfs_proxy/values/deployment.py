@@ -48,24 +48,11 @@ class TraceSampling(Struct, frozen=True):
 
 
 class CaptureOptions(Struct, frozen=True):
-    """Parts of requests to capture, and where to: ``target`` is a folder or an ``s3://`` address.
+    """Folder for captured requests, the percent of them, and whether there is one for each of many models."""
 
-    ``name`` stands where SageMaker has the endpoint's, ``variant`` where it has the variant's. ``percent`` of
-    the requests are captured. A file has at most ``max_bytes``, as has what waits to be written.
-    ``keeps_input`` and ``keeps_output`` say what of a request is kept.
-    """
-
-    target: str
-    name: str
+    folder: str
     percent: float
-    max_bytes: int
-    keeps_input: bool = True
-    keeps_output: bool = True
-    variant: str = "AllTraffic"
-
-    @property
-    def is_s3(self) -> bool:
-        return self.target.startswith("s3://")
+    of_many: bool = False
 
 
 class SessionOptions(Struct, frozen=True):
@@ -218,7 +205,8 @@ class WorkerState(Struct, frozen=True, omit_defaults=True):
     ``line`` is where the script loads or hangs. If it ``hangs``, the worker should be replaced: ``stuck``
     threads are lost, and no other is free if it is ``full``. ``answered`` says that a call of the script has
     come back since the last time, ``problem`` which file can't be written without which counts and kills are
-    not known.
+    not known. ``captured`` and ``uncaptured`` count the calls that it has written into files of data capture,
+    and those that it has dropped.
     """
 
     pid: int
@@ -230,6 +218,8 @@ class WorkerState(Struct, frozen=True, omit_defaults=True):
     answered: bool = False
     failure: BootFailure | None = None
     problem: str = ""
+    captured: int = 0
+    uncaptured: int = 0
 
 
 class KnownWorkers(Struct, frozen=True):

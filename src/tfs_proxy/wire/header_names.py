@@ -33,9 +33,6 @@ SENT_AGAIN = "X-Tfs-Proxy-Again"
 HAD_MODEL_SERVER = "X-Tfs-Proxy-Sent"
 """Header from nginx: a model server did not answer this request."""
 
-IS_CAPTURED = "X-Tfs-Proxy-Capture"
-"""Header from nginx: this request is captured."""
-
 IS_SAMPLED = "X-Tfs-Proxy-Sampled"
 """Header from nginx: this request is sampled for traces."""
 

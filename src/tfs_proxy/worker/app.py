@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import falcon
 
-from tfs_proxy.data.capture.writer import CaptureWriter
 from tfs_proxy.serving.plane import DataPlane
 from tfs_proxy.serving.script.deadline import DeadlineWatch
 from tfs_proxy.serving.script.load import Script
@@ -24,7 +23,6 @@ from tfs_proxy.wire.media_types import JSON
 from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INVOCATIONS, METRICS, OPENAPI, PING
 from tfs_proxy.worker import console
 from tfs_proxy.worker.body import BodyReader
-from tfs_proxy.worker.capturing import CapturedBodies, Capturing
 from tfs_proxy.worker.errors import install
 from tfs_proxy.worker.inference_protocol.answers import ModelInference, ScriptInference, ScriptModelInference
 from tfs_proxy.worker.inference_protocol.resources import Inference, Serves, add_routes
@@ -106,11 +104,9 @@ class OnlyOwnModels:
 class ContainerApp(falcon.App[falcon.Request, falcon.Response]):
     """Application with its open resources, and the ``watch`` over the calls of its script.
 
-    ``capture`` is to be started by the process that serves the app; None if nothing is captured.
     ``first_call`` runs if the model has recorded requests.
     """
 
-    capture: CaptureWriter | None = None
     first_call: Thread | None = None
     observers: Sequence[object] = ()
 
@@ -120,9 +116,7 @@ class ContainerApp(falcon.App[falcon.Request, falcon.Response]):
         self.held = ExitStack()
 
     def close(self) -> None:
-        """Close the app after its last request: records, the script's ``close()``, the rest; idempotent."""
-        if self.capture is not None:
-            self.capture.close()
+        """Close the app after its last request: the script's ``close()``, and the rest; idempotent."""
         self.held.close()
 
 
@@ -137,19 +131,17 @@ def create_app(
     metrics: FetchMetrics | None = None,
     ask_control_api: AskControlApi | None = None,
     serves: Serves | None = None,
-    capturing: Capturing | None = None,
     owns_upstream: bool = True,
 ) -> ContainerApp:
     """Make a WSGI app that serves the models of ``deployment``: ``POST /invocations`` and ``GET /ping``.
 
     ``upstream`` sends requests to the model servers, ``script`` is the user's; ``ping``, ``metrics`` and
     ``ask_control_api`` ask the control API. ``pass_on`` asks TF Serving's REST API; without it, that is not
-    published. ``ledger`` bounds the memory that the requests of all workers take, ``capturing`` records
-    requests. All errors are answered as ``{"error": text}``. The script's ``init(context)`` has run
-    before this returns; raises ScriptLoadError if that failed. ``close`` closes ``upstream`` too if the app
-    ``owns_upstream``.
+    published. ``ledger`` bounds the memory that the requests of all workers take. All errors are answered as
+    ``{"error": text}``. The script's ``init(context)`` has run before this returns; raises ScriptLoadError if
+    that failed. ``close`` closes ``upstream`` too if the app ``owns_upstream``.
     """
-    app = _app(deployment, ping, metrics, capturing)
+    app = _app(deployment, ping, metrics)
     if owns_upstream:
         app.held.callback(upstream.close)
     own = ForDeployment(upstream, deployment)
@@ -157,7 +149,7 @@ def create_app(
     converts = script is None or (script.handler is None and script.input_handler is None)
     asked = partial(plane.signature, Target(deployment.default_model)) if converts else None
     app.add_route(EXECUTION_PARAMETERS.path, ExecutionParameters(deployment.transforms, asked))
-    bodies = _bodies(deployment, ledger, capturing)
+    bodies = BodyReader(deployment, ledger)
     if script is None:
         inference: Inference = _add_model(app, deployment, bodies, plane)
     else:
@@ -216,7 +208,6 @@ def create_script_model_app(
     ledger: Ledger | None = None,
     metrics: FetchMetrics | None = None,
     ask_control_api: AskControlApi | None = None,
-    capturing: Capturing | None = None,
 ) -> ContainerApp:
     """Make a WSGI app that serves a script model, whose model has been loaded when this returns.
 
@@ -224,13 +215,13 @@ def create_script_model_app(
     """
     from tfs_proxy.serving.script.script_model import ScriptModelCaller
 
-    app = _app(deployment, ping, metrics, capturing)
+    app = _app(deployment, ping, metrics)
     folder = deployment.script_model or ""
     caller = ScriptModelCaller(script_model, folder, deployment.default_accept or JSON, OWN_ERRORS, app.watch)
     app.held.callback(caller.close)
     caller.begin()
     app.add_route(EXECUTION_PARAMETERS.path, ExecutionParameters(deployment.transforms))
-    bodies = _bodies(deployment, ledger, capturing)
+    bodies = BodyReader(deployment, ledger)
     inference = ScriptModelInference(deployment, bodies, caller)
     _add_invocations(app, deployment, ScriptModelInvocations(deployment, bodies, caller, inference))
     if deployment.open_inference != OFF:
@@ -253,22 +244,15 @@ def _add_invocations(app: ContainerApp, deployment: Deployment, resource: Invoca
     app.add_route(INVOCATIONS.path, resource)
 
 
-def _bodies(deployment: Deployment, ledger: Ledger | None, capturing: Capturing | None) -> BodyReader:
-    return (BodyReader if capturing is None else CapturedBodies)(deployment, ledger)
-
-
-def _app(
-    deployment: Deployment, ping: Ping, metrics: FetchMetrics | None, capturing: Capturing | None
-) -> ContainerApp:
+def _app(deployment: Deployment, ping: Ping, metrics: FetchMetrics | None) -> ContainerApp:
     watch = DeadlineWatch(deployment.script_timeout_seconds, deployment.script_folder)
     behind_nginx = not deployment.counts_requests
     guard = Guard(deployment.allowed_origins, deployment.allowed_hosts, deployment.is_local)
     targets, guarded = CertainTargets(behind_nginx=behind_nginx), Guarded(guard, behind_nginx=behind_nginx)
-    middleware = [targets, guarded, KnownMethods(), *filter(None, [capturing])]
+    middleware: list[object] = [targets, guarded, KnownMethods()]
     if deployment.loaded_as is not None:
         middleware.append(OnlyOwnModels({deployment.loaded_as, *deployment.models}))
     app = ContainerApp(watch, middleware=middleware)
-    app.capture = capturing.writer if capturing is not None else None
     install(app, one_of_many=deployment.loaded_as is not None)
     app.add_route(PING.path, PingResource(ping))
     if metrics is not None:

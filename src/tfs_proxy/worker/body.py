@@ -16,6 +16,9 @@ from tfs_proxy.values.memory import MEGABYTE, Ledger, MemoryBudget
 from tfs_proxy.wire.error_body import body_too_large
 from tfs_proxy.wire.packed_body import decoded_body
 
+BODY = "tfs_proxy.body"
+"""Key in a WSGI environ, if it is there, for the body that has been read."""
+
 PIECE_BYTES = 64 * 1024
 DISCARD_SECONDS = 2.0
 
@@ -52,7 +55,11 @@ class BodyReader:
             body = _whole(req, self._limit_bytes)
             note_size(len(body))
             encoding = req.get_header("Content-Encoding")
-            return decoded_body(body, encoding, self._limit_bytes, budget.reserve) if encoding else body
+            if encoding:
+                body = decoded_body(body, encoding, self._limit_bytes, budget.reserve)
+        if BODY in req.env:
+            req.env[BODY] = body
+        return body
 
 
 class _PutBack:

@@ -1,141 +1,165 @@
-"""Data capture of ``/invocations``: chooses requests, and passes them with answers to `data.capture.writer`.
+"""Data capture: a share of the requests to /invocations and their answers, in files of each worker's own."""
 
-With nginx in front, nginx chooses, since it also keeps the others on the fast path. Answers with an error
-status, and incomplete ones, are not recorded.
-"""
-
-from collections.abc import Callable, Iterator
-from http import HTTPStatus
+import errno
+import logging
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
+from uuid import uuid4
 
-import falcon
-
-from tfs_proxy.data.capture.files import is_chosen
-from tfs_proxy.data.capture.record import Payload
-from tfs_proxy.data.capture.writer import CaptureWriter
-from tfs_proxy.serving.script.runner import Stream
+from tfs_proxy.data.capture import ENDING, CapturedRequest, line_of
 from tfs_proxy.values.deployment import CaptureOptions
-from tfs_proxy.values.memory import MemoryBudget
-from tfs_proxy.wire.header_names import IS_CAPTURED, wsgi_name
+from tfs_proxy.values.memory import MEGABYTE
+from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_ID, SERVED_NAME, wsgi_name
 from tfs_proxy.wire.routes import INVOCATIONS
-from tfs_proxy.worker.body import BodyReader
+from tfs_proxy.worker.body import BODY
+from tfs_proxy.worker.gunicorn_workers.journal import WsgiApp
 
-MARK = wsgi_name(IS_CAPTURED)
-"""Key in a WSGI environ of nginx's header for the requests that it chose."""
+log = logging.getLogger(__name__)
 
+MEMORY_BYTES, PIECE_BYTES = 32 * MEGABYTE, 1024
+"""Memory for captured bodies in a worker, and that of a body or piece of an answer besides its bytes."""
 
-class Captured:
-    """Request that is captured; ``body`` is None until it has been read."""
+FILE_BYTES, FILE_SECONDS, FOLDER_BYTES = 16 * MEGABYTE, 600.0, 1024 * MEGABYTE
+"""Size and age from which on another file is begun, and the size of all files."""
 
-    __slots__ = ("body",)
-
-    def __init__(self) -> None:
-        self.body: bytes | None = None
-
-
-class CapturedBodies(BodyReader):
-    """Stores each body that it reads with the request, if that is chosen."""
-
-    def read(self, req: falcon.Request, budget: MemoryBudget) -> bytes:
-        body = super().read(req, budget)
-        captured: Captured | None = req.context.get("captured")
-        if captured is not None:
-            captured.body = body
-        return body
+FLUSH_SECONDS, WARNING_SECONDS = 5.0, 60.0
+_NAME, _ATTRIBUTES, _INFERENCE_ID = map(wsgi_name, (SERVED_NAME, CUSTOM_ATTRIBUTES, INFERENCE_ID))
 
 
-class Capturing:
-    """Middleware: passes each chosen request and its answer to ``writer``."""
+class Capture:
+    """Writer of calls that it chooses into files; ``written`` and ``dropped`` count them.
 
-    def __init__(self, options: CaptureOptions, writer: CaptureWriter, *, behind_nginx: bool) -> None:
-        self.writer = writer
-        self._options = options
-        self._behind_nginx = behind_nginx
-
-    def process_resource(
-        self, req: falcon.Request, _resp: falcon.Response, _resource: Any, _params: dict[str, Any]
-    ) -> None:
-        marked = bool(req.env.pop(MARK, ""))
-        chosen = marked if self._behind_nginx else is_chosen(self._options)
-        if chosen and req.uri_template == INVOCATIONS.path:
-            req.context.captured = Captured()
-
-    def process_response(
-        self, req: falcon.Request, resp: falcon.Response, _resource: Any, succeeded: bool
-    ) -> None:
-        """Record the answer; a stream once it has ended."""
-        captured: Captured | None = req.context.get("captured")
-        if captured is None or captured.body is None or not succeeded:
-            return
-        if resp.status_code >= HTTPStatus.BAD_REQUEST:
-            return
-        if resp.stream is None:
-            self._add(req, resp.content_type, captured.body, resp.data or b"")
-        elif isinstance(resp.stream, Stream):
-            resp.stream = CapturedStream(resp.stream, self.writer, captured.body, self._at_end(req, resp))
-
-    def _at_end(self, req: falcon.Request, resp: falcon.Response) -> Callable[[bytes, bytes], None]:
-        content_type = resp.content_type
-        return lambda body, answer: self._add(req, content_type, body, answer)
-
-    def _add(self, req: falcon.Request, content_type: str | None, body: bytes, answer: bytes) -> None:
-        sent, answered = Payload(req.content_type or "", body), Payload(content_type or "", answer)
-        self.writer.add(sent, answered, req.get_header)
-
-
-class CapturedStream:
-    """Pieces of a streamed answer; ``end`` gets the request's ``body`` and all of them at the end.
-
-    Pieces kept until then take room of ``writer``. A record without room is dropped; a stream that breaks
-    off, or whose client leaves, is not recorded.
+    Its queue has the model of a call, "" if there is only one, its line, and the memory taken for it.
     """
 
-    def __init__(
-        self, pieces: Stream, writer: CaptureWriter, body: bytes, end: Callable[[bytes, bytes], None]
-    ) -> None:
-        self._pieces = pieces
-        self._writer = writer
-        self._body = body
-        self._end = end
-        self._kept: list[bytes] = []
-        self._size = self._taken = 0
-        self._is_kept = True
-        self._keep(len(body))
+    def __init__(self, options: CaptureOptions) -> None:
+        self.written = self.dropped = 0
+        self._options, self._folder = options, Path(options.folder)
+        self._files: dict[str, tuple[Path, float, int]] = {}
+        self._queue: SimpleQueue[tuple[str, bytes, int] | None] = SimpleQueue()
+        self._free_bytes = MEMORY_BYTES
+        self._lock = threading.Lock()
+        self._warned_at = -WARNING_SECONDS
+        self._thread = threading.Thread(target=self._run, name="capture", daemon=True)
+        self._thread.start()
 
-    def __iter__(self) -> Iterator[bytes]:
-        return self
+    def around(self, app: WsgiApp) -> WsgiApp:
+        """Wrap ``app``, whose calls these are.
 
-    def __next__(self) -> bytes:
-        try:
-            piece = next(self._pieces)
-        except StopIteration:
-            self._record()
-            raise
-        if self._is_kept and self._keep(len(piece)):
-            self._kept.append(piece)
-        return piece
+        Failures are not recorded, nor answers that break off, nor bodies that a script reads in parts.
+        """
+
+        def chosen(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+            share = self._options.percent / 100
+            if environ["PATH_INFO"] != INVOCATIONS.path or random.random() >= share:  # noqa: S311
+                return app(environ, start_response)
+            answer = self._copied(app, environ, start_response)
+            next(answer)  # the application answers; from here on, `close` ends this generator
+            return answer
+
+        return chosen
 
     def close(self) -> None:
-        self._let_go()
-        self._pieces.close()
+        """Write what is queued, for a while. A process that a script has forked has no thread to do so."""
+        if self._thread.is_alive():
+            self._queue.put(None)
+            self._thread.join(FLUSH_SECONDS)
+        if self._thread.is_alive():
+            log.warning("data capture: %d request(s) are lost at the end", self._queue.qsize())
 
-    def _keep(self, size_bytes: int) -> bool:
-        self._size += size_bytes
-        self._is_kept = self._writer.take(size_bytes)
-        if self._is_kept:
-            self._taken += size_bytes
-        else:
-            self._let_go()
-            self._writer.give_up(self._size)
-        return self._is_kept
+    def _copied(
+        self, app: WsgiApp, environ: dict[str, Any], start_response: Callable[..., Any]
+    ) -> Iterator[bytes]:
+        """Yield an empty piece, then those of the answer; each is sent when the next one is asked for."""
+        began: list[Any] = []
 
-    def _record(self) -> None:
-        if self._is_kept:
-            answer = b"".join(self._kept)
-            self._let_go()
-            self._end(self._body, answer)
+        def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
+            began[:] = status, {name.lower(): value for name, value in headers}
+            return start_response(status, headers, *exc_info)
 
-    def _let_go(self) -> None:
-        self._writer.give_back(self._taken)
-        self._is_kept, self._taken = False, 0
-        self._kept.clear()
+        model = environ.get(_NAME, "") if self._options.of_many else ""
+        environ[BODY] = None
+        pieces = app(environ, start)
+        copy: list[bytes] = []
+        taken = 0
+        try:
+            yield b""
+            (status, headers), body = began, environ[BODY]
+            is_kept = status < "400" and body is not None and self._take(PIECE_BYTES + len(body))
+            taken = PIECE_BYTES + len(body) if is_kept else 0
+            for piece in pieces:
+                is_kept = is_kept and self._take(PIECE_BYTES + len(piece))
+                if is_kept:
+                    copy.append(piece)
+                    taken += PIECE_BYTES + len(piece)
+                yield piece
+            if is_kept:
+                request = CapturedRequest(body, environ.get("CONTENT_TYPE"), environ.get(_ATTRIBUTES))
+                line = line_of(
+                    request, b"".join(copy), headers.get("content-type"), environ.get(_INFERENCE_ID)
+                )
+                self._queue.put((model, line, taken))
+                taken = 0
+        finally:
+            self._take(-taken)
+            if hasattr(pieces, "close"):
+                pieces.close()
+
+    def _take(self, size: int) -> bool:
+        """Take memory for a call, or give it back; False if there is too little: the call is dropped."""
+        with self._lock:
+            fits = size <= self._free_bytes
+            self._free_bytes -= size if fits else 0
+        if not fits:
+            self._drop(f"{MEMORY_BYTES // MEGABYTE} MB of them are in memory")
+        return fits
+
+    def _run(self) -> None:
+        for model, line, taken in iter(self._queue.get, None):
+            try:
+                self._append(model, line, time.time())
+                self.written += 1
+            except OSError as error:
+                self._drop(f"{self._folder} can't be written: {error.strerror}")
+            self._take(-taken)
+
+    def _drop(self, reason: str) -> None:
+        """Count a call that is lost, and say so once in a while."""
+        with self._lock:
+            self.dropped += 1
+        if (now := time.monotonic()) - self._warned_at >= WARNING_SECONDS:
+            self._warned_at = now
+            log.warning("data capture: %d request(s) were dropped so far: %s", self.dropped, reason)
+
+    def _append(self, model: str, line: bytes, now: float) -> None:
+        path, began, size = self._files.get(model, (self._folder, 0.0, 0))
+        if size >= FILE_BYTES or not 0 <= now - began < FILE_SECONDS:
+            self._files = {name: file for name, file in self._files.items() if now - file[1] < FILE_SECONDS}
+            with suppress(FileNotFoundError):  # another worker is at it
+                self._remove_oldest()
+            text = time.strftime("%Y-%m-%dT%H-%M-%SZ", time.gmtime(now))
+            path, began = self._folder / model / f"{text}-{uuid4().hex}{ENDING}", now
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab", buffering=0) as file:  # for each line: someone may have moved the file away
+            self._files[model] = path, began, file.tell()
+            if file.write(line) < len(line):
+                file.truncate(self._files[model][2])
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def _remove_oldest(self) -> None:
+        """Make room for another file, whichever worker has written the others."""
+        files = sorted(self._folder.rglob(f"[0-9]*T*Z-*{ENDING}"), key=lambda path: path.name)
+        left = sum(map(os.path.getsize, files))
+        for oldest in files:
+            if left <= FOLDER_BYTES - FILE_BYTES:
+                return
+            left -= oldest.stat().st_size
+            oldest.unlink()
+            log.info("data capture: %s is removed, the oldest of %d MB", oldest, FOLDER_BYTES // MEGABYTE)

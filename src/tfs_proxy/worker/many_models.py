@@ -8,12 +8,11 @@ import fcntl
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tfs_proxy.data.capture.writer import Blocking, CaptureWriter
 from tfs_proxy.observe.logs.reasons import note_refusal
 from tfs_proxy.observe.request_record import RequestRecord
 from tfs_proxy.serving.script.deadline import DeadlineWatch
@@ -31,7 +30,7 @@ _NAME = wsgi_name(SERVED_NAME)
 FileId = tuple[int, int]
 """Inode of a deployment's file and its modification time, which differ between deployments."""
 
-CreateApp = Callable[[Deployment, Workspace], ContainerApp]
+CreateApp = Callable[[Deployment], ContainerApp]
 
 WsgiAnswer = Iterable[bytes]
 
@@ -60,21 +59,6 @@ class _ModelApp:
             return not self._under_way and not self._path.exists()
 
 
-class Captures:
-    """The interface of an app's capture, for those of many models."""
-
-    def __init__(self, each: Callable[[], Iterable[CaptureWriter]]) -> None:
-        self._each = each
-
-    def start(self, blocking: Blocking | None) -> None:
-        """Do nothing: each has been started with its app."""
-
-    def report(self) -> None:
-        """Tell the supervisor the outcomes of records."""
-        for capture in self._each():
-            capture.report()
-
-
 class ManyModelsApp:
     """WSGI app that passes each request to its model's; ``folder`` has the workspace of each by name.
 
@@ -84,7 +68,6 @@ class ManyModelsApp:
     def __init__(self, folder: Path, create: CreateApp, forget: Callable[[str], None]) -> None:
         self.watch = DeadlineWatch()
         self.observers = (self,)
-        self.capture = Captures(self._each_capture)
         self.held = ExitStack()
         self._folder, self._create, self._forget = folder, create, forget
         self._file_name = Workspace(folder).deployment.name
@@ -120,11 +103,6 @@ class ManyModelsApp:
             model_app.app.close()
         self.held.close()
 
-    def _each_capture(self) -> Iterator[CaptureWriter]:
-        for model_app in tuple(self._apps.values()):
-            if model_app.app.capture is not None:
-                yield model_app.app.capture
-
     def _locked(self, descriptor: int, link: str) -> _ModelApp | None:
         """App for the deployment in a file, locked until that is closed; None if the model is going."""
         fcntl.flock(descriptor, fcntl.LOCK_SH)
@@ -148,9 +126,7 @@ class ManyModelsApp:
         for model in deployment.models:
             self._forget(model)
         stages = StageObserver(workspace.stages, deployment)
-        app = self._apps[file_id] = _ModelApp(path, self._create(deployment, workspace), stages)
-        if app.app.capture is not None:
-            app.app.capture.start(None)
+        app = self._apps[file_id] = _ModelApp(path, self._create(deployment), stages)
         self._by_name.update(dict.fromkeys(deployment.models, stages))
         log.debug("serving %s", ", ".join(deployment.models))
         return app

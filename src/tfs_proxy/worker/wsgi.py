@@ -4,13 +4,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfs_proxy.data.capture.writer import CaptureWriter
 from tfs_proxy.serving.upstream.instances import (
     ask,
     fetch_deployment,
     metrics,
     ping,
-    report_captured,
     settled,
 )
 from tfs_proxy.settings.worker_environment import worker_workspace
@@ -19,20 +17,11 @@ from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.memory import Ledger
 from tfs_proxy.worker import first_call
 from tfs_proxy.worker.app import ContainerApp, create_app, create_script_model_app
-from tfs_proxy.worker.capturing import Capturing
 from tfs_proxy.worker.many_models import ManyModelsApp
 from tfs_proxy.worker.memory_ledger import MemoryLedger
 
 if TYPE_CHECKING:
     from tfs_proxy.serving.upstream.binary import BinaryUpstream
-
-
-def _capturing(deployment: Deployment, workspace: Workspace) -> Capturing | None:
-    options = deployment.capture
-    if options is None:
-        return None
-    writer = CaptureWriter(options, partial(report_captured, workspace.control_socket))
-    return Capturing(options, writer, behind_nginx=not deployment.counts_requests)
 
 
 def _pool_requests(deployment: Deployment, servers: "BinaryUpstream") -> None:
@@ -55,7 +44,7 @@ def _model_app(deployment: Deployment, workspace: Workspace, ledger: Ledger) -> 
     script = load_script(deployment.script, deployment.import_paths) if deployment.script else None
     pass_on = upstream.patient(servers.rest.pass_on) if deployment.rest_api else None
     of_control_api = partial(ping, workspace.control_socket)
-    # The warm-up's requests are not captured, and do not reach scripts.
+    # The warm-up's requests do not reach scripts.
     own = None if script else create_app(deployment, upstream, ping=of_control_api, owns_upstream=False)
     call = first_call.begin(deployment, upstream, servers.rest.serves, own)
     app = create_app(
@@ -68,7 +57,6 @@ def _model_app(deployment: Deployment, workspace: Workspace, ledger: Ledger) -> 
         metrics=partial(metrics, workspace.control_socket),
         ask_control_api=partial(ask, workspace.control_socket),
         serves=servers.rest.serves,
-        capturing=_capturing(deployment, workspace),
     )
     app.first_call = call
     return app
@@ -82,7 +70,7 @@ def _many_models_app(deployment: Deployment, workspace: Workspace, ledger: Ledge
     servers = BinaryUpstream(deployment.instances, deployment.request_timeout_seconds)
     upstream = Recovering(servers, partial(settled, workspace.control_socket))
 
-    def create(of_model: Deployment, its_workspace: Workspace) -> ContainerApp:
+    def create(of_model: Deployment) -> ContainerApp:
         return create_app(
             of_model,
             upstream,
@@ -90,7 +78,6 @@ def _many_models_app(deployment: Deployment, workspace: Workspace, ledger: Ledge
             pass_on=upstream.patient(servers.rest.pass_on) if of_model.rest_api else None,
             ledger=ledger,
             serves=servers.rest.serves,
-            capturing=_capturing(of_model, its_workspace),
             owns_upstream=False,
         )
 
@@ -110,7 +97,6 @@ def _script_model_app(deployment: Deployment, workspace: Workspace, ledger: Ledg
         ledger=ledger,
         metrics=partial(metrics, workspace.control_socket),
         ask_control_api=partial(ask, workspace.control_socket),
-        capturing=_capturing(deployment, workspace),
     )
 
 

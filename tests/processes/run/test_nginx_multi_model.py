@@ -32,7 +32,7 @@ from tfs_proxy.run.nginx.many_models import (
     MultiModelRoutes,
 )
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.deployment import CaptureOptions, TraceSampling
+from tfs_proxy.values.deployment import TraceSampling
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.names import LOADED_MODEL_CHARACTERS, MOST_SERVED_CHARACTERS
 from tfs_proxy.wire.error_body import WORKER_DIED, body_too_large, error_body
@@ -576,19 +576,14 @@ def test_payloads_keep_their_limit(folder: Path) -> None:
 
 @pytest.mark.parametrize("takes_target_model", [False, True])
 @pytest.mark.parametrize("traces", [None, TraceSampling(0.25)], ids=["untraced", "traced"])
-@pytest.mark.parametrize(
-    "capture", [None, CaptureOptions("/captured", "name", 20.0, 2**20)], ids=["uncaptured", "captured"]
-)
 def test_workers_are_told_what_else_to_do(
-    folder: Path, takes_target_model: bool, traces: TraceSampling | None, capture: CaptureOptions | None
+    folder: Path, takes_target_model: bool, traces: TraceSampling | None
 ) -> None:
     """Marks that a client sets itself never arrive."""
-    routes = MultiModelRoutes(600, takes_target_model, traces, capture)
-    sent = {"X-Tfs-Proxy-Capture": "client", "X-Tfs-Proxy-Again": "client", "traceparent": "client"}
+    routes = MultiModelRoutes(600, takes_target_model, traces)
+    sent = {"X-Tfs-Proxy-Again": "client", "traceparent": "client"}
     if traces is None:
         del sent["traceparent"]
-    if capture is None:
-        del sent["X-Tfs-Proxy-Capture"]
     for front in running(folder, routes):
         a = front.model("a", Given())
 

@@ -71,4 +71,4 @@ def test_a_damaged_record_fails_its_object(tmp_path: Path) -> None:
     assert done.status == 1
     (failure,) = outputs(tmp_path / "out").values()
     assert json.loads(failure)["record"] == 2
-    assert "only answers were captured" in json.loads(failure)["error"]
+    assert "it has no captured request" in json.loads(failure)["error"]

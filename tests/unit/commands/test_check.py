@@ -10,7 +10,7 @@ from openapi_spec_validator import validate
 
 from support.archives import SAVED_MODEL, pack
 from tfs_proxy.cli import main
-from tfs_proxy.data.capture.record import CaptureRecord, Payload, line_of
+from tfs_proxy.data.capture import CapturedRequest, line_of
 from tfs_proxy.wire.protos import MetaGraphDef, SavedModel, SignatureDef
 
 MIRROR = "def handler(data, context): return data.read(), context.request_content_type"
@@ -278,11 +278,9 @@ def test_a_file_of_data_capture_is_many_requests(tmp_path: Path, capfd: pytest.C
         "def handler(data, context): return data.read() + str(context.custom_attributes).encode(), 'a/b'"
     )
     file = tmp_path / "20-23-626.jsonl"
-    records = [
-        CaptureRecord(Payload("text/csv", b"1,2"), Payload("text/csv", b"3"), 0.0),
-        CaptureRecord(Payload("", b"\xffraw"), None, 0.0, custom_attributes="trace=9"),
-    ]
-    file.write_bytes(b"".join(map(line_of, records)))
+    requests = CapturedRequest(b"1,2", "text/csv", None), CapturedRequest(b"\xffraw", None, "trace=9")
+    lines = [line_of(request, b"3", "text/csv", None) for request in requests]
+    file.write_bytes(b"".join(lines) + b'{"captureData":{"endp')  # the last one was torn
     words = ["check", archive(tmp_path, attributes), "--request", str(file)]
 
     assert main(words) == 0
@@ -307,10 +305,10 @@ def test_the_name_of_a_request_gives_its_type(tmp_path: Path, capfd: pytest.Capt
 
 def test_a_damaged_file_of_data_capture_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "day.jsonl"
-    file.write_bytes(line_of(CaptureRecord(None, Payload("text/csv", b"3"), 0.0)))
+    file.write_bytes(b'{"captureData":{"endpointOutput":{"data":"1","encoding":"CSV"}},"eventMetadata":{}}\n')
 
     assert main(["check", archive(tmp_path, MIRROR), "--request", str(file)]) == 2
-    assert f"{file}, line 1: it has no endpointInput: only answers were captured" in capfd.readouterr().err
+    assert f"{file}, line 1: it has no captured request" in capfd.readouterr().err
 
 
 def test_the_document(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from tfs_proxy.data.capture.files import CaptureCounter
 from tfs_proxy.observe.logs.access import RequestLine
 from tfs_proxy.observe.logs.config import STDERR, LogConfig, wants_colour
 from tfs_proxy.observe.logs.entry import COMMAND
@@ -92,7 +91,6 @@ class RunRecords:
         self.log = LogConfig(settings.log_format, wants_colour(descriptor, environ), descriptor)
         self.requests = RequestCounter(workspace.requests, workspace.stages)
         self.request_lines = RequestLines(workspace.access, settings.access_log, catch_up=catch_up)
-        self.captured = CaptureCounter()
 
     def note_early(self, request: FinishedRequest, request_id: str) -> None:
         """Counts and logs a request that is answered before workers can."""
@@ -109,10 +107,6 @@ class RunRecords:
         while True:
             self.read()
             await asyncio.sleep(READ_PAUSE_SECONDS)
-
-    def measure(self) -> Iterator[MeasuredMetric]:
-        yield from self.requests.measure()
-        yield from self.captured.measure()
 
     def close(self) -> None:
         """Shows the lines that are left, and closes the descriptor of the log."""

@@ -4,13 +4,11 @@ from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
 from pathlib import Path
 
-from tfs_proxy.data.capture.files import Counts
 from tfs_proxy.model.console import FACTS, HEADERS, StaticFile, at_root, facts, page_file
 from tfs_proxy.run.control_api import (
     ControlApi,
     ControlledStack,
     Measure,
-    captured_records,
     nothing_at,
     served_models,
 )
@@ -104,7 +102,6 @@ def make_control_api(
     settings: Settings,
     common: ControlledStack,
     measure: Measure,
-    captured: Callable[[Counts], None],
     registry: ModelRegistry,
     stacks: ModelStacks,
     on_demand: OnDemandModels | None,
@@ -113,7 +110,7 @@ def make_control_api(
 ) -> ControlApi:
     """The control API about ``common`` parts, not open yet.
 
-    ``measure`` answers scrapes; ``captured`` gets counts of captured records.
+    ``measure`` answers scrapes.
     Without ``on_demand``, only requests to load a model load one. The gRPC router listens on ``grpc_router``.
     """
     load = load_below((MODELS_DIR, *words_of(settings.model_folders)), registry, on_demand)
@@ -132,7 +129,6 @@ def make_control_api(
         **ConsoleApi(registry, stacks.versions, on_demand, settings).routes,
         **(protocol.routes if settings.publishes_open_inference else {}),
         **served_models(served),
-        **captured_records(captured),
     }
     return ControlApi(lambda: common, routes, measure=measure)
 

@@ -7,20 +7,18 @@ exist while a model is ready, by which nginx finds its server.
 import asyncio
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tfs_proxy.data.capture.files import Counts, check_folder
 from tfs_proxy.observe.logs.config import LogConfig
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.process_usage import memory_of_tree
 from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.observe.shared_files import under_way
 from tfs_proxy.observe.stage_table import StageTables
-from tfs_proxy.run.control_api import captured_records
 from tfs_proxy.run.grpc_routes import GrpcRoutes
 from tfs_proxy.run.host.sockets import unbound
 from tfs_proxy.run.host.watchdog import Watchdog
@@ -105,8 +103,8 @@ if TYPE_CHECKING:
 class RunFacts(Struct, frozen=True):
     """Settings, model server, environment, folder, clean-up and log that all models of a run share.
 
-    ``port`` is the one that clients know. ``captured`` counts captured records.
-    ``servers`` are those of all models. ``spawn_workers`` is how gunicorn is started.
+    ``port`` is the one that clients know. ``servers`` are those of all models. ``spawn_workers`` is how
+    gunicorn is started.
     """
 
     settings: Settings
@@ -119,7 +117,6 @@ class RunFacts(Struct, frozen=True):
     gates: HttpGates
     grpc_routes: GrpcRoutes
     spawn_workers: Spawn
-    captured: Callable[[Counts], None]
     servers: SharedModelServers
 
 
@@ -256,8 +253,6 @@ class ModelStack:
         self.models = {model.name: model.versions for model in prepared.models}
         self._owner.opened(self)
         deployment = await self._stack.expect(prepared, self._run.port)
-        if deployment.capture is not None:
-            check_folder(deployment.capture)
         known = KnownModels(deployment.default_model, deployment.models)
         self._stages = StageTables(self._workspace.stages, known)
         if self._stack.has_workers:
@@ -290,4 +285,4 @@ class ModelStack:
     async def _open_sockets(self) -> None:
         self._listener.bind(str(self._workspace.root / WEB_SOCKET))
         self._listener.listen(BACKLOG)
-        await self._stack.open_control_api(captured_records(self._run.captured))
+        await self._stack.open_control_api({})

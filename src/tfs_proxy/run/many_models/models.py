@@ -9,14 +9,13 @@ from collections.abc import Awaitable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from tfs_proxy.data.capture.files import capture_options
 from tfs_proxy.model.report.startup import variable_notes
 from tfs_proxy.observe.metric import added_up
 from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.observe.tracing.choice import trace_choice
 from tfs_proxy.run.control_api import ControlApi
 from tfs_proxy.run.gpus import visible_devices
-from tfs_proxy.run.heartbeats import WorkerStarts
+from tfs_proxy.run.heartbeats import WorkerCounts
 from tfs_proxy.run.host.sockets import Listeners
 from tfs_proxy.run.host.watchdog import guarded_workspace
 from tfs_proxy.run.many_models.archives import ModelFolder, model_folder, universal_code
@@ -135,7 +134,7 @@ class ManyModels:
             host.records.log,
             self._zygote.spawn,
             deaths=host.deaths,
-            starts=WorkerStarts(),
+            counts=WorkerCounts(),
             front_down=host.front.children.down,
         )
         self._common = SharedParts(settings, common, self._lose_model_server)
@@ -163,7 +162,6 @@ class ManyModels:
             HttpGates(self._host.workspace.root),
             self._front.grpc_routes,
             self._zygote.spawn,
-            self._records.captured.add,
             self._common.servers,
         )
 
@@ -172,7 +170,7 @@ class ManyModels:
         metrics = RunMetrics(
             lambda: self._common,
             workspace.journal,
-            records.measure,
+            records.requests.measure,
             self._stacks.measure,
             self._registry.measure,
             partial(session_metrics, self._settings),
@@ -182,7 +180,6 @@ class ManyModels:
             self._settings,
             self._common,
             lambda headers: added_up(metrics.measure(headers)),
-            records.captured.add,
             self._registry,
             self._stacks,
             self._on_demand,
@@ -209,8 +206,8 @@ class ManyModels:
             load_seconds=self._settings.load_seconds + UNLOAD_SECONDS,
             takes_target_model=self._on_demand is not None,
             traces=choice.sampling,
-            capture=capture_options(self._settings, ""),
-            instances=self._common.servers.instances,
+            # Capture is the workers', so all requests must pass them.
+            instances=self._common.servers.instances if self._settings.capture_folder is None else (),
         )
 
     async def start(self) -> str:

@@ -51,7 +51,7 @@ class SharedParts:
 
     def __init__(self, settings: Settings, host: StackHost, lost: Callable[[int], None]) -> None:
         self._settings, self._workspace, self._host = settings, host.workspace, host
-        self.readiness = SharedReadiness(heartbeats_of(settings, host.starts), front_down=host.front_down)
+        self.readiness = SharedReadiness(heartbeats_of(settings, host.counts), front_down=host.front_down)
         self.children = StackChildren(
             *(self.readiness, host.workspace, host.watchdog),
             deaths=host.deaths,

@@ -152,10 +152,12 @@ class ProxyConfig(Struct, frozen=True):
     def fast(self) -> str | None:
         """The default model if requests may bypass the workers; else None.
 
-        They may without a script and a default Accept.
+        They may without a script, a default Accept and data capture.
         """
         serving = self.serving
-        if serving is None or serving.script is not None or serving.default_accept not in {None, JSON}:
+        if serving is None or serving.capture is not None:
+            return None
+        if serving.script is not None or serving.default_accept not in {None, JSON}:
             return None
         if not is_model_name(serving.default_model):  # a flag may give a model any name
             return None
@@ -296,7 +298,7 @@ def _of_models(proxy: ProxyConfig, settings: Settings) -> dict[str, Any]:
     """Routes to the model servers and workers of one archive, or of many models."""
     many, serving = proxy.multi_model, proxy.serving
     served = many or serving
-    sampling, capture = (served.traces, served.capture) if served else (None, None)
+    sampling = served.traces if served else None
     instances = served.instances if served else ()
     one_line = settings.batch or settings.default_accept == JSON
     is_fast = bool(instances) if many else proxy.fast is not None
@@ -304,7 +306,6 @@ def _of_models(proxy: ProxyConfig, settings: Settings) -> dict[str, Any]:
         "keep_seconds": KEEP_ALIVE_SECONDS if served else 0,
         "traces": _traces(sampling) if sampling else None,
         "has_sessions": settings.sessions,
-        "captured_percent": f"{capture.percent:.2f}" if capture else None,
         "model_servers": [f"{instance.host}:{instance.rest_port}" for instance in instances],
         "fast": FastPath(proxy.fast or "", one_line, proxy.edits_answers) if is_fast else None,
         "web": proxy.web,

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values import names
-from tfs_proxy.values.deployment import CaptureOptions, Instance, TraceSampling
+from tfs_proxy.values.deployment import Instance, TraceSampling
 from tfs_proxy.wire.error_body import WORKER_DIED, not_reached
 from tfs_proxy.wire.header_names import TARGET_MODEL
 
@@ -59,13 +59,12 @@ class MultiModelRoutes(Struct, frozen=True):
 
     A load or an unload may take ``load_seconds``. ``takes_target_model`` is true if requests to
     ``/invocations`` may name an archive. nginx sends ``instances``, the model servers, what needs no
-    conversion. ``traces`` and ``capture`` are those of all models.
+    conversion, if there are any. ``traces`` are those of all models.
     """
 
     load_seconds: float
     takes_target_model: bool = False
     traces: TraceSampling | None = None
-    capture: CaptureOptions | None = None
     instances: Sequence[Instance] = ()
 
 

@@ -1,24 +1,18 @@
-"""The one address of a pipeline, /ping, /metrics, /invocations and /execution-parameters, and its capture."""
+"""The one address of a pipeline: /ping, /metrics, /invocations and /execution-parameters."""
 
 import asyncio
 import json
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 
 from msgspec.structs import replace
 
-from tfs_proxy.data.capture import files
-from tfs_proxy.data.capture.record import Payload
-from tfs_proxy.data.capture.writer import CaptureWriter
 from tfs_proxy.observe.logs.access import RequestLog
-from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.request_record import chosen_id
 from tfs_proxy.run.host.sockets import LOOPBACK
 from tfs_proxy.run.pipeline.chain import ID_FIELD, Chain
 from tfs_proxy.run.pipeline.metrics import PipelineMetrics
 from tfs_proxy.run.pipeline.stage import Stage, message_of
-from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import UpstreamError, UpstreamTimeout
 from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.wire.error_body import NOTHING_HERE
@@ -26,51 +20,6 @@ from tfs_proxy.wire.header_names import INFERENCE_ID, REQUEST_ID
 from tfs_proxy.wire.http_client import get_async
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INVOCATIONS, METRICS, PING, Handlers, answer_by
-
-NAME = "pipeline"
-
-
-class PipelineCapture:
-    """Records requests from `start` to `close`; none if the settings name no target."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._options = files.capture_options(settings, NAME)
-        self._writer = CaptureWriter(self._options, self._add) if self._options else None
-        self._counts: Counter[files.CaptureOutcome] = Counter()
-
-    def start(self) -> str | None:
-        """Returns a sentence for the log. Raises SettingsError if the target can't be written."""
-        if self._options is None or self._writer is None:
-            return None
-        files.check_folder(self._options)
-        self._writer.start()
-        return files.described(self._options)
-
-    def add(self, request: HttpRequest, response: HttpResponse) -> None:
-        """Records a sampled request and its answer."""
-        options = self._options
-        if options is None or self._writer is None or response.status >= HTTPStatus.BAD_REQUEST:
-            return
-        if not files.is_chosen(options):
-            return
-        headers = request.headers
-        sent = Payload(headers.get("content-type", ""), request.body, headers.get("content-encoding", ""))
-        answered = Payload(response.header("Content-Type") or "", response.body)
-        self._writer.add(sent, answered, lambda name: headers.get(name.lower()))
-
-    def measure(self) -> Iterator[MeasuredMetric]:
-        if self._writer is not None:
-            self._writer.report()
-            yield files.measured(self._counts)
-
-    def close(self) -> None:
-        """Writes the last records."""
-        if self._writer is not None:
-            self._writer.close()
-
-    def _add(self, counts: files.Counts) -> None:
-        self._counts.update(counts)
-
 
 ASK_SECONDS = 2.0
 """SageMaker's limit for a ping (docs/reference/sagemaker.md)."""
@@ -136,15 +85,13 @@ class PipelineEndpoint:
         stages: Sequence[Stage],
         chain: Chain,
         hop_limit_bytes: int,
-        capture: PipelineCapture,
         log: RequestLog,
     ) -> None:
         self.is_ready = False
         self._stages = stages
         self._chain = chain
         self._hop_limit_bytes = hop_limit_bytes
-        self._capture = capture
-        self._metrics = PipelineMetrics(stages, log, capture.measure)
+        self._metrics = PipelineMetrics(stages, log)
         self._handlers: Handlers = {
             PING: self._ping,
             METRICS: self._metrics.answer,
@@ -185,9 +132,7 @@ class PipelineEndpoint:
         if not self.is_ready:
             found = "; ".join(await faults(self._stages))
             return HttpResponse.error(HTTPStatus.SERVICE_UNAVAILABLE, found or ALMOST)
-        response = await self._chain.invoke(request)
-        self._capture.add(request, response)
-        return response
+        return await self._chain.invoke(request)
 
 
 def _named(request: HttpRequest) -> HttpRequest:

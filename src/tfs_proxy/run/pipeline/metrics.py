@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from http import HTTPStatus
 
 from tfs_proxy.observe import catalogue
@@ -28,18 +28,9 @@ Respond = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 
 class PipelineMetrics:
-    """Counts and logs the requests that ``respond`` answers, and collects the stages' metrics.
+    """Counts and logs the requests that ``respond`` answers, and collects the stages' metrics."""
 
-    ``more`` adds others.
-    """
-
-    def __init__(
-        self,
-        stages: Sequence[Stage],
-        log: RequestLog,
-        more: Callable[[], Iterable[MeasuredMetric]] = tuple,
-    ) -> None:
-        self._more = more
+    def __init__(self, stages: Sequence[Stage], log: RequestLog) -> None:
         self._stages = stages
         self._requests = RequestCounts()
         self._log = log
@@ -68,7 +59,7 @@ class PipelineMetrics:
 
         texts = dict(zip(self._names(), await self._texts(), strict=True))
         up: Points = {(name,): float(bool(text)) for name, text in texts.items()}
-        texts[WHOLE_PIPELINE] = text_of([*self._of_clients(), *self._more()])
+        texts[WHOLE_PIPELINE] = text_of(self._of_clients())
         own = [MeasuredMetric(catalogue.PIPELINE_STAGE_UP, up)]
         answer = expose(own, request.headers.get("accept"), merged(texts, "stage"))
         return HttpResponse(HTTPStatus.OK, answer.body, {"Content-Type": answer.content_type})

@@ -17,7 +17,7 @@ from tfs_proxy.run.host.processes import describe_exit
 from tfs_proxy.run.host.sockets import Listeners
 from tfs_proxy.run.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.run.pipeline.chain import Chain, PipelineTraces, pipeline_traces
-from tfs_proxy.run.pipeline.endpoint import PipelineCapture, PipelineEndpoint, faults
+from tfs_proxy.run.pipeline.endpoint import PipelineEndpoint, faults
 from tfs_proxy.run.pipeline.front import PipelineFront
 from tfs_proxy.run.pipeline.stage import (
     Stage,
@@ -32,7 +32,7 @@ from tfs_proxy.run.pipeline.stage import (
 from tfs_proxy.run.process import ChildProcess, ProcessState
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, RunLoop
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.errors import ProcessGaveUp
+from tfs_proxy.values.errors import ProcessGaveUp, SettingsError
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.resources import CONCURRENCY
 
@@ -52,8 +52,14 @@ class PipelineRequest(Struct, frozen=True):
 async def serve(settings: Settings, listeners: Listeners, request: PipelineRequest) -> int:
     """Serves the pipeline until SIGTERM, SIGINT or SIGHUP; returns 0 then.
 
-    Raises StopServing if a stage can't start or has given up. ``listeners`` are closed at the end.
+    Raises StopServing if a stage can't start or has given up, SettingsError for what no pipeline has.
+    ``listeners`` are closed at the end.
     """
+    if settings.capture_folder is not None:
+        raise SettingsError(
+            "TFS_PROXY_CAPTURE can't be used for a pipeline as a whole: give a folder to each stage that "
+            "is to record its requests, as in --env 1:TFS_PROXY_CAPTURE=FOLDER."
+        )
     with guarded_workspace(settings.home) as (workspace, watchdog), ExitStack() as held:
         traces = pipeline_traces(request.environ)
         try:
@@ -101,7 +107,6 @@ class Pipeline:
         self._clients = [
             StageClient(stage, self._threads, settings.pipeline_timeout_seconds) for stage in self._stages
         ]
-        self._capture = PipelineCapture(settings)
         self._endpoint = self._make_endpoint(traces)
         self._watchdog = watchdog
         workspace.port.write_text(str(listeners[0].getsockname()[1]))
@@ -116,7 +121,7 @@ class Pipeline:
         settings = self._settings
         chain = Chain(self._clients, settings.pipeline_timeout_seconds, settings.hop_limit_bytes, traces)
         requests = RequestLog(settings.access_log)
-        return PipelineEndpoint(self._stages, chain, settings.hop_limit_bytes, self._capture, requests)
+        return PipelineEndpoint(self._stages, chain, settings.hop_limit_bytes, requests)
 
     def _child(self, stage: Stage) -> ChildProcess:
         return ChildProcess(
@@ -130,14 +135,10 @@ class Pipeline:
 
     async def run(self) -> int:
         await self._run_loop.run(self._start_and_watch(), self._drain)
-        self._capture.close()
         self._sum_up()
         return self._run_loop.end()
 
     async def _start_and_watch(self) -> None:
-        captures = self._capture.start()
-        if captures:
-            log.info("%s", captures)
         await self._front.open(self._watchdog.guard, self._watchdog.forget)
         log.info("listening on %s", sockets.shown(self._listeners))
         if self._front.nginx is not None:

@@ -16,7 +16,7 @@ from tfs_proxy.values.errors import UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.wire.connect import connect_unix
 from tfs_proxy.wire.http_client import ConnectionPool, Timeouts, get
 from tfs_proxy.wire.http_messages import HttpResponse
-from tfs_proxy.wire.routes import CAPTURED, DEPLOYMENT, METRICS, PING, SETTLED, STREAMS, WORKERS
+from tfs_proxy.wire.routes import DEPLOYMENT, METRICS, PING, SETTLED, STREAMS, WORKERS
 
 TIMEOUT_SECONDS = 5.0
 Answer = TypeVar("Answer")
@@ -76,11 +76,6 @@ def known_workers(control_socket: Path) -> KnownWorkers:
 def report_streams(control_socket: Path, report: StreamReport) -> None:
     """Tell the supervisor of a process's streams; raises as `ping`."""
     ask(control_socket, "POST", STREAMS.path, encode(report))
-
-
-def report_captured(control_socket: Path, counts: Mapping[str, int]) -> None:
-    """Tell the supervisor the outcomes of captured records; raises as `ping`."""
-    ask(control_socket, "POST", CAPTURED.path, encode(counts))
 
 
 def settled(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tfs_proxy.data.capture.record import CapturedRequest
+from tfs_proxy.data.capture import CapturedRequest
 from tfs_proxy.model.progress import ProgressLog
 from tfs_proxy.model.report.prepare import Prepared, prepare, without_workspace
 from tfs_proxy.model.report.served import Served

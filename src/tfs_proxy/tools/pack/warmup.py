@@ -13,7 +13,7 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfs_proxy.data.capture.record import CapturedRequest
+from tfs_proxy.data.capture import CapturedRequest
 from tfs_proxy.data.formats.framing import tfrecord_frame
 from tfs_proxy.model.graph_inputs import GraphInputs, read_graph_inputs
 from tfs_proxy.model.openapi.examples import sample_string

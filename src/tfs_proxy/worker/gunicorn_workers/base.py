@@ -12,11 +12,10 @@ import time
 from collections.abc import Callable
 from threading import Thread
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from gunicorn.workers.base import Worker
 
-from tfs_proxy.data.capture.writer import Blocking, CaptureWriter
 from tfs_proxy.observe.request_counts import FinishedRequest
 from tfs_proxy.observe.request_record import chosen_id, current_request, set_current_request
 from tfs_proxy.serving.script.deadline import DeadlineWatch, Lane, ScriptCall, own_part
@@ -40,6 +39,9 @@ from tfs_proxy.worker.gunicorn_workers.request_observers import (
     begin_traces,
 )
 from tfs_proxy.worker.gunicorn_workers.worker_log import WorkerLog
+
+if TYPE_CHECKING:
+    from tfs_proxy.worker.capturing import Capture
 
 log = logging.getLogger(__name__)
 
@@ -79,8 +81,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     watch = DeadlineWatch()
     """Watch over the script's calls; the application has its own if there is a deadline."""
 
-    capture: CaptureWriter | None = None
-    """Writer of captured requests, if any are."""
+    capture: "Capture | None" = None
 
     first_call: Thread | None = None
     """Warm-up of the worker, if its model has recorded requests."""
@@ -92,10 +93,6 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     def most_hanging(self) -> int:
         """Number of hanging calls with which this worker can take no others."""
         return int(self.cfg.threads)
-
-    def blocking(self) -> Blocking | None:
-        """Function for blocking work that does not block other requests; None if threads need none."""
-        return None
 
     def load_wsgi(self) -> None:
         """Load the application; on failure report the reason to the supervisor, and end the start."""
@@ -115,14 +112,11 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         self.watch = self.wsgi.watch  # type: ignore[attr-defined]
         self.watch.new_lane = self.new_lane
         self.watch.abandon = self.abandon
-        self.capture = self.wsgi.capture  # type: ignore[attr-defined]
         self.first_call = getattr(self.wsgi, "first_call", None)
-        if self.capture is not None:
-            self.capture.start(self.blocking())
         self.journal = RequestJournal(workspace.journal, max(self.cfg.worker_connections, self.cfg.threads))
         self.file_problems = (*self.file_problems, self.journal.problem)
         self.boundary = RequestBoundary(
-            self.wsgi,
+            self.wsgi if self.capture is None else self.capture.around(self.wsgi),
             self.journal,
             self.watch,
             self.observers,
@@ -135,6 +129,10 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         """Take those parts from the deployment that come before the application is loaded."""
         deployment = fetch_deployment(workspace.control_socket)
         self.access_log = access_log(deployment.access_log)
+        if deployment.capture is not None:
+            from tfs_proxy.worker.capturing import Capture
+
+            self.capture = Capture(deployment.capture)
         self.traces = begin_traces(deployment)
         self.observers = [*self.traces.observers, self.printed]
         if deployment.many_models is None:
@@ -174,6 +172,9 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             time.sleep(RELEASE_PAUSE_SECONDS)
         self.watch.start()
         self.serve()
+        if self.capture is not None:
+            self.capture.close()
+            self.reports.deliver()
         if self.watch.hangs:
             self.journal.forget()
             late_calls.end_with_hanging_calls(self.close_app)
@@ -200,8 +201,6 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
                 late_calls.end_now(1)
         if self.watch.hangs:
             self.prepare_for_replacement()
-        if self.capture is not None:
-            self.capture.report()
 
     def state(self) -> WorkerState:
         watch, loading = self.watch, self.loading
@@ -216,6 +215,8 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             answered=answered,
             failure=self.failure,
             problem=next(filter(None, (problem() for problem in self.file_problems)), ""),
+            captured=0 if self.capture is None else self.capture.written,
+            uncaptured=0 if self.capture is None else self.capture.dropped,
         )
 
     def prepare_for_replacement(self) -> None:

@@ -11,10 +11,8 @@ from types import FrameType, ModuleType
 from typing import Any
 
 import gevent
-from gevent.threadpool import ThreadPool
 from gunicorn.workers.ggevent import GeventWorker as GunicornGeventWorker
 
-from tfs_proxy.data.capture.writer import Blocking
 from tfs_proxy.serving.script.deadline import Lane, frames_from
 from tfs_proxy.worker.gunicorn_workers.base import ContainerWorker
 
@@ -107,11 +105,6 @@ class GeventWorker(ContainerWorker, GunicornGeventWorker):  # type: ignore[misc]
         """Make gRPC wait on gevent's loop if a script imports it, then load the application."""
         GrpcOnGevent.install()
         super().load_wsgi()
-
-    def blocking(self) -> Blocking:
-        """Thread of the system, since no greenlet runs while one waits for a disk."""
-        apply: Blocking = ThreadPool(1).apply
-        return apply
 
     def handle_error(self, _req: Any, client: Any, address: Any, error: BaseException) -> None:
         """Answer, then read on for a moment: closing at once would reset the connection."""

@@ -27,11 +27,9 @@ __all__ = ("child_exit", "logger_class", "on_starting", "pre_request", "when_rea
 WORKER: Final = (
     "tfs_proxy.worker.gunicorn_workers.thread_worker",
     "tfs_proxy.worker.app",
-    "tfs_proxy.worker.capturing",
     "tfs_proxy.worker.first_call",
     "tfs_proxy.worker.many_models",
     "tfs_proxy.worker.memory_ledger",
-    "tfs_proxy.data.capture.files",
     "tfs_proxy.serving.upstream.binary",
     "tfs_proxy.serving.upstream.recovery",
 )

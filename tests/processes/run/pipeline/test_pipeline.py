@@ -311,19 +311,16 @@ def test_a_stage_that_cannot_start_ends_the_pipeline_with_its_status(tmp_path: P
     assert "stage 2 (part-2.tar.gz) ended with exit status 3" in stack.log
 
 
-def test_a_pipelines_requests_are_captured_once(tmp_path: Path) -> None:
-    """What goes into the first stage and what comes out of the last, as SageMaker does; the stages capture nothing."""
-    env = {"TFS_PROXY_CAPTURE": str(tmp_path / "capture")}
-    with pipeline(tmp_path, env=env) as stack:
+def test_each_stage_that_has_a_folder_captures(tmp_path: Path) -> None:
+    """A pipeline as a whole captures nothing, and says so."""
+    with pipeline(tmp_path, "--env", f"2:TFS_PROXY_CAPTURE={tmp_path / 'capture'}") as stack:
         answer = tell(stack, {"number": 7}, X_Amzn_SageMaker_Inference_Id="id-7")
-        assert tell(stack, {"2": {"status": 422}}).status == 424
-        name = "tfs_proxy_capture_records_total"
-        stack.wait_until(
-            lambda: scrape(stack).total(name, stage="all", outcome="written") == 1, "it is written"
-        )
         stack.stop()
-
-    (record,) = captured(tmp_path / "capture" / "pipeline" / "AllTraffic")
-    assert body_of(record) == b'{"number": 7}'
+    (record,) = captured(tmp_path / "capture")
     assert body_of(record, "endpointOutput") == answer.body
     assert record["eventMetadata"]["inferenceId"] == "id-7"
+
+    stack = Stack(*archives(tmp_path), env={"TFS_PROXY_CAPTURE": str(tmp_path)}, command="pipeline")
+    with contextlib.closing(stack):
+        assert stack.wait() == 2
+        assert "TFS_PROXY_CAPTURE can't be used for a pipeline as a whole" in stack.log

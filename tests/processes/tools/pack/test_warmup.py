@@ -9,7 +9,7 @@ import pytest
 
 from support.scraping import scrape
 from support.stack import serving
-from tfs_proxy.data.capture.record import CaptureRecord, Payload, line_of
+from tfs_proxy.data.capture import CapturedRequest, line_of
 from tfs_proxy.data.formats.framing import tfrecords
 from tfs_proxy.values.layout import WARMUP_FILE
 from tfs_proxy.worker.first_call import CALLS
@@ -63,7 +63,7 @@ def test_requests_of_clients_go_through_the_script(saved_models: Path, warm: Pat
     script, body, capture = (tmp_path / name for name in ("halves.py", "body.csv", "captured.jsonl"))
     script.write_text(HALVES)
     body.write_text("1.0,2.0")
-    capture.write_bytes(b"".join(2 * [line_of(CaptureRecord(Payload("text/csv", b"3.0"), None, 0.0))]))
+    capture.write_bytes(b"".join(2 * [line_of(CapturedRequest(b"3.0", "text/csv", None), b"", None, None)]))
     model = saved_models / "half_plus_two"
 
     done = pack(model, warm, "--script", script, "--request", body, "--request", capture)

@@ -73,6 +73,17 @@ def test_a_heartbeat_goes_stale() -> None:
     assert readiness.reason() == "no worker sends heartbeats"
 
 
+def test_captured_calls_of_all_workers_count_once() -> None:
+    """Each tells its own total, and another worker may get the pid of one that has ended."""
+    heartbeats = Heartbeats(10.0, Clock())
+    for pid, captured, dropped in ((17, 2, 0), (18, 1, 1), (17, 5, 1), (17, 5, 1)):
+        heartbeats.hear(serving(pid, captured=captured, uncaptured=dropped))
+    heartbeats.hear(WorkerState(17, WorkerPhase.BEGINS))
+    heartbeats.hear(serving(17, captured=3))
+
+    assert (heartbeats.counts.captured, heartbeats.counts.uncaptured) == (9, 2)
+
+
 def test_a_file_that_no_worker_can_write_is_named() -> None:
     readiness = health_of({}, Clock())
     readiness.state = StackState.READY

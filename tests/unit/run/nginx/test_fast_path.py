@@ -5,11 +5,12 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from support.nginx_config import nginx_config
+from support.nginx_config import SERVING, nginx_config
 from tfs_proxy.run.nginx.config import most_large_bodies
 from tfs_proxy.run.nginx.fast_path import MAX_BODY_MB, MAX_BRACES, SMALL, only_object
-from tfs_proxy.values.deployment import CaptureOptions, TraceSampling
+from tfs_proxy.values.deployment import CaptureOptions
 
 PCRE_STEPS = 10_000_000
 STEPS_A_CHARACTER = 2
@@ -59,15 +60,10 @@ def test_only_small_bodies_are_looked_at(length: int) -> None:
     assert bool(re.fullmatch(SMALL, str(length))) is (length < MAX_BODY_MB * 1_000_000)
 
 
-def test_shares_of_traces_and_of_capture_lie_within_each_other() -> None:
-    """nginx draws both by one key, as the documentation says."""
-    capture = CaptureOptions("/captured", "model", 10.0, 1)
-    drawn = nginx_config(traces=TraceSampling(0.1), capture=capture)
-
-    assert (
-        re.findall(r'split_clients ("[^"]*") \S+ \{ ([0-9.]+%) 1;', drawn)
-        == [('"$request_id"', "10.00%")] * 2
-    )
+def test_captured_requests_take_no_fast_path() -> None:
+    """The workers record them."""
+    assert "location @fast" in nginx_config()
+    assert "location @fast" not in nginx_config(replace(SERVING, capture=CaptureOptions("/a", 1.0)))
 
 
 MEGABYTE = 1024 * 1024

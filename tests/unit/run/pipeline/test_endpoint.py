@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from tfs_proxy.observe.logs.access import RequestLog
 from tfs_proxy.run.pipeline import endpoint as readiness
 from tfs_proxy.run.pipeline.chain import Chain
-from tfs_proxy.run.pipeline.endpoint import PipelineCapture, PipelineEndpoint
+from tfs_proxy.run.pipeline.endpoint import PipelineEndpoint
 from tfs_proxy.run.pipeline.run import PipelineRequest, plan
 from tfs_proxy.run.pipeline.stage import Stage, StageOrder, ports_needed, process, stage
 from tfs_proxy.settings.parsers import AccessLog
-from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import SettingsError, UpstreamError, UpstreamTimeout
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
@@ -52,8 +51,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
 
 def endpoint_over(chain: Chain, hop_limit: int = 6 * MEGABYTE, *, ready: bool = True) -> PipelineEndpoint:
     """An endpoint with this chain behind it."""
-    capture, log = PipelineCapture(Settings.from_env({})), RequestLog(AccessLog(AccessLog.OFF))
-    endpoint = PipelineEndpoint(STAGES, chain, hop_limit, capture, log)
+    endpoint = PipelineEndpoint(STAGES, chain, hop_limit, RequestLog(AccessLog(AccessLog.OFF)))
     if ready:
         endpoint.begin_serving()
     return endpoint
