@@ -17,14 +17,15 @@ from tfs_proxy.wire.routes import TABLE, Route
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
 COMMANDS = {
     "serve": "Serve an archive, [many](../how-to/multi-model.md), or a [pipeline](../how-to/pipelines.md).",
+    "check": "Say what would be served, and try a script on a request.",
+    "ask": "Send a file to a container: [how to](../how-to/ask.md).",
     "pack": "Write a checked archive of a trained model: [how to](../how-to/pack.md).",
     "init": "Begin a script: [how to](../how-to/scripts.md#begin-one).",
-    "ask": "Send a file to a container: [how to](../how-to/ask.md).",
-    "check": "Say what would be served, and try a script on a request.",
     "transform": "Run a batch transform job: [how to](../how-to/batch-transform.md).",
     "endpoint": "Serve SageMaker's endpoints on this machine: [how to](../how-to/endpoint.md).",
     "settings": "List the environment variables, as [Settings](settings.md) has them.",
-    "model-server": "The [embedded model server](embedded.md), with the flags of `tensorflow_model_server`.",
+    "model-server": "The [embedded model server](embedded.md), one of the commands [of the images]"
+    "(../how-to/docker.md#choose-a-model), with the flags of `tensorflow_model_server`.",
 }
 GENERATED = "<!-- Written by scripts/docs_reference.py (make docs-reference): change the code instead. -->\n"
 HELP_COLUMNS = "100"
@@ -84,12 +85,6 @@ def commands_page() -> str:
             "# Commands\n",
             f"```text\n{help_of()}\n```\n",
             *sections,
-            "## tensorflow-serving\n",
-            "Serves as the image `tensorflow/serving` does, with the flags of `tensorflow_model_server`:",
-            "[in place of tensorflow/serving](../how-to/docker.md#in-place-of-tensorflowserving).\n",
-            "## container\n",
-            "The entry point of the images: any of these commands, flags of `tensorflow_model_server`, or a",
-            "program.\n",
         ]
     )
 

@@ -11,52 +11,36 @@ import select
 import signal
 import sys
 from collections.abc import Sequence
-
-from msgspec import Struct
+from typing import Any
 
 from tfs_proxy import __version__
 from tfs_proxy.values.errors import StopServing
 from tfs_proxy.values.names import one_entry, printable, similar
 from tfs_proxy.wire.shortages import ending
 
-
-class Command(Struct, frozen=True):
-    """A sub-command, in a module of `tfs_proxy.commands`.
-
-    The module has ``DESCRIPTION``, ``add_arguments(parser)`` and ``run(arguments)``, which returns the exit
-    status. If ``foreign_flags``, they are another program's, and the parser passes all words on.
-    """
-
-    module: str
-    help: str
-    foreign_flags: bool = False
-
-
-COMMANDS = {
-    "serve": Command("serve", "serve a model archive over HTTP, or several in a row"),
-    "tensorflow-serving": Command(
-        "tensorflow_serving",
-        "serve as the image tensorflow/serving does, with its flags, variables and ports",
-        foreign_flags=True,
-    ),
-    "endpoint": Command("endpoint", "SageMaker's endpoints on this machine, for boto3 and the SDKs"),
-    "transform": Command("transform", "run a batch transform job"),
-    "init": Command("init", "write a new script, its test and its README"),
-    "pack": Command("pack", "write a model.tar.gz from a SavedModel, or from a .keras or .h5 file"),
-    "check": Command("check", "report what would be served, import the script, and try it on a request"),
-    "ask": Command("ask", "send a file to a container, and print the answer or a table of latencies"),
-    "settings": Command("settings", "list the variables that configure a run, with their defaults"),
-    "model-server": Command(
-        "model_server",
-        "the embedded model server: flags and API of tensorflow_model_server",
-        foreign_flags=True,
-    ),
-    "container": Command(
-        "container",
-        "the images' entry point: any of these commands, flags of tensorflow_model_server, or a program",
-        foreign_flags=True,
-    ),
+LISTED = {
+    "serve a model": {
+        "serve": "serve a model archive over HTTP, or several in a row",
+        "check": "report what would be served, and try the script on a request",
+        "ask": "send a file to a container: print the answer, or a table of latencies",
+    },
+    "make one": {
+        "pack": "write a model.tar.gz from a SavedModel, or from a .keras or .h5 file",
+        "init": "write a new script, its test and its README",
+    },
+    "run jobs and endpoints": {
+        "transform": "run a batch transform job",
+        "endpoint": "SageMaker's endpoints on this machine, for boto3 and the SDKs",
+        "settings": "list the variables that configure a run, with their defaults",
+    },
 }
+"""The commands that the help lists, in groups, each with what it does."""
+
+OF_THE_IMAGES = ("container", "model-server", "tensorflow-serving")
+"""Commands that are documented with the images; their words are another program's, and are passed on."""
+
+COMMANDS = (*(name for names in LISTED.values() for name in names), *OF_THE_IMAGES)
+"""All of them: each is a module of `tfs_proxy.commands`, described there."""
 
 PREFERRED = ("SAGEMAKER_GUNICORN_", "TFS_PROXY_REQUEST_")
 """Beginnings of the settings that an unknown flag most likely means: these are named first."""
@@ -88,22 +72,41 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str]) -> int:
-    root = root_parser()
-    if words and words[0] not in COMMANDS and not words[0].startswith("-"):
+    name, *rest = words or [""]
+    if name not in COMMANDS:
+        return _run_none(words)
+    parser = command_parser(name)
+    parsed, unknown = parser.parse_known_args(rest)
+    if unknown:
+        parser.error(_unknown(name, unknown))
+    return int(_module_of(name).run(parsed))
+
+
+def _module_of(name: str) -> Any:
+    # Only the module of this command is imported: `serve` must listen at once.
+    return importlib.import_module(f"tfs_proxy.commands.{name.replace('-', '_')}")
+
+
+def _run_none(words: Sequence[str]) -> int:
+    """Print help or version; without a command that there is, that is an error."""
+    groups = [
+        "\n".join([f"{title}:", *(f"  {name:<10} {what}" for name, what in names.items())])
+        for title, names in LISTED.items()
+    ]
+    root = argparse.ArgumentParser(
+        prog="tfs-proxy",
+        usage="%(prog)s [-h] [--version] COMMAND ...",
+        description="\n\n".join(["Serve TensorFlow models as SageMaker does.", *groups]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    root.add_argument("--version", action="version", version=f"tfs-proxy {__version__}")
+    if words and not words[0].startswith("-"):
         close = "serve A B" if words[0] == "pipeline" else similar(words[0], COMMANDS)
         hint = f"did you mean {close}?" if close else "tfs-proxy --help lists them."
         root.error(f"{printable(words[0])} is not a command: {hint}")
-    arguments = root.parse_args(words)
-    if arguments.command is None:
-        root.print_help(sys.stderr)
-        return 2
-    # Only the module of this command is imported: `serve` must listen at once.
-    module = importlib.import_module(f"tfs_proxy.commands.{COMMANDS[arguments.command].module}")
-    parser = command_parser(arguments.command)
-    parsed, unknown = parser.parse_known_args(arguments.words)
-    if unknown:
-        parser.error(_unknown(arguments.command, unknown))
-    return int(module.run(parsed))
+    root.parse_args(words)
+    root.print_help(sys.stderr)
+    return 2
 
 
 def _unknown(command: str, unknown: Sequence[str]) -> str:
@@ -135,30 +138,18 @@ def _report(error: str) -> None:
         print(f"tfs-proxy: {one_entry(error)}", file=sys.stderr)
 
 
-def root_parser() -> argparse.ArgumentParser:
-    """The parser that tells the sub-commands apart, without importing them."""
-    root = argparse.ArgumentParser(prog="tfs-proxy", description="Serve TensorFlow models as SageMaker does.")
-    root.add_argument("--version", action="version", version=f"tfs-proxy {__version__}")
-    names = root.add_subparsers(metavar="COMMAND", dest="command")
-    for name, command in COMMANDS.items():
-        words = names.add_parser(name, help=command.help, prefix_chars=NO_FLAGS, add_help=False)
-        words.add_argument("words", nargs=argparse.REMAINDER)
-    return root
-
-
 def command_parser(name: str) -> argparse.ArgumentParser:
     """The parser of one sub-command."""
-    command = COMMANDS[name]
-    module = importlib.import_module(f"tfs_proxy.commands.{command.module}")
+    module, passes_on = _module_of(name), name in OF_THE_IMAGES
     parser = argparse.ArgumentParser(
         prog=f"tfs-proxy {name}",
         description=module.DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        prefix_chars=NO_FLAGS if command.foreign_flags else "-",
-        add_help=not command.foreign_flags,
+        prefix_chars=NO_FLAGS if passes_on else "-",
+        add_help=not passes_on,
     )
     # `container` calls another command, and foreign words are looked into for --help.
-    parser.set_defaults(main=main, commands=tuple(COMMANDS), usage=parser.format_help)
+    parser.set_defaults(main=main, commands=COMMANDS, usage=parser.format_help)
     module.add_arguments(parser)
     return parser
 
