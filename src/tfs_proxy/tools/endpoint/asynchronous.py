@@ -29,7 +29,7 @@ from tfs_proxy.tools.endpoint.delivery import (
     write_location,
 )
 from tfs_proxy.tools.endpoint.hosting import HostedEndpoint
-from tfs_proxy.tools.endpoint.invoke import Invocation, InvocationLimits, ask
+from tfs_proxy.tools.endpoint.invoke import InvocationLimits, ask
 from tfs_proxy.tools.endpoint.operations import EndpointConfig
 from tfs_proxy.values.errors import Overloaded, RequestError
 from tfs_proxy.values.layout import LocalFiles
@@ -203,9 +203,9 @@ class AsyncQueues:
             log.warning("endpoint %s: its notifications go nowhere without --notifications", endpoint.name)
 
         async def invoke(members: Mapping[str, str], body: bytes, seconds: float) -> HttpResponse:
-            invocation = Invocation(endpoint, endpoint.group_for(members), members, body)
+            limits = InvocationLimits(seconds, MOST_BYTES)
             try:
-                return await ask(invocation, InvocationLimits(seconds, MOST_BYTES))
+                return await ask(endpoint, endpoint.group_for(members), members, body, limits)
             except AwsError as error:
                 if (answer := original_answer(error)) is None:
                     raise

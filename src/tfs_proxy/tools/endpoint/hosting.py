@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tfs_proxy.run.process import ChildProcess
 from tfs_proxy.tools.endpoint.aws_api import NOT_READY, UNAVAILABLE, AwsError, refused
 from tfs_proxy.tools.endpoint.catalogue import Catalogue, Change
-from tfs_proxy.tools.endpoint.instances import InstanceGroup, by_weight
+from tfs_proxy.tools.endpoint.instances import EndpointSessions, InstanceGroup, by_weight, start_all
 from tfs_proxy.tools.endpoint.operations import (
     IN_SERVICE,
     UPDATING,
@@ -22,7 +22,6 @@ from tfs_proxy.tools.endpoint.operations import (
     Variant,
     warn_of_capture,
 )
-from tfs_proxy.tools.endpoint.sessions import EndpointSessions
 from tfs_proxy.tools.endpoint.starter import ContainerStarter
 from tfs_proxy.values.errors import StopServing
 
@@ -197,15 +196,7 @@ class HostedEndpoint:
             for each in config.variants
             if each.model is not None
         }
-        starting = [asyncio.create_task(group.start()) for group in variants.values()]
-        try:
-            await asyncio.gather(*starting)
-        except BaseException:
-            for task in starting:
-                task.cancel()
-            await asyncio.gather(*starting, return_exceptions=True)
-            await asyncio.gather(*(group.stop() for group in variants.values()))
-            raise
+        await start_all(list(variants.values()))
         return variants
 
 

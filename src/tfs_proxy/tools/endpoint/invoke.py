@@ -182,33 +182,28 @@ def target_of(models: ManyModels | None, members: Mapping[str, str]) -> str:
     return (target or "").removeprefix("/")
 
 
-class Invocation(Struct, frozen=True):
-    """A request for containers of ``group``: ``members`` are those of the operation's input."""
-
-    endpoint: HostedEndpoint
-    group: InstanceGroup
-    members: Mapping[str, str]
-    body: bytes
-
-
 async def invoke(endpoint: HostedEndpoint, request: HttpRequest) -> HttpResponse:
     """The containers' answer. Raises AwsError."""
     members = given_members(INVOKE, request.headers)
     refuse_asynchronous(endpoint)
     group = endpoint.group_for(members)
-    answer = await ask(Invocation(endpoint, group, members, request.body), InvocationLimits())
+    answer = await ask(endpoint, group, members, request.body, InvocationLimits())
     return HttpResponse(answer.status, answer.body, client_headers(INVOKE, answer, group.variant))
 
 
-async def ask(invocation: Invocation, limits: InvocationLimits) -> HttpResponse:
+async def ask(
+    endpoint: HostedEndpoint,
+    group: InstanceGroup,
+    members: Mapping[str, str],
+    body: bytes,
+    limits: InvocationLimits,
+) -> HttpResponse:
     """The good answer of an instance of the group. Raises AwsError for anything else."""
-    endpoint, group = invocation.endpoint, invocation.group
-    instance = picked(endpoint, group, invocation.members, invocation.body)
+    instance = picked(endpoint, group, members, body)
     if group.concurrency is not None:
         limits = replace(limits, answer_bytes=SERVERLESS_BYTES)
     with instance.answering():
-        passage = Passage(endpoint.name, instance, invocation.members, limits)
-        answer = await passage.through(invocation.body)
+        answer = await Passage(endpoint.name, instance, members, limits).through(body)
     endpoint.sessions.learn(group, instance, answer)
     return answer
 

@@ -1,4 +1,4 @@
-"""The run loop of `tfs-proxy endpoint`: reads the files, starts every endpoint, answers, drains, sums up."""
+"""The run loop of `tfs-proxy endpoint`: reads the files, starts every endpoint, answers, drains."""
 
 import asyncio
 import json
@@ -49,58 +49,6 @@ RuntimeAnswer = HttpResponse | StreamedResponse
 RuntimeCall = Callable[[HostedEndpoint, HttpRequest], Awaitable[RuntimeAnswer]]
 
 
-class EndpointServer:
-    """Answers clients of AWS's two services; ``calls`` are those of the runtime, by the end of their path."""
-
-    def __init__(
-        self,
-        hosting: Hosting,
-        jobs: TransformJobs,
-        logs: LogStreams,
-        queues: AsyncQueues,
-    ) -> None:
-        self._hosting, self._jobs = hosting, jobs
-        self._control_plane = ControlPlane(hosting, jobs, logs)
-        self.calls: dict[str, RuntimeCall] = {
-            "invocations": invoke,
-            "invocations-response-stream": invoke_stream,
-            "async-invocations": queues.invoke,
-        }
-
-    async def respond(self, request: HttpRequest) -> RuntimeAnswer:
-        """Answers one request; every answer has an id."""
-        answer: RuntimeAnswer
-        try:
-            answer = await self._routed(request)
-        except AwsError as error:
-            answer = answer_to(error)
-        except Exception:
-            log.exception("%s %s failed", request.method, request.path)
-            answer = answer_to(AwsError(INTERNAL, "The endpoint failed; its log has the reason."))
-        return replace(answer, headers={**answer.headers, REQUEST_ID: str(uuid.uuid4())})
-
-    async def _routed(self, request: HttpRequest) -> RuntimeAnswer:
-        match = _CALL.fullmatch(request.path)
-        if match and match[2] in self.calls and request.method == "POST":
-            refuse_large(request.body)
-            return await self.calls[match[2]](self._hosting.known(match[1]), request)
-        if request.method == "POST" and request.path == "/" and TARGET in request.headers:
-            return self._control_plane.respond(request)
-        if request.method == "POST" and (hopped := await self._jobs.hop(request)) is not None:
-            return hopped
-        if request.path == "/ping" and request.method in {"GET", "HEAD"}:
-            return self._ping()
-        text = f"{request.method} {request.path} is not a call of AWS's API, or /ping."
-        return HttpResponse.error(HTTPStatus.NOT_FOUND, text)
-
-    def _ping(self) -> HttpResponse:
-        """200 once all endpoints are in service; the body has the state of each."""
-        states = {name: endpoint.status for name, endpoint in self._hosting.endpoints.items()}
-        well = all(status not in {"Creating", "Failed"} for status in states.values())
-        status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE
-        return HttpResponse(status, json.dumps({"endpoints": states}).encode())
-
-
 CALLS_AT_ONCE = 256
 
 LARGER_BYTES = 101 * MEGABYTE
@@ -145,6 +93,8 @@ async def serve(settings: Settings, listeners: Listeners, options: EndpointOptio
 
 
 class EndpointRun:
+    """Answers clients of AWS's two services; calls of the runtime are known by the end of their path."""
+
     def __init__(
         self,
         settings: Settings,
@@ -171,9 +121,14 @@ class EndpointRun:
         new_run = partial(JobRun, starter=starter, url=sockets.local_url(listeners))
         self._jobs = TransformJobs(catalogue, new_run, options.jobs)
         self._queues = AsyncQueues(options.files, options.notifications)
-        front = EndpointServer(self._hosting, self._jobs, logs, self._queues)
+        self._control_plane = ControlPlane(self._hosting, self._jobs, logs)
+        self._calls: dict[str, RuntimeCall] = {
+            "invocations": invoke,
+            "invocations-response-stream": invoke_stream,
+            "async-invocations": self._queues.invoke,
+        }
         guard = replace(guard_of(settings), is_endpoint=True)
-        self._server = HttpServer(guarded(app_of(front.respond, LARGER_BYTES), guard))
+        self._server = HttpServer(guarded(app_of(self._respond, LARGER_BYTES), guard))
         self._run_loop = RunLoop(settings.stop_seconds)
         self._ready = False
 
@@ -209,3 +164,36 @@ class EndpointRun:
         await self._queues.close(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
         await self._hosting.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _respond(self, request: HttpRequest) -> RuntimeAnswer:
+        """Answers one request; every answer has an id."""
+        answer: RuntimeAnswer
+        try:
+            answer = await self._routed(request)
+        except AwsError as error:
+            answer = answer_to(error)
+        except Exception:
+            log.exception("%s %s failed", request.method, request.path)
+            answer = answer_to(AwsError(INTERNAL, "The endpoint failed; its log has the reason."))
+        return replace(answer, headers={**answer.headers, REQUEST_ID: str(uuid.uuid4())})
+
+    async def _routed(self, request: HttpRequest) -> RuntimeAnswer:
+        match = _CALL.fullmatch(request.path)
+        if match and match[2] in self._calls and request.method == "POST":
+            refuse_large(request.body)
+            return await self._calls[match[2]](self._hosting.known(match[1]), request)
+        if request.method == "POST" and request.path == "/" and TARGET in request.headers:
+            return self._control_plane.respond(request)
+        if request.method == "POST" and (hopped := await self._jobs.hop(request)) is not None:
+            return hopped
+        if request.path == "/ping" and request.method in {"GET", "HEAD"}:
+            return self._ping()
+        text = f"{request.method} {request.path} is not a call of AWS's API, or /ping."
+        return HttpResponse.error(HTTPStatus.NOT_FOUND, text)
+
+    def _ping(self) -> HttpResponse:
+        """200 once all endpoints are in service; the body has the state of each."""
+        states = {name: endpoint.status for name, endpoint in self._hosting.endpoints.items()}
+        well = all(status not in {"Creating", "Failed"} for status in states.values())
+        status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE
+        return HttpResponse(status, json.dumps({"endpoints": states}).encode())

@@ -37,7 +37,7 @@ from tfs_proxy.values.layout import SAGEMAKER_MODEL_DIR, LocalFiles, Workspace
 from tfs_proxy.values.names import printable
 from tfs_proxy.wire.s3_client import S3_SCHEME, s3_client
 
-LOCAL = "local"
+LOCAL, DOCKER = "local", "docker"
 INSPECT_SECONDS = 30.0
 
 
@@ -114,24 +114,26 @@ def unused_choices(choices: Mapping[str, Choice], models: Iterable[HostedModel])
 
 
 def _why_docker_has_not(image: str) -> str | None:
-    docker = shutil.which("docker")
-    if docker is None:
+    if shutil.which(DOCKER) is None:
         return "there is no Docker here"
-    try:
-        inspect = [docker, "image", "inspect", image]
-        found = subprocess.run(inspect, capture_output=True, timeout=INSPECT_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+    found = _inspected(image)
+    if found is None:
         return "Docker does not answer"
-    return None if found.returncode == 0 else f"Docker has no image {image}"
+    return None if found else f"Docker has no image {image}"
 
 
 def image_id(image: str) -> str:
     """The digest of an image that Docker has: a name may come to mean another; "" if Docker does not say."""
-    inspect = [shutil.which("docker") or "docker", "image", "inspect", "--format", "{{.Id}}", image]
+    return _inspected(image) or ""
+
+
+def _inspected(image: str) -> str | None:
+    """The digest of an image; "" if Docker does not have it, None if Docker does not answer."""
+    inspect = (DOCKER, "image", "inspect", "--format", "{{.Id}}", image)
     try:
         found = subprocess.run(inspect, capture_output=True, timeout=INSPECT_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return ""
+        return None
     return found.stdout.decode(errors="replace").strip()
 
 
@@ -297,7 +299,7 @@ class ContainerStarter:
             variables["SAGEMAKER_MULTI_MODEL"] = "true"
         words = [word for variable in sorted(variables) for word in ("-e", variable)]
         argv = (
-            *(shutil.which("docker") or "docker", "run", "--rm", "--init=false", "--name", name),
+            *(DOCKER, "run", "--rm", "--init=false", "--name", name),
             *("-p", f"{LOOPBACK}:{ports[0]}:{CONTAINER_PORT}", *words, *mounts, reference, "serve"),
         )
         # Everyone on this machine could see a value on the command line of `docker run`.

@@ -18,32 +18,16 @@ from tfs_proxy.wire.media_types import BYTES, JSON
 
 CONTENT_TYPE = "application/vnd.amazon.eventstream"
 
-_LENGTHS = struct.Struct(">II")
-_CHECKSUM = struct.Struct(">I")
-_TEXT_LENGTH = struct.Struct(">BH")
-_TEXT = 7
-"""Type of a header whose value is a string."""
-
-_FRAME_BYTES = _LENGTHS.size + 2 * _CHECKSUM.size
-_MOST_NAME_BYTES, _MOST_VALUE_BYTES = 255, 32767
-
 TIME_EXCEEDED, STREAM_BROKEN = "ModelInvocationTimeExceeded", "StreamBroken"
 """Error codes of ModelStreamError (botocore's model of InvokeEndpointWithResponseStream)."""
 
-
-def message(headers: Mapping[str, str], payload: bytes) -> bytes:
-    """A message with string headers. Raises ValueError for a name or value that the format can't hold."""
-    fields = b"".join(_header(name, value) for name, value in headers.items())
-    lengths = _LENGTHS.pack(_FRAME_BYTES + len(fields) + len(payload), len(fields))
-    prelude = lengths + _CHECKSUM.pack(zlib.crc32(lengths))
-    content = b"".join((prelude, fields, payload))
-    return content + _CHECKSUM.pack(zlib.crc32(content))
+_TEXT = 7
+"""Type of a header whose value is a string."""
 
 
 def payload_part(data: bytes) -> bytes:
     """A PayloadPart: some bytes of the container's answer."""
-    headers = {":event-type": "PayloadPart", ":content-type": BYTES, ":message-type": "event"}
-    return message(headers, data)
+    return _message({":event-type": "PayloadPart", ":content-type": BYTES, ":message-type": "event"}, data)
 
 
 def model_stream_error(code: str, text: str) -> bytes:
@@ -58,17 +42,22 @@ def internal_stream_failure(text: str) -> bytes:
 
 def _exception(kind: str, members: Mapping[str, str]) -> bytes:
     headers = {":exception-type": kind, ":content-type": JSON, ":message-type": "exception"}
-    return message(headers, json.dumps(members).encode())
+    return _message(headers, json.dumps(members).encode())
 
 
-def _header(name: str, value: str) -> bytes:
-    encoded_name, encoded_value = name.encode(), value.encode()
-    if not 0 < len(encoded_name) <= _MOST_NAME_BYTES:
-        raise ValueError(f"a header's name has 1 to {_MOST_NAME_BYTES} bytes, not {len(encoded_name)}")
-    if len(encoded_value) > _MOST_VALUE_BYTES:
-        raise ValueError(f"the header {name} has {len(encoded_value)} bytes, over {_MOST_VALUE_BYTES}")
-    length = bytes((len(encoded_name),))
-    return length + encoded_name + _TEXT_LENGTH.pack(_TEXT, len(encoded_value)) + encoded_value
+def _message(headers: Mapping[str, str], payload: bytes) -> bytes:
+    """A message of the event stream, with string headers."""
+    fields = b"".join(
+        struct.pack(
+            f">B{len(name)}sBH{len(value)}s", len(name), name.encode(), _TEXT, len(value), value.encode()
+        )
+        for name, value in headers.items()
+    )
+    content = struct.pack(">II", 16 + len(fields) + len(payload), len(fields))
+    for part in (b"", fields + payload):
+        content += part
+        content += struct.pack(">I", zlib.crc32(content))
+    return content
 
 
 log = logging.getLogger(__name__)

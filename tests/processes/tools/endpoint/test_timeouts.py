@@ -15,7 +15,7 @@ from tfs_proxy.settings.settings import Settings
 from tfs_proxy.tools.endpoint.aws_api import AwsError
 from tfs_proxy.tools.endpoint.container import HostedContainer
 from tfs_proxy.tools.endpoint.hosting import HostedEndpoint
-from tfs_proxy.tools.endpoint.invoke import Invocation, InvocationLimits
+from tfs_proxy.tools.endpoint.invoke import InvocationLimits
 from tfs_proxy.tools.endpoint.invoke import ask as ask_group
 from tfs_proxy.tools.endpoint.run import catalogue_of
 from tfs_proxy.tools.endpoint.starter import ContainerStarter
@@ -32,9 +32,9 @@ def ask(container: RemoteContainer, folder: Path, limit_seconds: float) -> bytes
     async def answer(starter: ContainerStarter) -> bytes:
         endpoint = HostedEndpoint("shop", catalogue.configs["first"], catalogue, starter)
         await endpoint.start()
-        invocation = Invocation(endpoint, endpoint.group_for({}), {}, b"abc")
+        limits = InvocationLimits(limit_seconds)
         try:
-            return (await ask_group(invocation, InvocationLimits(limit_seconds))).body
+            return (await ask_group(endpoint, endpoint.group_for({}), {}, b"abc", limits)).body
         finally:
             await endpoint.stop()
 

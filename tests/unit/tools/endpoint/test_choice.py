@@ -1,8 +1,13 @@
-"""Which container a definition means."""
+"""Which container a definition means, and which instance gets a request."""
+
+import random
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
-from tfs_proxy.tools.endpoint.operations import ContainerDefinition, HostedModel
+from tfs_proxy.tools.endpoint.instances import instance_for
+from tfs_proxy.tools.endpoint.operations import LEAST_OUTSTANDING, RANDOM, ContainerDefinition, HostedModel
 from tfs_proxy.tools.endpoint.starter import (
     DockerImage,
     Ours,
@@ -56,3 +61,18 @@ def test_image_that_docker_does_not_have_is_replaced_and_the_reason_is_kept(
 def test_unusable_words_are_refused(words: str) -> None:
     with pytest.raises(SettingsError, match="can't be used"):
         parse_choices([words])
+
+
+@dataclass(frozen=True)
+class Instance:
+    name: str
+    outstanding: int = 0
+
+
+def test_least_outstanding_requests_wins_and_random_takes_any() -> None:
+    instances: list[Any] = [Instance("busy", outstanding=2), Instance("free"), Instance("idle")]
+    draw = random.Random(1)
+    least = {instance_for(LEAST_OUTSTANDING, instances, draw).name for _ in range(100)}
+    any_of_them = {instance_for(RANDOM, instances, draw).name for _ in range(100)}
+    assert least == {"free", "idle"}
+    assert any_of_them == {"busy", "free", "idle"}

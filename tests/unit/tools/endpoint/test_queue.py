@@ -77,12 +77,6 @@ def test_no_answer_in_time_is_a_failure(tmp_path: Path) -> None:
     assert content(accepted.failure) == b"did not answer within 7 seconds"
 
 
-def test_a_missing_input_is_a_failure(tmp_path: Path) -> None:
-    headers = {"x-amzn-sagemaker-inputlocation": (tmp_path / "none").as_uri()}
-    answered(tmp_path, HttpRequest("POST", "/", headers))
-    assert "There is no file" in notification(tmp_path, "bad")["failureReason"]
-
-
 def test_a_request_that_waited_for_too_long_has_expired(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,21 +1,45 @@
-"""A container's parts as events: which error the last of them is."""
+"""A container's parts as events, judged by botocore's own reader: how they end, and which error is the last."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+import json
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import AsyncExitStack
+from typing import Any
 
+import botocore.session
 import pytest
+from botocore.eventstream import EventStream, EventStreamBuffer
+from botocore.exceptions import EventStreamError
+from botocore.parsers import create_parser
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tfs_proxy.tools.endpoint import stream as event_stream
 from tfs_proxy.tools.endpoint.stream import EventParts, payload_part
 from tfs_proxy.values.errors import UpstreamTimeout, UpstreamUnavailable
 
-Ended = list[str]
+
+class RawStream:
+    """What botocore's EventStream reads: an answer's body, in whatever pieces it arrives."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self._pieces = pieces
+
+    def stream(self) -> Iterator[bytes]:
+        yield from self._pieces
 
 
-def events_of(failure: Exception | None) -> tuple[list[bytes], Ended]:
-    """The events of two parts and a failure, and what was closed at their end."""
-    ended: Ended = []
+def read(pieces: list[bytes]) -> list[bytes]:
+    """The payloads; raises EventStreamError as the client does."""
+    service = botocore.session.get_session().get_service_model("sagemaker-runtime")
+    shape: Any = service.operation_model("InvokeEndpointWithResponseStream").get_event_stream_output()
+    parser: Any = create_parser("rest-json")
+    events: Any = EventStream(RawStream(pieces), shape, parser._event_stream_parser, "op")
+    return [event["PayloadPart"]["Bytes"] for event in events]
+
+
+def events_of(failure: Exception | None) -> list[bytes]:
+    """The events of two parts and a failure; all is closed at their end."""
+    ended: list[str] = []
 
     async def parts() -> AsyncGenerator[bytes, None]:
         try:
@@ -36,39 +60,34 @@ def events_of(failure: Exception | None) -> tuple[list[bytes], Ended]:
         await events.aclose()
         return found
 
-    return asyncio.run(scenario()), ended
+    found = asyncio.run(scenario())
+    assert ended == ["answer", "instance"]
+    return found
+
+
+@given(st.lists(st.binary(max_size=2000), max_size=4), st.integers(1, 97))
+def test_botocore_reads_back_any_payload_however_the_bytes_are_cut(parts: list[bytes], size: int) -> None:
+    data = b"".join(map(payload_part, parts))
+    assert read([data[start : start + size] for start in range(0, len(data), size)]) == parts
 
 
 @pytest.mark.parametrize(
-    ("failure", "last"),
+    ("failure", "says", "code"),
     [
-        (
-            UpstreamTimeout("late"),
-            lambda: event_stream.model_stream_error(
-                event_stream.TIME_EXCEEDED, "The model did not end its answer within 480 seconds."
-            ),
-        ),
-        (
-            UpstreamUnavailable("gone"),
-            lambda: event_stream.model_stream_error(
-                event_stream.STREAM_BROKEN, "The connection to the model broke before the end of its answer."
-            ),
-        ),
-        (
-            ZeroDivisionError("ours"),
-            lambda: event_stream.internal_stream_failure(
-                "The endpoint failed while it passed the stream on; its log has the reason."
-            ),
-        ),
+        (UpstreamTimeout("late"), "ModelStreamError.*within 480 seconds", "ModelInvocationTimeExceeded"),
+        (UpstreamUnavailable("gone"), "ModelStreamError.*broke before the end", "StreamBroken"),
+        (ZeroDivisionError("ours"), "InternalStreamFailure.*its log has the reason", None),
     ],
 )
-def test_an_error_is_the_last_event(failure: Exception, last: Callable[[], bytes]) -> None:
-    events, ended = events_of(failure)
-    assert events == [payload_part(b"one"), payload_part(b"two"), last()]
-    assert ended == ["answer", "instance"]
+def test_an_error_is_the_last_event(failure: Exception, says: str, code: str | None) -> None:
+    *parts, last = events_of(failure)
+    assert read(parts) == [b"one", b"two"]
+    with pytest.raises(EventStreamError, match=says):
+        read([last])
+    buffer = EventStreamBuffer()
+    buffer.add_data(last)
+    assert json.loads(next(buffer).payload).get("ErrorCode") == code
 
 
 def test_a_whole_answer_ends_without_a_word() -> None:
-    events, ended = events_of(None)
-    assert events == [payload_part(b"one"), payload_part(b"two")]
-    assert ended == ["answer", "instance"]
+    assert read(events_of(None)) == [b"one", b"two"]
