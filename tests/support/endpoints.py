@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import botocore.session
+import pytest
 from botocore.config import Config
+from botocore.exceptions import ClientError
 
 from support.stack import Stack
 
@@ -42,6 +44,14 @@ def described(
 def of_image(address: str, **more: object) -> dict[str, Any]:
     """A model with one container that runs at an address."""
     return {"PrimaryContainer": {"Image": address, **more}}
+
+
+def refusal(call: Any, **members: object) -> tuple[str, str]:
+    """The code and the message of the error with which a call of a client is refused."""
+    with pytest.raises(ClientError) as raised:
+        call(**members)
+    error = raised.value.response["Error"]
+    return error["Code"], error["Message"]
 
 
 class Endpoint(Stack):
@@ -94,9 +104,6 @@ def running_endpoint(
     """An endpoint that is in service, by a CONFIG.json in ``folder``; stopped at the end."""
     config = folder / "config.json"
     config.write_text(json.dumps(content))
-    endpoint = Endpoint(str(config), *words, files=files)
-    try:
+    with contextlib.closing(Endpoint(str(config), *words, files=files)) as endpoint:
         endpoint.wait_ready()
         yield endpoint
-    finally:
-        endpoint.close()

@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 
 from support.archives import pack
-from support.endpoints import Endpoint, running_endpoint, variant
+from support.endpoints import Endpoint, refusal, running_endpoint, variant
 from support.remote_container import RemoteContainer, remote_container
 from support.transform_command import outputs
 from support.transform_jobs import ended_job, job_request, written
@@ -42,16 +42,13 @@ def container() -> Iterator[RemoteContainer]:
 @pytest.fixture(scope="module")
 def endpoint(inside: Path, container: RemoteContainer) -> Iterator[Endpoint]:
     """An endpoint with the model ``m``, and the asynchronous endpoint ``queued``."""
-    running = Endpoint(files=inside)
-    try:
+    with closing(Endpoint(files=inside)) as running:
         running.wait_ready()
         client = running.control_plane
         client.create_model(ModelName="m", PrimaryContainer={"Image": container.address})
         client.create_endpoint_config(**config_of("queued", AsyncInferenceConfig=answers_in(inside / "out")))
         client.create_endpoint(EndpointName="queued", EndpointConfigName="queued")
         yield running
-    finally:
-        running.close()
 
 
 def config_of(name: str, **more: object) -> dict[str, Any]:
@@ -66,14 +63,6 @@ def places(outside: Path, inside: Path) -> list[str]:
     """Ways to write the folder ``outside``, and one of another machine."""
     around = inside / ".." / ".." / outside.parent.name / outside.name
     return [str(outside), outside.as_uri(), str(around), f"{inside.as_uri()}/way-out", f"file://host{inside}"]
-
-
-def refusal(call: Any, **members: object) -> str:
-    with pytest.raises(ClientError) as raised:
-        call(**members)
-    error = raised.value.response["Error"]
-    assert error["Code"] in {"ValidationException", "ValidationError"}
-    return str(error["Message"])
 
 
 def test_no_request_names_a_file_outside(endpoint: Endpoint, outside: Path, inside: Path) -> None:
@@ -104,7 +93,8 @@ def test_no_request_names_a_file_outside(endpoint: Endpoint, outside: Path, insi
         ):
             if member == "InputLocation" and not place.startswith("file:"):
                 continue  # which is refused as no address
-            message = refusal(call, **request)
+            code, message = refusal(call, **request)
+            assert code in {"ValidationException", "ValidationError"}
             assert member in message
             assert ("--files" in message) == ("file://host" not in place)
 
@@ -115,7 +105,7 @@ def test_archives_in_folders_and_broken_addresses_are_refused(
 ) -> None:
     """A folder is served by the model.tar.gz in it, which may be a link; a sentence says what is wrong."""
     container = {"ModelDataUrl": place.format(inside=inside)}
-    message = refusal(endpoint.control_plane.create_model, ModelName="x", PrimaryContainer=container)
+    _, message = refusal(endpoint.control_plane.create_model, ModelName="x", PrimaryContainer=container)
 
     assert "ModelDataUrl" in message
     assert said in message
@@ -160,7 +150,7 @@ def test_archives_of_many_models_are_not_links_to_others(outside: Path, tmp_path
             "CreateEndpoint": {"EndpointName": "shop", "EndpointConfigName": "c"},
         }
         with running_endpoint(tmp_path, content, files=tmp_path) as endpoint:
-            message = refusal(endpoint.invoke_endpoint, TargetModel="m.tar.gz")
+            _, message = refusal(endpoint.invoke_endpoint, TargetModel="m.tar.gz")
     assert "TargetModel" in message
     assert "--files" in message
 
@@ -169,9 +159,6 @@ def test_the_working_directory_is_the_default(tmp_path: Path) -> None:
     """A file that the command line names is held to it, too: its sentence says how to allow a folder."""
     content = {"ModelName": "m", "PrimaryContainer": {"ModelDataUrl": "m.tar.gz"}}
     (tmp_path / "config.json").write_text(json.dumps(content))
-    endpoint = Endpoint(str(tmp_path / "config.json"), files=None)
-    try:
+    with closing(Endpoint(str(tmp_path / "config.json"), files=None)) as endpoint:
         assert endpoint.wait() == 2
         assert f"ModelDataUrl {tmp_path}/m.tar.gz can't be used: it is not below {Path.cwd()}" in endpoint.log
-    finally:
-        endpoint.close()

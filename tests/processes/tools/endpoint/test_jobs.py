@@ -12,9 +12,8 @@ from typing import Any
 
 import psutil
 import pytest
-from botocore.exceptions import ClientError
 
-from support.endpoints import Endpoint
+from support.endpoints import Endpoint, refusal
 from support.multi_model import script_model
 from support.remote_container import remote_container
 from support.transform_command import outputs, posts, release, stand_in
@@ -60,12 +59,9 @@ def echo() -> Iterator[str]:
 
 @pytest.fixture
 def endpoint() -> Iterator[Endpoint]:
-    running = Endpoint()
-    try:
+    with contextlib.closing(Endpoint()) as running:
         running.wait_ready()
         yield running
-    finally:
-        running.close()
 
 
 @pytest.fixture
@@ -78,13 +74,6 @@ def client(endpoint: Endpoint, echo: str) -> Any:
 
 def status_of(client: Any, name: str) -> str:
     return str(client.describe_transform_job(TransformJobName=name)["TransformJobStatus"])
-
-
-def refusal(call: Any, **members: object) -> tuple[str, str]:
-    with pytest.raises(ClientError) as raised:
-        call(**members)
-    error = raised.value.response["Error"]
-    return error["Code"], error["Message"]
 
 
 def test_job_writes_what_its_model_answers(endpoint: Endpoint, client: Any, tmp_path: Path) -> None:
@@ -367,8 +356,7 @@ def test_second_run_goes_on_where_the_first_was_ended(
     config = tmp_path / "config.json"
     model = {"ModelName": "m", "PrimaryContainer": {"Image": echo}}
     config.write_text(json.dumps({"CreateModel": model, "CreateTransformJob": job_request("j", "in", "out")}))
-    first = Endpoint(str(config))
-    try:
+    with contextlib.closing(Endpoint(str(config))) as first:
         wait_until(lambda: posts(echo) == 2, SECONDS, "both records are sent", details=lambda: first.log)
         first.process.send_signal(number)
         if number == signal.SIGTERM:
@@ -376,17 +364,12 @@ def test_second_run_goes_on_where_the_first_was_ended(
             release(echo)
         first.wait()
         assert ("transform job j: Stopped" in first.log) == (number == signal.SIGTERM)
-    finally:
-        first.close()
     assert outputs(tmp_path / "out").get("a.csv.out") == b"1\n"
     release(echo)
     before = posts(echo)
 
-    second = Endpoint(str(config))
-    try:
+    with contextlib.closing(Endpoint(str(config))) as second:
         second.wait_ready()
         assert ended_job(second, "j")["TransformJobStatus"] == "Completed", second.log
-    finally:
-        second.close()
     assert posts(echo) - before == 1
     assert outputs(tmp_path / "out") == {"a.csv.out": b"1\n", "b.csv.out": b"HELD\n"}

@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
@@ -20,7 +22,16 @@ SECONDS = 60.0
 COMMAND = (sys.executable, "-m", "tfs_proxy.cli", "endpoint")
 
 
-def config_of(container: RemoteContainer, name: str) -> dict[str, object]:
+CAPTURE = {
+    "DataCaptureConfig": {
+        "InitialSamplingPercentage": 100,
+        "DestinationS3Uri": "s3://bucket/captured",
+        "CaptureOptions": [{"CaptureMode": "Input"}],
+    }
+}
+
+
+def config_of(container: RemoteContainer, name: str) -> dict[str, Any]:
     """A CONFIG.json whose model and config have this name."""
     content = described({name: of_image(container.address)}, [variant("v", name)])
     content["CreateEndpointConfig"]["EndpointConfigName"] = name
@@ -33,12 +44,16 @@ def status_of(endpoint: Endpoint) -> str:
 
 
 def test_endpoint_waits_for_pings(tmp_path: Path) -> None:
+    """Its config has DataCaptureConfig, too: the log says that nothing is recorded, and what records."""
     with remote_container(healthy=False) as container:
-        path = tmp_path / "config.json"
-        path.write_text(json.dumps(config_of(container, "first")))
-        endpoint = Endpoint(str(path))
-        try:
-            endpoint.wait_for_log("listening on")
+        path, config = tmp_path / "config.json", config_of(container, "first")
+        path.write_text(
+            json.dumps(config | {"CreateEndpointConfig": config["CreateEndpointConfig"] | CAPTURE})
+        )
+        with closing(Endpoint(str(path))) as endpoint:
+            endpoint.wait_for_log(
+                "endpoint shop: DataCaptureConfig records nothing here: set TFS_PROXY_CAPTURE"
+            )
             assert status_of(endpoint) == "Creating"
             with pytest.raises(ClientError) as raised:
                 endpoint.invoke_endpoint()
@@ -47,24 +62,6 @@ def test_endpoint_waits_for_pings(tmp_path: Path) -> None:
             endpoint.wait_ready()
             assert status_of(endpoint) == "InService"
             assert endpoint.invoke_endpoint()["Body"].read() == b"cba"
-        finally:
-            endpoint.close()
-
-
-def test_data_capture_is_taken_with_a_warning(tmp_path: Path) -> None:
-    """A config from AWS works as it is; the log says that nothing is recorded, and what records."""
-    capture = {
-        "InitialSamplingPercentage": 100,
-        "DestinationS3Uri": "s3://bucket/captured",
-        "CaptureOptions": [{"CaptureMode": "Input"}],
-    }
-    with remote_container() as container:
-        config = described({"m": of_image(container.address)}, [variant("v", "m")], DataCaptureConfig=capture)
-        with running_endpoint(tmp_path, config) as endpoint:
-            assert endpoint.invoke_endpoint()["Body"].read() == b"cba"
-            assert (
-                "endpoint shop: DataCaptureConfig records nothing here: set TFS_PROXY_CAPTURE" in endpoint.log
-            )
 
 
 @pytest.mark.parametrize(
@@ -91,20 +88,16 @@ def test_endpoint_without_endpoints_waits_for_calls_that_create_them(tmp_path: P
 def test_container_that_ends_at_its_start_ends_the_run(tmp_path: Path) -> None:
     content = described({"m": {"PrimaryContainer": {"ModelDataUrl": "none.tar.gz"}}}, [variant("v", "m")])
     (tmp_path / "config.json").write_text(json.dumps(content))
-    endpoint = Endpoint(str(tmp_path / "config.json"))
-    try:
+    with closing(Endpoint(str(tmp_path / "config.json"))) as endpoint:
         assert endpoint.wait() == 1
         assert "v/1: the container primary has ended" in endpoint.log
         assert "none.tar.gz" in endpoint.log
-    finally:
-        endpoint.close()
 
 
 def test_start_that_fails_takes_as_long_as_that_of_serve(tmp_path: Path) -> None:
     """Also in the background of a shell, which has SIGQUIT ignored: nginx would not be asked to end by it."""
     ignoring = ("sh", "-c", "trap '' QUIT; exec \"$@\"", "sh")
-    endpoint = Endpoint(launcher=ignoring)
-    try:
+    with closing(Endpoint(launcher=ignoring)) as endpoint:
         endpoint.wait_ready()
         client = endpoint.control_plane
         client.create_model(ModelName="m", PrimaryContainer={"ModelDataUrl": "/none.tar.gz"})
@@ -112,8 +105,6 @@ def test_start_that_fails_takes_as_long_as_that_of_serve(tmp_path: Path) -> None
         client.create_endpoint(EndpointName="shop", EndpointConfigName="c")
         wait_until(lambda: status_of(endpoint) == "Failed", SECONDS, "the start has failed")
         assert "did not stop" not in endpoint.log
-    finally:
-        endpoint.close()
 
 
 def test_a_second_creation_is_refused_in_aws_s_words(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ import numpy as np
 import pytest
 
 from support.archives import has_nginx, pack
+from support.endpoints import described, of_image, running_endpoint, variant
 from support.multi_model import MultiModelStack, serving_many
 from support.running import Running
-from support.sagemaker_endpoint import sagemaker_endpoint
 from support.stack import Stack, serving
+from support.transform_command import S3_SETTINGS
 
 pytest.importorskip("selenium")
 from support.browser import CHROMIUM, DRIVER, Browser, url_of
@@ -52,13 +54,23 @@ def many(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield stack
 
 
+@contextmanager
+def in_front_of(running: Running, folder: Path) -> Iterator[Mapping[str, str]]:
+    """The environment in which boto3 finds the endpoint ENDPOINT, whose container is what runs."""
+    content = described({"m": of_image(f"http://127.0.0.1:{running.port}")}, [variant("v", "m")])
+    content["CreateEndpoint"]["EndpointName"] = "ENDPOINT"
+    with running_endpoint(folder, content) as endpoint:
+        yield {**S3_SETTINGS, "AWS_ENDPOINT_URL_SAGEMAKER_RUNTIME": f"http://127.0.0.1:{endpoint.port}"}
+
+
 def answered(running: Running, browser: Browser, client: str, folder: Path) -> bytes:
     """The body of the answer that the code of a client gets."""
     names = [tab.text for tab in browser.driver.find_elements("css selector", "#clients button")]
     browser.click(f"#client-{names.index(client)}")
     code = browser.text("#snippet")
     argv = ["bash", "-c", code] if client == CURL else [sys.executable, "-c", code]
-    with sagemaker_endpoint(running, "ENDPOINT") as variables:
+    no_variables: AbstractContextManager[Mapping[str, str]] = nullcontext({})
+    with in_front_of(running, folder) if client == BOTO3 else no_variables as variables:
         done = subprocess.run(
             argv,
             cwd=folder,
