@@ -1,6 +1,7 @@
 """The gRPC router as a process of its own, without a supervisor but for the table that it follows."""
 
 import asyncio
+import json
 import subprocess
 import sys
 import threading
@@ -19,7 +20,7 @@ from tfs_proxy.wire.routes import answer_by
 
 
 class Router:
-    """The router as a process, with a table of the models of the tests; ``more`` are flags."""
+    """The router as a process, with a table of the models of the tests; ``more`` are options."""
 
     def __init__(self, folder: Path, **more: object) -> None:
         self.socket = folder / "router.sock"
@@ -27,19 +28,18 @@ class Router:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(folder / "control.sock")))
         self._thread.start()
         self._loop = self._began.result(SECONDS)
-        flags = {
-            "socket": self.socket,
-            "control-socket": folder / "control.sock",
-            "requests": folder / "requests",
-            "message-bytes": 1 << 20,
-            "wait-seconds": 5,
-            "answer-seconds": SECONDS,
-            **{name.replace("_", "-"): value for name, value in more.items()},
+        places = {"control_socket": folder / "control.sock", "requests": folder / "requests"}
+        options: dict[str, object] = {
+            "message_bytes": 1 << 20,
+            "wait_seconds": 5,
+            "answer_seconds": SECONDS,
+            "loads": True,
         }
-        words = [f"--{name}={value}" for name, value in flags.items()]
+        options |= {"open_inference": "model", "decoded_bytes": 1 << 30}
+        word = json.dumps({"socket": self.socket, **places, **options, **more}, default=str)
         self.log = folder / "router.log"
         with self.log.open("wb") as log:
-            command = [sys.executable, "-m", "tfs_proxy.worker.router", "--loads", *words]
+            command = [sys.executable, "-m", "tfs_proxy.worker.router", word]
             self.process = subprocess.Popen(command, stderr=log)
         self.channel = grpc.insecure_channel(f"unix:{self.socket}")
         grpc.channel_ready_future(self.channel).result(SECONDS)

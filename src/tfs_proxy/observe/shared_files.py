@@ -120,3 +120,16 @@ def punch_hole(descriptor: int, offset: int, length: int) -> None:
     fallocate = getattr(ctypes.CDLL(None), "fallocate", None)
     if fallocate is not None:
         fallocate(descriptor, _KEEP_SIZE | _PUNCH_HOLE, ctypes.c_int64(offset), ctypes.c_int64(length))
+
+
+def is_alive(pid: int) -> bool:
+    """True if a process has this number."""
+    if pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,15 +1,17 @@
-"""Values that the supervisor passes on: the run's workspace, for workers, and requests to the zygote."""
+"""Values that the supervisor passes on: the run's workspace, requests to the zygote, options of processes."""
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import Struct, convert, to_builtins
 
 from tfs_proxy.settings.settings import inherited_environment
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.layout import Workspace
+
+Options = TypeVar("Options", bound=Struct)
 
 WORKSPACE_VARIABLE = "TFS_PROXY_WORKSPACE"
 
@@ -37,12 +39,12 @@ class ForkRequest(Struct, frozen=True):
 
     def to_bytes(self) -> bytes:
         """The line that is sent; surrogates in the environment stand for bytes that are not UTF-8."""
-        return json.dumps(to_builtins(self)).encode() + b"\n"
+        return written(self).encode() + b"\n"
 
     @classmethod
     def from_bytes(cls, text: bytes) -> "ForkRequest":
         """Read a line of `to_bytes`; raises ValueError for anything else."""
-        return convert(json.loads(text), cls)
+        return read(cls, text)
 
 
 def folder_for_files() -> str | None:
@@ -56,3 +58,53 @@ def worker_workspace() -> Workspace:
     if not root:
         raise SettingsError(f"{WORKSPACE_VARIABLE} is not set: workers are started by `tfs-proxy serve`.")
     return Workspace(Path(root))
+
+
+class RouterOptions(Struct, frozen=True):
+    """Addresses, sources and limits of the gRPC router.
+
+    ``loads`` says that models come and go, and that calls wait for them. With ``listen``, HOST:PORT, clients
+    connect to the router itself. Calls that nginx does not see are recorded in the file ``requests``.
+    ``open_inference`` is ``model``, ``script`` or ``off``. A call may wait ``wait_seconds`` for a load, and
+    ``answer_seconds`` for the model server. The values of an inference may take ``decoded_bytes``.
+    """
+
+    socket: str
+    control_socket: str
+    requests: str
+    message_bytes: int
+    wait_seconds: float
+    answer_seconds: float
+    loads: bool
+    open_inference: str
+    decoded_bytes: int
+    listen: str | None = None
+
+
+class StreamOptions(Struct, frozen=True):
+    """Addresses and limits of the process of streams.
+
+    ``workers`` is HOST:PORT of the workers, which have ``answer_seconds`` for a message if no script serves
+    the streams. A message has at most ``message_bytes``; a stream without one for ``idle_seconds`` is closed.
+    Streams have ``stop_seconds`` to end after SIGTERM.
+    """
+
+    socket: str
+    control_socket: str
+    workers: str
+    message_bytes: int
+    idle_seconds: float
+    most_streams: int
+    answer_seconds: float
+    stop_seconds: float
+    log_level: str
+
+
+def written(options: Struct) -> str:
+    """Write options as a word of a command line."""
+    return json.dumps(to_builtins(options))
+
+
+def read(kind: type[Options], word: str | bytes) -> Options:
+    """Read a word of `written`."""
+    return convert(json.loads(word), kind)

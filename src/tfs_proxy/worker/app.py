@@ -27,10 +27,16 @@ from tfs_proxy.worker.errors import install
 from tfs_proxy.worker.inference_protocol.answers import ModelInference, ScriptInference, ScriptModelInference
 from tfs_proxy.worker.inference_protocol.resources import Inference, Serves, add_routes
 from tfs_proxy.worker.invocations import ModelInvocations, ScriptInvocations, ScriptModelInvocations
-from tfs_proxy.worker.openapi import OpenApiResource
 from tfs_proxy.worker.serving_api import PREFIX, AskControlApi, PassOn, ServingApi, add_relay
 from tfs_proxy.worker.sessions import InvocationsResource, SessionInvocations
-from tfs_proxy.worker.status import ExecutionParameters, FetchMetrics, MetricsResource, Ping, PingResource
+from tfs_proxy.worker.status import (
+    ExecutionParameters,
+    FetchMetrics,
+    MetricsResource,
+    OpenApiResource,
+    Ping,
+    PingResource,
+)
 
 if TYPE_CHECKING:
     from tfs_proxy.serving.script.script_model import ScriptModel

@@ -26,10 +26,9 @@ from tfs_proxy.worker.body import (
     read_piece,
     too_large,
 )
-from tfs_proxy.worker.inference_protocol.answers import ScriptInference
+from tfs_proxy.worker.inference_protocol.answers import ScriptInference, write_reply
 from tfs_proxy.worker.inference_protocol.framing import is_triton_type
 from tfs_proxy.worker.invocations import ScriptInvocations
-from tfs_proxy.worker.script_reply import write_reply
 
 log = logging.getLogger(__name__)
 

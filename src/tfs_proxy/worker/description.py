@@ -1,4 +1,4 @@
-"""OpenAPI document of a worker, made from its deployment and script for `worker.openapi`."""
+"""OpenAPI document of a worker, made from its deployment and script for `worker.status`."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tfs_proxy.serving.script.load import Script
 from tfs_proxy.serving.script.script_model import ScriptModel
 from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.signature import Target
-from tfs_proxy.worker.openapi import SignaturesOf
+from tfs_proxy.worker.status import SignaturesOf
 
 
 def description(

@@ -20,9 +20,13 @@ from tfs_proxy.values.signature import Target
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 from tfs_proxy.wire.media_types import JSON
 from tfs_proxy.worker.body import BodyReader, file_of_form
-from tfs_proxy.worker.inference_protocol.answers import ModelInference, ScriptInference, ScriptModelInference
+from tfs_proxy.worker.inference_protocol.answers import (
+    ModelInference,
+    ScriptInference,
+    ScriptModelInference,
+    write_reply,
+)
 from tfs_proxy.worker.inference_protocol.framing import is_triton_type
-from tfs_proxy.worker.script_reply import write_reply
 from tfs_proxy.worker.sessions import session_of
 
 if TYPE_CHECKING:

@@ -8,20 +8,19 @@ import fcntl
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tfs_proxy.observe.logs.reasons import note_refusal
 from tfs_proxy.observe.request_record import RequestRecord
 from tfs_proxy.serving.script.deadline import DeadlineWatch
 from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.layout import Workspace
-from tfs_proxy.wire.error_body import being_unloaded, error_body
+from tfs_proxy.wire.error_body import being_unloaded
 from tfs_proxy.wire.header_names import SERVED_NAME, wsgi_name
-from tfs_proxy.wire.media_types import JSON
 from tfs_proxy.worker.app import ContainerApp
+from tfs_proxy.worker.gunicorn_workers.journal import refuse
 from tfs_proxy.worker.gunicorn_workers.request_observers import StageObserver
 
 log = logging.getLogger(__name__)
@@ -33,6 +32,7 @@ FileId = tuple[int, int]
 CreateApp = Callable[[Deployment], ContainerApp]
 
 WsgiAnswer = Iterable[bytes]
+GOING = "503 Service Unavailable"
 
 
 class _ModelApp:
@@ -81,14 +81,12 @@ class ManyModelsApp:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            return _going(name, start_response)
+            return refuse(GOING, being_unloaded(name), start_response)
         try:
             model_app = self._locked(descriptor, path)
-            return (
-                _going(name, start_response)
-                if model_app is None
-                else model_app.answer(environ, start_response)
-            )
+            if model_app is None:
+                return refuse(GOING, being_unloaded(name), start_response)
+            return model_app.answer(environ, start_response)
         finally:
             os.close(descriptor)
 
@@ -143,14 +141,3 @@ class ManyModelsApp:
         """Drop the table of a model that has gone, and with it its open file."""
         for name in [name for name, known in self._by_name.items() if known is stages]:
             del self._by_name[name]
-
-
-def _going(name: str, start_response: Callable[..., Any]) -> WsgiAnswer:
-    note_refusal(being_unloaded(name))
-    body = error_body(being_unloaded(name))
-    headers: Sequence[tuple[str, str]] = (
-        ("Content-Type", JSON),
-        ("Content-Length", str(len(body))),
-    )
-    start_response("503 Service Unavailable", list(headers))
-    return [body]

@@ -1,19 +1,26 @@
-"""Resources GET /ping, /metrics and /execution-parameters, for platforms."""
+"""Resources GET /ping, /metrics, /execution-parameters and /openapi.json, for platforms."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import falcon
 
 from tfs_proxy.data.shapes import has_records
-from tfs_proxy.values.deployment import TransformLimits
+from tfs_proxy.serving.script.load import Script
+from tfs_proxy.values.deployment import Deployment, TransformLimits
 from tfs_proxy.values.errors import RequestError
-from tfs_proxy.values.signature import Signature
+from tfs_proxy.values.signature import Signature, Target
 from tfs_proxy.wire.http_messages import HttpResponse
+
+if TYPE_CHECKING:
+    from tfs_proxy.serving.script.script_model import ScriptModel
 
 Ping = Callable[[], tuple[int, bytes]]
 """Function that asks the control API; returns HTTP status and body of its answer."""
+
+SignaturesOf = Callable[[Target], Mapping[str, Signature]]
 
 FetchMetrics = Callable[[str | None], HttpResponse]
 """Function that asks the control API for its metrics in the form that an Accept header names."""
@@ -77,3 +84,27 @@ class ExecutionParameters:
             inputs = self._signature().inputs.values() if self._signature is not None else ()
             return not all(map(has_records, inputs))
         return False
+
+
+class OpenApiResource:
+    """Document of ``deployment``; ``signatures_of`` is asked each time, since versions come and go.
+
+    The first request imports `worker.description`, which would delay the start.
+    """
+
+    method = "GET"
+
+    def __init__(
+        self, deployment: Deployment, signatures_of: SignaturesOf, script: "Script | ScriptModel | None"
+    ) -> None:
+        self._deployment = deployment
+        self._signatures_of = signatures_of
+        self._script = script
+
+    def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
+        from tfs_proxy.worker.description import description
+
+        resp.data = description(self._deployment, self._signatures_of, self._script)
+        resp.content_type = falcon.MEDIA_JSON
+
+    on_head = on_get

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from tfs_proxy.run.programs import grpc_router
 from tfs_proxy.settings.settings import Settings
+from tfs_proxy.settings.worker_environment import RouterOptions, read
 from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.layout import Workspace
-from tfs_proxy.worker.router.options import RouterOptions, read_options
 
 
 def test_the_router_reads_what_the_supervisor_writes() -> None:
@@ -16,13 +16,13 @@ def test_the_router_reads_what_the_supervisor_writes() -> None:
     )
     spec = grpc_router.process(settings, Workspace(Path("/run/a b")), 90, {"PATH": "/bin"})
 
-    module = spec.argv.index(grpc_router.PROGRAM)
     assert spec.env["PATH"] == "/bin"
-    assert read_options(spec.argv[module + 1 :]) == RouterOptions(
-        socket=Path("/run/a b/router.sock"),
-        control_socket=Path("/run/a b/control.sock"),
-        requests=Path("/run/a b/requests"),
+    assert read(RouterOptions, spec.argv[-1]) == RouterOptions(
+        socket="/run/a b/router.sock",
+        control_socket="/run/a b/control.sock",
+        requests="/run/a b/requests",
         loads=True,
+        open_inference="model",
         message_bytes=3 << 20,
         decoded_bytes=12 << 20,
         wait_seconds=7.5,
@@ -35,5 +35,5 @@ def test_of_one_archive_nothing_is_loaded_by_a_call() -> None:
 
     words = grpc_router.process(Settings.from_env({}), Workspace(Path("/run")), 90, {}, deployment).argv
 
-    options = read_options(words[words.index(grpc_router.PROGRAM) + 1 :])
+    options = read(RouterOptions, words[-1])
     assert (options.loads, options.open_inference) == (False, "script")

@@ -6,6 +6,7 @@ from typing import Final
 
 from tfs_proxy.run.process import Backoff, ProcessSpec
 from tfs_proxy.settings.settings import Settings
+from tfs_proxy.settings.worker_environment import RouterOptions, written
 from tfs_proxy.values.deployment import BY_MODEL, Deployment
 from tfs_proxy.values.layout import Workspace
 
@@ -13,39 +14,6 @@ AUTO: Final = "auto"
 PROGRAM = "tfs_proxy.worker.router"
 BACKOFF: Final = Backoff(longest_seconds=0.2, tries=60)
 """All gRPC calls fail without it, and it is up again in half a second."""
-
-
-def argv(
-    settings: Settings,
-    workspace: Workspace,
-    answer_seconds: float,
-    one_archive: Deployment | None = None,
-    listen: str | None = None,
-) -> tuple[str, ...]:
-    """The whole command; the model server has ``answer_seconds`` for a call.
-
-    With ``one_archive`` no models come and go. With ``listen``, HOST:PORT, it takes clients' connections,
-    too.
-    """
-    if one_archive is None:
-        answered_by = BY_MODEL if settings.open_inference == AUTO else settings.open_inference
-    else:
-        answered_by = one_archive.open_inference
-    return (
-        sys.executable,
-        "-m",
-        PROGRAM,
-        f"--socket={workspace.grpc_router_socket}",
-        *(("--loads",) if one_archive is None else ()),
-        *(() if listen is None else (f"--listen={listen}",)),
-        f"--open-inference={answered_by}",
-        f"--control-socket={workspace.control_socket}",
-        f"--requests={workspace.requests}",
-        f"--message-bytes={settings.max_payload_bytes}",
-        f"--decoded-bytes={settings.max_decoded_bytes}",
-        f"--wait-seconds={settings.request_timeout_seconds}",
-        f"--answer-seconds={answer_seconds}",
-    )
 
 
 def process(
@@ -56,10 +24,30 @@ def process(
     one_archive: Deployment | None = None,
     listen: str | None = None,
 ) -> ProcessSpec:
-    """The router; calls under way end before it does."""
+    """The router; calls under way end before it does. The model server has ``answer_seconds`` for a call.
+
+    With ``one_archive`` no models come and go. With ``listen``, HOST:PORT, it takes clients' connections,
+    too.
+    """
+    if one_archive is None:
+        answered_by = BY_MODEL if settings.open_inference == AUTO else settings.open_inference
+    else:
+        answered_by = one_archive.open_inference
+    options = RouterOptions(
+        socket=str(workspace.grpc_router_socket),
+        control_socket=str(workspace.control_socket),
+        requests=str(workspace.requests),
+        message_bytes=settings.max_payload_bytes,
+        wait_seconds=settings.request_timeout_seconds,
+        answer_seconds=answer_seconds,
+        loads=one_archive is None,
+        listen=listen,
+        open_inference=answered_by,
+        decoded_bytes=settings.max_decoded_bytes,
+    )
     return ProcessSpec(
         name="gRPC router",
-        argv=argv(settings, workspace, answer_seconds, one_archive, listen),
+        argv=(sys.executable, "-m", PROGRAM, written(options)),
         # Any client can make gRPC itself log an error.
         env={"GRPC_VERBOSITY": "NONE", **environ},
         drops_output=True,

@@ -9,6 +9,7 @@ from tfs_proxy.observe.logs.config import LogConfig
 from tfs_proxy.run.process import Backoff, ProcessSpec
 from tfs_proxy.run.programs import gunicorn
 from tfs_proxy.settings.settings import Settings
+from tfs_proxy.settings.worker_environment import StreamOptions, written
 from tfs_proxy.values.layout import Workspace
 
 PROGRAM: Final = "tfs_proxy.worker.streams"
@@ -17,24 +18,6 @@ BACKOFF: Final = Backoff(longest_seconds=1.0, tries=60)
 
 BOOT_FAILED: Final = (3,)
 """Its exit status if it can't load the script."""
-
-
-def argv(settings: Settings, workspace: Workspace, workers: str, answer_seconds: float) -> tuple[str, ...]:
-    """The whole command; ``workers``, HOST:PORT, have ``answer_seconds`` for a message."""
-    return (
-        sys.executable,
-        "-m",
-        PROGRAM,
-        f"--socket={workspace.streams}",
-        f"--control-socket={workspace.control_socket}",
-        f"--workers={workers}",
-        f"--message-bytes={settings.max_payload_bytes}",
-        f"--idle-seconds={settings.stream_idle_seconds}",
-        f"--most-streams={settings.most_streams}",
-        f"--answer-seconds={answer_seconds}",
-        f"--stop-seconds={settings.stop_seconds}",
-        f"--log-level={settings.gunicorn_loglevel}",
-    )
 
 
 def process(
@@ -46,10 +29,24 @@ def process(
     environ: Mapping[str, str],
     log: LogConfig,
 ) -> ProcessSpec:
-    """The process; ``packages`` come first on its import path, and it logs as ``log`` says."""
+    """The process; ``packages`` come first on its import path, and it logs as ``log`` says.
+
+    ``workers``, HOST:PORT, have ``answer_seconds`` for a message.
+    """
+    options = StreamOptions(
+        socket=str(workspace.streams),
+        control_socket=str(workspace.control_socket),
+        workers=workers,
+        message_bytes=settings.max_payload_bytes,
+        idle_seconds=settings.stream_idle_seconds,
+        most_streams=settings.most_streams,
+        answer_seconds=answer_seconds,
+        stop_seconds=settings.stop_seconds,
+        log_level=settings.gunicorn_loglevel,
+    )
     return ProcessSpec(
         name="streams",
-        argv=argv(settings, workspace, workers, answer_seconds),
+        argv=(sys.executable, "-m", PROGRAM, written(options)),
         env={**gunicorn.environment(environ, settings, workspace, packages), **log.variable()},
         pass_fds=(log.descriptor,),
         backoff=BACKOFF,

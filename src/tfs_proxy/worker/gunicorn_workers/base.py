@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from threading import Thread
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -34,9 +35,9 @@ from tfs_proxy.worker.gunicorn_workers.request_observers import (
     AccessObserver,
     RequestCounting,
     StageObserver,
-    StagesForNginx,
     WorkerTraces,
     begin_traces,
+    stages_for_nginx,
 )
 from tfs_proxy.worker.gunicorn_workers.worker_log import WorkerLog
 
@@ -121,7 +122,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             self.watch,
             self.observers,
             behind_nginx=self.counting is None,
-            more_headers=StagesForNginx(self.access_log) if self.counting is None else None,
+            more_headers=partial(stages_for_nginx, self.access_log) if self.counting is None else None,
         )
         self.wsgi = self.boundary
 

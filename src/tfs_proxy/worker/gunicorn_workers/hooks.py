@@ -6,7 +6,7 @@ from typing import Any
 
 from gunicorn.glogging import Logger
 
-from tfs_proxy.observe.shared_files import under_way
+from tfs_proxy.observe.shared_files import is_alive, under_way
 from tfs_proxy.settings.worker_environment import worker_workspace
 from tfs_proxy.worker.gunicorn_workers.refusals import refuse_misread
 from tfs_proxy.worker.gunicorn_workers.worker_log import gunicorn_handler
@@ -68,15 +68,7 @@ def child_exit(server: Any, worker: Any) -> None:
 
 def _forget_old(journal: Path) -> None:
     """Remove the oldest records of workers that have ended; another gunicorn's may serve, too."""
-    dead = [record for record in journal.iterdir() if not _lives(int(record.name))]
+    dead = [record for record in journal.iterdir() if not is_alive(int(record.name))]
     dead.sort(key=lambda record: record.stat().st_mtime_ns)
     for record in dead[:-KEPT_RECORDS]:
         record.unlink()
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

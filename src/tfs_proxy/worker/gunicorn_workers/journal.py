@@ -7,7 +7,7 @@ a marked request only if no worker's journal has it.
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +69,12 @@ class RequestJournal:
 
 def worker_died(_environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
     """Answer a request that has killed a worker, instead of the application."""
-    note_refusal(WORKER_DIED)
-    body = error_body(WORKER_DIED)
-    headers: Mapping[str, str] = {"Content-Type": JSON, "Content-Length": str(len(body))}
-    start_response("502 Bad Gateway", list(headers.items()))
+    return refuse("502 Bad Gateway", WORKER_DIED, start_response)
+
+
+def refuse(status: str, reason: str, start_response: Callable[..., Any]) -> list[bytes]:
+    """Answer with an error in place of an application."""
+    note_refusal(reason)
+    body = error_body(reason)
+    start_response(status, [("Content-Type", JSON), ("Content-Length", str(len(body)))])
     return [body]

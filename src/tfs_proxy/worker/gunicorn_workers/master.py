@@ -13,6 +13,7 @@ from collections.abc import Collection
 from contextlib import suppress
 
 from gunicorn.app.wsgiapp import WSGIApplication
+from gunicorn.arbiter import Arbiter
 from gunicorn.errors import HaltServer
 from gunicorn.workers.base import Worker
 
@@ -21,7 +22,6 @@ from tfs_proxy.settings.worker_environment import worker_workspace
 from tfs_proxy.values.deployment import KnownWorkers
 from tfs_proxy.values.errors import UpstreamError
 from tfs_proxy.wire.shortages import shortage
-from tfs_proxy.worker.gunicorn_workers.gunicorn_parts import Arbiter
 
 BOOT_FAILED = 3
 """Exit status of gunicorn if no worker can load the application."""

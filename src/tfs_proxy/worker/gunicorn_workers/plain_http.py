@@ -16,8 +16,7 @@ from io import BytesIO
 from typing import Any, ClassVar, Final
 
 from gunicorn import SERVER_SOFTWARE
-
-from tfs_proxy.worker.gunicorn_workers.gunicorn_parts import Response
+from gunicorn.http.wsgi import Response
 
 HTTP_PORT = "80"
 _HEAD = re.compile(

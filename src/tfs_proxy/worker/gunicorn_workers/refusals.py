@@ -46,19 +46,11 @@ class Refusal(Struct, frozen=True):
     status: int
     text: str
 
-    @property
-    def body(self) -> bytes:
-        return error_body(self.text)
-
-    @property
-    def phrase(self) -> str:
-        return HTTPStatus(self.status).phrase
-
     def response(self, request_id: str | None = None) -> bytes:
         """Write the whole HTTP response; the connection closes after it. Without an id it gets a new one."""
-        body = self.body
+        body = error_body(self.text)
         head = (
-            f"HTTP/1.1 {self.status} {self.phrase}\r\n"
+            f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}\r\n"
             f"{REQUEST_ID}: {request_id or chosen_id(None, None)}\r\n"
             "Content-Type: application/json\r\n"
             f"Content-Length: {len(body)}\r\n"

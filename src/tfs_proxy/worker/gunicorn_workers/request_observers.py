@@ -101,16 +101,9 @@ class AccessObserver:
         self._log.show(RequestLine(request, request_id), PROCESS, os.getpid())
 
 
-class StagesForNginx:
+def stages_for_nginx(wanted: AccessLog, record: RequestRecord) -> Sequence[tuple[str, str]]:
     """Header that tells nginx the stages of a request that may get a line."""
-
-    def __init__(self, wanted: AccessLog) -> None:
-        self._wanted = wanted
-
-    def __call__(self, record: RequestRecord) -> Sequence[tuple[str, str]]:
-        if needs_stages(record, self._wanted):
-            return ((STAGE_TIMES, stages_text(record)),)
-        return ()
+    return ((STAGE_TIMES, stages_text(record)),) if needs_stages(record, wanted) else ()
 
 
 class WorkerTraces(Struct, frozen=True):

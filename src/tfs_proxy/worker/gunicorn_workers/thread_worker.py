@@ -16,12 +16,13 @@ from datetime import timedelta
 from socket import MSG_DONTWAIT, SHUT_WR, socket
 from typing import Any
 
+from gunicorn.http.parser import RequestParser
+from gunicorn.http.wsgi import create
 from gunicorn.workers.base import Worker
 
 from tfs_proxy.serving.script.deadline import ScriptCall
 from tfs_proxy.values.resources import most_descriptors
 from tfs_proxy.worker.gunicorn_workers.base import ContainerWorker
-from tfs_proxy.worker.gunicorn_workers.gunicorn_parts import RequestParser, create
 from tfs_proxy.worker.gunicorn_workers.plain_http import (
     PlainRequest,
     PromptResponse,

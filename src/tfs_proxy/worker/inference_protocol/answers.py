@@ -20,7 +20,6 @@ from tfs_proxy.wire import media_types as media
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_HEADER_LENGTH
 from tfs_proxy.worker.body import BodyReader
 from tfs_proxy.worker.inference_protocol.framing import ONLY_VERSION, json_size, targeted_signature, write
-from tfs_proxy.worker.script_reply import write_reply
 from tfs_proxy.worker.sessions import session_of
 
 
@@ -82,6 +81,7 @@ def _text(version: int | None) -> str:
 
 if TYPE_CHECKING:
     from tfs_proxy.serving.script.handlers import ScriptCaller
+    from tfs_proxy.serving.script.runner import ScriptReply
     from tfs_proxy.serving.script.script_model import ScriptModelCaller
 
 
@@ -168,3 +168,16 @@ class ScriptModelInference:
             )
             write_reply(resp, self._caller.answer(request))
         return codec
+
+
+def write_reply(resp: falcon.Response, reply: "ScriptReply") -> None:
+    """Answer with a script's reply, in pieces if it is a stream."""
+    resp.status, resp.content_type = reply.status, reply.content_type
+    for name, value in reply.headers.items():
+        resp.append_header(name, value)
+    if isinstance(reply.body, bytes):
+        resp.data = reply.body
+    else:
+        resp.stream = reply.body
+        # nginx would hold pieces back until its buffers are full.
+        resp.set_header("X-Accel-Buffering", "no")

@@ -1,10 +1,10 @@
-"""``python -m tfs_proxy.worker.router FLAGS``: the router as a process, which the supervisor starts."""
+"""``python -m tfs_proxy.worker.router OPTIONS``: the router as a process, which the supervisor starts."""
 
 import asyncio
 import sys
 
-from tfs_proxy.worker.router.options import read_options
+from tfs_proxy.settings.worker_environment import RouterOptions, read
 from tfs_proxy.worker.router.router import run
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(run(read_options(sys.argv[1:]))))
+    sys.exit(asyncio.run(run(read(RouterOptions, sys.argv[1]))))

@@ -7,21 +7,45 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
+from google.protobuf.message import DecodeError
 from grpc import aio
 from msgspec import Struct, field
 
 from tfs_proxy.serving.upstream.grpc_channels import CONNECT_FAILED
+from tfs_proxy.values.errors import BadInput, PayloadTooLarge
+from tfs_proxy.values.memory import DEFAULT_DECODED_BYTES
 from tfs_proxy.values.names import is_model_name, is_served_model_name, printable
 from tfs_proxy.wire.error_body import MODEL_SERVER, NO_MODEL_SERVER, error_text, not_answered
 from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.grpc_serving import is_packed, unpacked
 from tfs_proxy.wire.header_names import GRPC_MODEL
 from tfs_proxy.wire.http_answer import BrokenAnswer
+from tfs_proxy.wire.protos import GetModelStatusRequest, ModelSpec, MultiInferenceRequest
+from tfs_proxy.wire.protos.sizes import parsed_bytes
 from tfs_proxy.wire.routes import SERVED
-from tfs_proxy.worker.router.asked_model import MULTI_INFERENCE, AskedModel, asked_model
 from tfs_proxy.worker.router.calls import Metadata, RefusedCall
-from tfs_proxy.worker.router.control_client import ControlClient
-from tfs_proxy.worker.router.model_servers import ModelServerChannel, ModelServers
+from tfs_proxy.worker.router.model_servers import ControlClient, ModelServerChannel, ModelServers
+
+MULTI_INFERENCE: Final = "MultiInference"
+
+NO_SPEC: Final = "Missing ModelSpec"
+NO_NAME: Final = "ModelSpec has no name specified."
+SEVERAL_MODELS: Final = "All ModelSpecs in a MultiInferenceRequest must access the same model name."
+"""Text of TF Serving's own, like the two above."""
+
+
+class AskedModel(Struct, frozen=True):
+    """Model that a call names, and the version's number or its label, if it names one of them."""
+
+    name: str
+    number: int | None = None
+    label: str = ""
+
+    @property
+    def version(self) -> str:
+        """Number or label as text, "" without either."""
+        return self.label if self.number is None else str(self.number)
+
 
 Handler = Callable[[bytes, Any], Awaitable[bytes]]
 """Function that answers one call: takes a message and its ``grpc.aio.ServicerContext``, returns a message."""
@@ -221,3 +245,41 @@ def _model_trailer(asked: AskedModel) -> Metadata:
         return ()
     version = asked.version if is_model_name(asked.version) else "-"
     return ((GRPC_MODEL.lower(), f"{asked.name} {version}"),)
+
+
+def asked_model(method: str, message: bytes) -> AskedModel:
+    """Model of a call of ``method``, such as ``Predict``.
+
+    Raises BadInput if the message is broken or does not name one model, and PayloadTooLarge.
+    """
+    try:
+        specs = _specs(method, message)
+    except DecodeError:
+        raise BadInput(f"The request is not a message of {method}") from None
+    if not all(spec.name for spec in specs):
+        raise BadInput(NO_NAME)
+    if len({spec.name for spec in specs}) > 1:
+        raise BadInput(SEVERAL_MODELS)
+    spec = specs[0]
+    if spec.HasField("version"):
+        return AskedModel(spec.name, spec.version.value)
+    return AskedModel(spec.name, label=spec.version_label)
+
+
+def _specs(method: str, message: bytes) -> list[ModelSpec]:
+    """Read the ModelSpecs, at least one; raises BadInput without any."""
+    if method != MULTI_INFERENCE:
+        # Each request with a ModelSpec has it as its first field; this message has no other, so that the
+        # tensors stay bytes.
+        request = GetModelStatusRequest.FromString(message)
+        if not request.HasField("model_spec"):
+            raise BadInput(NO_SPEC)
+        return [request.model_spec]
+    if parsed_bytes(MultiInferenceRequest, message, DEFAULT_DECODED_BYTES) > DEFAULT_DECODED_BYTES:
+        raise PayloadTooLarge("The request has too many fields.")
+    tasks = MultiInferenceRequest.FromString(message).tasks
+    if not tasks:
+        raise BadInput(NO_NAME)
+    if not all(task.HasField("model_spec") for task in tasks):
+        raise BadInput(NO_SPEC)
+    return [task.model_spec for task in tasks]

@@ -14,7 +14,7 @@ from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.http_answer import BrokenAnswer
 from tfs_proxy.wire.routes import PING
 from tfs_proxy.worker.router.calls import RefusedCall
-from tfs_proxy.worker.router.control_client import ControlClient
+from tfs_proxy.worker.router.model_servers import ControlClient
 
 SERVICE: Final = "grpc.health.v1.Health"
 CHECK, WATCH = "Check", "Watch"

@@ -5,6 +5,7 @@ import logging
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import grpc
@@ -13,6 +14,7 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest
 from grpc_reflection.v1alpha.reflection import aio as async_reflection
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 
+from tfs_proxy.settings.worker_environment import RouterOptions
 from tfs_proxy.values.deployment import BY_SCRIPT, OFF
 from tfs_proxy.values.errors import TfsProxyError
 from tfs_proxy.wire.error_body import INTERNAL_ERROR
@@ -22,11 +24,9 @@ from tfs_proxy.wire.grpc_serving import keep_metadata_out_of_the_log, server_opt
 from tfs_proxy.wire.protos import reflection
 from tfs_proxy.worker.router import health
 from tfs_proxy.worker.router.calls import CallCounting, RefusedCall, messages_until
-from tfs_proxy.worker.router.control_client import ControlClient
 from tfs_proxy.worker.router.forwarding import Handler, LoadWaiting, NothingLoads, TfServingForwarding
-from tfs_proxy.worker.router.model_servers import ModelServers
+from tfs_proxy.worker.router.model_servers import ControlClient, ModelServers
 from tfs_proxy.worker.router.open_inference.service import SERVICE, OpenInferenceService
-from tfs_proxy.worker.router.options import RouterOptions
 
 log = logging.getLogger(__name__)
 
@@ -45,11 +45,11 @@ async def run(options: RouterOptions) -> int:
     keep_metadata_out_of_the_log()
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
-    control = ControlClient(options.control_socket)
+    control = ControlClient(Path(options.control_socket))
     servers = ModelServers(control)
     loads = LoadWaiting(control, servers, options.wait_seconds) if options.loads else NothingLoads(servers)
     forwarding = TfServingForwarding(servers, loads, options.answer_seconds, options.message_bytes)
-    counting = CallCounting(options.requests, behind_nginx=options.listen is None)
+    counting = CallCounting(Path(options.requests), behind_nginx=options.listen is None)
     services = {**forwarding.services()}
     if options.open_inference != OFF:
         by_script = options.open_inference == BY_SCRIPT

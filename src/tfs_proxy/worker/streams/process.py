@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Final, Protocol
 
 from tfs_proxy.observe.logs.access import RequestLog
@@ -29,12 +30,11 @@ from tfs_proxy.serving.upstream.instances import fetch_deployment, report_stream
 from tfs_proxy.serving.upstream.recovery import Recovering
 from tfs_proxy.settings.parsers import access_log
 from tfs_proxy.settings.settings import inherited_environment
-from tfs_proxy.settings.worker_environment import worker_workspace
+from tfs_proxy.settings.worker_environment import StreamOptions, worker_workspace
 from tfs_proxy.values.deployment import BY_SCRIPT, Deployment, StreamReport
 from tfs_proxy.values.errors import RequestError, ScriptLoadError, UpstreamError
 from tfs_proxy.wire.media_types import JSON
 from tfs_proxy.worker.memory_ledger import MemoryLedger
-from tfs_proxy.worker.streams.options import StreamOptions
 from tfs_proxy.worker.streams.records import THREADS, Records
 from tfs_proxy.worker.streams.server import StreamServer
 from tfs_proxy.worker.streams.stream import PROCESS, OpenStream, ScriptEnd
@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 def main(options: StreamOptions) -> int:
     """Serve until SIGTERM; returns the exit status, `BOOT_FAILED` if the script can't be loaded."""
     _begin_log(options.log_level)
-    deployment = fetch_deployment(options.control_socket)
+    deployment = fetch_deployment(Path(options.control_socket))
     try:
         answering = _answering(deployment, options)
     except ScriptLoadError as error:
@@ -123,7 +123,7 @@ def _answering(deployment: Deployment, options: StreamOptions) -> Answering:
 
 def _script(deployment: Deployment, options: StreamOptions) -> Script:
     servers = BinaryUpstream(deployment.instances, deployment.request_timeout_seconds)
-    upstream = ForDeployment(Recovering(servers, partial(settled, options.control_socket)), deployment)
+    upstream = ForDeployment(Recovering(servers, partial(settled, Path(options.control_socket))), deployment)
     models = WorkerModels(
         DataPlane(upstream, deployment.csv_columns),
         deployment.models,
@@ -169,7 +169,7 @@ async def _keep_reporting(streams: StreamServer, options: StreamOptions) -> None
 
 async def _report(report: StreamReport, options: StreamOptions) -> None:
     try:
-        await asyncio.to_thread(report_streams, options.control_socket, report)
+        await asyncio.to_thread(report_streams, Path(options.control_socket), report)
     except UpstreamError as error:
         log.debug("the supervisor does not hear of streams: %s", error)
 

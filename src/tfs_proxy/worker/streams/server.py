@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from http import HTTPStatus
+from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -18,6 +19,7 @@ from websockets.protocol import State
 from tfs_proxy.observe.logs.access import RequestLog
 from tfs_proxy.observe.request_record import RequestRecord, chosen_id, handling, note_model
 from tfs_proxy.serving.script.streams import StreamRequest
+from tfs_proxy.settings.worker_environment import StreamOptions
 from tfs_proxy.values.attributes import parse_target
 from tfs_proxy.values.deployment import StreamReport
 from tfs_proxy.values.errors import BadInput, RequestError
@@ -26,7 +28,6 @@ from tfs_proxy.wire.http_server import BACKLOG
 from tfs_proxy.wire.routes import OTHER_ROUTE, STREAM, path_of, route_of
 from tfs_proxy.worker.memory_ledger import MemoryLedger
 from tfs_proxy.worker.streams.connection import StreamConnection
-from tfs_proxy.worker.streams.options import StreamOptions
 from tfs_proxy.worker.streams.stream import (
     CLIENT_GONE,
     COMPLETED,
@@ -81,7 +82,8 @@ class StreamServer:
     async def open(self) -> Server:
         """Listen, in the place of a process that did before."""
         library_log.setLevel(logging.CRITICAL)
-        new = self._options.socket.with_suffix(f".{os.getpid()}")
+        socket = Path(self._options.socket)
+        new = socket.with_suffix(f".{os.getpid()}")
         server = await unix_serve(
             self._handle,
             str(new),
@@ -96,7 +98,7 @@ class StreamServer:
             max_queue=QUEUED_FRAMES,
             backlog=BACKLOG,
         )
-        new.rename(self._options.socket)
+        new.rename(socket)
         return server
 
     def report(self) -> StreamReport:

@@ -17,8 +17,8 @@ from tfs_proxy.wire.protos import (
     PredictRequest,
     RegressionRequest,
 )
-from tfs_proxy.worker.router import asked_model as reader
-from tfs_proxy.worker.router.asked_model import asked_model
+from tfs_proxy.worker.router import forwarding as reader
+from tfs_proxy.worker.router.forwarding import asked_model
 
 REQUESTS: dict[str, type[Message]] = {
     "Predict": PredictRequest,

@@ -30,7 +30,7 @@ from tfs_proxy.wire.data_types import DataType
 from tfs_proxy.wire.protos import ModelSpec, PredictRequest, TensorProto
 from tfs_proxy.wire.protos.open_inference import ModelInferRequest
 from tfs_proxy.wire.protos.sizes import parsed_bytes
-from tfs_proxy.worker.router.asked_model import AskedModel
+from tfs_proxy.worker.router.forwarding import AskedModel
 
 NO_MODEL: Final = "The request names no model: model_name is empty."
 MOST_TENSORS: Final = 1000

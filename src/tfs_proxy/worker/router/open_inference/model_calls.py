@@ -19,10 +19,10 @@ from tfs_proxy.wire.protos import (
     SignatureDefMap,
 )
 from tfs_proxy.wire.protos.open_inference import ModelMetadataRequest, ModelMetadataResponse
-from tfs_proxy.worker.router.asked_model import AskedModel
 from tfs_proxy.worker.router.forwarding import (
     MODEL_SERVICE,
     PREDICTION_SERVICE,
+    AskedModel,
     ForwardedCall,
     TfServingForwarding,
 )

@@ -22,16 +22,16 @@ from tfs_proxy.wire.protos.open_inference import (
     ServerReadyResponse,
 )
 from tfs_proxy.wire.routes import READY, READY_VERSIONS, SERVER
-from tfs_proxy.worker.router.asked_model import AskedModel
 from tfs_proxy.worker.router.calls import RefusedCall
-from tfs_proxy.worker.router.control_client import ControlClient
 from tfs_proxy.worker.router.forwarding import (
     PREDICTION_SERVICE,
     SCRIPT_IS_THE_MODEL,
+    AskedModel,
     ForwardedCall,
     Handler,
     TfServingForwarding,
 )
+from tfs_proxy.worker.router.model_servers import ControlClient
 from tfs_proxy.worker.router.open_inference.infer_answer import infer_answer
 from tfs_proxy.worker.router.open_inference.infer_request import (
     TranslatedRequest,

@@ -11,7 +11,7 @@ from tfs_proxy.values.errors import UpstreamError
 from tfs_proxy.wire.protos import PredictResponse, TensorProto
 from tfs_proxy.wire.protos.open_inference import InferParameter, ModelInferResponse
 from tfs_proxy.wire.protos.predict import model_spec, response_bytes
-from tfs_proxy.worker.router.asked_model import AskedModel
+from tfs_proxy.worker.router.forwarding import AskedModel
 from tfs_proxy.worker.router.open_inference.infer_answer import infer_answer
 from tfs_proxy.worker.router.open_inference.infer_request import TranslatedRequest
 
