@@ -36,7 +36,6 @@ from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import OFF, Deployment, Instance, ServedModel
 from tfs_proxy.values.errors import ModelLoadError, StartTimeout
 from tfs_proxy.values.layout import Workspace
-from tfs_proxy.wire.routes import Handlers
 
 log = logging.getLogger(__name__)
 
@@ -160,9 +159,9 @@ class Stack:
             return HostResources((), (), 0, self.request.environ, common=servers.instances)
         return await asyncio.to_thread(find_host_resources, self.request, prepared, self._held)
 
-    async def open_control_api(self, routes: Handlers | None = None, of_run: Answer | None = None) -> None:
+    async def open_control_api(self, of_run: Answer | None = None) -> None:
         """Opens a control API of its own for its workers; ``of_run`` answers what is about the run."""
-        self._control_api = ControlApi(lambda: self, routes, of_run=of_run)
+        self._control_api = ControlApi(lambda: self, of_run=of_run)
         await self._control_api.open(self.workspace.control_socket)
 
     async def start_in_time(self, web: Sequence[Listener], *, every_worker: bool = False) -> None:

@@ -14,7 +14,7 @@ from typing import IO, cast
 
 from msgspec import Struct, field
 
-from tfs_proxy.data.capture import BEGINNING_BYTES, CapturedRequest, captured_request, is_capture
+from tfs_proxy.data.capture import BEGINNING_BYTES, ENDING, CapturedRequest, captured_request, is_capture
 from tfs_proxy.data.formats.csv_records import HEADER_HINT, NUMBER, Dialect, csv_dialect, csv_rows
 from tfs_proxy.data.formats.framing import Frame, recordio, tfrecords
 from tfs_proxy.data.registry import format_of, parse_media_type
@@ -300,14 +300,15 @@ def whole_object(body: bytes) -> MiniBatch:
     return MiniBatch(0, body, array("Q", [0]), array("Q", [len(body)]))
 
 
-def may_be_captured(job: Job, name: str) -> bool:
-    """True if the content of an object of this name decides how it is read, since the job does not say it."""
-    return job.content_type is None and job.split_type == NONE and is_capture(name, b'{"captureData"')
+def is_captured(open_raw: Callable[[], io.RawIOBase], job: Job, name: str) -> bool:
+    """True if the object ``name`` holds captured requests, and the job does not say how to read it.
 
-
-def is_captured(name: str, stream: "IO[bytes]") -> bool:
-    """True if the object is one of data capture; reads its beginning."""
-    return is_capture(name, stream.read(BEGINNING_BYTES))
+    One that can't be read fails later.
+    """
+    if job.content_type is None and job.split_type == NONE and name.endswith(ENDING):
+        with contextlib.suppress(StorageError), open_content(open_raw(), job) as stream:
+            return is_capture(name, stream.read(BEGINNING_BYTES))
+    return False
 
 
 def captured_batches(stream: "IO[bytes]", max_bytes: int | None, name: str) -> Iterator[MiniBatch]:

@@ -5,7 +5,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from tfs_proxy.transform.batches import asks_model, has_order, is_captured, may_be_captured, open_content
+from tfs_proxy.transform.batches import asks_model, has_order, is_captured
 from tfs_proxy.transform.files import InputObject, OutputTarget, local_object, local_objects
 from tfs_proxy.transform.job import LINE, MANIFEST, PRESENT, ExecutionPlan, Job
 from tfs_proxy.transform.local_engine import is_too_large
 from tfs_proxy.transform.options import TransformOptions, fetch_plan
-from tfs_proxy.transform.run_statistics import RunStatistics, StorageError, Workload
+from tfs_proxy.transform.run_statistics import RunStatistics, Workload
 from tfs_proxy.transform.s3 import CONCURRENT_HEADS, S3Stream, s3_object, s3_objects
 from tfs_proxy.transform.sender import EndpointAddress
 from tfs_proxy.values.errors import SettingsError
@@ -71,7 +71,8 @@ def typed(options: TransformOptions, items: Sequence[InputObject]) -> TransformO
     if len(kinds) > 1 and all(kind and kind.startswith("image/") for kind in kinds):
         kinds = {IMAGE}
     kind = kinds.pop() if len(kinds) == 1 and "content_type" in job.by_names else None
-    found = {"content_type": kind} if kind and not _is_capture(options, items[0]) else {}
+    replays = kind is not None and is_captured(partial(options.open_object, items[0]), job, items[0].name)
+    found = {"content_type": kind} if kind and not replays else {}
     if found and kind in {CSV, JSON_LINES}:
         header = "; header=present" if kind == CSV and job.csv_header == PRESENT else ""
         every = {"content_type": f"{kind}{header}", "split_type": LINE, "assemble_with": LINE, "accept": kind}
@@ -79,13 +80,6 @@ def typed(options: TransformOptions, items: Sequence[InputObject]) -> TransformO
     if words := " ".join(f"--{name.replace('_', '-')} '{value}'" for name, value in found.items()):
         log.info("by the names of the objects: %s", words)
     return replace(options, job=replace(job, by_names=(), **found))
-
-
-def _is_capture(options: TransformOptions, item: InputObject) -> bool:
-    if may_be_captured(options.job, item.name):
-        with suppress(StorageError), open_content(options.open_object(item), options.job) as stream:
-            return is_captured(item.name, stream)
-    return False
 
 
 def shard(items: Iterable[InputObject], index: int, count: int) -> list[InputObject]:

@@ -15,7 +15,6 @@ from tfs_proxy.transform.batches import (
     captured_batches,
     framing_hint,
     is_captured,
-    may_be_captured,
     open_content,
     whole_object,
 )
@@ -79,7 +78,7 @@ class LocalEngine:
 
     def _read(self, item: InputObject) -> None:
         output = self._start_output(item, self._free_slots.release)
-        replays = self._replays(item)
+        replays = is_captured(partial(self._open_object, item), self._job, item.name)
         if not replays and (self._job.split_type == NONE or self._streams):
             self._submit(output, partial(self._send_whole, item))
             output.end_input()
@@ -95,16 +94,6 @@ class LocalEngine:
         if self._fatal is not None:
             error = RunStopped()
         output.end_input(error)
-
-    def _replays(self, item: InputObject) -> bool:
-        """True if the object holds captured requests; one that can't be read fails later."""
-        if not may_be_captured(self._job, item.name):
-            return False
-        try:
-            with self._open(item) as stream:
-                return is_captured(item.name, stream)
-        except StorageError:
-            return False
 
     def _submit_batches(self, item: InputObject, output: OrderedOutput, *, replays: bool) -> None:
         send = self._replay if replays else self._send

@@ -29,7 +29,7 @@ def test_captured_requests_are_sent_again(tmp_path: Path) -> None:
         stack.invoke(b"\x00\xff", "image/jpeg", X_Amzn_SageMaker_Custom_Attributes="trace=1")
         stack.ask("POST", "/invocations", "[1]")
         stack.stop()
-    *_, latest = captured_files(target)  # several, if a minute or an hour ends in between
+    *_, latest = captured_files(target)
     answers = [json.loads(body_of(record, "endpointOutput")) for record in captured(target)]
     latest.write_bytes(latest.read_bytes() + b'{"captureData":{"endp')
 

@@ -285,4 +285,4 @@ class ModelStack:
     async def _open_sockets(self) -> None:
         self._listener.bind(str(self._workspace.root / WEB_SOCKET))
         self._listener.listen(BACKLOG)
-        await self._stack.open_control_api({})
+        await self._stack.open_control_api()

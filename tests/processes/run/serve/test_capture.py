@@ -121,16 +121,6 @@ def test_no_request_passes_the_workers(saved_models: Path, tmp_path: Path) -> No
     assert [body_of(record, "endpointOutput") for record in records] == [answers[0].body] * 5
 
 
-def test_a_worker_draws_a_share(tmp_path: Path) -> None:
-    target = tmp_path / "capture"
-    with started(tmp_path, target, TFS_PROXY_CAPTURE_PERCENT="25", **without_nginx()) as stack:
-        for _ in range(200):
-            stack.invoke("[1]")
-        stack.stop()
-
-    assert 20 <= len(captured(target)) <= 80
-
-
 @pytest.mark.parametrize(
     ("target", "reason"),
     [("s3://bucket/prefix", "it must be a folder: `aws s3 sync`"), ("{}/file/below", "Not a directory")],
