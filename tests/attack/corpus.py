@@ -12,7 +12,6 @@ import numpy as np
 from attack.fronts import BODY
 from support.archives import SAVED_MODEL
 from support.model_fixtures import ROOT
-from support.predict_messages import request_bytes
 from tfs_proxy.data.formats.framing import recordio_frame, tfrecord_frame
 from tfs_proxy.data.formats.npy import write_npz
 from tfs_proxy.wire import protos
@@ -78,10 +77,6 @@ def tar(*names: str) -> bytes:
         link.type, link.linkname = tarfile.SYMTYPE, names[0]
         archive.addfile(link)
     return file.getvalue()
-
-
-def predict_request() -> bytes:
-    return request_bytes(model_spec("half_plus_two", None), {"x": ARRAY[:, 0]})
 
 
 JSON = (*BODIES, *GOLDEN, BODY)

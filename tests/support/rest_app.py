@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -85,15 +85,6 @@ class RestAppOnAModel:
         return asyncio.run(self.answer(method, target, body, **headers))
 
     async def answer(self, method: str, target: str, body: bytes = b"", **headers: str) -> Answer:
-        return await self._sent(method, target, [body], headers)
-
-    async def answer_to_parts(self, parts: Sequence[bytes | None], **headers: str) -> Answer:
-        """The answer to a prediction whose body comes in parts, None for one that never comes."""
-        return await self._sent("POST", "/v1/models/m:predict", parts, headers)
-
-    async def _sent(
-        self, method: str, target: str, parts: Sequence[bytes | None], headers: Mapping[str, str]
-    ) -> Answer:
         path, _, query = target.partition("?")
         scope = {
             "method": method,
@@ -103,12 +94,8 @@ class RestAppOnAModel:
         }
         sent: list[dict[str, Any]] = []
 
-        coming = iter(parts)
-
         async def receive() -> dict[str, Any]:
-            part = next(coming)
-            assert part is not None, "the body is read on"
-            return {"type": "http.request", "body": part, "more_body": part is not parts[-1]}
+            return {"type": "http.request", "body": body, "more_body": False}
 
         async def send(message: dict[str, Any]) -> None:
             sent.append(message)

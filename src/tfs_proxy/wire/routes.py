@@ -38,7 +38,6 @@ class Route:
     sentence: str = ""
     is_probe: bool = False
     """True for requests of platforms and tools, which are counted apart."""
-    is_inference: bool = False
     names_model: str = ""
     """Place of the model's name for counts: in the "path", in the "line", or nowhere."""
     is_serving: bool = False
@@ -87,7 +86,7 @@ PING = Route("/ping", GET, _EVERYWHERE,
 METRICS = Route("/metrics", GET, _EVERYWHERE,
     "the metrics of the container, for Prometheus", is_probe=True, early=True)
 INVOCATIONS = Route("/invocations", POST, (_WORKER, _WORKER, _SUPERVISOR),
-    "the answer of the model or of the script", is_inference=True, names_model="line")
+    "the answer of the model or of the script", names_model="line")
 STREAM = Route("/invocations-bidirectional-stream", GET[:1], (_WORKER, "", ""),
     "a bidirectional stream, as a WebSocket, if streams are on")
 EXECUTION_PARAMETERS = Route("/execution-parameters", GET, (_WORKER, "", _SUPERVISOR),
@@ -101,7 +100,7 @@ LOAD = Route("/models", POST, _OF_MANY, "loads a model")
 MODEL = Route("/models/{name}", GET, _OF_MANY, "one model")
 UNLOAD = Route("/models/{name}", ("DELETE",), _OF_MANY, "unloads a model")
 INVOKE = Route("/models/{name}/invoke", POST, ("", _WORKER, ""),
-    "the answer of a model, as of `/invocations`", is_inference=True, names_model="line")
+    "the answer of a model, as of `/invocations`", names_model="line")
 
 SERVED_MODELS = Route("/v1/models", GET, _BY_RUN, '`{"models": [...]}`, as KServe has it')
 _SERVED = SERVED_MODELS.path + "/{model}[/(versions,labels)/{version}]"
@@ -112,7 +111,7 @@ SERVED_METADATA = Route(f"{_SERVED}/metadata", GET, _BY_MODEL_SERVERS,
     "the signatures", names_model="path", is_serving=True)
 SERVED_PREDICT, SERVED_CLASSIFY, SERVED_REGRESS = (
     Route(f"{_SERVED}:{method}", POST, _BY_MODEL_SERVERS, f"the model server's answer to {method}",
-        is_inference=True, names_model="path", is_serving=True)
+        names_model="path", is_serving=True)
     for method in ("predict", "classify", "regress")
 )
 
@@ -126,7 +125,7 @@ SERVER = Route("/v2[/]", GET, _BY_RUN,
 _OPEN = "/v2/models/{model}[/versions/{version}]"
 METADATA = Route(_OPEN, GET, _BY_WORKERS, "the versions of a model, and its tensors")
 MODEL_READY = Route(f"{_OPEN}/ready", GET, _BY_WORKERS, "200 if the model is loaded, else 503")
-INFER = Route(f"{_OPEN}/infer", POST, _BY_WORKERS, "an inference", is_inference=True, names_model="path")
+INFER = Route(f"{_OPEN}/infer", POST, _BY_WORKERS, "an inference", names_model="path")
 
 DEPLOYMENT = Route("/deployment", GET, _BY_RUN, inner=True)
 SETTLED = Route("/settled", GET, _BY_RUN, inner=True)
@@ -147,11 +146,11 @@ OPEN_INFERENCE, HEALTH, REFLECTION = (
     "/inference.GRPCInferenceService/", "/grpc.health.v1.Health/",
     "/grpc.reflection.v1alpha.ServerReflection/")
 _CALLS = (
-    *(Route(PREDICTION_SERVICE + name, POST, _BY_MODEL_SERVERS, is_inference=True, names_model="line")
+    *(Route(PREDICTION_SERVICE + name, POST, _BY_MODEL_SERVERS, names_model="line")
         for name in ("Predict", "Classify", "Regress", "MultiInference")),
     *(Route(path, POST, _BY_MODEL_SERVERS, names_model="line")
         for path in (PREDICTION_SERVICE + "GetModelMetadata", GET_MODEL_STATUS)),
-    Route(OPEN_INFERENCE + "ModelInfer", POST, _BY_WORKERS, is_inference=True, names_model="line"),
+    Route(OPEN_INFERENCE + "ModelInfer", POST, _BY_WORKERS, names_model="line"),
     *(Route(OPEN_INFERENCE + name, POST, _BY_WORKERS)
         for name in ("ServerLive", "ServerReady", "ServerMetadata", "ModelReady", "ModelMetadata")),
     *(Route(path, POST, _BY_WORKERS, is_probe=True)
@@ -183,11 +182,6 @@ def _route_at(path: str) -> Route:
 def route_of(path: str) -> str:
     """Label of a path; models, versions and labels are not told apart, and unknown paths share one."""
     return _route_at(path).label
-
-
-def is_inference(path: str) -> bool:
-    """True if a request to this path asks a model for an inference, and not about it."""
-    return _route_at(path).is_inference
 
 
 def is_named_in_line(path: str) -> bool:

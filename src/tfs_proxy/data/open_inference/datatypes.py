@@ -1,8 +1,8 @@
-"""Data types of the protocol, with TensorFlow's and numpy's, and tensors as raw bytes of them."""
+"""Data types of the protocol, with TensorFlow's and numpy's; raw bytes of tensors; metadata of models."""
 
 import math
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -12,7 +12,7 @@ from msgspec import Struct
 from tfs_proxy.values.batch import BYTES
 from tfs_proxy.values.errors import BadInput, from_client
 from tfs_proxy.values.memory import STRING_BYTES, MemoryBudget
-from tfs_proxy.values.signature import TensorSpec
+from tfs_proxy.values.signature import Signature, TensorSpec
 from tfs_proxy.wire.dtypes import ARRAY_TYPES
 from tfs_proxy.wire.protos.tensors import from_bits, to_bits
 
@@ -177,3 +177,45 @@ JSON_SIZE: Final = "json-header-size"
 def triton_type(size: int) -> str:
     """Content type of a body of which ``size`` bytes are JSON."""
     return f"{TRITON_TYPE};{JSON_SIZE}={size}"
+
+
+PLATFORM: Final = "tensorflow_savedmodel"
+SCRIPT_PLATFORM: Final = "python"
+
+
+class TensorMetadata(Struct, frozen=True):
+    """One input or output: its datatype by the protocol's name, and its shape, -1 for free dimensions."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+
+class ModelMetadata(Struct, frozen=True):
+    """Metadata of one model; a script model has neither inputs nor outputs that anyone knows."""
+
+    name: str
+    versions: tuple[str, ...]
+    platform: str
+    inputs: tuple[TensorMetadata, ...] = ()
+    outputs: tuple[TensorMetadata, ...] = ()
+
+
+def model_metadata(name: str, versions: Iterable[int], signature: Signature | None) -> ModelMetadata:
+    """Metadata of a model with this signature; None for a script model."""
+    numbers = tuple(str(version) for version in versions)
+    if signature is None:
+        return ModelMetadata(name, numbers, SCRIPT_PLATFORM)
+    inputs, outputs = (
+        tuple(_tensor(tensor, spec) for tensor, spec in tensors.items())
+        for tensors in (signature.inputs, signature.outputs)
+    )
+    return ModelMetadata(name, numbers, PLATFORM, inputs, outputs)
+
+
+def _tensor(name: str, spec: TensorSpec) -> TensorMetadata:
+    """Convert a tensor; types that the protocol lacks have TensorFlow's name, an unknown rank is ``[-1]``."""
+    datatype = datatype_of(spec)
+    shape = (None,) if spec.shape is None else spec.shape
+    sizes = tuple(-1 if size is None else size for size in shape)
+    return TensorMetadata(name, spec.dtype.removeprefix("DT_") if datatype is None else datatype.name, sizes)

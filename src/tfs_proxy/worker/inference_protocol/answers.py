@@ -67,7 +67,7 @@ class ModelInference:
         version = answer.version if answer.version is not None else target.version
         with stage(CONVERT):
             outputs = answer.outputs(signature)
-            return write_answer(request, name, _text(version), outputs, signature)
+            return write_answer(request, name, "" if version is None else str(version), outputs, signature)
 
 
 def _write_invocation(req: falcon.Request, resp: falcon.Response, answer: InferAnswer) -> None:
@@ -75,8 +75,9 @@ def _write_invocation(req: falcon.Request, resp: falcon.Response, answer: InferA
     write(req, resp, answer.body, content_type, None)
 
 
-def _text(version: int | None) -> str:
-    return "" if version is None else str(version)
+def _tell_json_size(resp: falcon.Response, codec: InferCodec) -> None:
+    if codec.answer_json_size is not None:
+        resp.set_header(INFERENCE_HEADER_LENGTH, str(codec.answer_json_size))
 
 
 if TYPE_CHECKING:
@@ -95,9 +96,7 @@ class ScriptInference:
 
     def answer(self, req: falcon.Request, resp: falcon.Response, target: Target, name: str) -> None:
         """Answer in the protocol's types; ``name`` is the client's name of the model."""
-        codec = self._answer(req, resp, target, name)
-        if codec.answer_json_size is not None:
-            resp.set_header(INFERENCE_HEADER_LENGTH, str(codec.answer_json_size))
+        _tell_json_size(resp, self._answer(req, resp, target, name))
 
     def answer_invocation(self, req: falcon.Request, resp: falcon.Response, target: Target) -> None:
         """Answer a request to /invocations, in Triton's type for SageMaker."""
@@ -144,9 +143,7 @@ class ScriptModelInference:
         """Answer in the protocol's types. Raises UnknownModel for another version."""
         if target.label is not None or target.version not in {None, ONLY_VERSION}:
             raise UnknownModel(f"The script {target.model} has no version but {ONLY_VERSION}.")
-        codec = self._answer(req, resp, name)
-        if codec.answer_json_size is not None:
-            resp.set_header(INFERENCE_HEADER_LENGTH, str(codec.answer_json_size))
+        _tell_json_size(resp, self._answer(req, resp, name))
 
     def answer_invocation(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer a request to /invocations, in Triton's type for SageMaker."""

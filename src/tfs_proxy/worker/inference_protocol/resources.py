@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 import falcon
-import orjson
+import msgspec
 
-from tfs_proxy.data.open_inference.metadata import model_metadata
+from tfs_proxy.data.open_inference.datatypes import model_metadata
 from tfs_proxy.observe.logs.reasons import note_refusal
 from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.errors import UnknownModel
@@ -44,7 +44,7 @@ class MetadataResource:
         target = target_of(self._deployment, model, version)
         versions = self._deployment.models.get(target.model, (ONLY_VERSION,))
         signature = None if self._signature is None else self._signature(target)
-        resp.data = orjson.dumps(model_metadata(model, versions, signature).as_json())
+        resp.data = msgspec.json.encode(model_metadata(model, versions, signature))
 
 
 class ReadyResource:
@@ -71,7 +71,7 @@ class ReadyResource:
             resp.status = falcon.HTTP_503
             document["error"] = reason = f"model {model} is not ready"
             note_refusal(reason)
-        resp.data = orjson.dumps(document)
+        resp.data = msgspec.json.encode(document)
 
 
 class InferResource:

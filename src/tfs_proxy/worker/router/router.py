@@ -26,7 +26,7 @@ from tfs_proxy.worker.router import health
 from tfs_proxy.worker.router.calls import CallCounting, RefusedCall, messages_until
 from tfs_proxy.worker.router.forwarding import Handler, LoadWaiting, NothingLoads, TfServingForwarding
 from tfs_proxy.worker.router.model_servers import ControlClient, ModelServers
-from tfs_proxy.worker.router.open_inference.service import SERVICE, OpenInferenceService
+from tfs_proxy.worker.router.open_inference import SERVICE, OpenInferenceService
 
 log = logging.getLogger(__name__)
 

@@ -7,14 +7,29 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
-from tfs_proxy.values.errors import BadInput, PayloadTooLarge
+from google.protobuf.message import DecodeError
+
+from tfs_proxy.data.open_inference.datatypes import model_metadata
+from tfs_proxy.data.serving_json.requests import INTERNAL_SIGNATURE
+from tfs_proxy.model.saved_model import read_signature
+from tfs_proxy.values.errors import BadInput, PayloadTooLarge, UpstreamError
 from tfs_proxy.values.memory import DEFAULT_DECODED_BYTES
-from tfs_proxy.values.signature import DEFAULT_SIGNATURE
+from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature
 from tfs_proxy.wire.error_body import NO_MODEL_SERVER, error_text
 from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.http_answer import BrokenAnswer
 from tfs_proxy.wire.http_messages import HttpResponse
+from tfs_proxy.wire.protos import (
+    GetModelMetadataRequest,
+    GetModelMetadataResponse,
+    GetModelStatusRequest,
+    GetModelStatusResponse,
+    ModelVersionStatus,
+    SignatureDefMap,
+)
 from tfs_proxy.wire.protos.open_inference import (
+    ModelMetadataRequest,
+    ModelMetadataResponse,
     ModelReadyRequest,
     ModelReadyResponse,
     ServerLiveResponse,
@@ -24,6 +39,7 @@ from tfs_proxy.wire.protos.open_inference import (
 from tfs_proxy.wire.routes import READY, READY_VERSIONS, SERVER
 from tfs_proxy.worker.router.calls import RefusedCall
 from tfs_proxy.worker.router.forwarding import (
+    MODEL_SERVICE,
     PREDICTION_SERVICE,
     SCRIPT_IS_THE_MODEL,
     AskedModel,
@@ -31,21 +47,25 @@ from tfs_proxy.worker.router.forwarding import (
     Handler,
     TfServingForwarding,
 )
-from tfs_proxy.worker.router.model_servers import ControlClient
-from tfs_proxy.worker.router.open_inference.infer_answer import infer_answer
-from tfs_proxy.worker.router.open_inference.infer_request import (
+from tfs_proxy.worker.router.inference_messages import (
     TranslatedRequest,
     asked_version,
     check_against,
+    infer_answer,
+    model_spec,
     parsed,
     translated,
 )
-from tfs_proxy.worker.router.open_inference.model_calls import ModelCalls
+from tfs_proxy.worker.router.model_servers import ControlClient
 
 Answer = TypeVar("Answer")
 
+
 SERVICE: Final = "inference.GRPCInferenceService"
 PREDICT: Final = f"/{PREDICTION_SERVICE}/Predict"
+GET_METADATA: Final = f"/{PREDICTION_SERVICE}/GetModelMetadata"
+GET_STATUS: Final = f"/{MODEL_SERVICE}/GetModelStatus"
+SIGNATURE_DEF: Final = "signature_def"
 
 ANSWERED_BY_SCRIPT: Final = (
     "inferences are answered by a script here, which takes them over HTTP only: POST them to "
@@ -80,7 +100,6 @@ class OpenInferenceService:
         self._control = control
         self._by_script = by_script
         self._decoded_bytes = decoded_bytes
-        self._models = ModelCalls(forwarding)
 
     def methods(self) -> Mapping[str, Handler]:
         of_few_bytes: dict[str, Handler] = {
@@ -88,7 +107,7 @@ class OpenInferenceService:
             "ServerReady": self._ready,
             "ServerMetadata": self._metadata,
             "ModelReady": self._model_ready,
-            "ModelMetadata": self._models.metadata,
+            "ModelMetadata": self._model_metadata,
         }
         handlers: dict[str, Handler] = {name: partial(_small, of_few_bytes[name]) for name in of_few_bytes}
         handlers["ModelInfer"] = self._infer
@@ -121,12 +140,50 @@ class OpenInferenceService:
 
     async def _is_label(self, asked: AskedModel, context: Any) -> bool:
         try:
-            await self._models.signature(asked, context)
+            await self._default_signature(asked, context)
         except RefusedCall as refused:
             if refused.code in _NOT_READY:
                 return False
             raise
         return True
+
+    async def _model_metadata(self, message: bytes, context: Any) -> bytes:
+        request = parsed(ModelMetadataRequest, message)
+        asked = asked_version(request.name, request.version)
+        signature = await self._default_signature(asked, context)
+        told = model_metadata(asked.name, await self._available(asked, context), signature)
+        answer = ModelMetadataResponse(name=told.name, versions=told.versions, platform=told.platform)
+        for listed, tensors in ((answer.inputs, told.inputs), (answer.outputs, told.outputs)):
+            for one in tensors:
+                listed.add(name=one.name, datatype=one.datatype, shape=one.shape)
+        return answer.SerializeToString()
+
+    async def _default_signature(self, asked: AskedModel, context: Any) -> Signature:
+        """Default signature of a version, else the first by name. Raises RefusedCall."""
+        signatures = await self._signatures(asked, context)
+        if not signatures:
+            raise UpstreamError(f"The model {asked.name} has no signature.")
+        return signatures.get(DEFAULT_SIGNATURE) or signatures[min(signatures)]
+
+    async def _signatures(self, asked: AskedModel, context: Any) -> dict[str, Signature]:
+        """Signatures of a version by name. Raises RefusedCall as the model server does."""
+        request = GetModelMetadataRequest(model_spec=model_spec(asked), metadata_field=[SIGNATURE_DEF])
+        call = ForwardedCall(GET_METADATA, asked, request.SerializeToString(), context)
+        try:
+            answer = GetModelMetadataResponse.FromString(await self._forwarding.forward(call))
+            by_name = SignatureDefMap.FromString(answer.metadata[SIGNATURE_DEF].value).signature_def
+        except DecodeError as error:
+            raise UpstreamError("The model server's metadata can't be read.") from error
+        names = by_name.keys() - {INTERNAL_SIGNATURE}
+        return {name: read_signature(name, memoryview(by_name[name].SerializeToString())) for name in names}
+
+    async def _available(self, asked: AskedModel, context: Any) -> list[int]:
+        """Versions that the model's server has loaded; the call may wait for their load."""
+        request = GetModelStatusRequest(model_spec=model_spec(AskedModel(asked.name)))
+        call = ForwardedCall(GET_STATUS, asked, request.SerializeToString(), context)
+        statuses = GetModelStatusResponse.FromString(await self._forwarding.forward(call))
+        available = ModelVersionStatus.State.Value("AVAILABLE")
+        return sorted(one.version for one in statuses.model_version_status if one.state == available)
 
     async def _infer(self, message: bytes, context: Any) -> bytes:
         if self._by_script:
@@ -157,7 +214,7 @@ class OpenInferenceService:
         The model server knows tensors by their names in the graph, clients by those in the signature.
         """
         try:
-            signatures = await self._models.signatures(request.asked, context)
+            signatures = await self._signatures(request.asked, context)
             signature = signatures.get(request.signature or DEFAULT_SIGNATURE)
             if signature is not None:
                 await _off_the_loop_if_large(check_against, message, signature)

@@ -1,6 +1,6 @@
-"""Translation of a ModelInferRequest to an equivalent PredictRequest: pure.
+"""Inferences as messages of TF Serving's: a ModelInferRequest as PredictRequest, and its answer back. Pure.
 
-Raw contents are passed on as ``tensor_content``, and lists as TensorProto's own.
+Raw contents are passed on as ``tensor_content``, and lists as TensorProto's own. Outputs are raw contents.
 """
 
 import math
@@ -11,7 +11,13 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from msgspec import Struct
 
-from tfs_proxy.data.open_inference.datatypes import Datatype, datatype_named, elements
+from tfs_proxy.data.open_inference.datatypes import (
+    Datatype,
+    datatype_named,
+    datatype_of,
+    elements,
+    raw_strings,
+)
 from tfs_proxy.data.open_inference.infer_request import (
     CLASSIFICATION,
     OF_THE_PROTOCOL,
@@ -22,14 +28,17 @@ from tfs_proxy.data.open_inference.infer_request import (
     checked_shape,
     named,
 )
-from tfs_proxy.values.errors import BadInput
+from tfs_proxy.values.errors import BadInput, UpstreamError
 from tfs_proxy.values.memory import DEFAULT_DECODED_BYTES, MemoryBudget
 from tfs_proxy.values.names import HIGHEST_VERSION, is_version
-from tfs_proxy.values.signature import Signature
-from tfs_proxy.wire.data_types import DataType
+from tfs_proxy.values.signature import Signature, TensorSpec
+from tfs_proxy.wire.data_types import DataType, data_type_name
+from tfs_proxy.wire.protobuf_reader import NOTHING
 from tfs_proxy.wire.protos import ModelSpec, PredictRequest, TensorProto
-from tfs_proxy.wire.protos.open_inference import ModelInferRequest
+from tfs_proxy.wire.protos.open_inference import ModelInferRequest, ModelInferResponse
+from tfs_proxy.wire.protos.predict import response_parts, tensor_parts
 from tfs_proxy.wire.protos.sizes import parsed_bytes
+from tfs_proxy.wire.protos.tensors import to_array
 from tfs_proxy.worker.router.forwarding import AskedModel
 
 NO_MODEL: Final = "The request names no model: model_name is empty."
@@ -230,3 +239,50 @@ def _list(tensor: TensorProto, contents: Any, datatype: Datatype, shape: Sequenc
     if count and low is not None and high is not None and not low <= min(values) <= max(values) <= high:
         raise BadInput(f"{subject} has a value that is not {datatype.name}: {low} to {high}.")
     getattr(tensor, target).extend(values)
+
+
+_UNREADABLE: Final = "The model server's answer can't be read"
+
+
+def infer_answer(message: bytes, request: TranslatedRequest) -> bytes:
+    """Serialize a ModelInferResponse. Raises UpstreamError if the protocol can't express an output."""
+    try:
+        tensors, version = response_parts(message)
+        answered = request.asked.version if version is None else str(version)
+        answer = ModelInferResponse(model_name=request.asked.name, model_version=answered, id=request.id)
+        for name, value in request.parameters.items():
+            answer.parameters[name].CopyFrom(value)
+        for name in request.outputs or sorted(tensors):
+            _add_output(answer, name, tensors[name])
+    except (DecodeError, ValueError, KeyError) as error:
+        raise UpstreamError(f"{_UNREADABLE}: {error}.") from error
+    return answer.SerializeToString()
+
+
+def _add_output(answer: ModelInferResponse, name: str, tensor: memoryview) -> None:
+    parts, message = tensor_parts(tensor), None
+    if parts is None:
+        message = TensorProto.FromString(bytes(tensor))
+        parts = message.dtype, tuple(dim.size for dim in message.tensor_shape.dim), NOTHING
+    data_type, shape, content = parts
+    datatype = datatype_of(TensorSpec(name, data_type_name(data_type), None))
+    if datatype is None:
+        raise UpstreamError(
+            f'The output "{name}" is {data_type_name(data_type)}, which the protocol has no datatype for.'
+        )
+    answer.outputs.add(name=name, datatype=datatype.name, shape=shape)
+    is_whole = datatype.item_bytes is not None and len(content) == math.prod(shape) * datatype.item_bytes
+    raw = bytes(content) if message is None and is_whole else _listed(tensor)
+    answer.raw_output_contents.append(raw)
+
+
+def _listed(tensor: memoryview) -> bytes:
+    """Raw bytes of a tensor whose values have to be read one by one."""
+    message = TensorProto.FromString(bytes(tensor))
+    data_type = int(message.dtype)
+    if data_type == DataType.DT_BFLOAT16:
+        message.dtype = DataType.DT_HALF  # type: ignore[assignment]  # as many bits, in the same places
+    array: Any = to_array(message)
+    if data_type == DataType.DT_STRING:
+        return raw_strings(array)
+    return np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()

@@ -1,1 +1,0 @@
-"""Open Inference Protocol over gRPC: translates its calls into TF Serving's, and the answers back."""
