@@ -147,7 +147,6 @@ def deployment_of(
         max_decoded_bytes=settings.max_decoded_bytes,
         max_decoded_total_bytes=settings.max_decoded_total_bytes,
         request_timeout_seconds=settings.request_timeout_seconds,
-        pool_requests=settings.pool_requests,
         rest_api=settings.rest_api,
         transforms=transform_limits(settings),
         default_accept=settings.default_accept,

@@ -165,9 +165,6 @@ class Settings(UseSettings):
         "TFS_PROXY_RELOAD", parse.flag, False,
         "load changes at once, for development: code/ in new workers, models and archives as TFS_PROXY_WATCH "
         "does; the old ones serve meanwhile, and go on if what is new is broken")
-    pool_requests: bool = SCRIPTS.setting(
-        "TFS_PROXY_POOL_REQUESTS", parse.flag, True,
-        "send a script's requests.post(context.rest_uri) over the worker's pooled connections")
     install_environment: tuple[str, ...] = SCRIPTS.setting(
         "TFS_PROXY_INSTALL_ENVIRONMENT", parse.variables, (),
         "variables, such as DATABASE_URL,AWS_*, that the installer of requirements.txt gets as well as PATH, "

@@ -78,8 +78,7 @@ class Deployment(Struct, frozen=True):
     ``models`` maps each name to its version numbers, ascending; they are empty if the model server itself
     follows the model's folder. ``script`` is the path of the user's inference.py, None if there is none;
     ``import_paths`` are the folders its imports may come from, the first wins. Sizes are bytes.
-    ``pool_requests`` lets `requests` in a script use the worker's connections to the model server,
-    ``rest_api`` publishes its REST API. ``transforms`` says how a batch job should send requests.
+    ``rest_api`` publishes the model server's REST API, ``transforms`` says how a batch job should send.
     ``default_accept`` is the answer's type for clients that send no Accept. ``script_timeout_seconds`` is
     what the script has for an answer, ``wait_time_seconds`` what it has to be loaded. ``script_model`` is the
     model folder of an archive whose script is the model itself: then there are no models and no instances.
@@ -110,7 +109,6 @@ class Deployment(Struct, frozen=True):
     request_timeout_seconds: float
     max_decoded_bytes: int = DEFAULT_DECODED_BYTES
     max_decoded_total_bytes: int = 2 * DEFAULT_DECODED_BYTES
-    pool_requests: bool = True
     rest_api: bool = False
     transforms: TransformLimits = TransformLimits()
     default_accept: str | None = None

@@ -37,7 +37,7 @@ def _model_app(deployment: Deployment, workspace: Workspace, ledger: Ledger) -> 
 
     servers = BinaryUpstream(deployment.instances, deployment.request_timeout_seconds)
     upstream = Recovering(servers, partial(settled, workspace.control_socket))
-    if deployment.script and deployment.pool_requests:
+    if deployment.script:
         from tfs_proxy.serving.script.load import when_imported
 
         when_imported("requests", partial(_pool_requests, deployment, servers))
