@@ -53,7 +53,6 @@ def script(models: Path, folder: Path) -> Served:
         "SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "half_plus_two",
         "SAGEMAKER_GUNICORN_WORKERS": "2",
         "TFS_PROXY_REQUEST_TIMEOUT_SECONDS": "4",
-        "TFS_PROXY_SCRIPT_TIMEOUT_SECONDS": "6",
         "TFS_PROXY_REST_API": "false",
         "TFS_PROXY_V2": "off",
         "TFS_PROXY_CONSOLE": "false",

@@ -14,7 +14,7 @@ from tfs_proxy.values.resources import Machine
 Value = TypeVar("Value")
 
 LONGER_SECONDS = 5
-"""Difference between the timeouts of script, gunicorn and nginx: the one that knows most answers first."""
+"""Difference between the timeouts of request, script, gunicorn and nginx: who knows most answers first."""
 
 STALLED_SECONDS = 15
 """Between two reads of a body: longer than a network's hiccup, and a stalled upload soon makes room."""
@@ -88,16 +88,17 @@ def patient(usual: Value, in_a_batch_job: Value) -> Callable[[Machine], Value]:
 
 
 def ordered_timeouts(request_seconds: float, given: Mapping[str, Any]) -> dict[str, float]:
-    """Defaults of a request's timeouts, in the order in which they pass: the script's, gunicorn's, nginx's.
+    """Timeouts that follow from a request's, in the order in which they pass: script, gunicorn, nginx.
 
-    A script may take as long as ``given`` values of gunicorn and nginx leave it, and they wait for it.
+    A script may take as long as ``given`` values of gunicorn and nginx leave it, and they wait for it
+    (docs/how-to/tuning.md has the table).
     """
     gunicorn, nginx = "gunicorn_timeout_seconds", "nginx_proxy_read_timeout_seconds"
-    shortest = request_seconds + LONGER_SECONDS
-    left = (given.get(gunicorn, 0) - LONGER_SECONDS, given.get(nginx, 0) - 2 * LONGER_SECONDS)
-    script = given.get("script_timeout_seconds") or max(shortest, *left)
-    defaults = {"script_timeout_seconds": script, gunicorn: math.ceil(max(script, shortest)) + LONGER_SECONDS}
-    return {**defaults, nginx: given.get(gunicorn, defaults[gunicorn]) + LONGER_SECONDS}
+    shortest = request_seconds + min(LONGER_SECONDS, request_seconds)
+    script = max(shortest, given.get(gunicorn, 0) - LONGER_SECONDS, given.get(nginx, 0) - 2 * LONGER_SECONDS)
+    of_gunicorn = given.get(gunicorn, math.ceil(script) + LONGER_SECONDS)
+    of_nginx = given.get(nginx, of_gunicorn + LONGER_SECONDS)
+    return {"script_timeout_seconds": script, gunicorn: of_gunicorn, nginx: of_nginx}
 
 
 def table_of(settings: type, groups: Sequence[Group]) -> tuple[Setting, ...]:
@@ -198,9 +199,6 @@ class UseSettings:
     max_concurrent_transforms: int | None = JOBS.setting(
         "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS", parse.whole(0), None,
         "requests at a time in a batch transform job; set by SageMaker", shown="unset", aws="ignored")
-    pipeline_timeout_seconds: float = JOBS.setting(
-        "TFS_PROXY_PIPELINE_TIMEOUT_SECONDS", parse.number(1, 86400), patient(60.0, 3600.0),
-        "s that a request may take through all stages of a pipeline", shown="60; 3600 in a batch job")
     hop_limit_bytes: int = JOBS.setting(
         "TFS_PROXY_HOP_LIMIT_MB", lambda value: int(parse.number(0.001)(value) * MEGABYTE), 5 * MEGABYTE,
         "largest body in MB that one stage of a pipeline passes to the next", shown="5")

@@ -37,7 +37,8 @@ class Settings(UseSettings):
     """Every setting of one run, typed: a field, with its row of the table of settings.
 
     ``changed`` has the variables whose values are not the defaults, ``given`` all those that are set;
-    ``machine`` is what the defaults are taken from. ``universal_code`` is a folder with the script for
+    ``machine`` is what the defaults are taken from, ``script_timeout_seconds`` follows from other timeouts.
+    ``universal_code`` is a folder with the script for
     archives that have none, ``sessions_file`` the run's store of sessions, ``inter_op_reason`` says why the
     inter-op threads are what they are; no variable sets these.
     """
@@ -145,11 +146,6 @@ class Settings(UseSettings):
     default_accept: str | None = SCRIPTS.setting(
         "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", parse.media_type, None,
         "type of the answer if the client sends no Accept, or */*", shown="application/json", aws="ignored")
-    script_timeout_seconds: float = SCRIPTS.setting(
-        "TFS_PROXY_SCRIPT_TIMEOUT_SECONDS", parse.number(1, 86400), None,
-        "s from the script's call to the head of its answer, calls of the model server included, and for "
-        "each piece of a streamed body; 5 more than one such call, more if gunicorn and nginx may wait",
-        shown="65; 3605 in a batch job", aws="no limit")
     stream: bool | None = SCRIPTS.setting(
         "TFS_PROXY_STREAM", parse.flag, None,
         "serve bidirectional streams, as WebSockets at /invocations-bidirectional-stream: by the script's "
@@ -211,9 +207,6 @@ class Settings(UseSettings):
         "SAGEMAKER_TFS_WAIT_TIME_SECONDS", parse.number(1, 86400), 300.0,
         "s until every model version must be loaded; the script has them, too, once its packages are there",
         aws="60, and also the request timeout")
-    request_timeout_seconds: float = MODEL_SERVERS.setting(
-        "TFS_PROXY_REQUEST_TIMEOUT_SECONDS", parse.number(1, 86400), patient(60.0, 3600.0),
-        "s that one call to the model server may take", shown="60; 3600 in a batch job")
 
     enable_batching: bool = BATCHING.setting(
         "SAGEMAKER_TFS_ENABLE_BATCHING", parse.flag, False, "batch requests in the model server")
@@ -241,6 +234,11 @@ class Settings(UseSettings):
     gunicorn_worker_class: str = WORKERS.setting(
         "SAGEMAKER_GUNICORN_WORKER_CLASS", parse.worker_class, "gthread", "gthread, sync or gevent",
         aws="gevent")
+    request_timeout_seconds: float = WORKERS.setting(
+        "TFS_PROXY_REQUEST_TIMEOUT_SECONDS", parse.number(1, 86400), patient(60.0, 3600.0),
+        "s that a call of the model server, or a request through a pipeline, may take; a script has 5 more, "
+        "or twice as many if that is less, to the head of its answer, and for each piece of a stream",
+        shown="60; 3600 in a batch job", aws="no limit")
     gunicorn_timeout_seconds: int = WORKERS.setting(
         "SAGEMAKER_GUNICORN_TIMEOUT_SECONDS", parse.whole(1, 86400), patient(70, 3610),
         "s without a heartbeat before a worker is replaced; 5 more than the script",
@@ -275,6 +273,7 @@ class Settings(UseSettings):
         shown="the system's temporary folder")
 
     machine: Machine
+    script_timeout_seconds: float
     changed: Mapping[str, str] = field(default_factory=dict)
     given: frozenset[str] = frozenset()
     universal_code: str | None = None
@@ -303,8 +302,7 @@ class Settings(UseSettings):
         changed_rows = [row for row in set_rows if values[row.field] != defaults[row.field]]
         changed = {row.variable: environ[row.variable] for row in changed_rows}
         values |= parse.closed_on_sagemaker(values, set_values, environ)
-        timeouts = rows.ordered_timeouts(values["request_timeout_seconds"], set_values)
-        values |= {name: seconds for name, seconds in timeouts.items() if name not in set_values}
+        values |= rows.ordered_timeouts(values["request_timeout_seconds"], set_values)
         given = frozenset(row.variable for row in set_rows)
         settings = cls(**values, machine=machine, changed=changed, given=given)
         parse.check_ports(settings.safe_port_range, settings.instance_count, settings.grpc_port)

@@ -241,7 +241,7 @@ def test_workers_find_the_sockets_and_installed_packages() -> None:
         ({"SAGEMAKER_NGINX_PROXY_READ_TIMEOUT_SECONDS": "90"}, "proxy_read_timeout 90s;"),
         ({"SAGEMAKER_GUNICORN_TIMEOUT_SECONDS": "120"}, "proxy_read_timeout 125s;"),
         ({"SAGEMAKER_NGINX_PROXY_READ_TIMEOUT_SECONDS": "20"}, "proxy_read_timeout 70s;"),
-        ({"TFS_PROXY_SCRIPT_TIMEOUT_SECONDS": "99.5"}, "proxy_read_timeout 110s;"),
+        ({"TFS_PROXY_REQUEST_TIMEOUT_SECONDS": "94.5"}, "proxy_read_timeout 110s;"),
         ({"SAGEMAKER_TFS_NGINX_LOGLEVEL": "warn"}, "error_log stderr warn;"),
         ({"SAGEMAKER_TFS_NGINX_LOGLEVEL": "debug"}, "error_log stderr info;"),
         ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "6"}, "client_max_body_size 6m;"),

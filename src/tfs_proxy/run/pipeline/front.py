@@ -99,7 +99,7 @@ def nginx_config(settings: Settings, workspace: Workspace, listeners: Listeners)
         processes=min(cores, config.MOST_PROCESSES),
         also_listen=tuple(others),
     )
-    read_seconds = int(settings.pipeline_timeout_seconds) + MORE_SECONDS
+    read_seconds = int(settings.request_timeout_seconds) + MORE_SECONDS
     return config.pipeline_config(proxy, settings, workspace, read_seconds)
 
 

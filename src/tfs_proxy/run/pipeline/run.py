@@ -105,7 +105,7 @@ class Pipeline:
         self._command = f"curl {self._url}/ping"
         self._threads = ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="stage-client")
         self._clients = [
-            StageClient(stage, self._threads, settings.pipeline_timeout_seconds) for stage in self._stages
+            StageClient(stage, self._threads, settings.request_timeout_seconds) for stage in self._stages
         ]
         self._endpoint = self._make_endpoint(traces)
         self._watchdog = watchdog
@@ -119,7 +119,7 @@ class Pipeline:
 
     def _make_endpoint(self, traces: PipelineTraces) -> PipelineEndpoint:
         settings = self._settings
-        chain = Chain(self._clients, settings.pipeline_timeout_seconds, settings.hop_limit_bytes, traces)
+        chain = Chain(self._clients, settings.request_timeout_seconds, settings.hop_limit_bytes, traces)
         requests = RequestLog(settings.access_log)
         return PipelineEndpoint(self._stages, chain, settings.hop_limit_bytes, requests)
 

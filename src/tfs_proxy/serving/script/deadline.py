@@ -188,7 +188,7 @@ class DeadlineWatch:
     def timeout(self) -> ScriptTimeout:
         """Make the error for the client."""
         return ScriptTimeout(
-            f"The script did not answer within {self.seconds:g} seconds (TFS_PROXY_SCRIPT_TIMEOUT_SECONDS); "
+            f"The script did not answer within {self.seconds:g} seconds (TFS_PROXY_REQUEST_TIMEOUT_SECONDS); "
             "the server's log says where it hangs."
         )
 

@@ -98,7 +98,7 @@ def test_a_script_that_ends_its_process_ends_no_other(many: MultiModelStack, tmp
 def test_a_script_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
     """Its request is a 504 at the deadline, its worker is replaced; others do not wait."""
     with (
-        serving_many(env={"TFS_PROXY_SCRIPT_TIMEOUT_SECONDS": "3"}) as stack,
+        serving_many(env={"TFS_PROXY_REQUEST_TIMEOUT_SECONDS": "1.5"}) as stack,
         ThreadPoolExecutor(1) as pool,
         gate(tmp_path / "gate") as shut,
     ):

@@ -239,7 +239,7 @@ def test_a_transform_job_of_payload_0_reaches_such_a_script(tmp_path: Path) -> N
 @pytest.mark.slow
 def test_a_client_that_stalls_is_a_408(tmp_path: Path) -> None:
     """After the time of any stalled upload, without nginx too; it is counted, and the worker stays."""
-    env = {"TFS_PROXY_SCRIPT_TIMEOUT_SECONDS": "5", **without_nginx()}
+    env = {"TFS_PROXY_REQUEST_TIMEOUT_SECONDS": "2.5", **without_nginx()}
     with serving(*stand_in_words(tmp_path, SCRIPT), env=env) as stack:
         workers = stack.workers()
         with begun(stack, "sums") as client:

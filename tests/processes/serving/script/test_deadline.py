@@ -29,7 +29,7 @@ CLASSES = [
     ),
 ]
 LONG_SECONDS = 180.0
-ONE_WORKER = {"SAGEMAKER_GUNICORN_WORKERS": "1", "TFS_PROXY_SCRIPT_TIMEOUT_SECONDS": "2"}
+ONE_WORKER = {"SAGEMAKER_GUNICORN_WORKERS": "1", "TFS_PROXY_REQUEST_TIMEOUT_SECONDS": "1"}
 SCRIPT = f"""{gates.SCRIPT}
 import asyncio
 import os
@@ -141,7 +141,7 @@ def wait_until_replaced(stack: Stack, former: int) -> None:
 @NEEDS_NGINX
 def test_300_requests_that_hang(tmp_path: Path) -> None:
     """All are answered 504, in time; then new workers answer, and the log names file and line."""
-    env = {"SAGEMAKER_GUNICORN_WORKERS": "2", "TFS_PROXY_SCRIPT_TIMEOUT_SECONDS": "5"}
+    env = {"SAGEMAKER_GUNICORN_WORKERS": "2", "TFS_PROXY_REQUEST_TIMEOUT_SECONDS": "2.5"}
     with hanging(tmp_path, env) as stack:
         former = set(stack.children()["gunicorn"])
         answers = say_at_once(stack, "sleep", 300)
@@ -154,7 +154,7 @@ def test_300_requests_that_hang(tmp_path: Path) -> None:
         wait_for_ping(stack, 200)
 
     assert {answer.status for answer in answers} == {504}
-    assert "TFS_PROXY_SCRIPT_TIMEOUT_SECONDS" in answers[0].json["error"]
+    assert "TFS_PROXY_REQUEST_TIMEOUT_SECONDS" in answers[0].json["error"]
     assert {answer.status for answer in after} == {200}
     assert re.search(rf"calls .* hang at inference\.py:{line_of('here it hangs')} in forever", stack.log)
 
@@ -221,7 +221,7 @@ def test_the_old_worker_finishes_its_other_requests(tmp_path: Path) -> None:
 def answered_beside_a_hang(folder: Path, timeout_seconds: int) -> tuple[int, Answer]:
     """A worker with a call that hangs, and its answer to another one that begins later and ends when it is replaced."""
     env = {
-        "TFS_PROXY_SCRIPT_TIMEOUT_SECONDS": str(timeout_seconds),
+        "TFS_PROXY_REQUEST_TIMEOUT_SECONDS": str(max(timeout_seconds / 2, timeout_seconds - 5)),
         "TFS_PROXY_STOP_SECONDS": "120",
     }
     with hanging(folder, env) as stack, gates.gate(folder / "gate") as gate, ThreadPoolExecutor() as pool:
