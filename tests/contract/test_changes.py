@@ -1,4 +1,4 @@
-"""`--reload` and `--watch` exchange what serves without a failed request."""
+"""`--reload` exchanges what serves without a failed request."""
 
 from collections import Counter
 from pathlib import Path
@@ -21,7 +21,7 @@ def transform_fn(model, data, content_type, accept):
 TWO = {"SAGEMAKER_GUNICORN_WORKERS": "2"}
 
 
-def test_reload(tmp_path: Path, either: dict[str, str]) -> None:
+def test_new_code(tmp_path: Path, either: dict[str, str]) -> None:
     """Changed code serves once it has loaded; broken code never does, and the old one goes on."""
     script = tmp_path / "code" / "inference.py"
     script.parent.mkdir()
@@ -43,12 +43,12 @@ def test_reload(tmp_path: Path, either: dict[str, str]) -> None:
     assert set(load.bodies) == {b"first", b"second", b"third"}
 
 
-def test_watch(saved_models: Path, tmp_path: Path) -> None:
+def test_a_new_version(saved_models: Path, tmp_path: Path) -> None:
     """A new version serves once it is ready, and the old one until then."""
     model = tmp_path / "models" / "versions"
     model.mkdir(parents=True)
     (model / "1").symlink_to(saved_models / "versions" / "1")
-    words = ("serve", str(tmp_path / "models"), "--watch", *EMBEDDED)
+    words = ("serve", str(tmp_path / "models"), "--reload", *EMBEDDED)
     with serving(*words) as running, Load(running) as load:
         load.wait_for_more()
         (model / "2").symlink_to(saved_models / "versions" / "2")

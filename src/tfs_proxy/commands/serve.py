@@ -46,14 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reload",
         action="store_true",
-        help="for development: load a changed code/, model or archive at once, while the old one serves; "
+        help="load what changes in code/, models or the archive while the old one serves; "
         "TFS_PROXY_RELOAD=true",
-    )
-    parser.add_argument(
-        "--watch",
-        action="store_true",
-        help="look each second for new versions and archives, and serve them once they are ready; "
-        "TFS_PROXY_WATCH=true",
     )
     parser.add_argument(
         "--env", action="append", default=[], metavar="N:NAME=VALUE", help="a variable for stage N alone"
@@ -65,9 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     exit_on_stop_signals()
     stages = stages_of(arguments)
     settings, listeners = listen(arguments.host, arguments.port)
-    settings = settings.with_values(
-        reload=settings.reload or arguments.reload, watch=settings.watch or arguments.watch
-    )
+    settings = settings.with_values(reload=settings.reload or arguments.reload)
     if settings.multi_model or arguments.multi_model is not None:
         return _serve_many(settings, listeners, arguments)
     if stages:
@@ -93,10 +85,9 @@ def stages_of(arguments: argparse.Namespace) -> "Sequence[StageOrder]":
 
     if len(archives) > MOST:
         raise SettingsError(f"a pipeline has 2 to {MOST} stages, not {len(archives)}.")
-    if arguments.reload or arguments.watch:
+    if arguments.reload:
         raise SettingsError(
-            "--reload and --watch follow one archive. In a pipeline, --env N:TFS_PROXY_RELOAD=true or "
-            "--env N:TFS_PROXY_WATCH=true makes stage N do so."
+            "--reload follows one archive. In a pipeline, --env N:TFS_PROXY_RELOAD=true makes stage N do so."
         )
     variables = _variables_by_stage(arguments.env, len(archives))
     return [StageOrder(*each) for each in zip(archives, variables.values(), strict=True)]
@@ -157,9 +148,8 @@ def refuse_archives(models: Sequence[str]) -> None:
 
 def refuse_following(settings: Settings) -> None:
     """Raises SettingsError if multi-model mode should follow changes."""
-    if settings.follows_changes:
-        flag = "--reload (TFS_PROXY_RELOAD)" if settings.reload else "--watch (TFS_PROXY_WATCH)"
+    if settings.reload:
         raise SettingsError(
-            f"{flag} can't be used in multi-model mode, which loads models anew by DELETE and POST to "
-            "/models. Serve one archive, or leave it out."
+            "--reload (TFS_PROXY_RELOAD) can't be used in multi-model mode, which loads models anew by "
+            "DELETE and POST to /models. Serve one archive, or leave it out."
         )

@@ -40,7 +40,7 @@ STARTUP_SECONDS = _gauge(
 )
 UPDATE_REFUSED = _gauge(
     "tfs_proxy_update_refused",
-    "With --watch or --reload: 1 while the newest change can't be used and what was there before serves.",
+    "With --reload: 1 while the newest change can't be used and what was there before serves.",
 )
 PROCESS_UP = _gauge(
     "tfs_proxy_process_up", "1 if the process runs, 0 if it has ended and is started again.", "process"

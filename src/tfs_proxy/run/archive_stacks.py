@@ -74,7 +74,7 @@ async def serve(settings: Settings, listeners: Listeners, request: ServeRequest)
 
 
 def _reloading(settings: Settings, request: ServeRequest) -> "Reloading | None":
-    if not settings.follows_changes:
+    if not settings.reload:
         return None
     from tfs_proxy.run.reloading.reloading import Reloading, refuse_unusable_reload
 
@@ -159,7 +159,7 @@ class ArchiveStacks:
         self._watch_model_servers(stack)
         self._front.start_grpc_router(deployment)
         # A worker that is still loading would take code that is changed from now on, before it is tried.
-        await stack.start_in_time(self._front.web, every_worker=self._settings.reload)
+        await stack.start_in_time(self._front.web, every_worker=self._reloading is not None)
         await self._front.until_grpc_listens()
         await self._front.route_http(deployment)
         stack.begin_serving()

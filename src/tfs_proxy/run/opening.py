@@ -55,7 +55,7 @@ async def open_archive(request: ServeRequest, settings: Settings, workspace: Wor
     for line in prepared.warnings:
         log.warning("%s", line)
     prepared.refuse_unusable_script()
-    root, has_siblings = prepared.served.layout.root, settings.reload or settings.watch or settings.loaded_as
+    root, has_siblings = prepared.served.layout.root, settings.reload or settings.loaded_as
     # Each stack of a pipeline or a batch job would want the folder: only a container's own run has it.
     has_container = os.getpid() == 1
     if prepared.served.script and root.is_relative_to(workspace.root) and has_container and not has_siblings:

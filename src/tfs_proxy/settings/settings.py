@@ -102,10 +102,10 @@ class Settings(UseSettings):
     multi_model: bool = MODELS.setting(
         "SAGEMAKER_MULTI_MODEL", parse.flag, False,
         "multi-model mode: models are loaded and unloaded at run time, by SageMaker or POST to /models")
-    watch: bool = MODELS.setting(
-        "TFS_PROXY_WATCH", parse.flag, False,
-        "look each second for new versions and archives, for production; the new is loaded while the old "
-        "serves, and takes its place once it is ready")
+    reload: bool = MODELS.setting(
+        "TFS_PROXY_RELOAD", parse.flag, False,
+        "load what changes, code/ in new workers, models and archives in new processes; the old ones serve "
+        "meanwhile, and go on if what is new can't be used")
     serving_model_name: str | None = MODELS.setting(
         "MODEL_NAME", str, None,
         "name of the model and of its folder, if the image replaces tensorflow/serving",
@@ -157,10 +157,6 @@ class Settings(UseSettings):
     most_streams: int = SCRIPTS.setting(
         "TFS_PROXY_MAX_STREAMS", parse.whole(1, 10_000), 1000,
         "streams at a time; others are refused with 503")
-    reload: bool = SCRIPTS.setting(
-        "TFS_PROXY_RELOAD", parse.flag, False,
-        "load changes at once, for development: code/ in new workers, models and archives as TFS_PROXY_WATCH "
-        "does; the old ones serve meanwhile, and go on if what is new is broken")
     install_environment: tuple[str, ...] = SCRIPTS.setting(
         "TFS_PROXY_INSTALL_ENVIRONMENT", parse.variables, (),
         "variables, such as DATABASE_URL,AWS_*, that the installer of requirements.txt gets as well as PATH, "
@@ -337,11 +333,6 @@ class Settings(UseSettings):
     def load_seconds(self) -> float:
         """Time in which an archive is loaded, with the packages that it asks for."""
         return self.install_seconds + self.wait_time_seconds
-
-    @property
-    def follows_changes(self) -> bool:
-        """True if what is served may change while it is served."""
-        return self.reload or self.watch
 
     @property
     def publishes_open_inference(self) -> bool:

@@ -1,1 +1,1 @@
-"""``serve --reload`` and ``--watch``: changed code and models are loaded while the old ones serve."""
+"""``serve --reload``: changed code and models are loaded while the old ones serve."""

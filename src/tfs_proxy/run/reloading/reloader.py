@@ -1,4 +1,4 @@
-"""The loop of ``serve --reload`` and ``--watch``: look, wait until a change is complete, load it, report."""
+"""The loop of ``serve --reload``: look, wait until a change is complete, load it, report."""
 
 import asyncio
 import logging
@@ -82,16 +82,10 @@ class ChangeLoader(Protocol):
 
 
 class Reloader:
-    """Follows what ``loader`` sees, every ``look_seconds``; ``models`` is what has been loaded of them.
+    """Follows what ``loader`` sees, every ``look_seconds``; ``models`` is what has been loaded of them."""
 
-    Code is followed by itself if ``follows_code``, and as long as models that have changed can't be used.
-    """
-
-    def __init__(
-        self, loader: ChangeLoader, models: Snapshot, look_seconds: float, *, follows_code: bool
-    ) -> None:
+    def __init__(self, loader: ChangeLoader, models: Snapshot, look_seconds: float) -> None:
         self._loader = loader
-        self._follows_code = follows_code
         self._not_loaded: set[Path] = set()
         self._code = SettlingFiles(loader.look_at_code(), CODE_SETTLED_SECONDS)
         self._models = SettlingFiles(models, MODELS_SETTLED_SECONDS)
@@ -117,13 +111,10 @@ class Reloader:
     async def _whole_change(self) -> None:
         """Waits until files differ from those that were loaded last, and have stopped changing."""
         while True:
-            is_soon_whole = self._follows_code and self._code.is_pending
-            await asyncio.sleep(CODE_SETTLED_SECONDS if is_soon_whole else self._look_seconds)
+            await asyncio.sleep(CODE_SETTLED_SECONDS if self._code.is_pending else self._look_seconds)
             now = await self._look()
-            counts = self._models.is_pending or (
-                self._code.is_pending and (self._follows_code or bool(self._not_loaded))
-            )
-            if counts and self._code.is_whole(now) and self._models.is_whole(now):
+            is_changed = self._models.is_pending or self._code.is_pending
+            if is_changed and self._code.is_whole(now) and self._models.is_whole(now):
                 return
 
     async def _look(self) -> float:

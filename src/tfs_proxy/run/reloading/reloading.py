@@ -1,4 +1,4 @@
-"""All of ``serve --reload`` and ``--watch`` in one run: the followed files, and the loader of a change."""
+"""All of ``serve --reload`` in one run: the followed files, and the loader of a change."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +32,7 @@ class Followed:
         self,
         look_at_models: Callable[[], Snapshot],
         stacks: ArchiveStacks,
-        exchange: WorkerExchange | None,
+        exchange: WorkerExchange,
     ) -> None:
         self.look_at_models = look_at_models
         self._stacks, self._exchange = stacks, exchange
@@ -57,7 +57,7 @@ class Followed:
         """
         layout, current = self._layout, self._stacks.current
         prepared, deployment = current.prepared, current.deployment
-        if layout is None or prepared is None or deployment is None or self._exchange is None:
+        if layout is None or prepared is None or deployment is None:
             return "what was there"
         forget_bytecode(changed)
         had_script, has_script = deployment.script is not None, layout.script.is_file()
@@ -101,30 +101,23 @@ def served(stack: Stack) -> str:
     )
 
 
-RELOAD, WATCH = "--reload (TFS_PROXY_RELOAD)", "--watch (TFS_PROXY_WATCH)"
+RELOAD: Final = "--reload (TFS_PROXY_RELOAD)"
 KEEPS_ITS_FILE: Final = (
     "{file} is a mount of its own, so a file that is put in its place is never seen: mount its folder "
     "instead (docker run -v FOLDER:/opt/ml/model; no subPath in Kubernetes)"
 )
-RELOAD_LOOK_SECONDS: Final = 0.2
-WATCH_LOOK_SECONDS: Final = 1.0
+LOOK_SECONDS: Final = 0.2
+S3_LOOK_SECONDS: Final = 1.0
 
 
 def refuse_unusable_reload(settings: Settings, request: ServeRequest) -> None:
     """Raises SettingsError if changes should be followed and can't be."""
-    setting = RELOAD if settings.reload else WATCH
     if request.flags is not None:
-        raise SettingsError(f"{setting} can't be used here: only `tfs-proxy serve` follows changes.")
-    model = request.model or settings.model or ""
-    if settings.reload and model.startswith(S3_SCHEME):
-        raise SettingsError(
-            f"{RELOAD} can't be used with {printable(model)}: it follows a folder or an archive on this "
-            "machine. Download it first, or take --watch, which looks for a new archive there."
-        )
+        raise SettingsError(f"{RELOAD} can't be used here: only `tfs-proxy serve` follows changes.")
     ports = settings.safe_port_range
     if ports is not None and ports.low + 4 * settings.instance_count - 1 > ports.high:
         raise SettingsError(
-            f"{setting} can't be used with SAGEMAKER_SAFE_PORT_RANGE={ports.low}-{ports.high}: old and new "
+            f"{RELOAD} can't be used with SAGEMAKER_SAFE_PORT_RANGE={ports.low}-{ports.high}: old and new "
             f"model servers need {4 * settings.instance_count} ports while both run."
         )
 
@@ -135,6 +128,7 @@ class Reloading:
     def __init__(self, settings: Settings, request: ServeRequest) -> None:
         self._settings = settings
         model = request.model or settings.model
+        self._look_seconds = S3_LOOK_SECONDS if (model or "").startswith(S3_SCHEME) else LOOK_SECONDS
         self._source, self._path = model_source(model), Path(model or SAGEMAKER_MODEL_DIR).resolve()
         self._models: Snapshot = {}
         self._reloader: Reloader | None = None
@@ -153,9 +147,6 @@ class Reloading:
 
     async def run(self, stacks: ArchiveStacks) -> None:
         """Loads each change from now on."""
-        follows_code = self._settings.reload
-        look_seconds = RELOAD_LOOK_SECONDS if follows_code else WATCH_LOOK_SECONDS
-        exchange = WorkerExchange(self._settings) if follows_code else None
-        followed = Followed(self._source.look, stacks, exchange)
-        self._reloader = Reloader(followed, self._models, look_seconds, follows_code=follows_code)
+        followed = Followed(self._source.look, stacks, WorkerExchange(self._settings))
+        self._reloader = Reloader(followed, self._models, self._look_seconds)
         await self._reloader.run()

@@ -1,4 +1,4 @@
-"""`serve` of a folder or an archive that changes: what `--reload` and `--watch` tests share."""
+"""`serve` of a folder or an archive that changes: what tests of `--reload` share."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Serve]:
-    """Starts `serve` with flags like --watch, of a folder or archive that answers `first`; it is stopped at the end."""
+    """Starts `serve` with flags like --reload, of a folder or archive that answers `first`; it is stopped at the end."""
     stacks: list[Stack] = []
 
     def start(

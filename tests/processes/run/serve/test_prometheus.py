@@ -76,7 +76,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     env = {
         "SAGEMAKER_GUNICORN_WORKERS": "1",
         "TFS_PROXY_GRPC_PORT": "0",
-        "TFS_PROXY_WATCH": "true",  # so that its metric is there, too
+        "TFS_PROXY_RELOAD": "true",  # so that its metric is there, too
     }
     with serving(*stand_in_words(folder, SCRIPT), env=env) as running:
         os.kill(running.children()["gunicorn"][0], signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""`serve --watch`: new versions and archives are served once they are ready, and no request fails meanwhile."""
+"""`serve --reload`: new versions and archives are served once they are ready, and no request fails meanwhile."""
 
 import contextlib
 import shutil
@@ -54,7 +54,7 @@ def wait_for_one_generation(stack: Stack) -> None:
 
 def test_versions_come_and_go_under_load_and_no_request_fails(serve: Serve, folder: Path) -> None:
     """A second version with a changed script, and the first removed: what is told of the run follows."""
-    stack = serve(folder, "--watch")
+    stack = serve(folder, "--reload")
     assert answer(stack) == "first"
     with load(stack.port) as sending:
         (folder / "code" / "inference.py").write_text(script("second"))
@@ -87,7 +87,7 @@ def test_a_file_that_is_a_mount_of_its_own_is_named(tmp_path: Path) -> None:
     launcher = ["unshare", "--map-root-user", "--mount", "sh", "-c", mounted, "sh"]
     if subprocess.run([*launcher, "true"], check=False, capture_output=True).returncode:
         pytest.skip("this user may mount nothing")
-    words = (str(inside.parent), "--watch", "--model-server", stand_in_program(tmp_path))
+    words = (str(inside.parent), "--reload", "--model-server", stand_in_program(tmp_path))
     with serving(*words, launcher=launcher) as stack:
         assert f"{inside} is a mount of its own" in stack.log
 
@@ -116,7 +116,7 @@ def test_a_new_archive_is_served_and_one_that_can_not_be_is_reported(serve: Serv
     """Cut off, without a model, with a script that fails: once each, and the old one serves; then a good one."""
     archive = stand_in_archive(tmp_path / "model.tar.gz", script=script("first"))
     new = tmp_path / "new.tar.gz"
-    stack = serve(archive, "--watch")
+    stack = serve(archive, "--reload")
     with load(stack.port) as sending:
         for number, (reason, make) in enumerate(UNUSABLE.items(), 1):
             make(new).rename(archive)
@@ -140,7 +140,7 @@ def test_a_model_server_that_ends_while_it_loads_is_reported(
     serve: Serve, folder: Path, tmp_path: Path
 ) -> None:
     """The old one serves on; the next version that can be loaded is taken."""
-    stack = serve(folder, "--watch")
+    stack = serve(folder, "--reload")
     program = tmp_path / "tensorflow_model_server"
     good = program.read_text()
     program.write_text("#!/bin/sh\nexit 1\n")
@@ -153,17 +153,16 @@ def test_a_model_server_that_ends_while_it_loads_is_reported(
     stack.wait_until(partial(serves, stack, 1, 2, 3), "all versions are there")
 
 
-@pytest.mark.parametrize("flag", ["--watch", "--reload"])
+@pytest.mark.parametrize("broken", ["import no_such_module", "while True: pass"])
 def test_a_version_is_loaded_once_the_script_that_came_with_it_is_repaired(
-    serve: Serve, folder: Path, tmp_path: Path, flag: str
+    serve: Serve, folder: Path, tmp_path: Path, broken: str
 ) -> None:
     """It hangs while it is imported, or fails: what came with it is not forgotten."""
-    stack = serve(folder, flag)
+    stack = serve(folder, "--reload")
     code = folder / "code" / "inference.py"
-    broken = "import no_such_module" if flag == "--watch" else "while True: pass"
     add_version(folder, 2)
     code.write_text(script("broken") + broken)
-    stack.wait_for_log("the change can't be used" if flag == "--watch" else "loading it in new")
+    stack.wait_for_log("loading it in new" if "while" in broken else "the change can't be used")
     assert (answer(stack), versions(stack)) == ("first", [1])
     code.write_text(script("second"))
 
@@ -173,7 +172,7 @@ def test_a_version_is_loaded_once_the_script_that_came_with_it_is_repaired(
 
 def test_a_version_that_is_being_copied_is_not_taken(serve: Serve, folder: Path, tmp_path: Path) -> None:
     """Nothing is loaded as long as its graph is not there, or still grows; afterwards it is loaded once."""
-    stack = serve(folder, "--watch")
+    stack = serve(folder, "--reload")
     copy = folder / "m" / "2"
     (copy / "variables").mkdir(parents=True)
     (copy / "variables" / "variables.index").touch()
@@ -201,7 +200,7 @@ def test_a_stop_while_a_new_version_loads_ends_both(serve: Serve, folder: Path, 
     """SIGTERM while the new model server loads for ever: the exit status is 0, and no process is left."""
     gate = Gate(tmp_path / "gate")
     gate.open()
-    stack = serve(folder, "--watch", STAND_IN_GATE=gate.mark())
+    stack = serve(folder, "--reload", STAND_IN_GATE=gate.mark())
     (tmp_path / "gate" / "open").unlink()
     add_version(folder, 2)
     stack.wait_until(lambda: len(stack.children()["model_server"]) == 2, "the new model server runs")
@@ -212,10 +211,8 @@ def test_a_stop_while_a_new_version_loads_ends_both(serve: Serve, folder: Path, 
     assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
 
 
-def test_code_alone_is_not_followed_and_reload_follows_both(
-    serve: Serve, folder: Path, tmp_path: Path
-) -> None:
-    """With --reload a changed script, a new version, and again a script are taken, one after the other."""
+def test_code_and_versions_are_followed_side_by_side(serve: Serve, folder: Path) -> None:
+    """A changed script, a new version, and again a script are taken, one after the other."""
     stack = serve(folder, "--reload")
     (folder / "code" / "inference.py").write_text(script("second"))
     stack.wait_until(partial(answers, stack, "second"), "the new code answers")
@@ -236,7 +233,7 @@ def test_calls_over_grpc_and_the_fast_path_go_on(serve: Serve, saved_models: Pat
     shutil.copytree(saved_models / "gate", folder / "gate")
     gate = Gate(tmp_path / "gate")
     default = {"SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "versions", "TFS_PROXY_GRPC_PORT": "0"}
-    stack = serve(folder, "--watch", official=True, **default)
+    stack = serve(folder, "--reload", official=True, **default)
     with grpc.insecure_channel(stack.grpc) as channel, load(stack.port, clients=2) as sending:
         assert predict(channel, ones(1), "versions")["y"].tolist() == [2.5]
         held = threading.Thread(target=hold, args=(channel, gate.mark()))
@@ -272,7 +269,7 @@ def test_a_new_archive_in_s3_is_downloaded_and_served(
         s3.create_bucket(Bucket="models")
         archive = stand_in_archive(tmp_path / "a.tar.gz", script=script("first"))
         s3.upload_file(str(archive), "models", "model.tar.gz")
-        stack = serve("s3://models/model.tar.gz", "--watch")
+        stack = serve("s3://models/model.tar.gz", "--reload")
         assert answer(stack) == "first"
         archive = stand_in_archive(tmp_path / "b.tar.gz", script=script("second"))
         s3.upload_file(str(archive), "models", "model.tar.gz")
@@ -280,21 +277,17 @@ def test_a_new_archive_in_s3_is_downloaded_and_served(
         stack.wait_until(partial(answers, stack, "second"), "the new archive serves")
 
 
-MANY = {"SAGEMAKER_MULTI_MODEL": "true"}
 REFUSED = {
-    "watch many models": ("WATCH", (), MANY, "can't be used in multi-model mode"),
-    "watch with too few ports": ("WATCH", (), {"SAGEMAKER_SAFE_PORT_RANGE": "21000-21002"}, "need 4 ports"),
-    "reload many models": ("RELOAD", (), MANY, "can't be used in multi-model mode"),
-    "reload an address in S3": ("RELOAD", ("s3://bucket/model.tar.gz",), {}, "Download it first"),
+    "can't be used in multi-model mode": {"SAGEMAKER_MULTI_MODEL": "true"},
+    "need 4 ports": {"SAGEMAKER_SAFE_PORT_RANGE": "21000-21002"},
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_can_not_be_followed_is_refused(case: str) -> None:
+@pytest.mark.parametrize("sentence", REFUSED)
+def test_what_can_not_be_followed_is_refused(sentence: str) -> None:
     """Exit status 2 and a sentence; the setting does the same as the flag."""
-    name, words, env, sentence = REFUSED[case]
-    stack = Stack(*words, env={f"TFS_PROXY_{name}": "true", **env})
+    stack = Stack(env={"TFS_PROXY_RELOAD": "true", **REFUSED[sentence]})
     with contextlib.closing(stack):
         assert stack.wait() == 2
-        assert f"--{name.lower()} (TFS_PROXY_{name}) can't be used" in stack.messages[-1]
+        assert "--reload (TFS_PROXY_RELOAD) can't be used" in stack.messages[-1]
         assert sentence in stack.messages[-1]
