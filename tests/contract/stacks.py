@@ -53,9 +53,7 @@ def script(models: Path, folder: Path) -> Served:
         "SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "half_plus_two",
         "SAGEMAKER_GUNICORN_WORKERS": "2",
         "TFS_PROXY_REQUEST_TIMEOUT_SECONDS": "4",
-        "TFS_PROXY_REST_API": "false",
-        "TFS_PROXY_V2": "off",
-        "TFS_PROXY_CONSOLE": "false",
+        "TFS_PROXY_DOORS": "none",
     }
     return ("serve", str(archive), *EMBEDDED), env
 

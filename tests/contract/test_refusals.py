@@ -185,7 +185,7 @@ def test_a_model_server_that_does_not_answer_in_time_is_a_504(
 
 @pytest.mark.parametrize("name", CLOSED)
 def test_closed_doors(stacks: Start, recorded: Check, name: str) -> None:
-    """TFS_PROXY_REST_API=false and TFS_PROXY_V2=off."""
+    """TFS_PROXY_DOORS=none."""
     recorded("refusals", f"script: {name}", list(refused(stacks("script").ask("GET", CLOSED[name]))))
 
 

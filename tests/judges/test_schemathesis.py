@@ -116,11 +116,11 @@ def predict_fn(data, model):
 @pytest.mark.parametrize(
     ("script", "protocol"),
     [
-        pytest.param(DESCRIBED, "model", id="described"),
-        pytest.param(DESCRIBED, "script", id="described, asked in the protocol"),
-        pytest.param(HALF, "model", id="half"),
-        pytest.param(HALF, "script", id="half, asked in the protocol"),
-        pytest.param(SCRIPT_MODEL, "script", id="script model"),
+        pytest.param(DESCRIBED, "v2", id="described"),
+        pytest.param(DESCRIBED, "v2-script", id="described, asked in the protocol"),
+        pytest.param(HALF, "v2", id="half"),
+        pytest.param(HALF, "v2-script", id="half, asked in the protocol"),
+        pytest.param(SCRIPT_MODEL, "v2-script", id="script model"),
     ],
 )
 def test_every_answer_of_a_script(
@@ -129,7 +129,9 @@ def test_every_answer_of_a_script(
     """What it has described, what it leaves to the conversion, and what its own statuses are."""
     folders = {} if script is SCRIPT_MODEL else {"half": saved_models / "half_plus_two"}
     archive = pack(tmp_path / "model.tar.gz", {"code/inference.py": script}, folders)
-    with serving(str(archive), env={"TFS_PROXY_NGINX": "false", "TFS_PROXY_V2": protocol}) as stack:
+    with serving(
+        str(archive), env={"TFS_PROXY_NGINX": "false", "TFS_PROXY_DOORS": f"v1,page,{protocol}"}
+    ) as stack:
         said = judged(f"http://{stack.host}:{stack.port}", FEWER_CASES)
 
     print(said.stdout)

@@ -20,6 +20,7 @@ Number = TypeVar("Number", int, float)
 WORKER_CLASSES = ("gthread", "sync", "gevent")
 GONE_CLASSES = {"eventlet": "gevent", "tornado": "gthread"}
 HIGHEST_PORT = 65535
+DOORS = ("v1", "v2", "v2-script", "page")
 GRPC_PORT = 8500
 """Usual port of TF Serving's gRPC."""
 
@@ -267,6 +268,14 @@ def capture_folder(value: str) -> str:
     return str(Path(folder).absolute())
 
 
+def doors(value: str) -> frozenset[str]:
+    """Read the doors that are open, between commas, or ``none``."""
+    words = frozenset(word.strip().lower() for word in value.split(","))
+    if words != {"none"} and not words <= set(DOORS):
+        raise ValueError(f"one or more of {', '.join(DOORS)}, between commas, or none")
+    return words - {"none"}
+
+
 def variables(value: str) -> tuple[str, ...]:
     """Read names of variables between commas, in which ``*`` stands for any characters; ``all`` is ``*``."""
     names = tuple(name.strip() for name in value.split(","))
@@ -312,17 +321,17 @@ def asks_for_json(environ: Mapping[str, str]) -> bool:
 
 def closed_on_sagemaker(
     values: Mapping[str, Any], given: Mapping[str, Any], environ: Mapping[str, str]
-) -> dict[str, bool | None]:
+) -> dict[str, Any]:
     """Settings of doors that stay closed on SageMaker, unless they are ``given`` or required."""
     on_sagemaker, limits_ports = (
         any(environ.get(name, "").strip() for name in names) for names in (PLATFORM_VARIABLES, PLATFORM_PORTS)
     )
-    closed: dict[str, bool | None] = {}
+    closed: dict[str, Any] = {}
     for field, applies in (("grpc_port", on_sagemaker), ("extra_ports", limits_ports)):
         if applies and values[field] is not None and not values[field].required:
             closed[field] = None
-    if on_sagemaker and "console" not in given:
-        closed["console"] = False
+    if on_sagemaker and "doors" not in given:
+        closed["doors"] = values["doors"] - {"page"}
     return closed
 
 

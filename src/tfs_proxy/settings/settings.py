@@ -49,15 +49,12 @@ class Settings(UseSettings):
         "SAGEMAKER_SAFE_PORT_RANGE", parse.port_range, None,
         "other ports, LOW-HIGH: model server i takes LOW+2i for gRPC and LOW+2i+1 for REST, workers the last",
         shown="free loopback ports", aws="gRPC 9000, REST 8501")
-    rest_api: bool = ADDRESSES.setting(
-        "TFS_PROXY_REST_API", parse.flag, True, "publish TF Serving's REST API under /v1/ on the HTTP port")
-    open_inference: str = ADDRESSES.setting(
-        "TFS_PROXY_V2", parse.one_of("auto", "model", "script", "off"), "auto",
-        "who answers inferences of the Open Inference Protocol under /v2/: the model, with the tensors as "
-        "they are, or the script; auto is script for a script that is the model itself, else model")
-    console: bool = ADDRESSES.setting(
-        "TFS_PROXY_CONSOLE", parse.flag, True, "show browsers a page to try the models at /",
-        shown="true; false on SageMaker")
+    doors: frozenset[str] = ADDRESSES.setting(
+        "TFS_PROXY_DOORS", parse.doors, frozenset({"v1", "v2", "page"}),
+        "what is open besides /invocations, between commas, or none: v1, TF Serving's REST API; v2, the Open "
+        "Inference Protocol, whose inferences the model answers, or v2-script, the script; page, a page at / "
+        "on which browsers try the models",
+        shown="v1,v2,page; v1,v2 on SageMaker")
     grpc_port: GrpcPort | None = ADDRESSES.setting(
         "TFS_PROXY_GRPC_PORT", parse.grpc_port, None,
         "port of gRPC, TF Serving's API and the Open Inference Protocol; 0 takes a free one; auto is 8500 if "
@@ -333,6 +330,21 @@ class Settings(UseSettings):
     def load_seconds(self) -> float:
         """Time in which an archive is loaded, with the packages that it asks for."""
         return self.install_seconds + self.wait_time_seconds
+
+    @property
+    def rest_api(self) -> bool:
+        return "v1" in self.doors
+
+    @property
+    def console(self) -> bool:
+        return "page" in self.doors
+
+    @property
+    def open_inference(self) -> str:
+        """Answerer under /v2: script or model, which a script that is the model stands for; or off."""
+        if "v2-script" in self.doors:
+            return "script"
+        return "model" if "v2" in self.doors else "off"
 
     @property
     def publishes_open_inference(self) -> bool:

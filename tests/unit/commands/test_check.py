@@ -329,8 +329,7 @@ def test_the_document_follows_the_settings(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A protocol that is off is not in it, and / is no page without the page."""
-    monkeypatch.setenv("TFS_PROXY_V2", "off")
-    monkeypatch.setenv("TFS_PROXY_CONSOLE", "false")
+    monkeypatch.setenv("TFS_PROXY_DOORS", "v1")
 
     assert main(["check", archive(tmp_path), "--openapi"]) == 0
 

@@ -322,7 +322,7 @@ def test_grpc_leads_to_the_gates_of_all_instances_and_lets_five_services_through
     assert re.search(
         r"upstream inferences \{\s+least_conn;\s+server unix:/run/tfs/router.sock max_fails=0;", text
     )
-    assert "/inference." not in nginx.config(GRPC, settings(TFS_PROXY_V2="off"), WORKSPACE)
+    assert "/inference." not in nginx.config(GRPC, settings(TFS_PROXY_DOORS="v1,page"), WORKSPACE)
 
 
 def test_rest_is_published_when_something_is_served_and_there_are_model_servers() -> None:

@@ -7,10 +7,9 @@ from typing import Final
 from tfs_proxy.run.process import Backoff, ProcessSpec
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.settings.worker_environment import RouterOptions, written
-from tfs_proxy.values.deployment import BY_MODEL, Deployment
+from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.layout import Workspace
 
-AUTO: Final = "auto"
 PROGRAM = "tfs_proxy.worker.router"
 BACKOFF: Final = Backoff(longest_seconds=0.2, tries=60)
 """All gRPC calls fail without it, and it is up again in half a second."""
@@ -29,10 +28,6 @@ def process(
     With ``one_archive`` no models come and go. With ``listen``, HOST:PORT, it takes clients' connections,
     too.
     """
-    if one_archive is None:
-        answered_by = BY_MODEL if settings.open_inference == AUTO else settings.open_inference
-    else:
-        answered_by = one_archive.open_inference
     options = RouterOptions(
         socket=str(workspace.grpc_router_socket),
         control_socket=str(workspace.control_socket),
@@ -42,7 +37,7 @@ def process(
         answer_seconds=answer_seconds,
         loads=one_archive is None,
         listen=listen,
-        open_inference=answered_by,
+        open_inference=(one_archive or settings).open_inference,
         decoded_bytes=settings.max_decoded_bytes,
     )
     return ProcessSpec(

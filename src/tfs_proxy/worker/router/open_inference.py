@@ -69,7 +69,7 @@ SIGNATURE_DEF: Final = "signature_def"
 
 ANSWERED_BY_SCRIPT: Final = (
     "inferences are answered by a script here, which takes them over HTTP only: POST them to "
-    "/v2/models/NAME/infer (TFS_PROXY_V2 sets who answers)"
+    "/v2/models/NAME/infer (v2-script in TFS_PROXY_DOORS says so, or a script that is the model)"
 )
 NO_SUPERVISOR: Final = "the server's own state can't be asked for now"
 

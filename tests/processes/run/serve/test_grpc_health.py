@@ -104,7 +104,12 @@ def test_a_watch_sees_the_models_come_and_go(tmp_path: Path, front: dict[str, st
     """At the end of the run its stream ends; the Open Inference Protocol may be off."""
     archive, port = stand_in_archive(tmp_path / "model.tar.gz"), free_port()
     with gate(tmp_path / "gate") as held:
-        env = {**front, "TFS_PROXY_GRPC_PORT": str(port), "TFS_PROXY_V2": "off", "STAND_IN_GATE": held.mark()}
+        env = {
+            **front,
+            "TFS_PROXY_GRPC_PORT": str(port),
+            "TFS_PROXY_DOORS": "none",
+            "STAND_IN_GATE": held.mark(),
+        }
         env["TFS_PROXY_STOP_SECONDS"] = "3"  # nginx waits that long for the stream
         stack = Stack(str(archive), "--model-server", stand_in_program(tmp_path), env=env)
         with contextlib.closing(stack), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:

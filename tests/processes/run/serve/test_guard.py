@@ -161,7 +161,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def elsewhere(root: Path) -> Iterator[Stack]:
     """Many models at an address that others reach."""
-    env = {**MODE, "TFS_PROXY_MODEL_FOLDERS": f"{root / 'models'}", "TFS_PROXY_V2": "model"}
+    env = {**MODE, "TFS_PROXY_MODEL_FOLDERS": f"{root / 'models'}"}
     with running(Stack(env=env, host="0.0.0.0")) as stack:
         yield stack
 

@@ -199,9 +199,9 @@ def test_keys_alone_send_a_request(named: Stack, browser: Browser) -> None:
 
 
 def test_it_can_be_switched_off(saved_models: Path, tmp_path: Path) -> None:
-    """With TFS_PROXY_CONSOLE=false a browser gets what every client gets."""
+    """Without page in TFS_PROXY_DOORS a browser gets what every client gets."""
     archive = pack(tmp_path / "model.tar.gz", {}, {"half": saved_models / "half_plus_two"})
-    with serving(str(archive), env={"TFS_PROXY_CONSOLE": "false"}) as stack:
+    with serving(str(archive), env={"TFS_PROXY_DOORS": "v1,v2"}) as stack:
         assert stack.ask("GET", "/", headers={"Accept": "text/html"}).json == {"status": "alive"}
         assert stack.ask("GET", "/console/main.js").status == 404
 

@@ -43,7 +43,7 @@ def folder(archives: Path) -> Iterator[MultiModelStack]:
 @pytest.fixture(scope="module")
 def empty() -> Iterator[MultiModelStack]:
     """A stack without a model."""
-    with serving_many("--model-server", "embedded", env={"TFS_PROXY_CONSOLE": "true"}) as stack:
+    with serving_many("--model-server", "embedded", env={"TFS_PROXY_DOORS": "v1,v2,page"}) as stack:
         yield stack
 
 

@@ -265,7 +265,7 @@ def test_half_a_script_is_completed(make_front: Any) -> None:
 
 
 def test_a_script_is_passed_by_if_the_model_answers(make_front: Any) -> None:
-    """TFS_PROXY_V2=model, which auto means for handlers."""
+    """As v2 in TFS_PROXY_DOORS has it."""
     front = make_front("def handler(data, context):\n    raise ValueError\n", body=ANSWERED)
 
     assert post(front, request()).json["outputs"] == [OUTPUT]
