@@ -19,7 +19,6 @@ from tfs_proxy.run.heartbeats import Heartbeats
 from tfs_proxy.run.programs.gunicorn import argv, environment
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import (
-    BootFailure,
     Deployment,
     Instance,
     WorkerPhase,
@@ -76,7 +75,7 @@ class Workers(RunningProcess):
         behind_nginx: bool,
     ) -> None:
         self.grpc_socket = workspace.grpc_socket(0)
-        self.heartbeats, self.failures = states.heartbeats, states.failures
+        self.heartbeats = states.heartbeats
         descriptors = [listener.fileno()]
         super().__init__(
             argv(settings, descriptors, behind_nginx=behind_nginx),
@@ -131,19 +130,16 @@ def error_text(raw: bytes, status: int) -> str:
 
 
 class States(Heartbeats):
-    """What workers have said; those that serve, each time, and why others do not."""
+    """What workers have said; those that serve, each time."""
 
     def __init__(self) -> None:
         super().__init__()
         self.heartbeats: list[int] = []
-        self.failures: list[BootFailure] = []
 
     def hear(self, state: WorkerState) -> None:
         super().hear(state)
         if state.phase is WorkerPhase.SERVES:
             self.heartbeats.append(state.pid)
-        if state.failure is not None:
-            self.failures.append(state.failure)
 
 
 def _control_api(path: Path, deployment: Deployment, states: States) -> _UnixServer:

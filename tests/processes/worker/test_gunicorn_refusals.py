@@ -71,15 +71,6 @@ def test_chunked_body_over_the_limit(running: Workers) -> None:
     assert "SAGEMAKER_MAX_PAYLOAD_IN_MB" in error_text(raw, 413)
 
 
-def test_long_body_over_the_limit(running: Workers) -> None:
-    """So is a body whose Content-Length is over the limit."""
-    head = f"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Length: {LIMIT_BYTES * 2}\r\n\r\n"
-
-    raw = running.raw(head.encode() + b"x" * LIMIT_BYTES * 2)
-
-    assert "SAGEMAKER_MAX_PAYLOAD_IN_MB" in error_text(raw, 413)
-
-
 @pytest.mark.parametrize(
     ("line", "status"),
     [

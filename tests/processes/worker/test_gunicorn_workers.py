@@ -4,7 +4,6 @@ import json
 import time
 from collections.abc import Iterator
 from concurrent import futures
-from pathlib import Path
 
 import grpc
 import pytest
@@ -100,36 +99,3 @@ def test_worker_that_runs_out_of_time() -> None:
         status, _, after = started.post(b"pid")
         assert status == 200
         assert before != after
-
-
-@pytest.mark.parametrize("worker_class", ["gthread", "sync", "gevent"])
-def test_script_that_can_not_be_imported(worker_class: str) -> None:
-    """Gunicorn ends; the supervisor is told the script's traceback and one sentence, and gets no heartbeat."""
-    with workers(worker_class, "import json\nimport nothing_of_this_name\n") as started:
-        assert started.wait() == 3
-        started.wait_until(lambda: bool(started.failures), "a worker has said why")
-
-        assert started.heartbeats == []
-        (failure, *_) = started.failures
-        assert "inference.py:2 in <module>: ModuleNotFoundError" in failure.text
-        assert 'inference.py", line 2, in <module>' in failure.report
-        assert "importlib" not in failure.report
-        assert str(Path("gunicorn", "arbiter.py")) not in started.log
-
-
-def test_logs_of_the_script() -> None:
-    """What a script logs appears where gunicorn logs, from SAGEMAKER_GUNICORN_LOGLEVEL on."""
-    script = (
-        "import logging\n"
-        "def handler(data, context):\n"
-        "    logging.getLogger('mine').info('seen: %s', data.read().decode())\n"
-        "    logging.getLogger(__name__).debug('not seen')\n"
-        "    return ''\n"
-    )
-    with workers("gthread", script) as started:
-        started.wait_for_heartbeats()
-        started.post(b"something")
-        started.stop()
-
-    assert "seen: something" in started.log
-    assert "not seen" not in started.log

@@ -310,11 +310,6 @@ def test_the_record_has_the_size_of_the_answer(bound: Callable[..., RequestBound
     assert [record.bytes_out for record in records] == [7, 6]
 
 
-def test_a_mark_without_a_name_means_nothing(bound: Callable[..., RequestBoundary]) -> None:
-    """A client that makes the header up is served."""
-    assert ask(bound(echo), **{AGAIN: "1"})[0].status == "200 OK"
-
-
 def test_a_client_that_asks_gets_the_times_of_the_stages(bound: Callable[..., RequestBoundary]) -> None:
     def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         with stage(READ):
@@ -326,9 +321,3 @@ def test_a_client_that_asks_gets_the_times_of_the_stages(bound: Callable[..., Re
 
     assert re.fullmatch(r"read;dur=\d+\.\d\d, total;dur=\d+\.\d\d", dict(asked.headers)["Server-Timing"])
     assert "Server-Timing" not in dict(not_asked.headers)
-
-
-def test_requests_without_a_name_are_counted_too(journal: RequestJournal, tmp_path: Path) -> None:
-    journal.begin("")
-
-    assert record_of(journal, tmp_path) == 1

@@ -171,15 +171,6 @@ def test_connections_are_kept(server: Server) -> None:
     assert server.connections == 1
 
 
-def test_connection_is_not_kept_against_the_servers_will(server: Server) -> None:
-    """After ``Connection: close`` the next request opens another one."""
-    server.behaviour = _answers(_reply(more="Connection: close\r\n"))
-    with _upstream(server.port) as upstream:
-        for _ in range(2):
-            upstream.predict(TARGET, BATCH)
-    assert server.connections == 2
-
-
 def test_threads_share_the_pool(server: Server) -> None:
     """Sixteen threads get their own answers, over at most as many connections."""
     server.behaviour = lambda connection, request: connection.sendall(_reply(request.body))

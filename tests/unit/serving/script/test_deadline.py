@@ -1,10 +1,7 @@
 """The watch over a script's calls, and the answer of /ping about workers whose calls hang."""
 
-import asyncio
 import re
 import threading
-from collections.abc import Coroutine
-from typing import Any
 
 import pytest
 
@@ -12,11 +9,9 @@ from support.clock import Clock
 from tfs_proxy.serving.script.deadline import (
     NOWHERE,
     Abandoned,
-    CoroutineLane,
     DeadlineWatch,
     Lane,
     ScriptCall,
-    own_part,
     place_of,
 )
 
@@ -87,40 +82,5 @@ def test_a_call_within_a_call_has_no_deadline_of_its_own() -> None:
     assert watch.current() is None
 
 
-def test_where_nested_coroutines_wait() -> None:
-    """The innermost line of the script, and the place in a library; clients get the script's part."""
-
-    async def inner() -> None:
-        await asyncio.sleep(3600)
-
-    async def outer() -> None:
-        await inner()
-
-    async def look() -> str:
-        waiting: Coroutine[Any, Any, None] = outer()
-        task = asyncio.create_task(waiting)
-        await asyncio.sleep(0)
-        place = place_of(CoroutineLane(waiting).frames(), FOLDER)
-        task.cancel()
-        return place
-
-    place = asyncio.run(look())
-
-    assert re.fullmatch(r"test_deadline\.py:\d+ in inner, which waits in .*tasks\.py:\d+ in sleep", place)
-    assert re.fullmatch(r"test_deadline\.py:\d+ in inner", own_part(place))
-
-
 def test_where_a_thread_is_that_has_ended() -> None:
     assert place_of(Lane(2**40).frames(), FOLDER) == NOWHERE
-
-
-def test_a_call_in_time_is_left_alone() -> None:
-    clock = Clock()
-    watch, abandoned = watched(clock)
-    held = Held(watch)
-
-    clock.now = 9.9
-    watch.look()
-
-    assert held.let_go() == "answered"
-    assert (abandoned, watch.hangs, watch.hanging, watch.answered) == ([], False, 0, True)

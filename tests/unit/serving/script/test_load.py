@@ -96,14 +96,6 @@ def test_dataclasses_and_pickle(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(point)) == point
 
 
-def test_handler_that_is_no_function(tmp_path: Path) -> None:
-    """A name that is taken by something else is no handler."""
-    path = write(tmp_path, "handler = 'x'")
-
-    with pytest.raises(ScriptLoadError, match="handler is not a function, but str"):
-        load_script(path)
-
-
 def test_a_keyboard_interrupt_at_import_is_the_scripts_own(tmp_path: Path) -> None:
     """A worker gets signals otherwise: what a script raises ends the start, whatever it is."""
     path = write(tmp_path, "raise KeyboardInterrupt")

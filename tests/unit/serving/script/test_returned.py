@@ -23,24 +23,6 @@ def test_list_that_is_no_pair(returned: list[object]) -> None:
         script_reply(returned, "handler", None, 200)
 
 
-@pytest.mark.parametrize(
-    ("returned", "message"),
-    [
-        (None, "output_handler returned None: it must return"),
-        ({"a": 1}, "returned a value of type dict"),
-        ((None, "text/csv"), "returned None"),
-        (("a", "b", "c"), "returned 3 values"),
-        ((), "returned 0 values"),
-        (("a", b"text/csv"), "type bytes as content type"),
-        (("a", "text/csv\r\nX: y"), "not printable ASCII"),
-        (("\ud800", "text/csv"), "UTF-8 can't encode"),
-    ],
-)
-def test_unusable(returned: object, message: str) -> None:
-    with pytest.raises(ScriptFailure, match=message):
-        script_reply(returned, "output_handler", None, 200)
-
-
 def test_http_error() -> None:
     error = tfs_proxy.HTTPError(422, "too dark")
 

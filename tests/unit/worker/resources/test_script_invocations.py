@@ -148,16 +148,31 @@ def test_errors_with_a_status(
     assert error_of(result) == text
 
 
-@pytest.mark.parametrize("returned", ["None", "{'a': 1}", "('a', 'b', 'c')", "(None, 'text/csv')"])
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ("None", "handler returned None: it must return (body, content_type)"),
+        ("{'a': 1}", "returned a value of type dict"),
+        ("(None, 'text/csv')", "returned None"),
+        ("('a', 'b', 'c')", "returned 3 values"),
+        ("()", "returned 0 values"),
+        ("('a', b'text/csv')", "type bytes as content type"),
+        ("('a', 'text/csv\\r\\nX: y')", "not printable ASCII"),
+        ("('\\ud800', 'text/csv')", "UTF-8 can't encode"),
+    ],
+)
 def test_unusable_answer(
-    make_front: Callable[..., Any], error_of: ErrorOf, caplog: pytest.LogCaptureFixture, returned: str
+    make_front: Callable[..., Any],
+    error_of: ErrorOf,
+    caplog: pytest.LogCaptureFixture,
+    returned: str,
+    message: str,
 ) -> None:
-    front = make_front(f"def handler(data, context): return {returned}")
-
-    result = front.post("x")
+    """What a script returned in place of an answer is a 500, and in the log."""
+    result = make_front(f"def handler(data, context): return {returned}").post("x")
 
     assert result.status_code == 500
-    assert "it must return (body, content_type)" in error_of(result)
+    assert message in error_of(result)
     assert "inference.py: handler returned" in caplog.text
 
 
