@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tarfile
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -72,14 +73,11 @@ def test_sdk_2_creates_all_of_an_endpoint_by_calls(aws: Mapping[str, str], plain
     client = session.client("s3", endpoint_url=aws["AWS_ENDPOINT_URL"])
     client.create_bucket(Bucket="local")
     client.upload_file(str(plain), "local", "model.tar.gz")
-    endpoint = Endpoint(env=aws)
-    try:
+    with closing(Endpoint(env=aws)) as endpoint:
         endpoint.wait_ready()
         address = f"http://{endpoint.host}:{endpoint.port}"
         calls = {f"AWS_ENDPOINT_URL_SAGEMAKER{service}": address for service in ("", "_RUNTIME")}
         words = (EMBEDDED, "s3://local/model.tar.gz")
         seen = saw("sagemaker2", {**aws, **calls}, *words, client="endpoint")
-    finally:
-        endpoint.close()
 
     assert seen == {"answer": {"predictions": [2.5]}, "left": []}

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -24,8 +25,7 @@ def aws() -> Iterator[Mapping[str, str]]:
     """The environment of clients: SageMaker and CloudWatch are ours, S3 is moto's."""
     with s3_server() as address:
         settings = {**S3_SETTINGS, "AWS_ENDPOINT_URL_S3": address}
-        endpoint = Endpoint(env={**settings, "SAGEMAKER_GUNICORN_WORKERS": "1"})
-        try:
+        with closing(Endpoint(env={**settings, "SAGEMAKER_GUNICORN_WORKERS": "1"})) as endpoint:
             endpoint.wait_ready()
             ours = f"http://{endpoint.host}:{endpoint.port}"
             session = boto3.Session("test", "test", region_name="us-east-1")
@@ -35,8 +35,6 @@ def aws() -> Iterator[Mapping[str, str]]:
                 "AWS_ENDPOINT_URL_SAGEMAKER": ours,
                 "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS": ours,
             }
-        finally:
-            endpoint.close()
 
 
 def put(aws: Mapping[str, str], key: str, body: bytes) -> None:

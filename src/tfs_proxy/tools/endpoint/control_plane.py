@@ -11,8 +11,7 @@ from tfs_proxy.tools.endpoint.aws_api import CONTROL_PLANE, LOGS, REFUSED, AwsEr
 from tfs_proxy.tools.endpoint.catalogue import listed
 from tfs_proxy.tools.endpoint.hosting import Hosting
 from tfs_proxy.tools.endpoint.instances import InstanceGroup
-from tfs_proxy.tools.endpoint.jobs import TransformJobs
-from tfs_proxy.tools.endpoint.log_streams import LogStreams
+from tfs_proxy.tools.endpoint.jobs import LogStreams, TransformJobs
 from tfs_proxy.tools.endpoint.operations import JOB, KINDS, OperationRequest, arn
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
@@ -46,10 +45,10 @@ def _endpoint(name: str, hosting: Hosting) -> Mapping[str, Any]:
 def _variant(group: InstanceGroup) -> Mapping[str, Any]:
     images = [container.image for container in group.model.containers if container.image]
     return {
-        "VariantName": group.variant,
+        "VariantName": group.variant.name,
         "DeployedImages": [{"SpecifiedImage": image, "ResolvedImage": image} for image in images],
-        "CurrentWeight": group.weight,
-        "DesiredWeight": group.weight,
+        "CurrentWeight": group.variant.weight,
+        "DesiredWeight": group.variant.weight,
         "CurrentInstanceCount": len(group.in_service),
         "DesiredInstanceCount": len(group.instances),
     }

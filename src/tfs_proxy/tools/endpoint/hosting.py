@@ -104,16 +104,13 @@ class HostedEndpoint:
 
     def _copies_of(self, component: InferenceComponent) -> InstanceGroup:
         variant = next(each for each in self.config.variants if each.name == component.variant)
-        return InstanceGroup(
-            self.name,
-            component.variant,
-            component.model,
-            component.copies,
-            component.startup_seconds,
-            variant.routing,
-            self._starter,
-            component=component.name,
+        copies = replace(
+            variant,
+            instance_count=component.copies,
+            startup_seconds=component.startup_seconds,
+            concurrency=None,
         )
+        return InstanceGroup(self.name, copies, component.model, self._starter, component.name)
 
     async def remove_component(self, name: str) -> None:
         group = self.components.pop(name, None)
@@ -174,7 +171,7 @@ class HostedEndpoint:
             group = self.variants.get(variant.name)
             if group is None:
                 return variant
-            return replace(variant, weight=group.weight, instance_count=len(group.instances))
+            return replace(variant, weight=group.variant.weight, instance_count=len(group.instances))
 
         return replace(config, variants=tuple(map(kept, config.variants)))
 
@@ -182,17 +179,7 @@ class HostedEndpoint:
         """The started variants of ``config``. Raises StopServing."""
         warn_of_capture(f"endpoint {self.name}", config.parameters)
         variants = {
-            each.name: InstanceGroup(
-                self.name,
-                each.name,
-                self._catalogue.models[each.model],
-                each.instance_count,
-                each.startup_seconds,
-                each.routing,
-                self._starter,
-                each.weight,
-                concurrency=each.concurrency,
-            )
+            each.name: InstanceGroup(self.name, each, self._catalogue.models[each.model], self._starter)
             for each in config.variants
             if each.model is not None
         }
@@ -252,7 +239,8 @@ class Hosting:
         for wanted in changes:
             variant = wanted["VariantName"]
             if "DesiredWeight" in wanted:
-                endpoint.variant(variant).weight = float(wanted["DesiredWeight"])
+                group = endpoint.variant(variant)
+                group.variant = replace(group.variant, weight=float(wanted["DesiredWeight"]))
             if "DesiredInstanceCount" in wanted:
                 self._in_background(endpoint.scale(variant, wanted["DesiredInstanceCount"]))
 

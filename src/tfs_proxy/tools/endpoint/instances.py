@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from tfs_proxy.tools.endpoint.aws_api import INVOKE, header_name, refused
 from tfs_proxy.tools.endpoint.container import HostedContainer, ManyModels
-from tfs_proxy.tools.endpoint.operations import RANDOM, HostedModel
+from tfs_proxy.tools.endpoint.operations import RANDOM, HostedModel, Variant
 from tfs_proxy.tools.endpoint.starter import ContainerStarter
 from tfs_proxy.values.errors import StopServing
 from tfs_proxy.wire.http_messages import HttpResponse
@@ -23,7 +23,7 @@ from tfs_proxy.wire.http_messages import HttpResponse
 
 def by_weight(variants: Sequence["InstanceGroup"], draw: random.Random) -> "InstanceGroup":
     """A random variant, weighted; the first if all weights are 0."""
-    weights = [variant.weight for variant in variants]
+    weights = [group.variant.weight for group in variants]
     return draw.choices(variants, weights)[0] if sum(weights) > 0 else variants[0]
 
 
@@ -148,29 +148,20 @@ DRAIN_SECONDS = 60.0
 
 
 class InstanceGroup(Struct):
-    """Instances of ``model``: ``count`` to start with for ``variant``, each within ``startup_seconds``.
-
-    ``component`` is the inference component that they belong to, if any; ``weight`` is the variant's share
-    of requests, ``concurrency`` how many it takes at once if it is serverless.
-    """
+    """Instances of ``model`` for ``variant``, or for its inference ``component``."""
 
     endpoint: str
-    variant: str
+    variant: Variant
     model: HostedModel
-    count: int
-    startup_seconds: float
-    routing: str
     starter: ContainerStarter
-    weight: float = 1.0
     component: str | None = None
-    concurrency: int | None = None
     instances: list[VariantInstance] = field(default_factory=list)
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
     _ending: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
     def name(self) -> str:
-        return f"{self.variant}/{self.component}" if self.component else self.variant
+        return f"{self.variant.name}/{self.component}" if self.component else self.variant.name
 
     @property
     def is_starting(self) -> bool:
@@ -182,11 +173,11 @@ class InstanceGroup(Struct):
 
     def pick(self, draw: random.Random) -> VariantInstance | None:
         """An instance for a request; None if none is in service."""
-        return instance_for(self.routing, self.in_service, draw) if self.in_service else None
+        return instance_for(self.variant.routing, self.in_service, draw) if self.in_service else None
 
     async def start(self) -> None:
         """Returns once all are in service. Raises StopServing, with none left, if one fails."""
-        await self._start_more(self.count)
+        await self._start_more(self.variant.instance_count)
 
     async def scale(self, count: int) -> None:
         """Starts more instances, or drains and ends some. Raises StopServing as `start` does."""
@@ -217,7 +208,7 @@ class InstanceGroup(Struct):
     async def _start_more(self, count: int) -> None:
         names = (f"{self.name}/{next(self._numbers)}" for _ in range(count))
         more = [
-            VariantInstance(self.endpoint, name, self.model, self.startup_seconds, self.starter)
+            VariantInstance(self.endpoint, name, self.model, self.variant.startup_seconds, self.starter)
             for name in names
         ]
         self.instances += more

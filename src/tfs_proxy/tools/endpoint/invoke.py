@@ -188,7 +188,7 @@ async def invoke(endpoint: HostedEndpoint, request: HttpRequest) -> HttpResponse
     refuse_asynchronous(endpoint)
     group = endpoint.group_for(members)
     answer = await ask(endpoint, group, members, request.body, InvocationLimits())
-    return HttpResponse(answer.status, answer.body, client_headers(INVOKE, answer, group.variant))
+    return HttpResponse(answer.status, answer.body, client_headers(INVOKE, answer, group.variant.name))
 
 
 async def ask(
@@ -200,7 +200,7 @@ async def ask(
 ) -> HttpResponse:
     """The good answer of an instance of the group. Raises AwsError for anything else."""
     instance = picked(endpoint, group, members, body)
-    if group.concurrency is not None:
+    if group.variant.concurrency is not None:
         limits = replace(limits, answer_bytes=SERVERLESS_BYTES)
     with instance.answering():
         answer = await Passage(endpoint.name, instance, members, limits).through(body)
@@ -215,9 +215,9 @@ def picked(
 
     Raises AwsError if none is in service (try again if one is starting), and over a serverless one's limits.
     """
-    if group.concurrency is not None:
+    if group.variant.concurrency is not None:
         refuse_large(body, SERVERLESS_BYTES)
-        if sum(each.outstanding for each in group.instances) >= group.concurrency:
+        if sum(each.outstanding for each in group.instances) >= group.variant.concurrency:
             raise AwsError("ThrottlingException", "Rate exceeded: MaxConcurrency requests are under way.")
     home = endpoint.sessions.home(members)
     if home is not None:

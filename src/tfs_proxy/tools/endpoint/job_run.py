@@ -19,7 +19,6 @@ from tfs_proxy.tools.endpoint.container import HostedContainer
 from tfs_proxy.tools.endpoint.instances import VariantInstance
 from tfs_proxy.tools.endpoint.invoke import TIMED_OUT, InvocationLimits, Passage
 from tfs_proxy.tools.endpoint.job_request import JobRequest
-from tfs_proxy.tools.endpoint.log_streams import ENGINE
 from tfs_proxy.tools.endpoint.operations import warn_of_capture
 from tfs_proxy.tools.endpoint.starter import ContainerStarter, image_id
 from tfs_proxy.transform.run_statistics import BadRecord
@@ -34,6 +33,9 @@ STARTUP_SECONDS = 1800.0
 
 ENGINE_STOP_SECONDS = 10.0
 """Seconds from SIGTERM to SIGKILL: requests of a job that is stopped need no answer."""
+
+ENGINE = "transform"
+"""End of the name of a job's engine; its lines are in the stream that AWS calls data-log."""
 
 LOOK_SECONDS = 0.5
 ANSWER_BYTES = 100 * MEGABYTE

@@ -29,8 +29,7 @@ from tfs_proxy.tools.endpoint.control_plane import TARGET, ControlPlane
 from tfs_proxy.tools.endpoint.hosting import HostedEndpoint, Hosting
 from tfs_proxy.tools.endpoint.invoke import invoke, refuse_large
 from tfs_proxy.tools.endpoint.job_run import JobRun
-from tfs_proxy.tools.endpoint.jobs import TransformJobs
-from tfs_proxy.tools.endpoint.log_streams import LogStreams
+from tfs_proxy.tools.endpoint.jobs import LogStreams, TransformJobs
 from tfs_proxy.tools.endpoint.operations import read_operations
 from tfs_proxy.tools.endpoint.starter import Choice, ContainerStarter, unused_choices
 from tfs_proxy.tools.endpoint.stream import invoke_stream

@@ -83,7 +83,7 @@ async def invoke_stream(endpoint: HostedEndpoint, request: HttpRequest) -> Strea
         with passage.translated(instance.containers[-1]):
             await events.await_first()
         events.keep(held.pop_all())
-    headers = client_headers(STREAM, answer, group.variant)
+    headers = client_headers(STREAM, answer, group.variant.name)
     return StreamedResponse(HTTPStatus.OK, events, {**headers, "Content-Type": CONTENT_TYPE})
 
 
