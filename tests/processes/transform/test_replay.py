@@ -39,7 +39,7 @@ def test_captured_requests_are_sent_again(tmp_path: Path) -> None:
     assert (done.status, done.summary["records"]) == (0, 3)
     answered = b"".join(content for _, content in sorted(outputs(tmp_path / "out").items()))
     assert [json.loads(line) for line in answered.splitlines()] == answers
-    assert answers[1] == ["\x00\xff", "image/jpeg", "trace=1"]
+    assert ["\x00\xff", "image/jpeg", "trace=1"] in answers
 
 
 def test_a_job_that_says_how_to_read_its_input_reads_it_so(tmp_path: Path) -> None:

@@ -60,7 +60,10 @@ def test_a_request_and_its_answer_are_recorded_as_sagemaker_does(tmp_path: Path)
         stack.wait_until(lambda: scrape(stack).total(RECORDS, outcome="written") == 4, "all are written")
         records = captured(target)
 
-    table, document, picture, stream = records
+    by_type = {record["captureData"]["endpointInput"]["observedContentType"]: record for record in records}
+    table, document, picture, stream = (
+        by_type[kind] for kind in ("text/csv", "application/json", "image/jpeg", "text/plain")
+    )
     assert table["captureData"] == {
         "endpointInput": {
             "observedContentType": "text/csv",
