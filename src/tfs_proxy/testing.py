@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Any
 from wsgiref.util import setup_testing_defaults
 
-from msgspec.structs import replace
-
 from tfs_proxy.model.discover import DiscoveredModel
 from tfs_proxy.model.fetch import fetch
 from tfs_proxy.model.report.served import look_into, takes_any_size
@@ -189,19 +187,7 @@ def signature(inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec
 def _signatures(model: DiscoveredModel) -> Versions:
     """Signatures of every version; none if there is only a saved_model.pbtxt."""
     read = {version: read_saved_model(path) for version, path in model.versions.items()}
-    return {version: _by_alias(summary.signatures) if summary else {} for version, summary in read.items()}
-
-
-def _by_alias(signatures: Mapping[str, Signature]) -> Mapping[str, Signature]:
-    """Signatures as a model server tells them: in saved_model.pb a tensor's name is that in the graph."""
-    return {
-        name: replace(
-            each,
-            inputs={alias: replace(spec, name=alias) for alias, spec in each.inputs.items()},
-            outputs={alias: replace(spec, name=alias) for alias, spec in each.outputs.items()},
-        )
-        for name, each in signatures.items()
-    }
+    return {version: summary.signatures if summary else {} for version, summary in read.items()}
 
 
 def _by_name(signatures: Mapping[str, Signature] | Signature | None) -> Mapping[str, Signature]:

@@ -12,30 +12,16 @@ import pytest
 from PIL import Image
 
 from support.archives import pack
+from support.signature_models import tensor, write_signature_model
 from tfs_proxy import testing
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import ArchiveError, ScriptLoadError
 from tfs_proxy.values.signature import TensorSpec
-from tfs_proxy.wire.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo, TensorShapeProto
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "code_examples"
-DT_FLOAT, DT_STRING = 1, 7
 HALF = testing.signature(
     {"x": TensorSpec("x", "DT_FLOAT", (None,))}, {"y": TensorSpec("y", "DT_FLOAT", (None,))}
 )
-
-
-def tensor(dtype: int, *shape: int) -> TensorInfo:
-    dims = [TensorShapeProto.Dim(size=size) for size in shape]
-    return TensorInfo(name="t:0", dtype=dtype, tensor_shape=TensorShapeProto(dim=dims))  # type: ignore[arg-type]
-
-
-def saved_model(inputs: dict[str, TensorInfo], outputs: dict[str, TensorInfo]) -> bytes:
-    one = SignatureDef(inputs=inputs, outputs=outputs, method_name="tensorflow/serving/predict")
-    graph = MetaGraphDef(
-        meta_info_def=MetaGraphDef.MetaInfoDef(tags=["serve"]), signature_def={"serving_default": one}
-    )
-    return SavedModel(meta_graphs=[graph]).SerializeToString()
 
 
 def test_a_script_has_its_session(tmp_path: Path) -> None:
@@ -59,8 +45,10 @@ def test_a_script_has_its_session(tmp_path: Path) -> None:
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
     """Two models of one signature, and a script that imports a module beside it."""
-    model = saved_model(
-        {"x": tensor(DT_FLOAT, -1, 2)}, {"y": tensor(DT_FLOAT, -1), "name": tensor(DT_STRING, -1, 3)}
+    model = write_signature_model(
+        tmp_path / "model",
+        {"x": tensor("DT_FLOAT", None, 2)},
+        {"y": tensor("DT_FLOAT", None), "name": tensor("DT_STRING", None, 3)},
     )
     script = (
         "from beside_it import MARK\n"
@@ -68,14 +56,8 @@ def archive(tmp_path: Path) -> Path:
         "def output_handler(response, context):\n"
         "    return str([MARK, response.outputs['y'].tolist(), response.outputs['name'].shape])\n"
     )
-    files: dict[str, str | bytes] = {
-        "a/1/saved_model.pb": model,
-        "b/1/saved_model.pb": model,
-        "b/2/saved_model.pb": model,
-        "code/inference.py": script,
-        "code/beside_it.py": "MARK = 'here'",
-    }
-    return pack(tmp_path / "model.tar.gz", files)
+    files = {"code/inference.py": script, "code/beside_it.py": "MARK = 'here'"}
+    return pack(tmp_path / "model.tar.gz", files, dict.fromkeys(("a/1", "b/1", "b/2"), model))
 
 
 def test_an_archive(archive: Path) -> None:
@@ -140,8 +122,9 @@ def test_inputs_have_the_names_that_clients_use(archive: Path) -> None:
 
 def test_a_model_without_a_script(tmp_path: Path) -> None:
     """The default conversion answers, in every form that Accept asks for."""
-    model = saved_model({"x": tensor(DT_FLOAT, -1)}, {"y": tensor(DT_FLOAT, -1)})
-    archive = pack(tmp_path / "model.tar.gz", {"m/1/saved_model.pb": model})
+    floats = tensor("DT_FLOAT", None)
+    model = write_signature_model(tmp_path / "model", {"x": floats}, {"y": floats})
+    archive = pack(tmp_path / "model.tar.gz", {}, {"m/1": model})
     with testing.load(archive, outputs=lambda inputs: {"y": inputs["x"] * 2}) as served:
         assert served.post("1\n2\n", "text/csv", "text/csv").text == "2.0\n4.0\n"
         assert served.post('{"instances": [1, 2]}').json == {"predictions": [2.0, 4.0]}

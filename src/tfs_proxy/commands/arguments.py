@@ -112,11 +112,6 @@ def log_as_a_run(settings: Settings) -> None:
     set_level(settings.gunicorn_loglevel)
 
 
-def also_as(old: str, flag: argparse.Action, parser: argparse.ArgumentParser) -> None:
-    """Makes ``old`` another name of ``flag`` that is not in the help."""
-    parser._option_string_actions[old] = flag  # noqa: SLF001
-
-
 STDIN = Path("-")
 
 

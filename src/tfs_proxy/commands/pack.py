@@ -5,7 +5,7 @@ import re
 import time
 from pathlib import Path
 
-from tfs_proxy.commands.arguments import also_as, interruptible, log_to_stderr, read_requests
+from tfs_proxy.commands.arguments import interruptible, log_to_stderr, read_requests
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.tools.export.preprocessing import (
     DEFAULT_TOP,
@@ -93,10 +93,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=Path("model.tar.gz"),
         help="the archive to write (default: %(default)s)",
     )
-    name = parser.add_argument(
+    parser.add_argument(
         "--model-name", dest="name", metavar="NAME", help="in the archive (default: the file's or folder's)"
     )
-    also_as("--name", name, parser)
     parser.add_argument(
         "--version", type=int, metavar="N", help="its version number (default: that of the folder, else 1)"
     )

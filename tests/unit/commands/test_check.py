@@ -9,9 +9,10 @@ import pytest
 from openapi_spec_validator import validate
 
 from support.archives import SAVED_MODEL, pack
+from support.signature_models import write_signature_model
 from tfs_proxy.cli import main
 from tfs_proxy.data.capture import CapturedRequest, line_of
-from tfs_proxy.wire.protos import MetaGraphDef, SavedModel, SignatureDef
+from tfs_proxy.wire.protos import SavedModel
 
 MIRROR = "def handler(data, context): return data.read(), context.request_content_type"
 
@@ -172,52 +173,36 @@ def test_a_model_that_would_not_load_fails(tmp_path: Path, capfd: pytest.Capture
         assert named in said
 
 
+FORMS = {
+    "frozen.pb": "frozen.pb is a frozen graph, as TensorFlow 1 writes it",
+    "ckpt-1.index": "ckpt-1.index is a checkpoint: weights without a graph",
+    "small.tflite": "small.tflite is TensorFlow Lite's format, which TensorFlow has moved to LiteRT",
+}
+CURES = ("tf.saved_model.save(", "model.export(", "pack the model that it was", "give its folder")
+
+
 @pytest.mark.parametrize(
-    ("file", "named"),
+    ("given", "file", "named"),
     [
-        ("frozen.pb", "frozen.pb is a frozen graph, as TensorFlow 1 writes it"),
-        ("1/saved_model.pb", "saved_model.pb is a frozen graph, as TensorFlow 1 writes it"),
-        ("ckpt-1.index", "ckpt-1.index is a checkpoint: weights without a graph"),
-        (
-            "1/model.tflite",
-            "m/1/model.tflite is TensorFlow Lite's format, which TensorFlow has moved to LiteRT",
-        ),
+        *(("m", name, named) for name, named in FORMS.items()),
+        *((f"m/{name}", name, named) for name, named in FORMS.items()),
+        ("m", "1/saved_model.pb", "saved_model.pb is a frozen graph, as TensorFlow 1 writes it"),
+        ("m/saved_model.pb", "saved_model.pb", "saved_model.pb is one file of a SavedModel"),
     ],
 )
 def test_other_forms_of_a_graph_are_recognised(
-    tmp_path: Path, file: str, named: str, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, given: str, file: str, named: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The sentence has the lines that make a SavedModel of it."""
+    """The sentence about the file, or a folder that holds it, has what makes a SavedModel of it."""
     path = tmp_path / "m" / file
     path.parent.mkdir(parents=True)
     path.write_bytes(b"\n\x03\n\x01x")  # a GraphDef of one node
 
-    assert main(["check", str(tmp_path)]) == 2
+    assert main(["check", str(tmp_path / given)]) == 2
 
     said = capfd.readouterr().err
     assert named in said
-    assert any(
-        cure in said for cure in ("tf.saved_model.save(", "model.export(", "pack the model that it was")
-    )
-
-
-@pytest.mark.parametrize(
-    ("file", "named"),
-    [
-        ("frozen.pb", "frozen.pb is a frozen graph, as TensorFlow 1 writes it"),
-        ("ckpt-1.index", "ckpt-1.index is a checkpoint: weights without a graph"),
-        ("small.TFLITE", "small.TFLITE is TensorFlow Lite's format, which TensorFlow has moved to LiteRT"),
-        ("saved_model.pb", "saved_model.pb is one file of a SavedModel: give its folder"),
-    ],
-)
-def test_a_file_that_is_no_archive_is_named(
-    tmp_path: Path, file: str, named: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """The sentence about the file itself is the one about a folder that holds it."""
-    (tmp_path / file).write_bytes(b"\n\x03\n\x01x")
-
-    assert main(["check", str(tmp_path / file)]) == 2
-    assert named in capfd.readouterr().err
+    assert any(cure in said for cure in CURES)
 
 
 def test_a_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -344,20 +329,13 @@ def test_the_document_comes_alone(other: list[str], capfd: pytest.CaptureFixture
     assert "--openapi takes neither" in capfd.readouterr().err
 
 
-def signature_model() -> bytes:
-    """A saved_model.pb with one signature that takes nothing."""
-    one = SignatureDef(method_name="tensorflow/serving/predict")
-    info = MetaGraphDef.MetaInfoDef(tags=["serve"])
-    graph = MetaGraphDef(meta_info_def=info, signature_def={"serving_default": one})
-    return SavedModel(meta_graphs=[graph]).SerializeToString()
-
-
 def test_packages_that_only_serve_installs_are_no_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script = f"import nothing_of_this_name\n{MIRROR}"
     files = {"code/inference.py": script, "code/requirements.txt": "nothing"}
-    path = str(pack(tmp_path / "model.tar.gz", {"m/1/saved_model.pb": signature_model(), **files}))
+    model = write_signature_model(tmp_path / "m", {}, {})
+    path = str(pack(tmp_path / "model.tar.gz", files, {"m/1": model}))
 
     assert main(["check", path, "--strict"]) == 0
     assert "Not checked: code/inference.py could not be tried, because nothing_of" in capsys.readouterr().out

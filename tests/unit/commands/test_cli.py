@@ -94,22 +94,6 @@ def test_settings_are_listed_with_defaults_and_help(capsys: pytest.CaptureFixtur
     assert "tfs-proxy settings" in command_parser("serve").format_help()
 
 
-SAME = {
-    "pack": (["MODEL", "--model-name", "m"], ["MODEL", "--name", "m"]),
-    "transform": (["-o", "folder"], ["--output", "folder"]),
-}
-
-
-@pytest.mark.parametrize("name", SAME)
-def test_a_flag_has_one_name_in_all_commands(name: str) -> None:
-    """The old ones are taken still, and are in no help."""
-    new, old = SAME[name]
-    parser = command_parser(name)
-
-    assert parser.parse_args(new) == parser.parse_args(old)
-    assert name == "transform" or f"{old[-2]} " not in parser.format_help()
-
-
 @pytest.mark.parametrize("words", [["--help"], ["settings"]])
 def test_a_reader_that_goes_early_hears_nothing(words: Sequence[str]) -> None:
     program = f"{sys.executable} -m tfs_proxy.cli {' '.join(words)} | true"

@@ -1,15 +1,12 @@
 """Writes the project of ``tfs-proxy init``: reads the model, fills in texts, tries the example, moves all."""
 
-import contextlib
 import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from tfs_proxy.model.discover import ROOT_MODEL_NAME, DiscoveredModel, unreadable
 from tfs_proxy.model.graph_inputs import GraphInputs, read_graph_inputs
@@ -76,77 +73,33 @@ def _signature(model: DiscoveredModel) -> Signature:
             f"The model {model.name} has no signature {DEFAULT_SIGNATURE} for predict (it has {known}): "
             "run init without --model, and name a signature in inference.py by tfs_proxy.Request."
         )
-    return replace(
-        signature, inputs=_named_as_asked(signature.inputs), outputs=_named_as_asked(signature.outputs)
-    )
-
-
-def _named_as_asked(specs: Mapping[str, TensorSpec]) -> Mapping[str, TensorSpec]:
-    """Tensors by the names that requests use, without those that they have in the graph."""
-    return {name: replace(spec, name=name) for name, spec in sorted(specs.items())}
+    return signature
 
 
 def move_all(made: Path, folder: Path) -> tuple[Path, ...]:
     """Moves each file below ``made`` to the same place below ``folder``, on the same disk; their new paths.
 
-    Raises SettingsError if one exists already, and OSError; then ``folder`` is as it was.
+    Raises SettingsError if one exists already, or a file is in the way, and OSError; then no file is new.
     """
     names = sorted(path.relative_to(made) for path in made.rglob("*") if not path.is_dir())
-    refuse_existing(folder, names)
-    undo: list[Path] = []
-    name = Path()
+    for name in names:
+        in_the_way = [parent for parent in (folder / name).parents if parent.exists() and not parent.is_dir()]
+        for path in (*in_the_way, *filter(os.path.lexists, [folder / name])):
+            raise SettingsError(
+                f"{printable(str(path))} exists already, and init overwrites nothing: nothing was written. "
+                "Move it away, or name another folder."
+            )
+    moved: list[Path] = []
     try:
         for name in names:
-            undo.extend(_make_folders(folder / name))
-            _move(made / name, folder / name)
-            undo.append(folder / name)
-    except FileExistsError as error:
-        _undo(undo)
-        raise _exists(folder / name) from error
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (made / name).rename(folder / name)
+            moved.append(folder / name)
     except BaseException:
-        _undo(undo)
+        for path in moved:
+            path.unlink()
         raise
     return tuple(names)
-
-
-def refuse_existing(folder: Path, names: list[Path]) -> None:
-    """Raise SettingsError if any of ``names`` exists below ``folder``, or if a file is in the way."""
-    for name in names:
-        for path in (folder / name, *(folder / parent for parent in name.parents)):
-            in_the_way = path == folder / name or not path.is_dir()
-            if in_the_way and (path.exists() or path.is_symlink()):
-                raise _exists(path)
-
-
-def _exists(path: Path) -> SettingsError:
-    return SettingsError(
-        f"{printable(str(path))} exists already, and init overwrites nothing: nothing was written. "
-        "Move it away, or name another folder."
-    )
-
-
-def _move(source: Path, target: Path) -> None:
-    """Raises FileExistsError if another process has created ``target`` meanwhile."""
-    try:
-        target.hardlink_to(source)  # a rename would replace an existing file
-    except FileExistsError:
-        raise
-    except OSError:  # a disk without hard links
-        source.rename(target)
-
-
-def _make_folders(path: Path) -> Iterator[Path]:
-    """Makes the folders that ``path`` needs; yields those that did not exist."""
-    for parent in reversed(path.parents):
-        if not parent.is_dir():
-            parent.mkdir()
-            yield parent
-
-
-def _undo(made: list[Path]) -> None:
-    for path in reversed(made):
-        with contextlib.suppress(OSError):
-            path.rmdir() if path.is_dir() else path.unlink()
 
 
 class Starter(Struct, frozen=True):

@@ -1,13 +1,11 @@
 """Runs a model server for a trial: like that of `serve`, alone, while a context lasts."""
 
 import asyncio
-import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from tfs_proxy.model.report.prepare import Prepared
@@ -17,10 +15,10 @@ from tfs_proxy.run.opening import ServeRequest, find_host_resources, plan_proces
 from tfs_proxy.run.plan import ProcessPlan
 from tfs_proxy.run.readiness import Readiness
 from tfs_proxy.serving.upstream.binary import GrpcCalls
-from tfs_proxy.values.deployment import Instance
+from tfs_proxy.serving.upstream.interface import ModelAnswer
+from tfs_proxy.settings.settings import inherited_environment
 from tfs_proxy.values.errors import ModelLoadError, StartTimeout
 from tfs_proxy.values.layout import Workspace
-from tfs_proxy.wire.http_client import get
 from tfs_proxy.wire.protobuf_writer import message_field
 from tfs_proxy.wire.protos.predict import model_spec
 
@@ -29,51 +27,31 @@ NO_MODEL = "no-such-model"
 LAST_LINES = 10
 LOOK_SECONDS = 0.05
 STOP_SECONDS = 10.0
-METRICS_SECONDS = 10.0
 
-_WARMED = re.compile(rb'model_warmup_latency_count\{[^}]*status="OK"[^}]*\} ([1-9][0-9]*)')
-
-
-class TrialServer(Struct, frozen=True):
-    """A model server that has loaded all versions; ``calls`` sends requests to its ``instance``."""
-
-    instance: Instance
-    calls: GrpcCalls
-    metrics_path: str | None
-
-    @property
-    def warmed_versions(self) -> int:
-        """Number of versions that answered recorded requests during the load, from its own metrics."""
-        if self.metrics_path is None:
-            return 0
-        instance = self.instance
-        answer = get(instance.host, instance.rest_port, self.metrics_path, METRICS_SECONDS)
-        return len(_WARMED.findall(answer.body))
+Predict = Callable[[bytes], ModelAnswer]
+"""Sends a serialized PredictRequest; raises what `GrpcCalls.predict` raises."""
 
 
 @contextmanager
-def trial_server(
-    prepared: Prepared, workspace: Workspace, environ: Mapping[str, str], *, warms_up: bool
-) -> Iterator[TrialServer]:
-    """Starts it; if ``warms_up`` is false, it ignores recorded requests.
+def trial_server(prepared: Prepared, workspace: Workspace, *, warms_up: bool) -> Iterator[Predict]:
+    """Loads all versions, whatever the user's flags say with recorded requests if ``warms_up``, else without.
 
     Raises ModelLoadError with the model server's message if a version can't be loaded, and StartTimeout.
     """
-    flags = () if warms_up else ("--enable_model_warmup=false",)
+    flag = f"--enable_model_warmup={str(warms_up).lower()}"
     settings = prepared.settings
-    settings = settings.with_values(instance_count=1, extra_args=(*settings.extra_args, *flags))
+    settings = settings.with_values(instance_count=1, extra_args=(*settings.extra_args, flag))
     prepared = replace(prepared, settings=settings)
     with ExitStack() as held:
-        host = find_host_resources(ServeRequest(None, "auto", environ), prepared, held)
+        host = find_host_resources(ServeRequest(None, "auto", dict(inherited_environment())), prepared, held)
         planned = plan_processes(prepared, workspace, host, port=0, counts_requests=False)
-        log = workspace.root / LOG
-        held.enter_context(_running(planned, log))
+        held.enter_context(_running(planned, workspace.root / LOG))
         instance = planned.deployment.instances[0]
         calls = GrpcCalls(settings.request_timeout_seconds)
         held.callback(calls.close)
         # This call opens the connection, even though it is refused.
         calls.predict(instance, message_field(1, [model_spec(NO_MODEL)]))
-        yield TrialServer(instance, calls, planned.metrics_path)
+        yield lambda message: calls.predict(instance, [message])
 
 
 @contextmanager

@@ -22,8 +22,8 @@ from tfs_proxy.model.report.served import Served
 from tfs_proxy.model.report.serving_flags import ServingFlags
 from tfs_proxy.model.saved_model import read_saved_model
 from tfs_proxy.serving.upstream.binary import request_message
-from tfs_proxy.settings.settings import Settings, inherited_environment
-from tfs_proxy.tools.pack.trial_server import TrialServer, trial_server
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.tools.pack.trial_server import Predict, trial_server
 from tfs_proxy.values.batch import BYTES, Batch
 from tfs_proxy.values.errors import BadInput, DiscoveryError, SettingsError
 from tfs_proxy.values.layout import WARMUP_FILE, Workspace
@@ -192,15 +192,12 @@ def warm_up(prepared: Prepared, workspace: Workspace, clients: Sequence[Captured
     refused, ModelLoadError if a version does not load with them.
     """
     versions = tuple(_versions(prepared, clients))
-    environ = dict(inherited_environment())
-    with trial_server(prepared, workspace, environ, warms_up=False) as server:
-        cold = [_try_all(server, version) for version in versions]
+    with trial_server(prepared, workspace, warms_up=False) as predict:
+        cold = [_try_all(predict, version) for version in versions]
     for version in versions:
         version.record()
-    with trial_server(prepared, workspace, environ, warms_up=True) as server:
-        if server.warmed_versions < len(versions):
-            raise SettingsError("The model server did not read the requests: does a flag turn warm-up off?")
-        return tuple(_line(server, *each) for each in zip(versions, cold, strict=True))
+    with trial_server(prepared, workspace, warms_up=True) as predict:
+        return tuple(_line(predict, *each) for each in zip(versions, cold, strict=True))
 
 
 def _versions(prepared: Prepared, clients: Sequence[CapturedRequest]) -> Iterator[_Version]:
@@ -231,12 +228,12 @@ def _version(
     return _Version(target, folder, summary.signatures, requests)
 
 
-def _try_all(server: TrialServer, version: _Version) -> float:
+def _try_all(predict: Predict, version: _Version) -> float:
     """Milliseconds of the first request. Raises SettingsError if any is refused: no load would succeed."""
     took = []
     for request in version.requests:
         try:
-            took.append(_milliseconds(server, version, request))
+            took.append(_milliseconds(predict, version, request))
         except BadInput as error:
             origin = request.origin[0].upper() + request.origin[1:]
             raise SettingsError(
@@ -245,22 +242,22 @@ def _try_all(server: TrialServer, version: _Version) -> float:
     return took[0]
 
 
-def _line(server: TrialServer, version: _Version, cold_ms: float) -> str:
+def _line(predict: Predict, version: _Version, cold_ms: float) -> str:
     """Measures what the requests are worth, for a line of the report."""
     target, first, count = version.target, version.requests[0], len(version.requests)
-    warm_ms = _milliseconds(server, version, first)
-    later_ms = statistics.median(_milliseconds(server, version, first) for _ in range(REPEATS))
+    warm_ms = _milliseconds(predict, version, first)
+    later_ms = statistics.median(_milliseconds(predict, version, first) for _ in range(REPEATS))
     return (
         f"{target.model} version {target.version}: {count} request{'s' if count > 1 else ''}; the first "
         f"request takes {warm_ms:.1f} ms instead of {cold_ms:.1f}, later ones {later_ms:.1f}"
     )
 
 
-def _milliseconds(server: TrialServer, version: _Version, request: RecordedRequest) -> float:
+def _milliseconds(predict: Predict, version: _Version, request: RecordedRequest) -> float:
     signature = version.signatures[request.target.signature or DEFAULT_SIGNATURE]
     message = request_message(request.target, request.batch, signature)
     began = time.perf_counter()
-    answer = server.calls.predict(server.instance, [message])
+    answer = predict(message)
     if not answer.ok:
         raise BadInput(error_text(answer.body) or f"status {answer.status}")
     return (time.perf_counter() - began) * 1000

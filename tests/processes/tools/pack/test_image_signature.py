@@ -1,27 +1,20 @@
-"""`pack --decode-image`: pictures go through every door of a real stack, without attributes and without a script."""
+"""`pack --decode-image`: pictures go through a real stack, without attributes and without a script."""
 
 import base64
 import json
-import struct
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import grpc
 import keras  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from support.grpc_calls import PREDICT, SECONDS
 from support.network import encoded, pixels, save_network
-from support.predict_messages import request_bytes, response_arrays
 from support.stack import Stack, serving
-from support.transform_command import transform
-from tfs_proxy.wire.header_names import INFERENCE_HEADER_LENGTH
-from tfs_proxy.wire.protos.predict import model_spec
 
 pytestmark = pytest.mark.tensorflow
 
@@ -55,7 +48,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def stack(archive: Path) -> Iterator[Stack]:
-    with serving(str(archive), env={"TFS_PROXY_GRPC_PORT": "0"}) as running:
+    with serving(str(archive)) as running:
         yield running
 
 
@@ -120,40 +113,6 @@ def test_model_still_takes_arrays(stack: Stack) -> None:
     np.testing.assert_allclose(answer.json["predictions"], [8 * image.mean(axis=(0, 1))], atol=1e-4)
 
 
-def test_grpc_of_tensorflow_serving(stack: Stack) -> None:
-    sent = files()
-    message = request_bytes(model_spec("colours"), {"image": np.array(sent, object)})
-    with grpc.insecure_channel(stack.grpc) as channel:
-        got = response_arrays(channel.unary_unary(PREDICT)(message, timeout=SECONDS))
-
-    words = [[label.decode() for label in row] for row in got["labels"].tolist()]
-    rows = zip(words, got["probabilities"].tolist(), strict=True)
-    assert_right([{"labels": labels, "probabilities": values} for labels, values in rows], sent)
-
-
-def test_open_inference_protocol(stack: Stack) -> None:
-    sent = files("JPEG")
-    raw = b"".join(struct.pack("<I", len(file)) + file for file in sent)
-    tensor = {
-        "name": "image",
-        "datatype": "BYTES",
-        "shape": [len(sent)],
-        "parameters": {"binary_data_size": len(raw)},
-    }
-    head = json.dumps({"inputs": [tensor]}).encode()
-
-    answer = stack.ask(
-        "POST", "/v2/models/colours/infer", head + raw, {INFERENCE_HEADER_LENGTH: str(len(head))}
-    )
-
-    assert answer.status == 200, answer.body
-    outputs = {output["name"]: output for output in answer.json["outputs"]}
-    assert outputs["labels"]["shape"] == [3, 2]
-    labels = np.reshape(outputs["labels"]["data"], (3, 2)).tolist()
-    rows = zip(labels, np.reshape(outputs["probabilities"]["data"], (3, 2)).tolist(), strict=True)
-    assert_right([{"labels": label, "probabilities": values} for label, values in rows], sent)
-
-
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
@@ -167,21 +126,6 @@ def test_broken_picture_is_the_clients_mistake(stack: Stack, body: bytes, reason
     answer = stack.invoke(body, "image/png")
 
     assert (answer.status, reason in answer.json["error"]) == (400, True), answer.body
-
-
-def test_batch_transform_of_pictures(archive: Path, tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    for colour, file in zip(COLOURS, files(), strict=True):
-        (tmp_path / "in" / f"{colour}.png").write_bytes(file)
-
-    done = transform(
-        *("--model", str(archive), "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")),
-        *("--content-type", "image/png"),
-    )
-
-    assert done.status == 0, done.log
-    for colour, file in zip(COLOURS, files(), strict=True):
-        assert_right(json.loads((tmp_path / "out" / f"{colour}.png.out").read_text())["predictions"], [file])
 
 
 def test_same_pack_gives_the_same_bytes_of_a_saved_model(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from support.archives import SAVED_MODEL
-from support.stack import Stack
+from support.stack import Stack, serving
 from support.waiting import wait_until
 from support.wheels import write_wheel
 from tfs_proxy.cli import main
@@ -57,8 +57,10 @@ def test_a_saved_model(home: Path, model: Path) -> None:
     """It prints what will be served, and writes the archive; twice the same bytes."""
     script = home.parent / "handler.py"
     script.write_text(SCRIPT)
-    done = pack(home, model, "--name", "plus", "--version", "3", "--script", script)
-    again = pack(home, model, "--name", "plus", "--version", "3", "--script", script, "-o", "again.tar.gz")
+    done = pack(home, model, "--model-name", "plus", "--version", "3", "--script", script)
+    again = pack(
+        home, model, "--model-name", "plus", "--version", "3", "--script", script, "-o", "again.tar.gz"
+    )
 
     assert (done.returncode, again.returncode) == (0, 0), done.stderr
     assert "Model plus, version 3 (default: the only one)" in done.stdout
@@ -249,6 +251,23 @@ def test_another_order_of_columns_changes_nothing_in_the_folder_that_is_packed(
 
     assert packed.returncode == 0, packed.stderr
     assert (recorded.read_text(), before) == (before, "zoom,age\n")
+
+
+@pytest.mark.tensorflow
+def test_each_kind_of_file_becomes_a_model_that_answers(home: Path, model_files: Path) -> None:
+    """What is in their archives is served from one folder; both generations of Keras, and a SavedModel."""
+    files = ("keras2.keras", "keras2_hdf5.h5", "keras3.keras", "keras3_hdf5.h5", "saved")
+    for file in files:
+        done = pack(home, model_files / file)
+        assert done.returncode == 0, done.stderr
+        with tarfile.open(home.parent / "model.tar.gz") as members_of_it:
+            members_of_it.extractall(home.parent / "models", filter="data")
+    with serving(str(home.parent / "models"), "--model-server", "embedded") as stack:
+        for file in files:
+            attributes = {"X_Amzn_SageMaker_Custom_Attributes": f"tfs-model-name={Path(file).stem}"}
+            for body, kind in (('{"instances": [[1, 2, 3]]}', "application/json"), ("1,2,3\n", "text/csv")):
+                answer = stack.invoke(body, kind, **attributes)
+                assert answer.json == {"predictions": [[4.5, 4.5]]}, (file, answer.body)
 
 
 @pytest.mark.tensorflow
