@@ -9,7 +9,6 @@ import json
 import sys
 
 import triton_inferences  # noqa: F401
-import triton_server  # noqa: F401
 from triton_client import SCENARIOS, Client
 
 
