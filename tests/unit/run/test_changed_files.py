@@ -13,7 +13,7 @@ from tfs_proxy.run.reloading.files import (
     snapshot_of_folder,
     snapshot_of_models,
 )
-from tfs_proxy.run.reloading.reloader import SettlingFiles
+from tfs_proxy.run.reloading.reloading import SettlingFiles
 
 
 @pytest.fixture

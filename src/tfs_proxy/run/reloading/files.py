@@ -1,4 +1,4 @@
-"""The files of the code, of the models and the archive, as `reloader` compares them."""
+"""The files of the code, of the models and the archive, as `reloading` compares them."""
 
 import importlib.util
 import logging
@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Protocol
 
 from tfs_proxy.model.discover import SAVED_MODEL_FILES
 from tfs_proxy.model.s3 import objects_at
@@ -92,13 +91,6 @@ def forget_bytecode(files: Iterable[Path]) -> None:
 CODE = "code"
 
 
-class FollowedModels(Protocol):
-    """Looks for changes; a look may take a while."""
-
-    def look(self) -> Snapshot:
-        """The state of the files that tell a change."""
-
-
 class LocalModels:
     """The archive at ``path`` or in it, else the models of that folder; or a model file."""
 
@@ -135,7 +127,7 @@ class ModelsInS3:
         return self._last
 
 
-def model_source(model: str | None) -> FollowedModels:
+def model_source(model: str | None) -> LocalModels | ModelsInS3:
     """The source of changes of MODEL, which is as `model.fetch` takes it."""
     if model is not None and model.startswith(S3_SCHEME):
         return ModelsInS3(model)

@@ -1,6 +1,8 @@
-"""All of ``serve --reload`` in one run: the followed files, and the loader of a change."""
+"""All of ``serve --reload``: look, wait until a change is complete, load it, report."""
 
+import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -11,12 +13,18 @@ from tfs_proxy.observe.catalogue import UPDATE_REFUSED
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.run.archive_stacks import ArchiveStacks
 from tfs_proxy.run.opening import ServeRequest
-from tfs_proxy.run.reloading.files import Snapshot, forget_bytecode, model_source, snapshot_of_folder
-from tfs_proxy.run.reloading.reloader import Reloader
+from tfs_proxy.run.reloading.files import (
+    Snapshot,
+    changed_files,
+    forget_bytecode,
+    model_source,
+    snapshot_of_folder,
+)
 from tfs_proxy.run.reloading.worker_exchange import WorkerExchange
+from tfs_proxy.run.run_loop import cancel
 from tfs_proxy.run.stack import Stack
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.errors import ScriptLoadError, SettingsError
+from tfs_proxy.values.errors import ScriptLoadError, SettingsError, StopServing
 from tfs_proxy.values.layout import SAGEMAKER_MODEL_DIR, ModelLayout
 from tfs_proxy.values.names import printable
 from tfs_proxy.values.resources import mounts
@@ -25,14 +33,52 @@ from tfs_proxy.wire.s3_client import S3_SCHEME
 log = logging.getLogger(__name__)
 
 
+class SettlingFiles:
+    """Files that differ from the ``loaded`` ones count once they have been the same for ``seconds``."""
+
+    def __init__(self, loaded: Snapshot, seconds: float) -> None:
+        self._loaded = self._seen = loaded
+        self._seconds = seconds
+        self._since = 0.0
+
+    def note(self, files: Snapshot, now: float) -> None:
+        """Notes the files' present state."""
+        if files != self._seen:
+            self._seen, self._since = files, now
+
+    @property
+    def is_pending(self) -> bool:
+        """True if there is a change, complete or not."""
+        return self._seen != self._loaded
+
+    def is_whole(self, now: float) -> bool:
+        """True if there is no change, or a complete one."""
+        return not self.is_pending or now - self._since >= self._seconds
+
+    def take(self) -> tuple[Path, ...]:
+        """The files that have changed; from here on these are loaded."""
+        changed = changed_files(self._loaded, self._seen)
+        self._loaded = self._seen
+        return changed
+
+
+CODE_SETTLED_SECONDS = 0.05
+"""Changed code is complete after so long without changes: editors write several files, git many."""
+
+MODELS_SETTLED_SECONDS = 2.0
+"""The same for models and archives, which take longer to be copied."""
+
+SHARE_OF_TIME = 0.1
+"""Most of a core for looking: a folder of many files is looked at less often."""
+
+SHOWN_FILES = 3
+
+
 class Followed:
     """Follows ``look_at_models``, and code where users change it, which ``exchange`` loads alone."""
 
     def __init__(
-        self,
-        look_at_models: Callable[[], Snapshot],
-        stacks: ArchiveStacks,
-        exchange: WorkerExchange,
+        self, look_at_models: Callable[[], Snapshot], stacks: ArchiveStacks, exchange: WorkerExchange
     ) -> None:
         self.look_at_models = look_at_models
         self._stacks, self._exchange = stacks, exchange
@@ -99,6 +145,85 @@ def served(stack: Stack) -> str:
         f"{model} (version{'s' if len(versions) > 1 else ''} {', '.join(map(str, versions))})"
         for model, versions in stack.models.items()
     )
+
+
+class Reloader:
+    """Follows what ``loader`` sees, every ``look_seconds``; ``models`` is what has been loaded of them."""
+
+    def __init__(self, loader: Followed, models: Snapshot, look_seconds: float) -> None:
+        self._loader = loader
+        self._not_loaded: set[Path] = set()
+        self._code = SettlingFiles(loader.look_at_code(), CODE_SETTLED_SECONDS)
+        self._models = SettlingFiles(models, MODELS_SETTLED_SECONDS)
+        self._least_seconds = self._look_seconds = look_seconds
+        self.refused = False
+
+    async def run(self) -> None:
+        """Loads each change; a change during a load restarts it."""
+        await self._whole_change()
+        while True:
+            self._not_loaded.update(self._models.take())
+            loading = asyncio.create_task(self._load(self._code.take(), sorted(self._not_loaded)))
+            changing = asyncio.create_task(self._whole_change())
+            try:
+                await asyncio.wait({loading, changing}, return_when=asyncio.FIRST_COMPLETED)
+                if loading.done():
+                    loading.result()
+                    await changing
+            finally:
+                await cancel(loading, changing)
+
+    async def _whole_change(self) -> None:
+        """Waits until files differ from those that were loaded last, and have stopped changing."""
+        while True:
+            await asyncio.sleep(CODE_SETTLED_SECONDS if self._code.is_pending else self._look_seconds)
+            now = await self._look()
+            is_changed = self._models.is_pending or self._code.is_pending
+            if is_changed and self._code.is_whole(now) and self._models.is_whole(now):
+                return
+
+    async def _look(self) -> float:
+        """Looks once; returns the time of it."""
+        began = time.monotonic()
+        code = await asyncio.to_thread(self._loader.look_at_code)
+        models = await asyncio.to_thread(self._loader.look_at_models)
+        self._code.note(code, began)
+        self._models.note(models, began)
+        now = time.monotonic()
+        self._look_seconds = max(self._least_seconds, (now - began) / SHARE_OF_TIME)
+        return began
+
+    async def _load(self, code: Sequence[Path], models: Sequence[Path]) -> None:
+        """Loads what has changed: the code, and models since those that serve."""
+        began = time.monotonic()
+        try:
+            if models:
+                log.info("%s changed: loading it in new processes", shown([*models, *code]))
+                serving = await self._loader.load_models()
+                self._not_loaded.clear()
+            else:
+                log.info("%s changed: loading the code in new workers", shown(code))
+                serving = await self._loader.load_code(code)
+        except (StopServing, OSError) as error:
+            self.refused = True
+            _report(error)
+        else:
+            self.refused = False
+            log.info("%s serves, after %.2f s", serving, time.monotonic() - began)
+
+
+def _report(error: StopServing | OSError) -> None:
+    if isinstance(error, ScriptLoadError) and error.report:
+        log.error("%s", error.report)
+    reason = printable(str(error))
+    sentence = reason if reason.endswith((".", "?")) else f"{reason}."
+    log.error("the change can't be used: %s The models and code loaded before go on serving.", sentence)
+
+
+def shown(files: Sequence[Path]) -> str:
+    names = [printable(path.name) for path in files[:SHOWN_FILES]]
+    more = len(files) - len(names)
+    return ", ".join(names) + (f" and {more} more" if more else "")
 
 
 RELOAD: Final = "--reload (TFS_PROXY_RELOAD)"

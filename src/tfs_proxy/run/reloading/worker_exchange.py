@@ -1,4 +1,4 @@
-"""Replaces gunicorn with a new one on the same sockets, once that one's workers serve; used by `reloader`."""
+"""Replaces gunicorn with a new one on the same sockets, once that one's workers serve."""
 
 import asyncio
 import os

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from support.archives import stand_in_archive
 from support.following import BROKEN, Serve, answer, answers, script
 from support.load_generator import load
 from support.processes import is_running
@@ -177,21 +176,3 @@ def test_a_script_that_is_gone_is_reported_until_it_is_back(serve: Serve, folder
     stack.wait_until(lambda: answers(stack, "second"), "the script that is back answers")
     assert "swp" not in stack.log
     assert "pyc" not in stack.log
-
-
-@pytest.mark.slow
-def test_an_archive_that_is_replaced_is_unpacked_beside(serve: Serve, tmp_path: Path) -> None:
-    """Its code/ is taken; one that is not whole, or broken inside, leaves the old code in place."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz", script=script("first"))
-    stack = serve(archive, "--reload", workers="1")
-    whole = stand_in_archive(tmp_path / "new.tar.gz", script=script("second")).read_bytes()
-
-    archive.write_bytes(whole[: len(whole) // 2])
-    stack.wait_for_log("the change can't be used: ")
-    assert answer(stack) == "first"
-    stand_in_archive(tmp_path / "broken.tar.gz", script=script("broken") + BROKEN).rename(archive)
-    stack.wait_for_log("code/inference.py can't be imported")
-    assert answer(stack) == "first"
-    (tmp_path / "new.tar.gz").rename(archive)
-
-    stack.wait_until(lambda: answers(stack, "second"), "the new archive's script answers")
