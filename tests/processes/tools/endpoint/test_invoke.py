@@ -63,10 +63,6 @@ def _as_told(containers: Containers) -> None:
         container.requests.clear()
 
 
-def error_of(call: ClientError) -> Any:
-    return call.response
-
-
 def test_headers_of_the_api_go_through_both_ways_and_no_others(
     endpoint: Endpoint, containers: Containers
 ) -> None:
@@ -128,7 +124,7 @@ def test_container_s_error_is_a_model_error_with_its_members(
     with pytest.raises(ClientError) as raised:
         endpoint.invoke_endpoint(TargetVariant="one")
 
-    response = error_of(raised.value)
+    response: Any = raised.value.response
     assert response["Error"]["Code"] == "ModelError"
     assert response["ResponseMetadata"]["HTTPStatusCode"] == 424
     assert (response["OriginalStatusCode"], response["OriginalMessage"]) == (status, "no such thing")
@@ -155,14 +151,14 @@ def test_request_for_what_is_not_there_is_a_validation_error(
     with pytest.raises(ClientError, match=says) as raised:
         endpoint.invoke_endpoint(**members)
 
-    assert error_of(raised.value)["Error"]["Code"] == "ValidationError"
+    assert raised.value.response["Error"]["Code"] == "ValidationError"
 
 
 def test_unknown_endpoint_is_a_validation_error(endpoint: Endpoint) -> None:
     with pytest.raises(ClientError, match="Endpoint none of account local not found") as raised:
         endpoint.runtime.invoke_endpoint(EndpointName="none", Body=b"")
 
-    assert error_of(raised.value)["ResponseMetadata"]["HTTPStatusCode"] == 400
+    assert raised.value.response["ResponseMetadata"]["HTTPStatusCode"] == 400
 
 
 def test_bodies_have_a_limit_in_both_directions(endpoint: Endpoint, containers: Containers) -> None:
@@ -171,7 +167,7 @@ def test_bodies_have_a_limit_in_both_directions(endpoint: Endpoint, containers: 
     assert len(whole["Body"].read()) == MOST_BYTES
     with pytest.raises(ClientError) as raised:
         endpoint.invoke_endpoint(b"x" * (MOST_BYTES + 1), TargetVariant="one")
-    assert error_of(raised.value)["ResponseMetadata"]["HTTPStatusCode"] == 413
+    assert raised.value.response["ResponseMetadata"]["HTTPStatusCode"] == 413
     containers["one"].answer = b"x" * (MOST_BYTES + 1)
     with pytest.raises(ClientError, match="ModelError"):
         endpoint.invoke_endpoint(TargetVariant="one")
@@ -213,7 +209,8 @@ def test_error_of_a_pipeline_names_the_container(endpoint: Endpoint, containers:
     with pytest.raises(ClientError, match="from last") as raised:
         endpoint.invoke_endpoint(TargetVariant="pipeline")
 
-    assert error_of(raised.value)["LogStreamArn"].endswith("pipeline/1/last")
+    response: Any = raised.value.response
+    assert response["LogStreamArn"].endswith("pipeline/1/last")
 
 
 def test_container_is_chosen_by_its_hostname(endpoint: Endpoint, containers: Containers) -> None:

@@ -69,20 +69,17 @@ def test_endpoint_waits_for_pings(tmp_path: Path) -> None:
 )
 def test_endpoint_without_endpoints_waits_for_calls_that_create_them(tmp_path: Path, content: object) -> None:
     (tmp_path / "config.json").write_text(json.dumps(content))
-    endpoint = Endpoint(*([] if content is None else [str(tmp_path / "config.json")]))
-    with remote_container() as container:
-        try:
-            endpoint.wait_ready()
-            client = endpoint.control_plane
-            client.create_model(ModelName="m", PrimaryContainer={"Image": container.address})
-            client.create_endpoint_config(EndpointConfigName="c", ProductionVariants=[variant("v", "m")])
-            client.create_endpoint(EndpointName="shop", EndpointConfigName="c")
-            client.get_waiter("endpoint_in_service").wait(EndpointName="shop", WaiterConfig={"Delay": 1})
-            assert endpoint.invoke_endpoint()["Body"].read() == b"cba"
-            client.delete_endpoint(EndpointName="shop")
-            assert client.list_endpoints()["Endpoints"] == []
-        finally:
-            endpoint.close()
+    words = [] if content is None else [str(tmp_path / "config.json")]
+    with remote_container() as container, closing(Endpoint(*words)) as endpoint:
+        endpoint.wait_ready()
+        client = endpoint.control_plane
+        client.create_model(ModelName="m", PrimaryContainer={"Image": container.address})
+        client.create_endpoint_config(EndpointConfigName="c", ProductionVariants=[variant("v", "m")])
+        client.create_endpoint(EndpointName="shop", EndpointConfigName="c")
+        client.get_waiter("endpoint_in_service").wait(EndpointName="shop", WaiterConfig={"Delay": 1})
+        assert endpoint.invoke_endpoint()["Body"].read() == b"cba"
+        client.delete_endpoint(EndpointName="shop")
+        assert client.list_endpoints()["Endpoints"] == []
 
 
 def test_container_that_ends_at_its_start_ends_the_run(tmp_path: Path) -> None:
