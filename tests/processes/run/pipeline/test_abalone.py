@@ -1,8 +1,5 @@
 """The abalone pipeline that the README of its example builds, checked against the relation of its data."""
 
-import contextlib
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +11,6 @@ import pytest
 
 from support.building import EXAMPLES, ROOT, alone_in
 from support.loading import load_module
-from support.processes import descendants, wait_until_ended
 from support.running import Answer
 from support.stack import Stack
 
@@ -115,23 +111,3 @@ def test_bad_rows_are_refused_with_the_stages_words(running: Stack, rows: str, w
 def test_an_empty_cell_is_imputed(running: Stack) -> None:
     """The median stands in for a missing number."""
     assert ask(running, "M,,0.365,0.125,0.516,0.2155,0.114,0.155").status == 200
-
-
-def test_a_stage_that_is_down_is_named(running: Stack) -> None:
-    """The last test of this pipeline: its second stage is killed, with everything below it."""
-    [second] = [
-        pid
-        for pid in descendants(running.process.pid)
-        if b"serve\0" in (line := Path(f"/proc/{pid}/cmdline").read_bytes()) and b"regressor" in line
-    ]
-    killed = [second, *descendants(second)]
-    for pid in killed:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    wait_until_ended(killed)
-
-    answer = ask(running, "M,0.44,0.365,0.125,0.516,0.2155,0.114,0.155")
-
-    assert answer.status == 424
-    assert answer.json["error"].startswith("stage 2 (regressor.tar.gz)")
-    assert answer.json["OriginalStatusCode"] == 503

@@ -87,18 +87,6 @@ def raises(error: UpstreamError) -> Answer:
     return answer
 
 
-def test_types_go_on_and_accept_goes_to_the_last_stage() -> None:
-    """The client's Content-Type is the first stage's, then each stage's own is the next one's."""
-    stages = Stages(appends(b"1", "text/csv"), appends(b"2", "application/x-2"), appends(b"3", "image/png"))
-    response = stages.invoke(Content_Type="application/json", Content_Encoding="gzip", Accept="image/*")
-    assert [headers for _, _, headers in stages.requests] == [
-        {"content-type": "application/json", "content-encoding": "gzip"},
-        {"content-type": "text/csv"},
-        {"content-type": "application/x-2", "accept": "image/*"},
-    ]
-    assert response.headers == {"Content-Type": "image/png"}
-
-
 def test_headers_of_the_platform_reach_every_stage_and_others_none() -> None:
     """The client gets those of the last stage alone."""
     stages = Stages(
