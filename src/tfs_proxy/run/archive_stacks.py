@@ -19,8 +19,7 @@ from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.run.control_api import ControlApi, served_models
 from tfs_proxy.run.heartbeats import WorkerCounts
 from tfs_proxy.run.host.sockets import Listeners
-from tfs_proxy.run.host.watchdog import guarded_workspace
-from tfs_proxy.run.host.workspace import LONGEST_PATH, make_workspace_within
+from tfs_proxy.run.host.workspace import LONGEST_PATH, make_workspace_within, run_workspace
 from tfs_proxy.run.metrics import RunMetrics
 from tfs_proxy.run.open_inference import OpenInferenceApi, ready_versions
 from tfs_proxy.run.opening import ServeRequest
@@ -63,11 +62,11 @@ async def serve(settings: Settings, listeners: Listeners, request: ServeRequest)
     reloading = _reloading(settings, request)
     longest_path = LONGEST_PATH if reloading is None else LONGEST_PATH_WITHIN
     with (
-        guarded_workspace(settings.home, longest_path) as (workspace, watchdog),
+        run_workspace(settings.home, longest_path) as workspace,
         with_session_store(settings, workspace) as stored,
     ):
         run = Run(
-            *(stored, listeners, request.environ, workspace, watchdog),
+            *(stored, listeners, request.environ, workspace),
             lambda host: ArchiveStacks(stored, request, host, reloading),
         )
         return await run.run()
@@ -93,7 +92,6 @@ class ArchiveStacks:
         self._streams = StreamReports()
         self._stack_host = StackHost(
             host.workspace,
-            host.watchdog,
             host.records.log,
             deaths=host.deaths,
             counts=WorkerCounts(),

@@ -9,7 +9,6 @@ from functools import partial
 
 from tfs_proxy.run.gpus import Devices
 from tfs_proxy.run.host.processes import describe_exit
-from tfs_proxy.run.host.watchdog import Watchdog
 from tfs_proxy.run.logs.request_lines import ChildLog
 from tfs_proxy.run.process import ChildProcess, ProcessSpec, ProcessState, Spawn, spawn
 from tfs_proxy.run.run_loop import cancel
@@ -34,12 +33,10 @@ class Children(ABC):
     ``down`` always has the names of those that are being restarted, ``deaths`` counts them.
     """
 
-    def __init__(
-        self, watchdog: Watchdog, down: set[str], deaths: Deaths, log: ChildLog, tick: Tick = lambda: None
-    ) -> None:
+    def __init__(self, down: set[str], deaths: Deaths, log: ChildLog, tick: Tick = lambda: None) -> None:
         self.deaths = deaths
         self.devices = Devices()
-        self._watchdog, self._down, self._log, self._tick = watchdog, down, log, tick
+        self._down, self._log, self._tick = down, log, tick
         self._tick_seconds = TICK_SECONDS
         self._tasks: set[asyncio.Task[None]] = set()
         self._stirred = asyncio.Event()
@@ -48,8 +45,7 @@ class Children(ABC):
         child = ChildProcess(
             spec,
             may_restart=self._may_restart,
-            started=self._begun,
-            ended=self._watchdog.forget,
+            started=lambda _pid: self._stirred.set(),
             heard=partial(self.devices.hear, spec.name),
             show=self._log.show,
             start=spawn,
@@ -88,7 +84,6 @@ class Children(ABC):
         pause_seconds = self._tick_seconds
         while True:
             self._stirred.clear()
-            self._watchdog.look()
             soon = self._look()
             pause_seconds = (
                 self._tick_seconds if soon else min(pause_seconds * TICK_GROWTH, IDLE_TICK_SECONDS)
@@ -110,10 +105,6 @@ class Children(ABC):
 
     def _is_down(self, child: ChildProcess) -> bool:
         return child.state is ProcessState.BACKOFF
-
-    def _begun(self, pid: int) -> None:
-        self._stirred.set()
-        self._watchdog.guard(pid)
 
     def _may_restart(self, child: ChildProcess) -> bool:
         self._stirred.set()

@@ -9,7 +9,6 @@ from tfs_proxy.run.children import Children, Deaths, Tick
 from tfs_proxy.run.grpc_routes import GrpcRoutes, InstanceGates
 from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.sockets import Listener, Listeners
-from tfs_proxy.run.host.watchdog import Watchdog
 from tfs_proxy.run.logs.request_lines import ChildLog
 from tfs_proxy.run.nginx import config as nginx
 from tfs_proxy.run.nginx.many_models import MultiModelRoutes
@@ -34,11 +33,9 @@ NO_NGINX = (
 class FrontChildren(Children):
     """nginx and the gRPC router; ``of_request`` gets events of nginx's that belong to a request."""
 
-    def __init__(
-        self, watchdog: Watchdog, deaths: Deaths, tick: Tick, of_request: Callable[[ForeignEvent], None]
-    ) -> None:
+    def __init__(self, deaths: Deaths, tick: Tick, of_request: Callable[[ForeignEvent], None]) -> None:
         self.down: set[str] = set()
-        super().__init__(watchdog, self.down, deaths, ChildLog(of_request=of_request), tick)
+        super().__init__(self.down, deaths, ChildLog(of_request=of_request), tick)
         self.grpc_router: ChildProcess | None = None
         self.nginx: ChildProcess | None = None
 
@@ -74,7 +71,6 @@ class Front:
         workspace: Workspace,
         listeners: Listeners,
         environ: Mapping[str, str],
-        watchdog: Watchdog,
         deaths: Deaths,
         tick: Tick,
         of_request: Callable[[ForeignEvent], None],
@@ -82,7 +78,7 @@ class Front:
         self._settings, self._workspace, self._environ = settings, workspace, environ
         self._listeners = listeners
         self.web: tuple[Listener, ...] = ()
-        self.children = FrontChildren(watchdog, deaths, tick, of_request)
+        self.children = FrontChildren(deaths, tick, of_request)
         self.grpc_routes = GrpcRoutes()
         self._gates = InstanceGates(workspace, settings.instance_count)
         self._proxy: NginxProxy | None = None

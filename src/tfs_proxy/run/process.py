@@ -115,8 +115,8 @@ class ChildProcess:
     """One supervised child.
 
     ``run`` lasts as long as the child may be restarted: ``may_restart`` is called after each death,
-    ``started`` with each new pid, which is also that of its process group, and ``ended`` with it once
-    the group is empty; ``heard`` with each line that it prints, and ``show`` with each event.
+    ``started`` with each new pid, which is also that of its process group; ``heard`` with each line that it
+    prints, and ``show`` with each event.
     ``stop`` ends it within a deadline. Both leave the state at EXITED or GAVE_UP.
     """
 
@@ -126,7 +126,6 @@ class ChildProcess:
         *,
         may_restart: "Callable[[ChildProcess], bool]" = lambda _child: True,
         started: Callable[[int], None] = lambda _pid: None,
-        ended: Callable[[int], None] = lambda _pid: None,
         heard: Callable[[str], None] = lambda _line: None,
         show: Callable[["ChildProcess", Sequence[str]], None] = lambda _child, _lines: None,
         start: Spawn = spawn,
@@ -138,7 +137,7 @@ class ChildProcess:
         self.starts = 0
         self.exit_status: int | None = None
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
-        self._started, self._group_ended, self._heard = started, ended, heard
+        self._started, self._heard = started, heard
         self._output = ChildOutput(
             self._hear, partial(show, self), drops=spec.drops_output, lines_are_events=spec.logs_by_lines
         )
@@ -276,7 +275,6 @@ class ChildProcess:
                 os.killpg(group, number)
             except ProcessLookupError:
                 self._groups.discard(group)
-                self._group_ended(group)
             except PermissionError:
                 if number:
                     log.warning("%s: not allowed to signal process group %d", self.name, group)

@@ -19,7 +19,6 @@ from tfs_proxy.run.control_api import ControlApi
 from tfs_proxy.run.front import Front
 from tfs_proxy.run.host.processes import Orphans
 from tfs_proxy.run.host.sockets import Listeners, connections
-from tfs_proxy.run.host.watchdog import Watchdog
 from tfs_proxy.run.logs.run_records import RunRecords
 from tfs_proxy.run.nginx.many_models import MultiModelRoutes
 from tfs_proxy.run.process import ChildProcess
@@ -75,7 +74,6 @@ class RunHost(Struct, frozen=True):
     """Parts that a run has once, for its stacks."""
 
     workspace: Workspace
-    watchdog: Watchdog
     front: Front
     records: RunRecords
     deaths: Deaths
@@ -93,7 +91,6 @@ class Run:
         listeners: Listeners,
         environ: Mapping[str, str],
         workspace: Workspace,
-        watchdog: Watchdog,
         make_stacks: MakeStacks,
     ) -> None:
         self._settings, self._workspace = settings, workspace
@@ -103,10 +100,10 @@ class Run:
             catch_up=self._read_errors_of_nginx,
         )
         self._front = Front(
-            *(settings, workspace, listeners, environ, watchdog, deaths, self._look),
+            *(settings, workspace, listeners, environ, deaths, self._look),
             of_request=self._records.request_lines.hold,
         )
-        host = RunHost(workspace, watchdog, self._front, self._records, deaths)
+        host = RunHost(workspace, self._front, self._records, deaths)
         self._stacks = make_stacks(host)
         self._orphans = Orphans()
         self._run_loop = RunLoop(settings.stop_seconds)

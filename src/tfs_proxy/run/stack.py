@@ -21,7 +21,6 @@ from tfs_proxy.run.control_api import Answer, ControlApi
 from tfs_proxy.run.heartbeats import Heartbeats, WorkerCounts
 from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.sockets import Listener
-from tfs_proxy.run.host.watchdog import Watchdog
 from tfs_proxy.run.model_states import ModelWatch
 from tfs_proxy.run.nginx import config as nginx
 from tfs_proxy.run.opening import ServeRequest, find_host_resources, open_archive, plan_processes
@@ -62,7 +61,7 @@ class CommonModelServers(Protocol):
 
 
 class StackHost(Struct, frozen=True):
-    """The surroundings of a stack: its folder, its watchdog, and how its workers log.
+    """The surroundings of a stack: its folder, and how its workers log.
 
     ``spawn_workers`` is how gunicorn is started. With ``servers`` it has no model servers of its own, and
     without a script no workers either. ``deaths`` and ``counts`` are those of its processes; ``tick`` is
@@ -70,7 +69,6 @@ class StackHost(Struct, frozen=True):
     """
 
     workspace: Workspace
-    watchdog: Watchdog
     log: LogConfig
     spawn_workers: Spawn = spawn
     servers: CommonModelServers | None = None
@@ -96,7 +94,6 @@ class Stack:
         self.children = StackChildren(
             self.readiness,
             host.workspace,
-            host.watchdog,
             deaths=host.deaths,
             own_exit_status=request.flags is not None,
             tick=host.tick,

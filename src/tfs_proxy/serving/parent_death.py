@@ -1,8 +1,8 @@
-"""Ends an inner stack when its owner ends: run as a module, it is the parent of `tfs-proxy serve`.
+"""Ends processes whose parent has died, by a signal from Linux; run as a module, the stack of an owner.
 
-Its standard input is a pipe that only the owner holds open. However the owner ends, even by kill -9, the pipe
-closes, and this process sends SIGTERM to the stack. If this process is killed itself, as Ray does to the
-children of an actor that ends, Linux sends the SIGTERM.
+Run so, it is the parent of `tfs-proxy serve`, and its standard input is a pipe that only the owner holds
+open. However the owner ends, even by kill -9, the pipe closes, and this process sends SIGTERM to the stack.
+If this process is killed itself, as Ray does to the children of an actor that ends, Linux sends the SIGTERM.
 """
 
 import ctypes
@@ -11,24 +11,43 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 _PR_SET_PDEATHSIG = 1
 
 
+def signal_at_death_of(parent: int, number: int) -> Callable[[], None]:
+    """Make a function that has Linux send its caller the signal when ``parent`` dies, or has by then.
+
+    Linux sends it when the thread that started the caller ends: start it in the main thread. The caller's own
+    children get none.
+    """
+    if sys.platform != "linux":
+        return lambda: None
+    prctl = ctypes.CDLL(None).prctl
+
+    def prepare() -> None:
+        prctl(_PR_SET_PDEATHSIG, number)
+        if os.getppid() != parent:
+            os.kill(os.getpid(), number)
+
+    return prepare
+
+
+def end_group_at(number: int) -> None:
+    """Make the signal end this process and all in its process group: what a script has started, too."""
+    signal.signal(number, lambda _number, _frame: os.killpg(0, signal.SIGKILL))
+
+
 def main(argv: Sequence[str]) -> int:
     """Run ``argv`` until it ends or standard input does; returns its exit status."""
-    before_exec = _signal_on_parent_death if sys.platform == "linux" else None
+    before_exec = signal_at_death_of(os.getpid(), signal.SIGTERM)
     stack = subprocess.Popen(argv, stdin=subprocess.DEVNULL, preexec_fn=before_exec)  # noqa: PLW1509 - no threads yet
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # Ctrl-C reaches the whole process group, but the owner decides
     threading.Thread(target=_terminate_at_end_of_input, args=(stack,), daemon=True).start()
     return stack.wait()
-
-
-def _signal_on_parent_death() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _terminate_at_end_of_input(stack: "subprocess.Popen[bytes]") -> None:

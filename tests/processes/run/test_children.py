@@ -9,7 +9,7 @@ import pytest
 from tfs_proxy.run.children import Deaths
 from tfs_proxy.run.front import FrontChildren
 from tfs_proxy.run.heartbeats import Heartbeats
-from tfs_proxy.run.host.watchdog import Watchdog, guarded_workspace
+from tfs_proxy.run.host.workspace import run_workspace
 from tfs_proxy.run.many_models.model_life import load_failure
 from tfs_proxy.run.process import Backoff, ProcessSpec
 from tfs_proxy.run.readiness import Readiness
@@ -20,19 +20,19 @@ from tfs_proxy.values.layout import Workspace
 
 
 @pytest.fixture
-def run() -> Iterator[tuple[Workspace, Watchdog]]:
-    with guarded_workspace(None) as run:
+def run() -> Iterator[Workspace]:
+    with run_workspace(None) as run:
         yield run
 
 
-def failed_boot(run: tuple[Workspace, Watchdog], script: str, failure: BootFailure | None) -> ScriptLoadError:
+def failed_boot(run: Workspace, script: str, failure: BootFailure | None) -> ScriptLoadError:
     """The error of a run that serves when gunicorn, in whose place this shell script stands, gives up."""
 
     async def serve() -> None:
         readiness = Readiness(Heartbeats(1.0))
         readiness.begin_serving()
         readiness.heartbeats.failure = failure
-        children = StackChildren(readiness, *run)
+        children = StackChildren(readiness, run)
         argv = ("/bin/sh", "-c", script)
         spec = ProcessSpec("gunicorn", argv, dict(os.environ), backoff=Backoff(tries=0))
         children.start_workers(spec)
@@ -43,11 +43,11 @@ def failed_boot(run: tuple[Workspace, Watchdog], script: str, failure: BootFailu
     return raised.value
 
 
-def failed_start(run: tuple[Workspace, Watchdog], script: str) -> ModelLoadError:
+def failed_start(run: Workspace, script: str) -> ModelLoadError:
     """The error of a start whose model server is this shell script."""
 
     async def start() -> None:
-        children = StackChildren(Readiness(Heartbeats(1.0)), *run)
+        children = StackChildren(Readiness(Heartbeats(1.0)), run)
         argv = ("/bin/sh", "-c", script)
         children.start_model_server(ProcessSpec("the model server", argv, dict(os.environ)))
         await children.watch_during(asyncio.sleep(60))
@@ -57,11 +57,11 @@ def failed_start(run: tuple[Workspace, Watchdog], script: str) -> ModelLoadError
     return raised.value
 
 
-def test_a_death_is_noticed_however_rare_the_looks_are(run: tuple[Workspace, Watchdog]) -> None:
+def test_a_death_is_noticed_however_rare_the_looks_are(run: Workspace) -> None:
     """While nothing happens they become rare; a child that ends wakes the watch."""
 
     async def serve() -> None:
-        children = FrontChildren(run[1], Deaths(), lambda: None, lambda _event: None)
+        children = FrontChildren(Deaths(), lambda: None, lambda _event: None)
         children.look_every(3600)
         spec = ProcessSpec("nginx", ("/bin/sh", "-c", "exit 3"), dict(os.environ), backoff=Backoff(tries=0))
         watching = asyncio.create_task(children.watch_during(asyncio.sleep(30)))
@@ -73,7 +73,7 @@ def test_a_death_is_noticed_however_rare_the_looks_are(run: tuple[Workspace, Wat
         asyncio.run(serve())
 
 
-def test_one_that_the_kernel_kills_says_so(run: tuple[Workspace, Watchdog]) -> None:
+def test_one_that_the_kernel_kills_says_so(run: Workspace) -> None:
     """SIGKILL while it loads is a lack of memory, for which a load of one of many models is 507."""
     error = failed_start(run, "kill -KILL $$")
 
@@ -82,7 +82,7 @@ def test_one_that_the_kernel_kills_says_so(run: tuple[Workspace, Watchdog]) -> N
     assert isinstance(load_failure(error), NotEnoughResources)
 
 
-def test_one_that_ends_by_itself_has_its_exit_status_and_last_words(run: tuple[Workspace, Watchdog]) -> None:
+def test_one_that_ends_by_itself_has_its_exit_status_and_last_words(run: Workspace) -> None:
     """Which are no lack of memory by themselves."""
     error = failed_start(run, "echo error: no such flag; exit 3")
 
@@ -91,14 +91,14 @@ def test_one_that_ends_by_itself_has_its_exit_status_and_last_words(run: tuple[W
     assert not isinstance(load_failure(error), NotEnoughResources)
 
 
-def test_workers_that_cannot_boot_say_why(run: tuple[Workspace, Watchdog]) -> None:
+def test_workers_that_cannot_boot_say_why(run: Workspace) -> None:
     """A client reads the sentence, and has no log: it does not send there."""
     failure = BootFailure("inference.py can't be imported: KeyError: 'TABLE' (line 3).", "Traceback")
 
     assert str(failed_boot(run, "exit 3", failure)) == failure.text
 
 
-def test_a_gunicorn_that_ends_before_its_workers_has_its_last_words(run: tuple[Workspace, Watchdog]) -> None:
+def test_a_gunicorn_that_ends_before_its_workers_has_its_last_words(run: Workspace) -> None:
     """No worker could send the reason."""
     error = failed_boot(run, "echo ModuleNotFoundError: No module named x; exit 4", None)
 

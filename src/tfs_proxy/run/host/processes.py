@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
+from tfs_proxy.serving.parent_death import signal_at_death_of
+
 
 def shell_status(status: int | None) -> int:
     """An exit status as shells have it: 128 + N for a child that signal N ended."""
@@ -28,7 +30,6 @@ def describe_exit(status: int | None) -> str:
     return f"exit status {status}"
 
 
-_PR_SET_PDEATHSIG = 1
 OOM_SCORE, SOONER_KILLED = Path("/proc/self/oom_score_adj"), 100
 """Thousandths of all memory that a child counts as larger than its parent, which has to tell of its end."""
 
@@ -36,13 +37,12 @@ OOM_SCORE, SOONER_KILLED = Path("/proc/self/oom_score_adj"), 100
 def before_exec(number: signal.Signals) -> Callable[[], None] | None:
     """A ``preexec_fn`` that has Linux send the signal to the child when its parent dies; else None.
 
-    Linux sends the signal when the thread that started the child ends: start it in the main thread. The
-    child's own children get none. Out of memory, Linux kills the child before its parent; and a file that
+    Out of memory, Linux kills the child before its parent; and a file that
     would be too large (``ulimit -f``) is an error in it, and not its end.
     """
     if sys.platform != "linux":
         return None
-    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
+    end_with_parent = signal_at_death_of(os.getpid(), number)
     own_score = int(OOM_SCORE.read_text())
 
     def prepare() -> None:
@@ -51,9 +51,7 @@ def before_exec(number: signal.Signals) -> Callable[[], None] | None:
             descriptor = os.open(OOM_SCORE, os.O_WRONLY)
             os.write(descriptor, b"%d" % min(own_score + SOONER_KILLED, 1000))
             os.close(descriptor)
-        prctl(_PR_SET_PDEATHSIG, int(number))
-        if os.getppid() != parent:  # it died before prctl
-            os.kill(os.getpid(), number)
+        end_with_parent()
 
     return prepare
 

@@ -87,6 +87,17 @@ def temporary_workspace(home: str | None, prefix: str) -> Iterator[Workspace]:
             os.close(owner)
 
 
+@contextmanager
+def run_workspace(home: str | None, longest_path: str = LONGEST_PATH) -> Iterator[Workspace]:
+    """The workspace of a run. Raises SettingsError if nothing can be written there.
+
+    Its sockets, up to ``longest_path``, and configuration files must be able to have paths there, too.
+    """
+    refuse_unusable(home, PREFIX, longest_path)
+    with temporary_workspace(home, PREFIX) as workspace:
+        yield workspace
+
+
 def remove_abandoned(home: str | None) -> None:
     """Removes our own workspaces below ``home`` whose file `OWNER` no process has locked any more."""
     for owner in Path(home or tempfile.gettempdir()).glob(f"{PREFIX}*/{OWNER}"):

@@ -21,7 +21,6 @@ from tfs_proxy.observe.shared_files import under_way
 from tfs_proxy.observe.stage_table import StageTables
 from tfs_proxy.run.grpc_routes import GrpcRoutes
 from tfs_proxy.run.host.sockets import unbound
-from tfs_proxy.run.host.watchdog import Watchdog
 from tfs_proxy.run.host.workspace import make_workspace_within
 from tfs_proxy.run.many_models.model_servers import SharedModelServers
 from tfs_proxy.run.many_models.shared_parts import CommonModel
@@ -111,7 +110,6 @@ class RunFacts(Struct, frozen=True):
     model_server: str
     environ: Mapping[str, str]
     workspace: Workspace
-    watchdog: Watchdog
     log: LogConfig
     port: int
     gates: HttpGates
@@ -134,7 +132,6 @@ class ModelStack:
         self._listener = unbound()
         host = StackHost(
             self._workspace,
-            run.watchdog,
             run.log,
             spawn_workers=run.spawn_workers,
             servers=run.servers,

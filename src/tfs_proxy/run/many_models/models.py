@@ -17,7 +17,7 @@ from tfs_proxy.run.control_api import ControlApi
 from tfs_proxy.run.gpus import visible_devices
 from tfs_proxy.run.heartbeats import WorkerCounts
 from tfs_proxy.run.host.sockets import Listeners
-from tfs_proxy.run.host.watchdog import guarded_workspace
+from tfs_proxy.run.host.workspace import run_workspace
 from tfs_proxy.run.many_models.archives import ModelFolder, model_folder, universal_code
 from tfs_proxy.run.many_models.control import make_control_api
 from tfs_proxy.run.many_models.model_stack import HttpGates, RunFacts
@@ -86,7 +86,7 @@ async def serve_many(
     """
     refuse_unusable(settings)
     with (
-        guarded_workspace(settings.home, LONGEST_PATH) as (workspace, watchdog),
+        run_workspace(settings.home, LONGEST_PATH) as workspace,
         with_session_store(settings, workspace) as stored,
     ):
         code = await asyncio.to_thread(universal_code, settings, workspace)
@@ -96,7 +96,7 @@ async def serve_many(
         settings = stored.with_values(universal_code=code, instance_count=servers)
         models = None if folder is None else await _open_folder(folder)
         run = Run(
-            *(settings, listeners, request.environ, workspace, watchdog),
+            *(settings, listeners, request.environ, workspace),
             lambda host: ManyModels(settings, request, host, models),
         )
         return await run.run()
@@ -130,7 +130,6 @@ class ManyModels:
         self._zygote = Zygote(settings, host.workspace, request.environ)
         common = StackHost(
             host.workspace,
-            host.watchdog,
             host.records.log,
             self._zygote.spawn,
             deaths=host.deaths,
@@ -156,7 +155,6 @@ class ManyModels:
             self._request.model_server,
             self._request.environ,
             self._host.workspace,
-            self._host.watchdog,
             self._records.log,
             self._front.port,
             HttpGates(self._host.workspace.root),

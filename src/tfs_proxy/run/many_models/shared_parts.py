@@ -53,7 +53,8 @@ class SharedParts:
         self._settings, self._workspace, self._host = settings, host.workspace, host
         self.readiness = SharedReadiness(heartbeats_of(settings, host.counts), front_down=host.front_down)
         self.children = StackChildren(
-            *(self.readiness, host.workspace, host.watchdog),
+            self.readiness,
+            host.workspace,
             deaths=host.deaths,
             died=self._note_death,
         )

@@ -6,7 +6,7 @@ Without nginx that server listens on the port itself, for development: it does n
 import asyncio
 import logging
 import shutil
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from tfs_proxy.run.guarded import guard_of, guarded
@@ -56,7 +56,7 @@ class PipelineFront:
         self._server = HttpServer(app if self._program else guarded(app, guard_of(settings)))
         self.nginx: ChildProcess | None = None
 
-    async def open(self, started: Callable[[int], None], ended: Callable[[int], None]) -> None:
+    async def open(self) -> None:
         """Listens; nginx must be started afterwards, if there is one."""
         if self._program is None:
             log.warning("%s", NO_NGINX)
@@ -64,7 +64,7 @@ class PipelineFront:
             return
         await self._server.open_unix(self._workspace.client_socket)
         spec = self._spec(self._program)
-        self.nginx = ChildProcess(spec, started=started, ended=ended, show=ChildLog().show)
+        self.nginx = ChildProcess(spec, show=ChildLog().show)
 
     def close(self) -> None:
         """Stops accepting here: only nginx uses the listeners."""

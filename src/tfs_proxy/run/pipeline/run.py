@@ -15,7 +15,7 @@ from tfs_proxy.observe.logs.access import RequestLog
 from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.processes import describe_exit
 from tfs_proxy.run.host.sockets import Listeners
-from tfs_proxy.run.host.watchdog import Watchdog, guarded_workspace
+from tfs_proxy.run.host.workspace import run_workspace
 from tfs_proxy.run.pipeline.chain import Chain, PipelineTraces, pipeline_traces
 from tfs_proxy.run.pipeline.endpoint import PipelineEndpoint, faults
 from tfs_proxy.run.pipeline.front import PipelineFront
@@ -60,12 +60,10 @@ async def serve(settings: Settings, listeners: Listeners, request: PipelineReque
             "TFS_PROXY_CAPTURE can't be used for a pipeline as a whole: give a folder to each stage that "
             "is to record its requests, as in --env 1:TFS_PROXY_CAPTURE=FOLDER."
         )
-    with guarded_workspace(settings.home) as (workspace, watchdog), ExitStack() as held:
+    with run_workspace(settings.home) as workspace, ExitStack() as held:
         traces = pipeline_traces(request.environ)
         try:
-            return await Pipeline(
-                settings, listeners, plan(request, held), request, workspace, watchdog, traces
-            ).run()
+            return await Pipeline(settings, listeners, plan(request, held), request, workspace, traces).run()
         finally:
             traces.close()
 
@@ -94,7 +92,6 @@ class Pipeline:
         stages: list[Stage],
         request: PipelineRequest,
         workspace: Workspace,
-        watchdog: Watchdog,
         traces: PipelineTraces,
     ) -> None:
         self._settings = settings
@@ -108,7 +105,6 @@ class Pipeline:
             StageClient(stage, self._threads, settings.request_timeout_seconds) for stage in self._stages
         ]
         self._endpoint = self._make_endpoint(traces)
-        self._watchdog = watchdog
         workspace.port.write_text(str(listeners[0].getsockname()[1]))
         self._front = PipelineFront(
             settings, workspace, listeners, request.environ, self._endpoint.respond, self._endpoint.refused
@@ -127,8 +123,6 @@ class Pipeline:
         return ChildProcess(
             process(stage, self._request.model_server),
             may_restart=lambda _child: self._endpoint.is_ready,
-            started=self._watchdog.guard,
-            ended=self._watchdog.forget,
             heard=self._hear_first if stage is self._stages[0] else lambda _line: None,
             show=partial(show_of_stage, stage.number),
         )
@@ -139,7 +133,7 @@ class Pipeline:
         return self._run_loop.end()
 
     async def _start_and_watch(self) -> None:
-        await self._front.open(self._watchdog.guard, self._watchdog.forget)
+        await self._front.open()
         log.info("listening on %s", sockets.shown(self._listeners))
         if self._front.nginx is not None:
             self._tasks.append(asyncio.create_task(self._front.nginx.run()))
@@ -163,7 +157,6 @@ class Pipeline:
     async def _watch_for(self, seconds: float) -> None:
         """Waits. Raises ProcessGaveUp, with a stage's own exit status, if one has given up."""
         await asyncio.sleep(seconds)
-        self._watchdog.look()
         for child in self._all_children():
             child.reap_orphans()
             if child.state is ProcessState.GAVE_UP:

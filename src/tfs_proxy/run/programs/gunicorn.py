@@ -105,5 +105,5 @@ def process(
         argv=argv(settings, listener_fds, behind_nginx=behind_nginx),
         env={**environment(environ, settings, workspace, packages), **log.variable()},
         pass_fds=(*listener_fds, log.descriptor),
-        orphaned_signal=signal.SIGQUIT,  # its workers end at once, too
+        orphaned_signal=signal.SIGQUIT,  # its process group ends at once
     )

@@ -35,6 +35,9 @@ QUIET_SECONDS = 30.0
 """Longest silence of an installer in the log: downloads and compilers may take many minutes."""
 
 MAX_LINE_BYTES = 256 * 1024
+WITH_GROUP = ("/bin/sh", "-c", 'trap "kill -KILL 0" TERM; "$@" & wait $!', "install")
+"""The parent of an installer, which ends with all that it has started once Linux signals our end."""
+
 BASE_PTH = "running-environment.pth"
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 LET_THROUGH = (
@@ -243,6 +246,7 @@ def _running_packages() -> list[str]:
 async def _attempt(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> tuple[int, Sequence[str]]:
     """Runs one argv, its output into the log; returns its exit status and its last lines."""
     process = await asyncio.create_subprocess_exec(
+        *WITH_GROUP,
         *argv,
         cwd=folder,
         env=dict(env),
@@ -251,7 +255,7 @@ async def _attempt(argv: Sequence[str], folder: Path, env: Mapping[str, str]) ->
         stderr=asyncio.subprocess.STDOUT,
         limit=MAX_LINE_BYTES,
         start_new_session=True,
-        preexec_fn=before_exec(signal.SIGKILL),
+        preexec_fn=before_exec(signal.SIGTERM),
     )
     try:
         tail = await _follow(process)

@@ -1,5 +1,6 @@
 """The process of bidirectional streams, beside gunicorn's workers: pure."""
 
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -49,5 +50,6 @@ def process(
         argv=(sys.executable, "-m", PROGRAM, written(options)),
         env={**gunicorn.environment(environ, settings, workspace, packages), **log.variable()},
         pass_fds=(log.descriptor,),
+        orphaned_signal=signal.SIGQUIT,  # its process group ends at once
         backoff=BACKOFF,
     )

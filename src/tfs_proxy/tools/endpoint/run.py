@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from tfs_proxy.run.guarded import guard_of, guarded
 from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.sockets import Listeners
-from tfs_proxy.run.host.watchdog import Watchdog, guarded_workspace
+from tfs_proxy.run.host.workspace import run_workspace
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, RunLoop
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.tools.endpoint.asynchronous import AsyncQueues
@@ -87,8 +87,8 @@ async def serve(settings: Settings, listeners: Listeners, options: EndpointOptio
     """
     for name in unused_choices(options.choices, options.catalogue.models.values()):
         log.warning("--container %s: no model and no ContainerHostname of the files has this name", name)
-    with guarded_workspace(settings.home) as (workspace, watchdog):
-        return await EndpointRun(settings, listeners, options, workspace, watchdog).run()
+    with run_workspace(settings.home) as workspace:
+        return await EndpointRun(settings, listeners, options, workspace).run()
 
 
 class EndpointRun:
@@ -100,7 +100,6 @@ class EndpointRun:
         listeners: Listeners,
         options: EndpointOptions,
         workspace: Workspace,
-        watchdog: Watchdog,
     ) -> None:
         self._settings, self._listeners = settings, listeners
         self._threads = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="container-client")
@@ -109,7 +108,6 @@ class EndpointRun:
         starter = ContainerStarter(
             settings,
             workspace,
-            watchdog,
             self._threads,
             options.environ,
             options.choices,

@@ -24,7 +24,6 @@ from tfs_proxy.model.s3 import objects_at
 from tfs_proxy.observe.logs.entry import entry_handler
 from tfs_proxy.run.host.sockets import LOOPBACK, free_blocks
 from tfs_proxy.run.host.waiting import in_daemon_thread
-from tfs_proxy.run.host.watchdog import Watchdog
 from tfs_proxy.run.process import Backoff, ChildProcess, ProcessSpec
 from tfs_proxy.run.reloading.files import snapshot_of_file, snapshot_of_folder
 from tfs_proxy.serving.inner_stack import SERVE
@@ -221,14 +220,13 @@ class ContainerStarter:
         self,
         settings: Settings,
         workspace: Workspace,
-        watchdog: Watchdog,
         threads: Executor,
         environ: Mapping[str, str],
         choices: Mapping[str, Choice],
         files: LocalFiles,
         heard: Callable[[str, str], None] = lambda _of, _line: None,
     ) -> None:
-        self._settings, self._workspace, self._watchdog = settings, workspace, watchdog
+        self._settings, self._workspace = settings, workspace
         self._threads, self._choices, self._heard = threads, choices, heard
         self.files = files
         self._environ, self._environ_of_ours = environ, for_inner_stack(environ)
@@ -339,8 +337,6 @@ class ContainerStarter:
         child = ChildProcess(
             spec,
             may_restart=lambda _child: False,
-            started=self._watchdog.guard,
-            ended=self._watchdog.forget,
             heard=partial(self._heard, spec.name),
             show=_shown_with_name,
         )

@@ -17,6 +17,7 @@ from gunicorn.arbiter import Arbiter
 from gunicorn.errors import HaltServer
 from gunicorn.workers.base import Worker
 
+from tfs_proxy.serving.parent_death import end_group_at
 from tfs_proxy.serving.upstream.instances import known_workers
 from tfs_proxy.settings.worker_environment import worker_workspace
 from tfs_proxy.values.deployment import KnownWorkers
@@ -44,6 +45,11 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         self._known = KnownWorkers()
         self._ask_at = 0.0
         super().__init__(application)
+
+    def init_signals(self) -> None:
+        """Let SIGQUIT end all at once, which Linux sends when the supervisor has died."""
+        super().init_signals()
+        end_group_at(signal.SIGQUIT)
 
     def manage_workers(self) -> None:
         """Keep the number of workers that don't hang.

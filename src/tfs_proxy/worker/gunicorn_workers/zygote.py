@@ -6,7 +6,6 @@ nothing but imported modules. If the model has one of those, too, or anything el
 exec starts anew, in the same process: a fork is only quicker.
 """
 
-import ctypes
 import fcntl
 import os
 import socket
@@ -20,6 +19,7 @@ from typing import Final
 from msgspec import Struct
 
 from tfs_proxy.observe.logs.config import LOG_VARIABLE
+from tfs_proxy.serving.parent_death import signal_at_death_of
 from tfs_proxy.serving.upstream.instances import fetch_deployment
 from tfs_proxy.settings.settings import change_environment, inherited_environment
 from tfs_proxy.settings.worker_environment import (
@@ -53,7 +53,6 @@ OF_PYTHON: Final = "LC_CTYPE"
 STDIN, STDERR = 0, 2
 PAUSE_SECONDS: Final = 0.001
 _OPEN: Final = Path("/proc/self/fd")
-_PR_SET_PDEATHSIG = 1
 
 
 class Received(Struct, frozen=True):
@@ -73,9 +72,8 @@ def main(listener: socket.socket) -> None:
     supervisor = os.getppid()
     received = _serve(listener, supervisor)
     os.setpgid(0, 0)
-    # Linux sends the signal when the supervisor dies.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, received.request.orphaned_signal)
-    if os.getppid() != supervisor or not _is_wanted(received.connection):
+    signal_at_death_of(supervisor, received.request.orphaned_signal)()
+    if not _is_wanted(received.connection):
         os._exit(1)
     _become(received, names)
     master.main()

@@ -16,6 +16,7 @@ from tfs_proxy.observe.logs.access import RequestLog
 from tfs_proxy.observe.logs.config import STDERR, LogConfig, set_level
 from tfs_proxy.observe.logs.entry import EntryHandler, writer
 from tfs_proxy.observe.logs.streams import LoggedStream
+from tfs_proxy.serving.parent_death import end_group_at
 from tfs_proxy.serving.plane import DataPlane
 from tfs_proxy.serving.script.context import WorkerModels
 from tfs_proxy.serving.script.deadline import Lane, place_of
@@ -51,6 +52,7 @@ log = logging.getLogger(__name__)
 
 def main(options: StreamOptions) -> int:
     """Serve until SIGTERM; returns the exit status, `BOOT_FAILED` if the script can't be loaded."""
+    end_group_at(signal.SIGQUIT)
     _begin_log(options.log_level)
     deployment = fetch_deployment(Path(options.control_socket))
     try:

@@ -10,7 +10,7 @@ import pytest
 
 from support.endpoints import described, of_image, variant
 from support.remote_container import RemoteContainer, remote_container
-from tfs_proxy.run.host.watchdog import guarded_workspace
+from tfs_proxy.run.host.workspace import run_workspace
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.tools.endpoint.aws_api import AwsError
 from tfs_proxy.tools.endpoint.container import HostedContainer
@@ -38,8 +38,8 @@ def ask(container: RemoteContainer, folder: Path, limit_seconds: float) -> bytes
         finally:
             await endpoint.stop()
 
-    with guarded_workspace(str(folder)) as (workspace, watchdog), ThreadPoolExecutor() as threads:
-        starter = ContainerStarter(Settings.from_env({}), workspace, watchdog, threads, {}, {}, ANYWHERE)
+    with run_workspace(str(folder)) as workspace, ThreadPoolExecutor() as threads:
+        starter = ContainerStarter(Settings.from_env({}), workspace, threads, {}, {}, ANYWHERE)
         return asyncio.run(answer(starter))
 
 
