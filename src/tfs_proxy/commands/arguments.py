@@ -123,9 +123,9 @@ def read_requests(
     The type and the attributes, if they are given, win over captured ones; the type of another body is that
     of the file's ending. Raises ArchiveError.
     """
-    body = _request_body(file)
-    if file is None or body is None:
+    if file is None:
         return []
+    body = body_of(file)
     if not is_capture(file.name, body[:BEGINNING_BYTES]):
         return [CapturedRequest(body, content_type or of_file(file.name), custom_attributes)]
     requests = [_captured(line, number, file) for number, line in enumerate(body.splitlines(True), 1)]
@@ -145,10 +145,8 @@ def _captured(line: bytes, number: int, file: Path) -> CapturedRequest | None:
         raise ArchiveError(f"The request {file}, line {number}: {error}.") from None
 
 
-def _request_body(file: Path | None) -> bytes | None:
-    """The body to try; None without a request. Raises ArchiveError if the file can't be read."""
-    if file is None:
-        return None
+def body_of(file: Path) -> bytes:
+    """The body of a request; - is stdin. Raises ArchiveError if the file can't be read."""
     try:
         return sys.stdin.buffer.read() if file == STDIN else file.read_bytes()
     except OSError as error:

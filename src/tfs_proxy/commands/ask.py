@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfs_proxy.commands.arguments import STDIN, at_least_one, interruptible
-from tfs_proxy.values.errors import ArchiveError, SettingsError
+from tfs_proxy.commands.arguments import at_least_one, body_of, interruptible
+from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.names import printable
 from tfs_proxy.wire import media_types as media
 
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from tfs_proxy.tools.client import Client, ClientError
 
-    body, content_type = _body(arguments.file), _content_type(arguments)
+    body, content_type = body_of(arguments.file), _content_type(arguments)
     repeats = arguments.repeat > 1 or arguments.concurrency > 1
     headers = {"custom_attributes": arguments.custom_attributes} if arguments.custom_attributes else {}
     try:
@@ -73,13 +73,6 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"tfs-proxy: {error}", file=sys.stderr)
             return 1
     return 0
-
-
-def _body(file: Path) -> bytes:
-    try:
-        return sys.stdin.buffer.read() if file == STDIN else file.read_bytes()
-    except OSError as error:
-        raise ArchiveError(f"The request {file} can't be read: {error.strerror}.") from error
 
 
 def _content_type(arguments: argparse.Namespace) -> str:

@@ -61,18 +61,6 @@ def test_a_refusal_is_the_servers_sentence(served: Stack) -> None:
     assert raised.value.status == 400
 
 
-def test_ask_prints_the_answer_to_a_file(served: Stack, tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text("1.0\n2.0\n")
-    done = ask(url_of(served), str(tmp_path / "rows.csv"), "--accept", "text/csv")
-    assert (done.returncode, done.stdout) == (0, b"2.5\n3.0\n")
-
-
-def test_ask_prints_the_servers_sentence_and_ends_with_1(served: Stack) -> None:
-    done = ask(url_of(served), "-", "--content-type", "text/csv", body=b"one\n")
-    assert (done.returncode, done.stdout) == (1, b"")
-    assert done.stderr.startswith(b"tfs-proxy: 400: ")
-
-
 def test_ask_measures_repeated_requests(served: Stack, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("1.0\n")
     done = ask(url_of(served), str(tmp_path / "rows.csv"), "--repeat", "40", "--concurrency", "4")

@@ -5,6 +5,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from msgspec import json
 from msgspec.structs import replace
 
 from tfs_proxy.tools.export.child import ExportReport, ExportRequest
@@ -14,13 +15,13 @@ from tfs_proxy.values.errors import ExportError
 
 def main(report_file: Path) -> None:
     """Answers the request on standard input; a refusal is reported, too."""
-    request = ExportRequest.from_json(sys.stdin.read())
+    request = json.decode(sys.stdin.buffer.read(), type=ExportRequest, dec_hook=lambda kind, text: kind(text))
     try:
         report = answer(request)
     except ExportError as error:
         report = ExportReport(refusal=str(error))
     partial = report_file.with_suffix(".partial")
-    partial.write_text(report.to_json())
+    partial.write_bytes(json.encode(report))
     partial.rename(report_file)
 
 

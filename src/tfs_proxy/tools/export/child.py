@@ -3,7 +3,6 @@
 A process of its own, since TensorFlow takes seconds and gigabytes, and a hostile file may crash it.
 """
 
-import json
 import shutil
 import signal
 import subprocess
@@ -15,9 +14,8 @@ from concurrent.futures import CancelledError
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Self
 
-from msgspec import Struct, convert, to_builtins
+from msgspec import DecodeError, Struct, json
 
 from tfs_proxy.settings.settings import inherited_environment
 from tfs_proxy.tools.export.preprocessing import Preprocessing
@@ -41,13 +39,6 @@ class ExportRequest(Struct, frozen=True):
     preprocessing: Preprocessing | None = None
     max_bytes: int = 64 * GIGABYTE
 
-    def to_json(self) -> str:
-        return json.dumps(to_builtins(self, enc_hook=str))
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        return convert(json.loads(text), cls, dec_hook=lambda _path, text: Path(text))
-
 
 class ExportReport(Struct, frozen=True):
     """The export process's report; ``refusal`` is the sentence that says why it wrote nothing.
@@ -60,14 +51,6 @@ class ExportReport(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
     refusal: str | None = None
     inputs: tuple[str, ...] = ()
-
-    def to_json(self) -> str:
-        return json.dumps(to_builtins(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Raises ValueError if the text is not a report."""
-        return convert(json.loads(text), cls)
 
 
 MODULE = "tfs_proxy.tools.export"
@@ -96,20 +79,14 @@ def export(request: ExportRequest, cancelled: threading.Event | None = None) -> 
         )
     try:
         with tempfile.TemporaryDirectory(prefix="tfs-proxy-export-") as folder:
-            return _accepted(_run(request, Path(folder), cancelled or threading.Event()))
+            return _run(request, Path(folder), cancelled or threading.Event())
     except BaseException:
         shutil.rmtree(request.target, ignore_errors=True)
         raise
 
 
-def _accepted(report: ExportReport) -> ExportReport:
-    if report.refusal is not None:
-        raise ExportError(printable(report.refusal))
-    return report
-
-
 def _run(request: ExportRequest, folder: Path, cancelled: threading.Event) -> ExportReport:
-    """Starts the process and waits for its report. Raises ExportError if it ends without one."""
+    """Starts the process and waits for its report. Raises ExportError if it ends without one, or refuses."""
     answer, errors = folder / "report.json", folder / "stderr"
     # -P: a module in the user's working directory must not shadow a library's.
     argv = [sys.executable, "-P", "-m", MODULE, str(answer)]
@@ -127,15 +104,18 @@ def _run(request: ExportRequest, folder: Path, cancelled: threading.Event) -> Ex
             process.kill()
             process.wait()
     try:
-        return ExportReport.from_json(answer.read_text())
-    except (OSError, ValueError):
+        report = json.decode(answer.read_bytes(), type=ExportReport)
+    except (OSError, DecodeError):
         raise ExportError(_ended(request, process.returncode, errors)) from None
+    if report.refusal is not None:
+        raise ExportError(printable(report.refusal))
+    return report
 
 
 def _wait(process: subprocess.Popen[bytes], request: ExportRequest, cancelled: threading.Event) -> None:
     if process.stdin is not None:
         with suppress(BrokenPipeError), process.stdin:
-            process.stdin.write(request.to_json().encode())
+            process.stdin.write(json.encode(request, enc_hook=str))
     end = time.monotonic() + MOST_SECONDS
     while time.monotonic() < end:
         with suppress(subprocess.TimeoutExpired):

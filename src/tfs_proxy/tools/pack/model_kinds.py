@@ -3,7 +3,7 @@
 import threading
 from pathlib import Path
 
-from tfs_proxy.model.discover import FROZEN_GRAPH, LITE
+from tfs_proxy.model.discover import CHECKPOINT, OTHER_FORMATS
 from tfs_proxy.model.fetch import MODEL_FILE_ENDINGS
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import DiscoveryError, NoArchive
@@ -11,18 +11,16 @@ from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.names import printable
 
 OTHERS = {
+    "saved_model.pb": "only the graph of a SavedModel: give its folder, which has variables/ too",
+    **OTHER_FORMATS,
     ".tar.gz": "an archive already: `tfs-proxy check` says what would be served from it",
     ".tgz": "an archive already: `tfs-proxy check` says what would be served from it",
-    "saved_model.pb": "only the graph of a SavedModel: give its folder, which has variables/ too",
-    ".pb": FROZEN_GRAPH,
-    ".tflite": LITE,
     ".onnx": "an ONNX model: make a SavedModel of it first, with onnx2tf",
     ".pt": "a PyTorch model: write it as ONNX, make a SavedModel of that with onnx2tf, and pack that",
     ".pth": "a PyTorch model: write it as ONNX, make a SavedModel of that with onnx2tf, and pack that",
     ".pkl": "a pickle, which runs code when it is read: serve it by a script with model_fn",
     ".joblib": "a pickle, which runs code when it is read: serve it by a script with model_fn",
-    ".ckpt": "a checkpoint: load it where the model is built, and write model.export(FOLDER)",
-    ".index": "a checkpoint: load it where the model is built, and write model.export(FOLDER)",
+    ".ckpt": CHECKPOINT,
 }
 TAKEN = "MODEL must be a SavedModel, a folder of its versions, or a .keras or .h5 file."
 
