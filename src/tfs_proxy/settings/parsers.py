@@ -308,7 +308,7 @@ def labels(value: str) -> Mapping[str, int]:
 def for_inner_stack(environ: Mapping[str, str]) -> dict[str, str]:
     """Change ``environ`` for a stack inside another program.
 
-    Several stacks can't share gRPC's port or extra ports, and the program captures its own requests.
+    Several stacks can't share gRPC's port or extra ports, nor a folder of captured requests.
     """
     outer = {"TFS_PROXY_GRPC_PORT", "TFS_PROXY_EXTRA_PORTS", "TFS_PROXY_CAPTURE"}
     return {name: value for name, value in environ.items() if name not in outer}
