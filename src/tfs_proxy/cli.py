@@ -150,7 +150,11 @@ def command_parser(name: str) -> argparse.ArgumentParser:
     )
     # `container` calls another command, and foreign words are looked into for --help.
     parser.set_defaults(main=main, commands=COMMANDS, usage=parser.format_help)
-    module.add_arguments(parser)
+    if passes_on:
+        parser.usage = f"{parser.prog} {module.USAGE}"
+        parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    else:
+        module.add_arguments(parser)
     return parser
 
 

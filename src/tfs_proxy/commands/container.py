@@ -25,12 +25,7 @@ tensorflow-serving if MODEL_NAME, MODEL_BASE_PATH or a model in /models says so.
 
 `tfs-proxy --help` lists the commands, and `tensorflow-serving --help` all flags of the model server.
 """
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Takes all words: `run` decides which command or program they are for."""
-    parser.usage = f"{parser.prog} [COMMAND | FLAG | PROGRAM] ..."
-    parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+USAGE = "[COMMAND | FLAG | PROGRAM] ..."
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -3,11 +3,7 @@
 import argparse
 
 DESCRIPTION = "The embedded model server: flags and API of tensorflow_model_server."
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Takes all words: the flags are TensorFlow Serving's, and the model server parses them."""
-    parser.add_argument("words", nargs=argparse.REMAINDER)
+USAGE = "[FLAG ...]"
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -9,12 +9,7 @@ DESCRIPTION = """\
 Serve as the image tensorflow/serving does: MODEL_NAME below MODEL_BASE_PATH (/models), gRPC on 8500, REST on
 8501, and /invocations on SAGEMAKER_BIND_TO_PORT (8080). Each FLAG is one of the model server's:
 """
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Takes all words: the model server parses its own flags."""
-    parser.usage = f"{parser.prog} [FLAG ...]"
-    parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+USAGE = "[FLAG ...]"
 
 
 def run(arguments: argparse.Namespace) -> int:
