@@ -61,18 +61,15 @@ def test_most_probable_labels_come_first(tmp_path: Path) -> None:
     assert warnings == []
 
 
-def test_labels_without_a_number_are_five_at_most(tmp_path: Path) -> None:
-    answer, warnings = labelled(tmp_path, probabilities, labels=ANIMALS)
+@pytest.mark.parametrize(
+    ("top", "warned"), [(None, []), (9, ["--top 9: the model has 3 classes, and answers as many."])]
+)
+def test_labels_are_as_many_as_classes_at_most(tmp_path: Path, top: int | None, warned: list[str]) -> None:
+    """Five without a number; more than there are is a warning."""
+    answer, warnings = labelled(tmp_path, probabilities, labels=ANIMALS, top=top)
 
     assert answer(tf.zeros((1, 3)))["labels"].shape == (1, 3)
-    assert warnings == []
-
-
-def test_more_labels_than_classes_are_a_warning(tmp_path: Path) -> None:
-    answer, warnings = labelled(tmp_path, probabilities, labels=ANIMALS, top=9)
-
-    assert answer(tf.zeros((1, 3)))["labels"].shape == (1, 3)
-    assert warnings == ["--top 9: the model has 3 classes, and answers as many."]
+    assert warnings == warned
 
 
 def test_top_without_labels_answers_numbers_of_classes(tmp_path: Path) -> None:

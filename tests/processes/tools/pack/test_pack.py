@@ -104,46 +104,41 @@ def test_a_model_that_can_not_answer(home: Path, saved_models: Path) -> None:
     assert not (home.parent / "model.tar.gz").exists()
 
 
-def test_a_model_that_was_copied_without_its_variables(home: Path) -> None:
-    """It would load, and answer every request with an error."""
-    nodes = [field(1, field(1, op) + field(2, op)) for op in (b"VarHandleOp", b"RestoreV2")]
+def graph(*nodes: bytes, output: bytes = b"") -> bytes:
+    """A saved_model.pb of these nodes, with a signature for predict if it has an output."""
+    answered = field(1, b"y") + field(2, field(1, output))
+    signature = field(1, b"serving_default") + field(2, field(2, answered))
+    signatures = field(5, signature) if output else b""
+    listed = b"".join(field(1, node) for node in nodes)
+    return field(2, field(1, field(4, b"serve")) + field(2, listed) + signatures)
+
+
+UNUSABLE = {
+    "without its variables": (
+        graph(*(field(1, op) + field(2, op) for op in (b"VarHandleOp", b"RestoreV2"))),
+        ("m version 1 has no variables/variables.index", "copy the whole folder"),
+    ),
+    "with a call of Python, whose function it has not": (
+        graph(field(1, b"python") + field(2, b"EagerPyFunc"), output=b"python:0"),
+        ("m version 1 will fail every predict with 'Missing py trampoline'", "tf.py_function"),
+    ),
+    "without signatures": (SAVED_MODEL, ("has no signatures",)),
+    "damaged": (SAVED_MODEL[:-3], ("m/1/saved_model.pb is damaged",)),
+}
+
+
+@pytest.mark.parametrize("case", UNUSABLE)
+def test_a_model_that_no_request_would_get_an_answer_of(home: Path, case: str) -> None:
+    """Most would load, and answer every request with an error."""
+    content, says = UNUSABLE[case]
     (home.parent / "m" / "1").mkdir(parents=True)
-    tagged = field(1, field(4, b"serve")) + field(2, b"".join(nodes))
-    (home.parent / "m" / "1" / "saved_model.pb").write_bytes(field(2, tagged))
+    (home.parent / "m" / "1" / "saved_model.pb").write_bytes(content)
 
     done = pack(home, "m")
 
     assert done.returncode == 2
-    assert "m version 1 has no variables/variables.index" in done.stderr
-    assert "copy the whole folder" in done.stderr
-
-
-def test_a_model_that_calls_python(home: Path) -> None:
-    """The function is not in the SavedModel, so that no server could answer: it is not packed."""
-    node = field(1, b"python") + field(2, b"EagerPyFunc")
-    signature = field(1, b"serving_default") + field(
-        2, field(2, field(1, b"y") + field(2, field(1, b"python:0")))
-    )
-    tagged = field(1, field(4, b"serve")) + field(2, field(1, node)) + field(5, signature)
-    (home.parent / "m" / "1").mkdir(parents=True)
-    (home.parent / "m" / "1" / "saved_model.pb").write_bytes(field(2, tagged))
-
-    done = pack(home, "m")
-
-    assert done.returncode == 2
-    assert "m version 1 will fail every predict with 'Missing py trampoline'" in done.stderr
-    assert "tf.py_function" in done.stderr
+    assert [words for words in says if words not in done.stderr] == []
     assert not (home.parent / "model.tar.gz").exists()
-
-
-def test_a_model_without_signatures(home: Path) -> None:
-    (home.parent / "m" / "1").mkdir(parents=True)
-    (home.parent / "m" / "1" / "saved_model.pb").write_bytes(SAVED_MODEL)
-
-    done = pack(home, "m")
-
-    assert done.returncode == 2
-    assert "has no signatures" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -302,13 +297,3 @@ def test_serving_a_file_that_is_refused(model_files: Path) -> None:
         wait_until(lambda: "is a Lambda layer" in stack.log, 60, "the log says why")
     finally:
         stack.kill()
-
-
-def test_reading_damaged_saved_models_first(home: Path) -> None:
-    (home.parent / "m" / "1").mkdir(parents=True)
-    (home.parent / "m" / "1" / "saved_model.pb").write_bytes(SAVED_MODEL[:-3])
-
-    done = pack(home, "m")
-
-    assert done.returncode == 2
-    assert "m/1/saved_model.pb is damaged" in done.stderr
