@@ -151,11 +151,6 @@ def test_a_port_range_must_hold_two_ports_an_instance() -> None:
         Settings.from_env({"SAGEMAKER_SAFE_PORT_RANGE": "9000-9003", "SAGEMAKER_TFS_INSTANCE_COUNT": "3"})
 
 
-def test_several_instances_need_no_port_range() -> None:
-    """AWS's container fails with an IndexError here."""
-    assert Settings.from_env({"SAGEMAKER_TFS_INSTANCE_COUNT": "3"}).instance_count == 3
-
-
 def test_a_batch_job_gets_patient_defaults() -> None:
     """SAGEMAKER_BATCH changes the defaults of what may take long, and of the batch queue."""
     settings = Settings.from_env({"SAGEMAKER_BATCH": "true"})

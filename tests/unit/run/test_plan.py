@@ -19,7 +19,7 @@ from tfs_proxy.run.nginx.config import GrpcEndpoint
 from tfs_proxy.run.programs import gunicorn, model_server
 from tfs_proxy.run.programs.model_server import Monitoring
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.deployment import Deployment, Instance, ServedModel
+from tfs_proxy.values.deployment import Instance, ServedModel
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.layout import ModelLayout, Workspace
 from tfs_proxy.values.resources import Resources
@@ -295,50 +295,6 @@ def test_nginx_is_told_of_http2_in_the_way_it_knows(
     assert never not in text
 
 
-def test_grpc_leads_to_the_gates_of_all_instances_and_lets_five_services_through() -> None:
-    """The limits are those of HTTP: a message's size, and how long an answer may take."""
-    configured = settings(
-        SAGEMAKER_TFS_INSTANCE_COUNT="2",
-        SAGEMAKER_MAX_PAYLOAD_IN_MB="6",
-        SAGEMAKER_NGINX_PROXY_READ_TIMEOUT_SECONDS="90",
-    )
-
-    text = nginx.config(GRPC, configured, WORKSPACE)
-    block = text[text.index("listen 0.0.0.0:8500") :]
-
-    assert re.search(
-        r"unix:/run/tfs/gate0.sock max_fails=0;\s+server unix:/run/tfs/gate1.sock max_fails=0;", text
-    )
-    assert "grpc_read_timeout 90s;" in block
-    assert "larger than 6 MB" in block
-    assert re.findall(r"(location .*) \{[^}]* grpc_pass", block) == [
-        "location /tensorflow.serving.PredictionService/",
-        "location = /tensorflow.serving.ModelService/GetModelStatus",
-        "location = /grpc.health.v1.Health/Check",
-        "location /grpc.reflection.v1alpha.ServerReflection/",
-        "location = /grpc.health.v1.Health/Watch",
-        "location /inference.GRPCInferenceService/",
-    ]
-    assert re.search(
-        r"upstream inferences \{\s+least_conn;\s+server unix:/run/tfs/router.sock max_fails=0;", text
-    )
-    assert "/inference." not in nginx.config(GRPC, settings(TFS_PROXY_DOORS="v1,page"), WORKSPACE)
-
-
-def test_rest_is_published_when_something_is_served_and_there_are_model_servers() -> None:
-    plain = replace(GRPC, grpc=None, serving=DEPLOYMENT)
-
-    def published(proxy: nginx.ProxyConfig) -> bool:
-        return "location ~* ^/v1/" in nginx.config(proxy, settings(), WORKSPACE)
-
-    assert published(plain)
-    assert re.search(r"8501 max_fails=0;\s+server 127.0.0.1:8503", nginx.config(plain, settings(), WORKSPACE))
-    assert not published(replace(plain, serving=None))
-    assert not published(replace(plain, serving=replace(DEPLOYMENT, rest_api=False)))
-    assert not published(replace(plain, serving=replace(DEPLOYMENT, instances=())))
-    assert "grpc_pass" not in nginx.config(plain, settings(), WORKSPACE)
-
-
 def test_a_script_that_is_the_model_itself_has_no_api_of_tf_serving_over_grpc() -> None:
     """Calls are refused; before the archive is open they are told to wait."""
     stage = replace(GRPC, serving=replace(DEPLOYMENT, instances=()))
@@ -362,22 +318,6 @@ def test_the_file_that_turns_monitoring_on_is_for_all_model_servers() -> None:
         assert spec.argv[-2:] == (f"--monitoring_config_file={WORKSPACE.monitoring_config}", "--more=1")
 
 
-def test_a_stage_is_planned_without_any_model_server() -> None:
-    """Workers learn the folder of the model and the default Accept; there is nobody to connect to."""
-    served = Served(ModelLayout(Path("/opt/ml/model")), (), "")
-    configured = settings(SAGEMAKER_TFS_INSTANCE_COUNT="2", SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT="Text/CSV")
-
-    planned = plan.plan([], served, configured, WORKSPACE, plan.HostResources((), (), 0, {}))
-
-    assert planned.model_servers == ()
-    assert planned.deployment.instances == ()
-    assert (planned.deployment.script_model, planned.deployment.default_accept) == (
-        "/opt/ml/model",
-        "text/csv",
-    )
-    assert Deployment.from_json(planned.deployment.to_json()) == planned.deployment
-
-
 @pytest.mark.parametrize(("accept", "fast"), [("application/json", True), ("text/csv", False)])
 def test_a_default_accept_decides_whether_requests_may_pass_the_workers_by(accept: str, fast: bool) -> None:
     """The model server answers JSON alone, so where another type is the default, Python has to answer."""
@@ -399,33 +339,3 @@ def test_a_model_server_gets_its_addresses_and_the_request_timeout() -> None:
     assert {"--port=8500", "--rest_api_port=8501", "--grpc_socket_path=/run/tfs/tfs1.sock"} <= set(words)
     assert "--rest_api_timeout_in_ms=7000" in words
     assert not any(word.startswith("--enable_batching") for word in words)
-
-
-@pytest.mark.parametrize("worker_class", ["gthread", "sync", "gevent"])
-def test_only_thread_workers_have_their_modules_imported_before_the_fork(worker_class: str) -> None:
-    """gevent changes modules while they are imported."""
-    words = gunicorn.argv(settings(SAGEMAKER_GUNICORN_WORKER_CLASS=worker_class), [5])
-
-    assert (f"--config=python:{gunicorn.PRELOAD}" in words) == (worker_class == "gthread")
-
-
-def test_the_thread_workers_without_nginx_are_gunicorns_own() -> None:
-    """Ours answer nginx alone."""
-    bare, behind = (gunicorn.argv(settings(), [5], behind_nginx=nginx) for nginx in (False, True))
-
-    assert f"--worker-class={gunicorn.WORKER_CLASSES['gthread']}" in bare
-    assert f"--worker-class={gunicorn.BEHIND_NGINX}" in behind
-
-
-def test_a_plan_has_one_model_server_an_instance_and_tells_workers_of_all() -> None:
-    host = plan.HostResources(("server",), [(9000, 9001), (9002, 9003)], gpus=0, environ={"PATH": "/bin"})
-    configured = settings(SAGEMAKER_TFS_INSTANCE_COUNT="2")
-
-    served = Served(ModelLayout(Path("/nowhere")), (DiscoveredModel("m", {1: Path("/m/1")}),), "m")
-
-    planned = plan.plan([ServedModel("m", Path("/m"), (1,))], served, configured, WORKSPACE, host)
-
-    assert [spec.name for spec in planned.model_servers] == ["model server 0", "model server 1"]
-    assert [instance.rest_port for instance in planned.deployment.instances] == [9001, 9003]
-    assert set(planned.files) == {WORKSPACE.model_config}
-    assert Deployment.from_json(planned.deployment.to_json()) == planned.deployment
