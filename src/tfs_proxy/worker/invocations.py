@@ -26,7 +26,7 @@ from tfs_proxy.worker.inference_protocol.answers import (
     ScriptModelInference,
     write_reply,
 )
-from tfs_proxy.worker.inference_protocol.framing import is_triton_type
+from tfs_proxy.worker.inference_protocol.resources import is_triton_type
 from tfs_proxy.worker.sessions import session_of
 
 if TYPE_CHECKING:

@@ -1,19 +1,100 @@
-"""Resources of the protocol for an archive's models: metadata, readiness, inference."""
+"""Resources of the protocol for an archive's models, and the framing of their JSON and binary data."""
 
+import re
 from collections.abc import Callable
 from typing import Protocol
 
 import falcon
 import msgspec
+from msgspec.structs import replace
 
-from tfs_proxy.data.open_inference.datatypes import model_metadata
+from tfs_proxy.data.open_inference.datatypes import JSON_SIZE, TRITON_TYPE, model_metadata
+from tfs_proxy.data.open_inference.infer_request import InferRequest
 from tfs_proxy.observe.logs.reasons import note_refusal
 from tfs_proxy.values.deployment import Deployment
-from tfs_proxy.values.errors import UnknownModel
-from tfs_proxy.values.names import printable
+from tfs_proxy.values.errors import BadInput, RequestError, UnknownModel, from_client
+from tfs_proxy.values.names import HIGHEST_VERSION, LABEL, VERSION, printable
 from tfs_proxy.values.signature import Signature, Target
+from tfs_proxy.wire.header_names import INFERENCE_HEADER_LENGTH
+from tfs_proxy.wire.media_types import parse
+from tfs_proxy.wire.packed_body import packed
 from tfs_proxy.wire.routes import INFER, METADATA, MODEL_READY
-from tfs_proxy.worker.inference_protocol.framing import ONLY_VERSION, target_of
+
+_MOST_DIGITS = 18
+
+
+def json_size(req: falcon.Request) -> int | None:
+    """Number of bytes of JSON, by the header or by Triton's media type; None means the whole body.
+
+    Raises BadInput if it is not a number.
+    """
+    header = req.get_header(INFERENCE_HEADER_LENGTH)
+    if header is not None:
+        return _size(header, INFERENCE_HEADER_LENGTH)
+    content_type = req.content_type
+    return None if content_type is None or not is_triton_type(content_type) else json_size_in(content_type)
+
+
+def is_triton_type(content_type: str | None) -> bool:
+    """True if a Content-Type is Triton's for SageMaker."""
+    return content_type is not None and content_type.lower().startswith(TRITON_TYPE)
+
+
+def json_size_in(content_type: str) -> int | None:
+    """The JSON's size in Triton's media type. Raises BadInput if it is not a number."""
+    try:
+        size = parse(content_type).parameters.get(JSON_SIZE)
+    except RequestError as error:
+        raise BadInput(from_client(error)) from None
+    return None if size is None else _size(size, JSON_SIZE)
+
+
+def write(
+    req: falcon.Request, resp: falcon.Response, body: bytes, content_type: str, size: int | None
+) -> None:
+    """Answer with a body of which ``size`` bytes are JSON, compressed if the client accepts that."""
+    resp.data, encoding = packed(body, req.get_header("Accept-Encoding"))
+    resp.content_type = content_type
+    if encoding is not None:
+        resp.set_header("Content-Encoding", encoding)
+    if size is not None:
+        resp.set_header(INFERENCE_HEADER_LENGTH, str(size))
+
+
+def _size(text: str, subject: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
+        raise BadInput(f"{subject} must be a whole number of bytes, not {from_client(text[:40])}.")
+    return int(text)
+
+
+ONLY_VERSION = 1
+"""Version of a script model."""
+
+_SHOWN_CHARACTERS = 100
+
+
+def target_of(deployment: Deployment, model: str, version: str | None) -> Target:
+    """Target of a path: its model, and its version or a version label. Raises UnknownModel for others."""
+    served_name = deployment.served_name(model)
+    if served_name not in deployment.models and served_name != _script_model(deployment):
+        raise UnknownModel(f"There is no model {printable(model)[:_SHOWN_CHARACTERS]}.")
+    if version is None:
+        return Target(served_name)
+    if re.fullmatch(VERSION, version, re.ASCII) and int(version) <= HIGHEST_VERSION:
+        return Target(served_name, version=int(version))
+    if re.fullmatch(LABEL, version, re.ASCII):
+        return Target(served_name, label=version)
+    raise UnknownModel(f"{printable(version)[:_SHOWN_CHARACTERS]} is neither a version nor a version label.")
+
+
+def targeted_signature(target: Target, request: InferRequest) -> Target:
+    """Add the signature that a request names to the target. Raises BadInput if that is not a string."""
+    return target if request.signature is None else replace(target, signature=request.signature)
+
+
+def _script_model(deployment: Deployment) -> str | None:
+    return None if deployment.script_model is None else deployment.default_model
+
 
 GetSignature = Callable[[Target], Signature]
 Serves = Callable[[Target], bool]
