@@ -15,6 +15,7 @@ from tfs_proxy.values.errors import BadInput, PayloadTooLarge
 from tfs_proxy.values.memory import MEGABYTE, Ledger, MemoryBudget
 from tfs_proxy.wire.error_body import body_too_large
 from tfs_proxy.wire.packed_body import decoded_body
+from tfs_proxy.worker.gunicorn_workers.journal import SOCKET
 
 BODY = "tfs_proxy.body"
 """Key in a WSGI environ, if it is there, for the body that has been read."""
@@ -109,7 +110,7 @@ def file_of_form(body: bytes, content_type: str | None) -> tuple[bytes, str | No
 
 def _is_connected(req: falcon.Request) -> bool:
     """False if the client seems to have hung up; nginx hangs up if its client does."""
-    connection = req.env.get("gunicorn.socket")
+    connection = req.env.get(SOCKET)
     if connection is None:
         return True
     try:
@@ -153,7 +154,7 @@ class AnswerBeforeTheEnd:
     ) -> None:
         self._pieces = pieces
         self._stream = req.stream
-        self._socket = req.env.get("gunicorn.socket")
+        self._socket = req.env.get(SOCKET)
         self._clock = clock
 
     def __iter__(self) -> Iterator[bytes]:

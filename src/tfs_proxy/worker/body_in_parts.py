@@ -26,6 +26,7 @@ from tfs_proxy.worker.body import (
     read_piece,
     too_large,
 )
+from tfs_proxy.worker.gunicorn_workers.journal import SOCKET
 from tfs_proxy.worker.inference_protocol.answers import ScriptInference, write_reply
 from tfs_proxy.worker.inference_protocol.resources import is_triton_type
 from tfs_proxy.worker.invocations import ScriptInvocations
@@ -48,7 +49,7 @@ class BodyInParts(io.RawIOBase):
         if self._limit_bytes is not None and (self._length or 0) > self._limit_bytes:
             raise too_large(self._limit_bytes)
         encoding = read_encoding(req.get_header("Content-Encoding"))
-        self._stream, self._socket = req.stream, req.env.get("gunicorn.socket")
+        self._stream, self._socket = req.stream, req.env.get(SOCKET)
         self._watch = watch
         self._received_bytes = 0
         pieces = iter(lambda: self._receive(PIECE_BYTES), b"")

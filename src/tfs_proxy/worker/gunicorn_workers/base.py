@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from threading import Thread
 from types import FrameType
@@ -26,10 +27,15 @@ from tfs_proxy.settings.worker_environment import worker_workspace
 from tfs_proxy.values.deployment import BootFailure, WorkerPhase, WorkerState
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.wire.header_names import INFERENCE_ID, REQUEST_ID
-from tfs_proxy.worker.gunicorn_workers import late_calls
 from tfs_proxy.worker.gunicorn_workers.boundary import RequestBoundary, RequestObserver
 from tfs_proxy.worker.gunicorn_workers.journal import RequestJournal, WsgiApp
-from tfs_proxy.worker.gunicorn_workers.refusals import OUR_FAULT, OUT_OF_TIME, is_refused_by_gunicorn, refusal
+from tfs_proxy.worker.gunicorn_workers.refusals import (
+    OUR_FAULT,
+    OUT_OF_TIME,
+    Refusal,
+    is_refused_by_gunicorn,
+    refusal,
+)
 from tfs_proxy.worker.gunicorn_workers.reports import Loading, Reports, boot_failure
 from tfs_proxy.worker.gunicorn_workers.request_observers import (
     AccessObserver,
@@ -50,6 +56,7 @@ RELEASE_PAUSE_SECONDS = 0.02
 """Pause between two requests to the control API, until the supervisor leaves the socket to the workers."""
 
 FIRST_CALL_TICK_SECONDS = 0.25
+CLOSE_SECONDS = 5.0
 
 
 class WorkerStopped(SystemExit):
@@ -178,7 +185,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             self.reports.deliver()
         if self.watch.hangs:
             self.journal.forget()
-            late_calls.end_with_hanging_calls(self.close_app)
+            end_with_hanging_calls(self.close_app)
         # If gunicorn kills the worker, this is not reached.
         self.close_app()
         self.printed.finish()
@@ -199,7 +206,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         if loading is not None:
             super().notify()  # loading may outlast gunicorn's timeout
             if loading.is_late():
-                late_calls.end_now(1)
+                end_now(1)
         if self.watch.hangs:
             self.prepare_for_replacement()
 
@@ -227,9 +234,15 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
 
     def abandon(self, call: ScriptCall) -> None:
         """Answer for a call that is over its deadline and can't be ended; in the watch's thread."""
-        record = self.boundary.record_on(call.connection)
-        late_calls.answer_for(call, self.watch, record.request_id if record else None)
-        self.boundary.give_up(call.connection, str(self.watch.timeout()))
+        connection, text = call.connection, str(self.watch.timeout())
+        record = self.boundary.record_on(connection)
+        with suppress(OSError):
+            if connection is not None and not call.streaming:
+                refused = Refusal(504, text)
+                connection.send(refused.response(record.request_id if record else None), socket.MSG_DONTWAIT)
+            if connection is not None:  # a streamed answer, whose head was sent, breaks off
+                connection.shutdown(socket.SHUT_RDWR if call.streaming else socket.SHUT_WR)
+        self.boundary.give_up(connection, text)
 
     def handle_error(self, req: Any, client: Any, _address: Any, error: BaseException) -> None:
         """Answer requests that gunicorn refuses itself, without repeating the client's text."""
@@ -277,3 +290,22 @@ def _id_of(req: Any) -> str:
         return record.request_id
     headers = {name.upper(): value for name, value in getattr(req, "headers", None) or ()}
     return chosen_id(headers.get(INFERENCE_ID.upper()), headers.get(REQUEST_ID.upper()))
+
+
+def end_with_hanging_calls(close_app: Callable[[], None]) -> None:
+    """End this process, whose threads would keep it: nothing after this line is run.
+
+    The script's ``close()`` may wait for something that a hanging call holds, so it has a limit.
+    """
+    log.info("all other requests have been answered: this worker ends")
+    closing = Thread(target=close_app, name="closing", daemon=True)
+    closing.start()
+    closing.join(CLOSE_SECONDS)
+    end_now()
+
+
+def end_now(status: int = 0) -> None:
+    """End this process without waiting for any thread."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

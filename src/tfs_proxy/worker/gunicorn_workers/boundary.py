@@ -32,11 +32,11 @@ from tfs_proxy.worker.gunicorn_workers.journal import (
     AGAIN,
     REQUEST,
     SENT,
+    SOCKET,
     RequestJournal,
     WsgiApp,
     worker_died,
 )
-from tfs_proxy.worker.gunicorn_workers.late_calls import SOCKET
 from tfs_proxy.worker.gunicorn_workers.refusals import refusal
 
 log = logging.getLogger(__name__)

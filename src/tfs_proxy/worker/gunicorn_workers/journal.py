@@ -20,6 +20,7 @@ from tfs_proxy.wire.media_types import JSON
 REQUEST, AGAIN, SENT = map(wsgi_name, (NGINX_ID, SENT_AGAIN, HAD_MODEL_SERVER))
 """Keys in a WSGI environ of nginx's headers: request id, mark, and true if a model server had it."""
 
+SOCKET = "gunicorn.socket"
 _NO_ID = b" " * ID_BYTES
 
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]

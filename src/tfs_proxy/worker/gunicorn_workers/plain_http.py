@@ -18,6 +18,8 @@ from typing import Any, ClassVar, Final
 from gunicorn import SERVER_SOFTWARE
 from gunicorn.http.wsgi import Response
 
+from tfs_proxy.worker.gunicorn_workers.journal import SOCKET
+
 HTTP_PORT = "80"
 _HEAD = re.compile(
     rb"(GET|POST|PUT|DELETE) (/[A-Za-z0-9/_-]{0,200}+) HTTP/1\.1\r\n"
@@ -149,7 +151,7 @@ def plain_environ(
         environ[_key(name)] = value
     environ["wsgi.errors"] = sys.stderr
     environ["wsgi.input"] = request.body
-    environ["gunicorn.socket"] = connection
+    environ[SOCKET] = connection
     environ["REQUEST_METHOD"] = request.method
     environ["RAW_URI"] = environ["PATH_INFO"] = request.path  # a plain path has nothing to be decoded
     if isinstance(client, str):

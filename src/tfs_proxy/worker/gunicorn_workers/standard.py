@@ -5,8 +5,7 @@ from types import FrameType
 from gunicorn.workers.gthread import ThreadWorker as GunicornThreadWorker
 from gunicorn.workers.sync import SyncWorker as GunicornSyncWorker
 
-from tfs_proxy.worker.gunicorn_workers import late_calls
-from tfs_proxy.worker.gunicorn_workers.base import ContainerWorker
+from tfs_proxy.worker.gunicorn_workers.base import ContainerWorker, end_now
 
 IDLE_SECONDS = 1.0
 
@@ -41,5 +40,5 @@ class SequentialWorker(ContainerWorker, GunicornSyncWorker):  # type: ignore[mis
         """End after the request in progress; at once if that one hangs."""
         if self.watch.hanging:
             self.journal.forget()
-            late_calls.end_now()
+            end_now()
         super().handle_exit(sig, frame)
