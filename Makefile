@@ -126,7 +126,7 @@ prove-transform: $(READY)  ## batch transform: 20 kills lose nothing, a 2 GB obj
 
 .PHONY: prove-metrics
 prove-metrics: $(READY) try-nginx  ## a mix of 100,000 requests under kills and reloads is counted exactly in /metrics
-	PYTHONPATH=tests $(BIN)/python -m attack.counts
+	COUNTED_REQUESTS=100000 $(BIN)/python -m pytest --timeout 3600 tests/attack -k counted
 
 .PHONY: prove-openapi
 prove-openapi: $(READY) try-nginx  ## schemathesis sends 10,000 requests: every answer is as the OpenAPI document says
@@ -137,13 +137,11 @@ prove-openapi: $(READY) try-nginx  ## schemathesis sends 10,000 requests: every 
 prove-interleavings: $(READY)  ## 5,000 random interleavings of loads, unloads, requests and deaths of models
 	INTERLEAVINGS=5000 $(BIN)/python -m pytest tests/unit/run/many_models/test_interleavings.py
 
-.PHONY: attack attack-short soak
-attack: $(READY) try-nginx  ## hostile input, slow clients, full machines and kills, in 15 minutes; the table is in build/attack/
-	PYTHONPATH=tests timeout --signal INT 15m $(BIN)/python -m attack
+.PHONY: attack attack-short
+attack: $(READY) try-nginx  ## hostile input, slow clients, full machines and kills, in 15 minutes
+	ATTACK=long $(BIN)/python -m pytest tests/attack
 attack-short: $(READY) try-nginx  ## the same in two minutes
 	$(BIN)/python scripts/ring.py attack
-soak: $(READY) try-nginx  ## a million fuzzed inputs, two hundred kills, and an hour of load whose memory stays flat
-	PYTHONPATH=tests $(BIN)/python -m attack --form soak --table build/attack/soak.md
 
 .PHONY: lint
 lint: $(READY)  ## ruff, formatting and mypy --strict

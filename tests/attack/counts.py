@@ -4,13 +4,10 @@ Every request has to be counted once, under its route, method and status. Exempt
 killed nginx, or without nginx in a killed worker: such requests are counted once or not at all.
 """
 
-import argparse
 import contextlib
 import itertools
 import os
 import signal
-import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -18,11 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attack.counting_clients import CLIENTS, HUNG_UP, INVOCATIONS, Clients, GrpcClient, Labels
-from attack.findings import Finding, fallen, table
+from attack.findings import Finding
 from attack.fronts import Front, front_of, stack_of
 from attack.kills import victims
 from support.archives import has_nginx
-from support.model_fixtures import ROOT
 from support.scraping import Scrape, scrape
 from support.waiting import wait_until
 
@@ -30,7 +26,6 @@ RECOVER_SECONDS = 120.0
 COUNT = "http_server_request_duration_seconds_count"
 RELOAD = "reload of nginx"
 ENV = {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "1", "SAGEMAKER_GUNICORN_WORKERS": "2"}
-TABLE = ROOT / "build" / "attack" / "counts.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,27 +159,6 @@ def _holds_clients(front: Front, blow: str) -> bool:
     return blow.startswith("kill of nginx" if front.name == "nginx" else "kill of gunicorn")
 
 
-def main() -> int:
-    """Run it against nginx, nginx with kills of nginx, and gunicorn alone; print and write the table."""
-    parser = argparse.ArgumentParser(prog="attack.counts", description=__doc__)
-    parser.add_argument("--requests", type=int, default=100_000)
-    parser.add_argument("--strikes", type=int, default=20)
-    parser.add_argument("--table", type=Path, default=TABLE)
-    chosen = parser.parse_args()
-    findings = []
-    with tempfile.TemporaryDirectory(prefix="counts-") as folder:
-        for name, requests, nginx_too in plan(chosen.requests):
-            began = time.monotonic()
-            findings += against(
-                name, Path(folder) / f"{name}-{nginx_too}", requests, chosen.strikes, nginx_too
-            )
-            print("".join(finding.row() for finding in findings[-2:]), end="")
-            print(f"{requests:,} requests in {time.monotonic() - began:.0f} s", flush=True)
-    chosen.table.parent.mkdir(parents=True, exist_ok=True)
-    chosen.table.write_text(table(findings))
-    return 1 if fallen(findings) else 0
-
-
 def plan(requests: int) -> list[tuple[str, int, bool]]:
     """The stacks: all requests without kills of nginx, and a tenth of them for what may lose some."""
     gunicorn = ("gunicorn", requests // 10, False)
@@ -197,7 +171,3 @@ def against(name: str, folder: Path, requests: int, strikes: int, nginx_too: boo
     env = {**ENV, "TFS_PROXY_GRPC_PORT": "0"} if name == "nginx" else ENV
     with stack_of(name, folder, env) as stack:
         return attack(front_of(name, stack), requests, strikes, nginx_too=nginx_too)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,12 +3,12 @@
 import contextlib
 import http.client
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from attack.findings import Finding
-from attack.fronts import BODY, Front, front_of, kinds, stack_of
-from support.small_disks import can_mount, on_small_disk
+from attack.fronts import BODY, Front, front_of, stack_of
+from support.small_disks import on_small_disk
 
 CROWD = 260
 IDLE = 1100
@@ -67,17 +67,11 @@ def _asked(blow: str, front: Front, note: str) -> Finding:
     return Finding(blow, front.name, 2 * ASKED, pings + posts, note)
 
 
-def buffering() -> list[str]:
-    """The kinds of stacks that take in what clients send: workers without nginx are for development."""
-    return [kind for kind in kinds() if kind != "gunicorn"]
-
-
-def descriptors(folder: Path, which: Sequence[str] = ()) -> list[Finding]:
+def descriptors(folder: Path, kind: str) -> list[Finding]:
     """1,100 idle connections: under a soft limit of 1,024, which may be raised, and under a hard one."""
     limits = {"soft": f"{DESCRIPTORS}:", "hard": f"{DESCRIPTORS}:{DESCRIPTORS}"}
     return [
         finding
-        for kind in which or buffering()
         for name, limit in limits.items()
         for finding in _idle(folder / f"{kind}-{name}", kind, name, limit)
     ]
@@ -92,15 +86,8 @@ def _idle(folder: Path, kind: str, name: str, limit: str) -> Iterator[Finding]:
         yield _asked("the same, gone", front, "")
 
 
-def disk(folder: Path, which: Sequence[str] = ()) -> list[Finding]:
+def disk(folder: Path, kind: str) -> Iterator[Finding]:
     """Uploads that stall just before their end, on a disk that holds them and no more; a pipeline's front has none."""
-    if not can_mount():
-        return []
-    uploading = which or [kind for kind in buffering() if kind != "pipeline"]
-    return [finding for kind in uploading for finding in _stalled(folder / kind, kind)]
-
-
-def _stalled(folder: Path, kind: str) -> Iterator[Finding]:
     home = folder / "home"
     home.mkdir(parents=True)
     with stack_of(kind, folder, {"TFS_PROXY_HOME": str(home)}, on_small_disk(home, DISK_MB)) as stack:

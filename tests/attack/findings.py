@@ -1,9 +1,8 @@
-"""What the attack reports: one line per kind of blow, and the table that the documentation shows."""
+"""What the attack reports: one line per kind of blow."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-HEAD = "| what was tried | against | how often | held | in numbers |\n| --- | --- | ---: | ---: | --- |\n"
 SHOWN_CHARACTERS = 300
 
 
@@ -25,10 +24,6 @@ class Finding:
         note = self.note.replace("|", "\\|").replace("\n", " ")[:SHOWN_CHARACTERS]
         held = f"{self.held:,}" if self.stands else f"**{self.held:,}**"
         return f"| {self.blow} | {self.target} | {self.tried:,} | {held} | {note} |\n"
-
-
-def table(findings: Iterable[Finding]) -> str:
-    return HEAD + "".join(finding.row() for finding in findings)
 
 
 def fallen(findings: Iterable[Finding]) -> str:

@@ -108,9 +108,12 @@ def front_of(kind: str, stack: Stack) -> Front:
 
 @contextlib.contextmanager
 def all_fronts(folder: Path) -> Iterator[list[Front]]:
+    grpc = {"nginx": {"TFS_PROXY_GRPC_PORT": "0"}}
     with contextlib.ExitStack() as running:
         with ThreadPoolExecutor() as pool:  # a start waits most of the time
-            ready = pool.map(lambda kind: running.enter_context(stack_of(kind, folder / kind)), kinds())
+            ready = pool.map(
+                lambda kind: running.enter_context(stack_of(kind, folder / kind, grpc.get(kind))), kinds()
+            )
             stacks = dict(zip(kinds(), ready, strict=True))
         fronts = [front_of(kind, stack) for kind, stack in stacks.items()]
         yield [*fronts, *_inner(stacks["gunicorn"])]

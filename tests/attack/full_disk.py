@@ -10,7 +10,7 @@ from pathlib import Path
 from attack.findings import Finding
 from support.archives import stand_in_archive, stand_in_program
 from support.running import Answer
-from support.small_disks import can_mount, on_small_disk
+from support.small_disks import on_small_disk
 from support.stack import Stack
 
 DISK_MB = 16
@@ -19,12 +19,8 @@ ASKED = 10
 SCRIPT = 'def handler(data, context):\n    return str(len(data.read())), "text/plain"\n'
 
 
-def attack(folder: Path) -> list[Finding]:
+def attack(folder: Path) -> Iterator[Finding]:
     """Small and large requests while nothing can be written, and once there is room again."""
-    return list(_findings(folder)) if can_mount() else []
-
-
-def _findings(folder: Path) -> Iterator[Finding]:
     home = folder / "home"
     home.mkdir(parents=True)
     archive, program = stand_in_archive(folder / "model.tar.gz", script=SCRIPT), stand_in_program(folder)

@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import psutil
@@ -133,13 +133,8 @@ def _how(status: int, body: bytes, number: int) -> str:
 
 
 def attack(front: Front, kills: int) -> list[Finding]:
-    """``kills`` kills, of each kind of process in turn; one line per kind."""
-    return findings(front.name, [accounts(front, kills)])
-
-
-def accounts(front: Front, kills: int, seed: int = 1) -> dict[str, Account]:
-    """The same, as what became of the requests, by the kind of process that was killed before."""
-    dice = random.Random(seed)
+    """``kills`` kills, of each kind of process in turn; one line per kind: what became of requests after it."""
+    dice = random.Random(1)
     clients, killed = Clients(front), list[Kill]()
     try:
         # In turn: the supervisor gives up on a process that dies again and again before it has lived for long.
@@ -152,7 +147,8 @@ def accounts(front: Front, kills: int, seed: int = 1) -> dict[str, Account]:
         _wait_for_answers(front, clients)
     finally:
         outcomes = clients.finish()
-    return _by_role(front, killed, outcomes)
+    accounts = _by_role(front, killed, outcomes)
+    return [_finding(front.name, role, account) for role, account in accounts.items()]
 
 
 def victims(front: Front) -> dict[str, list[int]]:
@@ -204,15 +200,6 @@ def _by_role(front: Front, kills: list[Kill], outcomes: list[Outcome]) -> dict[s
         if before:
             counts[before[-1].role][_fate(front, before, outcome)] += 1
     return {role: Account(sum(kill.role == role for kill in kills), fates) for role, fates in counts.items()}
-
-
-def findings(target: str, rounds: Iterable[Mapping[str, Account]]) -> list[Finding]:
-    totals: dict[str, Account] = {}
-    for counted in rounds:
-        for role, account in counted.items():
-            before = totals.get(role, Account(0, Counter()))
-            totals[role] = Account(before.kills + account.kills, before.fates + account.fates)
-    return [_finding(target, role, account) for role, account in totals.items()]
 
 
 def _fate(front: Front, kills: Iterable[Kill], outcome: Outcome) -> str:
