@@ -117,8 +117,6 @@ def ledger(folder: Path, data: bytes) -> None:
 def pipeline(data: bytes) -> None:
     """The command's arguments: stages, an empty line, variables; and what each stage needs."""
     stages, _, variables = data.decode("latin-1").partition("\n\n")
-    arguments = argparse.Namespace(
-        models=stages.split("\n"), env=variables.split("\n"), reload=False, watch=False
-    )
+    arguments = argparse.Namespace(models=stages.split("\n"), env=variables.split("\n"), reload=False)
     for number, order in enumerate(stages_of(arguments), start=1):
         ports_needed(order, number, {})
