@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -32,32 +32,18 @@ from tfs_proxy.run.run_loop import together
 from tfs_proxy.run.stack_children import StackChildren
 from tfs_proxy.run.stream_reports import StreamReports
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.deployment import OFF, Deployment, Instance, ServedModel
+from tfs_proxy.values.deployment import OFF, Deployment, ServedModel
 from tfs_proxy.values.errors import ModelLoadError, StartTimeout
 from tfs_proxy.values.layout import Workspace
+
+if TYPE_CHECKING:
+    from tfs_proxy.run.many_models.model_servers import SharedModelServers
 
 log = logging.getLogger(__name__)
 
 INSTALLING = "starting: installing packages"
 ONE_OF_MANY_TICK_SECONDS = 0.25
 """Interval in which one of several stacks looks at its processes: each look takes 0.1 ms."""
-
-
-class CommonModelServers(Protocol):
-    """Model servers that have the models of many stacks."""
-
-    @property
-    def instances(self) -> tuple[Instance, ...]:
-        """Their addresses, which stay the same if one is restarted."""
-
-    async def add(self, models: Sequence[ServedModel]) -> None:
-        """Returns once they have these models, too. Raises ModelLoadError if one can't be loaded."""
-
-    async def watch_models(self, models: Sequence[ServedModel]) -> None:
-        """Runs as long as these models can be asked. Raises ModelLoadError if one fails later."""
-
-    async def remove(self, models: Sequence[ServedModel]) -> None:
-        """Returns once they have let go of these models; ignores those that they don't have."""
 
 
 class StackHost(Struct, frozen=True):
@@ -71,7 +57,7 @@ class StackHost(Struct, frozen=True):
     workspace: Workspace
     log: LogConfig
     spawn_workers: Spawn = spawn
-    servers: CommonModelServers | None = None
+    servers: "SharedModelServers | None" = None
     deaths: Deaths | None = None
     counts: WorkerCounts | None = None
     tick: Tick = lambda: None

@@ -32,7 +32,7 @@ from tfs_proxy.run.nginx.many_models import (
     MultiModelRoutes,
 )
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.deployment import TraceSampling
+from tfs_proxy.values.deployment import Instance, TraceSampling
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.names import LOADED_MODEL_CHARACTERS, MOST_SERVED_CHARACTERS
 from tfs_proxy.wire.error_body import WORKER_DIED, body_too_large, error_body
@@ -41,6 +41,9 @@ pytestmark = NEEDS_NGINX
 
 WAIT_SECONDS = 30.0
 MEGABYTE = 1024 * 1024
+NOWHERE = Instance(0, rest_port=1, grpc_port=1, grpc_socket="")
+"""A model server that can't be reached, for what passes the workers by."""
+
 TARGET = "X-Amzn-SageMaker-Target-Model"
 READY, DIED = Given(200, headers=SENDS_ON), Given(None)
 
@@ -131,7 +134,7 @@ def folder() -> Iterator[Path]:
 @pytest.fixture
 def front(folder: Path) -> Iterator[Front]:
     """nginx of a run that understands Target-Model."""
-    yield from running(folder, MultiModelRoutes(600, takes_target_model=True))
+    yield from running(folder, MultiModelRoutes(600, (NOWHERE,), takes_target_model=True))
 
 
 def running(
@@ -474,7 +477,7 @@ def test_the_control_api_answers_for_the_server(front: Front, path: str) -> None
 @pytest.mark.parametrize("takes_target_model", [False, True])
 def test_invocations_need_a_model(folder: Path, takes_target_model: bool) -> None:
     """A client learns how to name one; with a header that the run does not understand, too."""
-    for front in running(folder, MultiModelRoutes(600, takes_target_model=takes_target_model)):
+    for front in running(folder, MultiModelRoutes(600, (NOWHERE,), takes_target_model=takes_target_model)):
         front.control.respond = lambda _request: READY
         answers = [front.invoke("{}")]
         if not takes_target_model:
@@ -564,7 +567,7 @@ def test_each_request_has_a_line_with_the_model_that_it_names(front: Front) -> N
 
 def test_payloads_keep_their_limit(folder: Path) -> None:
     """It is refused with the sentence of a single archive, and its line names the model."""
-    routes = MultiModelRoutes(600)
+    routes = MultiModelRoutes(600, (NOWHERE,))
     for front in running(folder, routes, {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "1"}):
         a = front.model("a", Given())
         answer = front.invoke_model("a", b" " * (MEGABYTE + 1))
@@ -580,7 +583,7 @@ def test_workers_are_told_what_else_to_do(
     folder: Path, takes_target_model: bool, traces: TraceSampling | None
 ) -> None:
     """Marks that a client sets itself never arrive."""
-    routes = MultiModelRoutes(600, takes_target_model, traces)
+    routes = MultiModelRoutes(600, (NOWHERE,), takes_target_model, traces)
     sent = {"X-Tfs-Proxy-Again": "client", "traceparent": "client"}
     if traces is None:
         del sent["traceparent"]

@@ -301,7 +301,7 @@ def _of_models(proxy: ProxyConfig, settings: Settings) -> dict[str, Any]:
     sampling = served.traces if served else None
     instances = served.instances if served else ()
     one_line = settings.batch or settings.default_accept == JSON
-    is_fast = bool(instances) if many else proxy.fast is not None
+    is_fast = many is not None or proxy.fast is not None
     return {
         "keep_seconds": KEEP_ALIVE_SECONDS if served else 0,
         "traces": _traces(sampling) if sampling else None,

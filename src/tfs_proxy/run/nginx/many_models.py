@@ -63,9 +63,9 @@ class MultiModelRoutes(Struct, frozen=True):
     """
 
     load_seconds: float
+    instances: Sequence[Instance]
     takes_target_model: bool = False
     traces: TraceSampling | None = None
-    instances: Sequence[Instance] = ()
 
 
 def values(routes: MultiModelRoutes, settings: Settings) -> Mapping[str, Any]:

@@ -169,14 +169,3 @@ def test_loads_and_unloads_leave_nothing(many: MultiModelStack, tmp_path: Path) 
     )
     wait_until(lambda: not zombies(many), SECONDS, "no zombie is left")
     assert zygotes(many) == [parent]
-
-
-def test_nothing_forked_outlives_a_supervisor_that_is_killed(tmp_path: Path) -> None:
-    """Linux signals what was forked, too."""
-    with serving_many() as stack:
-        assert load_and_ask(stack, "orphan", tmp_path)["own"]["forked"]
-        pids = list(descendants(stack.process.pid))
-
-        stack.process.kill()
-
-        wait_until_ended(pids)

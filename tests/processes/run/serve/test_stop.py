@@ -14,7 +14,6 @@ import pytest
 from support import gates
 from support.archives import NEEDS_NGINX, stand_in_archive, stand_in_program, stand_in_words
 from support.load_generator import was_reset
-from support.processes import wait_until_ended
 from support.running import Answer
 from support.stack import Stack, serving
 
@@ -194,15 +193,6 @@ def test_a_signal_during_start_up_ends_it(tmp_path: Path) -> None:
             assert list(stack.home.iterdir()) == []
         finally:
             stack.close()
-
-
-def test_no_process_outlives_the_run(tmp_path: Path, archive: Path) -> None:
-    """Not even when the supervisor itself is killed (Linux)."""
-    with serving(str(archive), "--model-server", stand_in_program(tmp_path)) as stack:
-        pids = [pid for group in stack.children().values() for pid in group]
-        assert len(pids) >= 3
-        stack.process.kill()
-        wait_until_ended(pids)
 
 
 SWALLOWS = """

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from support.deployments import INSTANCE
 from tfs_proxy.run.nginx import config
 from tfs_proxy.run.nginx.many_models import (
     MAX_SEGMENTS,
@@ -30,7 +31,7 @@ def text_of(routes: MultiModelRoutes, **environ: str) -> str:
 
 @pytest.mark.parametrize("number", [0, 9, 10, 99, 100, NUMBERS[-1], NUMBERS[-1] + 1, 1000])
 def test_a_gate_leads_to_an_upstream_that_there_is(number: int) -> None:
-    text = text_of(MultiModelRoutes(600))
+    text = text_of(MultiModelRoutes(600, (INSTANCE,)))
     (pattern,) = re.findall(r'"~(.*)" stack\$stack_number;', text)
     python_pattern = pattern.replace("?<", "?P<").replace(r"\z", r"\Z")
 
