@@ -228,6 +228,7 @@ def test_nothing_outlives_a_supervisor_that_is_killed(scene: Scene, state: Calla
         "nothing of it runs",
         details=lambda: survivors(stack, pids),
     )
+    shutil.rmtree(stack.home)  # nobody else does: it holds a copy of the model
 
 
 @pytest.mark.slow
