@@ -13,7 +13,6 @@ SAVED_MODEL = b"\x08\x01\x12\x09\x0a\x07\x22\x05serve"
 """The smallest saved_model.pb: schema version 1, one graph tagged `serve`, nothing in it."""
 
 STAND_IN = Path(__file__).parent / "stand_ins" / "model_server.py"
-SHAPELESS_STAND_IN = STAND_IN.with_name("shapeless_server.py")
 
 
 def pack(target: Path, files: Mapping[str, str | bytes], folders: Mapping[str, Path] | None = None) -> Path:
@@ -37,10 +36,10 @@ def stand_in_archive(target: Path, script: str | None = None, **more: str | byte
     return pack(target, {**files, **more})
 
 
-def stand_in_program(folder: Path, stand_in: Path = STAND_IN) -> str:
-    """A stand-in as a program that can be named by ``--model-server``."""
+def stand_in_program(folder: Path) -> str:
+    """The stand-in as a program that can be named by ``--model-server``."""
     program = folder / "tensorflow_model_server"
-    program.write_text(f"#!{sys.executable}\n" + stand_in.read_text())
+    program.write_text(f"#!{sys.executable}\n" + STAND_IN.read_text())
     program.chmod(0o755)
     return str(program)
 

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import boto3
@@ -33,6 +32,7 @@ PAGES = sorted(DOCS.rglob("*.md"))
 FENCE = re.compile(r"^( *)```(\S+)(?: title=\"([^\"]*)\")?\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 REASONS = ("Needs ", "Runs until")
 READ_ONLY = ("text", "mermaid")
+REFERENCE = load_script("docs_reference")
 
 
 def blocks() -> Iterator[tuple[str, str, str, str]]:
@@ -48,20 +48,10 @@ def shown_file(name: str) -> str:
     return text
 
 
-@pytest.fixture(scope="module")
-def reference() -> ModuleType:
-    """scripts/docs_reference.py."""
-    return load_script("docs_reference")
-
-
-def test_the_settings_are_those_of_the_code(reference: ModuleType) -> None:
-    """`make docs-reference` writes the page."""
-    assert (DOCS / "reference" / "settings.md").read_text() == reference.settings_page()
-
-
-def test_the_commands_are_those_of_the_code(reference: ModuleType) -> None:
-    """`make docs-reference` writes the page."""
-    assert (DOCS / "reference" / "commands.md").read_text() == reference.commands_page()
+@pytest.mark.parametrize("name", ["settings", "commands", "metrics", "http"])
+def test_reference_pages_are_those_of_the_code(name: str) -> None:
+    """`make docs-reference` writes them."""
+    assert (DOCS / "reference" / f"{name}.md").read_text() == getattr(REFERENCE, f"{name}_page")()
 
 
 def test_every_command_has_a_section() -> None:
@@ -71,16 +61,6 @@ def test_every_command_has_a_section() -> None:
 
     assert sections == [*(name for names in cli.LISTED.values() for name in names), "model-server"]
     assert [name for name in cli.OF_THE_IMAGES if f"| `tfs-proxy {name} " not in images] == []
-
-
-def test_the_metrics_are_those_of_the_code(reference: ModuleType) -> None:
-    """`make docs-reference` writes the page."""
-    assert (DOCS / "reference" / "metrics.md").read_text() == reference.metrics_page()
-
-
-def test_the_routes_are_those_of_the_code(reference: ModuleType) -> None:
-    """`make docs-reference` writes the table."""
-    assert (DOCS / "reference" / "http.md").read_text() == reference.http_page()
 
 
 def test_every_block_is_run_or_says_why_not() -> None:
@@ -196,12 +176,3 @@ def test_manifests_on_the_pages_fit_the_schemas_of_kubernetes_and_kserve() -> No
             jsonschema.validate(manifest, kserve_schema.schema(f"V1beta1{manifest['kind']}"))
         else:
             kubernetes_validate.validate(manifest, "1.30", strict=True)
-
-
-def test_files_that_kubectl_applies_are_there() -> None:
-    """The pages name manifests of the repository."""
-    text = (DOCS / "how-to" / "kubernetes.md").read_text()
-    named = re.findall(r"-f (\S+\.yaml)", text)
-
-    assert named
-    assert [name for name in named if not (ROOT / name).exists()] == []

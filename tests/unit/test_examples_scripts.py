@@ -1,34 +1,26 @@
-"""The scripts of code_examples, called directly: no server, no model, no sockets."""
+"""What scripts of code_examples refuse, without a server; `processes/test_examples.py` has what they answer."""
 
-import base64
 import io
-import json
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+import runpy
+from collections.abc import Iterator
 from typing import Any
 
-import falcon
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
-from support.loading import load_module
-from tfs_proxy import HTTPError
+from support.building import EXAMPLES
+from tfs_proxy import testing
+from tfs_proxy.values.signature import TensorSpec
+from tfs_proxy.wire.protos import Example
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "code_examples"
-
-
-def load(example: str) -> ModuleType:
-    """The example's inference.py, under a name of its own."""
-    return load_module(EXAMPLES / example / "inference.py")
-
-
-def context(content_type: str | None) -> Any:
-    return SimpleNamespace(request_content_type=content_type, accept_header="*/*")
-
-
-def answer(status: int, body: object) -> Any:
-    content = json.dumps(body).encode()
-    return SimpleNamespace(status_code=status, content=content, json=lambda: json.loads(content))
+DIGITS = testing.signature(
+    {"x": TensorSpec("x", "DT_FLOAT", (None, 8, 8, 1))}, {"y": TensorSpec("y", "DT_FLOAT", (None, 10))}
+)
+RECORDS = EXAMPLES / "resnet50_tfrecord"
+IMAGE_OF = runpy.run_path(str(RECORDS / "inference.py"))["image_of"]
+PACKED = runpy.run_path(str(RECORDS / "pack.py"))["example"]
 
 
 def image(format_name: str, size: tuple[int, int] = (8, 8), mode: str = "L", ink: Any = 255) -> bytes:
@@ -38,98 +30,61 @@ def image(format_name: str, size: tuple[int, int] = (8, 8), mode: str = "L", ink
 
 
 @pytest.fixture(scope="module")
-def digits() -> ModuleType:
-    return load("digits")
-
-
-@pytest.fixture(scope="module")
-def resnet() -> ModuleType:
-    return load("resnet50_jpeg")
+def digits() -> Iterator[testing.LoadedScript]:
+    with testing.load(EXAMPLES / "digits" / "inference.py", signatures=DIGITS) as script:
+        yield script
 
 
 @pytest.mark.parametrize(
     ("media_type", "body"),
     [
-        ("image/png", image("PNG")),
-        ("image/png; charset=binary", image("PNG")),
-        ("IMAGE/JPEG", image("JPEG")),
-        ("application/x-image", image("PNG")),
+        ("image/png; charset=binary", image("PNG", (31, 97))),
+        ("IMAGE/JPEG", image("JPEG", (64, 64), "RGB", (255, 255, 255))),
+        ("application/x-image", image("PNG", mode="1", ink=1)),
         ("application/x-image", image("JPEG")),
-        ("image/png", image("PNG", (31, 97))),
-        ("image/jpeg", image("JPEG", (64, 64), "RGB", (255, 255, 255))),
-        ("image/png", image("PNG", (8, 8), "1", 1)),
     ],
 )
 def test_digits_turns_any_white_image_into_one_record_of_ones(
-    digits: ModuleType, media_type: str, body: bytes
+    digits: testing.LoadedScript, media_type: str, body: bytes
 ) -> None:
     """Formats, sizes and colour modes all come down to 8x8x1 values from 0 to 1."""
-    record = json.loads(digits.input_handler(io.BytesIO(body), context(media_type)))
-    assert record == {"instances": [[[[1.0]] * 8] * 8]}
-
-
-def test_digits_keeps_the_pixels_where_they_are(digits: ModuleType) -> None:
-    """An 8x8 image is passed on pixel for pixel, rows first."""
-    picture = Image.new("L", (8, 8))
-    picture.putpixel((2, 5), 51)
-    out = io.BytesIO()
-    picture.save(out, "PNG")
-    [rows] = json.loads(digits.input_handler(io.BytesIO(out.getvalue()), context("image/png")))["instances"]
-    assert rows[5][2][0] == pytest.approx(0.2)
-    assert sum(pixel for row in rows for [pixel] in row) == pytest.approx(0.2)
-
-
-@pytest.mark.parametrize("media_type", ["application/json", "image/gif", "", None])
-def test_digits_refuses_other_media_types(digits: ModuleType, media_type: str | None) -> None:
-    """What the script does not read is 415, with what it does read."""
-    with pytest.raises(HTTPError, match="image/png") as refusal:
-        digits.input_handler(io.BytesIO(b"{}"), context(media_type))
-    assert refusal.value.status == 415
+    assert digits.post(body, media_type).status == 200
+    assert digits.calls[-1].inputs["x"].tolist() == [[[[1.0]] * 8] * 8]
 
 
 @pytest.mark.parametrize(
-    ("media_type", "body"),
+    ("media_type", "body", "status"),
     [
-        ("image/png", b""),
-        ("image/png", b"no image at all"),
-        ("image/png", image("PNG", (64, 64))[:60]),
-        ("image/jpeg", image("JPEG", (64, 64))[:300]),
-        ("image/jpeg", image("PNG")),
-        ("image/png", image("PNG").replace(b"IDAT", b"IDAX")),
-        ("application/x-image", image("GIF")),
+        ("application/json", b"{}", 415),
+        ("image/gif", image("GIF"), 415),
+        (None, image("PNG"), 415),
+        ("image/png", b"", 400),
+        ("image/png", image("PNG", (64, 64))[:60], 400),
+        ("image/jpeg", image("JPEG", (64, 64))[:300], 400),
+        ("image/jpeg", image("PNG"), 400),
+        ("image/png", image("PNG").replace(b"IDAT", b"IDAX"), 400),
     ],
 )
-def test_digits_refuses_what_is_no_image(digits: ModuleType, media_type: str, body: bytes) -> None:
-    """Empty, truncated, damaged or mislabelled bytes are the client's mistake."""
-    with pytest.raises(HTTPError, match="not a readable") as refusal:
-        digits.input_handler(io.BytesIO(body), context(media_type))
-    assert refusal.value.status == 400
+def test_digits_refuses_what_is_no_image(
+    digits: testing.LoadedScript, media_type: str | None, body: bytes, status: int
+) -> None:
+    """Another type is 415 with those that it reads; empty, cut off, damaged or mislabelled bytes are 400."""
+    refused = digits.post(body, media_type)
+    assert refused.status == status
+    assert ("image/png" if status == 415 else "not a readable") in refused.json["error"]
 
 
-def test_digits_answers_label_and_confidence(digits: ModuleType) -> None:
-    """The likeliest of the ten digits is the answer."""
-    probabilities = [0.01] * 7 + [0.93] + [0.0] * 2
-    body, media_type = digits.output_handler(answer(200, {"predictions": [probabilities]}), context(None))
-    assert json.loads(body) == {"label": 7, "confidence": 0.93}
-    assert media_type == "application/json"
+@given(st.binary(max_size=400), st.dictionaries(st.text(max_size=5), st.binary(max_size=300), max_size=3))
+def test_the_image_of_a_tf_example_is_found(image: bytes, others: dict[str, bytes]) -> None:
+    """Among other features, whatever it holds."""
+    example = Example()
+    for name, value in {**others, "image/encoded": image}.items():
+        example.features.feature[name].bytes_list.value.append(value)
+    assert IMAGE_OF(example.SerializeToString()) == IMAGE_OF(PACKED(image)) == image
 
 
-def test_resnet_wraps_jpeg_bytes_in_base64(resnet: ModuleType) -> None:
-    """The bytes arrive unchanged under the input's name."""
-    body = json.loads(resnet.input_handler(io.BytesIO(b"\xff\xd8jpeg"), context("application/x-image")))
-    [record] = body["instances"]
-    assert base64.b64decode(record["image_bytes"]["b64"]) == b"\xff\xd8jpeg"
-
-
-def test_resnet_refuses_other_media_types(resnet: ModuleType) -> None:
-    """The classic script says 415 with an error that AWS's container knows too."""
-    with pytest.raises(falcon.HTTPUnsupportedMediaType):
-        resnet.input_handler(io.BytesIO(b"{}"), context("application/json"))
-
-
-@pytest.mark.parametrize("example", ["digits", "resnet50_jpeg"])
-def test_an_error_of_the_model_server_is_passed_on(example: str) -> None:
-    """The client reads the model server's own words."""
-    body, media_type = load(example).output_handler(answer(400, {"error": "no such input"}), context(None))
-    assert json.loads(body) == {"error": "no such input"}
-    assert media_type == "application/json"
+@pytest.mark.parametrize("record", [b"", b"no example", b"\x0a\x00"])
+def test_other_records_are_refused(record: bytes) -> None:
+    """The text names the feature that is missing."""
+    with pytest.raises(ValueError, match=r"not a tf\.Example"):
+        IMAGE_OF(record)

@@ -21,6 +21,7 @@ IN_FLIGHT = "autoscaler-in-flight.yaml"
 RUNTIMES = {"servingruntime.yaml": ["v1", "v2"], "servingruntime-grpc.yaml": ["grpc-v2"]}
 NATIVE = ("deployment.yaml", "service.yaml", "autoscaler.yaml", "disruptionbudget.yaml")
 COMPOSE = ROOT / "docker-compose.yml"
+(EXPOSED,) = re.findall(r"^EXPOSE (\d+) ", (ROOT / "Dockerfile.cpu").read_text(), re.MULTILINE)
 
 
 def read(path: Path) -> Any:
@@ -48,15 +49,6 @@ def patched(manifest: Any, patch: Any) -> Any:
         changes = {each["name"]: each for each in patch}
         return [patched(each, changes.get(each["name"])) for each in manifest]
     return manifest if patch is None else patch
-
-
-def compose_complaints(path: Path) -> str:
-    """What the Compose specification's schema, which check-jsonschema carries, has against a file."""
-    program = shutil.which("check-jsonschema", path=sysconfig.get_path("scripts"))
-    assert program is not None
-    words = [program, "--builtin-schema", "vendor.compose-spec", str(path)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    return "" if done.returncode == 0 else done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("name", [*NATIVE, IN_FLIGHT, "serviceaccount.yaml"])
@@ -132,33 +124,25 @@ def test_pods_may_read_models_by_a_role_or_a_secret_that_the_guide_makes() -> No
     assert pod("deployment.yaml")["serviceAccountName"] == account["metadata"]["name"]
     assert f"create secret generic {secret['secretRef']['name']}" in guide.read_text()
     assert secret["secretRef"]["optional"] is True
-    for name in ("serviceaccount.yaml", *NATIVE, *RUNTIMES):
-        assert f"-f deploy/kubernetes/{name}" in guide.read_text()
+    applied = set(re.findall(r"-f deploy/kubernetes/(\S+)", guide.read_text()))
+    assert applied == {"serviceaccount.yaml", *NATIVE, *RUNTIMES, IN_FLIGHT}
 
 
-@pytest.mark.parametrize(
-    ("changed", "complaint"),
-    [
-        ({"supportedModelFormat": []}, "supportedModelFormat"),
-        ({"supportedModelFormats": [{"name": "tensorflow", "version": 2}]}, "2 is not of type 'string'"),
-        ({"multiModel": "no"}, "'no' is not of type 'boolean'"),
-        ({"containers": None}, "None is not of type 'array'"),
-    ],
-)
-def test_what_kserve_would_refuse_is_found(changed: dict[str, Any], complaint: str) -> None:
-    """Unknown fields and wrong types, at any depth."""
+def test_what_kserve_would_refuse_is_found() -> None:
+    """A wrong type, at any depth."""
     runtime = read(KUBERNETES / "servingruntime.yaml")
-    runtime["spec"] |= changed
+    runtime["spec"]["supportedModelFormats"] = [{"name": "tensorflow", "version": 2}]
 
-    with pytest.raises(jsonschema.ValidationError, match=complaint):
+    with pytest.raises(jsonschema.ValidationError, match="2 is not of type 'string'"):
         jsonschema.validate(runtime, kserve_schema.schema("V1alpha1ServingRuntime"))
 
 
 def test_the_compose_file_fits_the_compose_specification_and_builds_what_is_there() -> None:
     """The Dockerfile and the target that it names exist."""
     build = read(COMPOSE)["services"]["tfs-proxy"]["build"]
+    program = f"{sysconfig.get_path('scripts')}/check-jsonschema"
 
-    assert compose_complaints(COMPOSE) == ""
+    subprocess.run([program, "--builtin-schema", "vendor.compose-spec", COMPOSE], check=True)
     assert f" AS {build['target']}\n" in (ROOT / build["dockerfile"]).read_text()
 
 
@@ -170,19 +154,7 @@ def test_the_compose_file_is_one_for_docker_compose_1_29_too() -> None:
 
     program = shutil.which("docker-compose")
     if program is not None:
-        words = [program, "--file", str(COMPOSE), "config", "--quiet"]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-
-
-def test_what_compose_would_refuse_is_found(tmp_path: Path) -> None:
-    """A misspelt key is an error of the specification's own schema."""
-    misspelt = tmp_path / "docker-compose.yml"
-    misspelt.write_text(
-        COMPOSE.read_text().replace("read_only: true\n    tmpfs", "readonly: true\n    tmpfs")
-    )
-
-    assert "'readonly' was unexpected" in compose_complaints(misspelt)
+        subprocess.run([program, "--file", COMPOSE, "config", "--quiet"], check=True)
 
 
 @pytest.mark.parametrize("name", ["deployment.yaml", *RUNTIMES])
@@ -218,17 +190,16 @@ def test_pods_get_no_token_for_the_api_server() -> None:
 def test_probes_ask_ping_where_the_image_listens() -> None:
     """Start-up may take minutes, readiness is quick to leave, liveness is slow to kill."""
     served = container("deployment.yaml")
-    (exposed,) = re.findall(r"^EXPOSE (\d+) ", (ROOT / "Dockerfile.cpu").read_text(), re.MULTILINE)
     probes = [served[f"{kind}Probe"] for kind in ("startup", "readiness", "liveness")]
 
-    assert served["ports"][0]["containerPort"] == int(exposed)
+    assert served["ports"][0]["containerPort"] == int(EXPOSED)
     assert {probe["httpGet"]["path"] for probe in probes} == {"/ping"}
     assert [probe["periodSeconds"] * probe["failureThreshold"] for probe in probes] == [2100, 4, 120]
 
 
 def test_the_grace_period_covers_pre_stop_and_drain() -> None:
     """Else SIGKILL ends requests in flight."""
-    spec = read(KUBERNETES / "deployment.yaml")["spec"]["template"]["spec"]
+    spec = pod("deployment.yaml")
     pause = int(spec["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][1])
 
     assert spec["terminationGracePeriodSeconds"] >= pause + 25 + 5
@@ -259,15 +230,14 @@ def test_prometheus_and_kserve_scrape_the_port_that_serves() -> None:
     """By annotations, which are strings."""
     deployment = read(KUBERNETES / "deployment.yaml")["spec"]["template"]
     runtime = read(KUBERNETES / "servingruntime.yaml")["spec"]
-    (exposed,) = re.findall(r"^EXPOSE (\d+) ", (ROOT / "Dockerfile.cpu").read_text(), re.MULTILINE)
 
     assert deployment["metadata"]["annotations"] == {
         "prometheus.io/scrape": "true",
-        "prometheus.io/port": exposed,
+        "prometheus.io/port": EXPOSED,
         "prometheus.io/path": "/metrics",
     }
     assert runtime["annotations"] == {
-        "prometheus.kserve.io/port": exposed,
+        "prometheus.kserve.io/port": EXPOSED,
         "prometheus.kserve.io/path": "/metrics",
     }
 

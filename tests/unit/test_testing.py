@@ -1,6 +1,5 @@
 """`tfs_proxy.testing`: scripts called in a unit test, with a fake model server."""
 
-import io
 import re
 import sys
 import time
@@ -9,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from support.archives import pack
 from support.signature_models import tensor, write_signature_model
@@ -165,40 +163,6 @@ def test_what_can_not_be_loaded(tmp_path: Path) -> None:
         pass
     with pytest.raises(ArchiveError, match="no file or folder"), testing.load(tmp_path / "missing"):
         pass
-
-
-def test_the_numpy_example() -> None:
-    """Its image reaches the model as floats from 0 to 1, and its answer is rounded."""
-    image = testing.signature(
-        {"image": TensorSpec("image", "DT_FLOAT", (None, 224, 224, 3))},
-        {"colour": TensorSpec("colour", "DT_FLOAT", (None, 3))},
-    )
-    picture = io.BytesIO()
-    Image.new("RGB", (30, 20), (255, 128, 0)).save(picture, "PNG")
-    path = EXAMPLES / "numpy_script" / "inference.py"
-    with testing.load(
-        path, signatures=image, outputs=lambda inputs: {"colour": inputs["image"].mean((1, 2))}
-    ) as script:
-        reply = script.post(picture.getvalue(), "image/png")
-        refused = script.post(b"no image", "image/png")
-
-    assert reply.json == {"red": 1.0, "green": 0.502, "blue": 0.0}
-    assert (refused.status, refused.json) == (400, {"error": "The body is not a readable image."})
-
-
-def test_the_streaming_example() -> None:
-    """A piece for each hundred lines; a line that is no number is refused."""
-    path = EXAMPLES / "streaming" / "inference.py"
-    with testing.load(path, signatures=HALF, outputs=lambda inputs: {"y": inputs["x"] / 2 + 2}) as script:
-        reply = script.post("\n".join(map(str, range(250))), None)
-        refused = script.post("1\nx\n")
-        late = script.post("1\n" * 100 + "x\n")
-
-    assert reply.content_type == "application/jsonlines"
-    assert [piece.count(b"\n") for piece in reply.pieces] == [100, 100, 50]
-    assert reply.text.startswith("2.0\n2.5\n3.0\n")
-    assert (refused.status, "must be a number" in refused.json["error"]) == (400, True)
-    assert (late.status, late.broken) == (200, True)
 
 
 def test_the_documented_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A model whose signatures have no shapes, as AWS's sample half_plus_three: every format, on two model servers.
+"""A model whose signatures have no shapes, as AWS's sample half_plus_three: every format, with batching and without.
 
 Its predict is y = x / 2 + 3 for an x of any shape; regress and classify take tf.Examples, which the
 signatures declare as DT_FLOAT.
@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.archives import SHAPELESS_STAND_IN, stand_in_program
 from support.stack import Stack, serving
 from tfs_proxy.data.formats.framing import recordio_frame, tfrecord_frame
 from tfs_proxy.wire.protos import Example, RecordIORecord
@@ -27,16 +26,9 @@ BATCHING = {"SAGEMAKER_TFS_ENABLE_BATCHING": "true", "SAGEMAKER_TFS_MAX_BATCH_SI
 CLASSIFY = "tfs-method=classify,tfs-signature-name=classify_x_to_y"
 
 
-@pytest.fixture(scope="module", params=["embedded", "batching", "stand-in"])
-def stack(
-    request: pytest.FixtureRequest, saved_models: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Stack]:
-    """The model behind one front, on the embedded server, or on one whose metadata has no tensor_shape."""
-    program = "embedded"
-    if request.param == "stand-in":
-        program = stand_in_program(tmp_path_factory.mktemp("shapeless"), SHAPELESS_STAND_IN)
-    env = BATCHING if request.param == "batching" else {}
-    with serving(str(saved_models / "half_plus_three"), "--model-server", program, env=env) as running:
+@pytest.fixture(scope="module", params=[{}, BATCHING], ids=["alone", "batching"])
+def stack(request: pytest.FixtureRequest, saved_models: Path) -> Iterator[Stack]:
+    with serving(str(saved_models / "half_plus_three"), env=request.param) as running:
         yield running
 
 
