@@ -1,6 +1,5 @@
 """Requests counted from lines: any line gives a count or is counted as unreadable."""
 
-from collections import Counter
 from collections.abc import Mapping
 
 import pytest
@@ -17,7 +16,7 @@ from tfs_proxy.observe.request_counts import (
     read_line,
     request_line,
 )
-from tfs_proxy.wire.routes import method_of, route_of, status_of
+from tfs_proxy.wire.routes import method_of
 
 LINES = st.lists(
     st.binary(max_size=60)
@@ -111,42 +110,6 @@ def test_a_line_of_nginx_counts_at_its_route(line: bytes, labels: tuple[str, ...
     assert list(measured(counts)[catalogue.REQUEST_DURATION.name].distributions or {}) == [labels]
 
 
-def test_probes_and_grpc_statuses_are_counted_apart() -> None:
-    """/ping is not in the histogram; a gRPC call is, and by its own status besides."""
-    predict = b"/tensorflow.serving.PredictionService/Predict"
-    counts = RequestCounts()
-    counts.add_lines(
-        b"200 0.001 - - - 0 0 GET /ping HTTP/1.1\n" * 3
-        + b"503 0.001 - - - 0 0 GET /v2/health/ready HTTP/1.1\n"
-        + b"200 0.001 0- - - 0 0 POST %s HTTP/2.0\n200 0.001 -14 - - 0 0 POST %s HTTP/2.0"
-        % (predict, predict)
-    )
-    metrics = measured(counts)
-
-    assert metrics[catalogue.PROBE_REQUESTS.name].points == {
-        ("/ping", "200"): 3,
-        ("/v2/health/ready", "503"): 1,
-    }
-    assert metrics[catalogue.GRPC_REQUESTS.name].points == {
-        (predict.decode(), "0"): 1,
-        (predict.decode(), "14"): 1,
-    }
-    (distribution,) = (metrics[catalogue.REQUEST_DURATION.name].distributions or {}).values()
-    assert sum(distribution.counts) == 2
-
-
-@given(st.lists(st.tuples(st.text(), st.text(), st.integers()), max_size=50))
-def test_labels_are_bounded(requests: list[tuple[str, str, int]]) -> None:
-    """A hostile client can't make more series than there are routes, methods and statuses."""
-    labels = Counter(
-        (route_of(path), method_of(method), status_of(status)) for path, method, status in requests
-    )
-
-    assert all(route in {"other", "/v1/models/{model}"} or route.startswith("/") for route, _, _ in labels)
-    more = {"OPTIONS", "PATCH", "CONNECT", "TRACE"}
-    assert {method for _, method, _ in labels} <= {"_OTHER", "GET", "HEAD", "POST", "PUT", "DELETE"} | more
-
-
 def test_requests_for_models_are_counted_by_model() -> None:
     """The default model if none is named, of the path for TF Serving's API; what is unknown shares a value."""
     counts = RequestCounts()
@@ -228,21 +191,6 @@ def test_an_invoke_that_names_no_model_is_for_none() -> None:
     counts.add_lines(b"404 0.001 - - - 100 200 POST /models/half/invoke HTTP/1.1\n")
 
     assert counts.models.requests_of("half") == 0
-
-
-def test_calls_of_grpc_count_for_the_model_that_a_router_says() -> None:
-    counts = RequestCounts()
-    counts.models = ModelCounts(KnownModels(None, {"a": [1]}))
-    call = b"POST /tensorflow.serving.PredictionService/Predict HTTP/2.0"
-    for said in (b"0- a 1", b"0- a -", b"-5 b -", b"-14 a -", b"0- - -"):
-        counts.add_lines(b"200 0.001 " + said + b" 0 0 " + call)
-
-    assert measured(counts)[catalogue.MODEL_REQUESTS.name].points == {
-        ("a", "1", "ok"): 1,
-        ("a", "latest", "ok"): 1,
-        ("a", "latest", "unavailable"): 1,
-        ("other", "other", "client_error"): 1,
-    }
 
 
 @given(st.text(max_size=20), st.text(max_size=20))

@@ -11,7 +11,7 @@ from tfs_proxy.run import control_api
 from tfs_proxy.run.control_api import ControlApi
 from tfs_proxy.run.heartbeats import Heartbeats
 from tfs_proxy.run.readiness import Readiness
-from tfs_proxy.values.deployment import Deployment, WorkerPhase, WorkerState
+from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.wire.header_names import IN_FLIGHT
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
@@ -38,18 +38,6 @@ def door() -> ControlApi:
 def ask(door: ControlApi, method: str, path: str, body: bytes = b"") -> HttpResponse:
     """One question at the unix socket's side."""
     return asyncio.run(door.respond(HttpRequest(method, path, body=body)))
-
-
-def test_the_door_answers_ping_from_health() -> None:
-    """503 and the reason until all is ready, then 200 and nothing."""
-    stack = Served()
-    door, readiness = ControlApi(lambda: stack), stack.readiness
-    readiness.begin_step("starting: loading the models")
-    assert ask(door, "GET", "/ping") == HttpResponse.error(503, "starting: loading the models")
-
-    readiness.begin_serving()
-    readiness.heartbeats.hear(WorkerState(1, WorkerPhase.SERVES))
-    assert ask(door, "GET", "/ping") == HttpResponse(200)
 
 
 def test_who_comes_before_the_workers_gets_an_id() -> None:
@@ -84,18 +72,6 @@ def test_no_client_says_how_many_requests_there_are(count: str) -> None:
     )
 
     assert scrapes == [{"accept": "*/*"}]
-
-
-def test_the_door_hands_out_the_deployment() -> None:
-    """It is 503 before, so that a worker waits."""
-    stack = Served()
-    door = ControlApi(lambda: stack)
-    assert ask(door, "GET", "/deployment").status == 503
-
-    deployment = Deployment("m", {"m": (1,)}, (), None, (), 10, 5.0)
-    stack.deployment = deployment
-
-    assert Deployment.from_json(ask(door, "GET", "/deployment").body) == deployment
 
 
 def test_a_worker_that_waits_hears_of_the_release_at_once(

@@ -74,11 +74,6 @@ def test_only_visible_devices_are_used(value: str | None, wanted: list[str]) -> 
     assert [device.uuid for device in visible(found(T4, DIVIDED, A100), environ)] == wanted
 
 
-def test_without_a_driver_there_is_nothing_to_choose() -> None:
-    """The model servers run on the CPU."""
-    assert spread(2, devices(NO_DRIVER, NO_DRIVER), MARGIN) == ()
-
-
 def test_those_on_one_gpu_share_its_memory() -> None:
     """Three on two: the emptiest has two of them."""
     assert spread(3, found(T4, A10G), MARGIN) == (
@@ -98,13 +93,6 @@ def test_no_device_has_two_more_than_another(servers: int, cards: list[Card]) ->
     for uuid in counts:
         shares = [placement.memory_share for placement in placements if placement.uuid == uuid]
         assert sum(shares) == pytest.approx(1 - MARGIN)
-
-
-def test_the_emptiest_gpus_come_first() -> None:
-    assert spread(2, found(T4, A10G, A100), MARGIN) == (
-        Placement(gpu_uuid(2), 0.8),
-        Placement(gpu_uuid(1), 0.8),
-    )
 
 
 def test_slices_of_older_drivers_have_their_own_form_of_name() -> None:

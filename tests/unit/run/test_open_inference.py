@@ -76,13 +76,3 @@ def test_a_script_model_has_one_version() -> None:
     run.serve()
 
     assert run.told("/ready-versions") == (200, {"a": [1]})
-
-
-def test_health_is_that_of_ping() -> None:
-    """Alive from the start, ready with all that /ping looks at."""
-    run = Run({"a": (1,)})
-
-    assert run.told("/v2/health/live") == (200, {"live": True})
-    assert run.told("/v2/health/ready") == (503, {"live": True, "ready": False})
-    run.serve()
-    assert run.told("/v2/health/ready") == (200, {"live": True, "ready": True})

@@ -1,6 +1,5 @@
 """What is installed for a script, as argv, without running anything."""
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -58,18 +57,6 @@ def test_nothing_where_lib_is(tmp_path: Path) -> None:
     assert plan(model_with(tmp_path, "requirements.txt", "lib/")) is None
 
 
-def test_pip_installs_into_the_overlay(tmp_path: Path) -> None:
-    """The installer runs from the running environment and works on the overlay's interpreter."""
-    layout = model_with(tmp_path, "requirements.txt")
-    install = plan(layout)
-    assert install is not None
-    (argv,) = install.attempts
-    assert argv[:6] == (sys.executable, "-P", "-m", "pip", "--python", "/run/packages/bin/python")
-    assert argv[-2:] == ("--requirement", str(layout.requirements))
-    assert install.site_packages.is_relative_to("/run/packages")
-    assert install.folder == layout.code
-
-
 def test_with_wheels_no_index_is_asked(tmp_path: Path) -> None:
     """A name that code/wheels lacks may be anybody's on the index: only the setting has it asked, after the wheels."""
     layout = model_with(tmp_path, "requirements.txt", "wheels/")
@@ -110,13 +97,6 @@ def test_the_installer_gets_only_what_is_let_through(tmp_path: Path, value: str,
     install = plan(model_with(tmp_path, "requirements.txt"), environ=environ)
     assert install is not None
     assert sorted(install.env) == sorted([*KEPT, *more])
-
-
-def test_uv_stands_in_for_pip(tmp_path: Path) -> None:
-    """A running environment made by uv has no pip."""
-    install = plan(model_with(tmp_path, "requirements.txt"), pip=False, uv="/bin/uv")
-    assert install is not None
-    assert install.attempts[0][:3] == ("/bin/uv", "pip", "install")
 
 
 def test_neither_pip_nor_uv(tmp_path: Path) -> None:

@@ -102,26 +102,6 @@ def test_a_program_that_cannot_be_run_counts_as_a_death() -> None:
     assert "Permission denied" in child.last_lines[-1]
 
 
-def test_stopping_a_running_child_signals_it_and_waits() -> None:
-    """RUNNING -> STOPPING -> EXITED, with the stop signal of the spec."""
-
-    async def scenario() -> tuple[ChildProcess, Stage]:
-        stage = Stage(None)
-        child = stage.child()
-        running = asyncio.create_task(child.run())
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        await child.stop(5)
-        await child.stop(5)
-        await running
-        return child, stage
-
-    child, stage = asyncio.run(scenario())
-
-    assert child.state is ProcessState.EXITED
-    assert stage.processes[0].signals == [SPEC.stop_signal]
-
-
 async def stopped_while_it_starts(finish: FakeProcess | None) -> ChildProcess:
     """A child that is asked to stop while it is being started, which ends with ``finish`` nevertheless."""
     starting = asyncio.Event()
@@ -224,13 +204,3 @@ def test_exit_statuses_read_as_words() -> None:
         "no exit status",
     ]
     assert [shell_status(status) for status in (0, 255, -9, None)] == [0, 255, 137, 1]
-
-
-def test_a_child_that_may_not_restart_gives_up_at_once() -> None:
-    """A script that can't be imported is not tried again."""
-    stage = Stage(3)
-    child = stage.child(lambda _: False)
-
-    asyncio.run(child.run())
-
-    assert (child.state, child.exit_status, stage.started) == (ProcessState.GAVE_UP, 3, 1)

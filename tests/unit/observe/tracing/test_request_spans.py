@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextvars import copy_context
 
 import pytest
-from opentelemetry import trace
 from opentelemetry.context import attach, get_current
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -16,7 +15,6 @@ from tfs_proxy.observe.request_record import (
     CONVERT,
     INPUT_HANDLER,
     MODEL_SERVER,
-    OUTPUT_HANDLER,
     RequestRecord,
     handling,
     stage,
@@ -71,45 +69,6 @@ def id_of(span: ReadableSpan) -> int:
     return int(span.context.span_id)
 
 
-def test_a_request_s_span_has_the_names_of_the_semantic_conventions() -> None:
-    traced = Traced()
-    record = RequestRecord("an-id", "POST", "/invocations?x=1")
-    traced.observer.begin(record, {})
-    record.status, record.model, record.records = 200, "digits", 3
-    traced.observer.end(record)
-
-    span = traced.spans["POST /invocations"]
-    assert span.kind is trace.SpanKind.SERVER
-    assert dict(span.attributes or {}) == {
-        "http.request.method": "POST",
-        "http.route": "/invocations",
-        "http.response.status_code": 200,
-        "url.path": "/invocations",
-        "url.scheme": "http",
-        "tfs_proxy.model": "digits",
-        "tfs_proxy.records": 3,
-        "tfs_proxy.request_id": "an-id",
-    }
-    assert span.status.is_unset
-
-
-def test_a_script_s_own_spans_lie_within_the_stage_that_runs_it() -> None:
-    """The current span is the stage's, the request's between stages, and none behind the request."""
-    traced = Traced()
-    record = RequestRecord("id", "POST", "/invocations")
-    traced.observer.begin(record, {})
-    with handling(record):
-        with stage(OUTPUT_HANDLER), traced.tracer.start_as_current_span("own"):
-            pass
-        between = trace.get_current_span().get_span_context().span_id
-    record.status = 200
-    traced.observer.end(record)
-
-    assert parent_of(traced.spans["own"]) == id_of(traced.spans["output_handler"])
-    assert between == id_of(traced.spans["POST /invocations"])
-    assert not trace.get_current_span().get_span_context().is_valid
-
-
 def test_stages_at_the_same_time_do_not_mix() -> None:
     """Several calls of ``predict_async`` run on threads that share the request's context."""
     traced = Traced()
@@ -151,15 +110,6 @@ def test_a_stage_on_a_thread_without_context_belongs_to_the_request() -> None:
     traced.observer.end(record)
 
     assert parent_of(traced.spans["convert"]) == id_of(traced.spans["POST /invocations"])
-
-
-def test_nginx_s_mark_stands() -> None:
-    """A share of a share would be too little, and an unmarked request is one that nginx has let pass."""
-    traced = Traced(ParentBased(TraceIdRatioBased(0.0)))
-    for environ in (MARKED, NOT_MARKED):
-        traced.request(environ)
-
-    assert traced.count == 1
 
 
 def test_a_worker_keeps_its_part_of_the_share_that_nginx_marks() -> None:

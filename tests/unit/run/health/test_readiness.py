@@ -92,17 +92,6 @@ def test_a_file_that_no_worker_can_write_is_named() -> None:
     assert readiness.reason() == "the disk is full"
 
 
-def test_a_process_that_is_down_is_named() -> None:
-    readiness = health_of({}, Clock())
-    readiness.state = StackState.READY
-    readiness.heartbeats.hear(serving(17))
-    readiness.down = {"nginx"}
-
-    assert readiness.reason() == "nginx is down and being restarted"
-    readiness.state = StackState.STOPPING
-    assert readiness.reason() == "stopping"
-
-
 def test_a_version_that_failed_for_good_is_told_with_the_servers_words() -> None:
     """END with an error is final; an error while LOADING may be retried."""
     readiness = health_of({"a": [1]}, Clock())
