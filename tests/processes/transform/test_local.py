@@ -74,7 +74,13 @@ def test_whole_objects(job: Job) -> None:
 
     Names that begin with a dot are those of other programs.
     """
-    files = {"a.bin": b"one", "sub/deep/b c%20ü'\"?#.bin": b"two", "empty": b"", "sub/x": b"x"}
+    files = {
+        "a.bin": b"one",
+        "sub/deep/b c%20ü'\"?#.bin": b"two",
+        "empty": b"",
+        "sub/x": b"x",
+        "\udcff": b"no UTF-8",
+    }
     for name, content in {**files, "sub/.DS_Store": b"BAD", ".ipynb_checkpoints/a.bin": b"BAD"}.items():
         job.put(content, name)
     done = job.run()
@@ -82,7 +88,7 @@ def test_whole_objects(job: Job) -> None:
     assert done.status == 0, done.log
     assert "no Content-Type is sent, which means JSON" in done.log
     assert job.outputs == {name + ".out": content for name, content in files.items()}
-    assert done.summary["objects"] == {"all": 4, "done": 4, "already_done": 0, "failed": 0}
+    assert done.summary["objects"] == {"all": 5, "done": 5, "already_done": 0, "failed": 0}
 
 
 def test_order_is_kept(job: Job) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,20 @@ from tfs_proxy.transform.options import TransformOptions
 from tfs_proxy.values.errors import SettingsError
 
 ENDPOINT = "http://127.0.0.1:1"
+CSV = ("--content-type", "text/csv", "--split-type", "Line")
+REQUEST: Mapping[str, object] = {
+    "TransformJobName": "j",
+    "ModelName": "m",
+    "MaxPayloadInMB": 3,
+    "BatchStrategy": "SingleRecord",
+    "Environment": {"A": "b"},
+    "TransformInput": {
+        "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://bucket/in"}},
+        "SplitType": "Line",
+    },
+    "TransformOutput": {"S3OutputPath": "s3://bucket/out", "AssembleWith": "Line"},
+    "TransformResources": {"InstanceType": "ml.m5.large", "InstanceCount": 1},
+}
 
 
 @pytest.fixture
@@ -41,23 +56,29 @@ def test_the_least_that_a_job_needs() -> None:
 
 
 def test_flags_override_the_json(tmp_path: Path) -> None:
-    request = {
-        "TransformJobName": "j",
-        "ModelName": "m",
-        "MaxPayloadInMB": 3,
-        "TransformInput": {
-            "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://bucket/in"}},
-            "SplitType": "Line",
-        },
-        "TransformOutput": {"S3OutputPath": "s3://bucket/out", "AssembleWith": "Line"},
-        "TransformResources": {"InstanceType": "ml.m5.large", "InstanceCount": 1},
-    }
     path = tmp_path / "job.json"
-    path.write_text(json.dumps(request))
+    path.write_text(json.dumps(REQUEST))
     job = options_of(str(path), "--endpoint", ENDPOINT, "--output", "here", "--max-concurrent", "2").job
     assert (job.input, job.output, job.split_type, job.max_payload_mb, job.max_concurrent) == (
         "s3://bucket/in", "here", "Line", 3, 2,
     )  # fmt: skip
+    assert (job.strategy, job.assemble_with, job.environment) == ("SingleRecord", "Line", {"A": "b"})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"MaxPayloadInMb": 1}, "MaxPayloadInMb"),
+        ({"TransformJobName": 5}, "TransformJobName"),
+        ({"TransformOutput": {}}, "S3OutputPath"),
+    ],
+)
+def test_what_the_api_would_refuse(tmp_path: Path, change: dict[str, object], words: str) -> None:
+    """botocore's model of the call finds unknown, mistyped and missing fields."""
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps({**REQUEST, **change}))
+    with pytest.raises(SettingsError, match=words):
+        options_of(str(path), "--endpoint", ENDPOINT)
 
 
 def test_the_input_needs_no_flag() -> None:
@@ -133,6 +154,9 @@ def test_a_manifest_is_known_by_its_name(flags: list[str], data_type: str) -> No
         (["--input", "s3://"], "s3:// is not an S3 address"),
         (["--input-filter", "id"], "The filter id can't be used: it must begin with $"),
         (["--join", "Input"], "Filters and joins need CSV"),
+        (["--join", "Input", *CSV], "AssembleWith"),
+        (["--output-filter", "$" + ".abcdefg" * 8, *CSV], "63"),
+        (["--content-type", "text/csv\r\nX-Evil: 1"], "ContentType can't be 'text/csv"),
         (["--accept", "text/ü"], "Accept can't be 'text/ü'"),
         (["--endpoint", "ftp://host"], "--endpoint ftp://host can't be used: it must be http://HOST:PORT"),
         ([], "The endpoint can't be used: 127.0.0.1:1 can't be reached"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tfs_proxy.transform.batches import MiniBatch
 from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.jsonpath import JsonPath, Missing
-from tfs_proxy.transform.transformer import DataProcessing, Unprocessable, placeholder
+from tfs_proxy.transform.transformer import DataProcessing, Unprocessable
 from tfs_proxy.values.errors import SettingsError
 
 DOCUMENT = {"id": 7, "features": [1, 2, 3, 4, 5], "deep": {"a b": [{"x": 1}, {"x": 2}]}, "z": None}
@@ -114,13 +114,6 @@ def test_a_document_of_several_lines_is_one_answer() -> None:
     assert joined == b'{"instances":[1.0],"SageMakerOutput":{"predictions":[2.5]}}\n'
 
 
-def test_answers_that_do_not_match() -> None:
-    """A join says what it needs."""
-    processing = DataProcessing(csv_job(join="Input", accept="text/csv"))
-    with pytest.raises(Unprocessable, match=r"2 record\(s\) got 1 answer"):
-        processing.output(batch_of(b"1\n", b"2\n"), b"0.1\n")
-
-
 def test_records_that_can_not_be_filtered() -> None:
     lines = DataProcessing(csv_job(content_type="application/jsonlines", input_filter="$.x"))
     with pytest.raises(Unprocessable, match="no member 'x'"):
@@ -130,14 +123,6 @@ def test_records_that_can_not_be_filtered() -> None:
     rows = DataProcessing(csv_job(input_filter="$[1]"))
     with pytest.raises(Unprocessable, match="without a closing quote"):
         rows.request(batch_of(b'1,"2\n'))
-
-
-@pytest.mark.parametrize(("assemble_with", "written"), [("Line", b"a\n"), ("None", b"a")])
-def test_assemble_with(assemble_with: str, written: bytes) -> None:
-    """Line ends each answer with a newline, once."""
-    processing = DataProcessing(csv_job(assemble_with=assemble_with))
-    assert processing.output(batch_of(b"1\n"), b"a") == written
-    assert processing.output(batch_of(b"1\n"), b"a\n") == b"a\n"
 
 
 def test_an_input_filter_leaves_answers_as_they_are() -> None:
@@ -167,9 +152,3 @@ def test_a_json_document() -> None:
     whole = batch_of(b'{"id": "\xc3\xa4", "x": [1]}')
     assert processing.request(whole) == b"[1]"
     assert processing.output(whole, b"[2]") == '{"id":"ä","SageMakerOutput":[2]}'.encode()
-
-
-def test_placeholders() -> None:
-    """A bad record leaves a line in the answers' own type."""
-    assert placeholder(csv_job(), "no") == b"ERROR\n"
-    assert placeholder(csv_job(accept="application/jsonlines"), 'a "b"') == b'{"error":"a \\"b\\""}\n'

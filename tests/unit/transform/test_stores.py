@@ -40,17 +40,6 @@ def write_output(target: LocalTarget, item: InputObject = ITEM, text: bytes = b"
     sink.commit()
 
 
-def test_every_file_is_an_object(tmp_path: Path) -> None:
-    """Empty and oddly named ones in subfolders included, sorted by name; hidden ones and the state of runs are not."""
-    names = ["a.bin", "sub/deep/b c%20ü'\"?#.bin", "empty", "sub/.hidden", f"{STATE_FOLDER}/x", "a\udcff"]
-    for name in names:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(name.encode(errors="surrogateescape"))
-    assert names_in(tmp_path) == sorted(name for name in names if "/." not in f"/{name}")
-    one_file = objects_of(str(tmp_path / "a.bin"), S3_PREFIX, no_client)  # type: ignore[arg-type]
-    assert [(item.name, item.size) for item in one_file] == [("a.bin", 5)]
-
-
 def test_links_are_followed_once(tmp_path: Path) -> None:
     """A link to a folder above would never end."""
     (tmp_path / "in").mkdir()
@@ -106,11 +95,3 @@ def test_half_a_line_of_a_killed_run_is_ignored(tmp_path: Path) -> None:
     journal.write_bytes(b'{"fingerprint": "finger')
     write_output(LocalTarget(tmp_path, "0-of-2"), InputObject("/in/b", "b", 1, "1"))
     assert LocalTarget(tmp_path).finished("fingerprint") == {"sub/a": "version 1", "b": "1"}
-
-
-def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(
-        SettingsError, match=r"The output .*/file/below can't be written: .*/file is not a folder"
-    ):
-        LocalTarget(tmp_path / "file" / "below").prepare([ITEM])
