@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import psutil
+
 from support.ports import free_port
 from support.processes import descendants
 from support.running import LOOPBACK, Answer, RunningProcess
@@ -64,6 +66,14 @@ class Stack(RunningProcess):
         words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
         (port,) = [word.partition("=")[2] for word in words if word.startswith("--rest_api_port=")]
         return int(port)
+
+    def worker_port(self) -> int:
+        """The port behind nginx at which its workers listen."""
+        master = psutil.Process(self.children()["gunicorn"][0])
+        (port,) = {
+            each.laddr.port for each in master.net_connections("inet") if each.status == psutil.CONN_LISTEN
+        }
+        return port
 
     def raw(self, sent: bytes, seconds: float = 60) -> bytes:
         """Bytes on a bare socket; everything that comes back until the server closes or falls silent."""

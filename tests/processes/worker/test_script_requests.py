@@ -1,10 +1,10 @@
-"""A script's `requests` use the worker's connections, wherever the script imports them."""
+"""A script's own calls of the model server: by `requests` over the worker's connections, and by its channel."""
 
 from pathlib import Path
 
 import pytest
 
-from support.archives import stand_in_words
+from support.archives import pack, stand_in_words
 from support.stack import serving
 
 TELLS = """
@@ -22,18 +22,23 @@ BY_OTHERS = f"import json, os\nfrom caller import requests_of\ndef handler(data,
 
 
 @pytest.mark.parametrize(
-    ("script", "in_master"),
+    ("script", "worker_class", "in_master"),
     [
-        (AT_TOP, True),
-        (IN_HANDLER, True),
-        (BY_OTHERS, False),
+        (AT_TOP, "gthread", True),
+        (IN_HANDLER, "gthread", True),
+        (BY_OTHERS, "gthread", False),
+        (AT_TOP, "sync", False),
+        (AT_TOP, "gevent", False),
     ],
-    ids=["at the top", "in the handler", "in another module"],
+    ids=["at the top", "in the handler", "in another module", "sync", "gevent"],
 )
-def test_requests_of_a_script_go_over_the_pool(tmp_path: Path, script: str, in_master: bool) -> None:
-    """The master imports them for all workers if the script says that it needs them."""
+def test_requests_of_a_script_go_over_the_pool(
+    tmp_path: Path, script: str, worker_class: str, in_master: bool
+) -> None:
+    """The master imports them for all workers, which are threads, if the script says that it needs them."""
     other = "def requests_of():\n    import requests\n    return requests\n"
-    with serving(*stand_in_words(tmp_path, script, **{"code/caller.py": other})) as stack:
+    words = stand_in_words(tmp_path, script, **{"code/caller.py": other})
+    with serving(*words, env={"SAGEMAKER_GUNICORN_WORKER_CLASS": worker_class}) as stack:
         answer = stack.invoke('{"instances": [1]}').json
 
     assert answer == {
@@ -41,3 +46,29 @@ def test_requests_of_a_script_go_over_the_pool(tmp_path: Path, script: str, in_m
         "is pooled": "tfs_proxy.serving.upstream.pooled_requests",
         "in the master": in_master,
     }
+
+
+ASKS = """
+STATUS = "/tensorflow.serving.ModelService/GetModelStatus"
+
+
+def handler(data, context):
+    return context.channel.unary_unary(STATUS)(data.read(), timeout=20), "application/octet-stream"
+"""
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("worker_class", ["sync", "gevent"])
+def test_a_script_s_channel_leads_to_the_model_server(
+    tmp_path: Path, saved_models: Path, worker_class: str
+) -> None:
+    """Under gevent, too; threads have it in the contract."""
+    files, folders = {"code/inference.py": ASKS}, {"half": saved_models / "half_plus_two"}
+    archive = str(pack(tmp_path / "model.tar.gz", files, folders))
+    env = {"SAGEMAKER_GUNICORN_WORKER_CLASS": worker_class}
+    with serving(archive, "--model-server", "embedded", env=env) as stack:
+        answers = [stack.invoke(b"\x0a\x06\x0a\x04half", "application/octet-stream") for _ in range(3)]
+
+    assert [answer.body for answer in answers] == [
+        b"\x0a\x06\x08\x01\x10\x1e\x1a\x00"
+    ] * 3  # version 1, AVAILABLE

@@ -1,10 +1,9 @@
-"""The worker class for requests from nginx: kept connections, odd requests, and its end."""
+"""The worker class for requests from nginx, without nginx in between: kept connections and odd requests."""
 
-import signal
 import socket
+import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
@@ -12,9 +11,14 @@ from pathlib import Path
 import pytest
 
 from support import gates
-from support.gunicorn_workers import ANSWER_SECONDS, Workers, workers
+from support.archives import NEEDS_NGINX, stand_in_words
+from support.running import ANSWER_SECONDS
+from support.scraping import scrape
 from support.sockets import wait_until_read
+from support.stack import serving
 
+pytestmark = NEEDS_NGINX
+IDLE_SECONDS = 3.0
 SCRIPT = f"""{gates.SCRIPT}
 import os
 def handler(data, context):
@@ -28,11 +32,11 @@ def handler(data, context):
 
 
 @pytest.fixture(scope="module")
-def two_threads() -> Iterator[Workers]:
-    """One worker with two threads."""
-    with workers("gthread", SCRIPT, {"SAGEMAKER_GUNICORN_THREADS": "2"}) as started:
-        started.wait_for_heartbeats()
-        yield started
+def two_threads(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """The port behind nginx of one worker with two threads."""
+    words = stand_in_words(tmp_path_factory.mktemp("two"), SCRIPT)
+    with serving(*words, env={"SAGEMAKER_GUNICORN_THREADS": "2"}) as stack:
+        yield stack.worker_port()
 
 
 def connection(port: int) -> HTTPConnection:
@@ -55,9 +59,9 @@ def request(body: bytes, *headers: bytes) -> bytes:
     return b"\r\n".join(lines) + b"\r\n\r\n" + body
 
 
-def test_one_connection_takes_plain_and_odd_requests_in_turn(two_threads: Workers) -> None:
+def test_one_connection_takes_plain_and_odd_requests_in_turn(two_threads: int) -> None:
     """Chunks, which gunicorn's parser reads, between plain requests; none disturbs the next."""
-    with closing(connection(two_threads.port)) as client:
+    with closing(connection(two_threads)) as client:
         answers = [
             ask(client, body) for body in ("one", iter([b"tw", b"o"]), "three", "stream", "x" * 90_000)
         ]
@@ -66,9 +70,9 @@ def test_one_connection_takes_plain_and_odd_requests_in_turn(two_threads: Worker
 
 
 @pytest.mark.parametrize("body", ["small", "x" * 200_000])
-def test_an_answer_that_ends_its_connection_says_so(two_threads: Workers, body: str) -> None:
+def test_an_answer_that_ends_its_connection_says_so(two_threads: int, body: str) -> None:
     """Whoever is refused before the body is read, and was told that the connection stays, would fail next."""
-    with closing(connection(two_threads.port)) as client:
+    with closing(connection(two_threads)) as client:
         client.request("POST", "/v2/models/nowhere/infer", body, {"Content-Type": "text/plain"})
         refused = client.getresponse()
         refused.read()
@@ -77,10 +81,10 @@ def test_an_answer_that_ends_its_connection_says_so(two_threads: Workers, body: 
         assert ask(client, "again") == "again"
 
 
-def test_a_request_may_come_in_pieces(two_threads: Workers) -> None:
+def test_a_request_may_come_in_pieces(two_threads: int) -> None:
     """Cut within the head, and within the body."""
     sent = request(b"in pieces", b"Connection: keep-alive")
-    with closing(socket.create_connection(("127.0.0.1", two_threads.port), timeout=ANSWER_SECONDS)) as client:
+    with closing(socket.create_connection(("127.0.0.1", two_threads), timeout=ANSWER_SECONDS)) as client:
         for piece in (sent[:20], sent[20:-4], sent[-4:]):
             client.sendall(piece)
             wait_until_read(client)
@@ -92,58 +96,47 @@ def test_a_request_may_come_in_pieces(two_threads: Workers) -> None:
     assert received.startswith(b"in pieces from")
 
 
-def test_an_idle_worker_outlives_the_shortest_timeout() -> None:
+def test_an_idle_worker_outlives_the_shortest_timeout(tmp_path: Path) -> None:
     """With nothing to do it wakes up rarely, but often enough for gunicorn, which would replace it."""
-    with workers("gthread", SCRIPT, {"SAGEMAKER_GUNICORN_TIMEOUT_SECONDS": "1"}) as started:
-        started.wait_for_heartbeats(3)
+    env = {"SAGEMAKER_GUNICORN_TIMEOUT_SECONDS": "1"}
+    with serving(*stand_in_words(tmp_path, SCRIPT), env=env) as stack:
+        before = stack.workers()
+        time.sleep(IDLE_SECONDS)
 
-        assert len(set(started.heartbeats)) == 1
-        assert started.post(b"still", "Content-Type: text/plain")[0] == 200
+        assert stack.workers() == before
+        assert stack.invoke("still", "text/plain").status == 200
 
 
-def test_idle_connections_hold_no_thread(two_threads: Workers) -> None:
+def test_idle_connections_hold_no_thread(two_threads: int) -> None:
     """Ten kept connections and some that never say a word, two threads."""
     with ExitStack() as held:
         for _ in range(5):
-            held.enter_context(socket.create_connection(("127.0.0.1", two_threads.port)))
-        clients = [held.enter_context(closing(connection(two_threads.port))) for _ in range(10)]
+            held.enter_context(socket.create_connection(("127.0.0.1", two_threads)))
+        clients = [held.enter_context(closing(connection(two_threads))) for _ in range(10)]
         answers = [ask(client, "again") for _ in range(3) for client in clients]
 
     assert answers == ["again"] * 30
 
 
-def test_more_requests_than_threads_wait_their_turn(two_threads: Workers, tmp_path: Path) -> None:
-    """Six for two threads: two are held, and all are answered once they may go on."""
-
-    def one(mark: str) -> str:
-        with closing(connection(two_threads.port)) as client:
-            return ask(client, mark)
-
-    with ThreadPoolExecutor(6) as pool, gates.gate(tmp_path / "gate") as held:
-        marks = [held.mark(str(number)) for number in range(6)]
-        answers = pool.map(one, marks)
-        held.wait_for(2)
-        held.open()
-        assert list(answers) == marks
-
-
-def test_clients_that_go_away_leave_the_worker_well(two_threads: Workers, tmp_path: Path) -> None:
+def test_clients_that_go_away_leave_the_worker_well(two_threads: int, tmp_path: Path) -> None:
     """In the middle of a head, of a body, and before the answer."""
     with gates.gate(tmp_path / "gate") as held:
         for sent in (request(b"gone")[:30], request(b"gone")[:-2], request(held.mark().encode())):
-            with closing(socket.create_connection(("127.0.0.1", two_threads.port))) as client:
+            with closing(socket.create_connection(("127.0.0.1", two_threads))) as client:
                 client.sendall(sent)
         held.wait_for()
 
-    with closing(connection(two_threads.port)) as client:
+    with closing(connection(two_threads)) as client:
         assert ask(client, "well") == "well"
 
 
-def test_kept_connections_are_shared_by_all_workers() -> None:
+def test_kept_connections_are_shared_by_all_workers(tmp_path: Path) -> None:
     """Of sixteen for two workers none has more than ten: a new one goes to the worker that has fewer."""
-    with workers("gthread", SCRIPT, count=2) as running, ExitStack() as held:
-        running.wait_until(lambda: len(set(running.heartbeats)) == 2, "both workers have sent a heartbeat")
-        clients = [held.enter_context(closing(connection(running.port))) for _ in range(16)]
+    env = {"SAGEMAKER_GUNICORN_WORKERS": "2"}
+    with serving(*stand_in_words(tmp_path, SCRIPT), env=env) as stack, ExitStack() as held:
+        stack.wait_until(lambda: scrape(stack).total("tfs_proxy_workers") == 2, "both workers serve")
+        port = stack.worker_port()
+        clients = [held.enter_context(closing(connection(port))) for _ in range(16)]
         pids = Counter(map(pid_at, clients))
 
     assert max(pids.values()) <= 10
@@ -153,26 +146,3 @@ def pid_at(client: HTTPConnection) -> int:
     """The worker that answers on this connection."""
     client.request("POST", "/invocations", "who", {"Content-Type": "text/plain"})
     return int(client.getresponse().read().split()[-1])
-
-
-def test_requests_in_flight_end_when_it_is_told_to_stop(tmp_path: Path) -> None:
-    """What was begun is answered, with the word that the connection closes; an idle connection just closes."""
-    with ExitStack() as opened:
-        running = opened.enter_context(workers("gthread", SCRIPT, {"TFS_PROXY_STOP_SECONDS": "30"}))
-        held = opened.enter_context(gates.gate(tmp_path / "gate"))
-        running.wait_for_heartbeats()
-        idle, busy = (opened.enter_context(closing(connection(running.port))) for _ in range(2))
-        ask(idle, "idle")
-        busy.request("POST", "/invocations", held.mark(), {"Content-Type": "text/plain"})
-        held.wait_for()
-
-        running.process.send_signal(signal.SIGTERM)
-        assert idle.sock.recv(1) == b""
-        held.open()
-        response = busy.getresponse()
-        body = response.read()
-        status = running.wait()
-
-    assert (response.status, response.getheader("Connection")) == (200, "close")
-    assert body.startswith(held.mark().encode())
-    assert status == 0

@@ -19,7 +19,7 @@ from support.archives import (
 )
 from support.processes import descendants
 from support.running import Answer
-from support.stack import Stack
+from support.stack import Stack, serving
 
 CLASSES = [
     pytest.param({}, id="nginx", marks=NEEDS_NGINX),
@@ -41,6 +41,8 @@ def handler(data, context):
     body = data.read().decode()
     if body == "sleep":
         return forever()
+    if body == "exit":
+        raise SystemExit(5)  # here it exits
     if body == "coroutine":
         return waits()
     if body == "blocked loop":
@@ -81,15 +83,11 @@ def line_of(remark: str, script: str = SCRIPT) -> int:
     return next(number for number, line in enumerate(script.splitlines(), 1) if remark in line)
 
 
-@contextlib.contextmanager
-def hanging(folder: Path, env: Mapping[str, str], script: str = SCRIPT) -> Iterator[Stack]:
+def hanging(
+    folder: Path, env: Mapping[str, str], script: str = SCRIPT
+) -> contextlib.AbstractContextManager[Stack]:
     """A stack that serves the script, one worker unless ``env`` says more."""
-    stack = Stack(*stand_in_words(folder, script), env={**ONE_WORKER, **env})
-    try:
-        stack.wait_ready()
-        yield stack
-    finally:
-        stack.close()
+    return serving(*stand_in_words(folder, script), env={**ONE_WORKER, **env})
 
 
 def ping(stack: Stack) -> Answer:
@@ -166,6 +164,16 @@ def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield stack
         assert say(stack, "sleep").status == 504
         assert stack.stop() == 0, "a call that hangs holds up the stop"
+
+
+def test_a_script_that_exits_fails_its_request_alone(shared: Stack) -> None:
+    """The worker stays, and the log has the line."""
+    former = pid(shared)
+    answer = say(shared, "exit")
+
+    assert (answer.status, answer.json) == (500, {"error": "SystemExit: 5"})
+    assert pid(shared) == former
+    shared.wait_for_log(f"inference.py:{line_of('here it exits')} in handler: SystemExit: 5")
 
 
 def test_a_coroutine_is_cancelled(shared: Stack) -> None:
@@ -275,6 +283,21 @@ def test_a_coroutine_that_blocks_the_loop(tmp_path: Path) -> None:
     assert answer.status == 504
 
 
+def test_a_sync_worker_that_gunicorn_ends_says_so(tmp_path: Path) -> None:
+    """In the middle of a request, by its own limit: 504 names that, and another worker follows."""
+    env = {
+        **without_nginx(),
+        "SAGEMAKER_GUNICORN_WORKER_CLASS": "sync",
+        "SAGEMAKER_GUNICORN_TIMEOUT_SECONDS": "3",
+        "TFS_PROXY_REQUEST_TIMEOUT_SECONDS": "60",
+    }
+    with hanging(tmp_path, env) as stack:
+        former = pid(stack)
+        answer = say(stack, "sleep")
+        assert (answer.status, "SAGEMAKER_GUNICORN_TIMEOUT_SECONDS" in answer.json["error"]) == (504, True)
+        assert pid(stack) != former
+
+
 SCRIPT_MODEL = """
 import time
 
@@ -292,40 +315,15 @@ def predict_fn(data, model):
 def test_a_script_model_that_hangs(tmp_path: Path) -> None:
     """Script models have the same deadline."""
     archive = pack(tmp_path / "model.tar.gz", {"code/inference.py": SCRIPT_MODEL})
-    stack = Stack(str(archive), env=ONE_WORKER)
-    try:
-        stack.wait_ready()
+    hangs = f"hangs at inference.py:{line_of('here the script model hangs', SCRIPT_MODEL)} in predict_fn"
+    with serving(str(archive), env=ONE_WORKER) as stack:
         former = only_worker(stack)
         answer = stack.invoke("1\n", "text/csv")
-        stack.wait_for_log(
-            f"hangs at inference.py:{line_of('here the script model hangs', SCRIPT_MODEL)} in predict_fn"
-        )
+        stack.wait_for_log(hangs)
         wait_until_replaced(stack, former)
         after = stack.invoke("2\n", "text/csv")
-    finally:
-        stack.close()
 
     assert (answer.status, after.status) == (504, 200)
-
-
-@pytest.mark.slow
-def test_a_pipeline_with_a_stage_that_hangs(tmp_path: Path) -> None:
-    """The caller learns which stage it was and its 504; the next request passes."""
-    archives = [
-        str(pack(tmp_path / f"part-{number}.tar.gz", {"code/inference.py": SCRIPT_MODEL}))
-        for number in (1, 2)
-    ]
-    stack = Stack(*archives, env={**ONE_WORKER, **without_nginx()})
-    try:
-        stack.wait_ready()
-        answer = stack.invoke("1\n", "text/csv")
-        after = stack.invoke("2\n", "text/csv")
-    finally:
-        stack.close()
-
-    assert (answer.status, answer.json["OriginalStatusCode"]) == (424, 504)
-    assert "part-1" in answer.json["error"]
-    assert after.status == 200
 
 
 HANGS_AT_START = """
@@ -342,11 +340,8 @@ def handler(data, context):
 def test_init_that_hangs(tmp_path: Path) -> None:
     """The start ends with 5, and the last words name file and line."""
     env = {**ONE_WORKER, **without_nginx(), "SAGEMAKER_TFS_WAIT_TIME_SECONDS": "15"}
-    stack = Stack(*stand_in_words(tmp_path, HANGS_AT_START), env=env)
-    try:
+    with contextlib.closing(Stack(*stand_in_words(tmp_path, HANGS_AT_START), env=env)) as stack:
         assert stack.wait() == 5
-    finally:
-        stack.close()
 
     assert f"inference.py:{line_of('here init hangs', HANGS_AT_START)} in init" in stack.log
 
