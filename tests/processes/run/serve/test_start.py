@@ -317,7 +317,10 @@ def test_a_package_that_ends_the_workers_is_named_with_them(tmp_path: Path, fail
     status, log = failing(stand_in_archive(tmp_path / "model.tar.gz", HANDLER, **more))
 
     assert status == 3
-    assert "Packages of code/requirements.txt replace its own: numpy 0.1." in log.splitlines()[-1]
+    assert messages_of(log)[-1].startswith(
+        "tfs-proxy: no worker can start: gunicorn ended with exit status 1. "
+        "Packages of code/requirements.txt replace its own: numpy 0.1. Its last output: "
+    )
 
 
 @NEEDS_NGINX
