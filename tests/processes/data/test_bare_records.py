@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.records import example, record
 from support.stack import Stack, serving
 from support.transform_command import outputs, transform
 from tfs_proxy.data.formats.framing import recordio_frame, tfrecord_frame
-from tfs_proxy.wire.protos import Example, RecordIORecord
+from tfs_proxy.data.formats.npy import write_npy
 
 pytestmark = pytest.mark.tensorflow
 
@@ -19,22 +20,8 @@ OCTETS, TEXT = "application/octet-stream", "text/plain"
 SIX, TRIPLE = {"predictions": [10.0]}, {"predictions": [{"y": [2.0, 4.0, 6.0], "total": 6.0}]}
 
 
-def _saved(array: Any) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, array)
-    return buffer.getvalue()
-
-
-def _example(*values: float) -> bytes:
-    example = Example()
-    example.features.feature["x"].float_list.value.extend(values)
-    return example.SerializeToString()
-
-
 def _record(*values: float) -> bytes:
-    record = RecordIORecord()
-    record.features["values"].float32_tensor.values.extend(values)
-    return recordio_frame(record.SerializeToString())
+    return recordio_frame(record(values={"values": values}))
 
 
 def _ask(stack: Stack, signature: str, content_type: str, body: bytes | str, accept: str = JSON) -> Any:
@@ -49,16 +36,16 @@ def _ask(stack: Stack, signature: str, content_type: str, body: bytes | str, acc
         ("serving_default", JSON, '{"x": 5.0}', SIX),
         ("serving_default", LINES, "5\n", SIX),
         ("serving_default", CSV, "5\n", SIX),
-        ("serving_default", NPY, _saved(np.float32(5)), SIX),
-        ("serving_default", NPY, _saved(np.array([5.0])), SIX),
-        ("serving_default", "application/x-tfexample", _example(5), SIX),
+        ("serving_default", NPY, write_npy(np.array(5, np.float32)), SIX),
+        ("serving_default", NPY, write_npy(np.array([5.0])), SIX),
+        ("serving_default", "application/x-tfexample", example(x=[5.0]), SIX),
         ("serving_default", "application/x-recordio-protobuf", _record(5), SIX),
         ("three", JSON, "[1, 2, 3]", TRIPLE),
         ("three", JSON, '{"x": [1, 2, 3]}', TRIPLE),
         ("three", LINES, "[1, 2, 3]\n", TRIPLE),
         ("three", CSV, "1,2,3\n", TRIPLE),
-        ("three", NPY, _saved(np.array([[1.0, 2.0, 3.0]])), TRIPLE),
-        ("three", "application/x-tfexample", _example(1, 2, 3), TRIPLE),
+        ("three", NPY, write_npy(np.array([[1.0, 2.0, 3.0]])), TRIPLE),
+        ("three", "application/x-tfexample", example(x=[1.0, 2.0, 3.0]), TRIPLE),
         ("three", "application/x-recordio-protobuf", _record(1, 2, 3), TRIPLE),
         ("word", JSON, '"ab"', {"predictions": ["AB"]}),
         ("word", OCTETS, b"ab", {"predictions": ["AB"]}),
@@ -97,13 +84,18 @@ def test_one_record_in_each_format(served: Stack) -> None:
         ("three", CSV, "1,2,3\n4,5,6\n", "takes one record a request"),
         ("three", JSON, "[1, 2]", 'The input "x" has shape [2], expected [3].'),
         ("one_each", CSV, "1,2\n", 'The input "x" has shape [1, 2], expected [?, 1].'),
-        ("one_each", NPY, _saved(np.zeros((2, 3, 4))), 'The input "x" has shape [2, 3, 4], expected [?, 1].'),
+        (
+            "one_each",
+            NPY,
+            write_npy(np.zeros((2, 3, 4))),
+            'The input "x" has shape [2, 3, 4], expected [?, 1].',
+        ),
         ("three", JSON, '{"instances": ["a"]}', '"a" is a string'),
         ("three", LINES, '{"inputs": [1, 2, 3]}\n' * 2, "the body has 2 documents"),
         (
             "three",
             "application/x-tfrecord",
-            tfrecord_frame(_example(1, 2, 3)) * 2,
+            tfrecord_frame(example(x=[1.0, 2.0, 3.0])) * 2,
             "takes one record a request",
         ),
         ("three", "application/x-recordio-protobuf", _record(1, 2, 3) * 2, "takes one record a request"),

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.records import example, record
 from support.shared_stacks import PAYLOAD_MB
 from support.stack import Stack
 from tfs_proxy.data.formats.framing import recordio_frame, tfrecord_frame
-from tfs_proxy.wire.protos import Example, RecordIORecord
+from tfs_proxy.data.formats.npy import write_npy, write_npz
 
 pytestmark = pytest.mark.tensorflow
 
@@ -31,35 +32,19 @@ def _invoke(
     return answer.body
 
 
-def _saved(array: Any) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, array)
-    return buffer.getvalue()
-
-
-def _example(**values: float) -> bytes:
-    example = Example()
-    for name, value in values.items():
-        example.features.feature[name].float_list.value.append(value)
-    return example.SerializeToString()
-
-
 def test_npy_and_npz(served: Stack) -> None:
     """Arrays in and out, of one input and output and of several."""
     matrices = np.arange(8.0).reshape(2, 2, 2)
     body = _invoke(
-        served, _saved(matrices), "application/x-npy", "tfs-model-name=matrix", "application/x-npz"
+        served, write_npy(matrices), "application/x-npy", "tfs-model-name=matrix", "application/x-npz"
     )
     with np.load(io.BytesIO(body)) as arrays:
         np.testing.assert_array_equal(arrays["t"], matrices.transpose(0, 2, 1))
         np.testing.assert_allclose(arrays["det"], [-2, -2], rtol=1e-5)
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, a=np.ones((2, 3)), b=np.array([1, 9]))
-    lines = _invoke(
-        served, buffer.getvalue(), "application/x-npz", "tfs-model-name=multi_io", "application/jsonlines"
-    )
+    both = write_npz({"a": np.ones((2, 3)), "b": np.array([1, 9])})
+    lines = _invoke(served, both, "application/x-npz", "tfs-model-name=multi_io", "application/jsonlines")
     assert [json.loads(line)["label"] for line in lines.splitlines()] == ["small", "big"]
-    halves = _invoke(served, _saved(np.array([1, 2])), "application/x-npy", "", "application/x-npy")
+    halves = _invoke(served, write_npy(np.array([1, 2])), "application/x-npy", "", "application/x-npy")
     np.testing.assert_array_equal(np.load(io.BytesIO(halves)), [2.5, 3])
 
 
@@ -74,8 +59,8 @@ def test_images_and_bytes(served: Stack) -> None:
 
 def test_examples(served: Stack) -> None:
     """One tf.Example, and TFRecords of them: regress, classify, predict by serialized records and by name."""
-    one = _example(x=2.0)
-    two = tfrecord_frame(one) + tfrecord_frame(_example(x=4.0))
+    one = example(x=[2.0])
+    two = tfrecord_frame(one) + tfrecord_frame(example(x=[4.0]))
     name = "tfs-model-name=regress_classify"
     regress = f"{name},tfs-method=regress,tfs-signature-name=regress_x_to_y"
     assert _invoke(served, one, "application/x-tfexample", regress) == {"results": [3.0]}
@@ -91,10 +76,8 @@ def test_examples(served: Stack) -> None:
 
 def test_recordio(served: Stack) -> None:
     """SageMaker's records go to inputs by name."""
-    record = RecordIORecord()
-    record.features["a"].float32_tensor.values.extend([1, 2, 3])
-    record.features["b"].int32_tensor.values.append(4)
-    body = recordio_frame(record.SerializeToString()) * 2
+    one = record(a={"values": [1, 2, 3]}, b={"kind": "int32_tensor", "values": [4]})
+    body = recordio_frame(one) * 2
     answer = _invoke(served, body, "application/x-recordio-protobuf", "tfs-model-name=multi_io")
     assert answer["predictions"] == [{"sum": [5.0, 6.0, 7.0], "label": "big", "count": 8}] * 2
 
@@ -111,7 +94,7 @@ def test_packed(served: Stack) -> None:
     for body, content_type in (
         (b"1\n2\n", "text/csv"),
         (b'{"instances": [1.0, 2.0]}', "application/json"),
-        (_saved(np.array([1.0, 2.0])), "application/x-npy"),
+        (write_npy(np.array([1.0, 2.0])), "application/x-npy"),
     ):
         answer = served.invoke(gzip.compress(body), content_type, Content_Encoding="gzip")
         assert (answer.status, answer.json) == (200, {"predictions": [2.5, 3.0]})
@@ -144,7 +127,7 @@ def test_a_type_that_json_can_not_carry(served: Stack, key: str) -> None:
     body = json.dumps({key: [1, 2]}).encode()
     assert served.ask("POST", "/invocations", body, headers).status == 400
     answer = served.ask(
-        "POST", "/invocations", _saved(np.array([1j])), {**headers, "Content-Type": "application/x-npy"}
+        "POST", "/invocations", write_npy(np.array([1j])), {**headers, "Content-Type": "application/x-npy"}
     )
     assert (answer.status, "ask for application/x-npy" in answer.json["error"]) == (406, True)
 

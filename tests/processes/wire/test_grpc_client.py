@@ -98,7 +98,7 @@ def test_metadata_and_deadline_arrive(grpc_server: tuple[Path, int]) -> None:
     """Headers of a trace reach the server, however long; time that is over ends the call, not the client."""
     pool = pool_at(grpc_server[0])
     seen = bytes(
-        pool.call(METHOD, [b"metadata "], SECONDS, {"traceparent": "00-1", "b": "y" * 5_000}).message
+        pool.call(METHOD, [b"metadata "], SECONDS, {"Traceparent": "00-1", "b": "y" * 5_000}).message
     )
     assert b"('traceparent', '00-1')" in seen
     assert b"y" * 5_000 in seen

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import math
 from contextlib import suppress
 from typing import Any
 
@@ -197,17 +196,3 @@ def test_an_empty_list_of_strings_has_no_records() -> None:
     signature = Signature("serving_default", "predict", {"x": TensorSpec("x", "DT_STRING", (None,))}, {})
     with pytest.raises(BadInput, match="The body has no records"):
         decode(b"[]", parse_media_type("application/json"), signature)
-
-
-def test_examples_are_no_csv() -> None:
-    """CSV has no feature names, so for classify and regress it is a 415 that says what to send."""
-    with pytest.raises(UnsupportedMediaType, match="by name: send application/json"):
-        decode_examples(b"1", CSV)
-    with pytest.raises(UnsupportedMediaType, match="image/png"):
-        decode_examples(b"1", parse_media_type("image/png"))
-
-
-def test_not_a_number_stays_one() -> None:
-    """NaN reaches the array through JSON and CSV."""
-    for body, media_type in ((b"[NaN]", JSON), (b"NaN,1", CSV)):
-        assert math.isnan(_values(decode(body, media_type, FLOATS))[0][0])

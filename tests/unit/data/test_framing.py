@@ -27,21 +27,14 @@ def test_the_checksum_is_that_of_rfc_3720() -> None:
     assert masked_crc32c(bytes(32)) == masked
 
 
-@given(PAYLOADS)
-def test_tfrecords_come_back(payloads: list[bytes]) -> None:
-    data = b"".join(map(tfrecord_frame, payloads))
-    frames = list(tfrecords(io.BytesIO(data)))
-    assert [bytes(frame.payload) for frame in frames] == payloads
-    assert b"".join(frame.framed for frame in frames) == data
-    assert all(data[frame.offset :].startswith(frame.framed) for frame in frames)
-
-
-@given(PAYLOADS)
-def test_recordio_comes_back(payloads: list[bytes]) -> None:
-    data = b"".join(map(recordio_frame, payloads))
-    frames = list(recordio(io.BytesIO(data)))
-    assert [bytes(frame.payload) for frame in frames] == payloads
-    assert b"".join(frame.framed for frame in frames) == data
+@pytest.mark.parametrize(("frame", "read"), [(tfrecord_frame, tfrecords), (recordio_frame, recordio)])
+@given(payloads=PAYLOADS)
+def test_records_come_back(frame: Frame, read: Read, payloads: list[bytes]) -> None:
+    data = b"".join(map(frame, payloads))
+    frames = list(read(io.BytesIO(data)))
+    assert [bytes(each.payload) for each in frames] == payloads
+    assert b"".join(each.framed for each in frames) == data
+    assert all(data[each.offset :].startswith(each.framed) for each in frames)
 
 
 @given(st.binary(max_size=200), st.integers(0, 199), st.integers(1, 255))

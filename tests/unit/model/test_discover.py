@@ -129,13 +129,6 @@ def test_staging_gives_a_version_folder_to_what_has_none(tmp_path: Path, folder:
 MODELS = (DiscoveredModel("b", {1: Path("b/1")}), DiscoveredModel("a", {1: Path("a/1")}))
 
 
-def test_the_default_model() -> None:
-    """The setting decides; else the only one; else the first by name."""
-    assert default_model(MODELS, "b") == "b"
-    assert default_model(MODELS[:1], None) == "b"
-    assert default_model(MODELS, None) == "a"
-
-
 def test_a_default_model_that_is_not_there() -> None:
     """The error names the setting, its value, and what there is."""
     with pytest.raises(DiscoveryError, match=r"SAGEMAKER_TFS_DEFAULT_MODEL_NAME=c .* a, b\."):
@@ -174,12 +167,6 @@ def test_nothing_is_put_into_a_mount(tmp_path: Path, monkeypatch: pytest.MonkeyP
     appear_at_sagemaker_folder(tmp_path, folder)
 
     assert list(folder.iterdir()) == []
-
-
-def test_the_text_form_counts(tmp_path: Path) -> None:
-    """TF Serving's loader takes saved_model.pbtxt as well."""
-    saved_model(tmp_path / "half/1", "saved_model.pbtxt")
-    assert names(tmp_path) == {"half": [1]}
 
 
 def test_links_to_elsewhere_are_followed(tmp_path: Path) -> None:

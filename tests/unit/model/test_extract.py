@@ -72,23 +72,6 @@ def refused(archive: Path, max_bytes: int = ROOMY) -> str:
     return str(caught.value)
 
 
-def test_files_and_folders_arrive_with_their_contents(tmp_path: Path) -> None:
-    """An ordinary archive is unpacked as it was packed, long and non-ASCII names too."""
-    long_name = "/".join(["deep" * 20] * 5) + "/weights"
-    archive = archive_of(
-        tmp_path,
-        folder("./"),
-        folder("./m/1"),
-        file("./m/1/saved_model.pb", b"pb"),
-        file("é/ü"),
-        file(long_name),
-    )
-    extract(archive, tmp_path / "out", ROOMY)
-    assert (tmp_path / "out/m/1/saved_model.pb").read_bytes() == b"pb"
-    assert (tmp_path / "out/é/ü").read_bytes() == b"x"
-    assert (tmp_path / "out" / long_name).read_bytes() == b"x"
-
-
 @pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 def test_every_dialect_of_tar_is_read(tmp_path: Path, form: int) -> None:
     """The ustar, GNU and pax forms all unpack, long names included, gzipped or not."""
@@ -224,24 +207,16 @@ def test_a_sparse_map_that_lies_is_refused(tmp_path: Path, sparse_map: bytes) ->
     refused(archive_of(tmp_path, (odd, contents)))
 
 
-def _cut(data: bytes) -> bytes:
-    return data[: len(data) // 2]
-
-
-def _flip(data: bytes) -> bytes:
-    middle = len(data) // 2
-    return data[:middle] + bytes([data[middle] ^ 0xFF]) + data[middle + 1 :]
-
-
-def _without_checksum(data: bytes) -> bytes:
-    return data[:-8] + b"\0" * 8
-
-
-def _with_garbage_after(data: bytes) -> bytes:
-    return data + b"garbage"
-
-
-@pytest.mark.parametrize("harm", [_cut, _flip, _without_checksum, _with_garbage_after])
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda data: data[: len(data) // 2],
+        lambda data: data[:50_000] + bytes([data[50_000] ^ 0xFF]) + data[50_001:],
+        lambda data: data[:-8] + b"\0" * 8,
+        lambda data: data + b"garbage",
+    ],
+    ids=["cut", "flipped", "without checksum", "continued"],
+)
 def test_damaged_gzip_is_refused(tmp_path: Path, harm: Callable[[bytes], bytes]) -> None:
     """A cut, flipped, wrongly summed or continued gzip file is never served in part."""
     path = tmp_path / "model.tar.gz"

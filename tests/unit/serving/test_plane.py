@@ -36,24 +36,6 @@ def _upstream(reply: Callable[[Call], ModelAnswer], *signatures: Signature) -> F
     return FakeUpstream({signature.name: signature for signature in signatures or (ONE,)}, reply)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b'{"instances": [1.0,  2]}',
-        b' \n{"inputs": {"x": [NaN]}} ',
-        b'{"signature_name": "", "instances": [1], "extra": 1}',
-    ],
-)
-def test_serving_form_goes_untouched(body: bytes) -> None:
-    """TF Serving's own form is sent byte for byte, and its answer comes back byte for byte."""
-    upstream = _upstream(_says('{\n"predictions": [2.5\n]}'))
-    reply = answer(upstream, TARGET, body, "application/json", None)
-    assert upstream.calls[0].body == body
-    assert upstream.calls[0].batch is None
-    assert (reply.status, reply.content_type) == (200, "application/json")
-    assert reply.body == b'{\n"predictions": [2.5\n]}'
-
-
 def test_byte_order_mark_and_charset_are_taken_off() -> None:
     """TF Serving reads UTF-8 without a mark."""
     upstream = _upstream(_says('{"predictions": [1]}'))

@@ -44,26 +44,29 @@ def test_dtypes_become_the_signatures(value: Any, dtype: str, expected: type) ->
 
 
 @pytest.mark.parametrize(
-    ("value", "dtype"),
+    ("value", "dtype", "says"),
     [
-        ([1.5], "INT32"),
-        ([300], "UINT8"),
-        ([-1], "UINT8"),
-        (["a"], "FLOAT"),
-        ([1], "BOOL"),
-        ([True], "FLOAT"),
-        (np.array([1.5]), "STRING"),
-        ([1], "STRING"),
-        (7, "STRING"),
-        (np.array(["1"]), "INT64"),
-        (np.array([1j]), "FLOAT"),
-        (np.array(["2024-01-01"], "M8"), "INT64"),
-        (np.array([1, "a"], object), "FLOAT"),
+        ([1.5], "INT32", "is .*, but DT_INT32 takes whole numbers"),
+        (np.array([1.5], ">f8"), "INT32", "is float64, but DT_INT32 takes whole numbers"),
+        ([1, 300], "UINT8", "has 300, which is out of the range of DT_UINT8"),
+        ([-1], "UINT8", "has .* range of DT_UINT8"),
+        (["a"], "FLOAT", "is strings, but DT_FLOAT takes numbers"),
+        ([b"a"], "FLOAT", "is strings, but DT_FLOAT takes numbers"),
+        ([1], "BOOL", "is .*, but DT_BOOL"),
+        ([True], "FLOAT", "is .*, but DT_FLOAT"),
+        (np.array([1.5]), "STRING", "is .*, but DT_STRING"),
+        (np.array([2]), "STRING", "is int64, but DT_STRING is needed: pass bytes or str"),
+        ([1], "STRING", "is .*, but DT_STRING"),
+        (7, "STRING", "is .*, but DT_STRING"),
+        (np.array(["1"]), "INT64", "is .*, but DT_INT64"),
+        (np.array([1j]), "FLOAT", "is .*, but DT_FLOAT"),
+        (np.array(["2024-01-01"], "M8"), "INT64", "is .*, but DT_INT64"),
+        (np.array([1, "a"], object), "FLOAT", "is .*, but DT_FLOAT"),
     ],
 )
-def test_what_would_be_lost_is_refused(value: Any, dtype: str) -> None:
+def test_what_would_be_lost_is_refused(value: Any, dtype: str, says: str) -> None:
     """The message names the place, the input and both dtypes."""
-    with pytest.raises(ScriptFailure, match=rf"here: input 'x' (is .*, but|has .* range of) DT_{dtype}"):
+    with pytest.raises(ScriptFailure, match=f"here: input 'x' {says}"):
         array(value, dtype)
 
 
@@ -102,18 +105,3 @@ def test_what_fits_no_signature(inputs: Any, message: str) -> None:
     """Names and forms are checked before the model server is asked."""
     with pytest.raises(ScriptFailure, match=f"^here: .*{message}"):
         as_batch(inputs, signature(x="FLOAT", y="STRING"), "here")
-
-
-@pytest.mark.parametrize(
-    ("value", "dtype", "says"),
-    [
-        (["a"], "FLOAT", "is strings, but DT_FLOAT takes numbers"),
-        ([b"a"], "FLOAT", "is strings, but DT_FLOAT takes numbers"),
-        (np.array([1.5], ">f8"), "INT32", "is float64, but DT_INT32 takes whole numbers"),
-        ([1, 300], "UINT8", "has 300, which is out of the range of DT_UINT8"),
-        (np.array([2]), "STRING", "is int64, but DT_STRING is needed: pass bytes or str"),
-    ],
-)
-def test_both_dtypes_are_named(value: Any, dtype: str, says: str) -> None:
-    with pytest.raises(ScriptFailure, match=f"here: input 'x' {says}"):
-        array(value, dtype)

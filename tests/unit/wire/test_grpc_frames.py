@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tfs_proxy.values.errors import AnswerTooLarge
 from tfs_proxy.wire import grpc_frames as frames
-from tfs_proxy.wire.grpc_messages import IncomingMessage, OutgoingMessage, ReceiveBuffer, SendWindows
+from tfs_proxy.wire.grpc_messages import IncomingMessage, ReceiveBuffer, SendWindows
 
 
 def arriving(content: bytes, sizes: list[int]) -> ReceiveBuffer:
@@ -59,26 +59,6 @@ def test_bytes_come_in_order_however_they_arrive(wanted: list[int], sizes: list[
     assert read == content
 
 
-@given(
-    st.lists(st.binary(max_size=50), max_size=6), st.integers(1, 20), st.lists(st.integers(1, 9), min_size=1)
-)
-def test_a_message_survives_its_frames(pieces: list[bytes], most: int, parts: list[int]) -> None:
-    """Cut into any frames as the windows allow, and read back, it is the same; the last frame ends the stream."""
-    outgoing, sent, turn = OutgoingMessage(pieces), b"", 0
-    while outgoing.remaining:
-        count = min(outgoing.remaining, parts[turn % len(parts)])
-        taken = outgoing.take(count)
-        sent += b"".join(frames.data_frames(3, taken, most, last=not outgoing.remaining))
-        turn += 1
-    found, incoming = split(sent), IncomingMessage()
-    for head, payload in found:
-        assert (head.kind, head.stream, head.length <= most) == (frames.DATA, 3, True)
-        incoming.take(arriving(payload, [7]), head.length)
-
-    assert bytes(incoming.whole()) == b"".join(pieces)
-    assert [head.flags for head, _ in found] == [0] * (len(found) - 1) + [frames.END_STREAM]
-
-
 @given(st.binary(min_size=1, max_size=200), st.integers(1, 50))
 def test_a_header_block_survives_its_frames(block: bytes, most: int) -> None:
     """One HEADERS frame, then CONTINUATION frames, of which the last one says so."""
@@ -95,17 +75,6 @@ def test_a_header_block_survives_its_frames(block: bytes, most: int) -> None:
 )
 def test_a_deadline_has_eight_digits_at_most(seconds: float, text: str) -> None:
     assert read(Decoder(), frames.request_block("/s/m", "localhost", seconds, {}))["grpc-timeout"] == text
-
-
-def test_a_request_block_leaves_tables_as_they_are() -> None:
-    decoder = Decoder()
-    block = frames.request_block("/s/m", "localhost", 1, {"Traceparent": "00-1"})
-    headers = read(decoder, block)
-
-    assert headers[":path"] == "/s/m"
-    assert headers[":authority"] == "localhost"
-    assert headers["traceparent"] == "00-1"
-    assert not decoder.header_table.dynamic_entries
 
 
 @given(

@@ -28,4 +28,5 @@ def test_the_document_of_an_endpoint(saved_models: Path) -> None:
     validate(answer.json)
     assert answer.headers["content-type"] == "application/json"
     assert {"/models/half", "/v1/models/half", "/v2/models/half/versions/1/ready"} <= statuses.keys()
+    assert not {"/invocations", "/execution-parameters"} & answer.json["paths"].keys()
     assert set(statuses.values()) == {200}, statuses

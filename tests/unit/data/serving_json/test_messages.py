@@ -125,6 +125,7 @@ METADATA = {
                 "__saved_model_init_op": {"inputs": {}, "outputs": {}, "method_name": ""},
                 "norm": {
                     "inputs": {
+                        "b": {"name": "norm_b:0", "dtype": "DT_FLOAT"},
                         "a": {
                             "name": "norm_a:0",
                             "dtype": "DT_FLOAT",
@@ -132,14 +133,19 @@ METADATA = {
                                 "dim": [{"size": "-1", "name": ""}, {"size": "3", "name": ""}],
                                 "unknown_rank": False,
                             },
-                        }
+                        },
                     },
                     "outputs": {
+                        "s": {
+                            "name": "s:0",
+                            "dtype": "DT_FLOAT",
+                            "tensor_shape": {"dim": [], "unknown_rank": False},
+                        },
                         "n": {
                             "name": "n:0",
                             "dtype": "DT_INT64",
                             "tensor_shape": {"dim": [], "unknown_rank": True},
-                        }
+                        },
                     },
                     "method_name": PREDICT_METHOD,
                 },
@@ -150,17 +156,20 @@ METADATA = {
 
 
 def test_metadata() -> None:
-    """Metadata becomes signatures; TensorFlow's own init signature is left out."""
-    metadata = read_metadata(json.dumps(METADATA).encode())
-    signatures = metadata.signatures
-    assert signatures == {
+    """Metadata becomes signatures in the order of names, without TensorFlow's own init signature.
+
+    A tensor whose shape is not told has an unknown rank; one of no dimensions has none.
+    """
+    norm = read_metadata(json.dumps(METADATA).encode()).signatures
+    assert norm == {
         "norm": Signature(
             "norm",
             PREDICT_METHOD,
-            {"a": TensorSpec("a", "DT_FLOAT", (None, 3))},
-            {"n": TensorSpec("n", "DT_INT64", None)},
+            {"a": TensorSpec("a", "DT_FLOAT", (None, 3)), "b": TensorSpec("b", "DT_FLOAT", None)},
+            {"n": TensorSpec("n", "DT_INT64", None), "s": TensorSpec("s", "DT_FLOAT", ())},
         )
     }
+    assert (list(norm["norm"].inputs), list(norm["norm"].outputs)) == (["a", "b"], ["n", "s"])
 
 
 @pytest.mark.parametrize(
@@ -191,27 +200,3 @@ def test_bytes_that_are_no_utf8() -> None:
     assert read_outputs(b'{"predictions": ["\xff\xe9"]}', _signature(y="DT_STRING"))["y"].tolist() == [
         b"\xff\xe9"
     ]
-
-
-def test_metadata_without_shapes() -> None:
-    """A tensor whose shape the model server does not tell has an unknown rank; one of no dimensions has none."""
-    entry = {
-        "inputs": {"x": {"name": "x:0", "dtype": "DT_FLOAT"}},
-        "outputs": {
-            "y": {"name": "y:0", "dtype": "DT_FLOAT", "tensor_shape": {"dim": [], "unknown_rank": False}}
-        },
-        "method_name": PREDICT_METHOD,
-    }
-    body = json.dumps({"metadata": {"signature_def": {"signature_def": {"serving_default": entry}}}})
-    signature = read_metadata(body.encode()).signatures["serving_default"]
-    assert signature.inputs == {"x": TensorSpec("x", "DT_FLOAT", None)}
-    assert signature.outputs == {"y": TensorSpec("y", "DT_FLOAT", ())}
-
-
-def test_tensors_of_metadata_are_in_the_order_of_their_names() -> None:
-    """A map has none, so that a model server may tell them in any."""
-    tensors = {name: {"name": f"{name}:0", "dtype": "DT_FLOAT"} for name in "bca"}
-    entry = {"inputs": tensors, "outputs": tensors, "method_name": PREDICT_METHOD}
-    body = json.dumps({"metadata": {"signature_def": {"signature_def": {"serving_default": entry}}}})
-    signature = read_metadata(body.encode()).signatures["serving_default"]
-    assert (list(signature.inputs), list(signature.outputs)) == (["a", "b", "c"], ["a", "b", "c"])

@@ -137,15 +137,6 @@ def test_a_script_reads_what_it_describes() -> None:
     }
 
 
-def test_a_script_model() -> None:
-    arrays = ScriptBodies(Conversion.OF_ARRAYS, Conversion.OF_ARRAYS)
-    described = document_of(Service((), "", script=arrays))
-
-    validate(described)
-    assert {"application/json", "text/csv", "application/x-npy"} <= request_types(described).keys()
-    assert {"application/json", "text/csv", "application/x-npy"} <= answer_types(described).keys()
-
-
 def test_definitions_of_a_schema_find_their_place() -> None:
     """References within a script's own schema lead to components, also from two schemas with the same names."""
     point = {"$defs": {"Point": {"type": "array"}}, "items": {"$ref": "#/$defs/Point"}}
@@ -172,15 +163,6 @@ def test_a_target_model() -> None:
     assert {"404", "507", "default"} <= operation["responses"].keys()
 
 
-def test_a_multi_model_endpoint() -> None:
-    described = document_of_many(MANY, target_model=False)
-
-    validate(described)
-    assert not {"/invocations", "/execution-parameters"} & described["paths"].keys()
-    assert {"/models", "/models/{name}", "/models/{name}/invoke"} <= described["paths"].keys()
-    assert {"/v1/models/{model}:predict", "/v2/models/{model}/infer"} <= described["paths"].keys()
-
-
 def test_types_of_answers() -> None:
     """npy carries one output, and what has no records is JSON, npy or npz."""
     assert "application/x-npy" in answer_types(document(NUMBERS))
@@ -197,14 +179,11 @@ def test_what_is_published() -> None:
     assert not [path for path in document_of(Service((model,), "m"))["paths"] if path.startswith("/v")]
 
 
-def test_half_a_script() -> None:
-    reads = document(NUMBERS, script=ScriptBodies(writes=Conversion.BY_SIGNATURE))
-    writes = document(NUMBERS, script=ScriptBodies(reads=Conversion.BY_SIGNATURE))
+def test_a_script_of_output_handler_alone() -> None:
+    described = document(NUMBERS, script=ScriptBodies(reads=Conversion.BY_SIGNATURE))
 
-    assert "text/csv" in answer_types(reads)
-    assert list(request_types(reads)) == ["*/*"]
-    assert "text/csv" in request_types(writes)
-    assert list(answer_types(writes)) == ["*/*"]
+    assert "text/csv" in request_types(described)
+    assert list(answer_types(described)) == ["*/*"]
 
 
 def test_the_page() -> None:

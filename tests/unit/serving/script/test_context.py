@@ -52,19 +52,6 @@ def test_channel_is_lazy() -> None:
     assert channels.asked == [INSTANCE]
 
 
-def test_like_a_namedtuple() -> None:
-    seen, _ = context()
-
-    name, version, method, *_rest = seen
-
-    assert (name, version, method) == ("half", None, "predict")
-    assert seen[0] == "half"
-    assert seen[:3] == ("half", None, "predict")
-    assert list(seen._asdict()) == list(seen._fields)
-    assert len(seen) == 11
-    assert seen._fields[5] == "channel"
-
-
 @pytest.mark.parametrize("given", ["a" * 1025, "a\r\nb", "\u00e9", {"a": "\n"}])
 def test_custom_attributes_that_can_not_be_sent(given: Any) -> None:
     seen, _ = context()

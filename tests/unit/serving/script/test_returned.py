@@ -31,12 +31,6 @@ def test_http_error() -> None:
     assert (error.status, error.message, str(error)) == (again.status, again.message, "too dark")
 
 
-@pytest.mark.parametrize("status", [200, 302, 399, 600])
-def test_http_error_that_is_none(status: int) -> None:
-    with pytest.raises(ValueError, match="from 400 to 599"):
-        tfs_proxy.HTTPError(status, "x")
-
-
 def test_content_type_with_a_comma() -> None:
     """Any other type stays as the script wrote it."""
     named = 'multipart/mixed; boundary="a,b"'

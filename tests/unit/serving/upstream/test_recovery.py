@@ -113,10 +113,3 @@ def test_a_signature_is_waited_for_too(settled_after: float) -> None:
         with pytest.raises(UpstreamRefused):
             upstream.signature(TARGET)
     assert now == pytest.approx(settled_after, abs=0.2)
-
-
-def test_an_answer_passes_at_once() -> None:
-    stage = Stage(GOOD)
-
-    assert stage.ask() is GOOD
-    assert (len(stage.fake.calls), stage.now) == (1, 0.0)

@@ -1,7 +1,6 @@
 """Formats over HTTP: content types in and out, packed bodies, and the statuses of refusals."""
 
 import gzip
-import io
 import json
 from base64 import b64decode
 from collections.abc import Callable
@@ -11,17 +10,12 @@ import numpy as np
 import pytest
 
 from support.fake_upstream import Call
+from support.records import example
+from tfs_proxy.data.formats.npy import write_npy, write_npz
 from tfs_proxy.serving.upstream.interface import ModelAnswer
 from tfs_proxy.values.signature import PREDICT_METHOD, Signature, TensorSpec
-from tfs_proxy.wire.protos import Example
 
 ErrorOf = Callable[[Any], str]
-
-
-def _npy(array: Any) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, array)
-    return buffer.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -57,8 +51,18 @@ def _npy(array: Any) -> bytes:
         (b"x", {"Content_Type": "application/x-tfrecord"}, 400, "TFRecord 1, at byte 0"),
         (b"\xff", {"Content_Type": "application/x-recordio-protobuf"}, 400, "no RecordIO"),
         (b"1;x", {"Content_Type": "text/csv; delimiter=;"}, 400, "Row 1, column 2"),
-        (_npy(np.array(["a"])), {"Content_Type": "application/x-npy"}, 400, "is strings, but DT_FLOAT takes"),
-        (_npy(np.array([True])), {"Content_Type": "application/x-npy"}, 400, "is bool, but DT_FLOAT takes"),
+        (
+            write_npy(np.array(["a"])),
+            {"Content_Type": "application/x-npy"},
+            400,
+            "is strings, but DT_FLOAT takes",
+        ),
+        (
+            write_npy(np.array([True])),
+            {"Content_Type": "application/x-npy"},
+            400,
+            "is bool, but DT_FLOAT takes",
+        ),
         (b'["a"]', {"Content_Type": "application/jsonlines"}, 400, '"a" is a string, but DT_FLOAT takes'),
         (b'{"x": "1"}', {}, 400, '"1" is a string, but DT_FLOAT takes numbers'),
         (
@@ -82,7 +86,7 @@ def test_refusals(
 def test_the_file_of_a_form_is_the_body(front: Any) -> None:
     fields = b'--x\r\nContent-Disposition: form-data; name="note"\r\n\r\nhello\r\n'
     head = b'--x\r\nContent-Disposition: form-data; name="f"; filename="a.npy"\r\nContent-Type: application/x-npy\r\n'
-    form = fields + head + b"\r\n" + _npy(np.array([1.5])) + b"\r\n--x--\r\n"
+    form = fields + head + b"\r\n" + write_npy(np.array([1.5])) + b"\r\n--x--\r\n"
 
     result = front.post(form, Content_Type="multipart/form-data; boundary=x")
 
@@ -187,18 +191,10 @@ def test_zero_and_one_as_booleans(front: Any, error_of: ErrorOf) -> None:
     """A tf.Example has no booleans, so an input that takes them takes 0 and 1, and nothing else."""
     _takes(front, "DT_BOOL")
     for value, status in ((1, 200), (2, 400)):
-        example = Example()
-        example.features.feature["x"].int64_list.value.append(value)
-        result = front.post(example.SerializeToString(), Content_Type="application/x-tfexample")
+        result = front.post(example(x=[value]), Content_Type="application/x-tfexample")
         assert result.status_code == status
     assert [call.json for call in front.upstream.calls] == [{"instances": [True]}]
     assert "DT_BOOL takes true or false" in error_of(result)
-
-
-def _npz(**arrays: Any) -> bytes:
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
-    return buffer.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -206,8 +202,8 @@ def _npz(**arrays: Any) -> bytes:
     [
         ((None, 1), "text/csv", b"1,2\n", "[1, 2]"),
         ((None, 3), "text/csv", b"1\n2\n", "[2]"),
-        ((None, 1), "application/x-npy", _npy(np.zeros((2, 3, 4))), "[2, 3, 4]"),
-        ((None, 1), "application/x-npz", _npz(x=np.zeros((2, 3))), "[2, 3]"),
+        ((None, 1), "application/x-npy", write_npy(np.zeros((2, 3, 4))), "[2, 3, 4]"),
+        ((None, 1), "application/x-npz", write_npz({"x": np.zeros((2, 3))}), "[2, 3]"),
         ((None, 3), "application/json", b"[[1, 2]]", "[1, 2]"),
         ((None, 3), "application/json", b'{"x": [1, 2]}', "[1, 2]"),
         ((None, 3), "application/json", b'[{"x": [1, 2]}, {"x": [3, 4]}]', "[2, 2]"),
@@ -242,9 +238,9 @@ def test_sizes_that_the_signature_fixes(
         ((None, 3), "application/json", b'{"inputs": {"x": [[1, 2]]}}'),
         ((None, 3), "application/jsonlines", b'{"instances": [[1, 2]]}\n{"instances": [[3, 4]]}\n'),
         ((1, 3), "text/csv", b"1,2,3\n4,5,6\n"),
-        ((None, None), "application/x-npy", _npy(np.zeros((2, 3, 4)))),
+        ((None, None), "application/x-npy", write_npy(np.zeros((2, 3, 4)))),
         ((None,), "text/csv", b"1,2,3\n"),
-        ((None, None, 1), "application/x-npy", _npy(np.zeros((2, 3, 1)))),
+        ((None, None, 1), "application/x-npy", write_npy(np.zeros((2, 3, 1)))),
     ],
 )
 def test_sizes_that_are_not_held(

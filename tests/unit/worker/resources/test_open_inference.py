@@ -157,14 +157,6 @@ def test_the_model_servers_error_comes_back(make_front: Any) -> None:
     assert (result.status_code, result.json) == (400, {"error": "no such thing"})
 
 
-def test_a_wrong_input_is_named(front: Any, error_of: ErrorOf) -> None:
-    result = post(front, json.dumps({"inputs": [{**TENSOR, "name": "z"}]}).encode())
-
-    assert result.status_code == 400
-    assert error_of(result) == 'The input "z" is unknown: the model takes x.'
-    assert front.upstream.calls == []
-
-
 def test_tritons_type_at_invocations(front: Any) -> None:
     """The type has the size of the JSON, both ways."""
     front.says.body = ANSWERED

@@ -247,20 +247,6 @@ def test_logger_writes_to_the_workers_log(make_front: MakeFront, caplog: pytest.
     assert json.dumps(record.__dict__["model_name"]) == '"half"'
 
 
-def test_outputs_of_an_error(make_front: MakeFront) -> None:
-    """Asking an error answer for outputs passes the model server's error on, as it is."""
-    front = make_front(
-        "def input_handler(data, context): return {'x': [1.0]}\n"
-        "def output_handler(response, context): return str(response.outputs)",
-        status=400,
-        body=b'{"error": "no"}',
-    )
-
-    result = front.post("x")
-
-    assert (result.status_code, result.json) == (400, {"error": "no"})
-
-
 @pytest.mark.parametrize(
     ("raised", "status"),
     [("ValueError('x')", 500), ("SystemExit(3)", 500), ("tfs_proxy.HTTPError(418, 'x')", 418)],

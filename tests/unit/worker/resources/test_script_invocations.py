@@ -222,24 +222,12 @@ def test_a_file_is_the_request(make_front: Callable[..., Any], returned: str) ->
     assert front.upstream.calls[0].body == b'{"instances": [1]}'
 
 
-PAIR = """
-import json
-
-def input_handler(data, context):
-    rows = json.loads(data.read().decode("utf-8"))["instances"]
-    return json.dumps({"instances": rows + [[0.0]]})
-
-def output_handler(data, context):
-    if data.status_code != 200:
-        raise ValueError(data.content.decode("utf-8"))
-    answer = data.json()
-    answer["_handler_marker"] = "here"
-    return json.dumps(answer), context.accept_header
-"""
-
-
 def test_handler_wins(make_front: Callable[..., Any]) -> None:
-    front = make_front(PAIR + "\ndef handler(data, context): return 'mine', 'text/plain'")
+    front = make_front(
+        PASS_ON
+        + "def output_handler(response, context): return 'theirs'\n"
+        + "def handler(data, context): return 'mine', 'text/plain'"
+    )
 
     result = front.post("x")
 

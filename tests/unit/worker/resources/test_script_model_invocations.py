@@ -58,7 +58,7 @@ def test_a_model_alone_gets_every_default(tmp_path: Path) -> None:
 
 
 def test_the_validated_object_reaches_the_script(tmp_path: Path) -> None:
-    """By the context, since ``data`` is text; a type that is not declared is 415."""
+    """By the context, since ``data`` is text; a body that does not fit is 400, an undeclared type 415."""
     text = """
 import tfs_proxy
 tfs_proxy.describe(accepts={"application/json": dict[str, int]}, validate=True)
@@ -68,6 +68,8 @@ def transform_fn(model, data, kind, accept, context): return f"{context.value} {
     with testing.load(model_folder(tmp_path, text)) as script:
         assert script.post('{"a":1}').text == "{'a': 1} {\"a\":1}"
         assert script.post("a", "text/csv").status == 415
+        refused = script.post('{"a":"b"}')
+    assert (refused.status, "at `$[...]`" in refused.json["error"]) == (400, True)
 
 
 @pytest.mark.parametrize(
@@ -286,22 +288,3 @@ def output_fn(prediction, accept):
         reply = script.post("[1]")
 
     assert (reply.text, reply.pieces) == ("[1]!", (b"[1]", b"!"))
-
-
-def test_a_script_alone_is_loaded_as_a_stage(tmp_path: Path) -> None:
-    """Unit tests of a script model need no archive."""
-    with testing.load(model_folder(tmp_path, MODEL_FN) / "code" / "inference.py") as script:
-        assert script.post("[3]").json == [6]
-        assert script.calls == []
-
-
-def test_a_described_body_is_validated(tmp_path: Path) -> None:
-    """A script that is the model has its bodies checked as one with handlers has."""
-    described = (
-        "import tfs_proxy\ntfs_proxy.describe(accepts={'application/json': list[int]}, validate=True)\n"
-    )
-    with testing.load(model_folder(tmp_path, described + MODEL_FN)) as script:
-        refused, answered = script.post('["a"]'), script.post("[1]")
-
-    assert (refused.status, answered.status) == (400, 200)
-    assert "at `$[0]`" in refused.json["error"]
