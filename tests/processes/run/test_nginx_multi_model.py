@@ -335,29 +335,6 @@ def test_a_script_leads_nowhere_else(front: Front) -> None:
     assert front.invoke_model("a").body == b'"a"'
 
 
-def test_models_are_managed_at_the_control_api(front: Front) -> None:
-    """Method, query and body arrive as they are; the answer is the client's."""
-    front.control.respond = lambda request: Given(409, request.body or request.target.encode())
-    load = b'{"model_name": "a", "url": "/a"}'
-
-    answers = [
-        front.ask("POST", "/models", load),
-        front.ask("GET", "/models?next_page_token=3"),
-        front.ask("GET", "/models/a"),
-        front.ask("DELETE", "/models/a", b"[]"),
-        front.ask("PUT", "/models/a?x"),
-    ]
-
-    assert {answer.status for answer in answers} == {409}
-    assert [(request.method, request.target, request.body) for request in front.control.received] == [
-        ("POST", "/models", load),
-        ("GET", "/models?next_page_token=3", b""),
-        ("GET", "/models/a", b""),
-        ("DELETE", "/models/a", b"[]"),
-        ("PUT", "/models/a?x", b""),
-    ]
-
-
 def test_a_request_to_models_is_small(front: Front) -> None:
     """The limit is not that of payloads, and the sentence says so."""
     answer = front.ask("POST", "/models", b" " * (64 * 1024 + 1))
@@ -433,34 +410,30 @@ def test_the_longest_name_has_a_gate(front: Front) -> None:
     assert len(a.received) == 1
 
 
+SERVED_BY, REACHED_BY = (
+    ("/v1/models/b:predict", "/served/b/ready"),
+    ("/v2/models/b/infer", "/reachable/b/ready"),
+)
+
+
 @pytest.mark.parametrize(
-    "path",
+    ("path", "unknown"),
     [
-        "/v1/models/a",
-        "/v1/models/a:predict?x=1",
-        "/v1/models/a/versions/3:predict",
-        "/V1/Models/a/labels/x/metadata",
+        ("/v1/models/a", SERVED_BY),
+        ("/v1/models/a:predict?x=1", SERVED_BY),
+        ("/V1/Models/a/labels/x/metadata", SERVED_BY),
+        ("/v2/models/a", REACHED_BY),
+        ("/v2/models/a/versions/3/infer?x=1", REACHED_BY),
     ],
 )
-def test_the_serving_api_of_a_model_is_at_its_gate(front: Front, path: str) -> None:
-    """By the name that the model server has; the worker gets the path as it came."""
-    a = front.model("a", Given(200, b'"v1"'))
+def test_both_protocols_of_a_model_are_at_its_gate(front: Front, path: str, unknown: tuple[str, str]) -> None:
+    """By the name that the model server has, or by any name; the worker gets the path as it came."""
+    a = front.model("a", Given(200, b'"answer"'))
 
-    assert front.ask("POST", path, b"{}").body == b'"v1"'
+    assert front.ask("POST", path, b"{}").body == b'"answer"'
     assert [request.target for request in a.received] == [path]
-    assert front.ask("POST", "/v1/models/b:predict", b"{}").status == 404
-    assert [request.target for request in front.control.received] == ["/served/b/ready"]
-
-
-@pytest.mark.parametrize("path", ["/v2/models/a", "/v2/models/a/versions/3/infer?x=1", "/v2/models/a/ready"])
-def test_the_open_inference_protocol_of_a_model_is_at_its_gate(front: Front, path: str) -> None:
-    """By any of its names; the worker gets the path as it came."""
-    a = front.model("a", Given(200, b'"v2"'))
-
-    assert front.ask("POST", path, b"{}").body == b'"v2"'
-    assert [request.target for request in a.received] == [path]
-    assert front.ask("POST", "/v2/models/b/infer", b"{}").status == 404
-    assert [request.target for request in front.control.received] == ["/reachable/b/ready"]
+    assert front.ask("POST", unknown[0], b"{}").status == 404
+    assert [request.target for request in front.control.received] == [unknown[1]]
 
 
 @pytest.mark.parametrize("path", ["/", "/v1/models", "/v2", "/v2/health/ready"])

@@ -37,7 +37,7 @@ NUMBERS = range(500)
 SENDS_ON: Mapping[str, str] = {"X-Accel-Redirect": "@gate"}
 """Headers with which the control API says that the model is ready; nginx keeps them for itself."""
 
-MAX_SEGMENTS = 6
+_MAX_SEGMENTS = 6
 """Most names in a path in X-Amzn-SageMaker-Target-Model."""
 
 MARGIN_SECONDS = 5
@@ -48,7 +48,7 @@ _WITHOUT_HEADER = f"{_HOW_TO_CALL}, or serve archives with --multi-model and nam
 _WITH_HEADER = f"{_HOW_TO_CALL}, or name an archive in {TARGET_MODEL}"
 _TARGET_NEEDED = (
     f"{TARGET_MODEL}: the path of an archive is needed, such as team/a{names.ARCHIVE_ENDING}: at most "
-    f"{MAX_SEGMENTS} names of letters, digits, '.', '_' and '-' that begin with a letter or a digit, and at "
+    f"{_MAX_SEGMENTS} names of letters, digits, '.', '_' and '-' that begin with a letter or a digit, and at "
     f"most {names.LOADED_MODEL_CHARACTERS} characters for the model's name, in which {names.SLASH_IN_NAME} "
     "stands for each slash"
 )
@@ -72,7 +72,7 @@ def values(routes: MultiModelRoutes, settings: Settings) -> Mapping[str, Any]:
     """Values for the template, under ``many``; the constants of this module are under ``gates``."""
     return {
         "web_socket_pattern": re.escape(WEB_SOCKET),
-        "target_patterns": tuple(target_patterns()) if routes.takes_target_model else None,
+        "target_patterns": tuple(_target_patterns()) if routes.takes_target_model else None,
         "load_timeout_seconds": math.ceil(routes.load_seconds) + MARGIN_SECONDS,
         "wait_seconds": wait_seconds(settings),
         "refusals": _refusals(routes),
@@ -84,9 +84,9 @@ def wait_seconds(settings: Settings) -> int:
     return math.ceil(settings.request_timeout_seconds) + MARGIN_SECONDS
 
 
-def target_patterns() -> Iterator[tuple[str, str]]:
+def _target_patterns() -> Iterator[tuple[str, str]]:
     """The paths of archives, and for each the model's name in nginx's variables."""
-    for count in range(1, MAX_SEGMENTS + 1):
+    for count in range(1, _MAX_SEGMENTS + 1):
         numbers = range(1, count + 1)
         longer_by = (count - 1) * (len(names.SLASH_IN_NAME) - len("/"))  # than the path is the name
         most = names.LOADED_MODEL_CHARACTERS - longer_by + len(names.ARCHIVE_ENDING)

@@ -95,13 +95,6 @@ def test_status_and_metadata_are_the_model_servers(channel: grpc.Channel) -> Non
     assert b"serving_default" in described
 
 
-def test_what_the_model_server_refuses_is_its_own(channel: grpc.Channel) -> None:
-    """Code and sentence come back as they are."""
-    code, text = refusal(lambda: predict(channel, ones(1), "half", version=7))
-
-    assert (code, text) == ("NOT_FOUND", "Servable not found for request: Specific(half, 7)")
-
-
 @pytest.mark.parametrize(
     ("message", "code", "sentence"),
     [
@@ -121,19 +114,6 @@ def test_calls_for_no_model_are_refused_in_a_sentence(
     assert refusal(lambda: channel.unary_unary(PREDICT)(message, timeout=SECONDS)) == (code, sentence)
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        "/tensorflow.serving.ModelService/HandleReloadConfigRequest",
-        "/tensorflow.ProfilerService/Profile",
-        "/tensorflow.serving.PredictionService/Nothing",
-    ],
-)
-def test_nothing_else_is_published(channel: grpc.Channel, method: str) -> None:
-    """Neither loading any path nor the profiler."""
-    assert refusal(lambda: channel.unary_unary(method)(b"", timeout=SECONDS))[0] == "UNIMPLEMENTED"
-
-
 def test_messages_have_a_limit_packed_or_not(channel: grpc.Channel) -> None:
     """A packed message is unpacked up to the limit, and reaches the model."""
     small, large = (request_bytes(model_spec("half"), {"x": ones(count)}) for count in (1000, LIMIT_MB << 18))
@@ -148,20 +128,6 @@ def test_messages_have_a_limit_packed_or_not(channel: grpc.Channel) -> None:
         error: Any = refused.value
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert answers(channel, "half")
-
-
-def test_a_clients_deadline_and_cancellation_hold(channel: grpc.Channel, tmp_path: Path) -> None:
-    """Whatever the model still does."""
-    with gate(tmp_path / "gate") as held:
-        assert refusal(lambda: hold(channel, held.mark(), seconds=0.2))[0] == "DEADLINE_EXCEEDED"
-
-
-def test_many_calls_share_one_channel(channel: grpc.Channel) -> None:
-    """None of them is lost or mixed up with another."""
-    with ThreadPoolExecutor(100) as pool:
-        values = list(pool.map(lambda number: predict(channel, ones(1) * number, "half")["y"][0], range(500)))
-
-    assert values == [number / 2 + 2 for number in range(500)]
 
 
 def test_calls_count_for_their_model(stack: MultiModelStack, channel: grpc.Channel) -> None:

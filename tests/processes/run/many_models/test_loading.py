@@ -1,7 +1,5 @@
-"""Loads that are held in the middle: what waits for them, and what must not."""
+"""Loads that are held in the middle: what waits for them, and what must not; a start that does not get ready."""
 
-import json
-import socket
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
@@ -77,22 +75,6 @@ def test_a_request_does_not_wait_longer_than_requests_may_take(tmp_path: Path) -
         assert stack.answers("slow", "x")
 
 
-def test_a_client_that_hangs_up_does_not_stop_a_load(many: MultiModelStack, tmp_path: Path) -> None:
-    """The platform gives up on a call after a minute, and expects the model to be there later."""
-    with gate(tmp_path / "gate") as shut:
-        url = str(held_archive(tmp_path / "a.tar.gz", shut.mark()))
-        body = json.dumps({"model_name": "left", "url": url}).encode()
-        kind = "Host: localhost\r\nContent-Type: application/json"
-        head = f"POST /models HTTP/1.1\r\n{kind}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-        with socket.create_connection((many.host, many.port)) as client:
-            client.sendall(head + body)
-            shut.wait_for()
-        shut.open()
-        many.wait_until(lambda: many.described("left").status == 200, "the model is loaded")
-    assert many.answers("left", "x")
-    assert many.unload("left").status == 200
-
-
 def test_an_unload_ends_a_load_that_is_under_way(tmp_path: Path) -> None:
     """Its processes are gone when the call returns; the load is a 503 that says so."""
     with (
@@ -109,3 +91,20 @@ def test_an_unload_ends_a_load_that_is_under_way(tmp_path: Path) -> None:
         failed = loading.result()
         assert failed.status == 503
         assert failed.json == {"error": "model unwanted was unloaded while it was loading"}
+
+
+def test_a_shared_model_server_that_never_answers_ends_the_start(tmp_path: Path) -> None:
+    """At the latest after the wait time, with what is missing."""
+    program = tmp_path / "silent"
+    program.write_text("#!/bin/sh\nexec sleep 600\n")
+    program.chmod(0o755)
+    limit = {"SAGEMAKER_TFS_WAIT_TIME_SECONDS": "5"}
+    stack = MultiModelStack("--model-server", str(program), env=limit)
+    try:
+        status = stack.wait()
+    finally:
+        stack.close()
+
+    assert status == 5
+    missing = "starting: the model server of all models"
+    assert f"not ready within SAGEMAKER_TFS_WAIT_TIME_SECONDS=5: {missing}." in stack.log

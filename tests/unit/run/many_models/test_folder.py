@@ -35,23 +35,11 @@ def write(root: Path, *paths: str) -> None:
     "path",
     [
         "",
-        "a",
-        "a.tgz",
-        ".tar.gz",
         "team/.tar.gz",
-        "/a.tar.gz",
         "team//a.tar.gz",
-        "../a.tar.gz",
         "team/../../a.tar.gz",
         "./a.tar.gz",
-        ".hidden/a.tar.gz",
-        "a b.tar.gz",
-        "ü.tar.gz",
         "a\n.tar.gz",
-        "a\0.tar.gz",
-        "-a.tar.gz",
-        "_team/a.tar.gz",
-        f"{'n' * 65}.tar.gz",
         "a.tar.gz/",
     ],
 )
@@ -115,19 +103,6 @@ def test_every_archive_below_a_folder_has_a_name(tmp_path: Path) -> None:
     assert list(listing.unnamed) == ["no good.tar.gz"]
     assert folder.url_of("team--a") == str(tmp_path / "team/a.tar.gz")
     assert folder.url_of("team") is None
-
-
-def test_two_archives_that_meet_end_the_start(tmp_path: Path) -> None:
-    """The sentence has both paths."""
-    write(tmp_path, "team/a.tar.gz", "team--a.tar.gz")
-
-    with pytest.raises(SettingsError) as refused:
-        model_folder(str(tmp_path)).check()
-
-    assert str(refused.value) == (
-        "team--a.tar.gz and team/a.tar.gz would both be the model team--a, because it has -- for slashes: "
-        "rename one of them."
-    )
 
 
 def test_archives_come_and_go_during_a_run(tmp_path: Path) -> None:

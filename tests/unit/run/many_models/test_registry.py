@@ -23,7 +23,6 @@ from tfs_proxy.values.errors import (
     NotEnoughResources,
     StartTimeout,
     TfsProxyError,
-    UnknownModel,
 )
 
 URL = "/models/a"
@@ -57,16 +56,6 @@ async def begun(call: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
     task = asyncio.ensure_future(call)
     await asyncio.sleep(0.1)
     return task
-
-
-@played(run, Part(start_seconds=10, stop_seconds=2))
-async def test_a_client_that_hangs_up_does_not_stop_a_load(registry: ModelRegistry, fleet: Fleet) -> None:
-    (await begun(registry.load("a", URL))).cancel()
-    await registry.ready("a", 60)
-    (await begun(registry.unload("a"))).cancel()
-    await asyncio.sleep(5)
-    assert registry.all() == ()
-    assert fleet.live() == []
 
 
 @pytest.mark.parametrize(
@@ -117,21 +106,6 @@ def test_a_load_that_does_not_fit_is_refused_before_anything_starts() -> None:
 
     run(too_large, shortage="80 MB are missing")
     run(too_many, Part(stop_seconds=2), limit=2)
-
-
-@played(run, Part(stop_seconds=30))
-async def test_an_unload_returns_when_everything_is_gone(registry: ModelRegistry, fleet: Fleet) -> None:
-    """Meanwhile the model is neither listed nor ready, and then unknown."""
-    await registry.load("a", URL)
-    unload = await begun(registry.unload("a"))
-    assert (registry.list(), registry.get("a").state) == ((), StackState.STOPPING)
-    with pytest.raises(ModelNotReady, match="model a is unloading"):
-        await registry.ready("a", 60)
-    await unload
-    assert (now(), fleet.live(), registry.all()) == (31, [], ())
-    for call in (registry.unload("a"), registry.ready("a", 60)):
-        with pytest.raises(UnknownModel, match="model a is not loaded"):
-            await call
 
 
 @played(run, Part(stop_seconds=1))
