@@ -15,7 +15,7 @@ from support.embedded_client import ask, call, predict_arrays
 from support.embedded_client import predict as answered
 from support.gates import gate
 from support.grpc_calls import refusal
-from support.model_fixtures import EmbeddedServer, Exported, StartServer, serving_all
+from support.model_fixtures import EmbeddedServer, Exported, serving_all
 from tfs_proxy.wire import protos
 from tfs_proxy.wire.protos.tensors import numpy_type
 
@@ -308,14 +308,3 @@ def test_several_signatures_are_batched_together(
 
 def test_a_model_without_parameters_of_its_own_is_not_batched(server: EmbeddedServer) -> None:
     assert predict(server, "none", [0.0] * 9) == [2.0] * 9
-
-
-def test_parameters_that_can_not_be_used_end_the_server(tmp_path: Path, model_server: StartServer) -> None:
-    parameters = tmp_path / "batching.txt"
-    parameters.write_text("max_batch_size { value: 4 } allowed_batch_sizes: 8")
-    server = model_server(
-        f"--model_base_path={tmp_path}", "--enable_batching", f"--batching_parameters_file={parameters}"
-    )
-    assert server.wait() == 2
-    assert "last entry was 8; expected 4" in server.log
-    assert "Traceback" not in server.log

@@ -66,12 +66,6 @@ def test_a_head_without_a_body_is_sent(embedded_server: EmbeddedServer) -> None:
     assert answer.endswith(b"\r\n\r\n")
 
 
-def test_requests_may_be_sent_ahead(embedded_server: EmbeddedServer) -> None:
-    answer = talk(embedded_server, POST + b"\r\n" + BODY + GET + CLOSE + b"\r\n")
-    assert answer.count(b"HTTP/1.1 200 OK") == 2
-    assert answer.index(b"predictions") < answer.index(b"AVAILABLE")
-
-
 def test_a_client_may_ask_before_it_sends_a_body(embedded_server: EmbeddedServer) -> None:
     """``Expect: 100-continue`` is answered at once, then the prediction comes."""
     request = POST + CLOSE + b"Expect: 100-continue\r\n\r\n"
@@ -138,12 +132,6 @@ def test_many_offers_at_once_are_answered_one_by_one(embedded_server: EmbeddedSe
         answer = b"".join(iter(lambda: connection.recv(65536), b""))
         sending.result()
     assert answer.count(b"HTTP/1.1 400") == answer.count(b"Malformed request") == count
-
-
-def test_what_is_no_http_is_refused(embedded_server: EmbeddedServer) -> None:
-    answer = talk(embedded_server, b"nonsense\r\n\r\n")
-    assert answer.startswith(b"HTTP/1.1 400")
-    assert answer.endswith(b"Invalid HTTP request received.")
 
 
 @pytest.mark.parametrize(

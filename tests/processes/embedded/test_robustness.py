@@ -3,6 +3,7 @@
 import http.client
 import json
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,72 +22,36 @@ pytestmark = pytest.mark.tensorflow
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "rest.json"
 CASES: list[dict[str, Any]] = json.loads(GOLDEN.read_text())
-MODELS = ("half_plus_two versions multi_io types scalar matrix special bytes regress_classify nope ").split(
-    " "
-)
-SIGNATURES = ("serving_default", "norm", "text", "classify_labels", "regress_x_to_y", "nope", "", 1, None)
-NAMES = ("x", "y", "a", "b", "m", "i32", "u8", "f16", "flag", "b64", "image_bytes", "text", "")
 METHODS = ("GET", "POST", "POST", "POST", "PUT", "DELETE", "OPTIONS", "HEAD")
 FRAGMENTS = (*b'{ } [ ] , : " \\ \\u \\ud800 NaN - 1e 1e999 null \0 \xff 0 .5'.split(), b" ")
+VALUE = re.compile(r'"[^"]*"|-?[0-9.]+|\[[^][]*]|true|false|null')
+VALUES = """null true "a" "" -9 300 0.5 1e39 36893488147419103232 [] [1,2] [[1.5],[]] {} {"x":[1]} {"b64":"YWJj"}""".split()
+PLACES = (
+    *"nope /versions/1 /versions/99999999999999999999 /labels/x :classify :nope %00 ?q=1 //".split(),
+    "",
+)
 SEEDS, CASES_PER_SEED = 400, 50
 
 
-def some_value(dice: random.Random, depth: int = 0) -> Any:
-    """A JSON value, more or less of the kind that a tensor is."""
-    kind = dice.randrange(9 if depth < 4 else 6)
-    if kind >= 6:
-        return (
-            [some_value(dice, depth + 1) for _ in range(dice.randrange(4))]
-            if kind < 8
-            else some_object(dice, depth)
-        )
-    plain = (
-        None,
-        dice.random() < 0.5,
-        dice.randrange(-(2**70), 2**70),
-        dice.gauss(0, 1e3),
-        "text",
-        {"b64": "YWJj"},
-    )
-    return plain[kind] if kind != 2 or dice.random() < 0.2 else dice.randrange(-9, 300)
-
-
-def some_object(dice: random.Random, depth: int) -> dict[str, Any]:
-    """An object with names that models know, and some that they don't."""
-    return {dice.choice(NAMES): some_value(dice, depth + 1) for _ in range(dice.randrange(4))}
-
-
 def some_body(dice: random.Random) -> bytes:
-    """Random bytes, a recorded body with some of it broken, or a body of the right form."""
-    kind = dice.randrange(4)
-    if kind == 0:
+    """Random bytes, or a recorded body in which some bytes are broken, or values are replaced by others."""
+    if (kind := dice.randrange(4)) == 0:
         return dice.randbytes(dice.randrange(64))
-    if kind == 1:
-        body = bytearray((dice.choice(CASES)["body"] or "").encode())
-        for _ in range(dice.randrange(1, 4)):
-            at = dice.randrange(len(body) + 1)
-            body[at : at + dice.randrange(3)] = dice.choice(FRAGMENTS)
-        return bytes(body)
-    document: dict[str, Any] = {"signature_name": dice.choice(SIGNATURES)} if dice.random() < 0.4 else {}
-    for key in dice.sample(("instances", "inputs", "examples", "context"), dice.choice((1, 1, 1, 2))):
-        rows = [some_value(dice) for _ in range(dice.randrange(5))]
-        document[key] = dice.choice(
-            (rows, rows, [some_object(dice, 0)], some_object(dice, 0), some_value(dice))
-        )
-    return json.dumps(document).encode()
+    recorded: str = dice.choice(CASES)["body"] or ""
+    if kind > 1:
+        return VALUE.sub(lambda one: dice.choice((one[0], one[0], dice.choice(VALUES))), recorded).encode()
+    body = bytearray(recorded.encode())
+    for _ in range(dice.randrange(1, 4)):
+        at = dice.randrange(len(body) + 1)
+        body[at : at + dice.randrange(3)] = dice.choice(FRAGMENTS)
+    return bytes(body)
 
 
 def some_path(dice: random.Random) -> str:
-    model = f"/v1/models/{dice.choice(MODELS)}"
-    which = dice.choice(
-        ("", "", "", "/versions/1", "/versions/99999999999999999999", "/labels/x", "/versions/x", "/")
-    )
-    verb = dice.choice(
-        (":predict", ":predict", ":classify", ":regress", "/metadata", "", ":nope", "%00", "?q=1")
-    )
-    if dice.random() < 0.05:
-        return "/" + "".join(dice.choice("abc/:%v1._~2") for _ in range(dice.randrange(20)))
-    return model + which + verb
+    """A recorded path, often with another place in it."""
+    recorded: str = dice.choice(CASES)["path"]
+    at = dice.choice([*(match.start() for match in re.finditer("[:/]|$", recorded))])
+    return recorded[:at] + dice.choice((dice.choice(PLACES), "")) + recorded[at:]
 
 
 @pytest.fixture(scope="module")

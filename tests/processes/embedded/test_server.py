@@ -148,14 +148,6 @@ def test_strings_without_dimensions_come_back(embedded_server: EmbeddedServer) -
     assert json.loads(body) == {"outputs": {"length": 4, "echo_bytes": {"b64": "dGV4dA=="}}}
 
 
-def test_grpc_takes_more_than_four_megabytes(embedded_server: EmbeddedServer) -> None:
-    """Both ways, on TCP and on the unix socket."""
-    message = request_bytes(model_spec("half_plus_two"), {"x": ones(2_000_000)})
-    for address in (embedded_server.grpc, f"unix:{embedded_server.grpc_socket}"):
-        reply = call(embedded_server, "Predict", message, address=address)
-        assert np.array_equal(response_arrays(reply)["y"], ones(2_000_000) * 2.5)
-
-
 @pytest.mark.parametrize("method", ["Predict", "Classify", "Regress", "GetModelMetadata"])
 def test_a_request_needs_a_model_spec(embedded_server: EmbeddedServer, method: str) -> None:
     """The errors for a model that is not there and for a missing name differ."""
@@ -371,12 +363,34 @@ def test_method_names_are_checked_where_that_is_asked_for(serve: Serve) -> None:
     assert (code, said.endswith("tensorflow/serving/regress}. Was: ")) == ("INTERNAL", True)
 
 
-def test_what_can_not_be_served_ends_at_once(tmp_path: Path, model_server: StartServer) -> None:
-    """A flag or a file that can't be used is one sentence and status 2; --version is a line and 0."""
-    server = model_server("--model_config_file=/nowhere/models.config")
+@pytest.mark.parametrize(
+    ("flag", "text", "said"),
+    [
+        ("model_config_file", None, "Can't read"),
+        (
+            "batching_parameters_file",
+            "max_batch_size { value: 4 } allowed_batch_sizes: 8",
+            "last entry was 8",
+        ),
+        ("tensorflow_session_config_file", None, "Can't read"),
+        ("tensorflow_session_config_file", "device_count: many", "Invalid protobuf file"),
+    ],
+)
+def test_a_file_that_can_not_be_used_ends_the_server(
+    tmp_path: Path, model_server: StartServer, flag: str, text: str | None, said: str
+) -> None:
+    """At once, with status 2 and a sentence that names the file."""
+    file = tmp_path / "file.txt"
+    if text is not None:
+        file.write_text(text)
+    server = model_server(f"--model_base_path={tmp_path}", "--enable_batching", f"--{flag}={file}")
     assert server.wait() == 2
-    assert "Can't read /nowhere/models.config" in server.log
+    assert said in server.log
+    assert str(file) in server.log
     assert "Traceback" not in server.log
+
+
+def test_the_version_is_a_line(model_server: StartServer) -> None:
     version = model_server("--version")
     assert version.wait() == 0
     assert "TensorFlow ModelServer: 2.20" in version.log

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.embedded_client import predict
-from support.model_fixtures import Exported, Serve, StartServer
+from support.model_fixtures import Exported, Serve
 
 pytestmark = pytest.mark.tensorflow
 
@@ -58,15 +58,3 @@ def test_mixed_precision() -> None:
     assert "auto_mixed_precision_onednn_bfloat16: ON" in made
     assert "meta_optimizer_iterations: ONE" in made
     assert "intra_op_parallelism_threads: 3" in made
-
-
-@pytest.mark.parametrize("text", [None, "device_count: many"])
-def test_options_that_can_not_be(tmp_path: Path, model_server: StartServer, text: str | None) -> None:
-    options = tmp_path / "session.txt"
-    if text is not None:
-        options.write_text(text)
-    server = model_server("--model_base_path=/m", f"--tensorflow_session_config_file={options}")
-    assert server.wait() == 2
-    said = server.log
-    assert str(options) in said
-    assert "Traceback" not in said

@@ -65,15 +65,7 @@ def echoes() -> Iterator[Echoes]:
         yield Echoes(pool)
 
 
-def test_rows_and_columns_of_every_type(echoes: Echoes) -> None:
-    assert echoes.read('{"instances": [{"a": 1, "b": [true]}, {"a": 2, "b": [false]}]}', a=INT32, b=BOOL) == [
-        {"a": 1, "b": [True]},
-        {"a": 2, "b": [False]},
-    ]
-    assert echoes.read('{"inputs": {"a": 2.5, "s": ["x", {"b64": "YWJj"}], "z": 1}}', a=DOUBLE, s=STRING) == {
-        "a": 2.5,
-        "s": ["x", "abc"],
-    }
+def test_values_at_the_edge_of_their_types(echoes: Echoes) -> None:
     assert echoes.read('{"instances": [300, -1]}', u=UINT8) == [44, 255]
     assert echoes.read('{"instances": [9007199254740993]}', i=INT64) == [9007199254740993]
     assert echoes.read('{"inputs": []}', x=FLOAT) == []
@@ -150,12 +142,10 @@ def test_what_is_no_json_is_refused(echoes: Echoes, body: str) -> None:
 @pytest.mark.parametrize(
     ("body", "text"),
     [
-        ("[1.5]", "JSON Value: [1.5] Is not object"),
         (
             '{"instances": 1}',
             "JSON Value: {\n    \"instances\": 1\n} Expecting 'instances' to be an list/array",
         ),
-        ('{"instances": [{"x": 1}, 2]}', "Expecting object but got list at item 1 of input list"),
         ('{"instances": [1, {"x": 2}]}', "Expecting value/list but got object at item 1 of input list"),
         (
             '{"instances": [[1], 2]}',
@@ -170,14 +160,6 @@ def test_what_does_not_fit_is_refused(echoes: Echoes, body: str, text: str) -> N
 
 def test_a_long_value_is_cut_in_an_error(echoes: Echoes) -> None:
     assert len(echoes.refusal(f"[{'1,' * 100_000}1]", x=FLOAT)) < 2000
-
-
-def test_types_without_json_are_unimplemented(echoes: Echoes) -> None:
-    """Half has no JSON form: 501 in columns, and in rows what any row is refused with."""
-    assert echoes.ask('{"inputs": [0.5]}', x=HALF).status == 501
-    assert "Conversion of JSON Value to type: half" in echoes.refusal('{"instances": [0.5]}', x=HALF)
-    large = '{"instances": [%s0.5]}' % ("0.5, " * 2000)
-    assert "Conversion of JSON Value to type: half" in echoes.refusal(large, x=HALF)
 
 
 @pytest.mark.parametrize("form", ["instances", "inputs"])
