@@ -6,7 +6,7 @@ import boto3
 import pytest
 
 from support.archives import SAVED_MODEL, pack
-from support.transform_command import s3_server
+from support.transform_command import S3_SETTINGS, s3_server
 from tfs_proxy.cli import main
 
 
@@ -14,11 +14,8 @@ def test_archives_below_a_prefix_are_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Each is downloaded, by the names that serving the prefix would give them."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "no-config"))
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name, value in S3_SETTINGS.items():
+        monkeypatch.setenv(name, value)
     good = pack(tmp_path / "good.tar.gz", {"m/1/saved_model.pb": SAVED_MODEL})
     bad = pack(tmp_path / "bad.tar.gz", {"notes.txt": "x"})
     with s3_server() as address:

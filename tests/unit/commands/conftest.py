@@ -6,12 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from tfs_proxy.run.host.processes import stop_signals
+
 
 @pytest.fixture(autouse=True)
 def _process_as_before() -> Iterator[None]:
-    """Undo what a command sets: a handler of SIGTERM, and the log."""
-    handler, handlers, level = signal.getsignal(signal.SIGTERM), logging.root.handlers[:], logging.root.level
+    """Undo what a command sets: handlers of signals, and the log."""
+    of_signals = {number: signal.getsignal(number) for number in stop_signals()}
+    handlers, level = logging.root.handlers[:], logging.root.level
     yield
-    signal.signal(signal.SIGTERM, handler)
+    for number, handler in of_signals.items():
+        signal.signal(number, handler)
     logging.root.handlers[:] = handlers
     logging.root.setLevel(level)

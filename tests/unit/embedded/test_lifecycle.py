@@ -114,64 +114,40 @@ def test_a_version_in_use_is_closed_only_when_it_is_left(run: Run) -> None:
     eventually(lambda: run.loads.backends["m", 1].closed)
 
 
-def test_a_failed_load_is_retried_and_told(run: Run) -> None:
-    """After its retries the version has ended with its error, and the old one still serves."""
+def test_a_failed_load_is_retried_and_told_once_no_try_is_left(run: Run) -> None:
+    """Until then it is loading and all is well; then it has ended with its error, and the old version serves."""
     run.add(1)
     run.lifecycle.reload([run.source()])
     run.lifecycle.wait_until_available(["m"])
     run.loads.failing.add(2)
+    run.loads.held_from = 3
+    run.loads.gate.clear()
     run.add(2)
     run.lifecycle.poll()
-    eventually(lambda: run.states().get(2) is VersionState.END)
+    eventually(lambda: len(run.loads.attempts) == 3)
+    newest, _ = run.catalog.statuses("m")
+    assert (newest.state, newest.code, newest.message) == (VersionState.LOADING, GrpcCode.OK, "")
+    run.loads.gate.set()
+    eventually(lambda: run.states()[2] is VersionState.END)
     newest, _ = run.catalog.statuses("m")
     assert (newest.code, newest.message) == (GrpcCode.NOT_FOUND, "no model in version 2")
-    assert run.loads.attempts.count(("m", 2)) == 2
     assert run.serves(1)
     run.lifecycle.poll()
     time.sleep(0.05)
     assert run.loads.attempts.count(("m", 2)) == 2
 
 
-def test_waiting_for_a_model_ends_with_its_first_versions(tmp_path: Path) -> None:
-    """Where one serves, the retries of another are not waited for."""
-    made = Run(tmp_path, retry=Retry(5, 60.0))
-    made.loads.failing.add(2)
-    made.add(1, 2)
-    made.lifecycle.reload([made.source(Policy(every=True))])
-    made.lifecycle.wait_until_available(["m"])
-    assert made.serves(1)
-    assert made.states()[2] is VersionState.LOADING
-    made.lifecycle.close()
-
-
-def test_a_version_that_waits_for_its_next_try_holds_no_thread(tmp_path: Path) -> None:
-    """However many fail, those that can be loaded are; and nobody waits for a retry at the end."""
+def test_versions_that_wait_for_their_next_try_hold_nothing_up(tmp_path: Path) -> None:
+    """However many fail, one that can be loaded is; neither who waits for the model nor the end waits for them."""
     made = Run(tmp_path, retry=Retry(5, 600.0), load_threads=1)
     made.loads.failing |= {1, 2, 3}
     made.add(1, 2, 3, 4)
     made.lifecycle.reload([made.source(Policy(every=True))])
-    eventually(lambda: made.serves(4))
+    made.lifecycle.wait_until_available(["m"])
+    assert made.serves(4)
     eventually(lambda: len(made.loads.attempts) == 4)
     assert made.states()[1] is VersionState.LOADING
     made.lifecycle.close()  # returns before this test's time is over, which a retry's is not
-
-
-def test_a_version_has_no_error_before_its_last_try(tmp_path: Path) -> None:
-    """While more tries are to come it is loading and all is well; then it ends with the error."""
-    made = Run(tmp_path, retry=Retry(1, 0.0))
-    made.loads.failing.add(1)
-    made.loads.held_from = 2
-    made.loads.gate.clear()
-    made.add(1)
-    made.lifecycle.reload([made.source()])
-    eventually(lambda: len(made.loads.attempts) == 2 and not made.catalog.starting)
-    (status,) = made.catalog.statuses("m")
-    assert (status.state, status.code, status.message) == (VersionState.LOADING, GrpcCode.OK, "")
-    made.loads.gate.set()
-    eventually(lambda: made.states()[1] is VersionState.END)
-    (status,) = made.catalog.statuses("m")
-    assert (status.code, status.message) == (GrpcCode.NOT_FOUND, "no model in version 1")
-    made.lifecycle.close()
 
 
 def test_a_version_that_goes_while_it_loads_never_serves(run: Run) -> None:

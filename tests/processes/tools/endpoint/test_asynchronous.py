@@ -1,5 +1,6 @@
 """InvokeEndpointAsync as boto3 makes it: objects in moto's S3, files, failures and notifications."""
 
+import base64
 import json
 import signal
 from collections.abc import Iterator
@@ -19,8 +20,12 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 TOPIC = "arn:aws:sns:us-east-1:123456789012:"
-TOPICS = {"SuccessTopic": f"{TOPIC}good", "ErrorTopic": f"{TOPIC}bad"}
-IN_S3 = {"S3OutputPath": "s3://bucket/out", "S3FailurePath": "s3://bucket/failed"}
+TOPICS = {
+    "SuccessTopic": f"{TOPIC}good",
+    "ErrorTopic": f"{TOPIC}bad",
+    "IncludeInferenceResponseIn": ["ERROR_NOTIFICATION_TOPIC"],
+}
+IN_S3 = {"S3OutputPath": "s3://bucket/out/", "S3FailurePath": "s3://bucket/failed"}
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +115,7 @@ def test_an_object_in_s3_becomes_another(
     assert answer["ResponseMetadata"]["HTTPStatusCode"] == 202
     assert answer["InferenceId"] == "first"
     assert answer["FailureLocation"].startswith("s3://bucket/failed/")
+    assert answer["OutputLocation"].startswith("s3://bucket/out/")
     assert object_at(s3, answer["OutputLocation"]) == b"cba"
     (request,) = container.requests
     headers = {"Content-Type": "text/csv", "Accept": "text/plain", "X-Amzn-SageMaker-Inference-Id": "first"}
@@ -132,7 +138,9 @@ def test_a_refusal_goes_to_the_place_of_failures(
     container.status, container.answer = 500, b"out of memory"
     answer = endpoint.runtime.invoke_endpoint_async(EndpointName="objects", Body=b"abc")
     assert object_at(s3, answer["FailureLocation"]) == b"out of memory"
-    assert "(500)" in notification(folder, "bad", answer["InferenceId"])["failureReason"]
+    told = notification(folder, "bad", answer["InferenceId"])
+    assert (told["invocationStatus"], "(500)" in told["failureReason"]) == ("Failed", True)
+    assert base64.b64decode(told["responseBody"]["content"]) == b"out of memory"
     missing = endpoint.runtime.invoke_endpoint_async(EndpointName="objects", InputLocation="s3://bucket/none")
     assert b"There is no s3://bucket/none" in object_at(s3, missing["FailureLocation"])
 

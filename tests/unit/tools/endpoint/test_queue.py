@@ -1,7 +1,6 @@
 """InvokeEndpointAsync: what it takes, by botocore's model, and its queue, with a function as the container."""
 
 import asyncio
-import base64
 import json
 import time
 from collections.abc import Mapping
@@ -61,19 +60,6 @@ def content(address: str | None) -> bytes:
 def notification(folder: Path, topic: str) -> Any:
     (path,) = (folder / "told").glob(f"{topic}-*.json")
     return json.loads(path.read_text())
-
-
-def test_a_refusal_is_kept_beside_and_shown_if_asked(tmp_path: Path) -> None:
-    async def refuse(_: Mapping[str, str], body: bytes, seconds: float) -> HttpResponse:
-        return HttpResponse(400, b"no: " + body, {"Content-Type": "text/plain"})
-
-    (accepted,) = answered(tmp_path, INLINE, config=config_in(tmp_path, shows_error=True), invoke=refuse)
-    assert content(accepted.failure) == b"no: 1,2"
-    assert not (tmp_path / "out").exists()
-    told = notification(tmp_path, "bad")
-    assert told["invocationStatus"] == "Failed"
-    assert "client error (400)" in told["failureReason"]
-    assert base64.b64decode(told["responseBody"]["content"]) == b"no: 1,2"
 
 
 def test_no_answer_in_time_is_a_failure(tmp_path: Path) -> None:
@@ -174,15 +160,6 @@ def call(body: bytes = b"", **members: str) -> HttpRequest:
     return HttpRequest("POST", "/endpoints/e/async-invocations", headers, body)
 
 
-def test_answers_have_a_name_of_their_own() -> None:
-    first, second = (async_request(call(InputLocation="s3://b/k"), S3, ANYWHERE) for _ in range(2))
-    assert first.output != second.output
-    assert first.output.startswith("s3://bucket/out/")
-    assert first.failure is not None
-    assert first.failure.startswith("s3://bucket/failed/")
-    assert first.failure.endswith("-error.out")
-
-
 def test_a_client_names_the_output() -> None:
     """Filename and S3OutputPathExtension say where below the config's path an answer goes."""
     request = async_request(
@@ -212,25 +189,6 @@ def test_a_client_names_the_output() -> None:
 def test_what_aws_refuses_is_refused_by_its_member(request_: HttpRequest, text: str) -> None:
     with pytest.raises(AwsError, match=text):
         async_request(request_, S3, LocalFiles(("/data",)))
-
-
-def test_the_config_is_read_from_its_request() -> None:
-    asked = {
-        "ClientConfig": {"MaxConcurrentInvocationsPerInstance": 2},
-        "OutputConfig": {
-            "S3OutputPath": "s3://bucket/out/",
-            "S3FailurePath": "failed",
-            "NotificationConfig": {
-                "SuccessTopic": "arn:aws:sns:us-east-1:123456789012:good",
-                "ErrorTopic": "arn:aws:sns:us-east-1:123456789012:bad",
-                "IncludeInferenceResponseIn": ["ERROR_NOTIFICATION_TOPIC"],
-            },
-        },
-    }
-    assert async_config({"AsyncInferenceConfig": asked}, Path("/data")) == AsyncConfig(
-        "s3://bucket/out", "file:///data/failed", 2, "good", "bad", shows_success=False, shows_error=True
-    )
-    assert async_config({}, Path("/data")) is None
 
 
 @pytest.mark.parametrize("output", [{}, {"S3OutputPath": "http://x/y"}, {"S3OutputPath": "s3:///key"}])

@@ -33,12 +33,6 @@ def refusal(path: Path, limit: int = LIMIT) -> str:
     return str(caught.value)
 
 
-def test_a_good_file(tmp_path: Path) -> None:
-    description = read_hdf5_model(whole(tmp_path / "m.h5"), LIMIT)
-
-    assert (description.generation, description.config["class_name"]) == (2, "Sequential")
-
-
 def test_weights_alone(tmp_path: Path) -> None:
     text = refusal(hdf5_file(tmp_path / "m.h5"))
 

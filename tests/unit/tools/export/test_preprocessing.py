@@ -9,7 +9,6 @@ import pytest
 
 from tfs_proxy.commands.pack import add_preprocessing_arguments, preprocessing_of
 from tfs_proxy.tools.export.preprocessing import (
-    SCALINGS,
     ImageInput,
     Preprocessing,
     Scaling,
@@ -18,15 +17,6 @@ from tfs_proxy.tools.export.preprocessing import (
     read_standardize,
 )
 from tfs_proxy.values.errors import SettingsError
-
-
-@pytest.mark.parametrize("mode", SCALINGS)
-def test_image_input_has_a_size_and_a_named_mode(mode: str) -> None:
-    assert ImageInput.parse(f"224x160:{mode}") == ImageInput(224, 160, SCALINGS[mode])
-
-
-def test_mode_is_none_by_default() -> None:
-    assert ImageInput.parse("8x9").scaling == Scaling(1.0, (0.0,), (1.0,))
 
 
 def test_mode_takes_means_and_deviations() -> None:
