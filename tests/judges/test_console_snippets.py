@@ -1,13 +1,13 @@
 """The page's code for tritonclient, run as it stands: it gets the answer that the page shows."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support.archives import pack
-from support.judges import Judge
+from support.judges import judge
 from support.stack import Stack, serving
 
 pytest.importorskip("selenium")
@@ -40,37 +40,36 @@ def numbers(text: str) -> list[float]:
     return [float(number) for number in re.findall(r"-?\d+\.?\d*", text)]
 
 
-def printed(browser: Browser, judge: Judge) -> str:
+def printed(browser: Browser) -> str:
     names = [tab.text for tab in browser.driver.find_elements("css selector", "#clients button")]
     browser.click(f"#client-{names.index('tritonclient')}")
-    return judge.run("python", "-c", browser.text("#snippet"))
+    return judge("tritonclient").run("python", "-c", browser.text("#snippet"))
 
 
 @pytest.mark.parametrize(("choice", "answer"), [("newest (2)", 4.0), ("stable (label)", 3.0), ("1", 3.0)])
 def test_a_version_is_asked_by_number_and_label(
-    stack: Stack, browser: Browser, judges: Callable[[str], Judge], choice: str, answer: float
+    stack: Stack, browser: Browser, choice: str, answer: float
 ) -> None:
-    judge = judges("tritonclient")
     browser.open(url_of(stack))
     browser.choose("#version", choice)
     browser.fill("#panel-form [data-input=x]", "2")
     assert browser.send().startswith("200 OK")
     browser.driver.execute_script("[...document.querySelectorAll('#views button')].at(-1).click()")
     assert numbers(browser.text("#answer pre")) == [answer]
-    assert numbers(printed(browser, judge)) == [answer]
+    assert numbers(printed(browser)) == [answer]
 
 
 def test_several_tensors_go_with_their_types(
-    stack: Stack, browser: Browser, judges: Callable[[str], Judge]
+    stack: Stack,
+    browser: Browser,
 ) -> None:
     """Inputs of several types as the form has them, and every output of the model."""
-    judge = judges("tritonclient")
     browser.open(url_of(stack))
     browser.choose("#model", "multi_io")
     browser.fill("#panel-form [data-input=a]", "1, 2, 3")
     browser.fill("#panel-form [data-input=b]", "20")
     assert browser.send().startswith("200 OK")
-    said = printed(browser, judge)
+    said = printed(browser)
     assert sorted(numbers(said)) == [21.0, 22.0, 23.0, 40.0]
     assert "big" in said
     browser.driver.execute_script("[...document.querySelectorAll('#views button')].at(-1).click()")

@@ -1,24 +1,23 @@
 """The environments of the judges: each runs, and has its own version of what it judges with."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from support.judges import CLIENTS, Judge
+from support.judges import CLIENTS, judge
 
 NAMES = ("kserve", "mlserver", "schemathesis", "tritonclient")
 LOCKS = sorted(CLIENTS.parent.glob("*.lock"))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_judge_imports_what_it_is_named_after(judges: Callable[[str], Judge], name: str) -> None:
+def test_a_judge_imports_what_it_is_named_after(name: str) -> None:
     (pinned,) = re.findall(rf"^{name}==(\S+)", (CLIENTS.parent / f"{name}.lock").read_text(), re.MULTILINE)
 
     code = f"import {name}; from importlib.metadata import version; print(version('{name}'))"
 
-    assert judges(name).run("python", "-c", code).strip() == pinned
+    assert judge(name).run("python", "-c", code).strip() == pinned
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.stem)

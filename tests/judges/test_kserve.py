@@ -1,13 +1,13 @@
 """kserve's own clients, unchanged, over REST (TF Serving's API and the Open Inference Protocol) and gRPC."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.judged import serving_several
-from support.judges import Judge
+from support.judges import judge
 from support.stack import Stack
 
 pytestmark = pytest.mark.tensorflow
@@ -24,13 +24,13 @@ def stack(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.fixture(scope="module")
-def rest(judges: Callable[[str], Judge], stack: Stack) -> dict[str, Any]:
-    return judges("kserve").saw("kserve_rest", f"http://{stack.host}:{stack.port}")
+def rest(stack: Stack) -> dict[str, Any]:
+    return judge("kserve").saw("kserve_rest", f"http://{stack.host}:{stack.port}")
 
 
 @pytest.fixture(scope="module")
-def grpc(judges: Callable[[str], Judge], stack: Stack) -> dict[str, Any]:
-    return judges("kserve").saw("kserve_grpc", stack.grpc)
+def grpc(stack: Stack) -> dict[str, Any]:
+    return judge("kserve").saw("kserve_grpc", stack.grpc)
 
 
 def test_v1_finds_server_and_model_ready(rest: dict[str, Any]) -> None:

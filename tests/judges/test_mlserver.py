@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from support.judged import serving_several
-from support.judges import Judge
+from support.judges import judge
 from support.stack import Stack
 
 pytestmark = pytest.mark.tensorflow
+Infer = Callable[..., list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
@@ -21,16 +22,14 @@ def stack(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.fixture
-def infer(
-    judges: Callable[[str], Judge], stack: Stack, tmp_path: Path
-) -> Callable[..., list[dict[str, Any]]]:
+def infer(stack: Stack, tmp_path: Path) -> Infer:
     """Sends requests, and gives the lines that it has written, in the order of the requests."""
 
     def sent(model: str, requests: Sequence[Mapping[str, Any]], *words: str) -> list[dict[str, Any]]:
         asked, answered = tmp_path / "requests.jsonl", tmp_path / "answers.jsonl"
         asked.write_text("".join(f"{json.dumps(request)}\n" for request in requests))
         where = ("-u", f"{stack.host}:{stack.port}", "-m", model, "-i", str(asked), "-o", str(answered))
-        judges("mlserver").run("mlserver", "infer", *where, *words)
+        judge("mlserver").run("mlserver", "infer", *where, *words)
         lines = [json.loads(line) for line in answered.read_text().splitlines()]
         return sorted(lines, key=lambda line: int(line["parameters"]["batch_index"]))
 
@@ -53,7 +52,7 @@ def of_floats(*numbers: float) -> dict[str, Any]:
     ],
     ids=lambda words: " ".join(words) or "json",
 )
-def test_it_infers_each_line(infer: Callable[..., list[dict[str, Any]]], words: tuple[str, ...]) -> None:
+def test_it_infers_each_line(infer: Infer, words: tuple[str, ...]) -> None:
     """One answer a line, whether lines travel as JSON, as binary data, several in one request, or side by side."""
     requests = [of_floats(float(number), number + 1.0) for number in range(8)]
 
@@ -65,7 +64,7 @@ def test_it_infers_each_line(infer: Callable[..., list[dict[str, Any]]], words: 
     assert {answer["model_name"] for answer in answers} == {"half_plus_two"}
 
 
-def test_it_infers_several_tensors(infer: Callable[..., list[dict[str, Any]]]) -> None:
+def test_it_infers_several_tensors(infer: Infer) -> None:
     a = {"name": "a", "shape": [2, 3], "datatype": "FP32", "data": [1, 2, 3, 4, 5, 6]}
     b = {"name": "b", "shape": [2], "datatype": "INT64", "data": [1, 20]}
 
@@ -79,7 +78,7 @@ def test_it_infers_several_tensors(infer: Callable[..., list[dict[str, Any]]]) -
     assert outputs["label"]["data"] == ["small", "big"]
 
 
-def test_it_writes_the_error_of_a_line(infer: Callable[..., list[dict[str, Any]]]) -> None:
+def test_it_writes_the_error_of_a_line(infer: Infer) -> None:
     """A line that the model can't take becomes a line with the server's sentence; the others are answered."""
     wrong = {"inputs": [{"name": "other", "shape": [1], "datatype": "FP32", "data": [1.0]}]}
 

@@ -1,19 +1,16 @@
 """The program of the pages for SageMaker's SDK, unchanged, where `tfs-proxy endpoint` has started empty."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 from support.endpoints import Endpoint
-from support.judges import ROOT, Judge
+from support.judges import ROOT, judge
 from support.multi_model import saying, script_model
 
 PAGE = ROOT / "docs" / "how-to" / "sagemaker.md"
 
 
-def test_the_program_of_the_page_makes_an_endpoint_and_asks_it(
-    judges: Callable[[str], Judge], tmp_path: Path
-) -> None:
+def test_the_program_of_the_page_makes_an_endpoint_and_asks_it(tmp_path: Path) -> None:
     (text,) = re.findall(
         r'^```python title="deploy_sdk.py"\n(.*?)^```$', PAGE.read_text(), re.DOTALL | re.MULTILINE
     )
@@ -25,7 +22,7 @@ def test_the_program_of_the_page_makes_an_endpoint_and_asks_it(
         address = f"http://{endpoint.host}:{endpoint.port}"
         places = {f"AWS_ENDPOINT_URL_SAGEMAKER{service}": address for service in ("", "_RUNTIME")}
         keys = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any", "AWS_DEFAULT_REGION": "us-east-1"}
-        printed = judges("sagemaker3").run(
+        printed = judge("sagemaker3").run(
             "python", tmp_path / "deploy_sdk.py", "tfs-proxy:cpu", archive, env={**places, **keys}
         )
     finally:

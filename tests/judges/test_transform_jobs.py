@@ -1,7 +1,7 @@
 """SageMaker's SDKs and the AWS CLI, unchanged, run batch jobs at `tfs-proxy endpoint`, and print their logs."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,7 @@ import boto3
 import pytest
 
 from support.endpoints import Endpoint
-from support.judges import CLIENTS, Judge
+from support.judges import CLIENTS, judge
 from support.photographs import photograph_archive, photographs, records, shade
 from support.transform_command import S3_SETTINGS, s3_server
 from support.waiting import wait_until
@@ -44,15 +44,13 @@ def put(aws: Mapping[str, str], key: str, body: bytes) -> None:
     )
 
 
-def test_sdk_2_does_a_job_on_jpeg_files(
-    judges: Callable[[str], Judge], aws: Mapping[str, str], saved_models: Path, tmp_path: Path
-) -> None:
+def test_sdk_2_does_a_job_on_jpeg_files(aws: Mapping[str, str], saved_models: Path, tmp_path: Path) -> None:
     """With `wait()`, which prints the containers' log by CloudWatch's calls."""
     archive = photograph_archive(tmp_path / "model.tar.gz", saved_models, "resnet50_jpeg")
     for number, picture in enumerate(photographs(COUNT)):
         put(aws, f"jpg/{number:03}.jpg", picture)
 
-    printed = judges("sagemaker2").run(
+    printed = judge("sagemaker2").run(
         "python", CLIENTS / "sagemaker2_transform.py", archive, "s3://local/jpg", env=aws
     )
 
@@ -62,13 +60,11 @@ def test_sdk_2_does_a_job_on_jpeg_files(
     assert "ready" in printed
 
 
-def test_sdk_3_does_a_job_on_tfrecords(
-    judges: Callable[[str], Judge], aws: Mapping[str, str], saved_models: Path, tmp_path: Path
-) -> None:
+def test_sdk_3_does_a_job_on_tfrecords(aws: Mapping[str, str], saved_models: Path, tmp_path: Path) -> None:
     archive = photograph_archive(tmp_path / "model.tar.gz", saved_models, "resnet50_tfrecord")
     put(aws, "records/all", records(photographs(COUNT)))
 
-    printed = judges("sagemaker3").run(
+    printed = judge("sagemaker3").run(
         "python", CLIENTS / "sagemaker3_transform.py", archive, "s3://local/records", env=aws
     )
 
@@ -78,7 +74,7 @@ def test_sdk_3_does_a_job_on_tfrecords(
 
 
 def test_aws_cli_creates_waits_for_and_lists_a_job(
-    judges: Callable[[str], Judge], aws: Mapping[str, str], saved_models: Path, tmp_path: Path
+    aws: Mapping[str, str], saved_models: Path, tmp_path: Path
 ) -> None:
     """By the commands of a notebook, from the upload to the download of a result."""
     archive = photograph_archive(tmp_path / "model.tar.gz", saved_models, "resnet50_jpeg")
@@ -95,7 +91,7 @@ def test_aws_cli_creates_waits_for_and_lists_a_job(
         "TransformResources": {"InstanceType": "ml.p3.2xlarge", "InstanceCount": 2},
     }
     (tmp_path / "job.json").write_text(json.dumps(asked))
-    cli = partial(judges("awscli").run, "aws", env=aws)
+    cli = partial(judge("awscli").run, "aws", env=aws)
     cli("s3", "cp", archive, "s3://local/cli/model.tar.gz")
     cli("s3", "sync", tmp_path / "in", "s3://local/cli/in")
     container = "Image=tensorflow-inference,ModelDataUrl=s3://local/cli/model.tar.gz"

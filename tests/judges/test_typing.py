@@ -3,12 +3,11 @@
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from support.judges import ROOT, Judge
+from support.judges import ROOT, judge
 from tfs_proxy.cli import main
 
 UV = Path(sys.executable).parent / "uv"
@@ -44,9 +43,9 @@ def script(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path / "new" / "code" / "inference.py"
 
 
-def test_mypy_knows_the_types(judges: Callable[[str], Judge], user_python: Path, script: Path) -> None:
+def test_mypy_knows_the_types(user_python: Path, script: Path) -> None:
     """`mypy --strict`, with no configuration of ours, finds nothing in a script with annotations."""
-    checked = judges("typing").attempt(
+    checked = judge("typing").attempt(
         "mypy",
         *("--strict", "--config-file=", "--cache-dir=/dev/null", "--follow-imports=silent"),
         *("--python-executable", user_python, script),
@@ -55,24 +54,24 @@ def test_mypy_knows_the_types(judges: Callable[[str], Judge], user_python: Path,
     assert (checked.returncode, checked.stdout) == (0, "Success: no issues found in 1 source file\n")
 
 
-def test_pyright_knows_the_types(judges: Callable[[str], Judge], user_python: Path, script: Path) -> None:
-    judge = judges("typing")
-    checked = judge.attempt(
-        "node", judge.folder / "pyright" / "index.js", "--pythonpath", user_python, script
+def test_pyright_knows_the_types(user_python: Path, script: Path) -> None:
+    installed = judge("typing")
+    checked = installed.attempt(
+        "node", installed.folder / "pyright" / "index.js", "--pythonpath", user_python, script
     )
 
     assert checked.returncode == 0, checked.stdout
     assert "0 errors" in checked.stdout
 
 
-def test_a_wrong_use_is_found(judges: Callable[[str], Judge], user_python: Path, tmp_path: Path) -> None:
+def test_a_wrong_use_is_found(user_python: Path, tmp_path: Path) -> None:
     script = tmp_path / "inference.py"
     script.write_text(
         "from typing import BinaryIO\n\nfrom tfs_proxy import Context\n\n\n"
         "def input_handler(data: BinaryIO, context: Context) -> int:\n    return context.no_such_thing\n"
     )
 
-    checked = judges("typing").attempt(
+    checked = judge("typing").attempt(
         "mypy",
         *("--strict", "--config-file=", "--cache-dir=/dev/null"),
         *("--python-executable", user_python, script),
