@@ -1,15 +1,13 @@
 """A script's requirements inside a container: from local wheels, on file systems that may not execute."""
 
-import base64
-import hashlib
 import subprocess
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from support.archives import pack
 from support.containers import EMBEDDED, container, mounted
+from support.wheels import write_wheel
 
 SCRIPT = """
 import json
@@ -39,33 +37,13 @@ def with_native_wheel(saved_models: Path, tmp_path_factory: pytest.TempPathFacto
         capture_output=True,
     ).stdout
     folder = tmp_path_factory.mktemp("native")
-    wheel = folder / "native_wheel-1.0-py3-none-any.whl"
-    write_wheel(wheel, {"native_wheel/__init__.py": MODULE.encode(), "native_wheel/native.so": library})
+    wheel = write_wheel(folder, "native_wheel", "1.0", more={"native_wheel.py": MODULE, "native.so": library})
     files: dict[str, str | bytes] = {
         "code/inference.py": SCRIPT,
         "code/requirements.txt": "native-wheel==1.0\n",
         f"code/wheels/{wheel.name}": wheel.read_bytes(),
     }
     return pack(folder / "model.tar.gz", files, {"half_plus_two": saved_models / "half_plus_two"})
-
-
-def write_wheel(path: Path, files: dict[str, bytes]) -> None:
-    """A wheel of the given files, with metadata and hashes."""
-    info = "native_wheel-1.0.dist-info"
-    files = {
-        **files,
-        f"{info}/METADATA": b"Metadata-Version: 2.1\nName: native-wheel\nVersion: 1.0\n",
-        f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    record = "".join(f"{name},sha256={_digest(data)},{len(data)}\n" for name, data in files.items())
-    with zipfile.ZipFile(path, "w") as wheel:
-        for name, data in files.items():
-            wheel.writestr(name, data)
-        wheel.writestr(f"{info}/RECORD", record + f"{info}/RECORD,,\n")
-
-
-def _digest(data: bytes) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
 
 
 @pytest.mark.parametrize(

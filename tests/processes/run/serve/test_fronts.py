@@ -410,4 +410,5 @@ def test_a_run_from_its_start_to_its_end(tmp_path: Path, front: dict[str, str]) 
         stack.wait_until_refused()
         held.open()
         assert (slow.result().status, slow.result().body) == (200, b"let go")
+        assert front or slow.result().headers["connection"] == "close"  # nginx says that it hangs up
         assert stack.wait() == 0
