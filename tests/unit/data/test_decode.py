@@ -69,15 +69,6 @@ def test_any_bytes_decode_or_are_refused(name: str, signature: Signature, body: 
         assert all(len(array) == result.records for array in result.inputs.values())
 
 
-@given(rows)
-def test_fast_and_slow_json_agree(values: list[list[float]]) -> None:
-    """The quick way for plain numbers gives what the long way does."""
-    body = json.dumps(values).encode()
-    by_name = json.dumps([{"x": row} for row in values]).encode()
-    quick, slow = decode(body, JSON, FLOATS), decode(by_name, JSON, FLOATS)
-    np.testing.assert_array_equal(quick.inputs["x"], slow.inputs["x"])
-
-
 @given(whole_rows)
 def test_whole_numbers_are_exact(values: list[list[int]]) -> None:
     """64-bit integers lose nothing in JSON, JSON lines and CSV."""

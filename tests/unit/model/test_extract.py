@@ -341,16 +341,7 @@ def test_sparse_archives_of_the_tar_program_are_read(tmp_path: Path, form: str) 
             weights.seek(index * 100_000)
             weights.write(b"%d" % index * 3000)
         weights.truncate(5_000_000)
-    argv = [
-        "tar",
-        "--create",
-        "--gzip",
-        "--sparse",
-        f"--format={form}",
-        "--file",
-        str(tmp_path / "m.tgz"),
-        "weights",
-    ]
+    argv = f"tar --create --gzip --sparse --format={form} --file {tmp_path / 'm.tgz'} weights".split()
     if subprocess.run(argv, cwd=source, check=False, capture_output=True).returncode:
         pytest.skip("this tar program has no sparse members")
     extract(tmp_path / "m.tgz", tmp_path / "out", ROOMY)

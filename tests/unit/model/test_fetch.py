@@ -1,14 +1,12 @@
 """What MODEL may be on this machine, and what an address in S3 means before anything is fetched."""
 
-import gzip
-import io
-import tarfile
 import threading
 from concurrent.futures import CancelledError
 from pathlib import Path
 
 import pytest
 
+from support.archives import pack
 from tfs_proxy.model.fetch import fetch
 from tfs_proxy.model.progress import ProgressLog
 from tfs_proxy.model.s3 import S3Object, check_size, relative_paths
@@ -27,11 +25,7 @@ def workspace(tmp_path: Path) -> Workspace:
 
 
 def write_archive(path: Path) -> Path:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        tar.addfile(tarfile.TarInfo("half/1/saved_model.pb"))
-    path.write_bytes(gzip.compress(buffer.getvalue()))
-    return path
+    return pack(path, {"half/1/saved_model.pb": b""})
 
 
 @pytest.mark.parametrize("name", ["model.tar.gz", "resnet-v2.tgz"])

@@ -12,7 +12,7 @@ from tfs_proxy.data.formats.npy import read_npy, write_npy
 from tfs_proxy.serving.bodies import Body
 from tfs_proxy.serving.plane import DataPlane
 from tfs_proxy.serving.upstream.interface import ModelAnswer
-from tfs_proxy.values.errors import NotAcceptable, UnsupportedMediaType
+from tfs_proxy.values.errors import UnsupportedMediaType
 from tfs_proxy.values.signature import DEFAULT_SIGNATURE, PREDICT_METHOD, Signature, Target, TensorSpec
 
 TARGET = Target("m")
@@ -75,15 +75,6 @@ def test_first_refusal_counts(second: int) -> None:
 
     reply = answer(_upstream(server, signature), TARGET, b'{"instances": [1]}', None, None)
     assert (reply.status, reply.body) == (400, b'{"error": "first"}')
-
-
-@pytest.mark.parametrize("given", ['{"predictions": [1.0]}', '{"outputs": 1.0}', '{"outputs": [1.0]}'])
-def test_fewer_outputs_than_records(given: str) -> None:
-    """Lines are refused if the model does not give one output per record; JSON is not."""
-    upstream = _upstream(_says(given))
-    with pytest.raises(NotAcceptable, match="ask for application/json"):
-        answer(upstream, TARGET, b'{"instances": [1, 2]}', None, "text/csv")
-    assert answer(upstream, TARGET, b'{"instances": [1, 2]}', None, None).body == given.encode()
 
 
 @pytest.mark.parametrize("method", ["classify", "regress"])

@@ -74,7 +74,10 @@ def test_a_header_block_survives_its_frames(block: bytes, most: int) -> None:
     [(20, "20000000u"), (0.0000001, "1u"), (600, "600000m"), (1e6, "1000000S"), (1e12, "99999999S")],
 )
 def test_a_deadline_has_eight_digits_at_most(seconds: float, text: str) -> None:
-    assert read(Decoder(), frames.request_block("/s/m", "localhost", seconds, {}))["grpc-timeout"] == text
+    """The header block of its request leaves the tables of the connection as they are."""
+    decoder = Decoder()
+    assert read(decoder, frames.request_block("/s/m", "localhost", seconds, {}))["grpc-timeout"] == text
+    assert not decoder.header_table.dynamic_entries
 
 
 @given(

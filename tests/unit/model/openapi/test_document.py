@@ -120,23 +120,6 @@ def test_a_large_model_has_a_small_document() -> None:
     assert "examples" not in content["application/x-npy"]
 
 
-def test_a_script_reads_what_it_describes() -> None:
-    description = Description(
-        accepts={"text/plain": {"type": "string"}},
-        returns={"application/json": {"type": "object", "properties": {"label": {"type": "integer"}}}},
-        examples={"text/plain": b"hello"},
-    )
-    described = document(NUMBERS, script=ScriptBodies(description=description))
-
-    validate(described)
-    assert request_types(described) == {
-        "text/plain": {"schema": {"type": "string"}, "examples": {"sample": {"value": "hello"}}}
-    }
-    assert answer_types(described)["application/json"]["schema"]["properties"] == {
-        "label": {"type": "integer"}
-    }
-
-
 def test_definitions_of_a_schema_find_their_place() -> None:
     """References within a script's own schema lead to components, also from two schemas with the same names."""
     point = {"$defs": {"Point": {"type": "array"}}, "items": {"$ref": "#/$defs/Point"}}

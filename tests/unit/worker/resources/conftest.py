@@ -38,19 +38,12 @@ class Says:
 
 
 @dataclass
-class Door:
-    status: int = 200
-    body: bytes = b""
-
-
-@dataclass
 class Front:
-    """A client of an app, with the model server and the control API behind it."""
+    """A client of an app, with the model server behind it."""
 
     client: falcon.testing.TestClient
     upstream: FakeUpstream
     says: Says
-    door: Door
 
     def post(self, body: bytes | str = b"{}", **headers: str) -> falcon.testing.Result:
         """POST /invocations; header names with underscores for hyphens."""
@@ -82,7 +75,7 @@ def make_front(tmp_path: Path) -> MakeFront:
             path = tmp_path / "inference.py"
             path.write_text(script_text)
             script = load_script(str(path))
-        says, door = Says(**answer), Door()
+        says = Says(**answer)
         upstream = FakeUpstream({"serving_default": SIGNATURE, "other": OTHER}, says, INSTANCE)
         served = deployment(
             "half",
@@ -93,8 +86,8 @@ def make_front(tmp_path: Path) -> MakeFront:
             open_inference=open_inference,
             inner_names={} if nickname is None else {nickname: "half"},
         )
-        app = create_app(served, upstream, script, ping=lambda: (door.status, door.body), serves=serves)
-        return Front(falcon.testing.TestClient(app), upstream, says, door)
+        app = create_app(served, upstream, script, ping=lambda: (200, b""), serves=serves)
+        return Front(falcon.testing.TestClient(app), upstream, says)
 
     return make
 

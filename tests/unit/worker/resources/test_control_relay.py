@@ -1,5 +1,7 @@
-"""Requests that an app passes on to the control API if there is no nginx to do so."""
+"""Requests that an app passes on: to the control API without nginx, and to TF Serving's REST API."""
 
+import gzip
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import falcon.testing
@@ -39,13 +41,27 @@ class Control:
         )
 
 
-def client_of(control: Control | None, status: bytes = b"") -> falcon.testing.TestClient:
-    """A client of an app whose model server answers every request with ``status``."""
+@dataclass
+class ModelServer:
+    """A model server that notes its requests, and answers the same every time."""
+
+    answer: ModelAnswer
+    seen: list[tuple[str, str, bytes | None, Mapping[str, str]]] = field(default_factory=list)
+
+    def __call__(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> ModelAnswer:
+        self.seen.append((method, path, body, headers))
+        return self.answer
+
+
+def client_of(
+    control: Control | None, status: bytes = b"", server: ModelServer | None = None
+) -> falcon.testing.TestClient:
+    """A client of an app whose model server, if it is not given, answers every request with ``status``."""
     app = create_app(
         deployment(),
         FakeUpstream(),
         ping=lambda: (200, b""),
-        pass_on=lambda *_: ModelAnswer(200, status),
+        pass_on=server or ModelServer(ModelAnswer(200, status)),
         ask_control_api=control,
     )
     return falcon.testing.TestClient(app)
@@ -109,3 +125,44 @@ def test_other_answers_of_the_model_server_stay_as_they_are(path: str) -> None:
     body = STATUS % (b"AVAILABLE", b"")
 
     assert client_of(None, body).simulate_get(path).content == body
+
+
+@pytest.fixture
+def model_server() -> ModelServer:
+    """A model server that refuses everything in words of its own."""
+    headers = {"Content-Type": "application/json", "Access-Control-Allow-Origin": "*", "Date": "long ago"}
+    return ModelServer(ModelAnswer(429, b'{ "error": "full" }', headers))
+
+
+def test_a_request_is_passed_on_as_it_was_written(model_server: ModelServer) -> None:
+    """The path undecoded, headers that matter, and the answer's status, words and headers; a GET has no body."""
+    client = client_of(None, server=model_server)
+    given = {"Content-Type": "text/x", "Origin": "http://a", "Cookie": "secret"}
+    client.simulate_get("/V1/models/m")
+    client.simulate_post("/v1/models/m:predict")
+    result = client.simulate_post("/v1/models/a%2Fb:predict", body=b"{}", headers=given)
+
+    assert [(path, body) for _, path, body, _ in model_server.seen[:2]] == [
+        ("/V1/models/m", None),
+        ("/v1/models/m:predict", b""),
+    ]
+    assert model_server.seen[2:] == [
+        ("POST", "/v1/models/a%2Fb:predict", b"{}", {"Content-Type": "text/x", "Origin": "http://a"})
+    ]
+    assert (result.status_code, result.content) == (429, b'{ "error": "full" }')
+    assert result.headers["content-type"] == "application/json"
+    assert result.headers["access-control-allow-origin"] == "*"
+    assert "date" not in result.headers
+
+
+def test_a_packed_body_is_unpacked_within_the_limit(model_server: ModelServer) -> None:
+    """The model server gets it plain; one that is too large it does not get at all."""
+    client, packed = client_of(None, server=model_server), {"Content-Encoding": "gzip"}
+
+    client.simulate_post("/v1/models/m:predict", body=gzip.compress(b"{}"), headers=packed)
+    large = client.simulate_post("/v1/models/m:predict", body=gzip.compress(b" " * 9999), headers=packed)
+
+    assert [(body, "Content-Encoding" in headers) for _, _, body, headers in model_server.seen] == [
+        (b"{}", False)
+    ]
+    assert large.status_code == 413

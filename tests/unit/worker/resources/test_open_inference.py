@@ -215,18 +215,27 @@ def test_a_script_answers_with_arrays(make_front: Any, returned: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "script",
+    ("script", "data"),
     [
-        "def handler(data, context):\n    return context.predict(context.default_input(data))\n",
-        "def input_handler(data, context):\n    return context.default_input(data)\n",
-        "def output_handler(response, context):\n    return response.outputs\n",
+        (
+            "def handler(data, context):\n    return context.predict(context.default_input(data))\n",
+            [2.5, 3.5],
+        ),
+        ("def input_handler(data, context):\n    return context.default_input(data)\n", [2.5, 3.5]),
+        (
+            "def output_handler(response, context):\n    return {k: v + 1 for k, v in response.outputs.items()}\n",
+            [3.5, 4.5],
+        ),
     ],
 )
-def test_a_script_sees_the_signature_that_is_asked_for(make_front: Any, script: str) -> None:
+def test_a_script_sees_the_signature_that_is_asked_for(
+    make_front: Any, script: str, data: list[float]
+) -> None:
+    """Half a script is completed."""
     front = make_front(script, open_inference="script", body=ANSWERED)
     body = json.dumps({"inputs": [{**TENSOR, "name": "z"}], "parameters": {"signature": "other"}}).encode()
 
-    assert post(front, body).json["outputs"] == [OUTPUT]
+    assert post(front, body).json["outputs"] == [{**OUTPUT, "data": data}]
     assert [call.target.signature for call in front.upstream.calls] == ["other"]
 
 
@@ -239,21 +248,6 @@ def test_what_is_no_tensor_is_the_scripts_failure(make_front: Any, error_of: Err
 
     assert result.status_code == 500
     assert 'output "y"' in error_of(result)
-
-
-def test_half_a_script_is_completed(make_front: Any) -> None:
-    output = (
-        "def output_handler(response, context):\n    return {k: v + 1 for k, v in response.outputs.items()}\n"
-    )
-    front = make_front(output, open_inference="script", body=ANSWERED)
-    assert post(front, request()).json["outputs"] == [{**OUTPUT, "data": [3.5, 4.5]}]
-
-    front = make_front(
-        "def input_handler(data, context):\n    return context.default_input(data)\n",
-        open_inference="script",
-        body=ANSWERED,
-    )
-    assert post(front, request()).json["outputs"] == [OUTPUT]
 
 
 def test_a_script_is_passed_by_if_the_model_answers(make_front: Any) -> None:
@@ -384,22 +378,21 @@ def test_a_string_without_json(front: Any, shape: tuple[int | None, ...]) -> Non
     assert (array.shape, array.ravel().tolist()) == (tuple(size or 1 for size in shape), [b"\x01\0\0\0"])
 
 
-def test_part_of_a_record_without_json(front: Any, error_of: ErrorOf) -> None:
-    """The bytes can't be shared out among records."""
-    spec = TensorSpec("x", "DT_FLOAT", (None, 3))
+@pytest.mark.parametrize(
+    ("dtype", "shape", "says"),
+    [
+        ("DT_FLOAT", (None, 3), "has 5 bytes, which are no whole number of records of 12 bytes."),
+        ("DT_STRING", (2,), "takes 2 strings, but a body without JSON is one."),
+    ],
+)
+def test_what_a_body_without_json_can_not_be(
+    front: Any, error_of: ErrorOf, dtype: str, shape: tuple[int | None, ...], says: str
+) -> None:
+    """The bytes can't be shared out among records, nor among strings."""
+    spec = TensorSpec("x", dtype, shape)
     front.upstream.signatures = {"serving_default": replace(SIGNATURE, inputs={"x": spec})}
-    assert error_of(post(front, b"12345", Inference_Header_Content_Length="0")) == (
-        'The input "x" has 5 bytes, which are no whole number of records of 12 bytes.'
-    )
-
-
-def test_several_strings_without_json(front: Any, error_of: ErrorOf) -> None:
-    """A body is one string, so that a model of two refuses it."""
-    spec = TensorSpec("x", "DT_STRING", (2,))
-    front.upstream.signatures = {"serving_default": replace(SIGNATURE, inputs={"x": spec})}
-    assert error_of(post(front, b"a", Inference_Header_Content_Length="0")) == (
-        'The input "x" takes 2 strings, but a body without JSON is one.'
-    )
+    result = post(front, b"12345", Inference_Header_Content_Length="0")
+    assert error_of(result) == f'The input "x" {says}'
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,9 @@ def test_examples_are_answered(front: Any) -> None:
 
 SCRIPT = """
 import tfs_proxy
-tfs_proxy.describe(accepts={"image/png": None}, returns={"application/json": list[str]})
+tfs_proxy.describe(
+    accepts={"text/plain": str}, returns={"application/json": list[str]}, examples={"text/plain": b"hello"}
+)
 def handler(data, context): return "[]"
 """
 
@@ -37,7 +39,9 @@ def handler(data, context): return "[]"
 def test_a_script(make_front: Any) -> None:
     operation = invoke_of(make_front(SCRIPT))
 
-    assert list(operation["requestBody"]["content"]) == ["image/png"]
+    assert operation["requestBody"]["content"] == {
+        "text/plain": {"schema": {"type": "string"}, "examples": {"sample": {"value": "hello"}}}
+    }
     schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
     assert schema == {"type": "array", "items": {"type": "string"}}
 
