@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from tfs_proxy.model.report.prepare import Prepared
 from tfs_proxy.run.heartbeats import Heartbeats
+from tfs_proxy.run.host.processes import before_exec
 from tfs_proxy.run.model_states import ModelWatch
 from tfs_proxy.run.opening import ServeRequest, find_host_resources, plan_processes
 from tfs_proxy.run.plan import ProcessPlan
@@ -59,7 +60,12 @@ def _running(planned: ProcessPlan, log: Path) -> Iterator[None]:
     spec = planned.model_servers[0]
     with log.open("wb") as output:
         process = subprocess.Popen(
-            spec.argv, env=dict(spec.env), stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            spec.argv,
+            env=dict(spec.env),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            preexec_fn=before_exec(spec.orphaned_signal),  # noqa: PLW1509 - no thread holds a lock
         )
     try:
         asyncio.run(_until_loaded(planned, process, log))

@@ -1,5 +1,6 @@
 """`tfs-proxy pack --warmup`: requests are recorded in a model, after a model server has answered them."""
 
+import os
 import subprocess
 import sys
 import tarfile
@@ -7,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from support.processes import descendants, wait_until_ended
 from support.scraping import scrape
 from support.stack import serving
+from support.waiting import wait_until
 from tfs_proxy.data.capture import CapturedRequest, line_of
 from tfs_proxy.data.formats.framing import tfrecords
 from tfs_proxy.values.layout import WARMUP_FILE
@@ -23,8 +26,11 @@ def output_handler(response, context):
 """
 
 
+PACK = (sys.executable, "-m", "tfs_proxy.cli", "pack")
+
+
 def pack(model: Path, output: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "tfs_proxy.cli", "pack", model, "-o", output, *words]
+    argv = [*PACK, model, "-o", output, *words]
     return subprocess.run(argv, capture_output=True, text=True, check=False)
 
 
@@ -56,6 +62,19 @@ def test_a_packed_model_warms_up_its_server_and_its_workers(saved_models: Path, 
         )
         answer = stack.invoke('{"instances": [1.0]}')
     assert (answer.status, answer.json) == (200, {"predictions": [2.5]})
+
+
+def test_a_pack_that_is_killed_leaves_no_model_server(saved_models: Path, warm: Path, tmp_path: Path) -> None:
+    """By kill -9, while the model server loads the model."""
+    argv: list[str | Path] = [*PACK, saved_models / "half_plus_two", "-o", warm, "--warmup"]
+    packing = subprocess.Popen(argv, env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.DEVNULL)
+    try:
+        servers = wait_until(lambda: list(descendants(packing.pid)), 60, "the model server runs")
+    finally:
+        packing.kill()
+        packing.wait()
+
+    wait_until_ended(servers)
 
 
 def test_requests_of_clients_go_through_the_script(saved_models: Path, warm: Path, tmp_path: Path) -> None:
