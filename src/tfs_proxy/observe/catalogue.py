@@ -73,7 +73,7 @@ MEMORY_LIMIT = _gauge(
 WORKERS = _gauge("tfs_proxy_workers", "Workers that run the script or convert requests, and send heartbeats.")
 WORKERS_CONFIGURED = _gauge(
     "tfs_proxy_workers_configured",
-    "Workers that there should be now (SAGEMAKER_GUNICORN_WORKERS; fewer until they are needed).",
+    "Workers that there should be now (SAGEMAKER_GUNICORN_WORKERS).",
 )
 WORKERS_STUCK = _gauge(
     "tfs_proxy_workers_stuck", "Workers with a call of the script that is over its deadline."
