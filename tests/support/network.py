@@ -18,6 +18,15 @@ def save_network(folder: Path, function: Callable[[Any], Any], *specs: tf.Tensor
     return folder
 
 
+def signatures_of(folder: Path) -> dict[str, Any]:
+    """The signatures of a saved model, which need it to live."""
+    loaded = tf.saved_model.load(str(folder))
+    loaded.kept = dict(loaded.signatures)
+    for signature in loaded.kept.values():
+        signature.model = loaded
+    return dict(loaded.kept)
+
+
 def pixels(height: int, width: int, channels: int = 3, seed: int = 0) -> Any:
     """A smooth picture with some noise, 0 to 255; grayscale has one channel."""
     rows, columns = np.mgrid[0:height, 0:width]

@@ -169,22 +169,6 @@ def test_a_version_that_goes_while_it_loads_never_serves(run: Run) -> None:
     assert run.loads.backends["m", 2].closed
 
 
-def test_a_load_under_way_at_the_end_is_finished(tmp_path: Path) -> None:
-    made = Run(tmp_path, load_threads=1)
-    made.loads.gate.clear()
-    made.add(1, 2)
-    made.lifecycle.reload([made.source(Policy(every=True))])
-    eventually(lambda: len(made.loads.attempts) == 1)
-    made.lifecycle.stop()
-    made.loads.gate.set()
-    made.lifecycle.wait_until_available(["m"])
-    eventually(lambda: made.states() == {1: VersionState.END, 2: VersionState.AVAILABLE})
-    assert made.loads.attempts == [("m", 2)]
-    _, oldest = made.catalog.statuses("m")
-    assert oldest.code is GrpcCode.CANCELLED
-    made.lifecycle.close()
-
-
 def test_a_specific_version_that_is_not_there_is_told_once(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:

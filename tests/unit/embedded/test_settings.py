@@ -13,19 +13,13 @@ from tfs_proxy.embedded.model_config import ModelSource, Policy, read_options
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.wire.grpc_codes import GrpcCode
 
+SPLIT = "enable_large_batch_splitting { value: true } "
+
 
 def test_flags_are_read_in_every_form() -> None:
     """Values come behind an equals sign or as the next word; a bool may stand alone or be false."""
-    flags, remarks = parse(
-        [
-            "--port=1",
-            "--rest_api_port",
-            "2",
-            "--enable_batching",
-            "--enable_model_warmup=false",
-            "-model_name=m",
-        ]
-    )
+    words = "--port=1 --rest_api_port 2 --enable_batching --enable_model_warmup=false -model_name=m"
+    flags, remarks = parse(words.split())
     assert (flags.port, flags.rest_api_port, flags.model_name) == (1, 2, "m")
     assert flags.enable_batching
     assert not flags.enable_model_warmup
@@ -243,10 +237,7 @@ def test_every_code_has_an_http_status() -> None:
         ("num_batch_threads { value: -1 }", "num_batch_threads must be 1 or more; was -1"),
         ("batch_timeout_micros { value: -1 }", "batch_timeout_micros must be 0 or more; was -1"),
         (
-            (
-                "max_batch_size { value: 4 } enable_large_batch_splitting { value: true } "
-                "max_execution_batch_size { value: 8 }"
-            ),
+            SPLIT + "max_batch_size { value: 4 } max_execution_batch_size { value: 8 }",
             "max_execution_batch_size is larger than max_batch_size",
         ),
         ("nonsense: 1", "Invalid protobuf file"),
@@ -274,22 +265,10 @@ def test_batching_parameters_beyond_what_the_op_takes_are_its_most(tmp_path: Pat
     [
         ("", []),
         ("allowed_batch_sizes: [2, 8]", [2, 8]),
-        ("enable_large_batch_splitting { value: true }", [1, 2, 3, 4, 5, 6, 7, 8]),
-        ("enable_large_batch_splitting { value: true } max_execution_batch_size { value: 2 }", [1, 2]),
-        (
-            (
-                "enable_large_batch_splitting { value: true } max_execution_batch_size { value: 4 } "
-                "allowed_batch_sizes: [2, 4]"
-            ),
-            [2, 4],
-        ),
-        (
-            (
-                "enable_large_batch_splitting { value: true } max_execution_batch_size { value: 4 } "
-                "allowed_batch_sizes: [2, 4, 8]"
-            ),
-            [2, 4],
-        ),
+        (SPLIT, [1, 2, 3, 4, 5, 6, 7, 8]),
+        (SPLIT + "max_execution_batch_size { value: 2 }", [1, 2]),
+        (SPLIT + "max_execution_batch_size { value: 4 } allowed_batch_sizes: [2, 4]", [2, 4]),
+        (SPLIT + "max_execution_batch_size { value: 4 } allowed_batch_sizes: [2, 4, 8]", [2, 4]),
     ],
 )
 def test_batches_are_cut_and_padded_to_sizes(tmp_path: Path, text: str, sizes: list[int]) -> None:

@@ -1,6 +1,7 @@
 """Inference components: models with copies of their own on a variant that has none."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
@@ -11,20 +12,30 @@ from support.waiting import wait_until
 
 SECONDS = 60.0
 RESOURCES = {"MinMemoryRequiredInMb": 128, "NumberOfCpuCoresRequired": 1}
+BARE = {name: value for name, value in variant("v", "").items() if name != "ModelName"}
+"""A variant without a model of its own."""
+
+
+def of_model(name: str) -> dict[str, object]:
+    return {"ModelName": name, "ComputeResourceRequirements": RESOURCES}
+
+
+def component(name: str, specification: dict[str, object], copies: int = 1) -> dict[str, Any]:
+    """A request to create it on the variant of the endpoint `shop`."""
+    return {
+        "InferenceComponentName": name,
+        "EndpointName": "shop",
+        "VariantName": "v",
+        "Specification": specification,
+        "RuntimeConfig": {"CopyCount": copies},
+    }
 
 
 def test_components_come_go_and_are_asked_by_name(tmp_path: Path) -> None:
     """One from the file, by a model; another by a call, with a container of its own."""
     with remote_container(answer=b"one") as one, remote_container(answer=b"two") as two:
-        bare = {name: value for name, value in variant("v", "").items() if name != "ModelName"}
-        content = described({"m": of_image(one.address)}, [bare], ExecutionRoleArn=ROLE)
-        content["CreateInferenceComponent"] = {
-            "InferenceComponentName": "first",
-            "EndpointName": "shop",
-            "VariantName": "v",
-            "Specification": {"ModelName": "m", "ComputeResourceRequirements": RESOURCES},
-            "RuntimeConfig": {"CopyCount": 2},
-        }
+        content = described({"m": of_image(one.address)}, [BARE], ExecutionRoleArn=ROLE)
+        content["CreateInferenceComponent"] = component("first", of_model("m"), copies=2)
         with running_endpoint(tmp_path, content) as endpoint:
             client = endpoint.control_plane
             asked = endpoint.invoke_endpoint(InferenceComponentName="first")
@@ -35,13 +46,8 @@ def test_components_come_go_and_are_asked_by_name(tmp_path: Path) -> None:
             assert first["RuntimeConfig"] == {"DesiredCopyCount": 2, "CurrentCopyCount": 2}
 
             two.healthy = False
-            client.create_inference_component(
-                InferenceComponentName="second",
-                EndpointName="shop",
-                VariantName="v",
-                Specification={"Container": {"Image": two.address}, "ComputeResourceRequirements": RESOURCES},
-                RuntimeConfig={"CopyCount": 1},
-            )
+            own = {"Container": {"Image": two.address}, "ComputeResourceRequirements": RESOURCES}
+            client.create_inference_component(**component("second", own))
             with pytest.raises(ClientError, match="not in service yet") as raised:
                 endpoint.invoke_endpoint(InferenceComponentName="second")
             assert raised.value.response["ResponseMetadata"]["HTTPStatusCode"] == 429
@@ -67,19 +73,10 @@ def test_components_are_changed_while_they_serve(tmp_path: Path) -> None:
     with remote_container(answer=b"one") as one, remote_container(answer=b"two") as two:
         content = described(
             {name: of_image(each.address) for name, each in (("m", one), ("n", two))},
-            [{name: value for name, value in variant("v", "").items() if name != "ModelName"}],
+            [BARE],
             ExecutionRoleArn=ROLE,
         )
-        content["CreateInferenceComponent"] = [
-            {
-                "InferenceComponentName": name,
-                "EndpointName": "shop",
-                "VariantName": "v",
-                "Specification": of_model("m"),
-                "RuntimeConfig": {"CopyCount": 1},
-            }
-            for name in ("first", "second")
-        ]
+        content["CreateInferenceComponent"] = [component(name, of_model("m")) for name in ("first", "second")]
         with running_endpoint(tmp_path, content) as endpoint:
             client = endpoint.control_plane
             change(endpoint, RuntimeConfig={"CopyCount": 2})
@@ -107,10 +104,6 @@ def test_components_are_changed_while_they_serve(tmp_path: Path) -> None:
             )
             assert [each["InferenceComponentName"] for each in listed["InferenceComponents"]] == ["first"]
             assert listed["NextToken"] == "first"
-
-
-def of_model(name: str) -> dict[str, object]:
-    return {"ModelName": name, "ComputeResourceRequirements": RESOURCES}
 
 
 def change(endpoint: Endpoint, **members: object) -> None:

@@ -248,12 +248,10 @@ def test_requests_that_aws_refuses(client: Any, echo: str, tmp_path: Path) -> No
         ({"MaxPayloadInMB": 101}, "MaxPayloadInMB can't be 101"),
         ({"Environment": {f"V{n}": "" for n in range(17)}}, "Environment has 17 entries"),
         ({"DataProcessing": {"JoinSource": "Input"}}, "A join needs SplitType and AssembleWith"),
-        ({"TransformInput": {"SplitType": "Lines"}}, "SplitType"),
+        ({"TransformInput": {**asked["TransformInput"], "SplitType": "Lines"}}, "SplitType"),
         ({"TransformOutput": {"S3OutputPath": "https://a/b"}}, "S3OutputPath https://a/b"),
     ):
-        code, message = refusal(
-            client.create_transform_job, **{**asked, "TransformJobName": "x", **merged(asked, members)}
-        )
+        code, message = refusal(client.create_transform_job, **{**asked, "TransformJobName": "x", **members})
         assert (code, words in message) == ("ValidationException", True), message
     message = refusal(
         client.create_training_job,
@@ -265,12 +263,6 @@ def test_requests_that_aws_refuses(client: Any, echo: str, tmp_path: Path) -> No
     )[1]
     assert "CreateTrainingJob is not answered here" in message
     assert "CreateTransformJob" in message
-
-
-def merged(asked: dict[str, Any], members: dict[str, Any]) -> dict[str, Any]:
-    """The members, those of TransformInput beside the others of the request."""
-    given = members.get("TransformInput")
-    return {**members, "TransformInput": {**asked["TransformInput"], **given}} if given else members
 
 
 def test_list_filters_sorts_and_pages(endpoint: Endpoint, client: Any, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from support.network import encoded, pixels, save_network
+from support.network import encoded, pixels, save_network, signatures_of
 from tfs_proxy.tools.export.added_signatures import add_signatures
 from tfs_proxy.tools.export.preprocessing import ImageInput, Preprocessing, Standardization
 from tfs_proxy.values.errors import ExportError
@@ -18,15 +18,6 @@ pytestmark = pytest.mark.tensorflow
 
 ANIMALS = ("cat", "dog", "Żubr")
 ROWS = tf.TensorSpec([None, 3], tf.float32, "x")
-
-
-def signatures_of(folder: Path) -> dict[str, Any]:
-    """The signatures of a saved model, which need it to live."""
-    loaded = tf.saved_model.load(str(folder))
-    loaded.kept = dict(loaded.signatures)
-    for signature in loaded.kept.values():
-        signature.model = loaded
-    return dict(loaded.kept)
 
 
 def logits(rows: Any) -> dict[str, Any]:

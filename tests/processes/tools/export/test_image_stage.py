@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from support.network import encoded, pixels, save_network
+from support.network import encoded, pixels, save_network, signatures_of
 from tfs_proxy.tools.export.added_signatures import add_signatures
 from tfs_proxy.tools.export.preprocessing import ImageInput, Preprocessing
 from tfs_proxy.values.errors import ExportError
@@ -32,14 +32,7 @@ def prepared(folder: Path, spec: tf.TensorSpec, text: str) -> Any:
     """The new signature before a network of one input, which answers what reaches it."""
     source = save_network(folder / "source", seen, spec)
     add_signatures(source, folder / "target", Preprocessing(image=ImageInput.parse(text)))
-    return signature_of(folder / "target")
-
-
-def signature_of(folder: Path) -> Any:
-    loaded = tf.saved_model.load(str(folder))
-    signature = loaded.signatures["serving_default"]
-    signature.model = loaded
-    return signature
+    return signatures_of(folder / "target")["serving_default"]
 
 
 def reference(file: bytes, mode: str) -> Any:

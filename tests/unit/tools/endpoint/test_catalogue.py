@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tfs_proxy.tools.endpoint.catalogue import Catalogue
-from tfs_proxy.tools.endpoint.operations import OperationRequest, read_operations
+from tfs_proxy.tools.endpoint.operations import OperationRequest
 from tfs_proxy.tools.endpoint.run import catalogue_of
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.layout import ANYWHERE
@@ -132,18 +132,14 @@ def test_what_aws_refuses_is_refused(operation: str, parameters: dict[str, Any],
         ({"CreateModel": [1]}, r"CreateModel\[0\] must be an object"),
         ({"CreateModel": MODEL, "DeleteModel": {}}, "DeleteModel"),
         ({"Name": "x"}, "neither an operation"),
+        ("{", r"config\.json is not JSON"),
+        (None, r"config\.json can't be read"),
     ],
 )
 def test_file_without_requests_is_refused(content: object, says: str, tmp_path: Path) -> None:
+    """The text of a file, or its content; None is a file that is not there."""
+    if content is not None:
+        text = content if isinstance(content, str) else json.dumps(content)
+        (tmp_path / "config.json").write_text(text)
     with pytest.raises(SettingsError, match=says):
-        catalogue_of([written(tmp_path, content)], ANYWHERE)
-
-
-def test_file_that_is_not_json_or_not_there_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "broken.json").write_text("{")
-    for name, says in (
-        ("broken.json", r"broken\.json is not JSON"),
-        ("none.json", r"none\.json can't be read"),
-    ):
-        with pytest.raises(SettingsError, match=says):
-            read_operations(tmp_path / name)
+        catalogue_of([tmp_path / "config.json"], ANYWHERE)
