@@ -58,42 +58,8 @@ class Features(_message.Message):
     feature: _containers.MessageMap[str, Feature]
     def __init__(self, feature: _Optional[_Mapping[str, Feature]] = ...) -> None: ...
 
-class FeatureList(_message.Message):
-    __slots__ = ("feature",)
-    FEATURE_FIELD_NUMBER: _ClassVar[int]
-    feature: _containers.RepeatedCompositeFieldContainer[Feature]
-    def __init__(self, feature: _Optional[_Iterable[_Union[Feature, _Mapping]]] = ...) -> None: ...
-
-class FeatureLists(_message.Message):
-    __slots__ = ("feature_list",)
-    class FeatureListEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: FeatureList
-        def __init__(
-            self, key: _Optional[str] = ..., value: _Optional[_Union[FeatureList, _Mapping]] = ...
-        ) -> None: ...
-
-    FEATURE_LIST_FIELD_NUMBER: _ClassVar[int]
-    feature_list: _containers.MessageMap[str, FeatureList]
-    def __init__(self, feature_list: _Optional[_Mapping[str, FeatureList]] = ...) -> None: ...
-
 class Example(_message.Message):
     __slots__ = ("features",)
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     features: Features
     def __init__(self, features: _Optional[_Union[Features, _Mapping]] = ...) -> None: ...
-
-class SequenceExample(_message.Message):
-    __slots__ = ("context", "feature_lists")
-    CONTEXT_FIELD_NUMBER: _ClassVar[int]
-    FEATURE_LISTS_FIELD_NUMBER: _ClassVar[int]
-    context: Features
-    feature_lists: FeatureLists
-    def __init__(
-        self,
-        context: _Optional[_Union[Features, _Mapping]] = ...,
-        feature_lists: _Optional[_Union[FeatureLists, _Mapping]] = ...,
-    ) -> None: ...
