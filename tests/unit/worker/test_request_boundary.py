@@ -153,11 +153,14 @@ def test_observers_see_each_request_begin_and_end(
     assert noting.told == [("begin", "/x", 0), ("end", "/x", status)]
 
 
-def test_a_request_that_is_answered_for_has_ended(bound: Callable[..., RequestBoundary]) -> None:
+def test_a_request_that_is_answered_for_has_ended(
+    bound: Callable[..., RequestBoundary], tmp_path: Path
+) -> None:
     noting, connection = Noting(), object()
 
     def late(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         boundary.give_up(connection, "too late")
+        assert record_of(boundary.journal, tmp_path) == 0
         return echo(environ, start_response)
 
     boundary = bound(late, noting)

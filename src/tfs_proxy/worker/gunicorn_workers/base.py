@@ -184,7 +184,6 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             self.capture.close()
             self.reports.deliver()
         if self.watch.hangs:
-            self.journal.forget()
             end_with_hanging_calls(self.close_app)
         # If gunicorn kills the worker, this is not reached.
         self.close_app()

@@ -207,7 +207,7 @@ class Answer:
         self._start_response = start_response
         self._journal_offset = journal_offset
         self._connection = connection
-        self._ending = threading.Lock()  # held for good once the observers are told
+        self._ending = threading.Lock()  # held for good once the request has ended
         self._writing_since = 0.0
         self._iterator: Iterator[bytes] = NOTHING
         self.pieces: Iterable[bytes] = ()
@@ -257,7 +257,6 @@ class Answer:
                 set_current_request(self.record)  # a script's generator may run
                 self.pieces.close()
         finally:
-            self._boundary.journal.end(self._journal_offset)
             self.end()
             set_current_request(None)
 
@@ -266,15 +265,15 @@ class Answer:
         gone = isinstance(error, OSError)
         refused = refusal(error)
         self.record.status, self.record.reason = (CLIENT_GONE, "") if gone else (refused.status, refused.text)
-        self._boundary.journal.end(self._journal_offset)
         self.end()
         if gone:
             set_current_request(None)
 
     def end(self) -> None:
-        """Tell the observers; idempotent, also if a deadline ends the request at this moment."""
+        """Tell journal and observers; idempotent, also if a deadline ends the request at this moment."""
         if not self._ending.acquire(blocking=False):
             return
+        self._boundary.journal.end(self._journal_offset)
         self._boundary.forget(self._connection)
         for observer in self._boundary.observers:
             try:

@@ -57,11 +57,6 @@ class RequestJournal:
         self._notes[offset] = ENDED
         self._free.append(offset)
 
-    def forget(self) -> None:
-        """Note that all requests have ended, also those of abandoned calls, which were answered."""
-        for offset in range(0, len(self._notes), NOTE_BYTES):
-            self._notes[offset] = ENDED
-
     def has(self, request_id: str) -> bool:
         """True if any worker, dead ones included, has begun this request."""
         name = request_id.encode("latin-1")

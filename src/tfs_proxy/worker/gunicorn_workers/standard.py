@@ -13,12 +13,20 @@ IDLE_SECONDS = 1.0
 class HandOverWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
     """Class ``gthread`` without nginx, for development: a client that stalls holds a thread."""
 
+    nr_conns: int
+
     def set_accept_enabled(self, enabled: bool) -> None:
         """Accept or stop; at the end connections are refused at once."""
         super().set_accept_enabled(enabled)
         if not self.alive:
             for listener in self.sockets:
                 listener.close()
+
+    def wait_for_and_dispatch_events(self, timeout: float) -> None:
+        """At the end wait for no call that hangs: its request was answered."""
+        super().wait_for_and_dispatch_events(timeout)
+        if not self.alive and self.nr_conns <= self.watch.hanging:
+            self.nr_conns = 0
 
 
 class SequentialWorker(ContainerWorker, GunicornSyncWorker):  # type: ignore[misc]
@@ -39,6 +47,5 @@ class SequentialWorker(ContainerWorker, GunicornSyncWorker):  # type: ignore[mis
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """End after the request in progress; at once if that one hangs."""
         if self.watch.hanging:
-            self.journal.forget()
             end_now()
         super().handle_exit(sig, frame)
