@@ -1,26 +1,36 @@
 """`tfs-proxy endpoint` with containers of our image, by Docker."""
 
 import json
+import signal
 from pathlib import Path
+
+import pytest
 
 from support import containers
 from support.containers import EMBEDDED
 from support.endpoints import described, of_image, running_endpoint, variant
 from support.transform_jobs import ended_job, job_request, written
+from support.waiting import wait_until
 
 
-def test_image_that_docker_has_is_started_asked_and_removed(plain: Path, tmp_path: Path) -> None:
-    """With the archive unpacked at /opt/ml/model, and the variables of the config."""
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_image_that_docker_has_is_started_asked_and_removed(
+    plain: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    """With the archive at /opt/ml/model, and the config's variables; also if the endpoint is killed."""
     environment = {"SAGEMAKER_GUNICORN_WORKERS": "1"}
     model = of_image(EMBEDDED, ModelDataUrl=str(plain), Environment=environment)
     with running_endpoint(tmp_path, described({"m": model}, [variant("v", "m")])) as endpoint:
         answer = endpoint.invoke_endpoint('{"instances": [1.0]}', ContentType="application/json")
         body = answer["Body"].read()
-        names = containers.docker("ps", "--format", "{{.Names}}")
+        name = f"tfs-proxy-endpoint-{endpoint.process.pid}-"
+        assert name in containers.docker("ps", "--format", "{{.Names}}")
+        endpoint.stop(number)
 
     assert b"2.5" in body
-    assert "tfs-proxy-endpoint-" in names
-    assert "tfs-proxy-endpoint-" not in containers.docker("ps", "-a", "--format", "{{.Names}}")
+    wait_until(
+        lambda: name not in containers.docker("ps", "-a", "--format", "{{.Names}}"), 30, "it is removed"
+    )
 
 
 def test_many_models_are_unpacked_where_their_own_container_sees_them(

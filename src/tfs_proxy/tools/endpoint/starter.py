@@ -6,6 +6,7 @@ import itertools
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -301,7 +302,13 @@ class ContainerStarter:
             *("-p", f"{LOOPBACK}:{ports[0]}:{CONTAINER_PORT}", *words, *mounts, reference, "serve"),
         )
         # Everyone on this machine could see a value on the command line of `docker run`.
-        spec = ProcessSpec(name=of, argv=argv, env={**self._environ, **variables}, backoff=NO_RESTARTS)
+        spec = ProcessSpec(
+            name=of,
+            argv=argv,
+            env={**self._environ, **variables},
+            orphaned_signal=signal.SIGTERM,  # which `docker run` passes on; SIGKILL would end it alone
+            backoff=NO_RESTARTS,
+        )
         child = self._run(spec)
         return HostedContainer(definition.name, LOOPBACK, ports[0], self._threads, child, image=reference)
 
