@@ -352,7 +352,7 @@ def test_second_run_goes_on_where_the_first_was_ended(
         wait_until(lambda: posts(echo) == 2, SECONDS, "both records are sent", details=lambda: first.log)
         first.process.send_signal(number)
         if number == signal.SIGTERM:
-            first.wait_for_log("transform job j: Stopping")
+            first.wait_for_log("stopped; the same command continues from here")
             release(echo)
         first.wait()
         assert ("transform job j: Stopped" in first.log) == (number == signal.SIGTERM)
