@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -165,12 +166,20 @@ def _complete(received: bytes) -> bool:
 
 @contextlib.contextmanager
 def serving(
-    *words: str, env: Mapping[str, str] | None = None, launcher: Sequence[str] = ()
+    *words: str,
+    env: Mapping[str, str] | None = None,
+    launcher: Sequence[str] = (),
+    workers: int | None = 1,
 ) -> Iterator[Stack]:
     """A stack that is ready, stopped at the end."""
-    stack = Stack(*words, env=env, launcher=launcher)
-    try:
+    with contextlib.closing(Stack(*words, env=env, launcher=launcher, workers=workers)) as stack:
         stack.wait_ready()
         yield stack
-    finally:
-        stack.close()
+
+
+def ended(*words: str, **options: Any) -> tuple[int, str]:
+    """Exit status and log of a stack that ends by itself, and leaves nothing on disk."""
+    with contextlib.closing(Stack(*words, **options)) as stack:
+        status = stack.wait()
+        assert list(stack.home.iterdir()) == [], "something was left on disk"
+        return status, stack.log

@@ -189,14 +189,6 @@ def test_a_failure_names_variables_that_were_not_passed(
     assert "TFS_PROXY_INSTALL_ENVIRONMENT=INDEX_USER,INDEX_KEY." in str(failure.value)
 
 
-@pytest.mark.skipif(not Path(sys.executable).with_name("uv").exists(), reason="uv is not installed here")
-def test_uv_installs_where_pip_is_missing(layout: ModelLayout, tmp_path: Path) -> None:
-    """The same wheels, by uv."""
-    write_wheel(layout.wheels, "tinyone", "1.2")
-    installed = install(layout, tmp_path, "tinyone==1.2", pip=False)
-    assert seen_by_a_worker(installed, "import tinyone; print(tinyone.VERSION)") == "1.2"
-
-
 def test_cancelling_kills_the_installer(layout: ModelLayout, tmp_path: Path) -> None:
     """A stop during the installation leaves no process behind."""
     marker = tmp_path / "pid"

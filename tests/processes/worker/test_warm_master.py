@@ -4,16 +4,16 @@ import json
 import socket
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from support.archives import pack
 from support.gunicorn_report import OURS
 from support.gunicorn_report import TELLS as TELLS_OF_PROCESS
-from support.stack import Stack, serving
+from support.stack import Stack, ended, serving
 from support.wheels import write_wheel
 
-SECONDS = 60.0
 TELLS = f"""
 import json
 import os
@@ -122,13 +122,10 @@ def test_an_import_that_fails_is_told_by_a_worker(tmp_path: Path) -> None:
     """As if the master had not tried: the run ends with the reason that a worker has found."""
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "falcon.py").write_text("raise RuntimeError('broken for this test')\n")
-    stack = Stack(archive(tmp_path), env={"PYTHONPATH": str(tmp_path / "broken")})
-    try:
-        assert stack.process.wait(SECONDS) != 0
-        stack.wait_for_log("broken for this test", SECONDS)
-        assert "gunicorn ended" not in stack.log
-    finally:
-        stack.close()
+    status, log = ended(archive(tmp_path), env={"PYTHONPATH": str(tmp_path / "broken")})
+    assert status != 0
+    assert "broken for this test" in log
+    assert "gunicorn ended" not in log
 
 
 def test_a_thread_that_imports_at_the_start_does_not_keep_the_run_from_it(tmp_path: Path) -> None:
@@ -145,10 +142,7 @@ def test_a_thread_that_imports_at_the_start_does_not_keep_the_run_from_it(tmp_pa
 
 def test_a_run_that_can_not_begin_leaves_no_process_and_no_port(tmp_path: Path) -> None:
     """The process that waited to become gunicorn is gone before the run's exit status is there."""
-    stack = Stack(str(tmp_path / "missing.tar.gz"))
-    try:
-        assert stack.process.wait(SECONDS) != 0
+    with closing(Stack(str(tmp_path / "missing.tar.gz"))) as stack:
+        assert stack.wait() != 0
         with socket.socket() as port:
             port.bind((stack.host, stack.port))
-    finally:
-        stack.close()

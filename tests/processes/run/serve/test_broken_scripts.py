@@ -1,50 +1,38 @@
 """Scripts that can't be used, in the real `tfs-proxy serve`: how soon it ends, and what it says last."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
-from support.archives import NEEDS_NGINX, pack, stand_in_archive, stand_in_program, without_nginx
+from support.archives import (
+    NEEDS_NGINX,
+    pack,
+    stand_in_archive,
+    stand_in_program,
+    stand_in_words,
+    without_nginx,
+)
 from support.gates import gate
-from support.stack import Stack
+from support.running import messages_of
+from support.stack import ended, serving
 
 HANDLER = "def handler(data, context): return ''\n"
-BEHIND_NGINX = pytest.param(
-    "an exception",
-    {},
-    id="an exception, behind nginx",
-    marks=NEEDS_NGINX,
-)
-
-
-class Ended:
-    """Runs `serve` on a script, with a model that never loads, until it ends by itself."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.stacks: list[Stack] = []
-
-    def __call__(self, archive: Path, env: Mapping[str, str] | None = None) -> tuple[int, list[str]]:
-        with gate(self.folder / "gate") as held:
-            stack = Stack(
-                str(archive),
-                *("--model-server", stand_in_program(self.folder)),
-                env={"STAND_IN_GATE": held.mark(), **(env or {})},
-            )
-            self.stacks.append(stack)
-            status = stack.wait()
-        assert list(stack.home.iterdir()) == [], "something was left on disk"
-        return status, stack.messages
+BEHIND_NGINX = pytest.param("an exception", {}, id="an exception, behind nginx", marks=NEEDS_NGINX)
+Ending = Callable[..., tuple[int, list[str]]]
 
 
 @pytest.fixture
-def ended(tmp_path: Path) -> Iterator[Ended]:
-    """Starts that are expected to end by themselves."""
-    starts = Ended(tmp_path)
-    yield starts
-    for stack in starts.stacks:
-        stack.close()
+def ending(tmp_path: Path) -> Ending:
+    """Runs `serve` on an archive, with a model that never loads, until it ends by itself."""
+
+    def end(archive: Path, **env: str) -> tuple[int, list[str]]:
+        with gate(tmp_path / "gate") as held:
+            words = (str(archive), "--model-server", stand_in_program(tmp_path))
+            status, log = ended(*words, env={"STAND_IN_GATE": held.mark(), **env})
+        return status, messages_of(log)
+
+    return end
 
 
 @pytest.mark.parametrize(
@@ -55,10 +43,10 @@ def ended(tmp_path: Path) -> Iterator[Ended]:
     ],
 )
 def test_what_reading_shows_ends_the_start_before_anything_is_started(
-    tmp_path: Path, ended: Ended, script: str, words: str
+    tmp_path: Path, ending: Ending, script: str, words: str
 ) -> None:
     """Exit status 3 and one sentence at the end, without a model server."""
-    status, lines = ended(stand_in_archive(tmp_path / "model.tar.gz", script=script))
+    status, lines = ending(stand_in_archive(tmp_path / "model.tar.gz", script=script))
 
     assert status == 3
     assert lines[-1].startswith("tfs-proxy: code/inference.py")
@@ -86,12 +74,12 @@ IMPORTED = {
     [*(pytest.param(case, without_nginx(), id=case) for case in IMPORTED), BEHIND_NGINX],
 )
 def test_a_script_that_breaks_when_imported_ends_the_start_while_the_model_loads(
-    tmp_path: Path, ended: Ended, case: str, front: Mapping[str, str]
+    tmp_path: Path, ending: Ending, case: str, front: Mapping[str, str]
 ) -> None:
     """The cause is the last line, and stands nowhere else but in one traceback."""
     script, words = IMPORTED[case]
 
-    status, lines = ended(stand_in_archive(tmp_path / "model.tar.gz", script=script), front)
+    status, lines = ending(stand_in_archive(tmp_path / "model.tar.gz", script=script), **front)
 
     assert status == 3
     assert lines[-1].startswith("tfs-proxy: code/inference.py")
@@ -101,11 +89,11 @@ def test_a_script_that_breaks_when_imported_ends_the_start_while_the_model_loads
         assert sum("Traceback" in line for line in lines) <= 1
 
 
-def test_a_stage_whose_model_cannot_be_loaded_says_so_last(tmp_path: Path, ended: Ended) -> None:
+def test_a_stage_whose_model_cannot_be_loaded_says_so_last(tmp_path: Path, ending: Ending) -> None:
     """A script that is the model itself ends the start in the same way."""
     script = "def model_fn(model_dir): raise OSError('no model.joblib')\ndef predict_fn(data, model): ...\n"
 
-    status, lines = ended(pack(tmp_path / "stage.tar.gz", {"code/inference.py": script}))
+    status, lines = ending(pack(tmp_path / "stage.tar.gz", {"code/inference.py": script}))
 
     assert status == 3
     assert lines[-1].startswith("tfs-proxy: code/inference.py: model_fn(")
@@ -113,11 +101,11 @@ def test_a_stage_whose_model_cannot_be_loaded_says_so_last(tmp_path: Path, ended
 
 
 @pytest.mark.parametrize("end", ["os._exit(0)", "os._exit(1)", "os.kill(os.getpid(), signal.SIGSEGV)"])
-def test_a_script_that_ends_its_worker_ends_the_start(tmp_path: Path, ended: Ended, end: str) -> None:
+def test_a_script_that_ends_its_worker_ends_the_start(tmp_path: Path, ending: Ending, end: str) -> None:
     """A library that crashes when it is imported is not tried for ever."""
     script = f"import os, signal\n{HANDLER}{end}\n"
 
-    status, lines = ended(stand_in_archive(tmp_path / "model.tar.gz", script=script))
+    status, lines = ending(stand_in_archive(tmp_path / "model.tar.gz", script=script))
 
     assert status == 3
     assert lines[-1] == "tfs-proxy: code/inference.py can't be imported: it ends the worker that imports it."
@@ -127,14 +115,5 @@ def test_a_script_that_is_imported_well_is_imported_once_in_each_worker(tmp_path
     """Nothing is imported only to see whether it can be."""
     imports = tmp_path / "imports"
     script = f"open({str(imports)!r}, 'a').write('x')\n{HANDLER}"
-    archive = stand_in_archive(tmp_path / "model.tar.gz", script=script)
-    stack = Stack(
-        str(archive),
-        *("--model-server", stand_in_program(tmp_path)),
-        env={"SAGEMAKER_GUNICORN_WORKERS": "1"},
-    )
-    try:
-        stack.wait_ready()
+    with serving(*stand_in_words(tmp_path, script)):
         assert imports.read_text() == "x"
-    finally:
-        stack.close()

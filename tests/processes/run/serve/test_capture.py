@@ -5,7 +5,6 @@ import re
 import signal
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from support.archives import NEEDS_NGINX, stand_in_words, without_nginx
 from support.capturing import body_of, captured, captured_files, written
 from support.scraping import scrape
 from support.small_disks import can_mount, on_small_disk
-from support.stack import Stack, serving
+from support.stack import ended, serving
 
 RECORDS = "tfs_proxy_capture_records_total"
 SCRIPT = """
@@ -132,9 +131,9 @@ def test_a_target_that_can_not_be_written_ends_the_start(tmp_path: Path, target:
     """With a sentence, since nobody would look for records that are not there."""
     (tmp_path / "file").touch()
     target = target.format(tmp_path)
-    with closing(Stack(*stand_in_words(tmp_path, SCRIPT), env={"TFS_PROXY_CAPTURE": target})) as stack:
-        assert stack.wait() == 2
-        assert f"TFS_PROXY_CAPTURE={target} can't be used: {reason}" in stack.log
+    status, log = ended(*stand_in_words(tmp_path, SCRIPT), env={"TFS_PROXY_CAPTURE": target})
+    assert status == 2
+    assert f"TFS_PROXY_CAPTURE={target} can't be used: {reason}" in log
 
 
 @pytest.mark.skipif(not can_mount(), reason="no file system can be mounted here")
@@ -142,13 +141,8 @@ def test_a_full_disk_costs_records_and_no_answers(tmp_path: Path) -> None:
     """What has no room is dropped and counted; what is there stays readable."""
     target = tmp_path / "full"
     target.mkdir()
-    stack = Stack(
-        *stand_in_words(tmp_path, SCRIPT),
-        env={"TFS_PROXY_CAPTURE": str(target), "SAGEMAKER_GUNICORN_WORKERS": "1", **without_nginx()},
-        launcher=on_small_disk(target, 1),
-    )
-    with closing(stack):
-        stack.wait_ready()
+    env = {"TFS_PROXY_CAPTURE": str(target), **without_nginx()}
+    with serving(*stand_in_words(tmp_path, SCRIPT), env=env, launcher=on_small_disk(target, 1)) as stack:
         for _ in range(30):
             assert stack.invoke(b"large" + b"x" * 100_000, "text/csv").status == 200
         stack.wait_until(lambda: scrape(stack).total(RECORDS) == 30, "all are counted")

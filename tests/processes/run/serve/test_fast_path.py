@@ -81,18 +81,6 @@ def test_both_ways_answer_the_same_bytes(served: Stack, name: str) -> None:
     assert one == other
 
 
-@pytest.mark.parametrize("accept", ["application/json", "*/*"])
-def test_only_answers_to_a_named_type_are_one_line(served: Stack, accept: str) -> None:
-    """nginx removes the model server's line ends, for AssembleWith=Line of a batch job."""
-    answers = [
-        served.invoke(json.dumps({form: [1.0, 2.0]}), "application/json", Accept=accept)
-        for form in ("instances", "inputs")
-    ]
-
-    assert [b"\n" in answer.body for answer in answers] == [accept == "*/*"] * 2
-    assert [answer.json for answer in answers] == [{"predictions": [2.5, 3.0]}, {"outputs": [2.5, 3.0]}]
-
-
 @pytest.mark.slow
 def test_all_json_of_a_batch_job_is_one_line(saved_models: Path) -> None:
     """Past the workers, from them and in errors, whatever the Accept."""
@@ -168,15 +156,6 @@ def test_a_body_of_the_open_inference_protocol_is_answered_in_it(served: Stack) 
 
     assert answer.status == 200
     assert answer.json["outputs"] == [{**tensor, "name": "y", "data": [2.5, 3.0]}]
-
-
-def test_an_unknown_model_is_answered_with_those_there_are(served: Stack) -> None:
-    """The names that ``tfs-model-name`` can have stand in the error."""
-    answer = served.invoke('{"instances": [1.0]}', **{ATTRIBUTES: "tfs-model-name=nope"})
-
-    assert answer.status == 404
-    assert answer.json["error"].startswith('There is no model "nope". Models here: ')
-    assert "half_plus_two, " in answer.json["error"]
 
 
 HOSTILE_BODIES = {

@@ -316,26 +316,6 @@ def test_every_answer_has_an_id(stack: Stack, kind: str, headers: dict[str, str]
     assert re.fullmatch(expected, answer.headers[REQUEST_ID.lower()])
 
 
-def test_no_path_of_a_client_leads_to_what_workers_ask_the_supervisor(stack: Stack) -> None:
-    """A proxy matches the path without its dots; what is behind it must get that one, too."""
-    reply = stack.raw(b"GET /released/1/../../v2 HTTP/1.1\r\nHost: a\r\n\r\n")
-
-    head, _, body = reply.partition(b"\r\n\r\n")
-    assert b"extensions" in body if head.startswith(b"HTTP/1.1 200") else b" 404 " in head, reply
-
-
-def test_one_connection_serves_many_requests(stack: Stack) -> None:
-    """Keep-alive, with a length and in chunks, good and bad requests mixed."""
-    with contextlib.closing(http.client.HTTPConnection(stack.host, stack.port, timeout=60)) as connection:
-        for number in range(20):
-            body = [b'{"instances": [', b"1.0,", b"2.0]}"] if number % 2 else b"nonsense"
-            connection.request("POST", "/invocations", body, JSON, encode_chunked=bool(number % 2))
-            reply = connection.getresponse()
-            received = reply.read()
-            assert (reply.status == 200) == bool(number % 2)
-            assert not number % 2 or b'"instances\\": [1.0,2.0]' in received.replace(b", 2", b",2")
-
-
 def test_http_1_0_needs_no_host(stack: Stack) -> None:
     """As old clients and probes send it; nginx passes it on in HTTP/1.1."""
     head = b"POST /invocations HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"

@@ -4,7 +4,6 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 
 from support.archives import SAVED_MODEL, pack, stand_in_archive, stand_in_program, without_nginx
 from support.control_groups import limited
-from support.stack import Stack
+from support.stack import Stack, serving
 
 MEGABYTE = 1024 * 1024
 
@@ -41,15 +40,11 @@ def large(tmp_path: Path) -> Path:
     return tmp_path / "large"
 
 
-@contextlib.contextmanager
-def started(model: Path, program: str, launcher: list[str], **env: str) -> Iterator[Stack]:
+def started(
+    model: Path, program: str, launcher: list[str], **env: str
+) -> contextlib.AbstractContextManager[Stack]:
     """A ready stack in a group, stopped at the end."""
-    stack = Stack(str(model), "--model-server", program, env=env, launcher=launcher, workers=None)
-    try:
-        stack.wait_ready()
-        yield stack
-    finally:
-        stack.close()
+    return serving(str(model), "--model-server", program, env=env, launcher=launcher, workers=None)
 
 
 def words_of(stack: Stack) -> list[str]:

@@ -338,13 +338,9 @@ def test_the_stages_of_a_pipeline_log_in_its_form(tmp_path: Path) -> None:
         "def predict_fn(data, model):\n    logging.info('now seen')\n    return data\n"
     )
     stage = str(pack(tmp_path / "stage.tar.gz", {"code/inference.py": script}))
-    stack = Stack(stage, stage, env=JSON)
-    try:
-        stack.wait_ready()
+    with serving(stage, stage, env=JSON) as stack:
         assert stack.invoke(b"[1]").status == 200
         stack.wait_until(lambda: stages_that_say(stack, "now seen") == {1, 2}, "the stages log")
-    finally:
-        stack.close()
     assert stages_that_say(stack, "listening on http://127.0.0.1:" + str(stack.port)) == {None}
     assert [entry for entry in entries(stack) if '\\"' in entry["message"]] == []
 

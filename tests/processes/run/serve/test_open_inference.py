@@ -32,30 +32,14 @@ def infer(stack: Stack, **more: Any) -> Answer:
     return stack.ask("POST", f"/v2/models/{MODEL}/infer", json.dumps(document))
 
 
-def model_servers(stack: Stack) -> list[int]:
-    """The processes of the embedded model server."""
-    pids = descendants(stack.process.pid)
-    return [pid for pid in pids if b"tfs_proxy.embedded" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-
-
-def test_the_answer_names_the_version_that_answered(served: Stack) -> None:
-    """Also to a request that names none."""
-    answer = infer(served, id="seven")
-
-    assert {key: answer.json[key] for key in ("model_name", "model_version", "id")} == {
-        "model_name": MODEL,
-        "model_version": "1",
-        "id": "seven",
-    }
-
-
-@pytest.mark.parametrize(
-    ("path", "status"),
-    [("", 200), ("/versions/1", 200), ("/versions/2", 404), ("/versions/nope", 404)],
-)
-def test_readiness_by_version(served: Stack, path: str, status: int) -> None:
-    """As the model server has it; and there is no such label."""
-    assert served.ask("GET", f"/v2/models/{MODEL}{path}/ready").status == status
+def router_of(stack: Stack) -> int:
+    """The process of the gRPC router."""
+    (pid,) = [
+        pid
+        for pid in descendants(stack.process.pid)
+        if b"tfs_proxy.worker.router" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    return pid
 
 
 @pytest.mark.slow
@@ -70,7 +54,7 @@ def test_a_model_is_not_ready_while_the_model_server_is_away(saved_models: Path)
 
         assert_refusals_keep_connections(stack)
         assert infer(stack).status == 200
-        (model_server,) = model_servers(stack)
+        (model_server,) = stack.children()["embedded"]
         os.kill(model_server, signal.SIGKILL)
 
         stack.wait_until(lambda: ready() == 503, "the model is not ready")
@@ -87,24 +71,13 @@ def test_the_server_is_not_ready_without_its_grpc_router(saved_models: Path) -> 
             return stack.ask("GET", "/v2/health/ready").status
 
         assert ready() == 200
-        (router,) = [
-            pid for pid in descendants(stack.process.pid) if "tfs_proxy.worker.router" in words_of(pid)
-        ]
         for _ in range(3):
-            os.kill(router, signal.SIGKILL)
+            os.kill(router_of(stack), signal.SIGKILL)
             killed = time.monotonic()
             stack.wait_until(lambda: ready() == 503, "the server is not ready")
             assert stack.ask("GET", "/ping").status == 200
             stack.wait_until(lambda: ready() == 200, "the server is ready again")
             assert time.monotonic() - killed < ROUTER_SECONDS
-            (router,) = [
-                pid for pid in descendants(stack.process.pid) if "tfs_proxy.worker.router" in words_of(pid)
-            ]
-
-
-def words_of(pid: int) -> str:
-    """A process's command line."""
-    return Path(f"/proc/{pid}/cmdline").read_text()
 
 
 def test_a_connection_outlives_refusals(served: Stack) -> None:

@@ -1,6 +1,7 @@
 """The last line of a start: where it listens, and a command that works when pasted; and no noise before it."""
 
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -86,11 +87,8 @@ def test_the_noise_is_there_at_debug(saved_models: Path) -> None:
 
 def test_every_address_is_called_localhost(tmp_path: Path) -> None:
     """0.0.0.0 is not an address for a client; the command for a model that is not read asks for its metadata."""
-    stack = Stack(*stand_in_words(tmp_path), host="0.0.0.0")
-    try:
+    with closing(Stack(*stand_in_words(tmp_path), host="0.0.0.0")) as stack:
         line = last_line(stack)
-    finally:
-        stack.close()
 
     url = f"http://localhost:{stack.port}"
     assert (
@@ -111,15 +109,11 @@ def test_a_pipeline_suggests_the_first_stages_request_at_its_own_port(tmp_path: 
         "def output_fn(prediction, accept): return prediction, 'text/csv'\n"
     )
     stage = str(pack(tmp_path / "stage.tar.gz", {"code/inference.py": script}))
-    stack = Stack(stage, stage)
-    try:
-        stack.wait_ready()
+    with serving(stage, stage) as stack:
         ready = "tfs-proxy: ready: "
         stack.wait_for_log(f"{ready}http://127.0.0.1:{stack.port}")
         # The lines of its stages come through their own pipes, perhaps later.
         line = next(message for message in stack.messages if message.startswith(ready))
-    finally:
-        stack.close()
 
     url = f"http://127.0.0.1:{stack.port}"
     assert line == (

@@ -64,17 +64,6 @@ def test_a_killed_process_comes_back(stack: Stack, name: str) -> None:
     assert stack.process.poll() is None
 
 
-def test_a_killed_worker_comes_back(stack: Stack) -> None:
-    """Gunicorn replaces it; the other worker answers meanwhile."""
-    worker = stack.workers()[0]
-
-    os.kill(worker, signal.SIGKILL)
-
-    stack.wait_until(lambda: replaced(stack, "gunicorn", worker), "the worker has ended")
-    assert answers(stack)
-    assert stack.ask("GET", "/ping").status == 200
-
-
 def test_the_port_accepts_while_nginx_is_away(stack: Stack) -> None:
     """The supervisor holds the socket: a connection made meanwhile is answered, not refused."""
     os.kill(stack.children()["nginx"][0], signal.SIGKILL)

@@ -11,7 +11,7 @@ import pytest
 
 from support.archives import SAVED_MODEL, stand_in_program
 from support.running import messages_of
-from support.stack import Stack
+from support.stack import ended
 
 OTHER_USER = 54321
 BARRED = (".", "m", "m/1", "m/1/saved_model.pb", "m/1/variables", "code", "code/inference.py")
@@ -77,7 +77,7 @@ def test_what_may_not_be_read_is_one_sentence(
     words = (
         [str(folder), "--model-server", stand_in_program(tmp_path)] if command == "serve" else [str(folder)]
     )
-    assert_told(ended(command, words, anybody), folder / name, mode)
+    assert_told(end_of(command, words, anybody), folder / name, mode)
 
 
 @pytest.mark.parametrize("named", ["model.tar.gz", ""], ids=["archive", "its folder"])
@@ -91,7 +91,7 @@ def test_an_archive_that_may_not_be_read_is_one_sentence(
         os.chown(archive, OTHER_USER, OTHER_USER)
     mode = hidden(archive)
     words = [str(folder / named), "--model-server", stand_in_program(tmp_path)]
-    assert_told(ended("serve", words, anybody), archive, mode)
+    assert_told(end_of("serve", words, anybody), archive, mode)
 
 
 def assert_told(run: tuple[int, str], barrier: Path, mode: str) -> None:
@@ -109,7 +109,7 @@ def assert_told(run: tuple[int, str], barrier: Path, mode: str) -> None:
 def test_a_read_only_root_without_a_tmpfs_names_the_remedy(folder: Path, command: str) -> None:
     """No folder can be written: mount one, or name one."""
     launcher = launcher_of(READ_ONLY_ROOT)
-    status, said = ended(command, [str(folder)], launcher, TFS_PROXY_HOME="")
+    status, said = end_of(command, [str(folder)], launcher, TFS_PROXY_HOME="")
 
     assert status == 2, said
     assert messages_of(said)[-1].startswith("tfs-proxy: No folder can be written to")
@@ -118,17 +118,12 @@ def test_a_read_only_root_without_a_tmpfs_names_the_remedy(folder: Path, command
     assert "None" not in said
 
 
-def ended(command: str, words: list[str], launcher: list[str], **env: str) -> tuple[int, str]:
+def end_of(command: str, words: list[str], launcher: list[str], **env: str) -> tuple[int, str]:
     """Exit status of a run that ends by itself, and all that it said."""
     if command == "serve":
-        stack = Stack(*words, launcher=launcher, env=env)
-        try:
-            return stack.wait(), stack.log
-        finally:
-            stack.close()
-    program = [sys.executable, "-m", "tfs_proxy.cli"]
+        return ended(*words, launcher=launcher, env=env)
     done = subprocess.run(
-        [*launcher, *program, command, *words],
+        [*launcher, sys.executable, "-m", "tfs_proxy.cli", command, *words],
         capture_output=True,
         text=True,
         check=False,

@@ -69,17 +69,6 @@ def test_the_server_says_what_it_is(stack: Stack) -> None:
     assert stack.ask("HEAD", "/v2/health/ready").status == 200
 
 
-def test_a_method_or_a_model_that_is_not_there_is_refused(stack: Stack) -> None:
-    """In JSON, whoever answers."""
-    assert asked(stack, "DELETE", "/v2/health/live")[0] == 405
-    unknown = asked(stack, "GET", "/v2/elsewhere")
-    assert unknown[0] == 404
-    for path in ("/v2/models/m/stats", "/v2/models/m/config", "/v2/systemsharedmemory/status"):
-        assert asked(stack, "GET", path) == unknown
-    for path in ("/v2/repository/index", "/v2/repository/models/m/load"):
-        assert asked(stack, "POST", path, "{}") == unknown
-
-
 def test_kserve_s_list_has_the_models(stack: Stack) -> None:
     """And the status of each says whether it is ready."""
     assert asked(stack, "GET", "/v1/models") == (200, {"models": ["m"]})

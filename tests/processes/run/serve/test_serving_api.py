@@ -20,9 +20,8 @@ from support.archives import (
 )
 from support.gates import gate
 from support.grpc_calls import SECONDS, hold, ones, predict, refusal
-from support.ports import free_port
 from support.running import Answer
-from support.stack import Stack, serving
+from support.stack import Stack, ended, serving
 from support.waiting import wait_until
 from tfs_proxy.wire import protos
 
@@ -107,12 +106,6 @@ def raw_status(stack: Stack, path: str) -> tuple[int, str]:
     reply = stack.raw(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
     head, _, body = reply.partition(b"\r\n\r\n")
     return int(head.split()[1]), json.loads(body)["error"]
-
-
-@pytest.mark.parametrize("method", ["HEAD", "PUT", "DELETE", "PATCH", "BREW"])
-def test_other_methods_are_refused(stack: Stack, method: str) -> None:
-    """The model server has no use for them."""
-    assert stack.ask(method, "/v1/models/half_plus_two").status == 405
 
 
 def test_a_browsers_question_before_the_request_is_answered(stack: Stack) -> None:
@@ -311,17 +304,10 @@ def test_a_port_that_is_taken_ends_the_start(tmp_path: Path) -> None:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
         port = holder.getsockname()[1]
-        stack = Stack(
-            *stand_in_words(tmp_path),
-            env={"TFS_PROXY_GRPC_PORT": str(port)},
-            port=free_port(),
-        )
-        try:
-            assert stack.wait() == 2
-            assert f"can't listen on 127.0.0.1:{port}" in stack.log
-            assert "TFS_PROXY_GRPC_PORT" in stack.log
-        finally:
-            stack.close()
+        status, log = ended(*stand_in_words(tmp_path), env={"TFS_PROXY_GRPC_PORT": str(port)})
+    assert status == 2
+    assert f"can't listen on 127.0.0.1:{port}" in log
+    assert "TFS_PROXY_GRPC_PORT" in log
 
 
 def test_a_model_servers_headers_are_no_orders_to_nginx(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import os
 import signal
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,18 +13,14 @@ from support.archives import NEEDS_NGINX, SAVED_MODEL, pack, stand_in_program, s
 from support.control_groups import limited
 from support.running import messages_of
 from support.small_disks import can_mount, on_small_disk
-from support.stack import Stack, serving
+from support.stack import Stack, ended, serving
 
 MEGABYTE = 1024 * 1024
 
 
-def ended(words: tuple[str, ...], launcher: list[str], **env: str) -> tuple[int, str]:
+def failed(words: tuple[str, ...], launcher: list[str]) -> tuple[int, str]:
     """Exit status of a start that fails, and all that it said, which has no traceback."""
-    stack = Stack(*words, launcher=launcher, env=env)
-    try:
-        status, log = stack.wait(), stack.log
-    finally:
-        stack.close()
+    status, log = ended(*words, launcher=launcher)
     assert "Traceback" not in log
     return status, log
 
@@ -32,8 +29,8 @@ def ended(words: tuple[str, ...], launcher: list[str], **env: str) -> tuple[int,
     ("limit", "said"),
     [
         (
-            "ulimit -n 20",
-            "No more than 20 files may be open: allow more (ulimit -Hn, docker run --ulimit nofile=65536)",
+            "ulimit -n 18",
+            "No more than 18 files may be open: allow more (ulimit -Hn, docker run --ulimit nofile=65536)",
         ),
         ("ulimit -f 2", "allow larger ones (ulimit -f, docker run --ulimit fsize=-1)"),
     ],
@@ -41,7 +38,7 @@ def ended(words: tuple[str, ...], launcher: list[str], **env: str) -> tuple[int,
 )
 def test_a_limit_that_is_too_low_is_named_with_its_remedy(tmp_path: Path, limit: str, said: str) -> None:
     """Whatever would have needed more: the same sentence ends the run."""
-    status, log = ended(stand_in_words(tmp_path), ["sh", "-c", f'{limit} && exec "$@"', "sh"])
+    status, log = failed(stand_in_words(tmp_path), ["sh", "-c", f'{limit} && exec "$@"', "sh"])
 
     assert status == 2, log
     assert said in messages_of(log)[-1]
@@ -51,7 +48,7 @@ def test_a_limit_that_is_too_low_is_named_with_its_remedy(tmp_path: Path, limit:
 def test_too_few_processes_are_named_with_their_remedy(tmp_path: Path, tasks: int) -> None:
     """`docker run --pids-limit`: the supervisor's own thread can't start, or a child's."""
     with limited(tasks=tasks) as launcher:
-        status, log = ended(stand_in_words(tmp_path), launcher)
+        status, log = failed(stand_in_words(tmp_path), launcher)
 
     assert status != 0
     assert (
@@ -62,18 +59,15 @@ def test_too_few_processes_are_named_with_their_remedy(tmp_path: Path, tasks: in
 
 def test_a_model_server_that_is_killed_at_the_start_names_the_memory(tmp_path: Path) -> None:
     """Nobody but the kernel does that; it takes children before the supervisor, which has to say so."""
-    with gates.gate(tmp_path / "gate") as held:
-        stack = Stack(*stand_in_words(tmp_path), env={"STAND_IN_GATE": held.mark()})
-        try:
-            stack.wait_for_log("stand-in model server is up")
-            (server,) = stack.children()["model_server"]
-            scores = [
-                int(Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in (stack.process.pid, server)
-            ]
-            os.kill(server, signal.SIGKILL)
-            status, log = stack.wait(), stack.log
-        finally:
-            stack.close()
+    with (
+        gates.gate(tmp_path / "gate") as held,
+        closing(Stack(*stand_in_words(tmp_path), env={"STAND_IN_GATE": held.mark()})) as stack,
+    ):
+        stack.wait_for_log("stand-in model server is up")
+        (server,) = stack.children()["model_server"]
+        scores = [int(Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in (stack.process.pid, server)]
+        os.kill(server, signal.SIGKILL)
+        status, log = stack.wait(), stack.log
 
     assert scores[1] > scores[0]
     assert status == 4
@@ -91,7 +85,7 @@ HUNGRY = "taken = bytearray(b'1') * 400_000_000\n\ndef handler(data, context): r
 def test_a_script_that_is_killed_at_the_start_names_the_memory(tmp_path: Path) -> None:
     """Linux kills each worker that imports it, and counts that."""
     with limited(memory_bytes=240 * MEGABYTE) as launcher:
-        status, log = ended(stand_in_words(tmp_path, HUNGRY), launcher)
+        status, log = failed(stand_in_words(tmp_path, HUNGRY), launcher)
 
     assert status == 3
     assert "can't be imported for lack of memory: allow more than 240 MB" in messages_of(log)[-1]

@@ -3,7 +3,7 @@
 import contextlib
 import http.client
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +21,7 @@ from support.archives import (
 from support.gates import gate
 from support.ports import free_range
 from support.running import messages_of
-from support.stack import Stack, serving
+from support.stack import Stack, ended, serving
 from support.wheels import write_wheel
 from tfs_proxy.model.report.first_request import TRY
 
@@ -45,18 +45,9 @@ Failing = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def failing(program: str) -> Iterator[Failing]:
+def failing(program: str) -> Failing:
     """Runs `serve` until it ends by itself; its exit status and log."""
-    with contextlib.ExitStack() as stacks:
-
-        def start(model: str | Path, env: Mapping[str, str] | None = None, **more: int) -> tuple[int, str]:
-            stack = Stack(str(model), "--model-server", program, env=env, port=more.get("port"))
-            stacks.callback(stack.close)
-            status = stack.wait()
-            assert list(stack.home.iterdir()) == [], "something was left on disk"
-            return status, stack.log
-
-        yield start
+    return lambda model, env=None, **more: ended(str(model), "--model-server", program, env=env, **more)
 
 
 def test_the_port_accepts_at_once(tmp_path: Path) -> None:

@@ -5,14 +5,14 @@ import http.client
 import os
 import signal
 import socket
-import threading
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from support import gates
-from support.archives import NEEDS_NGINX, stand_in_archive, stand_in_program, stand_in_words
+from support.archives import NEEDS_NGINX, stand_in_words
 from support.load_generator import was_reset
 from support.running import Answer
 from support.stack import Stack, serving
@@ -24,32 +24,6 @@ def handler(data, context):
 """
 LONG = {"TFS_PROXY_STOP_SECONDS": "600"}
 """More than a test waits for anything: what ends sooner has not waited for it."""
-
-
-class InBackground:
-    """One request in a thread of its own."""
-
-    def __init__(self, stack: Stack, body: str) -> None:
-        self.answer: Answer | None = None
-        self.error: Exception | None = None
-        self._thread = threading.Thread(target=self._ask, args=(stack, body), daemon=True)
-        self._thread.start()
-
-    def _ask(self, stack: Stack, body: str) -> None:
-        try:
-            self.answer = stack.invoke(body, "text/plain")
-        except (OSError, http.client.HTTPException) as error:
-            self.error = error
-
-    def join(self) -> Answer | None:
-        self._thread.join(60)
-        return self.answer
-
-
-@pytest.fixture
-def archive(tmp_path: Path) -> Path:
-    """A model whose script waits at the gate that the body names."""
-    return stand_in_archive(tmp_path / "model.tar.gz", script=SLOW)
 
 
 STREAMED = f"""{gates.SCRIPT}
@@ -117,33 +91,38 @@ def _reset(link: socket.socket) -> bool:
     ],
 )
 def test_who_presses_ctrl_c_while_it_stops_waits_no_longer(
-    tmp_path: Path, archive: Path, first: signal.Signals, second: signal.Signals
+    tmp_path: Path, first: signal.Signals, second: signal.Signals
 ) -> None:
     """SIGINT or SIGQUIT ends it at once, as asked for; the request is counted as cut off."""
     with (
-        serving(str(archive), "--model-server", stand_in_program(tmp_path), env=LONG) as stack,
+        serving(*stand_in_words(tmp_path, SLOW), env=LONG) as stack,
         gates.gate(tmp_path / "gate") as held,
+        ThreadPoolExecutor(1) as pool,
     ):
-        slow = InBackground(stack, held.mark())
+        slow = pool.submit(stack.invoke, held.mark(), "text/plain")
         held.wait_for()
         stack.process.send_signal(first)
         stack.wait_for_log(f"tfs-proxy: {first.name}: ")
 
         assert stack.stop(second) == 0
-        answer = slow.join()
-        assert answer is None or answer.status >= 500
+        assert was_cut_off(slow)
         assert stack.log.splitlines()[-1].endswith("requests in flight that were cut off: 1 (not waited for)")
 
 
+def was_cut_off(request: Future[Answer]) -> bool:
+    """Whether it has no answer of the script's."""
+    return request.exception() is not None or request.result().status >= 500
+
+
 @pytest.mark.parametrize("nginx", ["true", "false"])
-def test_another_sigterm_changes_nothing(tmp_path: Path, archive: Path, nginx: str) -> None:
+def test_another_sigterm_changes_nothing(tmp_path: Path, nginx: str) -> None:
     """`docker stop` is typed twice, and `timeout` signals its command, then its process group."""
-    env = {**LONG, "TFS_PROXY_NGINX": nginx}
     with (
-        serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack,
+        serving(*stand_in_words(tmp_path, SLOW), env={**LONG, "TFS_PROXY_NGINX": nginx}) as stack,
         gates.gate(tmp_path / "gate") as held,
+        ThreadPoolExecutor(1) as pool,
     ):
-        slow = InBackground(stack, held.mark())
+        slow = pool.submit(stack.invoke, held.mark(), "text/plain")
         held.wait_for()
         stack.process.send_signal(signal.SIGTERM)
         stack.wait_for_log("tfs-proxy: SIGTERM: ")
@@ -151,32 +130,27 @@ def test_another_sigterm_changes_nothing(tmp_path: Path, archive: Path, nginx: s
             stack.process.send_signal(signal.SIGTERM)
             time.sleep(0.2)
         held.open()
-        answer = slow.join()
-        assert answer is not None
-        assert answer.status == 200
-        assert stack.wait() == 0
+        assert (slow.result().status, stack.wait()) == (200, 0)
         assert stack.log.count("SIGTERM again changes nothing") == 1
 
 
 @pytest.mark.parametrize("nginx", ["true", "false"])
-def test_requests_that_the_time_was_too_short_for_are_counted(
-    tmp_path: Path, archive: Path, nginx: str
-) -> None:
+def test_requests_that_the_time_was_too_short_for_are_counted(tmp_path: Path, nginx: str) -> None:
     """The log's last line says how many, and the exit status tells it from a stop that lost none."""
     env = {"TFS_PROXY_STOP_SECONDS": "0.7", "TFS_PROXY_NGINX": nginx, "SAGEMAKER_GUNICORN_THREADS": "4"}
     with (
-        serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack,
+        serving(*stand_in_words(tmp_path, SLOW), env=env) as stack,
         gates.gate(tmp_path / "gate") as held,
         contextlib.closing(http.client.HTTPConnection(stack.host, stack.port)) as idle,
+        ThreadPoolExecutor(3) as pool,
     ):
         idle.request("GET", "/ping")
         assert idle.getresponse().read() == b""
-        slow = [InBackground(stack, held.mark(str(number))) for number in range(3)]
+        slow = [pool.submit(stack.invoke, held.mark(str(number)), "text/plain") for number in range(3)]
         held.wait_for(3)
 
         assert stack.stop() == 7
-        answers = [each.join() for each in slow]
-        assert all(answer is None or answer.status >= 500 for answer in answers)
+        assert all(map(was_cut_off, slow))
     last = stack.log.splitlines()[-1]
     assert last.endswith("requests in flight that were cut off: 3 (TFS_PROXY_STOP_SECONDS=0.7 was too short)")
 
@@ -185,14 +159,11 @@ def test_a_signal_during_start_up_ends_it(tmp_path: Path) -> None:
     """While a model loads for long, SIGTERM is obeyed at once."""
     with gates.gate(tmp_path / "gate") as held:
         env = {"STAND_IN_GATE": held.mark(), **LONG}
-        stack = Stack(*stand_in_words(tmp_path), env=env)
-        try:
+        with contextlib.closing(Stack(*stand_in_words(tmp_path), env=env)) as stack:
             stack.wait_for_log("stand-in model server is up")
 
             assert stack.stop() == 0
             assert list(stack.home.iterdir()) == []
-        finally:
-            stack.close()
 
 
 SWALLOWS = """
@@ -208,11 +179,9 @@ import h11
 """
 
 
-def test_sigterm_ends_a_start_whose_imports_catch_everything(tmp_path: Path, archive: Path) -> None:
+def test_sigterm_ends_a_start_whose_imports_catch_everything(tmp_path: Path) -> None:
     """A bare except in some library must not lose the signal, which is sent once."""
     (tmp_path / "h11.py").write_text(SWALLOWS)
-    stack = Stack(str(archive), env={"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"})
-    try:
+    env = {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    with contextlib.closing(Stack(*stand_in_words(tmp_path), env=env)) as stack:
         assert stack.wait() == 0
-    finally:
-        stack.close()

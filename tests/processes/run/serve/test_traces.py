@@ -71,7 +71,10 @@ def sent_on(answer_body: bytes) -> list[str]:
 
 
 def test_a_request_is_a_span_with_its_stages_within(stack: Stack, received: Collector) -> None:
-    """Names and attributes are those of the semantic conventions; a script's own spans lie in its half's."""
+    """Names and attributes are those of the semantic conventions; a script's own spans lie in its half's.
+
+    The model server is told of the call's span, so that one which makes spans continues the trace.
+    """
     trace_id = new_trace()
     answer = stack.invoke('{"instances": [1]}', traceparent=f"00-{trace_id}-{SPAN}-01")
     spans = received.trace(trace_id, 6)
@@ -87,16 +90,8 @@ def test_a_request_is_a_span_with_its_stages_within(stack: Stack, received: Coll
     assert root.attributes["http.response.status_code"] == 200
     assert root.attributes["tfs_proxy.request_id"] == answer.headers["x-request-id"]
     assert root.resource["service.name"] == "tfs-proxy"
-
-
-def test_the_model_server_is_told_of_the_call_s_span(stack: Stack, received: Collector) -> None:
-    """A model server that makes spans continues the trace."""
-    trace_id = new_trace()
-    answer = stack.invoke('{"instances": [1]}', traceparent=f"00-{trace_id}-{SPAN}-01")
-    call = received.trace(trace_id, 6)["model_server"]
-
-    assert sent_on(answer.body)[1:] == [trace_id, call.span_id, "01"]
-    assert call.kind == CLIENT
+    assert sent_on(answer.body)[1:] == [trace_id, spans["model_server"].span_id, "01"]
+    assert spans["model_server"].kind == CLIENT
 
 
 @pytest.mark.parametrize(

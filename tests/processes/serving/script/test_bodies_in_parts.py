@@ -15,7 +15,7 @@ import pytest
 
 from support.archives import NEEDS_NGINX, stand_in_words, without_nginx
 from support.scraping import scrape
-from support.stack import Stack, serving
+from support.stack import Stack, ended, serving
 from support.transform_command import outputs, transform
 
 FRONTS = [
@@ -254,7 +254,5 @@ def test_a_client_that_stalls_is_a_408(tmp_path: Path) -> None:
 def test_an_async_handler_is_refused_at_the_start(tmp_path: Path) -> None:
     """Its reads would stop the event loop of all requests."""
     script = "async def handler(data, context):\n    return b''\n\n\nhandler.streams = True\n"
-    stack = Stack(*stand_in_words(tmp_path, script))
-    assert stack.wait() == 3
-    assert "is an async def, and can't read bodies in parts" in stack.log
-    stack.close()
+    status, log = ended(*stand_in_words(tmp_path, script))
+    assert (status, "is an async def, and can't read bodies in parts" in log) == (3, True)

@@ -19,7 +19,7 @@ from support.archives import (
 )
 from support.processes import descendants
 from support.running import Answer
-from support.stack import Stack, serving
+from support.stack import Stack, ended, serving
 
 CLASSES = [
     pytest.param({}, id="nginx", marks=NEEDS_NGINX),
@@ -340,10 +340,10 @@ def handler(data, context):
 def test_init_that_hangs(tmp_path: Path) -> None:
     """The start ends with 5, and the last words name file and line."""
     env = {**ONE_WORKER, **without_nginx(), "SAGEMAKER_TFS_WAIT_TIME_SECONDS": "15"}
-    with contextlib.closing(Stack(*stand_in_words(tmp_path, HANGS_AT_START), env=env)) as stack:
-        assert stack.wait() == 5
+    status, log = ended(*stand_in_words(tmp_path, HANGS_AT_START), env=env)
 
-    assert f"inference.py:{line_of('here init hangs', HANGS_AT_START)} in init" in stack.log
+    assert status == 5
+    assert f"inference.py:{line_of('here init hangs', HANGS_AT_START)} in init" in log
 
 
 SECOND_START_HANGS = """

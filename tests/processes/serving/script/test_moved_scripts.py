@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from support.archives import stand_in_words
-from support.stack import Stack
+from support.stack import serving
 
 SCRIPT = """
 import multiprocessing, os, subprocess
@@ -39,13 +39,9 @@ def test_what_they_expect_is_there_or_the_error_says_where(tmp_path: Path) -> No
     """The client reads the remedy without a path of the server, which the log has."""
     if Path("/opt/ml/model").exists():
         pytest.skip("archives appear at /opt/ml/model here")
-    stack = Stack(*stand_in_words(tmp_path, SCRIPT, **{"words.txt": "found"}))
-    try:
-        stack.wait_ready()
+    with serving(*stand_in_words(tmp_path, SCRIPT, **{"words.txt": "found"})) as stack:
         for asked, (status, body, logged) in ANSWERS.items():
-            reply = stack.ask("POST", "/invocations", asked, {"Content-Type": "text/plain"})
+            reply = stack.invoke(asked, "text/plain")
             assert (reply.status, body in reply.body.decode()) == (status, True), reply.body
             assert str(stack.home) not in reply.body.decode()
             assert logged.format(home=stack.home) in stack.log
-    finally:
-        stack.close()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from support.archives import stand_in_words
-from support.stack import Stack
+from support.stack import serving
 
 SCRIPT = """
 import asyncio, signal, sqlite3
@@ -32,18 +32,11 @@ CURE = "SAGEMAKER_GUNICORN_WORKER_CLASS=sync"
 def test_the_setting_that_the_errors_name_cures_them(tmp_path: Path, worker_class: str) -> None:
     """Threads fail with a message that names the class sync, the start warns of it, and with it all works."""
     env = {"SAGEMAKER_GUNICORN_WORKER_CLASS": worker_class}
-    stack = Stack(*stand_in_words(tmp_path, SCRIPT), env=env)
-    try:
-        stack.wait_ready()
+    is_sync = worker_class == "sync"
+    with serving(*stand_in_words(tmp_path, SCRIPT), env=env) as stack:
         for function, answer in ANSWERS.items():
-            reply = stack.ask("POST", "/invocations", function, {"Content-Type": "text/plain"})
-            if worker_class == "sync":
-                assert (reply.status, reply.body.decode()) == (200, answer)
-            else:
-                assert reply.status == 500
-                assert CURE in reply.body.decode()
-        assert stack.log.count(f"set {CURE}, which multi-model mode does not have.") == (
-            0 if worker_class == "sync" else 2
-        )
-    finally:
-        stack.close()
+            reply = stack.invoke(function, "text/plain")
+            assert reply.status == (200 if is_sync else 500)
+            assert (answer if is_sync else CURE) in reply.body.decode()
+        warned = stack.log.count(f"set {CURE}, which multi-model mode does not have.")
+        assert warned == (0 if is_sync else 2)

@@ -1,9 +1,6 @@
 """Arrays over gRPC, against the embedded model server: every type, every error, both doors."""
 
-import contextlib
 import json
-import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +16,6 @@ import pytest
 
 from support.model_fixtures import EmbeddedServer, StartServer
 from support.plane import answer
-from support.ports import free_port
 from support.waiting import wait_until
 from tfs_proxy.serving.upstream.binary import BinaryUpstream
 from tfs_proxy.serving.upstream.interface import TensorAnswer, Upstream
@@ -37,9 +33,9 @@ HALF = Target("half_plus_two")
 TIMEOUT_SECONDS = 20
 
 
-def instance_of(server: EmbeddedServer, *, unix: bool = True) -> Instance:
-    """The server as an instance; without its unix socket calls go over its port."""
-    return Instance(0, server.rest_port, server.grpc_port, server.grpc_socket if unix else "")
+def instance_of(server: EmbeddedServer) -> Instance:
+    """The server as an instance."""
+    return Instance(0, server.rest_port, server.grpc_port, server.grpc_socket)
 
 
 @pytest.fixture
@@ -252,26 +248,6 @@ def test_examples_and_json_go_over_rest(upstream: BinaryUpstream) -> None:
     assert json.loads(upstream.predict(HALF, b'{"inputs": [4]}').body) == {"outputs": [4.0]}
 
 
-def test_threads_share_one_channel(upstream: BinaryUpstream) -> None:
-    """Sixteen threads get their own answers."""
-
-    def ask(number: int) -> float:
-        answer = upstream.predict(HALF, batch(x=np.array([number], np.float32)))
-        return float(answer.outputs(upstream.signature(HALF))["y"][0])
-
-    with ThreadPoolExecutor(16) as threads:
-        assert list(threads.map(ask, range(200))) == [number / 2 + 2 for number in range(200)]
-
-
-def test_over_tcp(embedded_server: EmbeddedServer) -> None:
-    """An instance without a unix socket is reached by its port."""
-    pool = BinaryUpstream([instance_of(embedded_server, unix=False)], 20)
-    try:
-        assert pool.predict(HALF, batch(x=np.array([1], np.float32))).ok
-    finally:
-        pool.close()
-
-
 def test_no_answer_in_time(upstream: BinaryUpstream) -> None:
     """A call that takes too long is a timeout that says how long was waited."""
     upstream.signature(HALF)
@@ -335,16 +311,6 @@ def wait_until_noticed(pool: BinaryUpstream, instance: Instance, x: Batch) -> No
     wait_until(is_answered, 3 * TIMEOUT_SECONDS, "a call is answered", pause=0)
 
 
-def test_nobody_listens() -> None:
-    """Without a socket or a port that accepts, the model server is unavailable."""
-    pool = BinaryUpstream([Instance(0, free_port(), 0, "/nowhere/tfs.sock")], 5)
-    try:
-        with pytest.raises(UpstreamUnavailable, match="Try again"):
-            pool.predict(HALF, batch(x=np.zeros(1, np.float32)))
-    finally:
-        pool.close()
-
-
 def test_large_arrays_are_copied_once_each_way(upstream: BinaryUpstream) -> None:
     """100 MB out and in: the message, the answer, and one more of either where grpc or alignment need it."""
     target = Target("echo", signature="float32")
@@ -382,31 +348,14 @@ print("both")
 """
 
 
-@pytest.fixture(scope="session")
-def serving_api() -> Path:
-    """A folder with the tensorflow-serving-api package, fetched once; skips where it can't be had."""
-    folder = Path(__file__).parents[4] / ".cache" / "tensorflow-serving-api"
-    if not folder.exists():
-        partial = folder.with_name(f"{folder.name}.{os.getpid()}")
-        command = [sys.executable, "-m", "uv", "pip", "install", "--no-deps", "--target", str(partial)]
-        try:
-            subprocess.run([*command, "tensorflow-serving-api"], capture_output=True, timeout=60, check=True)
-        except subprocess.SubprocessError:
-            shutil.rmtree(partial, ignore_errors=True)
-            pytest.skip("tensorflow-serving-api can't be fetched from a package index here")
-        with contextlib.suppress(OSError):  # another run was quicker
-            partial.rename(folder)
-    return folder
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("ours_first", [True, False])
-def test_beside_tensorflow_serving_apis(serving_api: Path, ours_first: bool) -> None:
+def test_beside_tensorflow_serving_apis(ours_first: bool) -> None:
     """One process imports tensorflow and tensorflow_serving.apis before ours, or after; both work."""
     theirs = "import tensorflow as tf\nfrom tensorflow_serving.apis import predict_pb2"
     code = BESIDE_TENSORFLOW.format(
-        path=[str(serving_api), str(Path(__file__).parents[3])],
+        path=[str(Path(__file__).parents[3])],
         before="" if ours_first else theirs,
         after=theirs if ours_first else "",
     )

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -74,8 +75,8 @@ class Server(http.server.ThreadingHTTPServer):
         return f"http://localhost:{self.server_port}/v1/models/m:predict"
 
 
-@pytest.fixture
-def server() -> Iterator[Server]:
+@contextmanager
+def running_server() -> Iterator[Server]:
     """A server on a free port."""
     with Server() as running:
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
@@ -83,6 +84,13 @@ def server() -> Iterator[Server]:
         yield running
         running.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """The instance's server."""
+    with running_server() as running:
+        yield running
 
 
 @pytest.fixture
@@ -196,17 +204,9 @@ def test_a_sessions_own_ways_stay(server: Server, pool: PooledRequests) -> None:
 
 def test_other_addresses_are_left_alone(server: Server, pool: PooledRequests) -> None:
     """Only our instances' addresses are served by the pool."""
-    other = Server()
-    thread = threading.Thread(target=other.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        with pool.installed():
-            for _ in range(3):
-                requests.post(other.url, data=b"x", timeout=5)
-    finally:
-        other.shutdown()
-        thread.join()
-        other.server_close()
+    with running_server() as other, pool.installed():
+        for _ in range(3):
+            requests.post(other.url, data=b"x", timeout=5)
     assert len(other.connections) == 3
     assert not server.connections
 

@@ -206,8 +206,6 @@ def test_it_can_be_switched_off(saved_models: Path, tmp_path: Path) -> None:
         assert stack.ask("GET", "/console/main.js").status == 404
 
 
-pytest.importorskip("selenium")
-
 SCRIPT = """
 def input_handler(data, context):
     raise ValueError("nothing fits")
