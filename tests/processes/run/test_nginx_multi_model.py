@@ -504,7 +504,7 @@ def test_a_target_model_is_a_path_of_plain_names(front: Front, path: str, suffix
     if name is not None:
         assert (answer.status, answer.body.decode()) == (404, f"/models/{name}/ready")
     elif target:
-        assert (answer.status, answer.json["error"].startswith(TARGET)) == (400, True)
+        assert (answer.status, answer.json["error"].startswith(f"{TARGET}: the path of an")) == (400, True)
     else:
         assert "/models/NAME/invoke" in answer.json["error"]
 

@@ -54,18 +54,29 @@ def test_every_line_counts_once(lines: list[bytes]) -> None:
     assert total(counts) == len([line for line in text.split(b"\n") if line])
 
 
-@given(st.text(max_size=20), st.integers(100, 999), st.floats(0, 1e6), st.text(max_size=40))
-def test_a_worker_s_line_is_read_as_it_was_meant(
-    method: str, status: int, seconds: float, target: str
-) -> None:
+REQUESTS = st.builds(
+    FinishedRequest,
+    st.text(max_size=20),
+    st.integers(100, 999),
+    st.floats(0, 1e6),
+    st.text(max_size=40),
+    model=st.text(max_size=20),
+    version=st.text(max_size=20),
+)
+
+
+@given(REQUESTS)
+def test_a_worker_s_line_is_read_as_it_was_meant(meant: FinishedRequest) -> None:
     """One line, whatever stands in the request."""
-    line = request_line(FinishedRequest(method, status, seconds, target))
+    line = request_line(meant)
     request = read_line(line.removesuffix(b"\n"))
 
     assert line.count(b"\n") == 1
     assert request is not None
-    assert request.status == status
-    assert method_of(request.method) in {method_of(method), "_OTHER"}
+    assert request.status == meant.status
+    assert method_of(request.method) in {method_of(meant.method), "_OTHER"}
+    plain = all(" " < character <= "~" for character in meant.model)
+    assert request.model in ({meant.model, "?", meant.model.removeprefix("-")} if plain else {"?"})
 
 
 @pytest.mark.parametrize(
@@ -191,13 +202,3 @@ def test_an_invoke_that_names_no_model_is_for_none() -> None:
     counts.add_lines(b"404 0.001 - - - 100 200 POST /models/half/invoke HTTP/1.1\n")
 
     assert counts.models.requests_of("half") == 0
-
-
-@given(st.text(max_size=20), st.text(max_size=20))
-def test_a_worker_s_line_names_the_model(model: str, version: str) -> None:
-    line = request_line(FinishedRequest("POST", 200, 0.1, "/invocations", model=model, version=version))
-    request = read_line(line.removesuffix(b"\n"))
-
-    assert request is not None
-    plain = all(" " < character <= "~" for character in model)
-    assert request.model in ({model, "?", model.removeprefix("-")} if plain else {"?"})

@@ -31,27 +31,23 @@ def put(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["README", "code/inference.py", "code/lib/saved_model.pb", "m/.2/saved_model.pb", "m/2/variables/x"],
+    ("name", "is_change"),
+    [
+        *(
+            (name, True)
+            for name in ("m/2/saved_model.pb", "deep/in/n/1/saved_model.pb", "m/1/assets/labels.txt")
+        ),
+        *((name, False) for name in ("README", "code/inference.py", "code/lib/saved_model.pb")),
+        *((name, False) for name in ("m/.2/saved_model.pb", "m/2/variables/x")),
+    ],
 )
-def test_what_belongs_to_no_model_is_no_change(folder: Path, name: str) -> None:
-    """Code, files beside the models, hidden copies, and a version whose graph is not there yet."""
+def test_what_belongs_to_a_model_is_a_change(folder: Path, name: str, is_change: bool) -> None:
+    """A version at any depth, and files in one; not code, hidden copies and versions without a graph yet."""
     before = model_source(str(folder)).look()
     put(folder / name)
     (folder / "code" / "inference.py").write_text("x = 1")
 
-    assert changed_files(before, model_source(str(folder)).look()) == ()
-
-
-@pytest.mark.parametrize(
-    "name", ["m/2/saved_model.pb", "deep/in/n/1/saved_model.pb", "m/1/assets/labels.txt"]
-)
-def test_files_of_new_and_old_models_are_changes(folder: Path, name: str) -> None:
-    """A version at any depth, and what is put into one."""
-    before = snapshot_of_models(folder)
-    put(folder / name)
-
-    assert changed_files(before, snapshot_of_models(folder)) == (folder / name,)
+    assert changed_files(before, model_source(str(folder)).look()) == ((folder / name,) if is_change else ())
 
 
 def test_a_folder_with_an_archive_is_that_archive(folder: Path) -> None:

@@ -14,8 +14,6 @@ UNTAGGED = SAVED_MODEL.replace(b"serve", b"train")
 
 
 UNSERVABLE: Mapping[str, tuple[Mapping[str, str | bytes], str]] = {
-    "no model": ({"notes.txt": "x"}, "No SavedModel was found in"),
-    "a script without a function": ({"code/inference.py": "x = 1\n"}, "must define model_fn(model_dir)"),
     "a script that can't be imported": (
         {"code/inference.py": "import nothing_of_this_name\n\n\ndef model_fn(model_dir): ...\n"},
         "No module named 'nothing_of_this_name'",

@@ -69,17 +69,6 @@ def test_an_archive_that_is_not_there_is_a_404(stack: MultiModelStack, path: str
     assert path.removesuffix(".tar.gz").replace("/", "--") in answer.json["error"]
 
 
-@pytest.mark.parametrize(
-    "path", ["a", "../a.tar.gz", "/etc/passwd", "team//b.tar.gz", "//team/b.tar.gz", "?"]
-)
-def test_what_cannot_be_the_path_of_an_archive_is_a_400(stack: MultiModelStack, path: str) -> None:
-    """The sentence says what a path looks like."""
-    answer = stack.target(path, "x")
-
-    assert answer.status == 400
-    assert "team/a.tar.gz" in answer.json["error"]
-
-
 def test_a_request_without_the_header_is_a_404_that_says_how(stack: MultiModelStack) -> None:
     """The header's name is in the sentence."""
     answer = stack.invoke("x", "text/plain")

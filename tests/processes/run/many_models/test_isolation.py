@@ -1,7 +1,5 @@
 """What one model's script or server does to itself must not reach another model."""
 
-import os
-import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,8 +9,7 @@ import pytest
 from support import gates
 from support.archives import NEEDS_NGINX
 from support.gates import gate
-from support.multi_model import MultiModelStack, saying, script_model, serving_many
-from support.processes import descendants, is_running
+from support.multi_model import MultiModelStack, script_model, serving_many
 
 pytestmark = [pytest.mark.tensorflow, NEEDS_NGINX]
 JSON = "application/json"
@@ -109,23 +106,6 @@ def test_a_script_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
         assert [stack.invoke_model("goes-on", "x").status for _ in range(20)] == [200] * 20
         assert hanging.result().status == 504
         stack.wait_until(lambda: stack.answers("hangs", "x"), "the model answers again")
-
-
-def test_workers_that_are_killed_come_back(many: MultiModelStack, tmp_path: Path) -> None:
-    """Master and worker of one model: its gate is open again, and no other model has noticed."""
-    many.loaded("quiet", script_model(tmp_path / "b.tar.gz", saying("quiet")))
-    other = many.invoke_model("quiet", "x").body
-    before = set(descendants(many.process.pid))
-    many.loaded("struck", script_model(tmp_path / "a.tar.gz", saying("struck")))
-    own = set(descendants(many.process.pid)) - before
-
-    for pid in own:
-        os.kill(pid, signal.SIGKILL)
-
-    many.wait_until(lambda: not any(map(is_running, own)), "all of them have ended")
-    many.wait_until(lambda: many.answers("struck", "x"), "the model answers again")
-    assert many.invoke_model("quiet", "x").body == other
-    assert {many.unload(name).status for name in ("quiet", "struck")} == {200}
 
 
 def parent_of(pid: int) -> int | None:

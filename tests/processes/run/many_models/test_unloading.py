@@ -86,14 +86,6 @@ def test_requests_in_flight_finish_before_an_unload(many: MultiModelStack, tmp_p
     assert many.invoke_model("busy", "x").status == 404
 
 
-def test_a_name_can_be_loaded_again(many: MultiModelStack, tmp_path: Path) -> None:
-    """With another archive, whose script answers from then on."""
-    for word in ("old", "new"):
-        many.loaded("again", script_model(tmp_path / f"{word}.tar.gz", saying(word)))
-        assert many.invoke_model("again", "x").body.split()[0].decode() == word
-        assert many.unload("again").status == 200
-
-
 def test_the_end_of_the_run_waits_for_requests(tmp_path: Path) -> None:
     """SIGTERM: requests in flight to several models finish, /ping and loads are 503, nothing is left."""
     archive = script_model(tmp_path / "a.tar.gz", HOLDS)

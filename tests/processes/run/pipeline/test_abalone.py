@@ -64,11 +64,6 @@ def ask(stack: Stack, rows: str) -> Answer:
     return stack.invoke(rows, "text/csv", Accept="application/json")
 
 
-def test_the_readme_takes_no_more_than_twenty_lines() -> None:
-    """From training data to an answer."""
-    assert len((EXAMPLE / "README.md").read_text().splitlines()) <= 20
-
-
 def test_the_answers_follow_the_relation_of_the_data(running: Stack, data: ModuleType) -> None:
     """Abalones that were not trained on, many in a request, each within a sixth of a ring."""
     table = data.abalones(200, np.random.default_rng(7)).round(4)

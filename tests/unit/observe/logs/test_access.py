@@ -35,6 +35,13 @@ def test_the_setting_says_which_requests_get_a_line(wanted: str, shown: tuple[st
     assert not is_shown(line(200, path="/metrics"), access_log(wanted))
 
 
+def read(stages: str, finished: FinishedRequest, refusal: str = "") -> RequestLine:
+    """nginx's line of a request, read."""
+    read = read_access_line(f'17 id-1 {stages} "{refusal}" '.encode() + request_line(finished).rstrip())
+    assert read is not None
+    return read
+
+
 def test_the_entry_has_no_query_and_tells_the_stages_that_took_time() -> None:
     """A query may hold a credential."""
     record = RequestRecord("id-1")
@@ -59,19 +66,16 @@ def test_nginx_s_line_is_read_with_the_stages_of_the_worker() -> None:
     record.reason = 'Row 1; … "is" 100% é'
     finished = FinishedRequest("POST", 400, 0.5, "/invocations")
 
-    read = read_access_line(f'17 id-1 {stages_text(record)} "" '.encode() + request_line(finished).rstrip())
-
-    assert read == RequestLine(replace(finished, reason=record.reason), "id-1", "m", {"convert": 0.25}, 17)
+    assert read(stages_text(record), finished) == RequestLine(
+        replace(finished, reason=record.reason), "id-1", "m", {"convert": 0.25}, 17
+    )
 
 
 @pytest.mark.parametrize("said", ["-no%20{secret}", "no%20{secret}-"])
 def test_the_message_of_a_grpc_call_is_its_reason(said: str) -> None:
     finished = FinishedRequest("POST", 200, 0.5, "/x", grpc_status="3")
 
-    read = read_access_line(f'17 id-1 - "{said}" '.encode() + request_line(finished).rstrip())
-
-    assert read is not None
-    assert read.entry("nginx").fields["reason"] == "no …"
+    assert read("-", finished, said).entry("nginx").fields["reason"] == "no …"
 
 
 @pytest.mark.parametrize(
@@ -83,10 +87,7 @@ def test_a_request_that_no_worker_saw_has_the_model_that_it_asks_for(
 ) -> None:
     finished = FinishedRequest("POST", 503, 0.5, "/models/a/invoke", model=asked)
 
-    read = read_access_line(f'17 id-1 {stages} "" '.encode() + request_line(finished).rstrip())
-
-    assert read is not None
-    assert read.model == model
+    assert read(stages, finished).model == model
 
 
 @pytest.mark.parametrize("raw", [b"", b"17 id-1", b"x id-1 - 200 0.1 - GET /", b"\xff" * 40])
@@ -100,12 +101,7 @@ def test_a_refusal_of_nginx_stands_before_what_a_worker_said() -> None:
     record.reason = "by the worker"
     finished = FinishedRequest("POST", 504, 0.5, "/invocations")
 
-    read = read_access_line(
-        f'17 id-1 {stages_text(record)} "no%20answer" '.encode() + request_line(finished).rstrip()
-    )
-
-    assert read is not None
-    assert read.request.reason == "no answer"
+    assert read(stages_text(record), finished, "no%20answer").request.reason == "no answer"
 
 
 @pytest.mark.parametrize("stages", ["-", "m;1;2", ";x;x;x;x;x;x;x", "m;" * 50])
@@ -113,7 +109,6 @@ def test_a_header_that_no_worker_wrote_is_left_out(stages: str) -> None:
     """The request has its line all the same."""
     finished = FinishedRequest("POST", 200, 0.5, "/invocations")
 
-    read = read_access_line(f'17 id-1 {stages} "" '.encode() + request_line(finished).rstrip())
+    shown = read(stages, finished)
 
-    assert read is not None
-    assert (read.request, read.seconds) == (finished, {})
+    assert (shown.request, shown.seconds) == (finished, {})

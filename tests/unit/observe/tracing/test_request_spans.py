@@ -1,8 +1,10 @@
 """The spans of one request: the request's own, those of its stages, and what is current while a script runs."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import copy_context
+from types import MappingProxyType
 
 import pytest
 from opentelemetry.context import attach, get_current
@@ -42,13 +44,14 @@ class Traced:
         self.tracer = provider.get_tracer("test")
         self.observer = RequestSpans(self.tracer, behind_nginx=behind_nginx)
 
-    def request(self, environ: dict[str, str] | None = None, target: str = "/invocations") -> RequestRecord:
-        """One request from its begin to its end, without stages."""
-        record = RequestRecord("id", "POST", target)
-        self.observer.begin(record, dict(environ or {}))
+    @contextmanager
+    def request(self, environ: Mapping[str, str] = MappingProxyType({})) -> Iterator[RequestRecord]:
+        """One request from its begin to its end; it is handled where `handling` says so."""
+        record = RequestRecord("id", "POST", "/invocations")
+        self.observer.begin(record, dict(environ))
+        yield record
         record.status = 200
         self.observer.end(record)
-        return record
 
     @property
     def spans(self) -> dict[str, ReadableSpan]:
@@ -72,22 +75,18 @@ def id_of(span: ReadableSpan) -> int:
 def test_stages_at_the_same_time_do_not_mix() -> None:
     """Several calls of ``predict_async`` run on threads that share the request's context."""
     traced = Traced()
-    record = RequestRecord("id", "POST", "/invocations")
-    traced.observer.begin(record, {})
     both_inside = threading.Barrier(2)
 
     def ask() -> None:
         with stage(MODEL_SERVER):
             both_inside.wait(60)
 
-    with handling(record), stage(INPUT_HANDLER, "input_handler"):
+    with traced.request() as record, handling(record), stage(INPUT_HANDLER, "input_handler"):
         threads = [threading.Thread(target=copy_context().run, args=(ask,)) for _ in range(2)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    record.status = 200
-    traced.observer.end(record)
 
     asked = [span for span in traced._exporter.get_finished_spans() if span.name == "model_server"]
     assert [parent_of(span) for span in asked] == [id_of(traced.spans["input_handler"])] * 2
@@ -96,18 +95,15 @@ def test_stages_at_the_same_time_do_not_mix() -> None:
 def test_a_stage_on_a_thread_without_context_belongs_to_the_request() -> None:
     """A server may make each piece of an answer on any of its threads."""
     traced = Traced()
-    record = RequestRecord("id", "POST", "/invocations")
-    traced.observer.begin(record, {})
 
     def elsewhere() -> None:
         with handling(record), stage(CONVERT):
             pass
 
-    thread = threading.Thread(target=elsewhere)
-    thread.start()
-    thread.join()
-    record.status = 200
-    traced.observer.end(record)
+    with traced.request() as record:
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
 
     assert parent_of(traced.spans["convert"]) == id_of(traced.spans["POST /invocations"])
 
@@ -116,7 +112,8 @@ def test_a_worker_keeps_its_part_of_the_share_that_nginx_marks() -> None:
     """nginx can't count below a hundredth of a percent."""
     traced = Traced(ParentBased(TraceIdRatioBased(0.0)), kept=0.5)
     for _ in range(1000):
-        traced.request(MARKED)
+        with traced.request(MARKED):
+            pass
 
     assert 400 < traced.count < 600
 
@@ -124,7 +121,8 @@ def test_a_worker_keeps_its_part_of_the_share_that_nginx_marks() -> None:
 def test_without_nginx_a_mark_is_a_client_s_own() -> None:
     """Nobody samples by a header."""
     traced = Traced(ParentBased(TraceIdRatioBased(0.0)), behind_nginx=False)
-    traced.request(MARKED)
+    with traced.request(MARKED):
+        pass
 
     assert traced.count == 0
 
@@ -144,22 +142,15 @@ def test_a_name_never_comes_from_a_client() -> None:
 def test_what_lies_within_a_marked_request_is_recorded_whatever_its_trace_s_id() -> None:
     """A sampler that looks at the id alone would tear the trace apart."""
     traced = Traced(TraceIdRatioBased(0.0))
-    record = RequestRecord("id", "POST", "/invocations")
-    traced.observer.begin(record, dict(MARKED))
-    with handling(record), stage(CONVERT):
+    with traced.request(MARKED) as record, handling(record), stage(CONVERT):
         pass
-    record.status = 200
-    traced.observer.end(record)
 
     assert set(traced.spans) == {"POST /invocations", "convert"}
 
 
 def test_what_a_request_without_a_span_calls_begins_no_trace() -> None:
     traced = Traced(ALWAYS_ON)
-    record = RequestRecord("id", "POST", "/invocations")
-    traced.observer.begin(record, dict(NOT_MARKED))
-    with traced.tracer.start_as_current_span("own"):
+    with traced.request(NOT_MARKED), traced.tracer.start_as_current_span("own"):
         pass
-    traced.observer.end(record)
 
     assert traced.count == 0
