@@ -1,23 +1,58 @@
 """SageMaker's SDKs and the AWS CLI, unchanged, run batch jobs at `tfs-proxy endpoint`, and print their logs."""
 
+import io
 import json
-from collections.abc import Iterator, Mapping
+import runpy
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import boto3
 import pytest
+from PIL import Image
 
+from support.archives import pack
+from support.building import EXAMPLES
 from support.endpoints import Endpoint
 from support.judges import CLIENTS, judge
-from support.photographs import photograph_archive, photographs, records, shade
 from support.transform_command import S3_SETTINGS, s3_server
 from support.waiting import wait_until
+from tfs_proxy.data.formats.framing import tfrecord_frame
 
-COUNT = 200
+COUNT, SHADES = 200, 256
 SECONDS = 90.0
 pytestmark = [pytest.mark.tensorflow, pytest.mark.long]
+
+
+def photographs(count: int) -> list[bytes]:
+    """One JPEG file of each shade of grey, from black to white and over again."""
+    return [_jpeg(number % SHADES) for number in range(count)]
+
+
+def _jpeg(shade: int) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (24, 16), (shade, shade, shade)).save(file, "JPEG", quality=95)
+    return file.getvalue()
+
+
+def records(pictures: Sequence[bytes]) -> bytes:
+    """A TFRecord file of one tf.Example (`image/encoded`) for each picture."""
+    example = runpy.run_path(str(EXAMPLES / "resnet50_tfrecord" / "pack.py"))["example"]
+    return b"".join(tfrecord_frame(example(picture)) for picture in pictures)
+
+
+def photograph_archive(target: Path, saved_models: Path, example: str) -> Path:
+    """The model `picture`, which answers with the mean of each picture, and an example's script."""
+    script = (EXAMPLES / example / "inference.py").read_text()
+    return pack(target, {"code/inference.py": script}, {"picture": saved_models / "picture"})
+
+
+def shade(answer: bytes | str) -> int:
+    """The shade of grey that a prediction of the model `picture` says."""
+    (prediction,) = json.loads(answer)["predictions"]
+    mean = prediction["mean"] if isinstance(prediction, dict) else prediction
+    return round(float(mean) * (SHADES - 1))
 
 
 @pytest.fixture(scope="module")
