@@ -8,18 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import numpy as np
 import pytest
 
+from support import grpc_calls
 from support.containers import EMBEDDED, Container, container, docker, mounted
-from support.predict_messages import request_bytes, response_arrays
+from support.grpc_calls import ones
 from support.running import LOOPBACK
-from tfs_proxy.wire.protos.predict import model_spec
 
-PREDICT = "/tensorflow.serving.PredictionService/Predict"
 PUBLISHED = ("-p", f"{LOOPBACK}::8500", "-p", f"{LOOPBACK}::8080")
 ASKED, ANSWERED = '{"instances": [1.0, 2.0]}', {"predictions": [2.5, 3.0]}
-SECONDS = 60.0
 HEALTHCHECK = "/usr/local/lib/tfs-proxy/healthcheck"
 
 
@@ -58,8 +55,7 @@ def test_the_tutorials_command_serves_its_model(
             docker("port", running.name, port).splitlines()[0] for port in ("8080", "8500")
         )
         with grpc.insecure_channel(grpc_address) as channel:
-            message = request_bytes(model_spec("half_plus_two"), {"x": np.ones(2, np.float32)})
-            answered = response_arrays(channel.unary_unary(PREDICT)(message, timeout=SECONDS))
+            answered = grpc_calls.predict(channel, ones(2))
         rest = predict(running, "half_plus_two")
         running.port = int(front.rpartition(":")[2])
 
@@ -92,8 +88,7 @@ def test_programs_of_the_other_image_are_there_for_manifests(
         )
         address = docker("port", running.name, "8500").splitlines()[0]
         with grpc.insecure_channel(address) as channel:
-            message = request_bytes(model_spec("m"), {"x": np.ones(2, np.float32)})
-            answered = response_arrays(channel.unary_unary(PREDICT)(message, timeout=SECONDS))
+            answered = grpc_calls.predict(channel, ones(2), "m")
 
         assert predict(running, "m") == ANSWERED
         assert answered["y"].tolist() == [2.5, 2.5]

@@ -29,18 +29,7 @@ def git(root: Path, *words: str) -> None:
 
 def commit(root: Path) -> Path:
     git(root, "add", "--all")
-    git(
-        root,
-        "-c",
-        "user.name=a",
-        "-c",
-        "user.email=a@b.c",
-        "commit",
-        "--quiet",
-        "--allow-empty",
-        "-m",
-        "Go on",
-    )
+    git(root, *"-c user.name=a -c user.email=a@b.c commit --quiet --allow-empty -m Go".split())
     return root
 
 
