@@ -323,16 +323,13 @@ def test_a_kept_connection_that_was_closed_is_replaced(served: Callable[..., Grp
     """Nothing was taken of the call: it goes out on a new connection."""
     closed = threading.Event()
 
-    def once(connection: socket.socket) -> None:
-        replying(ANSWER, TRAILERS)(connection)
-
     def serve(connection: socket.socket) -> None:
         request_read(connection)
         connection.sendall(ANSWER + TRAILERS)
         connection.close()
         closed.set()
 
-    pool = served(serve, once)
+    pool = served(serve, replying(ANSWER, TRAILERS))
     assert bytes(pool.call(METHOD, [b"asked"], SECONDS).message) == b"ok"
     assert closed.wait(SECONDS)
     assert bytes(pool.call(METHOD, [b"asked"], SECONDS).message) == b"ok"

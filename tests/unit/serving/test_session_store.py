@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.clock import Clock
 from tfs_proxy.serving.script.session import Session
 from tfs_proxy.serving.session_store import SessionStore
 from tfs_proxy.values.deployment import SessionOptions
@@ -21,16 +22,6 @@ JSON = st.recursive(
 )
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), max_size=3)
 STEPS = st.lists(st.tuples(KEYS, JSON | st.binary(max_size=50) | st.just(KeyError)), max_size=12)
-
-
-class Clock:
-    """Seconds that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = time.time()
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +84,7 @@ def test_no_text_but_an_open_id_is_a_session(options: SessionOptions, named: str
 
 def test_sessions_end_and_make_room(tmp_path: Path) -> None:
     """At its end a session is unknown, also to a script that still has it; its room is free for others."""
-    clock = Clock()
+    clock = Clock(time.time())
     store = SessionStore(SessionOptions(str(tmp_path / "s"), 100, 400_000, 1_000_000), clock=clock)
     sessions = [Session(store, store.open()) for _ in range(2)]
     for session in sessions:

@@ -44,10 +44,11 @@ class Response:
 
 
 class Noting:
-    """An observer that notes its calls, and the current request."""
+    """An observer that notes its calls, and keeps the records of requests that have ended."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, str, int]] = []
+        self.records: list[RequestRecord] = []
 
     def begin(self, record: RequestRecord, environ: dict[str, Any]) -> None:
         assert current_request() is record
@@ -55,6 +56,7 @@ class Noting:
 
     def end(self, record: RequestRecord) -> None:
         self.told.append(("end", record.target, record.status))
+        self.records.append(record)
 
 
 class Failing:
@@ -160,7 +162,7 @@ def test_a_request_that_is_answered_for_has_ended(
 
     def late(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         boundary.give_up(connection, "too late")
-        assert record_of(boundary.journal, tmp_path) == 0
+        assert begun(tmp_path) == 0
         return echo(environ, start_response)
 
     boundary = bound(late, noting)
@@ -193,7 +195,7 @@ def test_a_request_that_fails_has_ended(bound: Callable[..., RequestBoundary], t
         with pytest.raises(OSError, match="broken"):
             ask(app, **{REQUEST: ONE})
 
-    assert under_way(tmp_path / "begun" / str(os.getpid())) == 0
+    assert begun(tmp_path) == 0
 
 
 @pytest.mark.parametrize(
@@ -233,17 +235,13 @@ def test_without_nginx_a_request_has_waited_since_its_last_bytes_came() -> None:
 def test_behind_nginx_a_request_has_waited_since_nginx_sent_it(bound: Callable[..., RequestBoundary]) -> None:
     """A client can't claim that of itself."""
     sent_at = f"{time.time() - 6:.3f}"
-    seconds = []
-
-    class Keeping(Noting):
-        def end(self, record: RequestRecord) -> None:
-            seconds.append(record.seconds[WAIT])
-
-    for boundary in (bound(echo, Keeping(), behind_nginx=True), bound(echo, Keeping())):
+    noting = Noting()
+    for boundary in (bound(echo, noting, behind_nginx=True), bound(echo, noting)):
         ask(boundary, HTTP_X_TFS_PROXY_REQUEST=f"{'1' * 32} {sent_at}")
 
-    assert 5 <= seconds[0] < 600
-    assert seconds[1] == 0
+    behind, alone = (record.seconds[WAIT] for record in noting.records)
+    assert 5 <= behind < 600
+    assert alone == 0
 
 
 OTHER = "2" * 32
@@ -255,7 +253,8 @@ def journal(tmp_path: Path) -> RequestJournal:
     return RequestJournal(tmp_path / "begun", 2)
 
 
-def record_of(journal: RequestJournal, tmp_path: Path) -> int:
+def begun(tmp_path: Path) -> int:
+    """Requests of this process that are under way."""
     return under_way(tmp_path / "begun" / str(os.getpid()))
 
 
@@ -265,9 +264,9 @@ def test_what_has_begun_is_known_after_its_end_and_counted_until_then(
     """The id stays for whoever asks late; the count is of what has not ended."""
     place = journal.begin(ONE)
 
-    assert (journal.has(ONE), journal.has(OTHER), record_of(journal, tmp_path)) == (True, False, 1)
+    assert (journal.has(ONE), journal.has(OTHER), begun(tmp_path)) == (True, False, 1)
     journal.end(place)
-    assert (journal.has(ONE), record_of(journal, tmp_path)) == (True, 0)
+    assert (journal.has(ONE), begun(tmp_path)) == (True, 0)
 
 
 def test_no_record_means_nothing_was_begun(tmp_path: Path) -> None:
@@ -289,9 +288,9 @@ def test_a_file_that_can_not_be_written_is_a_problem_until_it_can(
         place = journal.begin(ONE)
         assert journal.problem() == "a worker's file in begun can't be written: No space left on device"
 
-    assert (journal.problem(), record_of(journal, tmp_path)) == ("", 1)
+    assert (journal.problem(), begun(tmp_path)) == ("", 1)
     journal.end(place)
-    assert record_of(journal, tmp_path) == 0
+    assert begun(tmp_path) == 0
 
 
 def test_a_request_without_an_id_gets_one_of_its_own(bound: Callable[..., RequestBoundary]) -> None:
@@ -302,15 +301,10 @@ def test_a_request_without_an_id_gets_one_of_its_own(bound: Callable[..., Reques
 
 
 def test_the_record_has_the_size_of_the_answer(bound: Callable[..., RequestBoundary]) -> None:
-    records: list[RequestRecord] = []
-
-    class Keeping(Noting):
-        def end(self, record: RequestRecord) -> None:
-            records.append(record)
-
+    noting = Noting()
     for app in (echo, stream):
-        ask(bound(app, Keeping()), **{CLIENT_ID: "abc"})
-    assert [record.bytes_out for record in records] == [7, 6]
+        ask(bound(app, noting), **{CLIENT_ID: "abc"})
+    assert [record.bytes_out for record in noting.records] == [7, 6]
 
 
 def test_a_client_that_asks_gets_the_times_of_the_stages(bound: Callable[..., RequestBoundary]) -> None:

@@ -120,6 +120,12 @@ def test_a_large_model_has_a_small_document() -> None:
     assert "examples" not in content["application/x-npy"]
 
 
+def test_a_script_model_reads_arrays() -> None:
+    arrays = ScriptBodies(Conversion.OF_ARRAYS, Conversion.OF_ARRAYS)
+    described = request_types(document_of(Service((), "", script=arrays)))
+    assert {"application/json", "text/csv", "application/x-npy"} <= described.keys()
+
+
 def test_definitions_of_a_schema_find_their_place() -> None:
     """References within a script's own schema lead to components, also from two schemas with the same names."""
     point = {"$defs": {"Point": {"type": "array"}}, "items": {"$ref": "#/$defs/Point"}}

@@ -28,31 +28,26 @@ def test_examples_are_read(name: str) -> None:
 
 @pytest.mark.parametrize("name", ALL)
 def test_examples_of_the_open_inference_protocol_are_read(name: str) -> None:
-    """Both forms carry every type that the protocol has; numbers of two bytes only travel as raw bytes."""
-    sent = [sample for sample in samples(document(ALL[name])) if sample.path.endswith("/m/infer")]
-    for sample in sent:
-        size = int(sample.headers.get("Inference-Header-Content-Length", len(sample.body or b"")))
+    """All forms carry every type that the protocol has; numbers of two bytes only travel as raw bytes."""
+    everywhere = list(samples(document(ALL[name])))
+    own, triton = (
+        [sample for sample in everywhere if sample.path.endswith("/m/infer")],
+        of_triton(*everywhere),
+    )
+    for sample in own + triton:
+        said = sample.headers.get("Inference-Header-Content-Length", len(sample.body or b""))
+        size = int(parse_media_type(sample.media_type).parameters.get(JSON_SIZE, said))
         batch = read_request(sample.body or b"", size, MemoryBudget()).batch(ALL[name])
         assert batch.inputs.keys() == ALL[name].inputs.keys()
 
-    types = {sample.media_type for sample in sent}
+    types = {sample.media_type for sample in own}
     without = {"complex": set(), "quantized": set(), "nothing": set(), "half": {"application/octet-stream"}}
     assert types == without.get(name, {"application/json", "application/octet-stream"})
+    assert len(triton) == (1 if types else 0)
 
 
 def of_triton(*sent: Sample) -> list[Sample]:
     return [sample for sample in sent if TRITON_TYPE in str(sample.media_type)]
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_the_example_in_tritons_type_is_read(name: str) -> None:
-    sent = of_triton(*samples(document(ALL[name])))
-    for sample in sent:
-        size = int(parse_media_type(sample.media_type).parameters[JSON_SIZE])
-        batch = read_request(sample.body or b"", size, MemoryBudget()).batch(ALL[name])
-        assert batch.inputs.keys() == ALL[name].inputs.keys()
-
-    assert len(sent) == (0 if name in {"complex", "quantized", "nothing"} else 1)
 
 
 PICTURES = GraphInputs(decodes_pictures=True, resizes=True)

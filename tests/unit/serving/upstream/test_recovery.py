@@ -18,11 +18,13 @@ GOOD, ABSENT = ModelAnswer(200, b"{}"), ModelAnswer(404, b'{"error": "Servable n
 class Stage:
     """A clock that only sleeping moves, a supervisor that settles in time, and answers in turn."""
 
-    def __init__(self, *answers: ModelAnswer | Exception, settled_after: float = 0.0) -> None:
+    def __init__(
+        self, *answers: ModelAnswer | Exception, settled_after: float = 0.0, fake: FakeUpstream | None = None
+    ) -> None:
         self.now = 0.0
         self._answers: Iterator[ModelAnswer | Exception] = iter(answers)
         self._settled_after = settled_after
-        self.fake = FakeUpstream(answer=self._next)
+        self.fake = fake or FakeUpstream(answer=self._next)
         self.upstream = Recovering(self.fake, self.settled, clock=lambda: self.now, sleep=self.sleep)
 
     def _next(self, _call: Call) -> ModelAnswer:
@@ -98,18 +100,11 @@ class RefusingFirst(FakeUpstream):
 
 @pytest.mark.parametrize("settled_after", [0.0, 5.0])
 def test_a_signature_is_waited_for_too(settled_after: float) -> None:
-    now = 0.0
-
-    def sleep(seconds: float) -> None:
-        nonlocal now
-        now += seconds
-
-    fake = RefusingFirst({"serving_default": SIGNATURE})
-    upstream = Recovering(fake, lambda: now >= settled_after, clock=lambda: now, sleep=sleep)
+    stage = Stage(settled_after=settled_after, fake=RefusingFirst({"serving_default": SIGNATURE}))
 
     if settled_after:
-        assert upstream.signature(TARGET) is SIGNATURE
+        assert stage.upstream.signature(TARGET) is SIGNATURE
     else:
         with pytest.raises(UpstreamRefused):
-            upstream.signature(TARGET)
-    assert now == pytest.approx(settled_after, abs=0.2)
+            stage.upstream.signature(TARGET)
+    assert stage.now == pytest.approx(settled_after, abs=0.2)

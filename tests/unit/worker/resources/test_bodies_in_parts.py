@@ -16,20 +16,15 @@ CLASS = "def handler(data, context):\n    return type(data).__name__, 'text/plai
 WHOLE, IN_PARTS = "Data", "BufferedReader"
 
 
-def written(folder: Path, script: str) -> Path:
-    path = folder / "code" / "inference.py"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(script)
-    return path
-
-
 def posted(
     folder: Path, script: str, body: bytes = b"", env: dict[str, str] | None = None, **headers: str
 ) -> Reply:
     """The answer of a script whose model answers with twice its input."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
+    path = folder / "inference.py"
+    path.write_text(script)
     with tfs_proxy.testing.load(
-        written(folder, script),
+        path,
         signatures=X,
         outputs=lambda inputs: {"y": np.asarray(inputs["x"]) * 2},
         settings=Settings.from_env(env or {}),

@@ -305,21 +305,6 @@ def test_a_script_reshapes_what_it_decodes(make_front: Any) -> None:
     assert (result.status_code, result.text) == (200, "(1, 4)")
 
 
-@pytest.mark.parametrize(
-    ("body", "says"),
-    [
-        (b"1.0", "1.0 is a number, but DT_STRING takes strings"),
-        (b"[[true]]", "true is a boolean, but DT_STRING takes strings"),
-    ],
-)
-def test_a_value_of_another_type_is_called_what_it_is(
-    front: Any, error_of: ErrorOf, body: bytes, says: str
-) -> None:
-    _takes(front, "DT_STRING")
-    result = front.post(body)
-    assert (result.status_code, says in error_of(result)) == (400, True), result.text
-
-
 @pytest.mark.parametrize("body", [b'{"instances": ["x"]}', b'{"inputs": ["x"]}', b'["x"]'])
 def test_strings_that_are_not_utf_8_are_base64(front: Any, body: bytes) -> None:
     """A worker writes valid JSON, whatever form the body has and the model server's answer."""
