@@ -1,8 +1,6 @@
 """`tfs-proxy transform`: its flags become a job, and what can't be a job is refused in one sentence."""
 
 import json
-import os
-import signal
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -212,18 +210,3 @@ def test_what_cannot_be_written_is_refused_first(
     below = tmp_path / "file" / "below"
     assert main(["transform", *words, f"--{flag}", str(below)]) == 2
     assert f"The {flag} {below} can't be written" in capsys.readouterr().err
-
-
-def test_a_stop_signal_has_an_exit_status_of_its_own(
-    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """SIGTERM as Ctrl-C: 130, and the log says how to continue."""
-
-    def stopped(_options: TransformOptions) -> int:
-        os.kill(os.getpid(), signal.SIGTERM)
-        signal.pause()
-        raise AssertionError("the signal ends the run")
-
-    monkeypatch.setattr(transform_run, "run", stopped)
-    assert main(["transform", *words]) == 130
-    assert "the same command continues from here" in capsys.readouterr().err
