@@ -90,12 +90,12 @@ class Running(abc.ABC):
         self.wait_until(self.is_ready, "/ping answers 200", seconds)
         return time.monotonic() - self.began
 
-    def wait_until_refused(self) -> None:
-        """Wait until its port refuses connections."""
+    def wait_until_refused(self, port: int | None = None) -> None:
+        """Wait until its port, or another one of its ports, refuses connections."""
 
         def refuses() -> bool:
             with socket.socket() as probe:
-                return probe.connect_ex((self.host, self.port)) != 0
+                return probe.connect_ex((self.host, port or self.port)) != 0
 
         self.wait_until(refuses, "the port refuses connections")
 

@@ -45,11 +45,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
         yield running
 
 
-def wait_for_workers(stack: Stack, count: int = 2) -> None:
-    """Wait until gunicorn has started so many."""
-    stack.wait_until(lambda: len(stack.workers()) >= count, f"{count} workers run")
-
-
 def wait_for_rest(stack: Stack) -> None:
     """Wait until no worker has a request in progress: the client has its answer a moment before."""
     stack.wait_until(
@@ -106,7 +101,9 @@ def test_what_other_threads_of_a_killed_worker_had_begun_is_answered_502(tmp_pat
 def test_requests_that_dead_workers_had_not_begun_are_answered(stack: Stack, tmp_path: Path) -> None:
     """They lay unread in kept connections and new ones of stopped workers, which are killed then."""
     noted, before = tmp_path / "noted", counted(stack)
-    wait_for_workers(stack)  # one that starts later would answer in the place of the stopped ones
+    stack.wait_until(
+        lambda: len(stack.workers()) == 2, "two workers run"
+    )  # one that starts later would answer in the place of the stopped ones
     with ThreadPoolExecutor(16) as pool:
         warm = [
             pool.submit(stack.invoke, f"answer {noted} warm{number}", "text/plain") for number in range(16)

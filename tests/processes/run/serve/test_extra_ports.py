@@ -1,7 +1,6 @@
 """Extra ports have all that the HTTP port has, from the first moment to the drain."""
 
 import signal
-import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,9 +10,7 @@ from support import gates
 from support.archives import NEEDS_NGINX, pack, without_nginx
 from support.multi_model import serving_many
 from support.ports import free_port
-from support.running import ANSWER_SECONDS, LOOPBACK
 from support.stack import serving
-from support.waiting import wait_until
 
 SCRIPT = f"""{gates.SCRIPT}
 def model_fn(model_dir):
@@ -26,12 +23,6 @@ def transform_fn(model, data, content_type, accept):
     return model, "text/plain"
 """
 TEXT = {"Content-Type": "text/plain"}
-
-
-def accepts(port: int) -> bool:
-    """Whether anything listens at the port."""
-    with socket.socket() as probe:
-        return probe.connect_ex((LOOPBACK, port)) == 0
 
 
 @pytest.fixture
@@ -55,7 +46,7 @@ def test_an_extra_port_has_every_route_and_is_drained(archive: Path, tmp_path: P
         held = pool.submit(stack.ask, "POST", "/invocations", gate.mark(), TEXT, port=extra)
         gate.wait_for()
         stack.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: not accepts(extra), ANSWER_SECONDS, "the extra port is closed")
+        stack.wait_until_refused(extra)
         gate.open()
 
         assert held.result().body == b"answered"
@@ -75,4 +66,4 @@ def test_workers_that_listen_themselves_have_one_port(archive: Path) -> None:
     extra = free_port()
     with serving(str(archive), env={**without_nginx(), "TFS_PROXY_EXTRA_PORTS": str(extra)}) as stack:
         stack.wait_for_log("TFS_PROXY_EXTRA_PORTS has no effect without nginx")
-        assert not accepts(extra)
+        stack.wait_until_refused(extra)

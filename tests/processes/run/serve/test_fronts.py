@@ -20,6 +20,7 @@ from support.archives import NEEDS_NGINX, stand_in_words, without_nginx
 from support.running import Answer
 from support.scraping import Scrape, counted, scrape
 from support.stack import Stack, serving
+from tfs_proxy.model.report.first_request import TRY
 
 NGINX = pytest.param({}, id="nginx", marks=NEEDS_NGINX)
 GUNICORN = pytest.param(without_nginx(), id="gunicorn")
@@ -357,7 +358,7 @@ def test_a_run_from_its_start_to_its_end(tmp_path: Path, front: dict[str, str]) 
                 reply.read()
                 return reply.status
 
-        refused = [*pings, stack.invoke("{}"), stack.ask("GET", "/nope")]
+        refused = [*pings, stack.invoke("{}"), stack.ask("GET", "/nope"), stack.ask("GET", "/v1/models/m")]
         assert {status_on_kept(), *(answer.status for answer in refused)} == {503}
         assert all(answer.json.keys() == {"error"} for answer in refused)
         metrics = scrape(stack)
@@ -369,6 +370,11 @@ def test_a_run_from_its_start_to_its_end(tmp_path: Path, front: dict[str, str]) 
 
         loading.open()
         stack.wait_until(lambda: status_on_kept() == 200, "a request on the kept connection is answered")
+        told_ready = kept.sock
+        stack.wait_for_log(TRY)  # the last line of a start
+        assert (status_on_kept(), kept.sock) == (200, told_ready), (
+            "the connection that was told so stays open"
+        )
         stack.wait_ready()
         ready = stack.ask("GET", "/ping")
         assert (ready.status, ready.body) == (200, b"")

@@ -143,16 +143,6 @@ def answered(port: int, request: str) -> str:
         return "\r\n".join([*head, "", answer.read().decode()])
 
 
-@contextlib.contextmanager
-def running(stack: Stack) -> Iterator[Stack]:
-    """A stack that is ready, stopped at the end."""
-    try:
-        stack.wait_ready()
-        yield stack
-    finally:
-        stack.close()
-
-
 @pytest.fixture(scope="module", params=["nginx", "gunicorn", "endpoint"])
 def door(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A server on loopback with lists of origins and hosts."""
@@ -162,7 +152,8 @@ def door(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         archive = script_model(tmp_path_factory.mktemp("guard") / "model.tar.gz", SCRIPT)
         front = without_nginx() if request.param == "gunicorn" else {}
         stack = Stack(str(archive), env={**SETTINGS, **front})
-    with running(stack):
+    with contextlib.closing(stack):
+        stack.wait_ready()
         yield stack
 
 
@@ -265,7 +256,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def elsewhere(root: Path) -> Iterator[Stack]:
     """Many models at an address that others reach."""
     env = {**MODE, "TFS_PROXY_MODEL_FOLDERS": f"{root / 'models'}"}
-    with running(Stack(env=env, host="0.0.0.0")) as stack:
+    with contextlib.closing(Stack(env=env, host="0.0.0.0")) as stack:
+        stack.wait_ready()
         yield stack
 
 

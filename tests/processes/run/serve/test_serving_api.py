@@ -20,9 +20,7 @@ from support.archives import (
 )
 from support.gates import gate
 from support.grpc_calls import SECONDS, hold, ones, predict, refusal
-from support.running import Answer
 from support.stack import Stack, ended, serving
-from support.waiting import wait_until
 from tfs_proxy.wire import protos
 
 pytestmark = [pytest.mark.tensorflow, NEEDS_NGINX]
@@ -32,6 +30,7 @@ def handler(data, context):
     return "the script", "text/plain"
 """
 LIMIT_MB = 2
+LOADING = ("UNAVAILABLE", "no model server is ready: starting, or being restarted")
 RETRIES = {
     "maxAttempts": 5,
     "initialBackoff": "0.05s",
@@ -220,35 +219,16 @@ def test_a_model_server_that_dies_is_passed_by_and_comes_back(stack: Stack) -> N
         stack.wait_ready()
 
 
-def test_the_doors_answer_from_the_start_but_not_before_all_is_ready(tmp_path: Path) -> None:
-    """While models load, REST says 503 and gRPC UNAVAILABLE, with a reason."""
-    with gate(tmp_path / "gate") as held:
-        env = {"STAND_IN_GATE": held.mark(), "TFS_PROXY_GRPC_PORT": "0"}
-        stack = Stack(*stand_in_words(tmp_path), env=env)
-        try:
-            early = until_answered(stack)
-            with grpc.insecure_channel(stack.grpc) as opened:
-                code, text = refusal(lambda: predict(opened, ones(1), "m"))
-        finally:
-            stack.close()
-
-    assert (early.status, early.json["error"]) == (503, "starting: loading the models")
-    assert (code, text) == ("UNAVAILABLE", "no model server is ready: starting, or being restarted")
-
-
-def until_answered(stack: Stack) -> Answer:
-    """The answer of the REST API as soon as the models are being loaded."""
-
-    def loading() -> Answer | None:
-        with contextlib.suppress(OSError):
-            answer = stack.ask("GET", "/v1/models/m")
-            return answer if b"loading" in answer.body else None
-        return None
-
-    stack.wait_for_log("listening for gRPC")
-    answer = stack.wait_until(loading, "the REST API says that the models are being loaded")
-    assert answer is not None
-    return answer
+def test_calls_are_told_that_models_load(tmp_path: Path) -> None:
+    """gRPC says UNAVAILABLE, with a reason."""
+    with (
+        gate(tmp_path / "gate") as held,
+        contextlib.closing(
+            Stack(*stand_in_words(tmp_path), env={"STAND_IN_GATE": held.mark(), "TFS_PROXY_GRPC_PORT": "0"})
+        ) as stack,
+        grpc.insecure_channel(stack.grpc) as opened,
+    ):
+        stack.wait_until(lambda: refusal(lambda: predict(opened, ones(1), "m")) == LOADING, "calls are told")
 
 
 def test_calls_in_flight_finish_at_sigterm(saved_models: Path, tmp_path: Path) -> None:
@@ -263,25 +243,11 @@ def test_calls_in_flight_finish_at_sigterm(saved_models: Path, tmp_path: Path) -
             slow = pool.submit(hold, opened, held.mark(), "gate")
             held.wait_for()
             stack.process.send_signal(signal.SIGTERM)
-            host, _, port = stack.grpc.rpartition(":")
-            wait_until_refused(host, int(port))
+            stack.wait_until_refused(int(stack.grpc.rpartition(":")[2]))
             held.open()
             assert slow.result()["y"].tolist() == [len(held.mark())]
 
         assert stack.wait() == 0
-
-
-def wait_until_refused(host: str, port: int) -> None:
-    """Wait until no process accepts connections there."""
-
-    def refuses() -> bool:
-        try:
-            socket.create_connection((host, port), timeout=5).close()
-        except ConnectionRefusedError:
-            return True
-        return False
-
-    wait_until(refuses, SECONDS, f"{host}:{port} refuses connections")
 
 
 def test_the_usual_port_is_done_without_where_it_is_taken(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Start-up of the real `tfs-proxy serve`: what it serves, and every way in which it refuses to run."""
 
 import contextlib
-import http.client
 import socket
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from support.archives import (
-    NEEDS_NGINX,
     SAVED_MODEL,
     pack,
     stand_in_archive,
@@ -23,7 +21,6 @@ from support.ports import free_range
 from support.running import messages_of
 from support.stack import Stack, ended, serving
 from support.wheels import write_wheel
-from tfs_proxy.model.report.first_request import TRY
 
 HANDLER = "def handler(data, context): return ''\n"
 SAYS_VERSIONS = """
@@ -312,43 +309,3 @@ def test_a_package_that_ends_the_workers_is_named_with_them(tmp_path: Path, fail
         "tfs-proxy: no worker can start: gunicorn ended with exit status 1. "
         "Packages of code/requirements.txt replace its own: numpy 0.1. Its last output: "
     )
-
-
-@NEEDS_NGINX
-def test_a_connection_that_was_told_ready_stays_open(tmp_path: Path) -> None:
-    """The client that saw the first 200 sends its request on the same connection: no reload of nginx cuts it."""
-    stack = Stack(*stand_in_words(tmp_path))
-    with contextlib.closing(stack):
-        client = first_ready(stack)
-        before = invoke_on(client)
-        stack.wait_for_log(TRY)  # the last line of a start
-        after = invoke_on(client)
-        client.close()
-
-    assert (before, after) == (200, 200)
-
-
-def invoke_on(connection: http.client.HTTPConnection) -> int:
-    """The status of one invocation on this connection."""
-    connection.request("POST", "/invocations", '{"instances": [1]}', {"Content-Type": "application/json"})
-    response = connection.getresponse()
-    response.read()
-    return response.status
-
-
-def first_ready(stack: Stack) -> http.client.HTTPConnection:
-    """Ping on a kept connection, opened again if it is closed, until the first 200."""
-    client = http.client.HTTPConnection(stack.host, stack.port, timeout=60)
-
-    def is_ready() -> bool:
-        try:
-            client.request("GET", "/ping")
-            response = client.getresponse()
-            response.read()
-        except (OSError, http.client.HTTPException):
-            client.close()
-            return False
-        return response.status == 200
-
-    stack.wait_until(is_ready, "/ping answers 200")
-    return client
