@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from tfs_proxy.serving.parent_death import signal_at_death_of
 from tfs_proxy.values.errors import ScriptLoadError
 
 STDERR = 2
@@ -26,10 +27,7 @@ def importable(path: str, import_paths: Sequence[str], *, script_model: bool, se
     ScriptLoadError if it can't be imported, ends its process, or takes longer.
     """
     with tempfile.NamedTemporaryFile(prefix="tfs-proxy-import-") as result:
-        words = [
-            *(f"--import-path={folder}" for folder in import_paths),
-            *(["--script-model"] if script_model else []),
-        ]
+        words = [f"--import-path={folder}" for folder in import_paths] + ["--script-model"] * script_model
         status = _run([sys.executable, "-m", __name__, path, result.name, *words], seconds)
         written = Path(result.name).read_bytes()
     if status is None:
@@ -43,7 +41,14 @@ def importable(path: str, import_paths: Sequence[str], *, script_model: bool, se
 
 def _run(argv: Sequence[str], seconds: float) -> str | None:
     """Run a program and describe its end; None if it had to be killed. Its children are always killed."""
-    child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=STDERR, start_new_session=True)
+    ends_too = signal_at_death_of(os.getpid(), signal.SIGKILL)
+    child = subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=STDERR,
+        start_new_session=True,
+        preexec_fn=ends_too,  # noqa: PLW1509 - no thread holds a lock
+    )
     try:
         status = child.wait(seconds)
     except subprocess.TimeoutExpired:
