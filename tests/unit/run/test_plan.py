@@ -255,7 +255,6 @@ def test_nginx_is_configured_from_the_settings(environ: dict[str, str], line: st
 GRPC = nginx.ProxyConfig(
     "0.0.0.0:8080", ("127.0.0.1:4000",), WORKSPACE.control_socket, GrpcEndpoint(("0.0.0.0:8500",), (1, 22, 1))
 )
-DEPLOYMENT = deployment(instances=(INSTANCE, Instance(2, 8503, 8502, "/run/tfs/tfs2.sock")), rest_api=True)
 
 
 @pytest.mark.parametrize(
@@ -280,10 +279,10 @@ def test_nginx_is_told_of_http2_in_the_way_it_knows(
 
 def test_a_script_that_is_the_model_itself_has_no_api_of_tf_serving_over_grpc() -> None:
     """Calls are refused; before the archive is open they are told to wait."""
-    stage = replace(GRPC, serving=replace(DEPLOYMENT, instances=()))
+    text = nginx.config(replace(GRPC, serving=deployment(instances=())), settings(), WORKSPACE)
 
-    assert "grpc://predictions" not in nginx.config(stage, settings(), WORKSPACE)
-    assert "grpc://inferences" in nginx.config(stage, settings(), WORKSPACE)
+    assert "grpc://predictions" not in text
+    assert "grpc://inferences" in text
     assert "grpc://predictions" in nginx.config(GRPC, settings(), WORKSPACE)
 
 
