@@ -143,7 +143,8 @@ Report what would be served from MODEL, as start-up does, and import code/infere
 own. This environment is used unchanged: requirements.txt is not installed.
 
 With --request, code/inference.py answers the request, or the default conversion if there is no script.
-A fake model server stands behind them; it answers zeros in the shapes of the signatures.
+A fake model server stands behind them; it answers zeros in the shapes of the signatures. It refuses sizes
+that a signature does not declare; serve passes TensorFlow Serving's form on: a model may take any shape.
 
 With --openapi, standard output gets the document that GET /openapi.json would answer, and the report goes to
 standard error.
