@@ -4,8 +4,6 @@ import json
 import signal
 from pathlib import Path
 
-import pytest
-
 from support import containers
 from support.containers import EMBEDDED
 from support.endpoints import described, of_image, running_endpoint, variant
@@ -13,24 +11,19 @@ from support.transform_jobs import ended_job, job_request, written
 from support.waiting import wait_until
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_image_that_docker_has_is_started_asked_and_removed(
-    plain: Path, tmp_path: Path, number: signal.Signals
-) -> None:
-    """With the archive at /opt/ml/model, and the config's variables; also if the endpoint is killed."""
+def test_image_that_docker_has_is_started_asked_and_removed(plain: Path, tmp_path: Path) -> None:
+    """With the archive at /opt/ml/model, and the variables of the config; also if the endpoint is killed."""
     environment = {"SAGEMAKER_GUNICORN_WORKERS": "1"}
     model = of_image(EMBEDDED, ModelDataUrl=str(plain), Environment=environment)
     with running_endpoint(tmp_path, described({"m": model}, [variant("v", "m")])) as endpoint:
         answer = endpoint.invoke_endpoint('{"instances": [1.0]}', ContentType="application/json")
         body = answer["Body"].read()
-        name = f"tfs-proxy-endpoint-{endpoint.process.pid}-"
-        assert name in containers.docker("ps", "--format", "{{.Names}}")
-        endpoint.stop(number)
+        of_ours = ("ps", "-a", "--filter", f"name=tfs-proxy-endpoint-{endpoint.process.pid}-", "--quiet")
+        assert containers.docker(*of_ours)
+        endpoint.stop(signal.SIGKILL)
 
     assert b"2.5" in body
-    wait_until(
-        lambda: name not in containers.docker("ps", "-a", "--format", "{{.Names}}"), 30, "it is removed"
-    )
+    wait_until(lambda: not containers.docker(*of_ours), 30, "it is removed")
 
 
 def test_many_models_are_unpacked_where_their_own_container_sees_them(

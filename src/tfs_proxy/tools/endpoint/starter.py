@@ -301,14 +301,9 @@ class ContainerStarter:
             *(DOCKER, "run", "--rm", "--init=false", "--name", name),
             *("-p", f"{LOOPBACK}:{ports[0]}:{CONTAINER_PORT}", *words, *mounts, reference, "serve"),
         )
-        # Everyone on this machine could see a value on the command line of `docker run`.
-        spec = ProcessSpec(
-            name=of,
-            argv=argv,
-            env={**self._environ, **variables},
-            orphaned_signal=signal.SIGTERM,  # which `docker run` passes on; SIGKILL would end it alone
-            backoff=NO_RESTARTS,
-        )
+        # Everyone on this machine could see a value on the command line. `docker run` passes SIGTERM on.
+        env = {**self._environ, **variables}
+        spec = ProcessSpec(of, argv, env, orphaned_signal=signal.SIGTERM, backoff=NO_RESTARTS)
         child = self._run(spec)
         return HostedContainer(definition.name, LOOPBACK, ports[0], self._threads, child, image=reference)
 

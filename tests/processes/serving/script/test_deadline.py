@@ -235,9 +235,7 @@ def answered_beside_a_hang(folder: Path, timeout_seconds: int) -> tuple[int, Ans
     with hanging(folder, env) as stack, gates.gate(folder / "gate") as gate, ThreadPoolExecutor() as pool:
         former = pid(stack)
         hung = pool.submit(say, stack, "sleep")
-        time.sleep(
-            0.7 * timeout_seconds
-        )  # so that the other request has enough time left when this one's is over
+        time.sleep(0.7 * timeout_seconds)  # the other request has time left when this one's is over
         busy: Future[Answer] = pool.submit(say, stack, gate.mark())
         gate.wait_for()
         assert hung.result().status == 504
