@@ -11,6 +11,7 @@ import pytest
 from tfs_proxy.data.registry import decode, parse_media_type
 from tfs_proxy.values.errors import BadInput
 from tfs_proxy.values.signature import PREDICT_METHOD, Signature, TensorSpec
+from tfs_proxy.wire.dtypes import DTYPES
 
 CORPUS = json.loads((Path(__file__).parents[2] / "corpus" / "bodies.json").read_text())
 TENSORS = {
@@ -24,15 +25,6 @@ TENSORS = {
     "half": TensorSpec("half", "DT_HALF", (None,)),
     "text": TensorSpec("text", "DT_STRING", (None,)),
     "complex": TensorSpec("complex", "DT_COMPLEX64", (None,)),
-}
-DTYPES = {
-    "x": np.float32,
-    "x1": np.float32,
-    "a": np.float32,
-    "b": np.int64,
-    "byte": np.uint8,
-    "flag": np.bool_,
-    "half": np.float16,
 }
 
 
@@ -57,7 +49,7 @@ def test_body_decodes(row: dict[str, Any]) -> None:
     assert batch.records == row["records"]
     for name, values in row.get("inputs", {}).items():
         with np.errstate(over="ignore"):
-            expected: npt.NDArray[Any] = np.array(values, DTYPES[name])
+            expected: npt.NDArray[Any] = np.array(values, DTYPES[TENSORS[name].dtype][1])
         assert batch.inputs[name].dtype == expected.dtype
         np.testing.assert_array_equal(batch.inputs[name], expected)
     for name, values in row.get("text", {}).items():

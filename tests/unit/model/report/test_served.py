@@ -266,23 +266,22 @@ def test_settings_that_differ_are_shown_without_secrets(tmp_path: Path) -> None:
     assert "pw@" not in text
 
 
-def test_misspelt_variables_are_told(tmp_path: Path) -> None:
-    """A name that only looks like a setting is noted, with the one that was probably meant."""
+@pytest.mark.parametrize(
+    ("variable", "says"),
+    [
+        (
+            "SAGEMAKER_TFS_MAX_BATCHSIZE",
+            "but it is not a setting: did you mean SAGEMAKER_TFS_MAX_BATCH_SIZE?",
+        ),
+        ("TFS_PROXY_WHATEVER_ELSE", "but it is not a setting."),
+        ("SAGEMAKER_MODEL_SERVER_WORKERS", "and is not read: set SAGEMAKER_GUNICORN_WORKERS."),
+        ("SAGEMAKER_TFS_VERSION", "and is not read: the image"),
+    ],
+)
+def test_variables_that_are_not_read_are_told(tmp_path: Path, variable: str, says: str) -> None:
+    """Misspelt ones with the setting that was probably meant, those of AWS's with what does the same here."""
     write_model(tmp_path / "half/1")
-    text = text_on(tmp_path, SAGEMAKER_TFS_MAX_BATCHSIZE="4", TFS_PROXY_WHATEVER_ELSE="1")
-    assert (
-        "SAGEMAKER_TFS_MAX_BATCHSIZE is set, but it is not a setting: did you mean SAGEMAKER_TFS_MAX_BATCH_SIZE?"
-        in text
-    )
-    assert "TFS_PROXY_WHATEVER_ELSE is set, but it is not a setting." in text
-
-
-def test_variables_that_are_not_read_any_more_are_told(tmp_path: Path) -> None:
-    """Those of AWS's other containers, too, with the setting that does the same here."""
-    write_model(tmp_path / "half/1")
-    text = text_on(tmp_path, SAGEMAKER_MODEL_SERVER_WORKERS="4", SAGEMAKER_TFS_VERSION="2.20")
-    assert "SAGEMAKER_MODEL_SERVER_WORKERS is set, and is not read: set SAGEMAKER_GUNICORN_WORKERS." in text
-    assert "SAGEMAKER_TFS_VERSION is set, and is not read: the image" in text
+    assert f"{variable} is set, {says}" in text_on(tmp_path, **{variable: "4"})
 
 
 def test_names_of_aws_that_nothing_reads_are_told(tmp_path: Path) -> None:

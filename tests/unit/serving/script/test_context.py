@@ -4,13 +4,12 @@ from typing import Any
 
 import pytest
 
+from support.deployments import INSTANCE
 from support.fake_upstream import FakeUpstream
 from tfs_proxy.serving.plane import DataPlane
 from tfs_proxy.serving.script.context import Context, ScriptRequest, WorkerModels
 from tfs_proxy.values.deployment import Instance
 from tfs_proxy.values.signature import Target
-
-INSTANCE = Instance(index=0, rest_port=8501, grpc_port=9000, grpc_socket="/run/tfs0.sock")
 
 
 class FakeChannels:

@@ -39,10 +39,8 @@ def posted(
         ("handler.streams = True\n", IN_PARTS),
         ("handler.streams = False\n", WHOLE),
         ("setattr(handler, 'streams', True)\n", IN_PARTS),
-        (
-            "def input_handler(data, context): ...\ninput_handler.streams = True\n",
-            WHOLE,
-        ),  # it is not called
+        # It is not called.
+        ("def input_handler(data, context): ...\ninput_handler.streams = True\n", WHOLE),
     ],
 )
 def test_a_script_asks_for_them(tmp_path: Path, added: str, kind: str) -> None:
