@@ -19,6 +19,7 @@ from support.endless import endless_server
 from support.transform_command import Done, outputs, posts, release, stand_in, transform, tune
 from support.waiting import wait_until
 from tfs_proxy.data.formats.framing import recordio_frame, tfrecord_frame
+from tfs_proxy.transform.files import STATE_FOLDER
 
 ALONE = {"split_type": "Line", "strategy": "SingleRecord"}
 
@@ -288,18 +289,34 @@ def test_only_server_errors_are_tried_again(job: Job, tmp_path: Path) -> None:
 
 
 def test_finished_objects_are_not_sent_again(job: Job) -> None:
-    """Only what is new or changed is; another job at the same place does all again."""
+    """Only what is new or changed is; another job at the same place does all again.
+
+    Half a line that a killed run has left among its notes changes nothing.
+    """
     for name in "abc":
         job.put(name, name)
     assert job.run(max_concurrent="2").status == 0
+    (notes,) = (job.out / STATE_FOLDER).glob("finished-*.jsonl")
+    notes.write_bytes(notes.read_bytes() + b'{"fingerprint": "finger')
     job.put("changed", "b")
     job.put("new", "d")
     done, sent = job.sent(max_concurrent="2")
     assert done.summary["objects"] == {"all": 4, "done": 2, "already_done": 2, "failed": 0}
     assert sent == 2
     assert job.outputs["b.out"] == b"changed"
+    assert job.run(max_concurrent="2").summary["objects"]["already_done"] == 4
     assert job.run("--accept", "text/csv", max_concurrent="2").summary["objects"]["done"] == 4
     assert job.run("--no-resume", max_concurrent="2").summary["objects"]["done"] == 4
+
+
+def test_machines_share_a_job(job: Job) -> None:
+    """Each does its part, and a run over all of them finds nothing left to do."""
+    for name in "abcd":
+        job.put(name, name)
+    parts = [job.run(instance_index=number, instance_count="2").summary["objects"] for number in "01"]
+    assert [part["done"] for part in parts] == [2, 2]
+    assert job.outputs == {f"{name}.out": name.encode() for name in "abcd"}
+    assert job.run().summary["objects"]["already_done"] == 4
 
 
 def test_an_object_that_fails_has_no_output(job: Job) -> None:

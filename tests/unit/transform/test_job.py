@@ -1,12 +1,10 @@
-"""What a job leaves open: who decides it, which machine does which objects, and how outputs are called."""
+"""What a job leaves open: who decides it, and how outputs are called."""
 
 from typing import Any
 
 import pytest
 
-from tfs_proxy.transform.files import InputObject
 from tfs_proxy.transform.job import ExecutionPlan, Job
-from tfs_proxy.transform.leftovers import shard
 from tfs_proxy.transform.options import stack_environment
 from tfs_proxy.transform.s3 import relative_name
 
@@ -41,14 +39,6 @@ def test_who_decides() -> None:
 def test_names_under_a_prefix(key: str, prefix: str, name: str) -> None:
     """The path below the prefix, and the whole name where the prefix ends inside it."""
     assert relative_name(key, prefix) == name
-
-
-def test_shards() -> None:
-    """Every object belongs to exactly one machine."""
-    items = [InputObject(f"/{number}", str(number), 1, "") for number in range(10)]
-    parts = [shard(items, index, 3) for index in range(3)]
-    assert sorted(item.name for part in parts for item in part) == [item.name for item in items]
-    assert max(map(len, parts)) - min(map(len, parts)) == 1
 
 
 def test_the_environment_of_the_stack() -> None:

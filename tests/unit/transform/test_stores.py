@@ -1,29 +1,14 @@
-"""Local folders: which objects are found, and outputs that are written whole, once, and remembered."""
+"""Local folders: which objects are found, and what is no folder or manifest of them."""
 
-import gc
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tfs_proxy.transform.files import OUT, STATE_FOLDER, InputObject, LocalTarget
 from tfs_proxy.transform.job import MANIFEST, S3_PREFIX
 from tfs_proxy.transform.leftovers import objects_of
 from tfs_proxy.values.errors import SettingsError
-
-# A target's journal is open, and so locked, until its process ends.
-pytestmark = pytest.mark.filterwarnings("ignore:.*finished-:pytest.PytestUnraisableExceptionWarning")
-
-ITEM = InputObject("/in/sub/a", "sub/a", 1, "version 1")
-
-
-@pytest.fixture(autouse=True)
-def _journals_are_closed() -> Iterator[None]:
-    """Collect the targets of a test, so that no other test gets the warnings about their journals."""
-    yield
-    gc.collect()
 
 
 def no_client() -> None:
@@ -32,12 +17,6 @@ def no_client() -> None:
 
 def names_in(folder: Path, data_type: str = S3_PREFIX) -> list[str]:
     return [item.name for item in objects_of(str(folder), data_type, no_client)]  # type: ignore[arg-type]
-
-
-def write_output(target: LocalTarget, item: InputObject = ITEM, text: bytes = b"text") -> None:
-    sink = target.create(item, OUT, "fingerprint")
-    sink.write(text)
-    sink.commit()
 
 
 def test_links_are_followed_once(tmp_path: Path) -> None:
@@ -87,11 +66,3 @@ def test_what_is_no_manifest_is_refused(tmp_path: Path, text: str, words: str) -
     manifest.write_text(text)
     with pytest.raises(SettingsError, match=words):
         names_in(manifest, MANIFEST)
-
-
-def test_half_a_line_of_a_killed_run_is_ignored(tmp_path: Path) -> None:
-    write_output(LocalTarget(tmp_path, "1-of-2"))
-    journal = tmp_path / STATE_FOLDER / "finished-0-of-2.jsonl"
-    journal.write_bytes(b'{"fingerprint": "finger')
-    write_output(LocalTarget(tmp_path, "0-of-2"), InputObject("/in/b", "b", 1, "1"))
-    assert LocalTarget(tmp_path).finished("fingerprint") == {"sub/a": "version 1", "b": "1"}
