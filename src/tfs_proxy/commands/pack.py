@@ -107,7 +107,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME,NAME",
         help="order of the columns of CSV without a header (default: that of a Keras model's inputs)",
     )
-    code = parser.add_argument_group("code/")
+    _add_code_arguments(parser.add_argument_group("code/"))
+    add_preprocessing_arguments(parser)
+    warmup = parser.add_argument_group("for a fast first request")
+    warmup.add_argument(
+        "--warmup", action="store_true", help="record requests made from the signature in the model"
+    )
+    warmup.add_argument(
+        "--request",
+        metavar="FILE",
+        action="append",
+        default=[],
+        type=Path,
+        help="record these instead: the body of one, or a file of data capture with many; once or more",
+    )
+    warmup.add_argument("--content-type", metavar="TYPE", help="their type (default: by the ending of FILE)")
+
+
+def _add_code_arguments(code: "argparse._ArgumentGroup") -> None:
     code.add_argument(
         "--script",
         metavar="PATH",
@@ -132,20 +149,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=MACHINES[0],
         help="processor that they are for (default: %(default)s)",
     )
-    add_preprocessing_arguments(parser)
-    warmup = parser.add_argument_group("for a fast first request")
-    warmup.add_argument(
-        "--warmup", action="store_true", help="record requests made from the signature in the model"
-    )
-    warmup.add_argument(
-        "--request",
-        metavar="FILE",
-        action="append",
-        default=[],
-        type=Path,
-        help="record these instead: the body of one, or a file of data capture with many; once or more",
-    )
-    warmup.add_argument("--content-type", metavar="TYPE", help="their type (default: by the ending of FILE)")
 
 
 def _python(text: str) -> str:

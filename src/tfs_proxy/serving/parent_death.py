@@ -43,9 +43,8 @@ def main(argv: Sequence[str]) -> int:
     """Run ``argv`` until it ends or standard input does; returns its exit status."""
     before_exec = signal_at_death_of(os.getpid(), signal.SIGTERM)
     stack = subprocess.Popen(argv, stdin=subprocess.DEVNULL, preexec_fn=before_exec)  # noqa: PLW1509 - no threads yet
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches the whole process group, but the owner decides
+    # Ctrl-C reaches the whole process group, but the owner decides.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_terminate_at_end_of_input, args=(stack,), daemon=True).start()
     return stack.wait()
 

@@ -38,9 +38,8 @@ class Settings(UseSettings):
 
     ``changed`` has the variables whose values are not the defaults, ``given`` all those that are set;
     ``machine`` is what the defaults are taken from, ``script_timeout_seconds`` follows from other timeouts.
-    ``universal_code`` is a folder with the script for
-    archives that have none, ``sessions_file`` the run's store of sessions, ``inter_op_reason`` says why the
-    inter-op threads are what they are; no variable sets these.
+    ``universal_code`` is a folder with the script for archives that have none, ``sessions_file`` the run's
+    store of sessions, ``inter_op_reason`` says why there are so many inter-op threads; none is a variable.
     """
 
     port: int = ADDRESSES.setting(

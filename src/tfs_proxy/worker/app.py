@@ -24,8 +24,8 @@ from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INVOCATIONS, METRICS, OP
 from tfs_proxy.worker import console
 from tfs_proxy.worker.body import BodyReader
 from tfs_proxy.worker.errors import install
-from tfs_proxy.worker.inference_protocol.answers import ModelInference, ScriptInference, ScriptModelInference
-from tfs_proxy.worker.inference_protocol.resources import Inference, Serves, add_routes
+from tfs_proxy.worker.inference_answers import ModelInference, ScriptInference, ScriptModelInference
+from tfs_proxy.worker.inference_resources import Inference, Serves, add_routes
 from tfs_proxy.worker.invocations import ModelInvocations, ScriptInvocations, ScriptModelInvocations
 from tfs_proxy.worker.serving_api import PREFIX, AskControlApi, PassOn, ServingApi, add_relay
 from tfs_proxy.worker.sessions import InvocationsResource, SessionInvocations

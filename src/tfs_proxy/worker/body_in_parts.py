@@ -27,8 +27,8 @@ from tfs_proxy.worker.body import (
     too_large,
 )
 from tfs_proxy.worker.gunicorn_workers.journal import SOCKET
-from tfs_proxy.worker.inference_protocol.answers import ScriptInference, write_reply
-from tfs_proxy.worker.inference_protocol.resources import is_triton_type
+from tfs_proxy.worker.inference_answers import ScriptInference, write_reply
+from tfs_proxy.worker.inference_resources import is_triton_type
 from tfs_proxy.worker.invocations import ScriptInvocations
 
 log = logging.getLogger(__name__)

@@ -20,13 +20,13 @@ from tfs_proxy.values.signature import Target
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 from tfs_proxy.wire.media_types import JSON
 from tfs_proxy.worker.body import BodyReader, file_of_form
-from tfs_proxy.worker.inference_protocol.answers import (
+from tfs_proxy.worker.inference_answers import (
     ModelInference,
     ScriptInference,
     ScriptModelInference,
     write_reply,
 )
-from tfs_proxy.worker.inference_protocol.resources import is_triton_type
+from tfs_proxy.worker.inference_resources import is_triton_type
 from tfs_proxy.worker.sessions import session_of
 
 if TYPE_CHECKING:

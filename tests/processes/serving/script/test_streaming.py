@@ -67,12 +67,6 @@ def endless(mark):
 """
 
 
-@pytest.fixture(scope="module")
-def marks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the script and the tests leave each other files."""
-    return tmp_path_factory.mktemp("marks")
-
-
 @pytest.fixture(scope="module", params=FRONTS)
 def stack(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, marks: Path

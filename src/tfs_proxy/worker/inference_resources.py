@@ -1,4 +1,4 @@
-"""Resources of the protocol for an archive's models, and the framing of their JSON and binary data."""
+"""Resources of the Open Inference Protocol for an archive's models, and its JSON with binary data behind."""
 
 import re
 from collections.abc import Callable

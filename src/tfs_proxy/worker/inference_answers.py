@@ -19,7 +19,7 @@ from tfs_proxy.values.signature import Target
 from tfs_proxy.wire import media_types as media
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_HEADER_LENGTH
 from tfs_proxy.worker.body import BodyReader
-from tfs_proxy.worker.inference_protocol.resources import ONLY_VERSION, json_size, targeted_signature, write
+from tfs_proxy.worker.inference_resources import ONLY_VERSION, json_size, targeted_signature, write
 from tfs_proxy.worker.sessions import session_of
 
 

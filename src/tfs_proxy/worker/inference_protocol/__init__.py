@@ -1,1 +1,0 @@
-"""Open Inference Protocol (KServe v2) over REST, for workers."""
