@@ -24,10 +24,6 @@ class TraceParent(Struct, frozen=True):
     sampled: bool
     state: str = ""
 
-    @property
-    def header(self) -> str:
-        return f"00-{self.trace_id:032x}-{self.span_id:016x}-{self.sampled:02x}"
-
 
 def traceparent_pattern(flags: str = ANY_FLAGS) -> str:
     """Pattern of a ``traceparent`` (W3C Trace Context), whose ids are not 0; later versions may be longer."""

@@ -1,7 +1,5 @@
-"""Spans of requests, and within them of their stages, in a worker or a pipeline."""
+"""Spans of requests, and within them of their stages, in a worker."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from contextvars import ContextVar
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -24,7 +22,7 @@ from opentelemetry.trace import (
 from tfs_proxy.observe.request_record import MODEL_SERVER, STAGES, WRITE, RequestRecord
 from tfs_proxy.observe.tracing.choice import MARKED, NOT_MARKED
 from tfs_proxy.observe.tracing.parents import TraceParent, parent_in
-from tfs_proxy.observe.tracing.provider import MARKED_KEY, UNTRACED, headers_of
+from tfs_proxy.observe.tracing.provider import MARKED_KEY, UNTRACED
 from tfs_proxy.wire.header_names import (
     CUSTOM_ATTRIBUTES,
     IS_SAMPLED,
@@ -142,33 +140,6 @@ class StageSpans:
         }
         self._span.set_attributes({name: value for name, value in known.items() if value is not None})
         end_server_span(self._span, record.status)
-
-
-class PipelineSpan:
-    """Span of one request; begun when it is made."""
-
-    def __init__(self, tracer: Tracer, method: str, path: str, headers: Mapping[str, str]) -> None:
-        self._tracer = tracer
-        self._span: Span = begin_server_span(tracer, method, path, remote_context(parent_in(headers)))
-
-    @contextmanager
-    def stage(self, number: int) -> Iterator[Mapping[str, str]]:
-        """Span of one stage, for the length of a block; yields the headers to send to the stage."""
-        within = trace.set_span_in_context(self._span, Context())
-        span = self._tracer.start_span(
-            f"stage {number}", within, SpanKind.CLIENT, {"tfs_proxy.stage": number}
-        )
-        try:
-            yield headers_of(trace.set_span_in_context(span, Context()))
-        except BaseException as error:
-            set_error(span, type(error).__qualname__)
-            raise
-        finally:
-            span.end()
-
-    def end(self, status: int) -> None:
-        """End the span with the status of the answer; 0 if there is none."""
-        end_server_span(self._span, status)
 
 
 def begin_server_span(tracer: Tracer, method: str, target: str, context: Context) -> Span:

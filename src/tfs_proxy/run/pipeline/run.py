@@ -16,7 +16,7 @@ from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.processes import describe_exit
 from tfs_proxy.run.host.sockets import Listeners
 from tfs_proxy.run.host.workspace import run_workspace
-from tfs_proxy.run.pipeline.chain import Chain, PipelineTraces, pipeline_traces
+from tfs_proxy.run.pipeline.chain import Chain
 from tfs_proxy.run.pipeline.endpoint import PipelineEndpoint, faults
 from tfs_proxy.run.pipeline.front import PipelineFront
 from tfs_proxy.run.pipeline.stage import (
@@ -61,11 +61,7 @@ async def serve(settings: Settings, listeners: Listeners, request: PipelineReque
             "is to record its requests, as in --env 1:TFS_PROXY_CAPTURE=FOLDER."
         )
     with run_workspace(settings.home) as workspace, ExitStack() as held:
-        traces = pipeline_traces(request.environ)
-        try:
-            return await Pipeline(settings, listeners, plan(request, held), request, workspace, traces).run()
-        finally:
-            traces.close()
+        return await Pipeline(settings, listeners, plan(request, held), request, workspace).run()
 
 
 def plan(request: PipelineRequest, held: ExitStack) -> list[Stage]:
@@ -92,7 +88,6 @@ class Pipeline:
         stages: list[Stage],
         request: PipelineRequest,
         workspace: Workspace,
-        traces: PipelineTraces,
     ) -> None:
         self._settings = settings
         self._listeners = listeners
@@ -104,7 +99,7 @@ class Pipeline:
         self._clients = [
             StageClient(stage, self._threads, settings.request_timeout_seconds) for stage in self._stages
         ]
-        self._endpoint = self._make_endpoint(traces)
+        self._endpoint = self._make_endpoint()
         workspace.port.write_text(str(listeners[0].getsockname()[1]))
         self._front = PipelineFront(
             settings, workspace, listeners, request.environ, self._endpoint.respond, self._endpoint.refused
@@ -113,9 +108,9 @@ class Pipeline:
         self._run_loop = RunLoop(settings.stop_seconds)
         self._tasks: list[asyncio.Task[None]] = []
 
-    def _make_endpoint(self, traces: PipelineTraces) -> PipelineEndpoint:
+    def _make_endpoint(self) -> PipelineEndpoint:
         settings = self._settings
-        chain = Chain(self._clients, settings.request_timeout_seconds, settings.hop_limit_bytes, traces)
+        chain = Chain(self._clients, settings.request_timeout_seconds, settings.hop_limit_bytes)
         requests = RequestLog(settings.access_log)
         return PipelineEndpoint(self._stages, chain, settings.hop_limit_bytes, requests)
 

@@ -119,11 +119,3 @@ def test_a_malformed_attribute_is_not_made_good_by_a_later_one() -> None:
 def test_x_ray_s_header_without_a_span_or_a_decision_does_not_count(header: str) -> None:
     """A load balancer sends the root alone."""
     assert parent_in({"x-amzn-trace-id": header}) is None
-
-
-def test_a_parent_is_written_as_it_was_read() -> None:
-    """A pipeline hands it on so, with its state."""
-    parent = parent_in({"traceparent": HEADER, "tracestate": "a=b"})
-
-    assert parent is not None
-    assert (parent.header, parent.state) == (HEADER, "a=b")
