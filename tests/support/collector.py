@@ -72,15 +72,6 @@ class Collector:
         spans = wait_until(of_trace, WAIT_SECONDS, f"trace {trace_id} is here", details=lambda: self.spans)
         return {span.name: span for span in spans}
 
-    def wait_for(self, count: int) -> list[ReceivedSpan]:
-        """The spans of requests, once there are so many."""
-        return wait_until(
-            lambda: servers if len(servers := self.servers()) >= count else [],
-            WAIT_SECONDS,
-            f"spans of {count} requests are here",
-            details=lambda: self.spans,
-        )
-
 
 @contextlib.contextmanager
 def collector() -> Iterator[Collector]:

@@ -12,8 +12,7 @@ SOURCES = ROOT / "src" / "tfs_proxy"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 OF_EXTRAS = (
     "embedded/",
-    "observe/tracing/provider.py",
-    "observe/tracing/spans.py",
+    "observe/spans.py",
     "tools/export/",
     "transform/ray_cluster.py",
     "worker/gunicorn_workers/gevent.py",

@@ -8,8 +8,9 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from types import TracebackType
 from typing import Protocol
 
 STAGES = ("wait", "read", "input_handler", "convert", "model_server", "output_handler", "write")
@@ -25,14 +26,11 @@ SERVER_TIMING = "Server-Timing"
 """Header with the stages of a request, for clients that ask for it."""
 
 
-class StageListener(Protocol):
-    """Listener to the stages of one request, such as a tracer that makes a span of each."""
+class Trace(Protocol):
+    """Trace of one request, which makes a span of each stage."""
 
-    def begin(self, stage: int, name: str = "") -> None:
-        """Note that a stage begins; stages are nested. ``name`` is the script's function, or ""."""
-
-    def end(self, stage: int, error: BaseException | None) -> None:
-        """Note that the stage that began last has ended."""
+    def stage(self, number: int, name: str, /) -> AbstractContextManager[None]:
+        """Make a span for a block; ``name`` is the script's function, or ""."""
 
 
 class RequestRecord:
@@ -53,7 +51,6 @@ class RequestRecord:
         "decoded",
         "failed_stage",
         "inner",
-        "listener",
         "method",
         "model",
         "reason",
@@ -62,6 +59,7 @@ class RequestRecord:
         "seconds",
         "status",
         "target",
+        "trace",
         "under_way",
         "version",
     )
@@ -74,7 +72,7 @@ class RequestRecord:
         self.records: int | None = None
         self.decoded: Mapping[str, tuple[str, tuple[int, ...]]] | None = None
         self.seconds = [0.0] * len(STAGES)
-        self.listener: StageListener | None = None
+        self.trace: Trace | None = None
         self.inner = 0.0
         self.under_way: int | None = None
         self.failed_stage: int | None = None
@@ -158,7 +156,7 @@ class stage:  # noqa: N801 - used as a statement: `with stage(CONVERT):`
     unless an inner one has noted it.
     """
 
-    __slots__ = ("_began", "_name", "_outer", "_outer_stage", "_record", "_stage")
+    __slots__ = ("_began", "_name", "_outer", "_outer_stage", "_record", "_span", "_stage")
 
     def __init__(self, number: int, name: str = "") -> None:
         self._stage, self._name = number, name
@@ -169,11 +167,17 @@ class stage:  # noqa: N801 - used as a statement: `with stage(CONVERT):`
             return
         self._outer, record.inner = record.inner, 0.0
         self._outer_stage, record.under_way = record.under_way, self._stage
-        if record.listener is not None:
-            record.listener.begin(self._stage, self._name)
+        if record.trace is not None:
+            self._span = record.trace.stage(self._stage, self._name)
+            self._span.__enter__()
         self._began = time.perf_counter()
 
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         record = self._record
         if record is None:
             return
@@ -184,8 +188,8 @@ class stage:  # noqa: N801 - used as a statement: `with stage(CONVERT):`
         record.under_way = self._outer_stage
         if error is not None and record.failed_stage is None:
             record.failed_stage = self._stage
-        if record.listener is not None:
-            record.listener.end(self._stage, error)
+        if record.trace is not None:
+            self._span.__exit__(kind, error, traceback)
 
 
 def chosen_id(inference_id: str | None, request_id: str | None) -> str:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tfs_proxy.model.extract import appear_at_sagemaker_folder
 from tfs_proxy.model.report.prepare import Prepared, prepare
-from tfs_proxy.observe.tracing.choice import trace_choice
+from tfs_proxy.observe.traces import trace_sampling
 from tfs_proxy.run import plan
 from tfs_proxy.run.gpus import Placement, count_gpus, spread, visible_devices
 from tfs_proxy.run.host import sockets
@@ -119,10 +119,7 @@ def plan_processes(
 
     Clients know ``port``. ``counts_requests`` says that workers write the lines of their requests.
     """
-    choice = trace_choice(host.environ)
-    if choice.warning:
-        log.warning("%s", choice.warning)
-    host = replace(host, traces=choice.sampling, counts_requests=counts_requests)
+    host = replace(host, traces=trace_sampling(host.environ), counts_requests=counts_requests)
     if prepared.flags is not None:
         from tfs_proxy.run.tensorflow_serving import plan_flags
 

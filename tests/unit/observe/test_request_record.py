@@ -19,19 +19,6 @@ from tfs_proxy.observe.request_record import (
 )
 
 
-class Listener:
-    """Keeps what it hears."""
-
-    def __init__(self) -> None:
-        self.heard: list[tuple[str, int, str]] = []
-
-    def begin(self, number: int, name: str = "") -> None:
-        self.heard.append(("begin", number, name))
-
-    def end(self, number: int, error: BaseException | None) -> None:
-        self.heard.append(("end", number, type(error).__name__))
-
-
 def test_the_time_of_an_inner_stage_is_not_the_outer_one_s(monkeypatch: pytest.MonkeyPatch) -> None:
     """A script that asks the model from within `handler` has two stages, and no second counts twice."""
     times = iter([0.0, 10.0, 11.0, 14.0, 20.0])
@@ -39,16 +26,6 @@ def test_the_time_of_an_inner_stage_is_not_the_outer_one_s(monkeypatch: pytest.M
     with handling(RequestRecord("id")) as record, stage(INPUT_HANDLER), stage(MODEL_SERVER):
         pass
     assert (record.seconds[INPUT_HANDLER], record.seconds[MODEL_SERVER]) == (7.0, 3.0)
-
-
-def test_a_listener_hears_of_stages_and_of_what_broke_them() -> None:
-    """Spans are made of this."""
-    listener = Listener()
-    with handling(RequestRecord("id")) as record:
-        record.listener = listener
-        with pytest.raises(ValueError, match="no"), stage(CONVERT, "input_fn"):
-            raise ValueError("no")
-    assert listener.heard == [("begin", CONVERT, "input_fn"), ("end", CONVERT, "ValueError")]
 
 
 @pytest.mark.parametrize(

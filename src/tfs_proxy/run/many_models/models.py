@@ -12,7 +12,7 @@ from typing import Final
 from tfs_proxy.model.report.startup import variable_notes
 from tfs_proxy.observe.metric import added_up
 from tfs_proxy.observe.request_counts import KnownModels
-from tfs_proxy.observe.tracing.choice import trace_choice
+from tfs_proxy.observe.traces import trace_sampling
 from tfs_proxy.run.control_api import ControlApi
 from tfs_proxy.run.gpus import visible_devices
 from tfs_proxy.run.heartbeats import WorkerCounts
@@ -197,13 +197,10 @@ class ManyModels:
         self._common.servers.take_ports()
         for note in variable_notes(self._request.environ):
             log.info("Note: %s", note)
-        choice = trace_choice(self._request.environ)
-        if choice.warning:
-            log.warning("%s", choice.warning)
         return MultiModelRoutes(
             load_seconds=self._settings.load_seconds + UNLOAD_SECONDS,
             takes_target_model=self._on_demand is not None,
-            traces=choice.sampling,
+            traces=trace_sampling(self._request.environ),
             # Capture is the workers', so all requests must pass them.
             instances=self._common.servers.instances if self._settings.capture_folder is None else (),
         )

@@ -17,12 +17,12 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from msgspec import Struct
 
+from tfs_proxy.observe import traces
 from tfs_proxy.observe.logs.access import GRPC_PREFIX, NGINX_PREFIX, quoted_reason
 from tfs_proxy.observe.logs.reasons import own_reason
 from tfs_proxy.observe.request_counts import NGINX_FORMAT, NGINX_GRPC_FORMAT
 from tfs_proxy.observe.request_record import PLAIN_ID
-from tfs_proxy.observe.tracing import parents
-from tfs_proxy.observe.tracing.choice import MARKED, NOT_MARKED, is_divided, marked_share
+from tfs_proxy.observe.traces import MARKED, NOT_MARKED, is_divided, marked_share
 from tfs_proxy.run.guarded import guard_of
 from tfs_proxy.run.nginx import many_models
 from tfs_proxy.run.nginx.fast_path import MAX_BODY_MB, FastPath
@@ -368,17 +368,17 @@ def _traces(sampling: TraceSampling) -> Mapping[str, Any]:
     """Maps for requests with a parent, each of which leaves those without one to the map before it."""
     carriers = []
     if sampling.parents != "ignored":
-        flags = parents.SAMPLED_FLAGS, parents.ANY_FLAGS
+        flags = traces.SAMPLED_FLAGS, traces.ANY_FLAGS
         otherwise = "$trace_share"
         for header, variable, pattern, (sampled, either) in (
             (
                 header_names.X_RAY,
                 "$traced_by_x_ray",
-                parents.x_ray_pattern,
-                (parents.SAMPLED, parents.EITHER),
+                traces.x_ray_pattern,
+                (traces.SAMPLED, traces.EITHER),
             ),
-            (header_names.CUSTOM_ATTRIBUTES, "$traced_by_attributes", parents.attributes_pattern, flags),
-            (header_names.TRACEPARENT, "$traced", parents.header_pattern, flags),
+            (header_names.CUSTOM_ATTRIBUTES, "$traced_by_attributes", traces.attributes_pattern, flags),
+            (header_names.TRACEPARENT, "$traced", traces.header_pattern, flags),
         ):
             carriers.append((header, variable, otherwise, pattern(sampled), pattern(either)))
             otherwise = variable
@@ -388,7 +388,7 @@ def _traces(sampling: TraceSampling) -> Mapping[str, Any]:
         "marked": MARKED,
         "not_marked": NOT_MARKED,
         "unsampled": MARKED if sampling.parents == "examined" else NOT_MARKED,
-        "traceparent": parents.header_pattern(),
+        "traceparent": traces.header_pattern(),
         "carriers": carriers,
     }
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tfs_proxy.data.serving_json import answer_text as serving_text
 from tfs_proxy.observe.logs.reasons import note_answer_of_model_server
-from tfs_proxy.observe.tracing.parents import OUTGOING
+from tfs_proxy.observe.traces import OUTGOING
 from tfs_proxy.serving.upstream.interface import JSON_HEADERS, ModelAnswer, Records, TensorAnswer
 from tfs_proxy.serving.upstream.load_balancer import LoadBalancer
 from tfs_proxy.serving.upstream.rest import RestUpstream, model_path

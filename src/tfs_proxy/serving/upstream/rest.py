@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from tfs_proxy.data.serving_json.requests import Metadata, read_metadata, request_body, with_signature
 from tfs_proxy.observe.logs.reasons import note_answer_of_model_server
-from tfs_proxy.observe.tracing.parents import with_trace
+from tfs_proxy.observe.traces import with_trace
 from tfs_proxy.serving.upstream.interface import JSON_HEADERS, ModelAnswer, Records
 from tfs_proxy.serving.upstream.load_balancer import LoadBalancer
 from tfs_proxy.values.deployment import Instance

@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from threading import Thread
 from types import FrameType
@@ -41,8 +41,7 @@ from tfs_proxy.worker.gunicorn_workers.request_observers import (
     AccessObserver,
     RequestCounting,
     StageObserver,
-    WorkerTraces,
-    begin_traces,
+    request_spans,
     stages_for_nginx,
 )
 from tfs_proxy.worker.gunicorn_workers.worker_log import WorkerLog
@@ -85,7 +84,6 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     counting: RequestCounting | None = None
     """Counting without nginx, which counts requests itself."""
 
-    traces: WorkerTraces
     watch = DeadlineWatch()
     """Watch over the script's calls; the application has its own if there is a deadline."""
 
@@ -106,6 +104,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         """Load the application; on failure report the reason to the supervisor, and end the start."""
         workspace = worker_workspace()
         self.printed = WorkerLog(self.log.error_log)
+        self._closing = ExitStack()
         self.reports = Reports(workspace.control_socket, self.state, self._tick_of_reports)
         try:
             self.reports.start()
@@ -116,7 +115,8 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             self.give_up(error)
         self.loading = None
         self.observers += self.wsgi.observers  # type: ignore[attr-defined]
-        self.close_app = self.traces.closing_behind(self.wsgi.close)  # type: ignore[attr-defined]
+        self._closing.callback(self.wsgi.close)  # type: ignore[attr-defined]
+        self.close_app = self._closing.close
         self.watch = self.wsgi.watch  # type: ignore[attr-defined]
         self.watch.new_lane = self.new_lane
         self.watch.abandon = self.abandon
@@ -141,8 +141,10 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             from tfs_proxy.worker.capturing import Capture
 
             self.capture = Capture(deployment.capture)
-        self.traces = begin_traces(deployment)
-        self.observers = [*self.traces.observers, self.printed]
+        self.observers = [self.printed]
+        if (spans := request_spans(deployment)) is not None:
+            self.observers.insert(0, spans)
+            self._closing.callback(spans.close)
         if deployment.many_models is None:
             stages = StageObserver(workspace.stages, deployment)
             self.observers.append(stages)

@@ -288,8 +288,6 @@ class Answer:
             response.force_close()
 
     def _begin_writing(self) -> None:
-        if self.record.listener is not None:
-            self.record.listener.begin(WRITE)
         self._writing_since = time.perf_counter()
 
     def _end_writing(self) -> None:
@@ -297,5 +295,3 @@ class Answer:
             return
         self.record.seconds[WRITE] += time.perf_counter() - self._writing_since
         self._writing_since = 0.0
-        if self.record.listener is not None:
-            self.record.listener.end(WRITE, None)

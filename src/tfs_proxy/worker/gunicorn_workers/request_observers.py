@@ -6,11 +6,10 @@ Requests that gunicorn refuses before the application gets them are counted wher
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
 from pathlib import Path
-
-from msgspec import Struct
+from typing import TYPE_CHECKING
 
 from tfs_proxy.observe.logs.access import (
     RequestLine,
@@ -23,12 +22,15 @@ from tfs_proxy.observe.request_counts import FinishedRequest, KnownModels, reque
 from tfs_proxy.observe.request_record import READ, RequestRecord
 from tfs_proxy.observe.shared_files import LineWriter
 from tfs_proxy.observe.stage_table import StageLayout, StageTable
+from tfs_proxy.observe.traces import is_divided
 from tfs_proxy.settings.parsers import AccessLog
 from tfs_proxy.settings.settings import inherited_environment
 from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.wire.header_names import STAGE_TIMES
 from tfs_proxy.wire.routes import PROBES, path_of
-from tfs_proxy.worker.gunicorn_workers.boundary import RequestObserver
+
+if TYPE_CHECKING:
+    from tfs_proxy.observe.spans import RequestSpans
 
 log = logging.getLogger(__name__)
 
@@ -106,36 +108,16 @@ def stages_for_nginx(wanted: AccessLog, record: RequestRecord) -> Sequence[tuple
     return ((STAGE_TIMES, stages_text(record)),) if needs_stages(record, wanted) else ()
 
 
-class WorkerTraces(Struct, frozen=True):
-    """Spans of a worker's requests; ``close`` sends those that are left."""
-
-    observers: tuple[RequestObserver, ...] = ()
-    close: Callable[[], None] = lambda: None
-
-    def closing_behind(self, close_app: Callable[[], None]) -> Callable[[], None]:
-        """Close the application, whose script may still make spans, and then the traces."""
-
-        def close() -> None:
-            close_app()
-            self.close()
-
-        return close
-
-
-def begin_traces(deployment: Deployment) -> WorkerTraces:
+def request_spans(deployment: Deployment) -> "RequestSpans | None":
     """Begin traces if the deployment has them; OTEL_* variables that OpenTelemetry refuses are logged."""
     if deployment.traces is None:
-        return WorkerTraces()
+        return None
     try:
         # The import of OpenTelemetry takes a few hundred ms, and reads variables, too.
-        from tfs_proxy.observe.tracing.provider import ProcessTraces
-        from tfs_proxy.observe.tracing.spans import RequestSpans
+        from tfs_proxy.observe.spans import RequestSpans
 
-        traces = ProcessTraces(inherited_environment(), deployment.traces)
+        marked = is_divided(deployment.traces) and not deployment.counts_requests
+        return RequestSpans(inherited_environment(), marked=marked)
     except Exception as error:  # noqa: BLE001 - odd values of the variables raise any error
         log.warning("no traces are sent: OpenTelemetry can't be configured: %s", error)
-        return WorkerTraces()
-    traces.install()
-    return WorkerTraces(
-        (RequestSpans(traces.tracer, behind_nginx=not deployment.counts_requests),), traces.close
-    )
+        return None

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tfs_proxy.observe.tracing.parents import OUTGOING, with_trace
+from tfs_proxy.observe.traces import OUTGOING, with_trace
 from tfs_proxy.serving.upstream.binary import PREDICT, GrpcCalls
 from tfs_proxy.values.deployment import Instance
 
