@@ -2,99 +2,66 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 
 from msgspec.structs import replace
 
-from tfs_proxy.observe.logs.access import RequestLog
+from tfs_proxy.observe import catalogue
+from tfs_proxy.observe.logs.access import RequestLine, RequestLog
+from tfs_proxy.observe.logs.entry import COMMAND
+from tfs_proxy.observe.metric import MeasuredMetric, Points
+from tfs_proxy.observe.request_counts import FinishedRequest, RequestCounts
 from tfs_proxy.observe.request_record import chosen_id
-from tfs_proxy.run.host.sockets import LOOPBACK
-from tfs_proxy.run.pipeline.chain import ID_FIELD, Chain
-from tfs_proxy.run.pipeline.metrics import PipelineMetrics
-from tfs_proxy.run.pipeline.stage import Stage, message_of
-from tfs_proxy.values.errors import UpstreamError, UpstreamTimeout
+from tfs_proxy.run.pipeline.passage import SUCCESSES, ContainerFailed, Passage
+from tfs_proxy.run.pipeline.stage import Stage
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.errors import AnswerTooLarge, NotReached, UpstreamError, UpstreamTimeout
 from tfs_proxy.values.memory import MEGABYTE
-from tfs_proxy.wire.error_body import NOTHING_HERE
-from tfs_proxy.wire.header_names import INFERENCE_ID, REQUEST_ID
+from tfs_proxy.wire.error_body import NOTHING_HERE, error_body, error_text
+from tfs_proxy.wire.header_names import (
+    ASKS_TIMING,
+    INFERENCE_ID,
+    REQUEST_ID,
+    SAGEMAKER_PREFIX,
+    TRACEPARENT,
+    TRACESTATE,
+    X_RAY,
+)
 from tfs_proxy.wire.http_client import get_async
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
-from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INVOCATIONS, METRICS, PING, Handlers, answer_by
+from tfs_proxy.wire.media_types import BYTES
+from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INVOCATIONS, METRICS, PING, answer_by
 
-ASK_SECONDS = 2.0
-"""SageMaker's limit for a ping (docs/reference/sagemaker.md)."""
+ASK_SECONDS, SCRAPE_SECONDS = 2.0, 1.0
+"""Limits of the stages' own pages: SageMaker's for a ping (docs/reference/sagemaker.md), and for metrics."""
 
+LONGEST_MESSAGE = 2048
+"""Limit of a stage's own error text for the client, in characters, as in OriginalMessage
+(docs/reference/sagemaker.md).
+"""
 
-async def faults(stages: Sequence[Stage]) -> list[str]:
-    """A sentence for each stage that is not ready (docs/reference/sagemaker.md)."""
-    stage_faults = await asyncio.gather(*(_fault(stage) for stage in stages))
-    return [f"{stage.name}: {fault}" for stage, fault in zip(stages, stage_faults, strict=True) if fault]
+PLATFORM, ID_FIELD = SAGEMAKER_PREFIX.lower(), REQUEST_ID.lower()
+HANDED_ON = ("content-type", "content-encoding", "accept", ID_FIELD, TRACEPARENT, TRACESTATE, X_RAY.lower())
+"""Headers of a request for the stages, beside SageMaker's; the trace is read there."""
 
-
-async def _fault(stage: Stage) -> str | None:
-    try:
-        reply = await get_async(LOOPBACK, stage.port, PING.path, ASK_SECONDS)
-    except UpstreamTimeout:
-        return f"no answer to /ping within {ASK_SECONDS:g} s"
-    except UpstreamError:
-        return "nothing listens on its port"
-    if reply.status == HTTPStatus.OK:
-        return None
-    return message_of(reply.body) or f"/ping answers {reply.status}"
-
-
-async def execution_parameters(stages: Sequence[Stage], hop_limit_bytes: int) -> dict[str, object]:
-    """The minimum of the stages' answers, and no more MB than the limit between two stages.
-
-    BatchStrategy is left out, which means MultiRecord, unless a stage takes one record a request.
-    """
-    answers = await asyncio.gather(*(_parameters(stage) for stage in stages))
-    is_single = any(answer.get("BatchStrategy") == "SINGLE_RECORD" for answer in answers)
-    return {
-        "MaxConcurrentTransforms": min(_whole(answer, "MaxConcurrentTransforms", 1) for answer in answers),
-        "MaxPayloadInMB": min(
-            max(1, hop_limit_bytes // MEGABYTE), *(_whole(answer, "MaxPayloadInMB", 6) for answer in answers)
-        ),
-        **({"BatchStrategy": "SINGLE_RECORD"} if is_single else {}),
-    }
-
-
-async def _parameters(stage: Stage) -> Mapping[str, object]:
-    try:
-        reply = await get_async(LOOPBACK, stage.port, "/execution-parameters", ASK_SECONDS)
-        answer = json.loads(reply.body)
-    except (UpstreamError, ValueError):
-        return {}
-    return answer if isinstance(answer, dict) else {}
-
-
-def _whole(answer: Mapping[str, object], name: str, default: int) -> int:
-    value = answer.get(name)
-    return value if isinstance(value, int) else default
-
-
-_INFERENCE_ID = INFERENCE_ID.lower()
 ALMOST = "starting: all stages are ready, the pipeline will be in a moment"
 
 
 class PipelineEndpoint:
-    """Routes requests, once every stage has been ready."""
+    """Routes, counts and logs requests; they go through the stages once `begin_serving` is called."""
 
-    def __init__(
-        self,
-        stages: Sequence[Stage],
-        chain: Chain,
-        hop_limit_bytes: int,
-        log: RequestLog,
-    ) -> None:
+    def __init__(self, stages: Sequence[Stage], settings: Settings) -> None:
         self.is_ready = False
         self._stages = stages
-        self._chain = chain
-        self._hop_limit_bytes = hop_limit_bytes
-        self._metrics = PipelineMetrics(stages, log)
-        self._handlers: Handlers = {
+        self._seconds, self._hop_bytes = settings.request_timeout_seconds, settings.hop_limit_bytes
+        self._log = RequestLog(settings.access_log)
+        self._requests = RequestCounts()
+        self._in_flight = 0
+        self._handlers = {
             PING: self._ping,
-            METRICS: self._metrics.answer,
+            METRICS: self._metrics,
             INVOCATIONS: self._invoke,
             EXECUTION_PARAMETERS: self._parameters,
         }
@@ -104,40 +71,168 @@ class PipelineEndpoint:
 
     async def respond(self, request: HttpRequest) -> HttpResponse:
         """Answers and counts one request; all stages and the answer have its id."""
-        named = _named(request)
-        return _with_id(named, await self._metrics.counted(named, self._route))
+        named, began = _named(request), time.perf_counter()
+        self._in_flight += 1
+        status = HTTPStatus.INTERNAL_SERVER_ERROR.value
+        try:
+            found = await answer_by(self._handlers, named)
+            answer = found or HttpResponse.error(HTTPStatus.NOT_FOUND, NOTHING_HERE)
+            status = answer.status
+        finally:
+            self._in_flight -= 1
+            self._count(named, status, time.perf_counter() - began)
+        return _with_id(named, answer)
 
     def refused(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         """Counts a request that the server refuses itself; its answer has an id, too."""
         named = _named(request)
-        self._metrics.count(named, response.status, 0.0)
+        self._count(named, response.status, 0.0)
         return _with_id(named, response)
 
-    async def _route(self, request: HttpRequest) -> HttpResponse:
-        answer = await answer_by(self._handlers, request)
-        return answer or HttpResponse.error(HTTPStatus.NOT_FOUND, NOTHING_HERE)
+    def _count(self, request: HttpRequest, status: int, seconds: float) -> None:
+        finished = FinishedRequest(request.method, status, seconds, request.path)
+        self._requests.add(finished)
+        self._log.show(RequestLine(finished, request.headers[ID_FIELD]), COMMAND)
+
+    async def faults(self) -> list[str]:
+        """A sentence for each stage that is not ready (docs/reference/sagemaker.md)."""
+        faults = await asyncio.gather(*map(_fault, self._stages))
+        return [f"{stage.name}: {fault}" for stage, fault in zip(self._stages, faults, strict=True) if fault]
 
     async def _ping(self, _: HttpRequest) -> HttpResponse:
         """200 if all stages are ready, else 503 that names the others (docs/reference/sagemaker.md)."""
-        found = await faults(self._stages)
-        if found or not self.is_ready:
-            return HttpResponse.error(HTTPStatus.SERVICE_UNAVAILABLE, "; ".join(found) or ALMOST)
-        return HttpResponse(HTTPStatus.OK)
+        was_ready, faults = self.is_ready, await self.faults()
+        if was_ready and not faults:
+            return HttpResponse(HTTPStatus.OK)
+        return HttpResponse.error(HTTPStatus.SERVICE_UNAVAILABLE, "; ".join(faults) or ALMOST)
+
+    async def _metrics(self, request: HttpRequest) -> HttpResponse:
+        """The pipeline's own requests, and the metrics of all stages that answer in time."""
+        # Its library takes 70 ms to import, which the start should not wait for.
+        from tfs_proxy.observe.exposition import expose, merged, text_of
+
+        pages = await asyncio.gather(*(_page(stage, METRICS.path, SCRAPE_SECONDS) for stage in self._stages))
+        texts = {str(stage.number): page for stage, page in zip(self._stages, pages, strict=True)}
+        up: Points = {(number,): float(bool(text)) for number, text in texts.items()}
+        in_flight = MeasuredMetric(catalogue.REQUESTS_IN_FLIGHT, {(): self._in_flight - 1})  # but this scrape
+        texts["all"] = text_of([*self._requests.measure(), in_flight])
+        own = [MeasuredMetric(catalogue.PIPELINE_STAGE_UP, up)]
+        answer = expose(own, request.headers.get("accept"), merged(texts, "stage"))
+        return HttpResponse(HTTPStatus.OK, answer.body, {"Content-Type": answer.content_type})
 
     async def _parameters(self, _: HttpRequest) -> HttpResponse:
-        parameters = await execution_parameters(self._stages, self._hop_limit_bytes)
+        """The minimum of the stages' answers, and no more MB than the limit between two stages.
+
+        BatchStrategy is left out, which means MultiRecord, unless a stage takes one record a request.
+        """
+        paths = (_page(stage, EXECUTION_PARAMETERS.path, ASK_SECONDS) for stage in self._stages)
+        answers = list(map(_object, await asyncio.gather(*paths)))
+        sizes = (_whole(answer, "MaxPayloadInMB", 6) for answer in answers)
+        parameters: dict[str, object] = {
+            "MaxConcurrentTransforms": min(_whole(each, "MaxConcurrentTransforms", 1) for each in answers),
+            "MaxPayloadInMB": min(max(1, self._hop_bytes // MEGABYTE), *sizes),
+        }
+        if any(answer.get("BatchStrategy") == "SINGLE_RECORD" for answer in answers):
+            parameters["BatchStrategy"] = "SINGLE_RECORD"
         return HttpResponse(HTTPStatus.OK, json.dumps(parameters).encode())
 
     async def _invoke(self, request: HttpRequest) -> HttpResponse:
+        """The last stage's answer, or a 424 that names the failed stage (docs/reference/sagemaker.md).
+
+        With a header ``X-Tfs-Proxy-Timing`` the answer has the stages' times as Server-Timing.
+        """
         if not self.is_ready:
-            found = "; ".join(await faults(self._stages))
-            return HttpResponse.error(HTTPStatus.SERVICE_UNAVAILABLE, found or ALMOST)
-        return await self._chain.invoke(request)
+            return await self._ping(request)
+        times: list[str] = []
+
+        def observe(stage: Stage, seconds: float, failed: ContainerFailed | None) -> None:
+            stage.count(seconds, failed)
+            times.append(f"stage{stage.number};dur={1000 * seconds:.2f}")
+
+        headers = {
+            name: value
+            for name, value in request.headers.items()
+            if name.startswith(PLATFORM) or name in HANDED_ON
+        }
+        passage = Passage(self._stages, headers, self._seconds, self._hop_bytes, observe=observe)
+        try:
+            last = await passage.through(request.body)
+        except ContainerFailed as failed:
+            how, status, message = self._failure(failed)
+            text = f"{failed.container} {how}: {message}"
+            body = error_body(text, OriginalStatusCode=status, OriginalMessage=message)
+            response = HttpResponse(HTTPStatus.FAILED_DEPENDENCY, body)
+        else:
+            kept = {name: value for name, value in last.headers.items() if name.lower().startswith(PLATFORM)}
+            kind = last.header("Content-Type") or BYTES
+            response = HttpResponse(last.status, last.body, {"Content-Type": kind, **kept})
+        if ASKS_TIMING.lower() not in request.headers:
+            return response
+        return replace(response, headers={**response.headers, "Server-Timing": ", ".join(times)})
+
+    def _failure(self, failed: ContainerFailed) -> tuple[str, int, str]:
+        """How a stage failed, the status that stands for it, and its own text, as in ModelError."""
+        match failed.outcome:
+            case HttpResponse(status=status, body=body) if status not in SUCCESSES:
+                return f"answered {status}", status, message_of(body)
+            case HttpResponse(body=body):
+                sizes = f"{len(body) / MEGABYTE:.1f} MB, and at most {self._hop_bytes / MEGABYTE:g} MB"
+                message = f"its answer has {sizes} go on to the next stage (TFS_PROXY_HOP_LIMIT_MB)"
+                return "gave too large an answer", HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message
+            case NotReached():
+                return "can't be reached", 503, "it is down, or being restarted"
+            case UpstreamTimeout():
+                return "did not answer", 504, "the time for the request is over"
+            case AnswerTooLarge() as error:
+                return "answered too much", 502, str(error)
+            case _:
+                return "gave no answer", 503, "the connection to it broke"
+
+
+def message_of(body: bytes) -> str:
+    """The text under ``error`` in an error's body, or the body itself; shortened."""
+    text = error_text(body)
+    message = body.decode(errors="replace") if text is None else text
+    return message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}..."
+
+
+async def _fault(stage: Stage) -> str | None:
+    try:
+        reply = await get_async(stage.host, stage.port, PING.path, ASK_SECONDS)
+    except UpstreamTimeout:
+        return f"no answer to /ping within {ASK_SECONDS:g} s"
+    except UpstreamError:
+        return "nothing listens on its port"
+    if reply.status == HTTPStatus.OK:
+        return None
+    return message_of(reply.body) or f"/ping answers {reply.status}"
+
+
+async def _page(stage: Stage, path: str, seconds: float) -> str:
+    """A page of a stage; empty if it has none."""
+    try:
+        answer = await get_async(stage.host, stage.port, path, seconds)
+    except UpstreamError:
+        return ""
+    return answer.body.decode(errors="replace") if answer.status == HTTPStatus.OK else ""
+
+
+def _object(text: str) -> Mapping[str, object]:
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def _whole(answer: Mapping[str, object], name: str, default: int) -> int:
+    value = answer.get(name)
+    return value if isinstance(value, int) else default
 
 
 def _named(request: HttpRequest) -> HttpRequest:
     headers = request.headers
-    request_id = chosen_id(headers.get(_INFERENCE_ID), headers.get(ID_FIELD))
+    request_id = chosen_id(headers.get(INFERENCE_ID.lower()), headers.get(ID_FIELD))
     return replace(request, headers={**headers, ID_FIELD: request_id})
 
 

@@ -15,13 +15,14 @@ from tfs_proxy.run.host.sockets import Listeners
 from tfs_proxy.run.logs.request_lines import ChildLog
 from tfs_proxy.run.nginx import config
 from tfs_proxy.run.nginx.proxy import nginx_process
-from tfs_proxy.run.process import ChildProcess, ProcessSpec
+from tfs_proxy.run.pipeline.endpoint import PipelineEndpoint
+from tfs_proxy.run.process import ChildProcess
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import Overloaded
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.resources import available_resources, most_descriptors
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
-from tfs_proxy.wire.http_server import HttpServer, Refused, Respond, app_of
+from tfs_proxy.wire.http_server import HttpServer, app_of
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ NO_NGINX = "no nginx in front: a client that sends or reads slowly is waited for
 
 
 class PipelineFront:
-    """Answers with ``respond`` on ``listeners``; ``started`` and ``ended`` get nginx's process groups."""
+    """Answers by ``endpoint`` on ``listeners``."""
 
     def __init__(
         self,
@@ -44,14 +45,17 @@ class PipelineFront:
         workspace: Workspace,
         listeners: Listeners,
         environ: Mapping[str, str],
-        respond: Respond,
-        refused: Refused,
+        endpoint: PipelineEndpoint,
     ) -> None:
         self._settings, self._workspace, self._listeners = settings, workspace, listeners
         self._environ = environ
-        memory = BodyMemory(settings.max_decoded_total_bytes)
-        limit_bytes = settings.max_payload_bytes
-        app = app_of(respond, limit_bytes, refused=refused, held=memory.held, only_once=CUSTOM_ATTRIBUTES)
+        app = app_of(
+            endpoint.respond,
+            settings.max_payload_bytes,
+            refused=endpoint.refused,
+            held=BodyMemory(settings.max_decoded_total_bytes).held,
+            only_once=CUSTOM_ATTRIBUTES,
+        )
         self._program = config.find() if settings.nginx else None
         self._server = HttpServer(app if self._program else guarded(app, guard_of(settings)))
         self.nginx: ChildProcess | None = None
@@ -63,7 +67,10 @@ class PipelineFront:
             await self._server.open(self._listeners)
             return
         await self._server.open_unix(self._workspace.client_socket)
-        spec = self._spec(self._program)
+        home = self._workspace.nginx
+        home.mkdir()
+        (home / "nginx.conf").write_text(nginx_config(self._settings, self._workspace, self._listeners))
+        spec = nginx_process(self._program, home, self._listeners, self._environ)
         self.nginx = ChildProcess(spec, show=ChildLog().show)
 
     def close(self) -> None:
@@ -79,12 +86,6 @@ class PipelineFront:
         if self.nginx is not None:
             await self.nginx.stop(seconds)
         await self._server.drain(deadline - asyncio.get_running_loop().time())
-
-    def _spec(self, program: str) -> ProcessSpec:
-        home = self._workspace.nginx
-        home.mkdir()
-        (home / "nginx.conf").write_text(nginx_config(self._settings, self._workspace, self._listeners))
-        return nginx_process(program, home, self._listeners, self._environ)
 
 
 def nginx_config(settings: Settings, workspace: Workspace, listeners: Listeners) -> str:

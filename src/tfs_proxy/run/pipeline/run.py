@@ -11,24 +11,13 @@ from functools import partial
 from msgspec import Struct
 
 from tfs_proxy.model.report.first_request import command_in, ready_line
-from tfs_proxy.observe.logs.access import RequestLog
 from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.processes import describe_exit
 from tfs_proxy.run.host.sockets import Listeners
 from tfs_proxy.run.host.workspace import run_workspace
-from tfs_proxy.run.pipeline.chain import Chain
-from tfs_proxy.run.pipeline.endpoint import PipelineEndpoint, faults
+from tfs_proxy.run.pipeline.endpoint import PipelineEndpoint
 from tfs_proxy.run.pipeline.front import PipelineFront
-from tfs_proxy.run.pipeline.stage import (
-    Stage,
-    StageClient,
-    StageOrder,
-    line_text,
-    ports_needed,
-    process,
-    show_of_stage,
-    stage,
-)
+from tfs_proxy.run.pipeline.stage import Stage, StageOrder, line_text, planned, show_of_stage
 from tfs_proxy.run.process import ChildProcess, ProcessState
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, RunLoop
 from tfs_proxy.settings.settings import Settings
@@ -61,62 +50,38 @@ async def serve(settings: Settings, listeners: Listeners, request: PipelineReque
             "is to record its requests, as in --env 1:TFS_PROXY_CAPTURE=FOLDER."
         )
     with run_workspace(settings.home) as workspace, ExitStack() as held:
-        return await Pipeline(settings, listeners, plan(request, held), request, workspace).run()
-
-
-def plan(request: PipelineRequest, held: ExitStack) -> list[Stage]:
-    """The stages with their ports, which ``held`` reserves.
-
-    Raises SettingsError if the variables of one can't be used.
-    """
-    numbered = list(enumerate(request.orders, start=1))
-    sizes = [ports_needed(order, number, request.environ) for number, order in numbered]
-    blocks = sockets.free_blocks(sizes, held)
-    return [
-        stage(number, order, ports, request.environ)
-        for (number, order), ports in zip(numbered, blocks, strict=True)
-    ]
+        return await Pipeline(settings, listeners, request, workspace, held).run()
 
 
 class Pipeline:
-    """All stages of one run, and the endpoint in front of them."""
+    """All stages of one run, and the endpoint in front of them; ``held`` holds their ports.
+
+    Raises SettingsError if the variables of a stage can't be used.
+    """
 
     def __init__(
         self,
         settings: Settings,
         listeners: Listeners,
-        stages: list[Stage],
         request: PipelineRequest,
         workspace: Workspace,
+        held: ExitStack,
     ) -> None:
-        self._settings = settings
-        self._listeners = listeners
-        self._request = request
-        self._stages = stages
+        self._settings, self._listeners = settings, listeners
         self._url = sockets.local_url(listeners)
         self._command = f"curl {self._url}/ping"
         self._threads = ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="stage-client")
-        self._clients = [
-            StageClient(stage, self._threads, settings.request_timeout_seconds) for stage in self._stages
-        ]
-        self._endpoint = self._make_endpoint()
+        self._stages = planned(request.orders, request.environ, self._threads, held)
+        self._endpoint = PipelineEndpoint(self._stages, settings)
         workspace.port.write_text(str(listeners[0].getsockname()[1]))
-        self._front = PipelineFront(
-            settings, workspace, listeners, request.environ, self._endpoint.respond, self._endpoint.refused
-        )
-        self._children = [self._child(stage) for stage in self._stages]
+        self._front = PipelineFront(settings, workspace, listeners, request.environ, self._endpoint)
+        self._children = [self._child(stage, request.model_server) for stage in self._stages]
         self._run_loop = RunLoop(settings.stop_seconds)
         self._tasks: list[asyncio.Task[None]] = []
 
-    def _make_endpoint(self) -> PipelineEndpoint:
-        settings = self._settings
-        chain = Chain(self._clients, settings.request_timeout_seconds, settings.hop_limit_bytes)
-        requests = RequestLog(settings.access_log)
-        return PipelineEndpoint(self._stages, chain, settings.hop_limit_bytes, requests)
-
-    def _child(self, stage: Stage) -> ChildProcess:
+    def _child(self, stage: Stage, model_server: str) -> ChildProcess:
         return ChildProcess(
-            process(stage, self._request.model_server),
+            stage.process(model_server),
             may_restart=lambda _child: self._endpoint.is_ready,
             heard=self._hear_first if stage is self._stages[0] else lambda _line: None,
             show=partial(show_of_stage, stage.number),
@@ -124,18 +89,17 @@ class Pipeline:
 
     async def run(self) -> int:
         await self._run_loop.run(self._start_and_watch(), self._drain)
-        self._sum_up()
+        for stage in self._stages:
+            log.info("%s: %s", stage.name, stage.summary())
         return self._run_loop.end()
 
     async def _start_and_watch(self) -> None:
         await self._front.open()
         log.info("listening on %s", sockets.shown(self._listeners))
-        if self._front.nginx is not None:
-            self._tasks.append(asyncio.create_task(self._front.nginx.run()))
-        for served, child in zip(self._stages, self._children, strict=True):
-            log.info("%s: serving %s on port %d", served.name, served.archive, served.port)
-            self._tasks.append(asyncio.create_task(child.run()))
-        while await faults(self._stages):
+        for stage in self._stages:
+            log.info("%s: serving %s on port %d", stage.name, stage.archive, stage.port)
+        self._tasks = [asyncio.create_task(child.run()) for child in self._all_children()]
+        while await self._endpoint.faults():
             await self._watch_for(TICK_SECONDS)
         self._endpoint.begin_serving()
         log.info("%s", ready_line(f"{self._url}, {sockets.reach(self._listeners)}", self._command))
@@ -143,7 +107,7 @@ class Pipeline:
             await self._watch_for(1.0)
 
     def _all_children(self) -> list[ChildProcess]:
-        return [*self._children, *([] if self._front.nginx is None else [self._front.nginx])]
+        return [*([] if self._front.nginx is None else [self._front.nginx]), *self._children]
 
     def _hear_first(self, line: str) -> None:
         """Suggests the first stage's request for the pipeline."""
@@ -177,22 +141,6 @@ class Pipeline:
         await self._front.drain(deadline - time.monotonic())
         seconds = max(deadline - time.monotonic(), LAST_STEPS_SECONDS)
         await asyncio.gather(*(child.stop(seconds) for child in self._children))
-        for client in self._clients:
-            client.close()
+        for stage in self._stages:
+            stage.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
-
-    def _sum_up(self) -> None:
-        """Logs counts and latencies of each stage."""
-        for client in self._clients:
-            shown = ", ".join(
-                f"{name} {spent:g} ms" for name, spent in client.latencies.milliseconds().items()
-            )
-            log.info(
-                "%s: %d requests answered, %d of them refused; %d not answered, %d not reached; %s",
-                client.stage.name,
-                client.latencies.count,
-                client.counts.refused,
-                client.counts.unanswered,
-                client.counts.not_reached,
-                shown,
-            )

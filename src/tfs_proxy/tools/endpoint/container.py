@@ -13,13 +13,14 @@ from http import HTTPStatus
 from pathlib import Path, PurePosixPath
 from typing import Self
 
+from tfs_proxy.run.pipeline.passage import Container
 from tfs_proxy.run.process import ChildProcess, ProcessState
 from tfs_proxy.tools.endpoint.aws_api import NOT_READY, AwsError, model_error, refused
 from tfs_proxy.values.errors import ArchiveError, SettingsError, UpstreamError, UpstreamTimeout
 from tfs_proxy.wire.connect import authority
 from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.http_answer import ComingAnswer
-from tfs_proxy.wire.http_client import ConnectionPool, Timeouts, get_async
+from tfs_proxy.wire.http_client import get_async
 from tfs_proxy.wire.http_messages import HttpResponse, StreamedResponse
 from tfs_proxy.wire.media_types import JSON
 from tfs_proxy.wire.s3_client import S3_SCHEME
@@ -49,7 +50,7 @@ class ComingParts:
         self._answer.close()
 
 
-class HostedContainer:
+class HostedContainer(Container):
     """A container at ``host:port``; ``child`` is None if this process has not started it.
 
     Errors call it ``name``. ``image`` is what Docker runs, and sees the models' folder elsewhere.
@@ -67,10 +68,9 @@ class HostedContainer:
         image: str | None = None,
         held: ExitStack | None = None,
     ) -> None:
-        self.name, self.host, self.port = name, host, port
+        super().__init__(name, host, port, threads)
         self.child, self.image = child, image
-        self._threads, self._held = threads, held or ExitStack()
-        self._connections = ConnectionPool(host, port, Timeouts(60.0), server=name)
+        self._held = held or ExitStack()
 
     @property
     def authority(self) -> str:
@@ -91,13 +91,6 @@ class HostedContainer:
         except UpstreamError:
             return False
 
-    async def ask(
-        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], seconds: float
-    ) -> HttpResponse:
-        """Its answer of any status. Raises UpstreamError if there is none in ``seconds``."""
-        send = partial(self._connections.request, method, path, body, headers, seconds)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, send)
-
     async def stream(
         self, path: str, body: bytes, headers: Mapping[str, str], seconds: float
     ) -> StreamedResponse:
@@ -108,7 +101,7 @@ class HostedContainer:
 
     async def stop(self, seconds: float) -> None:
         """SIGTERM, then SIGKILL after ``seconds``; does nothing to one that this process has not started."""
-        self._connections.close()
+        self.close()
         if self.child is not None:
             await self.child.stop(seconds)
         self._held.close()

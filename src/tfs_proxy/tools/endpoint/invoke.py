@@ -1,13 +1,12 @@
 """InvokeEndpoint: one request, passed through the containers of one instance."""
 
-import contextlib
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
+from tfs_proxy.run.pipeline.passage import SUCCESSES, ContainerFailed, Passage, seconds_until
 from tfs_proxy.tools.endpoint.aws_api import (
     INVOKE,
     LONGEST_MESSAGE,
@@ -26,9 +25,8 @@ from tfs_proxy.tools.endpoint.container import HostedContainer, ManyModels
 from tfs_proxy.tools.endpoint.hosting import HostedEndpoint
 from tfs_proxy.tools.endpoint.instances import InstanceGroup, VariantInstance
 from tfs_proxy.tools.endpoint.operations import ACCOUNT, DIRECT, REGION
-from tfs_proxy.values.errors import AnswerTooLarge, NotReached, UpstreamError, UpstreamTimeout
+from tfs_proxy.values.errors import AnswerTooLarge, NotReached, UpstreamTimeout
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse, StreamedResponse
-from tfs_proxy.wire.media_types import BYTES
 from tfs_proxy.wire.routes import INVOCATIONS
 
 MOST_BYTES = 6_291_456
@@ -37,12 +35,10 @@ MOST_BYTES = 6_291_456
 SERVERLESS_BYTES = 4_194_304
 """The same for a serverless variant (docs/reference/sagemaker.md)."""
 
-SUCCESSES = range(200, 300)
 TIMED_OUT = (
     "The container did not answer in time. Look at its latency, let it answer sooner, or call it "
     "asynchronously."
 )
-NO_CONNECTION, BROKEN = "The container can't be reached.", "The connection to the container broke."
 
 
 class InvocationLimits(Struct, frozen=True):
@@ -52,106 +48,104 @@ class InvocationLimits(Struct, frozen=True):
     answer_bytes: int = MOST_BYTES
 
 
-class Passage(Struct, frozen=True):
-    """A request with these ``members`` through ``instance``, whose time starts now."""
+class ModelHop:
+    """A container of ``instance`` as a request meets it: with the model ``target`` if it has many."""
 
-    endpoint: str
-    instance: VariantInstance
-    members: Mapping[str, str]
-    limits: InvocationLimits
-    began: float = field(default_factory=time.monotonic)
+    def __init__(self, container: HostedContainer, models: ManyModels | None, target: str, log: str) -> None:
+        self.name, self._container = container.name, container
+        self._models, self._target, self._log_stream = models, target, log
 
-    async def through(self, body: bytes) -> HttpResponse:
-        """The last container's answer; each one's is the next one's request. Raises AwsError."""
-        *others, last = _chosen_containers(self.instance, self.members)
-        body, headers = await self._before_last(others, body)
-        return await self._ask_one(last, body, headers)
-
-    async def streamed(self, body: bytes, held: AsyncExitStack) -> StreamedResponse:
-        """Streams the last container's answer; ``held`` ends with it. Raises AwsError."""
-        *others, last = _chosen_containers(self.instance, self.members)
-        body, headers = await self._before_last(others, body)
-        path = await self._path(last)
-        with self.translated(last):
-            answer = await last.stream(path, body, headers, self._remaining_seconds)
-            held.push_async_callback(self._note_status, last, answer.status)
-            if answer.status not in SUCCESSES:
-                text = await _beginning_of(answer)
-                raise self._failed(last, answer.status, text.decode(errors="replace"))
+    async def send(self, body: bytes, headers: Mapping[str, str], deadline: float) -> HttpResponse:
+        path = await self._path(deadline)
+        answer = await self._container.ask("POST", path, body, headers, seconds_until(deadline))
+        await self._note(answer.status)
         return answer
 
-    async def _before_last(
-        self, containers: Sequence[HostedContainer], body: bytes
-    ) -> tuple[bytes, dict[str, str]]:
-        headers = container_headers(self.members)
-        for container in containers:
-            sent = {name: value for name, value in headers.items() if name != "Accept"}  # it is for the last
-            answer = await self._ask_one(container, body, sent)
-            body = answer.body
-            headers = {**headers, "Content-Type": answer.header("Content-Type") or BYTES}
-        return body, headers
+    async def stream(
+        self, body: bytes, headers: Mapping[str, str], deadline: float, held: AsyncExitStack
+    ) -> StreamedResponse:
+        """Its good answer as it comes; ``held`` ends with it. Raises ContainerFailed and UpstreamError."""
+        path = await self._path(deadline)
+        answer = await self._container.stream(path, body, headers, seconds_until(deadline))
+        held.push_async_callback(self._note, answer.status)
+        if answer.status not in SUCCESSES:
+            raise ContainerFailed(self.name, HttpResponse(answer.status, await _beginning_of(answer)))
+        return answer
 
-    async def _ask_one(
-        self, container: HostedContainer, body: bytes, headers: Mapping[str, str]
-    ) -> HttpResponse:
-        path = await self._path(container)
-        with self.translated(container):
-            answer = await container.ask("POST", path, body, headers, self._remaining_seconds)
-        await self._note_status(container, answer.status)
-        return self._good(container, answer)
-
-    async def _path(self, container: HostedContainer) -> str:
-        models = self.instance.many_models.get(container.name)
-        target = target_of(models, self.members)
-        if models is None:
+    async def _path(self, deadline: float) -> str:
+        if self._models is None:
             return INVOCATIONS.path
-        return await models.path_for(target, self._log_stream(container), self._remaining_seconds)
+        return await self._models.path_for(self._target, self._log_stream, seconds_until(deadline))
 
-    async def _note_status(self, container: HostedContainer, status: int) -> None:
-        models = self.instance.many_models.get(container.name)
-        if models is not None:
-            await models.answered(target_of(models, self.members), status)
+    async def _note(self, status: int) -> None:
+        if self._models is not None:
+            await self._models.answered(self._target, status)
 
-    @contextlib.contextmanager
-    def translated(self, container: HostedContainer) -> Iterator[None]:
-        """Turns an UpstreamError in the block into an AwsError (ModelError)."""
+
+class Invocation:
+    """A request with these ``members`` to ``instance``, whose time starts now. Raises AwsError."""
+
+    def __init__(
+        self, endpoint: str, instance: VariantInstance, members: Mapping[str, str], limits: InvocationLimits
+    ) -> None:
+        self._endpoint, self._instance, self._limits = endpoint, instance, limits
+        hops = [
+            ModelHop(container, models, target_of(models, members), self._log_stream(container.name))
+            for container in _chosen_containers(instance, members)
+            for models in (instance.many_models.get(container.name),)
+        ]
+        most = limits.answer_bytes
+        self._passage = Passage(hops, container_headers(members), limits.seconds, most, answer_bytes=most)
+
+    async def answer(self, body: bytes) -> HttpResponse:
+        """The last container's answer. Raises AwsError."""
+        with self._model_errors():
+            return await self._passage.through(body)
+
+    @asynccontextmanager
+    async def streamed(self, body: bytes, held: AsyncExitStack) -> AsyncIterator[StreamedResponse]:
+        """The beginning of the last container's answer, as it comes; ``held`` ends with it.
+
+        Raises AwsError, also for what the block raises.
+        """
+        with self._model_errors():
+            body, headers = await self._passage.before_last(body)
+            with self._passage.observed(self._passage.last):
+                yield await self._passage.last.stream(body, headers, self._passage.deadline, held)
+
+    @contextmanager
+    def _model_errors(self) -> Iterator[None]:
+        """Turns a ContainerFailed in the block into an AwsError (ModelError)."""
         try:
             yield
-        except UpstreamTimeout as error:
-            raise self._failed(container, NO_ANSWER, TIMED_OUT) from error
-        except NotReached as error:
-            raise self._failed(container, NO_ANSWER, NO_CONNECTION) from error
-        except AnswerTooLarge as error:
-            raise self._failed(container, NO_ANSWER, str(error)) from error
-        except UpstreamError as error:
-            raise self._failed(container, NO_ANSWER, BROKEN) from error
+        except ContainerFailed as failed:
+            match failed.outcome:
+                case HttpResponse(status=status, body=body) if status not in SUCCESSES:
+                    text = body.decode(errors="replace")
+                case HttpResponse(status=status, body=body):
+                    text = f"The answer has {len(body)} bytes; the most is {self._limits.answer_bytes}."
+                case UpstreamTimeout():
+                    status, text = NO_ANSWER, TIMED_OUT
+                case NotReached():
+                    status, text = NO_ANSWER, "The container can't be reached."
+                case AnswerTooLarge() as error:
+                    status, text = NO_ANSWER, str(error)
+                case _:
+                    status, text = NO_ANSWER, "The connection to the container broke."
+            log_stream = self._log_stream(failed.container)
+            raise model_error(failed.container, status, text, log_stream) from failed
 
-    def _good(self, container: HostedContainer, answer: HttpResponse) -> HttpResponse:
-        if answer.status not in SUCCESSES:
-            raise self._failed(container, answer.status, answer.body.decode(errors="replace"))
-        if len(answer.body) > self.limits.answer_bytes:
-            text = f"The answer has {len(answer.body)} bytes; the most is {self.limits.answer_bytes}."
-            raise self._failed(container, answer.status, text)
-        return answer
-
-    def _failed(self, container: HostedContainer, status: int, text: str) -> AwsError:
-        return model_error(container.name, status, text, self._log_stream(container))
-
-    @property
-    def _remaining_seconds(self) -> float:
-        return max(self.began + self.limits.seconds - time.monotonic(), 0.001)
-
-    def _log_stream(self, container: HostedContainer) -> str:
-        """The name that the container's log would have in CloudWatch."""
-        suffix = "" if len(self.instance.containers) == 1 else f"/{container.name}"
-        group = f"/aws/sagemaker/Endpoints/{self.endpoint}"
-        return f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{group}:log-stream:{self.instance.name}{suffix}"
+    def _log_stream(self, container: str) -> str:
+        """The name that a container's log would have in CloudWatch."""
+        suffix = "" if len(self._instance.containers) == 1 else f"/{container}"
+        group = f"/aws/sagemaker/Endpoints/{self._endpoint}"
+        return f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{group}:log-stream:{self._instance.name}{suffix}"
 
 
 async def _beginning_of(answer: StreamedResponse) -> bytes:
     """The beginning of an error's body, as much as clients may see; the rest is not read."""
     found = b""
-    async with contextlib.aclosing(answer.parts):
+    async with aclosing(answer.parts):
         async for part in answer.parts:
             found += part
             if len(found) >= LONGEST_MESSAGE:
@@ -203,7 +197,7 @@ async def ask(
     if group.variant.concurrency is not None:
         limits = replace(limits, answer_bytes=SERVERLESS_BYTES)
     with instance.answering():
-        answer = await Passage(endpoint.name, instance, members, limits).through(body)
+        answer = await Invocation(endpoint.name, instance, members, limits).answer(body)
     endpoint.sessions.learn(group, instance, answer)
     return answer
 

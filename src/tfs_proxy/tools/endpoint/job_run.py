@@ -17,7 +17,7 @@ from tfs_proxy.run.process import ChildProcess
 from tfs_proxy.tools.endpoint.aws_api import INVOKE, NO_ANSWER, AwsError, given_members
 from tfs_proxy.tools.endpoint.container import HostedContainer
 from tfs_proxy.tools.endpoint.instances import VariantInstance
-from tfs_proxy.tools.endpoint.invoke import TIMED_OUT, InvocationLimits, Passage
+from tfs_proxy.tools.endpoint.invoke import TIMED_OUT, Invocation, InvocationLimits
 from tfs_proxy.tools.endpoint.job_request import JobRequest
 from tfs_proxy.tools.endpoint.operations import warn_of_capture
 from tfs_proxy.tools.endpoint.starter import ContainerStarter, image_id
@@ -113,7 +113,8 @@ class JobRun:
         limits = InvocationLimits(self._request.job.timeout_seconds, ANSWER_BYTES)
         try:
             members = given_members(INVOKE, request.headers)
-            return await Passage(self._request.name, self._instance, members, limits).through(request.body)
+            invocation = Invocation(self._request.name, self._instance, members, limits)
+            return await invocation.answer(request.body)
         except AwsError as error:
             original = str(error.members.get("OriginalMessage", ""))
             text = error.message.replace(original, error_text(original.encode()) or original)

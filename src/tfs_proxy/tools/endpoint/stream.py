@@ -11,7 +11,7 @@ from typing import Self
 
 from tfs_proxy.tools.endpoint.aws_api import client_headers, given_members
 from tfs_proxy.tools.endpoint.hosting import HostedEndpoint
-from tfs_proxy.tools.endpoint.invoke import InvocationLimits, Passage, picked, refuse_asynchronous
+from tfs_proxy.tools.endpoint.invoke import Invocation, InvocationLimits, picked, refuse_asynchronous
 from tfs_proxy.values.errors import UpstreamError, UpstreamTimeout
 from tfs_proxy.wire.http_messages import HttpRequest, Parts, StreamedResponse
 from tfs_proxy.wire.media_types import BYTES, JSON
@@ -77,10 +77,9 @@ async def invoke_stream(endpoint: HostedEndpoint, request: HttpRequest) -> Strea
     async with AsyncExitStack() as held:
         instance = picked(endpoint, group, members, request.body)
         held.enter_context(instance.answering())
-        passage = Passage(endpoint.name, instance, members, InvocationLimits(STREAM_SECONDS))
-        answer = await passage.streamed(request.body, held)
-        events = EventParts(answer.parts, STREAM_SECONDS)
-        with passage.translated(instance.containers[-1]):
+        invocation = Invocation(endpoint.name, instance, members, InvocationLimits(STREAM_SECONDS))
+        async with invocation.streamed(request.body, held) as answer:
+            events = EventParts(answer.parts, STREAM_SECONDS)
             await events.await_first()
         events.keep(held.pop_all())
     headers = client_headers(STREAM, answer, group.variant.name)

@@ -1,63 +1,174 @@
-"""The one address of a pipeline: routes, readiness of the stages, and execution parameters."""
+"""The one address of a pipeline: the way of a request through fake stages, readiness, and parameters of a job."""
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tfs_proxy.observe.logs.access import RequestLog
-from tfs_proxy.run.pipeline import endpoint as readiness
-from tfs_proxy.run.pipeline.chain import Chain
-from tfs_proxy.run.pipeline.endpoint import PipelineEndpoint
+from tfs_proxy.run.pipeline import endpoint as pages
+from tfs_proxy.run.pipeline import passage
+from tfs_proxy.run.pipeline.endpoint import LONGEST_MESSAGE, PipelineEndpoint, message_of
 from tfs_proxy.run.pipeline.stage import Stage, StageOrder, ports_needed
-from tfs_proxy.settings.parsers import AccessLog
-from tfs_proxy.values.errors import SettingsError, UpstreamError, UpstreamTimeout
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.errors import AnswerTooLarge, NotReached, SettingsError, UpstreamError, UpstreamTimeout
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
-MEGABYTE = 1024 * 1024
-DURATION = "http_server_request_duration_seconds"
-STAGES = [Stage(1, "/models/one.tar.gz", 1, {}), Stage(2, "s3://bucket/two/", 2, {})]
-Answers = dict[tuple[int, str], HttpResponse | UpstreamError]
+NO_HEADERS: Mapping[str, str] = {}
+Answer = Callable[[bytes, Mapping[str, str]], HttpResponse]
 
 
-class EchoChain(Chain):
-    """Answers with the request's body instead of asking stages."""
+class Stages:
+    """Two stages, whose numbers are their ports, before their endpoint; `pages` are their GETs by path."""
 
     def __init__(self) -> None:
-        super().__init__([], 1.0, 1)
+        self.answers: dict[int, Answer] = {1: appends(b"1"), 2: appends(b"2")}
+        self.pages: dict[tuple[int, str], HttpResponse | UpstreamError] = {
+            (port, "/ping"): HttpResponse(200) for port in (1, 2)
+        }
+        self.requests: list[tuple[int, Mapping[str, str]]] = []
+        self._threads = ThreadPoolExecutor(1)
+        archives = ("/models/one.tar.gz", "s3://bucket/two/")
+        self.all = [Stage(port, each, port, {}, self._threads) for port, each in enumerate(archives, start=1)]
 
-    async def invoke(self, request: HttpRequest) -> HttpResponse:
-        return HttpResponse(200, request.body or request.headers["x-request-id"].encode())
+    def ask(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str] = NO_HEADERS,
+        *,
+        ready: bool = True,
+        hop_mb: int = 6,
+    ) -> HttpResponse:
+        endpoint = PipelineEndpoint(self.all, Settings.from_env({"TFS_PROXY_HOP_LIMIT_MB": str(hop_mb)}))
+        if ready:
+            endpoint.begin_serving()
+        return asyncio.run(endpoint.respond(HttpRequest(method, path, headers, b"body")))
+
+    def invoke(self, headers: Mapping[str, str] = NO_HEADERS) -> HttpResponse:
+        return self.ask("POST", "/invocations", headers)
+
+
+def appends(text: bytes, status: int = 200, headers: Mapping[str, str] = NO_HEADERS) -> Answer:
+    """A stage that appends ``text`` to the body."""
+    return lambda body, _: HttpResponse(status, body + text, {"Content-Type": "text/plain", **headers})
+
+
+def raises(error: UpstreamError) -> Answer:
+    def answer(_body: bytes, _headers: Mapping[str, str]) -> HttpResponse:
+        raise error
+
+    return answer
 
 
 @pytest.fixture
-def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
-    by_address: Answers = {(port, "/ping"): HttpResponse(200) for port in (1, 2)}
+def stages(monkeypatch: pytest.MonkeyPatch) -> Stages:
+    class Connections:
+        def __init__(self, _host: str, port: int, _timeouts: object, server: str) -> None:
+            self._port = port
+
+        def request(
+            self, method: str, path: str, body: bytes, headers: Mapping[str, str], seconds: float
+        ) -> HttpResponse:
+            assert (method, path) == ("POST", "/invocations")
+            assert 0 < seconds <= 60
+            made.requests.append((self._port, headers))
+            return made.answers[self._port](body, headers)
 
     async def get(_host: str, port: int, path: str, _timeout_seconds: float) -> HttpResponse:
-        answer = by_address.get((port, path), HttpResponse(404))
+        answer = made.pages.get((port, path), HttpResponse(404))
         if isinstance(answer, UpstreamError):
             raise answer
         return answer
 
-    monkeypatch.setattr(readiness, "get_async", get)
-    return by_address
+    monkeypatch.setattr(passage, "ConnectionPool", Connections)
+    monkeypatch.setattr(pages, "get_async", get)
+    made = Stages()
+    return made
 
 
-def endpoint_over(chain: Chain, hop_limit: int = 6 * MEGABYTE, *, ready: bool = True) -> PipelineEndpoint:
-    """An endpoint with this chain behind it."""
-    endpoint = PipelineEndpoint(STAGES, chain, hop_limit, RequestLog(AccessLog(AccessLog.OFF)))
-    if ready:
-        endpoint.begin_serving()
-    return endpoint
+def test_headers_of_the_platform_reach_every_stage_and_others_none(stages: Stages) -> None:
+    """The client gets those of the last stage alone."""
+    for number in (1, 2):
+        attributes = {"X-Amzn-SageMaker-Custom-Attributes": f"from {number}"}
+        stages.answers[number] = appends(b"", headers={"X-Other": "no", **attributes})
+    response = stages.invoke({"x-amzn-sagemaker-inference-id": "7", "x-other": "no", "authorization": "a"})
+    for _, headers in stages.requests:
+        assert headers.keys() - {"Content-Type"} == {"x-amzn-sagemaker-inference-id", "x-request-id"}
+    assert response.headers == {
+        "Content-Type": "text/plain",
+        "X-Amzn-SageMaker-Custom-Attributes": "from 2",
+        "X-Request-Id": "7",
+    }
 
 
-def respond(
-    method: str, path: str, body: bytes = b"", *, ready: bool = True, hop_limit: int = 6 * MEGABYTE
-) -> HttpResponse:
-    endpoint = endpoint_over(EchoChain(), hop_limit, ready=ready)
-    return asyncio.run(endpoint.respond(HttpRequest(method, path, {}, body)))
+@pytest.mark.parametrize(
+    ("answer", "status", "text", "counts"),
+    [
+        (appends(b"", status=400), 400, "answered 400: body", (1, 0, 0)),
+        (
+            raises(UpstreamTimeout("late")),
+            504,
+            "did not answer: the time for the request is over",
+            (0, 1, 0),
+        ),
+        (
+            raises(NotReached("refused")),
+            503,
+            "can't be reached: it is down, or being restarted",
+            (0, 0, 1),
+        ),
+        (raises(UpstreamError("broken")), 503, "gave no answer: the connection to it broke", (0, 1, 0)),
+        (raises(AnswerTooLarge("over 1 MB.")), 502, "answered too much: over 1 MB.", (0, 1, 0)),
+    ],
+)
+def test_a_failing_stage_is_named_and_counted(
+    stages: Stages, answer: Answer, status: int, text: str, counts: tuple[int, int, int]
+) -> None:
+    """424 as SageMaker's ModelError, with the stage's status and words; only answers have a latency."""
+    stages.answers[1] = answer
+    response = stages.invoke()
+    body = json.loads(response.body)
+    assert (response.status, body["OriginalStatusCode"]) == (424, status)
+    assert body["error"] == f"stage 1 (one.tar.gz) {text}"
+    assert body["OriginalMessage"] == text.partition(": ")[2]
+    assert [port for port, _ in stages.requests] == [1]
+    first = stages.all[0]
+    assert (first.refused, first.unanswered, first.not_reached) == counts
+    assert first.latencies.count == counts[0]
+
+
+@given(st.binary(max_size=50))
+def test_the_message_of_any_body(body: bytes) -> None:
+    """No body of an error makes the error fail; JSON with an error gives its text."""
+    assert isinstance(message_of(body), str)
+    assert message_of(json.dumps({"error": body.hex()}).encode()) == body.hex()
+
+
+def test_a_trace_reaches_every_stage_as_it_came(stages: Stages) -> None:
+    """Each stage reads it, and makes a span of its own."""
+    sent = {"traceparent": f"00-{'1' * 32}-{'2' * 16}-01", "tracestate": "a=b", "x-amzn-trace-id": "Root=1"}
+    stages.invoke(sent)
+
+    assert [{name: headers.get(name) for name in sent} for _, headers in stages.requests] == [sent] * 2
+
+
+def test_an_answer_without_a_type_is_bytes(stages: Stages) -> None:
+    """The next stage gets application/octet-stream, and the encoding of the first one's body no more."""
+    stages.answers[1] = lambda body, _headers: HttpResponse(200, body, {})
+    stages.invoke({"content-type": "text/csv", "content-encoding": "gzip"})
+    first, second = (headers for _, headers in stages.requests)
+    assert (first["content-type"], first["content-encoding"]) == ("text/csv", "gzip")
+    assert second.keys() == {"Content-Type", "x-request-id"}
+    assert second["Content-Type"] == "application/octet-stream"
+
+
+def test_words_are_of_limited_length() -> None:
+    """A traceback of a megabyte reaches the log, not the client."""
+    assert len(message_of(b"x" * 100_000)) == LONGEST_MESSAGE + len("...")
 
 
 @pytest.mark.parametrize(
@@ -71,33 +182,31 @@ def respond(
 )
 @pytest.mark.parametrize(("method", "path"), [("GET", "/ping"), ("POST", "/invocations")])
 def test_a_stage_that_is_not_ready_is_named(
-    answers: Answers, answer: HttpResponse | UpstreamError, words: str, method: str, path: str
+    stages: Stages, answer: HttpResponse | UpstreamError, words: str, method: str, path: str
 ) -> None:
     """503 with the stage's own reason, for a ping as for a request."""
-    answers[2, "/ping"] = answer
-    response = respond(method, path, ready=False)
+    stages.pages[2, "/ping"] = answer
+    response = stages.ask(method, path, ready=False)
     assert (response.status, json.loads(response.body)["error"]) == (503, f"stage 2 (two): {words}")
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "hop_limit", "expected"),
+    ("first", "second", "hop_mb", "expected"),
     [
         ({"MaxConcurrentTransforms": 8, "MaxPayloadInMB": 20}, {"MaxConcurrentTransforms": 4}, 50, (4, 6)),
         ({"MaxConcurrentTransforms": 8, "MaxPayloadInMB": 20}, {"MaxPayloadInMB": 30}, 50, (1, 20)),
         ({"MaxConcurrentTransforms": 2}, {"MaxConcurrentTransforms": 3}, 2, (2, 2)),
-        ({"MaxConcurrentTransforms": "many"}, ["no object"], 0, (1, 1)),
+        ({"MaxConcurrentTransforms": "many"}, ["no object"], 1, (1, 1)),
         ({}, None, 6, (1, 6)),
     ],
 )
 def test_a_batch_job_gets_the_least_of_all_stages(
-    answers: Answers, first: object, second: object, hop_limit: int, expected: tuple[int, int]
+    stages: Stages, first: object, second: object, hop_mb: int, expected: tuple[int, int]
 ) -> None:
     for port, values in enumerate((first, second), start=1):
         if values is not None:
-            answers[port, "/execution-parameters"] = HttpResponse(200, json.dumps(values).encode())
-    parameters: Mapping[str, int] = json.loads(
-        respond("GET", "/execution-parameters", hop_limit=hop_limit * MEGABYTE).body
-    )
+            stages.pages[port, "/execution-parameters"] = HttpResponse(200, json.dumps(values).encode())
+    parameters = json.loads(stages.ask("GET", "/execution-parameters", hop_mb=hop_mb).body)
     assert (parameters["MaxConcurrentTransforms"], parameters["MaxPayloadInMB"]) == expected
     assert len(parameters) == 2
 
@@ -108,12 +217,14 @@ def test_a_variable_that_cannot_be_used_names_its_stage() -> None:
         ports_needed(order, 2, {})
 
 
-def test_the_moment_before_the_pipeline_is_ready(answers: Answers) -> None:
+def test_the_moment_before_the_pipeline_is_ready(stages: Stages) -> None:
     """All stages are, but the pipeline has not noticed yet: 503 says so."""
-    assert b"all stages are ready" in respond("GET", "/ping", ready=False).body
+    for method, path in (("GET", "/ping"), ("POST", "/invocations")):
+        response = stages.ask(method, path, ready=False)
+        assert (response.status, b"all stages are ready" in response.body) == (503, True)
 
 
-def test_a_batch_job_sends_what_the_narrowest_stage_takes(answers: Answers) -> None:
+def test_a_batch_job_sends_what_the_narrowest_stage_takes(stages: Stages) -> None:
     """One record a request, if the model of a stage takes no more."""
-    answers[2, "/execution-parameters"] = HttpResponse(200, b'{"BatchStrategy": "SINGLE_RECORD"}')
-    assert json.loads(respond("GET", "/execution-parameters").body)["BatchStrategy"] == "SINGLE_RECORD"
+    stages.pages[2, "/execution-parameters"] = HttpResponse(200, b'{"BatchStrategy": "SINGLE_RECORD"}')
+    assert json.loads(stages.ask("GET", "/execution-parameters").body)["BatchStrategy"] == "SINGLE_RECORD"
